@@ -1,0 +1,142 @@
+"""Commands: what `build`, `query` and `info` do, without the command line."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbq.corpus import CorpusFormat, read_corpus
+from kbq.encoding.model import CONFIG, DEFAULT_MODEL, Model, read_config
+from kbq.encoding.queries import check_query
+from kbq.errors import KbqError, QueryError
+from kbq.indexing.choice import IndexKind
+from kbq.indexing.dump import Counts
+from kbq.indexing.manifest import MANIFEST, read_manifest
+from kbq.kb import BATCH, KnowledgeBase
+from kbq.reading import read_lines, refuse, source_name
+from kbq.records import Hit
+from kbq.sample_kb import open_sample
+from kbq.searching.units import Unit
+
+Note = Callable[[str], None]  # takes a line for the person who waits
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRequest:
+    """What to build from what; see `kbq build --help`."""
+
+    corpus: str
+    folder: Path
+    format: CorpusFormat = "auto"
+    model: str = "default"
+    index: IndexKind = "auto"
+    append: bool = False
+    skip_bad_lines: bool = False
+    device: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOutcome:
+    """What the knowledge base holds now."""
+
+    counts: Counts
+    bytes: int
+    index: str
+    bad_lines: int
+
+
+def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -> BuildOutcome:
+    """Build, or append to, a knowledge base from a corpus file or folder."""
+    model = Model.open(DEFAULT_MODEL if request.model == "default" else request.model, request.device)
+    known = KnowledgeBase.open(request.folder, device=request.device).page_ids() if request.append else ()
+    bad_lines: list[KbqError] = []
+
+    def skip(problem: KbqError) -> None:
+        bad_lines.append(problem)
+        note(f"skipped: {problem}")
+
+    documents = read_corpus(request.corpus, request.format, skip if request.skip_bad_lines else refuse, known)
+    kb = KnowledgeBase.build(
+        documents,
+        request.folder,
+        model,
+        model_name=request.model,
+        append=request.append,
+        index=request.index,
+        report=report,
+    )
+    return BuildOutcome(kb.counts, folder_bytes(request.folder), kb.manifest.index.kind, len(bad_lines))
+
+
+def ask(queries: Sequence[str], kb: KnowledgeBase, k: int, unit: Unit) -> Iterator[tuple[str, list[Hit]]]:
+    """Each query with its answers, in order."""
+    for first in range(0, len(queries), BATCH):
+        part = queries[first : first + BATCH]
+        yield from zip(part, kb.search(part, k, unit), strict=True)
+
+
+def open_kb(folder: Path | None, model: str | None, device: str, note: Note) -> KnowledgeBase:
+    """A knowledge base, or the bundled sample where no folder is given."""
+    if folder is not None:
+        return KnowledgeBase.open(folder, model, device)
+    return open_sample(lambda place: note(f"building the sample knowledge base, once, in {place}"), model, device)
+
+
+def read_queries(texts: Sequence[str], source: str | None) -> list[str]:
+    """The queries given directly and those of a file, one per line; blank lines are skipped.
+
+    Raises:
+        QueryError: there is none, or some are malformed (all of them are named).
+    """
+    lines = [] if source is None else list(read_lines(source, QueryError))
+    named = [("", text) for text in texts]
+    named += [(f"{source_name(str(source))}:{number}: ", text) for number, text in lines if text.strip()]
+    if not named:
+        raise QueryError(
+            'there is no query: write kbq query "subject [SEP] relation", or give a --file with one per line'
+        )
+    problems = []
+    for place, text in named:
+        try:
+            check_query(text)
+        except QueryError as error:
+            problems.append(f"{place}{error}")
+    if len(problems) == 1:
+        raise QueryError(problems[0])
+    if problems:
+        raise QueryError(f"{len(problems)} of {len(named)} queries cannot be asked", problems)
+    return [text for _, text in named]
+
+
+def describe(folder: Path) -> dict[str, object]:
+    """What a knowledge base or a model holds, by name.
+
+    Raises:
+        KbqError: the folder is neither.
+    """
+    if (folder / CONFIG).exists() and not (folder / MANIFEST).exists():
+        config = dataclasses.asdict(read_config(folder))
+        return {"kind": "model", "bytes": folder_bytes(folder), **config}
+    manifest = read_manifest(folder)
+    counts = manifest.counts
+    return {
+        "kind": "knowledge base",
+        "pages": counts.documents,
+        "paragraphs": counts.paragraphs,
+        "tokens": counts.tokens,
+        "kept vectors": counts.rows,
+        "dimension": manifest.dim,
+        "shards": len(manifest.shards),
+        "index": manifest.index.kind,
+        "bytes": folder_bytes(folder),
+        "bytes per kept vector": round(folder_bytes(folder) / max(1, counts.rows), 1),
+        "model": manifest.model,
+        "model fingerprint": manifest.model_fingerprint,
+        "filter threshold": manifest.filter_threshold,
+        "built by": f"kbq {manifest.kbq}",
+    }
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

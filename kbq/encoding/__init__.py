@@ -1,0 +1,1 @@
+"""Encoding: text becomes phrase vectors and query vectors."""

@@ -1,0 +1,141 @@
+"""Backbone: a BERT-like Hugging Face encoder and its tokenizer, on the device that is there."""
+
+import contextlib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from kbq.errors import ModelError
+
+transformers.logging.set_verbosity_error()
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` (CUDA where there is one), `cpu`, `cuda` or `cuda:n`.
+
+    Raises:
+        ModelError: CUDA is asked for where there is none, or the name means nothing.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ModelError(f"device {name!r} is unknown: choose auto, cpu, cuda or cuda:0, cuda:1, …") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ModelError(
+            f"device {name!r} asked for, but {torch.cuda.device_count()} CUDA devices are here: "
+            "use --device cpu or auto"
+        )
+    return device
+
+
+@cache
+def fast_dtype(device_type: str) -> torch.dtype:
+    """The 16-bit type in which this device multiplies fast; float32 where there is none."""
+    if device_type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    with contextlib.suppress(OSError):
+        flags = Path("/proc/cpuinfo").read_text()
+        if "avx512_bf16" in flags or "amx_bf16" in flags or " bf16" in flags:
+            return torch.bfloat16
+    return torch.float32
+
+
+def autocast(device: torch.device) -> torch.autocast:
+    """Matrix products in the device's fast type, everything else in float32."""
+    dtype = fast_dtype(device.type)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+
+def load_tokenizer(source: str | Path) -> Any:
+    """A fast tokenizer (it knows character offsets) with [CLS], [SEP] and [PAD] of its own.
+
+    Raises:
+        ModelError: there is none, it is not a fast one, or one of the three tokens is missing.
+    """
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(source), use_fast=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"{source} holds no tokenizer that transformers can read: {first_line(error)}") from None
+    if not tokenizer.is_fast:
+        raise ModelError(
+            f"the tokenizer of {source} gives no character offsets: "
+            "use a checkpoint with a fast tokenizer (tokenizer.json)"
+        )
+    missing = [name for name in ("cls", "sep", "pad") if getattr(tokenizer, f"{name}_token_id") is None]
+    if missing:
+        raise ModelError(
+            f"the tokenizer of {source} has no {' and no '.join(missing)} token: use a BERT-like checkpoint"
+        )
+    return tokenizer
+
+
+def pretrained_backbone(source: str | Path) -> Any:
+    """The encoder of a checkpoint: a hub name or a folder.
+
+    Raises:
+        ModelError: there is no such checkpoint, or it is not whole.
+    """
+    try:
+        return without_pooler(transformers.AutoModel.from_pretrained(str(source), **_PLAIN))
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelError(f"{source} is no checkpoint that transformers can read: {first_line(error)}") from None
+
+
+def empty_backbone(config: Any) -> Any:
+    """An encoder of this shape whose weights are about to be loaded."""
+    return without_pooler(transformers.AutoModel.from_config(config, **_PLAIN))
+
+
+# Plain attention: our windows are short, and on CPUs its backward pass is a third faster than the fused one.
+_PLAIN = {"attn_implementation": "eager"}
+
+
+def without_pooler(backbone: Any) -> Any:
+    """kbq reads hidden states; the pooler of BERT would be dead weight."""
+    if getattr(backbone, "pooler", None) is not None:
+        backbone.pooler = None
+    return backbone
+
+
+def hidden_states(backbone: nn.Module, ids: Tensor, mask: Tensor, segments: Tensor | None) -> Tensor:
+    """Last hidden states. Shapes: ids, mask, segments (texts, tokens); result (texts, tokens, dim), float32."""
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if segments is not None:
+        inputs["token_type_ids"] = segments
+    states: Tensor = backbone(**inputs).last_hidden_state
+    return states.float()
+
+
+def pad(rows: Iterable[list[int]], value: int, device: torch.device) -> Tensor:
+    """Rows of unequal length as one matrix. Shape: (rows, longest)."""
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    return nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value).to(device)
+
+
+def buckets(lengths: list[int], max_tokens: int) -> list[list[int]]:
+    """Indices grouped into batches of similar length, each of at most `max_tokens` with its padding.
+
+    A single text longer than `max_tokens` is a batch of its own.
+
+    >>> buckets([5, 1, 4, 1], max_tokens=8)
+    [[1, 3], [2], [0]]
+    """
+    batches: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
+        if batches and (len(batches[-1]) + 1) * lengths[index] <= max_tokens:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error of another library, for one of ours."""
+    return (str(error) or type(error).__name__).strip().splitlines()[0]

@@ -1,0 +1,243 @@
+"""Model: phrase encoder, query encoder and all they need, as one self-describing folder.
+
+model.safetensors   weights: float32, or int8 with one scale per row (`NAME.scale`)
+kbq.json            ModelConfig; config.json, tokenizer…  the backbone's own files
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from kbq.encoding.backbone import (
+    choose_device,
+    empty_backbone,
+    first_line,
+    load_tokenizer,
+    pretrained_backbone,
+)
+from kbq.encoding.phrases import PhraseEncoder
+from kbq.encoding.queries import QueryEncoder, QueryReader, encode_queries
+from kbq.encoding.windows import WindowShape
+from kbq.errors import ModelError
+
+Floats = NDArray[np.float32]
+WeightType = Literal["float32", "int8"]
+FORMAT = 1
+CONFIG, WEIGHTS = "kbq.json", "model.safetensors"
+DEFAULT_MODEL = Path(__file__).parents[1] / "models" / "default"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """What the weights alone do not say."""
+
+    window: WindowShape = dataclasses.field(default_factory=WindowShape)
+    max_query_tokens: int = 128
+    shared_query_encoder: bool = True
+    filter_threshold: float = float("-inf")  # a token is kept when a filter logit is above; -inf keeps all
+    marker_tokens: dict[str, str] = dataclasses.field(default_factory=dict)
+    phrase_fingerprint: str = ""  # of the phrase side's weights: a knowledge base names the one it was built with
+    training: dict[str, object] = dataclasses.field(default_factory=dict)  # command, data, seed, versions
+
+
+class Model:
+    """Phrase encoder and query encoder of one model folder, on one device."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        tokenizer: Any,
+        phrases: PhraseEncoder,
+        queries: QueryEncoder,
+        scale: Floats,
+    ) -> None:
+        """`scale`: size of one int8 step of each dimension in a phrase dump. Shape: (dim,)."""
+        self.config = config
+        self.tokenizer = tokenizer
+        self.phrases = phrases
+        self.queries = queries
+        self.scale = scale
+        self.reader = QueryReader(tokenizer, config.max_query_tokens, config.marker_tokens)
+        self.uses_segments = "token_type_ids" in tokenizer.model_input_names
+
+    @property
+    def dim(self) -> int:
+        """Dimension of a token vector."""
+        return int(self.phrases.backbone.config.hidden_size)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return self.phrases.filter.weight.device
+
+    def encode_queries(self, texts: Sequence[str]) -> tuple[Floats, Floats]:
+        """Start and end vectors. Shapes: (queries, dim). Raises QueryError for a text that cannot be read."""
+        return encode_queries(self.queries, self.reader.token_ids(texts), self.tokenizer.pad_token_id)
+
+    @classmethod
+    def new(cls, checkpoint: str, config: ModelConfig) -> Self:
+        """An untrained model from any BERT-like checkpoint; its word embeddings serve both sides and stay frozen."""
+        tokenizer = load_tokenizer(checkpoint)
+        known = tokenizer.get_vocab()
+        markers = {"[SEP]": tokenizer.sep_token}
+        markers |= {m: t for m, t in (("[START_ENT]", "[unused1]"), ("[END_ENT]", "[unused2]")) if t in known}
+        phrases = PhraseEncoder(pretrained_backbone(checkpoint))
+        queries = QueryEncoder(pretrained_backbone(checkpoint), config.shared_query_encoder)
+        _share_word_embeddings(phrases, queries)
+        config = dataclasses.replace(config, marker_tokens=markers)
+        return cls(
+            config,
+            tokenizer,
+            phrases,
+            queries,
+            np.zeros(int(phrases.backbone.config.hidden_size), np.float32),
+        )
+
+    @classmethod
+    def open(cls, source: str | Path, device: str = "auto") -> Self:
+        """Read a model folder, or a hub name that leads to one.
+
+        Raises:
+            ModelError: the folder is missing, not a kbq model, damaged, or of another format.
+        """
+        folder = _local_folder(source)
+        config = read_config(folder)
+        try:
+            weights = _unpacked(load_file(folder / WEIGHTS))
+            backbone_config = transformers.AutoConfig.from_pretrained(str(folder))
+        except (OSError, SafetensorError, ValueError) as error:
+            raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
+        phrases = PhraseEncoder(empty_backbone(backbone_config))
+        queries = QueryEncoder(empty_backbone(backbone_config), config.shared_query_encoder)
+        _share_word_embeddings(phrases, queries)
+        scale = weights.pop("scale").numpy()
+        _load(phrases, weights, "phrases.", folder)
+        _load(queries, weights, "queries.", folder)
+        place = choose_device(device)
+        return cls(config, load_tokenizer(folder), phrases.eval().to(place), queries.eval().to(place), scale)
+
+    def save(self, folder: Path, weight_type: WeightType = "float32") -> None:
+        """Write the model folder. int8 keeps one scale per row of a matrix: a quarter of the bytes."""
+        folder.mkdir(parents=True, exist_ok=True)
+        phrases = _packed(_named(self.phrases, "phrases."), weight_type)
+        phrases["scale"] = torch.from_numpy(self.scale)
+        queries = _packed(_named(self.queries, "queries.", without=_word_embeddings(self.phrases)), weight_type)
+        self.config = dataclasses.replace(self.config, phrase_fingerprint=_fingerprint(phrases))
+        save_file(phrases | queries, folder / WEIGHTS)
+        self.phrases.backbone.config.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        written = {"format": FORMAT} | dataclasses.asdict(self.config)
+        (folder / CONFIG).write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """The `kbq.json` of a model folder. Raises ModelError where it is not one, or of another format."""
+    try:
+        written = json.loads((folder / CONFIG).read_text("utf-8"))
+    except FileNotFoundError:
+        raise ModelError(f"{folder} is no kbq model (it has no {CONFIG}): make one with `kbq train`") from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder / CONFIG} cannot be read: {first_line(error)}") from None
+    if written.pop("format", None) != FORMAT:
+        raise ModelError(f"model folder {folder} is of another format than {FORMAT}: use the kbq version that wrote it")
+    try:
+        return ModelConfig(**written | {"window": WindowShape(**written["window"])})
+    except (KeyError, TypeError) as error:
+        raise ModelError(f"{folder / CONFIG} is not whole: {first_line(error)}") from None
+
+
+def _local_folder(source: str | Path) -> Path:
+    folder = Path(source)
+    if folder.is_dir():
+        return folder
+    if folder.exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
+        raise ModelError(f"model folder {source} does not exist")
+    import huggingface_hub  # only here: a hub name is the rare case
+
+    try:
+        return Path(huggingface_hub.snapshot_download(str(source)))
+    except Exception as error:  # the hub library raises errors of many families
+        raise ModelError(f"model {source} is no folder, and the hub does not give it: {first_line(error)}") from None
+
+
+def _word_embeddings(encoder: PhraseEncoder) -> Tensor:
+    weight: Tensor = encoder.backbone.get_input_embeddings().weight
+    return weight
+
+
+def _share_word_embeddings(phrases: PhraseEncoder, queries: QueryEncoder) -> None:
+    """One frozen table for all backbones: a third of a small model's size."""
+    table = phrases.backbone.get_input_embeddings()
+    table.weight.requires_grad_(False)
+    for backbone in {queries.start, queries.end}:
+        backbone.set_input_embeddings(table)
+
+
+def _named(module: torch.nn.Module, prefix: str, without: Tensor | None = None) -> dict[str, Tensor]:
+    """Parameters by name; a parameter under two names is kept under the first, `without` is left out."""
+    seen = set() if without is None else {without.data_ptr()}
+    named = {}
+    for name, tensor in module.state_dict().items():
+        if tensor.data_ptr() not in seen:
+            seen.add(tensor.data_ptr())
+            named[prefix + name] = tensor.detach().cpu().contiguous()
+    return named
+
+
+def _packed(weights: dict[str, Tensor], weight_type: WeightType) -> dict[str, Tensor]:
+    if weight_type == "float32":
+        return {name: tensor.float() for name, tensor in weights.items()}
+    packed = {}
+    for name, tensor in weights.items():
+        if tensor.ndim != 2:
+            packed[name] = tensor.float()
+            continue
+        step = tensor.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
+        packed[name] = (tensor / step).round().to(torch.int8)
+        packed[f"{name}.scale"] = step.float()
+    return packed
+
+
+def _unpacked(stored: dict[str, Tensor]) -> dict[str, Tensor]:
+    weights = {name: tensor for name, tensor in stored.items() if not name.endswith(".scale")}
+    return {
+        name: tensor.float() * stored[f"{name}.scale"] if tensor.dtype == torch.int8 else tensor
+        for name, tensor in weights.items()
+    }
+
+
+def _load(module: torch.nn.Module, weights: dict[str, Tensor], prefix: str, folder: Path) -> None:
+    """Load every parameter, or refuse: a missing one must never stay random."""
+    own = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
+    shared = {tensor.data_ptr(): name for name, tensor in module.state_dict().items() if name in own}
+    missing = []
+    for name, tensor in module.state_dict().items():
+        if name not in own and tensor.data_ptr() not in shared and "word_embeddings" not in name:
+            missing.append(name)
+    if missing:
+        raise ModelError(f"model folder {folder} lacks {len(missing)} weights, the first is {prefix}{missing[0]}")
+    try:
+        module.load_state_dict(own, strict=False)
+    except RuntimeError as error:
+        raise ModelError(
+            f"the weights in {folder} do not fit its config: {str(error).splitlines()[-1].strip()}"
+        ) from None
+
+
+def _fingerprint(weights: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(name.encode())
+        digest.update(weights[name].numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,131 @@
+"""Queries: a text becomes a start vector and an end vector. Source: arXiv 2012.12624, section 3.2.
+
+`subject [SEP] relation` is read with the tokenizer's real separator; mentions are marked with
+`[START_ENT]` and `[END_ENT]`.
+"""
+
+import copy
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from kbq.encoding.backbone import autocast, buckets, hidden_states, pad
+from kbq.errors import QueryError
+
+Floats = NDArray[np.float32]
+MARKERS = re.compile(r"\[(?:SEP|START_ENT|END_ENT)\]", re.IGNORECASE)
+
+
+class QueryEncoder(nn.Module):
+    """The first position's last hidden state, unnormalised.
+
+    Two backbones (the paper), or one shared backbone with a linear head for each of the two vectors:
+    half the cost of a query, and the choice for small models.
+    """
+
+    def __init__(self, backbone: Any, shared: bool) -> None:
+        super().__init__()
+        self.start = backbone
+        self.end = backbone if shared else copy.deepcopy(backbone)
+        dim = int(backbone.config.hidden_size)
+        self.start_head = _identity(dim) if shared else nn.Identity()
+        self.end_head = _identity(dim) if shared else nn.Identity()
+
+    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Shapes: inputs (queries, tokens); start vectors and end vectors (queries, dim)."""
+        first = hidden_states(self.start, ids, mask, None)[:, 0]
+        last = first if self.end is self.start else hidden_states(self.end, ids, mask, None)[:, 0]
+        return self.start_head(first).float(), self.end_head(last).float()
+
+
+def _identity(dim: int) -> nn.Linear:
+    head = nn.Linear(dim, dim)
+    nn.init.eye_(head.weight)
+    nn.init.zeros_(head.bias)
+    return head
+
+
+class QueryReader:
+    """Turns query texts into token ids, and refuses what the encoder cannot read."""
+
+    def __init__(self, tokenizer: Any, max_tokens: int, marker_tokens: dict[str, str]) -> None:
+        """`marker_tokens`: the vocabulary's token for each marker, for instance {"[SEP]": "[SEP]"}."""
+        self.tokenizer = tokenizer
+        self.max_tokens = max_tokens
+        self.marker_ids = {marker: [tokenizer.convert_tokens_to_ids(token)] for marker, token in marker_tokens.items()}
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """`[CLS] query [SEP]` of each text.
+
+        Raises:
+            QueryError: a query is empty, has two `[SEP]`, an empty side, or more tokens than the encoder reads.
+        """
+        return [self._ids_of(text) for text in texts]
+
+    def _ids_of(self, text: str) -> list[int]:
+        check_query(text)
+        ids = [self.tokenizer.cls_token_id]
+        text = text.strip().removesuffix("?")
+        pieces, markers = MARKERS.split(text), [marker.upper() for marker in MARKERS.findall(text)]
+        for piece, marker in zip(pieces, [*markers, None], strict=True):
+            ids += self.tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
+            if marker is not None:
+                ids += self._marker(marker)
+        if len(ids) >= self.max_tokens:
+            raise QueryError(
+                f"the query {_shown(text)} has {len(ids) + 1} tokens, the encoder reads {self.max_tokens}: shorten it"
+            )
+        return [*ids, self.tokenizer.sep_token_id]
+
+    def _marker(self, marker: str) -> list[int]:
+        if marker not in self.marker_ids:  # an older model folder: the marker is ordinary text
+            self.marker_ids[marker] = self.tokenizer(marker, add_special_tokens=False)["input_ids"]
+        return self.marker_ids[marker]
+
+
+def check_query(text: str) -> None:
+    """Refuse a query without content, whatever the encoder.
+
+    Raises:
+        QueryError: nothing to ask for, two `[SEP]`, or nothing on one side of it.
+    """
+    if not text.strip():
+        raise QueryError('the query is empty: write "subject [SEP] relation" or a question')
+    sides = re.split(r"\[SEP\]", text, flags=re.IGNORECASE)
+    if len(sides) > 2:
+        raise QueryError(
+            f'the query {_shown(text)} has {len(sides) - 1} "[SEP]": write "subject [SEP] relation" with one'
+        )
+    if not all(side.strip() for side in sides):
+        raise QueryError(f'the query {_shown(text)} has nothing on one side of "[SEP]": write "subject [SEP] relation"')
+
+
+def _shown(text: str) -> str:
+    text = " ".join(text.split())
+    return repr(text if len(text) <= 60 else text[:59] + "…")
+
+
+@torch.inference_mode()
+def encode_queries(encoder: QueryEncoder, ids: list[list[int]], pad_id: int) -> tuple[Floats, Floats]:
+    """Start vectors and end vectors of tokenised queries, in their order. Shapes: (queries, dim)."""
+    device = next(encoder.parameters()).device
+    dim = int(encoder.start.config.hidden_size)
+    starts, ends = np.empty((len(ids), dim), np.float32), np.empty((len(ids), dim), np.float32)
+    for members in buckets([len(row) for row in ids], 2048):
+        tensors = query_tensors([ids[i] for i in members], pad_id, device)
+        with autocast(device):
+            start, end = encoder(*tensors)
+        starts[members], ends[members] = start.cpu().numpy(), end.cpu().numpy()
+    return starts, ends
+
+
+def query_tensors(ids: list[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """ids and mask of a batch of queries. Shapes: (queries, longest)."""
+    padded = pad(ids, pad_id, device)
+    lengths = torch.tensor([len(row) for row in ids], device=device)
+    return padded, (torch.arange(padded.shape[1], device=device) < lengths[:, None]).long()

@@ -1,0 +1,100 @@
+"""Windows: paragraphs become token windows that fit the encoder. Source: arXiv 2012.12624, section 3.
+
+A window is `[CLS] title [SEP] stretch of one paragraph [SEP]`. Neighbouring windows overlap, so that a
+token near a cut still sees both sides; every token belongs to exactly one window.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Positions = NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowShape:
+    """Lengths in tokens; `length` counts everything the encoder reads, special tokens included."""
+
+    length: int = 256
+    overlap: int = 64
+    max_title: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens of one paragraph. Arrays have shape (tokens,).
+
+    `starts` and `ends` are characters [start, end) of the word that a token belongs to, so that a phrase
+    from one token to another never stops inside a word.
+    """
+
+    ids: list[int]
+    starts: Positions
+    ends: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What the encoder reads: `ids`; its own tokens are ids[first : first + count]."""
+
+    ids: list[int]
+    segments: list[int]  # 0 = title, 1 = paragraph
+    first: int
+    count: int
+    position: int  # of its first own token, within the paragraph
+
+
+def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[Tokens]:
+    """Word pieces of each text with the characters of their words."""
+    if not texts:
+        return []
+    encoded = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)
+    return [_with_whole_words(part, text) for part, text in zip(encoded.encodings, texts, strict=True)]
+
+
+def _with_whole_words(encoding: Any, text: str) -> Tokens:
+    offsets = np.array(encoding.offsets, np.uint32).reshape(-1, 2)
+    starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
+    words = encoding.word_ids
+    for i in range(1, len(words)):  # a piece continues a word: the word's first character is its start
+        if words[i] == words[i - 1] and starts[i] == offsets[i - 1, 1] and _inside_word(text, int(starts[i])):
+            starts[i] = starts[i - 1]
+    for i in range(len(words) - 2, -1, -1):
+        if starts[i + 1] < offsets[i + 1, 0]:
+            ends[i] = ends[i + 1]
+    return Tokens(encoding.ids, starts, ends)
+
+
+def _inside_word(text: str, cut: int) -> bool:
+    """Whether characters cut-1 and cut belong to one word; some tokenizers count punctuation as part of it."""
+    return 0 < cut < len(text) and text[cut - 1].isalnum() and text[cut].isalnum()
+
+
+def windows(tokenizer: Any, title: list[int], paragraph: Tokens, shape: WindowShape) -> list[Window]:
+    """Cut a paragraph into windows; title pieces beyond `shape.max_title` are left out."""
+    head = [tokenizer.cls_token_id, *title[: shape.max_title], tokenizer.sep_token_id]
+    room = shape.length - len(head) - 1
+    cut = []
+    for begin, own_from, own_to in stretches(len(paragraph.ids), room, shape.overlap):
+        body = [*paragraph.ids[begin : begin + room], tokenizer.sep_token_id]
+        segments = [0] * len(head) + [1] * len(body)
+        first = len(head) + own_from - begin
+        cut.append(Window(head + body, segments, first, own_to - own_from, own_from))
+    return cut
+
+
+def stretches(tokens: int, room: int, overlap: int) -> list[tuple[int, int, int]]:
+    """(first token read, first token owned, last token owned + 1) of each window; the last one reads to the end.
+
+    >>> stretches(10, room=6, overlap=2)
+    [(0, 0, 5), (4, 5, 10)]
+    """
+    begins = [0]
+    while begins[-1] + room < tokens:
+        begins.append(min(begins[-1] + room - overlap, tokens - room))
+    seams = [begin + (previous + room - begin) // 2 for previous, begin in pairwise(begins)]
+    return list(zip(begins, [0, *seams], [*seams, tokens], strict=True)) if tokens else []

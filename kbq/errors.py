@@ -1,0 +1,38 @@
+"""Errors: everything kbq refuses, said in one sentence with the thing, the value and the way out."""
+
+from collections.abc import Sequence
+
+
+class KbqError(Exception):
+    """The input, the data or the folder is at fault; `cli.py` prints the message and exits with 1.
+
+    `problems` holds every single problem where several were found at once ("file:line: what").
+    """
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
+class CorpusError(KbqError):
+    """A corpus, or a line of it, that cannot be read."""
+
+
+class ModelError(KbqError):
+    """A model folder that is missing, damaged, or belongs to another model."""
+
+
+class KnowledgeBaseError(KbqError):
+    """A knowledge base folder that is missing, not whole, or of another kind."""
+
+
+class QueryError(KbqError):
+    """A query that cannot be encoded."""
+
+
+class TrainingError(KbqError):
+    """Training data or a training run that cannot go on."""
+
+
+class EvaluationError(KbqError):
+    """Predictions or gold that cannot be scored."""

@@ -1,0 +1,101 @@
+"""Arrays: growing `.npy` files that survive a kill, and lists of texts in two files."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+HEADER = 128  # bytes; NumPy writes exactly this many for every array used here
+
+
+class GrowingArray:
+    """A `.npy` file that is appended to. Its header is right only after `close`."""
+
+    def __init__(self, path: Path, dtype: DTypeLike, columns: int | None = None) -> None:
+        """Open, or create, `path` for rows of `columns` values (None: plain values)."""
+        self.path, self.dtype = path, np.dtype(dtype)
+        self.row_shape = () if columns is None else (columns,)
+        self.row_bytes = self.dtype.itemsize * (columns or 1)
+        self._file = path.open("r+b" if path.exists() else "w+b")
+        self._file.seek(0, os.SEEK_END)
+        if self._file.tell() < HEADER:
+            self.truncate(0)
+
+    def __len__(self) -> int:
+        return (self._file.tell() - HEADER) // self.row_bytes
+
+    def append(self, rows: NDArray[np.generic]) -> None:
+        """Add rows. Shape: (rows,) or (rows, columns)."""
+        self._file.write(np.ascontiguousarray(rows, self.dtype).tobytes())
+
+    def truncate(self, rows: int) -> None:
+        """Keep the first `rows` rows: what follows was written by a run that was killed."""
+        self._file.truncate(HEADER + rows * self.row_bytes)
+        self._file.seek(0)
+        self._file.write(b"\0" * HEADER if rows == 0 else b"")
+        self._file.seek(0, os.SEEK_END)
+
+    def sync(self) -> None:
+        """Everything appended so far is on the disk when this returns."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Write the header: from now on `numpy.load` reads the file."""
+        rows = len(self)
+        self._file.seek(0)
+        header = {"descr": self.dtype.str, "fortran_order": False, "shape": (rows, *self.row_shape)}
+        np.lib.format.write_array_header_1_0(self._file, header)
+        if self._file.tell() != HEADER:
+            raise ValueError(f"{self.path}: NumPy wrote a header of {self._file.tell()} bytes, not {HEADER}")
+        self.sync()
+        self._file.close()
+
+
+class GrowingTexts:
+    """A list of texts: `NAME.bin` holds their UTF-8 side by side, `NAME.npy` where each one ends."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.bytes = GrowingArray(folder / f"{name}.bin", np.uint8)
+        self.ends = GrowingArray(folder / f"{name}.npy", np.int64)
+
+    def append(self, texts: list[str]) -> None:
+        encoded = [text.encode() for text in texts]
+        self.ends.append(np.cumsum([len(text) for text in encoded], dtype=np.int64) + len(self.bytes))
+        self.bytes.append(np.frombuffer(b"".join(encoded), np.uint8))
+
+
+class Texts:
+    """The same list, read only and memory-mapped.
+
+    >>> Texts(np.array([1, 3]), np.frombuffer(b"abc", np.uint8))[1]
+    'bc'
+    """
+
+    def __init__(self, ends: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
+        self._ends, self._data = ends, data
+
+    @classmethod
+    def open(cls, folder: Path, name: str) -> "Texts":
+        return cls(open_array(folder / f"{name}.npy"), open_array(folder / f"{name}.bin"))
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, index: int) -> str:
+        begin = int(self._ends[index - 1]) if index else 0
+        return self._data[begin : int(self._ends[index])].tobytes().decode()
+
+
+def open_array(path: Path) -> NDArray[Any]:
+    """A finished array, memory-mapped; an empty one is read. Raises OSError or ValueError for a damaged file."""
+    try:
+        mapped: NDArray[Any] = np.load(path, mmap_mode="r")
+        return mapped
+    except ValueError:  # an empty array cannot be mapped
+        array: NDArray[Any] = np.load(path)
+        if array.size:
+            raise
+        return array

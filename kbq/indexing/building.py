@@ -1,0 +1,180 @@
+"""Building: documents become the shards of a phrase dump, in bounded memory, resumable after a kill at any moment.
+
+Documents are encoded in blocks; after each block everything is on the disk and `building.json` says so, in one step.
+A run that goes on reads the corpus again, checks that it is the same, and encodes what is missing: the same blocks,
+hence the same bytes.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kbq.encoding.model import Model
+from kbq.encoding.phrases import encode_windows
+from kbq.encoding.windows import Window, tokenize, windows
+from kbq.errors import KnowledgeBaseError
+from kbq.indexing.dump import Counts, EncodedParagraph, Progress, ShardWriter, write_json
+from kbq.records import Document
+
+STATE = "building.json"
+BLOCK_CHARACTERS = 2**18  # encoded at a time: lost by a kill
+SHARD_ROWS = 2**22  # a shard is closed after the block in which it reaches this size
+
+
+@dataclass(frozen=True, slots=True)
+class BuildState:
+    """How far a build has got; `documents` and `digest` are of the corpus read so far."""
+
+    model: str  # phrase fingerprint
+    first_shard: int  # of this build: those before it were published earlier
+    documents: int = 0
+    digest: str = ""
+    finished: tuple[Counts, ...] = ()  # of the shards of this build
+    current: Progress = field(default_factory=Progress)
+
+
+def build_shards(
+    documents: Iterable[Document],
+    model: Model,
+    folder: Path,
+    first_shard: int,
+    report: Callable[[Counts], None],
+) -> tuple[list[Counts], str]:
+    """Write (the rest of) the shards; returns their counts and a digest of the corpus.
+
+    Raises:
+        KnowledgeBaseError: a build with another model, or of another corpus, stopped half-way in this folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    state = _read_state(folder, model, first_shard)
+    report(_total(state))
+    writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
+    digest = hashlib.blake2b(digest_size=16)
+    consumed = 0
+    for block in _blocks(documents):
+        consumed += len(block)
+        for document in block:
+            digest.update(repr(document).encode())
+        if consumed <= state.documents:
+            if consumed == state.documents:
+                _same_corpus(folder, state.digest, digest.hexdigest())
+            continue
+        for document, paragraphs in encode_documents(model, block):
+            writer.append(document, paragraphs)
+        state = replace(state, documents=consumed, digest=digest.hexdigest(), current=writer.sync())
+        if writer.counts.rows >= SHARD_ROWS:
+            state = replace(state, finished=(*state.finished, writer.close()), current=Progress())
+            writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
+        write_json(folder / STATE, asdict(state))
+        report(_total(state))
+    if consumed < state.documents:
+        _same_corpus(folder, state.digest, digest.hexdigest())
+    return [*state.finished, writer.close()], digest.hexdigest()
+
+
+def shard_name(number: int) -> str:
+    return f"shard-{number:05d}"
+
+
+def encode_documents(model: Model, block: Sequence[Document]) -> Iterator[tuple[Document, list[EncodedParagraph]]]:
+    """Encode all paragraphs of a block of documents, together, and yield them document by document."""
+    titles = tokenize(model.tokenizer, [document.title for document in block])
+    paragraphs = [paragraph for document in block for paragraph in document.paragraphs]
+    texts = tokenize(model.tokenizer, [paragraph.text[paragraph.begin :] for paragraph in paragraphs])
+    title_of = [title.ids for document, title in zip(block, titles, strict=True) for _ in document.paragraphs]
+    cut = [
+        windows(model.tokenizer, title, text, model.config.window) for title, text in zip(title_of, texts, strict=True)
+    ]
+    kept = _encode_kept(model, cut)
+    encoded = iter(
+        EncodedParagraph(
+            paragraph.number,
+            paragraph.text,
+            len(text.ids),
+            vectors,
+            positions,
+            text.starts[positions] + np.uint32(paragraph.begin),
+            text.ends[positions] + np.uint32(paragraph.begin),
+        )
+        for paragraph, text, (vectors, positions) in zip(paragraphs, texts, kept, strict=True)
+    )
+    for document in block:
+        yield document, [next(encoded) for _ in document.paragraphs]
+
+
+def _encode_kept(model: Model, cut: list[list[Window]]) -> list[tuple[NDArray[np.int8], NDArray[np.uint32]]]:
+    """The kept tokens of each paragraph, given as its windows: vectors (kept, dim) and positions (kept,)."""
+    flat = [window for paragraph in cut for window in paragraph]
+    vectors, positions = [_NOTHING] * len(flat), [_NOWHERE] * len(flat)
+    for index, found, logits in encode_windows(model.phrases, flat, model.tokenizer.pad_token_id, model.uses_segments):
+        chance = logits.max(axis=1)
+        # A window keeps its best token in any case, so that every paragraph can be found.
+        kept = np.flatnonzero((chance > model.config.filter_threshold) | (chance == chance.max()))
+        vectors[index] = quantise(found[kept], model.scale)
+        positions[index] = (kept + flat[index].position).astype(np.uint32)
+    paragraphs, first = [], 0
+    for windows_of_one in cut:
+        own = slice(first, first + len(windows_of_one))
+        first = own.stop
+        empty = np.empty((0, model.dim), np.int8)
+        paragraphs.append((np.concatenate([empty, *vectors[own]]), np.concatenate([_NOWHERE, *positions[own]])))
+    return paragraphs
+
+
+_NOTHING = np.empty((0, 0), np.int8)
+_NOWHERE = np.empty(0, np.uint32)
+
+
+def quantise(vectors: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.int8]:
+    """Vectors in int8 steps of `scale`, symmetric per dimension. Shapes: (tokens, dim), (dim,)."""
+    steps: NDArray[np.int8] = np.clip(np.rint(vectors / scale), -127, 127).astype(np.int8)
+    return steps
+
+
+def _blocks(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """Documents in groups of about BLOCK_CHARACTERS; where they are cut depends on the documents alone."""
+    block: list[Document] = []
+    size = 0
+    for document in documents:
+        block.append(document)
+        size += sum(len(paragraph.text) for paragraph in document.paragraphs) + 100
+        if size >= BLOCK_CHARACTERS:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _read_state(folder: Path, model: Model, first_shard: int) -> BuildState:
+    path = folder / STATE
+    fresh = BuildState(model.config.phrase_fingerprint, first_shard)
+    if not path.exists():
+        return fresh
+    written = json.loads(path.read_text("utf-8"))
+    if written["first_shard"] != first_shard:  # of a build that was published, and killed before it could tidy up
+        return fresh
+    if written["model"] != fresh.model:
+        raise KnowledgeBaseError(
+            f"{folder} holds a build that stopped half-way with model {written['model']}, not "
+            f"{fresh.model}: give the same --model, or delete the folder"
+        )
+    current = Progress(Counts(**written["current"]["counts"]), written["current"]["sizes"])
+    finished = tuple(Counts(**counts) for counts in written["finished"])
+    return replace(fresh, documents=written["documents"], digest=written["digest"], finished=finished, current=current)
+
+
+def _same_corpus(folder: Path, known: str, now: str) -> None:
+    if known != now:
+        raise KnowledgeBaseError(
+            f"{folder} holds a build that stopped half-way, and the corpus has changed since: "
+            "give the same corpus, or delete the folder"
+        )
+
+
+def _total(state: BuildState) -> Counts:
+    return sum(state.finished, state.current.counts)

@@ -1,0 +1,177 @@
+"""Dump: the phrase dump, a folder of shards; row = position of a kept token = its id in every index.
+
+    shard-00000/  vectors.npy            int8 [rows, dim]     token vectors, in steps of `scale`
+                  positions.npy          u32 [rows]           token position within its paragraph
+                  starts.npy ends.npy    u32 [rows]           characters [start, end) of the token's word
+                  paragraph_rows.npy     i64 [paragraphs]     first row behind each paragraph
+                  paragraph_numbers.npy  u32 [paragraphs]     the source's own number
+                  paragraph_documents.npy u32 [paragraphs]
+                  texts.{bin,npy}        paragraphs           ids.{bin,npy} titles.{bin,npy}  documents
+
+Shards hold whole documents and are immutable once finished. Source: arXiv 2012.12624, section 3.3.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kbq.errors import KnowledgeBaseError
+from kbq.indexing.arrays import GrowingArray, GrowingTexts, Texts, open_array
+from kbq.records import Document, Paragraph
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedParagraph:
+    """A paragraph's kept tokens. Arrays have one entry per kept token; vectors have shape (kept, dim), int8."""
+
+    number: int
+    text: str
+    tokens: int  # before the filter
+    vectors: NDArray[np.int8]
+    positions: NDArray[np.uint32]
+    starts: NDArray[np.uint32]
+    ends: NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a shard, or a whole knowledge base, holds; `tokens` counts before the filter, `rows` after it."""
+
+    documents: int = 0
+    paragraphs: int = 0
+    tokens: int = 0
+    rows: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            self.documents + other.documents,
+            self.paragraphs + other.paragraphs,
+            self.tokens + other.tokens,
+            self.rows + other.rows,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a shard has been written: what a run that goes on after a kill needs."""
+
+    counts: Counts = Counts()
+    sizes: Mapping[str, int] = field(default_factory=dict)  # entries of each file
+
+
+class ShardWriter:
+    """Writes one shard, from its beginning or from where a killed run had got."""
+
+    def __init__(self, folder: Path, dim: int, progress: Progress) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.counts = progress.counts
+        self.vectors = GrowingArray(folder / "vectors.npy", np.int8, dim)
+        self.per_row = {
+            name: GrowingArray(folder / f"{name}.npy", np.uint32) for name in ("positions", "starts", "ends")
+        }
+        self.paragraph_rows = GrowingArray(folder / "paragraph_rows.npy", np.int64)
+        self.paragraph_numbers = GrowingArray(folder / "paragraph_numbers.npy", np.uint32)
+        self.paragraph_documents = GrowingArray(folder / "paragraph_documents.npy", np.uint32)
+        self.texts, self.ids, self.titles = (GrowingTexts(folder, name) for name in ("texts", "ids", "titles"))
+        for array in self._arrays():
+            array.truncate(progress.sizes.get(array.path.name, 0))
+
+    def append(self, document: Document, paragraphs: Sequence[EncodedParagraph]) -> None:
+        """Add a document with its encoded paragraphs."""
+        number = self.counts.documents
+        self.ids.append([document.id])
+        self.titles.append([document.title])
+        for paragraph in paragraphs:
+            self.vectors.append(paragraph.vectors)
+            for name, array in self.per_row.items():
+                array.append(getattr(paragraph, name))
+            self.counts += Counts(0, 1, paragraph.tokens, len(paragraph.positions))
+            self.paragraph_rows.append(np.array([self.counts.rows]))
+            self.paragraph_numbers.append(np.array([paragraph.number]))
+            self.paragraph_documents.append(np.array([number]))
+            self.texts.append([paragraph.text])
+        self.counts += Counts(documents=1)
+
+    def sync(self) -> Progress:
+        """Everything appended so far is on the disk when this returns."""
+        for array in self._arrays():
+            array.sync()
+        return Progress(self.counts, {array.path.name: len(array) for array in self._arrays()})
+
+    def close(self) -> Counts:
+        """Finish the shard."""
+        for array in self._arrays():
+            array.close()
+        return self.counts
+
+    def _arrays(self) -> list[GrowingArray]:
+        texts = [array for texts in (self.texts, self.ids, self.titles) for array in (texts.bytes, texts.ends)]
+        numbers = [self.paragraph_rows, self.paragraph_numbers, self.paragraph_documents]
+        return [self.vectors, *self.per_row.values(), *numbers, *texts]
+
+
+class Shard:
+    """A finished shard, memory-mapped. Rows are counted within the shard."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises KnowledgeBaseError when a file is missing, damaged, or of another length than the others."""
+        try:
+            self.vectors: NDArray[np.int8] = _typed(folder, "vectors", np.int8)
+            self.positions = _typed(folder, "positions", np.uint32)
+            self.starts = _typed(folder, "starts", np.uint32)
+            self.ends = _typed(folder, "ends", np.uint32)
+            self.paragraph_rows = _typed(folder, "paragraph_rows", np.int64)
+            self.paragraph_numbers = _typed(folder, "paragraph_numbers", np.uint32)
+            self.paragraph_documents = _typed(folder, "paragraph_documents", np.uint32)
+            self.texts, self.ids, self.titles = (Texts.open(folder, name) for name in ("texts", "ids", "titles"))
+        except (OSError, ValueError) as error:
+            raise KnowledgeBaseError(f"shard {folder} is damaged ({error}): build the knowledge base again") from None
+        rows = {len(array) for array in (self.vectors, self.positions, self.starts, self.ends)}
+        if len(rows) != 1 or (len(self.paragraph_rows) and rows != {int(self.paragraph_rows[-1])}):
+            raise KnowledgeBaseError(
+                f"shard {folder} is damaged (its files differ in length): build the knowledge base again"
+            )
+        self.folder = folder
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def paragraphs_of(self, rows: Rows) -> Rows:
+        """The paragraph of each row. Shape: that of `rows`."""
+        return np.searchsorted(self.paragraph_rows, rows, side="right")
+
+    def row_range(self, paragraphs: Rows) -> tuple[Rows, Rows]:
+        """First row of each paragraph, and first row behind it. Shapes: that of `paragraphs`."""
+        return np.where(paragraphs > 0, self.paragraph_rows[paragraphs - 1], 0), self.paragraph_rows[paragraphs]
+
+    def document(self, number: int) -> Document:
+        """A document as it was indexed; paragraphs that hold no text were left out."""
+        first, behind = np.searchsorted(self.paragraph_documents, [number, number + 1])
+        paragraphs = tuple(Paragraph(int(self.paragraph_numbers[i]), self.texts[i]) for i in range(first, behind))
+        return Document(self.ids[number], self.titles[number], paragraphs)
+
+
+def _typed(folder: Path, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+    array = open_array(folder / f"{name}.npy")
+    if array.dtype != dtype:
+        raise ValueError(f"{name}.npy holds {array.dtype}, not {np.dtype(dtype)}")
+    return array
+
+
+def write_json(path: Path, content: object) -> None:
+    """Replace a JSON file in one step: a kill leaves the old one or the new one, never half of it."""
+    partial = path.with_name(path.name + ".tmp")
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(content, file, ensure_ascii=False, indent=1)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)

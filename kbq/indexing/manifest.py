@@ -1,0 +1,117 @@
+"""Manifest: what makes a folder a knowledge base. Written last, in one step; without it nothing is published."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import kbq
+from kbq.encoding.model import Model
+from kbq.errors import KnowledgeBaseError
+from kbq.indexing.building import STATE, shard_name
+from kbq.indexing.dump import Counts, write_json
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """How the shards are searched; `clusters` and `probes` are those of the largest shard, 0 for exact search."""
+
+    kind: Literal["exact", "approximate"] = "exact"
+    probes: int = 0  # clusters looked at for one query
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A published knowledge base. `corpora`: a digest of each corpus that was added."""
+
+    model: str  # name or folder of the model it was built with
+    model_fingerprint: str
+    dim: int
+    filter_threshold: float
+    shards: tuple[Counts, ...] = ()
+    corpora: tuple[str, ...] = ()
+    index: IndexEntry = IndexEntry()
+    kbq: str = kbq.__version__
+
+    @property
+    def counts(self) -> Counts:
+        """Of all shards together."""
+        return sum(self.shards, Counts())
+
+    def with_shards(self, shards: Sequence[Counts], corpus: str) -> "Manifest":
+        """The same knowledge base with one more corpus."""
+        return dataclasses.replace(self, shards=(*self.shards, *shards), corpora=(*self.corpora, corpus))
+
+    def shard_folders(self, folder: Path) -> list[Path]:
+        """Where the shards lie, in order."""
+        return [folder / shard_name(number) for number in range(len(self.shards))]
+
+
+def claim(folder: Path, model: Model, model_name: str, append: bool) -> Manifest:
+    """What `folder` holds before a build: the manifest to append to, or an empty one.
+
+    Raises:
+        KnowledgeBaseError: the folder is in use for something else, not writable, or there is nothing to append to.
+    """
+    fresh = Manifest(model_name, model.config.phrase_fingerprint, model.dim, model.config.filter_threshold)
+    if append:
+        manifest = read_manifest(folder)
+        if manifest.model_fingerprint != fresh.model_fingerprint:
+            raise KnowledgeBaseError(
+                f"{folder} was built with the model {manifest.model} ({manifest.model_fingerprint}), "
+                f"not {model_name} ({fresh.model_fingerprint}): use --model {manifest.model}"
+            )
+        return manifest
+    if (folder / MANIFEST).exists():
+        raise KnowledgeBaseError(
+            f"{folder} already holds a knowledge base: add to it with --append, or choose another folder"
+        )
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / STATE).exists():
+        raise KnowledgeBaseError(f"{folder} is not empty and holds no unfinished build: choose another folder")
+    return fresh
+
+
+def publish(folder: Path, manifest: Manifest) -> None:
+    """Make the folder the knowledge base that the manifest describes."""
+    write_json(folder / MANIFEST, {"format": FORMAT} | asdict(manifest))
+    (folder / STATE).unlink(missing_ok=True)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check a manifest.
+
+    Raises:
+        KnowledgeBaseError: there is none, it is damaged, or of another format version.
+    """
+    path = folder / MANIFEST
+    if not path.exists():
+        raise KnowledgeBaseError(_why_not(folder))
+    try:
+        written = json.loads(path.read_text("utf-8"))
+        version = written.pop("format")
+        if version != FORMAT:
+            raise KnowledgeBaseError(
+                f"{folder} has format version {version}, this kbq reads {FORMAT}: build it again, "
+                "or use the kbq that wrote it"
+            )
+        written["shards"] = tuple(Counts(**counts) for counts in written["shards"])
+        written["corpora"] = tuple(written["corpora"])
+        written["index"] = IndexEntry(**written["index"])
+        return Manifest(**written)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise KnowledgeBaseError(f"{path} is damaged ({error}): build the knowledge base again") from None
+
+
+def _why_not(folder: Path) -> str:
+    if (folder / STATE).exists():
+        return (
+            f"{folder} is not a whole knowledge base, its build was stopped: run the same `kbq build` again, it goes on"
+        )
+    if folder.exists():
+        return f"{folder} holds no knowledge base (no {MANIFEST}): make one with `kbq build CORPUS {folder}`"
+    return f"{folder} does not exist: make a knowledge base with `kbq build CORPUS {folder}`"

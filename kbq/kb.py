@@ -1,0 +1,143 @@
+"""KnowledgeBase: a folder that holds a corpus as phrases; build it, open it, ask it. Read this first.
+
+documents ── encoding/ ──► phrase dump (indexing/) ──► spans ──► phrases, sentences, paragraphs, pages (searching/)
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from kbq.encoding.model import DEFAULT_MODEL, Model
+from kbq.errors import KnowledgeBaseError, ModelError
+from kbq.indexing.building import build_shards
+from kbq.indexing.choice import IndexKind, build_indexes, open_index
+from kbq.indexing.dump import Counts, Shard
+from kbq.indexing.manifest import Manifest, claim, publish, read_manifest
+from kbq.records import Document, Hit
+from kbq.searching.spans import find_spans
+from kbq.searching.units import Unit, best_units
+
+SEARCH_DEPTH = 50  # starts and ends looked at first; deeper where that does not settle the answer
+BATCH = 64  # queries searched together
+
+
+class KnowledgeBase:
+    """A published knowledge base with the encoders that can ask it."""
+
+    def __init__(self, folder: Path, manifest: Manifest, model: Model) -> None:
+        if model.config.phrase_fingerprint != manifest.model_fingerprint:
+            raise ModelError(
+                f"{folder} was built with the model {manifest.model} ({manifest.model_fingerprint}), "
+                f"the one given belongs to {model.config.phrase_fingerprint}: use --model {manifest.model}"
+            )
+        self.folder = folder
+        self.manifest = manifest
+        self.model = model
+        self.shards = [Shard(path) for path in manifest.shard_folders(folder)]
+        for shard, counts in zip(self.shards, manifest.shards, strict=True):
+            if len(shard) != counts.rows:
+                raise KnowledgeBaseError(
+                    f"{shard.folder} holds {len(shard)} rows, the manifest says {counts.rows}: "
+                    "build the knowledge base again"
+                )
+        self.indexes = [open_index(shard, manifest.index, model.device) for shard in self.shards]
+
+    @classmethod
+    def build(
+        cls,
+        documents: Iterable[Document],
+        folder: Path,
+        model: Model,
+        *,
+        model_name: str = "default",
+        append: bool = False,
+        index: IndexKind = "auto",
+        report: Callable[[Counts], None] = lambda counts: None,
+    ) -> Self:
+        """Encode documents into `folder` and publish it; a run that was killed goes on where it stopped.
+
+        Args:
+            documents: pages with unique ids.
+            folder: a new folder, one in which a build stopped half-way, or with `append` a knowledge base.
+            model_name: what the manifest calls the model, so that it is found again.
+            index: `auto` searches exactly up to about 2 million kept tokens.
+            report: told after each block how much of this build is on the disk.
+
+        Raises:
+            KnowledgeBaseError: the folder is in use, not writable, or holds another build.
+            CorpusError: from `documents`; nothing is published.
+        """
+        before = claim(folder, model, model_name, append)
+        try:
+            shards, corpus = build_shards(documents, model, folder, len(before.shards), report)
+            manifest = build_indexes(folder, before.with_shards(shards, corpus), index)
+            publish(folder, manifest)
+        except OSError as error:
+            raise KnowledgeBaseError(
+                f"{folder} cannot be written ({error.strerror}): make room or choose another folder; "
+                "the same command goes on where it stopped"
+            ) from error
+        return cls(folder, manifest, model)
+
+    @classmethod
+    def open(cls, folder: Path, model: str | None = None, device: str = "auto") -> Self:
+        """Open a published knowledge base with its own model, or one whose query side was tuned for it.
+
+        Raises:
+            KnowledgeBaseError: missing, not whole, damaged, or of another format version.
+            ModelError: the model is missing or belongs to another phrase encoder.
+        """
+        manifest = read_manifest(folder)
+        source = model or manifest.model
+        return cls(folder, manifest, Model.open(DEFAULT_MODEL if source == "default" else source, device))
+
+    @property
+    def counts(self) -> Counts:
+        """Documents, paragraphs, tokens and rows of all shards."""
+        return self.manifest.counts
+
+    def page_ids(self) -> Iterator[str]:
+        """The ids of all pages, in the order of the corpus."""
+        for shard in self.shards:
+            yield from (shard.ids[number] for number in range(len(shard.ids)))
+
+    def search(self, texts: Sequence[str], k: int = 10, unit: Unit = "phrase") -> list[list[Hit]]:
+        """The k best distinct units for each query, best first; fewer only where the knowledge base holds fewer.
+
+        Raises:
+            QueryError: a text is empty, too long, or malformed.
+        """
+        if k < 1:
+            raise KnowledgeBaseError(f"k is {k}, must be at least 1")
+        starts, ends = self.model.encode_queries(texts)
+        starts, ends = starts * self.model.scale, ends * self.model.scale
+        hits: list[list[Hit]] = [[] for _ in texts]
+        for first in range(0, len(texts), BATCH):
+            self._search_batch(starts, ends, list(range(first, min(first + BATCH, len(texts)))), hits, k, unit)
+        return hits
+
+    def _search_batch(
+        self,
+        starts: np.ndarray,
+        ends: np.ndarray,
+        open_queries: list[int],
+        hits: list[list[Hit]],
+        k: int,
+        unit: Unit,
+    ) -> None:
+        depth = max(SEARCH_DEPTH, 2 * k)
+        deepest = max((len(shard) for shard in self.shards), default=0)
+        while open_queries:
+            found = [
+                find_spans(shard, index, starts[open_queries], ends[open_queries], depth)
+                for shard, index in zip(self.shards, self.indexes, strict=True)
+            ]
+            unsettled = []
+            for place, query in enumerate(open_queries):
+                units = best_units(self.shards, [spans[place] for spans in found], unit, k)
+                hits[query] = units.hits
+                if not units.is_complete and depth < deepest:
+                    unsettled.append(query)
+            open_queries, depth = unsettled, depth * 4

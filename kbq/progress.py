@@ -1,0 +1,84 @@
+"""Progress: bars on standard error for what takes long; a line now and then where that is no terminal."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from kbq.indexing.dump import Counts
+from kbq.training.loop import StepReport
+
+LINE_SECONDS = 30.0  # between two lines where there is no terminal
+
+
+@contextmanager
+def build_progress(title: str) -> Iterator[Callable[[Counts], None]]:
+    """Shows pages, tokens and tokens per second of this run."""
+    bar = Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=_console())
+    begun, line = time.monotonic(), _Lines()
+    before: list[Counts] = []  # what an earlier, killed run had done
+
+    with bar:
+        task = bar.add_task(title, total=None)
+
+        def report(counts: Counts) -> None:
+            before.append(counts) if not before else None
+            speed = (counts.tokens - before[0].tokens) / max(1e-9, time.monotonic() - begun)
+            text = f"{title}: {counts.documents:,} pages, {counts.tokens:,} tokens, {speed:,.0f} tokens/s"
+            bar.update(task, description=text)
+            line.say(text)
+
+        yield report
+
+
+@contextmanager
+def training_progress(title: str) -> Iterator[Callable[[StepReport], None]]:
+    """Shows steps, the moving averages of the losses, and tokens per second."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=_console())
+    begun, line = time.monotonic(), _Lines()
+    done = 0
+    losses: list[float] = []
+
+    with bar:
+        task = bar.add_task(title, total=None)
+
+        def report(step: StepReport) -> None:
+            nonlocal done, losses
+            done += step.size
+            now = [step.single, step.negatives, step.tokens, step.filter]
+            losses = [0.97 * old + 0.03 * new for old, new in zip(losses, now, strict=True)] if losses else now
+            shown = " ".join(f"{loss:.3f}" for loss in losses)
+            speed = done / (time.monotonic() - begun)
+            text = f"{title}: step {step.step}/{step.steps}, losses {shown}, {speed:,.0f} tokens/s"
+            bar.update(task, description=text, completed=step.step, total=step.steps)
+            line.say(text)
+
+        yield report
+
+
+class _Lines:
+    """Plain lines, not too many, for logs."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def say(self, text: str) -> None:
+        if not sys.stderr.isatty() and time.monotonic() - self._last > LINE_SECONDS:
+            self._last = time.monotonic()
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+
+
+def _console() -> Console:
+    return Console(stderr=True, quiet=not sys.stderr.isatty())

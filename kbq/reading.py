@@ -1,0 +1,120 @@
+"""Reading: a text file or standard input, plain or compressed, becomes numbered lines of UTF-8 text.
+
+Whoever reads names the error class of its own part, so that a broken corpus is a `CorpusError` and a
+broken training file a `TrainingError`; every message begins with the file, and the line where there is one.
+"""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import re
+import sys
+import unicodedata
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TypeAlias, cast
+
+from kbq.errors import KbqError
+
+Line: TypeAlias = tuple[int, str]  # its number, from 1, and its text without the line end
+BadLine: TypeAlias = Callable[[KbqError], None]  # takes what is wrong with a line; if it returns, reading goes on
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+def refuse(problem: KbqError) -> None:
+    """Raise the problem: what happens to a bad line unless the caller wants to skip it."""
+    raise problem
+
+
+def clean_text(text: str) -> str:
+    r"""Bring text to NFC; then replace, one for one, what no file or screen takes.
+
+    Control characters other than line feed and tab become blanks, half a surrogate pair becomes U+FFFD.
+    Both happen after NFC and keep every character position.
+
+    >>> clean_text("Cafe\u0301\x00\r\n")
+    'Café  \n'
+    """
+    return _SURROGATE.sub("\ufffd", _CONTROL.sub(" ", unicodedata.normalize("NFC", text)))
+
+
+def source_name(source: str) -> str:
+    """What messages call a source: its path, or `standard input` for "-"."""
+    return "standard input" if source == "-" else clean_text(source)
+
+
+def read_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse) -> Iterator[Line]:
+    """Stream the lines of a file, one in memory at a time.
+
+    gzip, xz and bzip2 are recognised by their first bytes, whatever the file is called. A byte order mark
+    and CRLF line ends are dropped. Only a line feed ends a line.
+
+    Args:
+        source: a path, or "-" for standard input.
+        error: class of the errors.
+        on_bad_line: what to do about a line that is not UTF-8; the default raises.
+
+    Raises:
+        KbqError: of class `error`; the file is missing, unreadable or damaged.
+    """
+    name = source_name(source)
+    number = 0
+    try:
+        with nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as stream:
+            for number, line in enumerate(_decompressed(cast(io.BufferedReader, stream)), start=1):
+                try:
+                    text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError as reason:
+                    byte = f"byte {reason.start + 1} is 0x{line[reason.start]:02x}"
+                    on_bad_line(error(f"{name}:{number}: not UTF-8 ({byte}): convert the file to UTF-8"))
+                else:
+                    yield number, text.rstrip("\r\n")
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as reason:
+        if isinstance(reason, OSError) and reason.strerror:
+            raise error(f"{name}: cannot be read ({reason.strerror}): check path and rights") from reason
+        raise error(f"{name}:{number + 1}: compressed data is damaged ({reason}): fetch it again") from reason
+
+
+def read_json_lines(
+    source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse
+) -> Iterator[tuple[int, dict[str, object]]]:
+    """Stream the JSON objects of a file, one per line, with their line numbers; see `read_lines`."""
+    return parse_json_lines(read_lines(source, error, on_bad_line), source, error, on_bad_line)
+
+
+def parse_json_lines(
+    lines: Iterable[Line], source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse
+) -> Iterator[tuple[int, dict[str, object]]]:
+    """Read every line that is not blank as one JSON object; `source` is named in the errors."""
+    for number, line in lines:
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line)
+            problem = "" if isinstance(fields, dict) else f"{line!r:.40} is no JSON object"
+        except json.JSONDecodeError as reason:
+            problem = f"not JSON ({reason.msg}, column {reason.colno})"
+        except (ValueError, RecursionError) as reason:
+            # A number of thousands of digits, or a list in a list in a list …
+            problem = f"JSON beyond reading ({reason})"
+        if problem:
+            on_bad_line(error(f"{source_name(source)}:{number}: {problem}: write one object {{…}} per line"))
+        else:
+            yield number, fields
+
+
+def _decompressed(stream: io.BufferedReader) -> Iterable[bytes]:
+    head = stream.peek(10)
+    if head.startswith(b"\x1f\x8b"):
+        return gzip.GzipFile(fileobj=stream)
+    if head.startswith(b"\xfd7zXZ\x00"):
+        return lzma.LZMAFile(stream)
+    if re.match(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", head):
+        return bz2.BZ2File(stream)
+    return stream

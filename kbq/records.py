@@ -1,0 +1,78 @@
+"""Records: the frozen values that travel between the parts of kbq. Imports nothing from kbq.
+
+Text is Unicode NFC everywhere. Character positions are half-open, [start, end), and count the
+characters of one paragraph. `score` is a dot product: higher is better, and it is comparable within
+one query only.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph of a page; `number` is the source's own, so numbers may have gaps."""
+
+    number: int
+    text: str
+    begin: int = 0  # first character that belongs to the content: a list marker before it is no answer
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A page; `id` is the page's id (KILT: wikipedia_id)."""
+
+    id: str
+    title: str
+    paragraphs: tuple[Paragraph, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """An exact substring of a paragraph: `text == paragraph.text[start:end]`."""
+
+    text: str
+    document_id: str
+    title: str
+    paragraph: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What the query encoder reads: `subject [SEP] relation`, a question, a marked mention."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A phrase found for a query, with the text around it."""
+
+    phrase: Phrase
+    score: float
+    context: str  # the whole paragraph
+    unit: tuple[int, int]  # characters of the retrieved unit (phrase, sentence, paragraph) in it
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A place that supports an answer: one item of a KILT provenance list."""
+
+    document_id: str
+    title: str
+    paragraph: int
+    start: int
+    end: int
+    text: str | None = None  # the paragraph, where it was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The answer to a query and its pages, best first."""
+
+    id: str
+    input: str
+    answer: str | None  # None: the task has no answer that is a span, only provenance counts
+    provenance: tuple[Evidence, ...]

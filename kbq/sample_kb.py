@@ -1,0 +1,58 @@
+"""The sample knowledge base: built from the bundled articles on first use, kept in the user's cache folder."""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from kbq.corpus import read_corpus
+from kbq.encoding.model import DEFAULT_MODEL, Model
+from kbq.errors import KnowledgeBaseError
+from kbq.indexing.dump import Counts
+from kbq.kb import KnowledgeBase
+from kbq.places import PACKAGE, cache_folder
+
+ARTICLES = PACKAGE / "sample" / "articles.jsonl"
+
+
+def open_sample(
+    announce: Callable[[Path], None],
+    model: str | None = None,
+    device: str = "auto",
+    report: Callable[[Counts], None] = lambda _: None,
+) -> KnowledgeBase:
+    """The sample knowledge base; `announce` is told the folder when it has to be built.
+
+    Raises:
+        KnowledgeBaseError: the cache folder cannot be written.
+    """
+    default = Model.open(DEFAULT_MODEL, device)
+    folder = cache_folder() / f"sample-{default.config.phrase_fingerprint}-{_digest()}"
+    if not (folder / "manifest.json").exists():
+        announce(folder)
+        _build(folder, default, report)
+    return KnowledgeBase.open(folder, model, device)
+
+
+def _build(folder: Path, model: Model, report: Callable[[Counts], None]) -> None:
+    """Build beside the final place and move it there: two first uses at the same time do no harm."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        workshop = Path(tempfile.mkdtemp(prefix="sample-", dir=folder.parent))
+    except OSError as error:
+        raise KnowledgeBaseError(
+            f"{folder.parent} cannot be written ({error.strerror}): set KBQ_CACHE to a folder that can"
+        ) from error
+    try:
+        KnowledgeBase.build(read_corpus(str(ARTICLES)), workshop / "kb", model, report=report)
+        with contextlib.suppress(OSError):  # another process was faster
+            (workshop / "kb").rename(folder)
+    finally:
+        shutil.rmtree(workshop, ignore_errors=True)
+
+
+def _digest() -> str:
+    import hashlib
+
+    return hashlib.sha256(ARTICLES.read_bytes()).hexdigest()[:8]

@@ -1,0 +1,1 @@
+"""Searching: query vectors become phrases with evidence."""

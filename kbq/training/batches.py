@@ -1,0 +1,152 @@
+"""Batches: passages become tensors; passages of one group travel together, so that they are near-by negatives.
+
+All questions of a passage stand in one batch, so that the passage is encoded once.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kbq.encoding.model import Model
+from kbq.encoding.phrases import window_tensors
+from kbq.encoding.queries import query_tensors
+from kbq.encoding.windows import Tokens, Window, tokenize, windows
+from kbq.errors import QueryError
+from kbq.training.examples import Passage
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPassage:
+    """A passage as token ids. `golds`: for each query the (first, last) tokens of its answers."""
+
+    windows: tuple[Window, ...]
+    tokens: int  # of all its windows
+    queries: tuple[tuple[int, ...], ...]
+    answers: tuple[int, ...]  # a number for each query's answer string: equal strings, equal numbers
+    golds: tuple[tuple[tuple[int, int], ...], ...]
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Tensors of one step. `tokens` = windows × longest window, flattened."""
+
+    windows: tuple[Tensor, Tensor, Tensor | None]  # ids, mask, segments. Shapes: (windows, longest)
+    queries: tuple[Tensor, Tensor]  # ids, mask. Shapes: (queries, longest)
+    passage_of_token: Tensor  # which passage owns a token; -1: none (title, padding, overlap). Shape: (tokens,)
+    passage_of_query: Tensor  # Shape: (queries,)
+    answer_of_query: Tensor  # Shape: (queries,)
+    gold_starts: Tensor  # Shape: (queries, tokens), bool
+    gold_ends: Tensor
+
+
+def prepare(model: Model, passages: Sequence[Passage], max_queries: int) -> tuple[list[PreparedPassage], int]:
+    """Token ids of all passages, and how many queries could not be used (too long).
+
+    Of a passage with more than `max_queries` queries the first ones stay.
+    """
+    numbers: dict[str, int] = {}
+    prepared, unusable = [], 0
+    for first in range(0, len(passages), 1000):
+        part = passages[first : first + 1000]
+        titles = tokenize(model.tokenizer, [passage.title for passage in part])
+        texts = tokenize(model.tokenizer, [passage.text for passage in part])
+        for passage, title, text in zip(part, titles, texts, strict=True):
+            queries, answers, golds = [], [], []
+            for query in passage.queries[:max_queries]:
+                try:
+                    ids = model.reader.token_ids([query.text])[0]
+                except QueryError:
+                    unusable += 1
+                    continue
+                queries.append(tuple(ids))
+                golds.append(tuple(token_span(text, *place) for place in query.places))
+                answers.append(numbers.setdefault(query.answers[0].lower(), len(numbers)))
+            cut = tuple(windows(model.tokenizer, title.ids, text, model.config.window))
+            total = sum(len(window.ids) for window in cut)
+            if queries:
+                prepared.append(
+                    PreparedPassage(cut, total, tuple(queries), tuple(answers), tuple(golds), passage.group)
+                )
+    return prepared, unusable
+
+
+def token_span(tokens: Tokens, start: int, end: int) -> tuple[int, int]:
+    """First and last token of the words that hold characters [start, end)."""
+    first = int(np.searchsorted(tokens.ends, start, side="right"))
+    last = int(np.searchsorted(tokens.starts, end, side="left")) - 1
+    limit = len(tokens.ids) - 1
+    return min(first, limit), min(max(last, first), limit)
+
+
+def batches(
+    passages: Sequence[PreparedPassage], max_tokens: int, rng: random.Random, together: int = 4
+) -> Iterator[list[int]]:
+    """One epoch: indices of passages, at most `max_tokens` a batch with padding, little padding, in random order.
+
+    Up to `together` passages of one group and of similar length stay in one batch.
+    """
+    groups: dict[str, list[int]] = {}
+    for index, passage in enumerate(passages):
+        groups.setdefault(passage.group, []).append(index)
+    units = []
+    for members in groups.values():
+        members.sort(key=lambda i: passages[i].tokens * rng.uniform(0.85, 1.15))
+        units += [members[i : i + together] for i in range(0, len(members), together)]
+    rng.shuffle(units)
+    chunk_size = max(1, 60 * max_tokens // 600)  # about 60 batches are sorted by length at a time
+    made: list[list[int]] = []
+    for first in range(0, len(units), chunk_size):
+        chunk = sorted(units[first : first + chunk_size], key=lambda unit: max(_longest(passages[i]) for i in unit))
+        part: list[list[int]] = [[]]
+        for unit in chunk:
+            longest = max(_longest(passages[i]) for i in [*part[-1], *unit])
+            count = sum(len(passages[i].windows) for i in [*part[-1], *unit])
+            if part[-1] and longest * count > max_tokens:
+                part.append([])
+            part[-1] += unit
+        made += part
+    rng.shuffle(made)
+    yield from made
+
+
+def _longest(passage: PreparedPassage) -> int:
+    return max(len(window.ids) for window in passage.windows)
+
+
+def collate(model: Model, passages: Sequence[PreparedPassage]) -> Batch:
+    """The tensors of one batch, on the model's device."""
+    device = model.device
+    cut = [window for passage in passages for window in passage.windows]
+    owners = [number for number, passage in enumerate(passages) for _ in passage.windows]
+    inputs = window_tensors(cut, model.tokenizer.pad_token_id, model.uses_segments, device)
+    longest = inputs[0].shape[1]
+    passage_of_token = torch.full((len(cut), longest), -1)
+    token_at: list[dict[int, int]] = [{} for _ in passages]  # position in the passage → place among `tokens`
+    for row, (window, owner) in enumerate(zip(cut, owners, strict=True)):
+        passage_of_token[row, window.first : window.first + window.count] = owner
+        for offset in range(window.count):
+            token_at[owner][window.position + offset] = row * longest + window.first + offset
+    spans = [
+        (number, answer, query, places)
+        for number, passage in enumerate(passages)
+        for query, answer, places in zip(passage.queries, passage.answers, passage.golds, strict=True)
+    ]
+    golds = torch.zeros((2, len(spans), passage_of_token.numel()), dtype=torch.bool)
+    for row, (number, _, _, places) in enumerate(spans):
+        for place in places:
+            golds[0, row, token_at[number][place[0]]] = True
+            golds[1, row, token_at[number][place[1]]] = True
+    return Batch(
+        windows=inputs,
+        queries=query_tensors([list(query) for _, _, query, _ in spans], model.tokenizer.pad_token_id, device),
+        passage_of_token=passage_of_token.flatten().to(device),
+        passage_of_query=torch.tensor([number for number, *_ in spans], device=device),
+        answer_of_query=torch.tensor([answer for _, answer, *_ in spans], device=device),
+        gold_starts=golds[0].to(device),
+        gold_ends=golds[1].to(device),
+    )

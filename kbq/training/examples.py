@@ -1,0 +1,161 @@
+"""Examples: reading-comprehension files become passages with their queries.
+
+Known files: SQuAD JSON, Natural Questions with QED annotations (JSON lines), and JSON lines of one passage each:
+`{"title", "context", "group", "questions": [{"question", "answers": [{"text", "answer_start"}]}]}`; `group` is
+optional and names what near-by negatives share (an article, a relation).
+"""
+
+import json
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from kbq.errors import TrainingError
+from kbq.reading import parse_json_lines, read_lines
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingQuery:
+    """A query and where its answer stands: characters [start, end) of the passage, one or more places."""
+
+    id: str
+    text: str
+    places: tuple[tuple[int, int], ...]
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A paragraph with the queries that it answers."""
+
+    title: str
+    text: str
+    queries: tuple[TrainingQuery, ...]
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repairs:
+    """How many answers stood where the file says, were found elsewhere in the passage, or not at all."""
+
+    right: int = 0
+    moved: int = 0
+    lost: int = 0
+    doubtful: int = 0  # the file itself calls the place a guess
+
+    def __add__(self, other: "Repairs") -> "Repairs":
+        return Repairs(
+            self.right + other.right,
+            self.moved + other.moved,
+            self.lost + other.lost,
+            self.doubtful + other.doubtful,
+        )
+
+
+def read_examples(paths: Sequence[Path], doubtful: bool = False) -> tuple[list[Passage], Repairs]:
+    """Passages of all files. `doubtful` keeps answers whose place the file marks as `start_inferred`.
+
+    An answer that is not at its place moves to the nearest occurrence of its text, and is left out where there is none.
+
+    Raises:
+        TrainingError: a file of unknown shape, or no passage with a query at all.
+    """
+    passages: list[Passage] = []
+    repairs = Repairs()
+    for path in paths:
+        for title, text, group, questions in _raw_passages(path):
+            text = unicodedata.normalize("NFC", text)
+            queries = []
+            for question in questions:
+                query, repair = _query(question, text, doubtful)
+                repairs += repair
+                if query is not None:
+                    queries.append(query)
+            if queries:
+                passages.append(Passage(unicodedata.normalize("NFC", title), text, tuple(queries), group))
+    if not passages:
+        raise TrainingError(f"{', '.join(map(str, paths))}: no passage with a question and an answer that stands in it")
+    return passages, repairs
+
+
+RawPassage = tuple[str, str, str, list[dict[str, Any]]]  # title, text, group, questions in SQuAD's shape
+
+
+def _raw_passages(path: Path) -> Iterator[RawPassage]:
+    source = str(path)
+    lines = read_lines(source, TrainingError)
+    first = next((line for line in lines if line[1].strip()), (0, ""))
+    try:
+        if first[1].strip() == "{" or '"data"' in first[1][:200]:
+            yield from _squad(json.loads("\n".join([first[1], *(text for _, text in lines)])))
+            return
+        objects = (fields for _, fields in parse_json_lines(chain([first], lines), source, TrainingError))
+        yield from _merged(_qed(fields) if "paragraph_text" in fields else _plain(fields) for fields in objects)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TrainingError(
+            f"{path} is neither SQuAD JSON, QED nor JSON lines of passages with questions: "
+            f"{type(error).__name__} {error}"
+        ) from None
+
+
+def _squad(dump: Any) -> Iterator[RawPassage]:
+    for article in dump["data"]:
+        title = article.get("title", "").replace("_", " ")
+        for paragraph in article["paragraphs"]:
+            yield title, paragraph["context"], title, paragraph["qas"]
+
+
+def _qed(line: Any) -> RawPassage:
+    answers = [
+        {"text": line["paragraph_text"][start:end], "answer_start": start} for start, end in line["answer_spans"]
+    ]
+    question = {"id": str(line["example_id"]), "question": line["question_text"], "answers": answers}
+    return line["title_text"], line["paragraph_text"], line["title_text"], [question]
+
+
+def _plain(line: Any) -> RawPassage:
+    questions = line.get("questions", [line])
+    title = line.get("title", "")
+    return title, line["context"], line.get("group", title), questions
+
+
+def _merged(passages: Iterator[RawPassage]) -> Iterator[RawPassage]:
+    """Lines with the same title and text are one passage, wherever they stand in the file."""
+    merged: dict[tuple[str, str], RawPassage] = {}
+    for title, text, group, questions in passages:
+        merged.setdefault((title, text), (title, text, group, []))[3].extend(questions)
+    yield from merged.values()
+
+
+def _query(question: dict[str, Any], text: str, doubtful: bool) -> tuple[TrainingQuery | None, Repairs]:
+    if question.get("start_inferred") and not doubtful:
+        return None, Repairs(doubtful=1)
+    places, answers, repairs = [], [], Repairs()
+    for answer in question["answers"]:
+        wanted = unicodedata.normalize("NFC", answer["text"])
+        place = _place(text, wanted, int(answer["answer_start"]))
+        if place is None:
+            repairs += Repairs(lost=1)
+            continue
+        repairs += Repairs(right=1) if place == answer["answer_start"] else Repairs(moved=1)
+        answers.append(wanted)
+        if (place, place + len(wanted)) not in places:
+            places.append((place, place + len(wanted)))
+    if not places:
+        return None, repairs
+    asked = unicodedata.normalize("NFC", question["question"])
+    return TrainingQuery(str(question.get("id", "")), asked, tuple(places), tuple(answers)), repairs
+
+
+def _place(text: str, wanted: str, expected: int) -> int | None:
+    """The occurrence of `wanted` nearest to the expected place."""
+    if not wanted.strip():
+        return None
+    if text.startswith(wanted, expected):
+        return expected
+    before, after = text.rfind(wanted, 0, max(expected, 0) + len(wanted)), text.find(wanted, max(expected, 0))
+    found = [place for place in (before, after) if place >= 0]
+    return min(found, key=lambda place: abs(place - expected)) if found else None

@@ -1,0 +1,204 @@
+"""Loop: L = L_single + λ L_neg + λ L_filter over batches, with a queue of earlier batches' answers.
+
+Source: arXiv 2012.12624, section 4 (Eq. 9 without distillation). Differences: all questions of a passage share one
+encoding of it, near-by passages share a batch, and word embeddings stay frozen.
+"""
+
+import contextlib
+import math
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from kbq.encoding.backbone import autocast
+from kbq.encoding.model import Model
+from kbq.errors import TrainingError
+from kbq.training.batches import Batch, PreparedPassage, batches, collate
+from kbq.training.losses import filter_loss, negatives_loss, single_passage_loss
+
+CHECKPOINT_SECONDS = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    """Everything that decides the outcome besides the data."""
+
+    epochs: float = 3.0
+    batch_tokens: int = 4096  # of all windows of a batch, padding included
+    learning_rate: float = 1e-4  # the paper's 3e-5 is for SpanBERT-base
+    warmup: float = 0.05  # share of all steps
+    pre_batches: int = 2  # C: earlier batches whose answers serve as negatives; 0 = in-batch only
+    pre_batches_from: float = 0.3  # share of all steps after which the queue is used
+    negatives_weight: float = 1.0  # L_neg: answers of other passages, of this batch and of the queue
+    tokens_weight: float = (
+        1.0  # L_neg once more, over all tokens of the batch: what an open search meets (not in the paper)
+    )
+    filter_weight: float = 0.3
+    max_queries: int = 12  # of one passage
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What a step says: losses, averaged over start and end."""
+
+    step: int
+    steps: int
+    single: float
+    negatives: float
+    tokens: float
+    filter: float
+    size: int  # tokens of all windows and queries
+
+
+class Trainer:
+    """Trains a model in place; every checkpoint holds all that a killed run needs to go on."""
+
+    def __init__(self, model: Model, passages: Sequence[PreparedPassage], settings: TrainingSettings) -> None:
+        self.model = model
+        self.passages = passages
+        self.settings = settings
+        self.per_epoch = sum(1 for _ in batches(passages, settings.batch_tokens, random.Random(settings.seed)))
+        self.steps = max(1, math.ceil(self.per_epoch * settings.epochs))
+        trainable = [p for p in {*model.phrases.parameters(), *model.queries.parameters()} if p.requires_grad]
+        order = {p: i for i, p in enumerate([*model.phrases.parameters(), *model.queries.parameters()])}
+        self.parameters = sorted(trainable, key=lambda p: order[p])
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=settings.learning_rate, weight_decay=0.01, fused=True)
+        self.queue: deque[tuple[Tensor, Tensor, Tensor]] = deque(maxlen=max(1, settings.pre_batches))
+        self.step = 0
+
+    def run(self, checkpoint: Path, report: Callable[[StepReport], None]) -> None:
+        """Train to the end, from `checkpoint` where there is one.
+
+        Raises:
+            TrainingError: the loss is no number any more (the last checkpoint stays), or the checkpoint is of
+                another run.
+        """
+        self._resume(checkpoint)
+        for encoder in (self.model.phrases, self.model.queries):
+            encoder.train()
+        saved = time.monotonic()
+        while self.step < self.steps:
+            epoch, place = divmod(self.step, self.per_epoch)
+            order = list(batches(self.passages, self.settings.batch_tokens, random.Random(self.settings.seed + epoch)))
+            for members in order[place : place + self.steps - self.step]:
+                report(self._one_step(collate(self.model, [self.passages[i] for i in members])))
+                if time.monotonic() - saved > CHECKPOINT_SECONDS:
+                    self._save(checkpoint)
+                    saved = time.monotonic()
+        self._save(checkpoint)
+
+    def _one_step(self, batch: Batch) -> StepReport:
+        self._set_learning_rate()
+        weights = (
+            1.0,
+            self.settings.negatives_weight,
+            self.settings.tokens_weight,
+            self.settings.filter_weight,
+        )
+        losses = self._losses(batch)
+        loss = torch.stack([weight * part for weight, part in zip(weights, losses, strict=True)]).sum()
+        if not torch.isfinite(loss):
+            raise TrainingError(
+                f"the loss is {float(loss)} at step {self.step}: lower --learning-rate "
+                f"({self.settings.learning_rate}) and start again from the last checkpoint"
+            )
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        self.optimizer.step()
+        self.step += 1
+        size = batch.windows[0].numel() + batch.queries[0].numel()
+        single, negatives, tokens, filtered = (float(part.detach()) for part in losses)
+        return StepReport(self.step, self.steps, single, negatives, tokens, filtered, size)
+
+    def _losses(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """L_single, L_neg, L_neg over all tokens, L_filter."""
+        with autocast(self.model.device):
+            vectors, logits = self.model.phrases(*batch.windows)
+            query_vectors = self.model.queries(*batch.queries)
+        vectors, logits = vectors.float().flatten(0, 1), logits.float()
+        owned = batch.passage_of_token >= 0
+        own_passage = batch.passage_of_token == batch.passage_of_query[:, None]
+        *queue, queued_answers = self._queue()
+        queued_same = batch.answer_of_query[:, None] == queued_answers
+        none = vectors.new_empty((0, vectors.shape[1])), queued_same[:, :0]
+        golds = (batch.gold_starts, batch.gold_ends)
+        losses = []
+        for queries, gold, queued in zip(query_vectors, golds, queue, strict=True):
+            scores = queries @ vectors.T
+            same = _same_answer(gold, batch.answer_of_query)
+            with_queue = torch.cat([same, queued_same], dim=1)
+            losses.append(
+                torch.stack(
+                    [
+                        single_passage_loss(scores, gold, own_passage),
+                        negatives_loss(scores, gold, gold.any(dim=0), queries @ queued.T, with_queue),
+                        negatives_loss(scores, gold, owned, queries @ none[0].T, same),
+                    ]
+                )
+            )
+        self._enqueue(vectors, batch)
+        labels = torch.stack([gold.any(dim=0) for gold in golds], dim=1).reshape(*logits.shape).float()
+        filtered = filter_loss(logits, labels, owned.reshape(logits.shape[:2]))
+        single, negatives, tokens = torch.stack(losses).mean(dim=0)
+        return single, negatives, tokens, filtered
+
+    def _queue(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Start vectors, end vectors (queue, dim) and answer numbers (queue,) of the last C batches."""
+        ready = self.settings.pre_batches > 0 and self.step >= self.settings.pre_batches_from * self.steps
+        if not ready or not self.queue:
+            none = torch.empty((0, self.model.dim), device=self.model.device)
+            return none, none, torch.empty(0, dtype=torch.long, device=self.model.device)
+        starts, ends, answers = zip(*self.queue, strict=True)
+        return torch.cat(starts), torch.cat(ends), torch.cat(answers)
+
+    def _enqueue(self, vectors: Tensor, batch: Batch) -> None:
+        starts, ends = (vectors[gold.int().argmax(dim=1)].detach() for gold in (batch.gold_starts, batch.gold_ends))
+        self.queue.append((starts, ends, batch.answer_of_query))
+
+    def _set_learning_rate(self) -> None:
+        warm = max(1, int(self.settings.warmup * self.steps))
+        share = min((self.step + 1) / warm, (self.steps - self.step) / max(1, self.steps - warm))
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.learning_rate * share
+
+    def _save(self, checkpoint: Path) -> None:
+        state = {
+            "settings": asdict(self.settings),
+            "step": self.step,
+            "parameters": [p.detach() for p in self.parameters],
+            "optimizer": self.optimizer.state_dict(),
+            "queue": list(self.queue),
+        }
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        partial = checkpoint.with_suffix(".tmp")
+        torch.save(state, partial)
+        partial.replace(checkpoint)
+
+    def _resume(self, checkpoint: Path) -> None:
+        if not checkpoint.exists():
+            return
+        state = torch.load(checkpoint, map_location=self.model.device, weights_only=True)
+        if state["settings"] != asdict(self.settings):
+            raise TrainingError(
+                f"{checkpoint} was written with other settings: delete it to start anew, or give {state['settings']}"
+            )
+        with torch.no_grad(), contextlib.suppress(StopIteration):
+            for parameter, saved in zip(self.parameters, state["parameters"], strict=True):
+                parameter.copy_(saved)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.queue.extend(state["queue"])
+        self.step = state["step"]
+
+
+def _same_answer(gold: Tensor, answers: Tensor) -> Tensor:
+    """Tokens that are gold for another query with the same answer string. Shape: (queries, tokens), bool."""
+    same = (answers[:, None] == answers).float()
+    return same @ gold.float() > 0
