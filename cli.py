@@ -17,7 +17,10 @@ import kbq
 from kbq.errors import KbqError
 
 if TYPE_CHECKING:
+    from kbq.kilt.reporting.error_kinds import ErrorCase
+    from kbq.pages import Pages
     from kbq.records import Hit
+    from kbq.task import Task
 
 app = typer.Typer(
     name="kbq",
@@ -32,6 +35,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:n.")]
 Kb = Annotated[Path | None, typer.Option(help="A knowledge base; without it the bundled sample answers.")]
 ModelName = Annotated[str, typer.Option(help="`default`, a model folder, or a hub name.")]
+Guess = Annotated[Path, typer.Argument(metavar="FILE", help="KILT predictions, plain or compressed.")]
+Gold = Annotated[Path, typer.Argument(metavar="GOLD", help="The KILT file with the answers, plain or compressed.")]
+TaskName = Annotated[str | None, typer.Option("--task", help="A task's name, or a task file.")]
+PagesOf = Annotated[Path | None, typer.Option("--kb", help="The knowledge base that the pages come from.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Page ids must be integers, as on the leaderboard.")]
 
 
 def _version(wanted: bool) -> None:
@@ -158,6 +166,36 @@ def train(
 
 
 @app.command()
+def predict(
+    inputs: Annotated[Path, typer.Argument(help="KILT records, plain or compressed.")],
+    task: Annotated[str, typer.Option(help="A task's name, or a task file.")],
+    out: Annotated[Path, typer.Option(help="The prediction file.")],
+    kb: Kb = None,
+    model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
+    top_pages: Annotated[int, typer.Option(min=1, help="Pages of each provenance.")] = 20,
+    with_text: Annotated[bool, typer.Option("--with-text", help="Write each page's paragraph too.")] = False,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Predict KILT records. A run that was killed goes on where it stopped."""
+    from kbq import commands
+    from kbq.prediction import PredictionSettings, predict_file
+    from kbq.progress import counting_progress
+    from kbq.task import load_task
+
+    chosen = load_task(task)
+    opened = commands.open_kb(kb, model, device, _note)
+    with counting_progress(f"predicting {out}") as report:
+        outcome = predict_file(chosen, inputs, opened, out, PredictionSettings(top_pages, with_text), report)
+    if as_json:
+        _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
+        return
+    print(f"{out}: {outcome.lines:,} predictions, {outcome.kept:,} of them from an earlier run")
+    if chosen.note:
+        _note(f"{chosen.name}: {chosen.note}")
+
+
+@app.command()
 def info(
     folder: Annotated[Path, typer.Argument(help="A knowledge base or a model.")],
     as_json: Json = False,
@@ -174,6 +212,176 @@ def info(
         print(f"{name:{width}}  {f'{value:,}' if isinstance(value, int) else value}")
 
 
+@app.command()
+def evaluate(
+    file: Guess,
+    gold: Gold,
+    task: TaskName = None,
+    by: Annotated[str, typer.Option(help="Scores by group: relation, evidence-sets or meta.KEY.")] = "",
+    ci: Annotated[bool, typer.Option("--ci", help="95 % confidence intervals, by bootstrap.")] = False,
+    compare: Annotated[Path | None, typer.Option(help="Predictions of a second system, tested in pairs.")] = None,
+    diagnosis: Annotated[bool, typer.Option("--diagnosis", help="Answers against pages, and ceilings.")] = False,
+    per_item: Annotated[Path | None, typer.Option(help="Write every query's scores here, as JSON lines.")] = None,
+    ks: Annotated[str, typer.Option(help="Pages that the retrieval scores look at.")] = "1,5,10,20,100",
+    rank_keys: Annotated[
+        str, typer.Option(help="What retrieval counts as one page: page, section, paragraph, title, or keys k1,k2.")
+    ] = "page",
+    missing: Annotated[
+        Literal["error", "zero", "skip"], typer.Option(help="What a query without prediction is; official: error.")
+    ] = "error",
+    empty_provenance: Annotated[
+        Literal["count", "ignore"], typer.Option(help="Gold provenance that is empty; official: count.")
+    ] = "count",
+    coupled: Annotated[bool, typer.Option("--coupled", help="Add KILT-accuracy of the answer's own pages.")] = False,
+    top_1: Annotated[bool, typer.Option("--top-1", help="Add recall@1 and success_rate@1.")] = False,
+    no_rouge: Annotated[bool, typer.Option("--no-rouge", help="Leave out ROUGE-L, the slowest score.")] = False,
+    measures: Annotated[str, typer.Option(help='Of ir-measures where installed, such as "RR nDCG@10".')] = "",
+    trec_run: Annotated[Path | None, typer.Option(help="Write the predicted pages here, as a TREC run.")] = None,
+    trec_qrels: Annotated[Path | None, typer.Option(help="Write the gold pages here, as TREC qrels.")] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the last of the tables as CSV.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Score KILT predictions exactly as the leaderboard does."""
+    from kbq.kilt.reporting.report import header
+    from kbq.kilt.reporting.summary import SummaryRequest, Wanted, evaluate_files
+    from kbq.kilt.scoring.deviations import Deviations
+    from kbq.kilt.scoring.metrics import RANK_KEYS, Cutoffs
+
+    deviations = Deviations(missing, empty_provenance, coupled, top_1, rouge=not no_rouge)
+    cutoffs = Cutoffs(_numbers(ks, "--ks"), RANK_KEYS.get(rank_keys, tuple(rank_keys.split(","))))
+    wanted = Wanted(_task(task), by, compare, ci, diagnosis, measures, per_item, trec_run, trec_qrels)
+    summary = evaluate_files(SummaryRequest(file, gold, cutoffs, deviations, wanted))
+    if as_json:
+        _print_json(summary.document())
+    summary.raise_if_refused()
+    for note in summary.notes:
+        _note(note)
+    if as_csv:
+        print(summary.tables()[-1].csv(), end="")
+    elif not as_json:
+        print(header(deviations))
+        for table in summary.tables():
+            print(f"\n{table.markdown()}", end="")
+
+
+@app.command()
+def validate(
+    file: Guess,
+    inputs: Annotated[Path | None, typer.Option(help="The KILT file that the predictions are for.")] = None,
+    task: TaskName = None,
+    kb: PagesOf = None,
+    strict: Strict = False,
+    fix: Annotated[Path | None, typer.Option(help="Repair the form, write it here, and check that.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Check KILT predictions without gold. Exit status 1: the leaderboard would refuse or misread them.
+
+    Page ids must be integers with --strict, or where those in the inputs are; without either, others are a warning.
+    """
+    from kbq.kilt.commands import ValidationRequest, check
+
+    known = None if kb is None else _pages(kb).is_known
+    validation = check(ValidationRequest(file, inputs, _task(task), fix, strict, known))
+    if as_json:
+        _print_json(validation.document())
+    else:
+        for finding in validation.errors:
+            print(f"error: {finding}")
+        for first, count in validation.first_warnings():
+            print(f"warning: {first}{f', and {count - 1:,} more' if count > 1 else ''}")
+        errors, warnings = len(validation.errors), len(validation.warnings)
+        print(f"{validation.path}: {validation.records:,} records, {errors:,} errors, {warnings:,} warnings")
+    if validation.errors:
+        raise typer.Exit(1)
+
+
+@app.command()
+def errors(
+    file: Guess,
+    gold: Gold,
+    kb: PagesOf = None,
+    kind: Annotated[str | None, typer.Option(help="Show this kind only, such as page-right-answer-wrong.")] = None,
+    sample: Annotated[int, typer.Option(min=0, help="How many examples of each kind.")] = 3,
+    as_json: Json = False,
+) -> None:
+    """Say why predictions are wrong, with examples; with --kb also the texts of their pages."""
+    from kbq.kilt.commands import ErrorsRequest, find_errors
+
+    pages = None if kb is None else _pages(kb)
+    known, texts = (pages.is_known, pages.text_of) if pages else (None, None)
+    report = find_errors(ErrorsRequest(file, gold, kind, sample, known, texts))
+    if as_json:
+        _print_json({"counts": report.counts, "cases": [dataclasses.asdict(case) for case in report.cases]})
+        return
+    print(report.table().markdown())
+    for case in report.cases:
+        _print_case(case)
+
+
+@app.command()
+def merge(
+    answers: Annotated[Path, typer.Option(help="Predictions whose answers are taken.")],
+    provenance: Annotated[Path, typer.Option(help="Predictions whose pages are taken.")],
+    out: Annotated[Path, typer.Option(help="The new prediction file.")],
+    as_json: Json = False,
+) -> None:
+    """Make one prediction file of one system's answers and another one's pages."""
+    from kbq.kilt.submitting.merging import merge as merge_files
+
+    count = merge_files(answers, provenance, out)
+    if as_json:
+        _print_json({"lines": count, "out": str(out)})
+    else:
+        print(f"{out}: {count:,} predictions")
+
+
+@app.command()
+def submit(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="One prediction file for each task.")],
+    tasks: Annotated[str, typer.Option("--tasks", "--task", help="Their tasks in the same order: trex,nq.")],
+    out: Annotated[Path, typer.Option(help="Folder of the upload-ready files.")],
+    inputs: Annotated[
+        list[Path] | None, typer.Option(help="Their official input files in the same order; give it several times.")
+    ] = None,
+    strict: Strict = False,
+    as_json: Json = False,
+) -> None:
+    """Check, clean and package predictions for the leaderboard. Nothing is sent anywhere."""
+    from kbq.kilt.commands import submit as prepare
+    from kbq.task import load_task
+
+    entries = prepare(files, [load_task(name) for name in tasks.split(",")], inputs or [], out, strict)
+    if as_json:
+        _print_json({"out": str(out), "files": [dataclasses.asdict(entry) for entry in entries]})
+        return
+    for entry in entries:
+        print(f"{out / entry.file}: {entry.lines:,} lines, {_size(entry.bytes)}, sha256 {entry.sha256}")
+        for warning, count in entry.warnings.items():
+            _note(f"{entry.file}: {warning}, {count:,} times")
+    print(f"how to upload: {out / 'UPLOAD.md'}")
+
+
+@app.command()
+def passages(
+    file: Guess,
+    gold: Gold,
+    ks: Annotated[str, typer.Option(help="Passages that top-k accuracy looks at.")] = "1,5,20,100",
+    export: Annotated[
+        Path | None, typer.Option(help="Write questions and passages here, as DPR and Fusion-in-Decoder read them.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Score retrieved texts by whether they hold an answer: top-k accuracy, MRR@20, P@20."""
+    from kbq.kilt.commands import evaluate_passages
+    from kbq.kilt.reporting.report import passage_table
+
+    scores = evaluate_passages(file, gold, _numbers(ks, "--ks"), export)
+    if as_json:
+        _print_json(dataclasses.asdict(scores) | {"accuracy": dict(scores.accuracy)})
+    else:
+        print(passage_table(scores).markdown(), end="")
+
+
 def main() -> None:
     """Run the command line; every error of kbq is one message and exit status 1."""
     try:
@@ -186,6 +394,25 @@ def main() -> None:
     except KeyboardInterrupt:
         _note("stopped; what is on the disk stays, the same command goes on")
         sys.exit(130)
+
+
+def _task(name: str | None) -> "Task | None":
+    from kbq.task import load_task
+
+    return None if name is None else load_task(name)
+
+
+def _pages(folder: Path) -> "Pages":
+    from kbq.pages import Pages
+
+    return Pages(folder)
+
+
+def _numbers(text: str, option: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(number) for number in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no list of numbers such as 1,5,20", param_hint=option) from None
 
 
 def _answer(hit: "Hit") -> dict[str, Any]:
@@ -214,6 +441,25 @@ def _print_answers(text: str, hits: "list[Hit]", k: int) -> None:
     if len(hits) < k:
         _note(f"the knowledge base holds {len(hits)} of the {k} asked for")
     typer.echo()
+
+
+def _print_case(case: "ErrorCase") -> None:
+    typer.secho(f"{case.kind}  {case.id}", bold=True)
+    rank = "not found" if case.rank is None else f"complete at rank {case.rank}"
+    top = f"{case.top.title} ({case.top.document_id})" if case.top else "none"
+    lines = {
+        "input": case.input,
+        "answer": case.answer,
+        "gold answers": " | ".join(case.gold_answers),
+        "first page": top,
+        "its text": case.evidence,
+        "gold pages": f"{' | '.join(f'{page.title} ({page.document_id})' for page in case.gold_places)}, {rank}",
+        "their text": case.gold_evidence,
+    }
+    for name, value in lines.items():
+        if value is not None:
+            print(f"  {name:12} {' '.join(value.split())}")
+    print()
 
 
 def _excerpt(hit: "Hit", around: int = 160) -> str:

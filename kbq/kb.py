@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kbq.encoding.model import DEFAULT_MODEL, Model
 from kbq.errors import KnowledgeBaseError, ModelError
@@ -19,7 +20,8 @@ from kbq.records import Document, Hit
 from kbq.searching.spans import find_spans
 from kbq.searching.units import Unit, best_units
 
-SEARCH_DEPTH = 50  # starts and ends looked at first; deeper where that does not settle the answer
+Floats = NDArray[np.float32]
+SEARCH_DEPTH = 10  # what an index looks at first; deeper where that does not settle the answer
 BATCH = 64  # queries searched together
 
 
@@ -109,13 +111,17 @@ class KnowledgeBase:
         Raises:
             QueryError: a text is empty, too long, or malformed.
         """
+        starts, ends = self.model.encode_queries(texts)
+        return self.search_vectors(starts, ends, k, unit)
+
+    def search_vectors(self, starts: Floats, ends: Floats, k: int = 10, unit: Unit = "phrase") -> list[list[Hit]]:
+        """`search` for queries that are encoded already. Shapes: (queries, dim)."""
         if k < 1:
             raise KnowledgeBaseError(f"k is {k}, must be at least 1")
-        starts, ends = self.model.encode_queries(texts)
-        starts, ends = starts * self.model.scale, ends * self.model.scale
-        hits: list[list[Hit]] = [[] for _ in texts]
-        for first in range(0, len(texts), BATCH):
-            self._search_batch(starts, ends, list(range(first, min(first + BATCH, len(texts)))), hits, k, unit)
+        starts, ends = starts * self.model.scale, ends * self.model.scale  # now in the units of the int8 rows
+        hits: list[list[Hit]] = [[] for _ in starts]
+        for first in range(0, len(starts), BATCH):
+            self._search_batch(starts, ends, list(range(first, min(first + BATCH, len(starts)))), hits, k, unit)
         return hits
 
     def _search_batch(
@@ -127,16 +133,17 @@ class KnowledgeBase:
         k: int,
         unit: Unit,
     ) -> None:
-        depth = max(SEARCH_DEPTH, 2 * k)
+        depth = SEARCH_DEPTH + 2 * k
         deepest = max((len(shard) for shard in self.shards), default=0)
         while open_queries:
-            found = [
-                find_spans(shard, index, starts[open_queries], ends[open_queries], depth)
-                for shard, index in zip(self.shards, self.indexes, strict=True)
-            ]
+            found = [index.candidates(starts[open_queries], ends[open_queries], depth) for index in self.indexes]
             unsettled = []
             for place, query in enumerate(open_queries):
-                units = best_units(self.shards, [spans[place] for spans in found], unit, k)
+                vectors = np.stack([starts[query], ends[query]])
+                spans = [
+                    find_spans(s, candidates[place], vectors) for s, candidates in zip(self.shards, found, strict=True)
+                ]
+                units = best_units(self.shards, spans, unit, k)
                 hits[query] = units.hits
                 if not units.is_complete and depth < deepest:
                     unsettled.append(query)

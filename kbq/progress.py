@@ -67,6 +67,23 @@ def training_progress(title: str) -> Iterator[Callable[[StepReport], None]]:
         yield report
 
 
+@contextmanager
+def counting_progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows how many of a known number are done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    bar, line = Progress(*columns, console=_console()), _Lines()
+
+    with bar:
+        task = bar.add_task(title, total=None)
+
+        def report(done: int, total: int) -> None:
+            text = f"{title}: {done:,} of {total:,}"
+            bar.update(task, description=text, completed=done, total=total)
+            line.say(text)
+
+        yield report
+
+
 class _Lines:
     """Plain lines, not too many, for logs."""
 

@@ -1,6 +1,7 @@
 """Backbone: a BERT-like Hugging Face encoder and its tokenizer, on the device that is there."""
 
 import contextlib
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from kbq.errors import ModelError
 
 transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
 
 
 def choose_device(name: str) -> torch.device:
@@ -23,10 +25,9 @@ def choose_device(name: str) -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ModelError(f"device {name!r} is unknown: choose auto, cpu, cuda or cuda:0, cuda:1, …") from None
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise ModelError(f"device {name!r} is unknown: choose auto, cpu, cuda or cuda:0, cuda:1, …")
+    device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ModelError(
             f"device {name!r} asked for, but {torch.cuda.device_count()} CUDA devices are here: "

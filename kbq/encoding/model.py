@@ -48,6 +48,7 @@ class ModelConfig:
     filter_threshold: float = float("-inf")  # a token is kept when a filter logit is above; -inf keeps all
     marker_tokens: dict[str, str] = dataclasses.field(default_factory=dict)
     phrase_fingerprint: str = ""  # of the phrase side's weights: a knowledge base names the one it was built with
+    query_fingerprint: str = ""  # of the query side's weights
     training: dict[str, object] = dataclasses.field(default_factory=dict)  # command, data, seed, versions
 
 
@@ -121,11 +122,13 @@ class Model:
         phrases = PhraseEncoder(empty_backbone(backbone_config))
         queries = QueryEncoder(empty_backbone(backbone_config), config.shared_query_encoder)
         _share_word_embeddings(phrases, queries)
-        scale = weights.pop("scale").numpy()
+        scale = weights.pop("scale", None)
+        if scale is None:
+            raise ModelError(f"model folder {folder} lacks the weight `scale`: make it again")
         _load(phrases, weights, "phrases.", folder)
-        _load(queries, weights, "queries.", folder)
+        _load(queries, weights, "queries.", folder, given=_word_embeddings(phrases))
         place = choose_device(device)
-        return cls(config, load_tokenizer(folder), phrases.eval().to(place), queries.eval().to(place), scale)
+        return cls(config, load_tokenizer(folder), phrases.eval().to(place), queries.eval().to(place), scale.numpy())
 
     def save(self, folder: Path, weight_type: WeightType = "float32") -> None:
         """Write the model folder. int8 keeps one scale per row of a matrix: a quarter of the bytes."""
@@ -133,7 +136,9 @@ class Model:
         phrases = _packed(_named(self.phrases, "phrases."), weight_type)
         phrases["scale"] = torch.from_numpy(self.scale)
         queries = _packed(_named(self.queries, "queries.", without=_word_embeddings(self.phrases)), weight_type)
-        self.config = dataclasses.replace(self.config, phrase_fingerprint=_fingerprint(phrases))
+        self.config = dataclasses.replace(
+            self.config, phrase_fingerprint=_fingerprint(phrases), query_fingerprint=_fingerprint(queries)
+        )
         save_file(phrases | queries, folder / WEIGHTS)
         self.phrases.backbone.config.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
@@ -149,11 +154,13 @@ def read_config(folder: Path) -> ModelConfig:
         raise ModelError(f"{folder} is no kbq model (it has no {CONFIG}): make one with `kbq train`") from None
     except (OSError, ValueError) as error:
         raise ModelError(f"{folder / CONFIG} cannot be read: {first_line(error)}") from None
+    if not isinstance(written, dict):
+        raise ModelError(f"{folder / CONFIG} is not whole: it holds no object")
     if written.pop("format", None) != FORMAT:
         raise ModelError(f"model folder {folder} is of another format than {FORMAT}: use the kbq version that wrote it")
     try:
         return ModelConfig(**written | {"window": WindowShape(**written["window"])})
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{folder / CONFIG} is not whole: {first_line(error)}") from None
 
 
@@ -212,18 +219,27 @@ def _packed(weights: dict[str, Tensor], weight_type: WeightType) -> dict[str, Te
 def _unpacked(stored: dict[str, Tensor]) -> dict[str, Tensor]:
     weights = {name: tensor for name, tensor in stored.items() if not name.endswith(".scale")}
     return {
-        name: tensor.float() * stored[f"{name}.scale"] if tensor.dtype == torch.int8 else tensor
+        name: tensor.float() * _scale_of(stored, name) if tensor.dtype == torch.int8 else tensor
         for name, tensor in weights.items()
     }
 
 
-def _load(module: torch.nn.Module, weights: dict[str, Tensor], prefix: str, folder: Path) -> None:
-    """Load every parameter, or refuse: a missing one must never stay random."""
+def _scale_of(stored: dict[str, Tensor], name: str) -> Tensor:
+    if f"{name}.scale" not in stored:
+        raise ValueError(f"it lacks {name}.scale")
+    return stored[f"{name}.scale"]
+
+
+def _load(
+    module: torch.nn.Module, weights: dict[str, Tensor], prefix: str, folder: Path, given: Tensor | None = None
+) -> None:
+    """Load every parameter but the `given` one, or refuse: a missing one must never stay random."""
     own = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
-    shared = {tensor.data_ptr(): name for name, tensor in module.state_dict().items() if name in own}
+    shared = {tensor.data_ptr() for name, tensor in module.state_dict().items() if name in own}
+    shared |= set() if given is None else {given.data_ptr()}
     missing = []
     for name, tensor in module.state_dict().items():
-        if name not in own and tensor.data_ptr() not in shared and "word_embeddings" not in name:
+        if name not in own and tensor.data_ptr() not in shared:
             missing.append(name)
     if missing:
         raise ModelError(f"model folder {folder} lacks {len(missing)} weights, the first is {prefix}{missing[0]}")

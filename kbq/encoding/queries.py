@@ -67,20 +67,31 @@ class QueryReader:
         """
         return [self._ids_of(text) for text in texts]
 
+    def fits(self, text: str) -> bool:
+        """Whether the encoder reads a text whole."""
+        return len(self._pieces(text)) < self.max_tokens
+
     def _ids_of(self, text: str) -> list[int]:
         check_query(text)
-        ids = [self.tokenizer.cls_token_id]
-        text = text.strip().removesuffix("?")
-        pieces, markers = MARKERS.split(text), [marker.upper() for marker in MARKERS.findall(text)]
-        for piece, marker in zip(pieces, [*markers, None], strict=True):
-            ids += self.tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
-            if marker is not None:
-                ids += self._marker(marker)
+        ids = self._pieces(text)
         if len(ids) >= self.max_tokens:
             raise QueryError(
                 f"the query {_shown(text)} has {len(ids) + 1} tokens, the encoder reads {self.max_tokens}: shorten it"
             )
         return [*ids, self.tokenizer.sep_token_id]
+
+    def _pieces(self, text: str) -> list[int]:
+        """[CLS] and the word pieces; a final question mark says nothing and is left out."""
+        ids = [self.tokenizer.cls_token_id]
+        text = text.strip().removesuffix("?")
+        pieces, markers = MARKERS.split(text), [marker.upper() for marker in MARKERS.findall(text)]
+        for piece, marker in zip(pieces, [*markers, None], strict=True):
+            ids += self.tokenizer(piece, add_special_tokens=False, split_special_tokens=True, verbose=False)[
+                "input_ids"
+            ]
+            if marker is not None:
+                ids += self._marker(marker)
+        return ids
 
     def _marker(self, marker: str) -> list[int]:
         if marker not in self.marker_ids:  # an older model folder: the marker is ordinary text
@@ -94,15 +105,19 @@ def check_query(text: str) -> None:
     Raises:
         QueryError: nothing to ask for, two `[SEP]`, or nothing on one side of it.
     """
-    if not text.strip():
+    if not _has_content(text):
         raise QueryError('the query is empty: write "subject [SEP] relation" or a question')
     sides = re.split(r"\[SEP\]", text, flags=re.IGNORECASE)
     if len(sides) > 2:
         raise QueryError(
             f'the query {_shown(text)} has {len(sides) - 1} "[SEP]": write "subject [SEP] relation" with one'
         )
-    if not all(side.strip() for side in sides):
+    if not all(map(_has_content, sides)):
         raise QueryError(f'the query {_shown(text)} has nothing on one side of "[SEP]": write "subject [SEP] relation"')
+
+
+def _has_content(text: str) -> bool:
+    return any(letter.isprintable() and not letter.isspace() for letter in text.strip().removesuffix("?"))
 
 
 def _shown(text: str) -> str:

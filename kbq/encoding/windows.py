@@ -23,6 +23,14 @@ class WindowShape:
     overlap: int = 64
     max_title: int = 10
 
+    def __post_init__(self) -> None:
+        room = self.length - self.max_title - 3  # [CLS] title [SEP] … [SEP]
+        if not 0 <= self.overlap < room:
+            raise ValueError(
+                f"overlap is {self.overlap}, must be from 0 to {room - 1} in windows of {self.length} tokens "
+                f"with {self.max_title} for the title"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
@@ -52,7 +60,9 @@ def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[Tokens]:
     """Word pieces of each text with the characters of their words."""
     if not texts:
         return []
-    encoded = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)
+    encoded = tokenizer(
+        list(texts), add_special_tokens=False, return_attention_mask=False, split_special_tokens=True, verbose=False
+    )
     return [_with_whole_words(part, text) for part, text in zip(encoded.encodings, texts, strict=True)]
 
 

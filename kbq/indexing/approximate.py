@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.errors import KnowledgeBaseError
+from kbq.indexing.candidates import MAX_TOKENS, Candidates, Floats
 
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 SAMPLES_PER_CLUSTER = 64  # rows seen by k-means
 CHUNK = 65536  # rows added at a time
 
@@ -24,8 +23,13 @@ def clusters_for(rows: int) -> int:
     return int(max(1, min(4 * rows**0.5, rows / 39)))
 
 
-def build_approximate(vectors: NDArray[np.int8], path: Path, seed: int = 0) -> int:
-    """Cluster the rows, add them all, write the index; returns the number of cells to probe.
+def probes_for(rows: int) -> int:
+    """Cells to look at for one query: an eighth of them."""
+    return max(1, clusters_for(rows) // 8)
+
+
+def build_approximate(vectors: NDArray[np.int8], path: Path, seed: int = 0) -> None:
+    """Cluster the rows, add them all, write the index, in one step.
 
     Shape of vectors: (rows, dim).
     """
@@ -46,8 +50,9 @@ def build_approximate(vectors: NDArray[np.int8], path: Path, seed: int = 0) -> i
     steepest = faiss.IndexFlatIP(dim)
     steepest.add(kmeans.centroids)
     index.quantizer = steepest
-    faiss.write_index(index, str(path))
-    return max(1, clusters // 8)
+    partial = path.with_name(path.name + ".tmp")
+    faiss.write_index(index, str(partial))
+    partial.replace(path)
 
 
 class ApproximateIndex:
@@ -63,17 +68,18 @@ class ApproximateIndex:
             ) from None
         self._index.nprobe = min(probes, self._index.nlist)
 
-    def __len__(self) -> int:
-        return int(self._index.ntotal)
-
-    def search(self, queries: Floats, k: int) -> tuple[Floats, Rows, Floats]:
-        """See `ExactIndex.search`; rows that were not found are -1, with score -inf."""
-        scores, rows = self._index.search(np.ascontiguousarray(queries), k)
-        return (
-            np.where(rows < 0, -np.inf, scores).astype(np.float32),
-            rows,
-            np.zeros(len(queries), np.float32),
-        )
+    def candidates(self, starts: Floats, ends: Floats, k: int) -> list[Candidates]:
+        """The k best starts, and the rows before the k best ends, of the cells that are probed; see `Index`."""
+        total = self._index.ntotal
+        scores, rows = self._index.search(np.concatenate([starts, ends]), min(k, total))
+        found = []
+        for start, end in zip(range(len(starts)), range(len(starts), len(rows)), strict=True):
+            likely_starts, likely_ends = rows[start][rows[start] >= 0], rows[end][rows[end] >= 0]
+            before_ends = (likely_ends[:, None] - np.arange(MAX_TOKENS)).ravel()
+            both = np.unique(np.concatenate([likely_starts, before_ends[before_ends >= 0]]))
+            worst = (scores[side, -1] if rows[side, -1] >= 0 else -np.inf for side in (start, end))
+            found.append(Candidates(both, -np.inf if k >= total else float(sum(worst))))
+        return found
 
 
 def _faiss() -> Any:

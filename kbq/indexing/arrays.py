@@ -1,5 +1,6 @@
 """Arrays: growing `.npy` files that survive a kill, and lists of texts in two files."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,11 @@ class GrowingArray:
         """Everything appended so far is on the disk when this returns."""
         self._file.flush()
         os.fsync(self._file.fileno())
+
+    def abandon(self) -> None:
+        """Let go of the file as it is; a later run goes on. What is still in memory must not be written after that."""
+        with contextlib.suppress(OSError):
+            self._file.close()
 
     def close(self) -> None:
         """Write the header: from now on `numpy.load` reads the file."""
@@ -92,8 +98,9 @@ class Texts:
 def open_array(path: Path) -> NDArray[Any]:
     """A finished array, memory-mapped; an empty one is read. Raises OSError or ValueError for a damaged file."""
     try:
-        mapped: NDArray[Any] = np.load(path, mmap_mode="r")
-        return mapped
+        return np.asarray(np.load(path, mmap_mode="r"))  # a plain array: memmap objects are slow to index
+    except EOFError as error:
+        raise ValueError(f"{path.name} is empty") from error
     except ValueError:  # an empty array cannot be mapped
         array: NDArray[Any] = np.load(path)
         if array.size:

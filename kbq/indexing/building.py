@@ -53,28 +53,33 @@ def build_shards(
     folder.mkdir(parents=True, exist_ok=True)
     state = _read_state(folder, model, first_shard)
     report(_total(state))
+    write_json(folder / STATE, asdict(state))  # before anything else: an empty folder is the only other one to begin in
     writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
     digest = hashlib.blake2b(digest_size=16)
     consumed = 0
-    for block in _blocks(documents):
-        consumed += len(block)
-        for document in block:
-            digest.update(repr(document).encode())
-        if consumed <= state.documents:
-            if consumed == state.documents:
+    try:
+        for block in _blocks(documents):
+            before, consumed = consumed, consumed + len(block)
+            for document in block:
+                digest.update(repr(document).encode())
+            if before < state.documents <= consumed:
+                # Where the blocks are cut differently, the corpus is another one.
                 _same_corpus(folder, state.digest, digest.hexdigest())
-            continue
-        for document, paragraphs in encode_documents(model, block):
-            writer.append(document, paragraphs)
-        state = replace(state, documents=consumed, digest=digest.hexdigest(), current=writer.sync())
-        if writer.counts.rows >= SHARD_ROWS:
-            state = replace(state, finished=(*state.finished, writer.close()), current=Progress())
-            writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
-        write_json(folder / STATE, asdict(state))
-        report(_total(state))
-    if consumed < state.documents:
-        _same_corpus(folder, state.digest, digest.hexdigest())
-    return [*state.finished, writer.close()], digest.hexdigest()
+            if consumed <= state.documents:
+                continue
+            for document, paragraphs in encode_documents(model, block):
+                writer.append(document, paragraphs)
+            state = replace(state, documents=consumed, digest=digest.hexdigest(), current=writer.sync())
+            if writer.counts.rows >= SHARD_ROWS:
+                state = replace(state, finished=(*state.finished, writer.close()), current=Progress())
+                writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
+            write_json(folder / STATE, asdict(state))
+            report(_total(state))
+        if consumed < state.documents:
+            _same_corpus(folder, state.digest, digest.hexdigest())
+        return [*state.finished, writer.close()], digest.hexdigest()
+    finally:
+        writer.abandon()
 
 
 def shard_name(number: int) -> str:
@@ -155,7 +160,10 @@ def _read_state(folder: Path, model: Model, first_shard: int) -> BuildState:
     fresh = BuildState(model.config.phrase_fingerprint, first_shard)
     if not path.exists():
         return fresh
-    written = json.loads(path.read_text("utf-8"))
+    try:
+        written = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise KnowledgeBaseError(f"{path} is damaged ({error}): delete the folder and build again") from None
     if written["first_shard"] != first_shard:  # of a build that was published, and killed before it could tidy up
         return fresh
     if written["model"] != fresh.model:

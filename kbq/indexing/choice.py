@@ -6,7 +6,8 @@ from typing import Literal
 
 import torch
 
-from kbq.indexing.approximate import ApproximateIndex, build_approximate
+from kbq.indexing.approximate import ApproximateIndex, build_approximate, probes_for
+from kbq.indexing.candidates import Index
 from kbq.indexing.dump import Shard
 from kbq.indexing.exact import ExactIndex
 from kbq.indexing.manifest import IndexEntry, Manifest
@@ -24,14 +25,16 @@ def build_indexes(folder: Path, manifest: Manifest, kind: IndexKind) -> Manifest
     probes = 0
     for shard in map(Shard, manifest.shard_folders(folder)):
         if len(shard):
-            probes = max(probes, build_approximate(shard.vectors, index_path(shard)))
+            probes = max(probes, probes_for(len(shard)))
+            if not index_path(shard).exists():  # shards of an earlier build keep theirs
+                build_approximate(shard.vectors, index_path(shard))
     return replace(manifest, index=IndexEntry("approximate", probes))
 
 
-def open_index(shard: Shard, entry: IndexEntry, device: torch.device) -> ExactIndex | ApproximateIndex:
+def open_index(shard: Shard, entry: IndexEntry, device: torch.device) -> Index:
     """The index of one shard, ready to search."""
     if entry.kind == "exact" or not len(shard):
-        return ExactIndex(shard.vectors, device)
+        return ExactIndex(shard, device)
     return ApproximateIndex(index_path(shard), entry.probes)
 
 

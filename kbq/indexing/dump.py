@@ -112,6 +112,11 @@ class ShardWriter:
             array.close()
         return self.counts
 
+    def abandon(self) -> None:
+        """Let go of the files of a build that failed: nothing may be written to them once another run goes on."""
+        for array in self._arrays():
+            array.abandon()
+
     def _arrays(self) -> list[GrowingArray]:
         texts = [array for texts in (self.texts, self.ids, self.titles) for array in (texts.bytes, texts.ends)]
         numbers = [self.paragraph_rows, self.paragraph_numbers, self.paragraph_documents]

@@ -3,14 +3,15 @@
 A unit's score is the maximum over its phrases. Phrases that overlap are one unit: the best of them.
 """
 
+import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import sentencex
-from numpy.typing import NDArray
 
+from kbq.indexing.candidates import Rows
 from kbq.indexing.dump import Shard
 from kbq.records import Hit, Phrase
 from kbq.searching.spans import Spans
@@ -26,66 +27,114 @@ class Units:
     is_complete: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A span: where it stands, and in which shard. `characters` are those of its phrase."""
+
+    score: float
+    shard: int
+    start: int
+    end: int
+    paragraph: int
+    characters: tuple[int, int]
+
+
 def best_units(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit, k: int) -> Units:
     """Merge the spans of all shards into the k best distinct units.
 
     `found` holds the spans of one query, one item per shard.
     """
     complete_above = max(spans.complete_above for spans in found)
-    scores = np.concatenate([spans.scores for spans in found])
-    of_shard = np.repeat(np.arange(len(found)), [len(spans.scores) for spans in found])
-    paragraphs = np.concatenate([s.paragraphs_of(spans.starts) for s, spans in zip(shards, found, strict=True)])
-    order = np.argsort(-scores, kind="stable")
+    distinct = (
+        _best_of_each(shards, found, unit) if unit in ("paragraph", "document") else _separate(shards, found, unit)
+    )
     hits: list[Hit] = []
-    for place in _distinct(order, of_shard, paragraphs, shards, unit):
-        number = int(of_shard[place])
-        row = int(place) - int(np.searchsorted(of_shard, number))
-        hit = _hit(shards[number], found[number], row, int(paragraphs[place]), unit)
-        if unit in ("phrase", "sentence") and any(_same_unit(hit, other) for other in hits):
-            continue
-        if hit.score <= complete_above:
+    for span, characters in distinct:
+        if span.score <= complete_above:
             return Units(hits, is_complete=False)
-        hits.append(hit)
+        hits.append(_hit(shards[span.shard], span, characters))
         if len(hits) == k:
             break
     return Units(hits, is_complete=len(hits) == k or complete_above == -np.inf)
 
 
-def _distinct(
-    order: NDArray[np.int64],
-    of_shard: NDArray[np.int64],
-    paragraphs: NDArray[np.int64],
-    shards: Sequence[Shard],
-    unit: Unit,
-) -> Iterator[np.int64]:
-    """Places of spans, best first; for paragraphs and documents the best span of each only."""
-    if unit in ("phrase", "sentence"):
-        yield from order
-        return
+def _best_of_each(
+    shards: Sequence[Shard], found: Sequence[Spans], unit: Unit
+) -> Iterator[tuple[_Found, tuple[int, int]]]:
+    """The best span of each paragraph or document, best first, with the whole paragraph as its unit."""
+    order, of_shard, place = _merged(found)
+    paragraphs = np.concatenate([s.paragraphs_of(spans.starts) for s, spans in zip(shards, found, strict=True)])
     keys = paragraphs
     if unit == "document":
         keys = np.concatenate(
             [shard.paragraph_documents[paragraphs[of_shard == number]] for number, shard in enumerate(shards)]
         )
     _, first = np.unique(np.stack([of_shard[order], keys[order]]), axis=1, return_index=True)
-    yield from order[np.sort(first)]
+    for index in order[np.sort(first)]:
+        number = int(of_shard[index])
+        spans, row = found[number], int(place[index])
+        span = _found(shards[number], number, float(spans.scores[row]), int(spans.starts[row]), int(spans.ends[row]))
+        yield span, (0, len(shards[number].texts[span.paragraph]))
 
 
-def _hit(shard: Shard, spans: Spans, span: int, paragraph: int, unit: Unit) -> Hit:
-    start, end = int(shard.starts[spans.starts[span]]), int(shard.ends[spans.ends[span]])
-    document = int(shard.paragraph_documents[paragraph])
-    context = shard.texts[paragraph]
-    number = int(shard.paragraph_numbers[paragraph])
+def _separate(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit) -> Iterator[tuple[_Found, tuple[int, int]]]:
+    """Spans whose phrases (or sentences) do not overlap, best first: greedy over all legal spans.
+
+    A span that runs into a better unit is shortened to stop before it and waits for its turn.
+    """
+    order, of_shard, place = _merged(found)
+    waiting: list[tuple[float, int, int, int]] = []  # -score, shard, start row, end row: a heap
+    taken: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    next_one = 0
+    while next_one < len(order) or waiting:
+        number, row = (
+            (int(of_shard[order[next_one]]), int(place[order[next_one]])) if next_one < len(order) else (0, -1)
+        )
+        if row >= 0 and (not waiting or found[number].scores[row] >= -waiting[0][0]):
+            score, start, end = (float(found[number].scores[row]), *_rows(found[number], row))
+            next_one += 1
+        else:
+            negative, number, start, end = heapq.heappop(waiting)
+            score = -negative
+        shard = shards[number]
+        span = _found(shard, number, score, start, end)
+        units = taken.setdefault((number, span.paragraph), [])
+        whole = span.characters
+        if unit == "sentence":
+            whole = sentence_around(shard.texts[span.paragraph], *span.characters)
+        hindered = [begin for begin, stop in units if whole[0] < stop and begin < whole[1]]
+        if not hindered:
+            units.append(whole)
+            yield span, whole
+        elif (shorter := found[number].shortened(shard, start, end, min(hindered))) is not None:
+            heapq.heappush(waiting, (-shorter[0], number, start, shorter[1]))
+
+
+def _merged(found: Sequence[Spans]) -> tuple[Rows, Rows, Rows]:
+    """The order of all shards' spans, best first; of each span its shard and its place there. Shapes: (spans,)."""
+    scores = np.concatenate([spans.scores for spans in found])
+    sizes = [len(spans.scores) for spans in found]
+    of_shard = np.repeat(np.arange(len(found)), sizes)
+    place = np.concatenate([np.arange(size) for size in sizes])
+    return np.argsort(-scores, kind="stable"), of_shard, place
+
+
+def _rows(spans: Spans, place: int) -> tuple[int, int]:
+    return int(spans.starts[place]), int(spans.ends[place])
+
+
+def _found(shard: Shard, number: int, score: float, start: int, end: int) -> _Found:
+    paragraph = int(shard.paragraphs_of(np.array([start]))[0])
+    return _Found(score, number, start, end, paragraph, (int(shard.starts[start]), int(shard.ends[end])))
+
+
+def _hit(shard: Shard, span: _Found, unit: tuple[int, int]) -> Hit:
+    document = int(shard.paragraph_documents[span.paragraph])
+    context = shard.texts[span.paragraph]
+    number = int(shard.paragraph_numbers[span.paragraph])
+    start, end = span.characters
     phrase = Phrase(context[start:end], shard.ids[document], shard.titles[document], number, start, end)
-    whole = {"phrase": (start, end), "sentence": None}.get(unit, (0, len(context)))
-    return Hit(phrase, float(spans.scores[span]), context, whole or sentence_around(context, start, end))
-
-
-def _same_unit(hit: Hit, other: Hit) -> bool:
-    """Whether two phrases or sentences of one paragraph overlap."""
-    if (hit.phrase.document_id, hit.phrase.paragraph) != (other.phrase.document_id, other.phrase.paragraph):
-        return False
-    return hit.unit[0] < other.unit[1] and other.unit[0] < hit.unit[1]
+    return Hit(phrase, span.score, context, unit)
 
 
 def sentence_around(text: str, start: int, end: int) -> tuple[int, int]:

@@ -93,10 +93,13 @@ def batches(
     groups: dict[str, list[int]] = {}
     for index, passage in enumerate(passages):
         groups.setdefault(passage.group, []).append(index)
-    units = []
+    units: list[list[int]] = []
     for members in groups.values():
         members.sort(key=lambda i: passages[i].tokens * rng.uniform(0.85, 1.15))
-        units += [members[i : i + together] for i in range(0, len(members), together)]
+        for first in range(0, len(members), together):
+            unit = members[first : first + together]
+            # What does not fit together goes alone.
+            units += [unit] if _padded(passages, unit) <= max_tokens else [[index] for index in unit]
     rng.shuffle(units)
     chunk_size = max(1, 60 * max_tokens // 600)  # about 60 batches are sorted by length at a time
     made: list[list[int]] = []
@@ -104,14 +107,17 @@ def batches(
         chunk = sorted(units[first : first + chunk_size], key=lambda unit: max(_longest(passages[i]) for i in unit))
         part: list[list[int]] = [[]]
         for unit in chunk:
-            longest = max(_longest(passages[i]) for i in [*part[-1], *unit])
-            count = sum(len(passages[i].windows) for i in [*part[-1], *unit])
-            if part[-1] and longest * count > max_tokens:
+            if part[-1] and _padded(passages, [*part[-1], *unit]) > max_tokens:
                 part.append([])
             part[-1] += unit
         made += part
     rng.shuffle(made)
     yield from made
+
+
+def _padded(passages: Sequence[PreparedPassage], members: Sequence[int]) -> int:
+    """Tokens of a batch with its padding."""
+    return max(_longest(passages[i]) for i in members) * sum(len(passages[i].windows) for i in members)
 
 
 def _longest(passage: PreparedPassage) -> int:

@@ -35,7 +35,9 @@ def calibrate(model: Model, passages: Sequence[PreparedPassage], answers_kept: f
         for passage, chance in zip(passages, chances, strict=True)
         for places in passage.golds
     ]
-    threshold = float(np.quantile(weakest, 1 - answers_kept))
+    # A token passes above the threshold, so that it stands just below the weakest answer that is kept.
+    weakest_kept = np.quantile(np.array(weakest, np.float32), 1 - answers_kept, method="lower")
+    threshold = float(np.nextafter(weakest_kept, np.float32(-np.inf)))
     model.config = dataclasses.replace(model.config, filter_threshold=threshold)
     everything = np.concatenate([np.fromiter(chance.values(), np.float32) for chance in chances])
     return float((everything > threshold).mean())

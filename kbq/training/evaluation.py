@@ -14,7 +14,7 @@ from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
 from kbq.kilt.answers import normalise, token_f1
 from kbq.records import Document, Paragraph
-from kbq.searching.spans import spans_within
+from kbq.searching.spans import paragraph_spans
 from kbq.training.examples import Passage
 
 
@@ -66,7 +66,7 @@ def _read(kb: KnowledgeBase, number: int, queries: list[str]) -> list[str]:
     starts, ends = (vectors * kb.model.scale for vectors in kb.model.encode_queries(queries))
     answers = []
     for query in zip(starts, ends, strict=True):
-        best = spans_within(shard, number - first_document, np.stack(query))
+        best = paragraph_spans(shard, number - first_document, np.stack(query))
         start, end = shard.starts[best.starts[0]], shard.ends[best.ends[0]]
         answers.append(shard.texts[number - first_document][start:end])
     return answers

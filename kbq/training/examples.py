@@ -66,16 +66,17 @@ def read_examples(paths: Sequence[Path], doubtful: bool = False) -> tuple[list[P
     passages: list[Passage] = []
     repairs = Repairs()
     for path in paths:
-        for title, text, group, questions in _raw_passages(path):
-            text = unicodedata.normalize("NFC", text)
-            queries = []
-            for question in questions:
-                query, repair = _query(question, text, doubtful)
+        try:
+            for raw in _raw_passages(path):
+                passage, repair = _passage(raw, doubtful)
                 repairs += repair
-                if query is not None:
-                    queries.append(query)
-            if queries:
-                passages.append(Passage(unicodedata.normalize("NFC", title), text, tuple(queries), group))
+                if passage.queries:
+                    passages.append(passage)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise TrainingError(
+                f"{path} is neither SQuAD JSON, QED nor JSON lines of passages with questions: "
+                f"{type(error).__name__} {error}"
+            ) from None
     if not passages:
         raise TrainingError(f"{', '.join(map(str, paths))}: no passage with a question and an answer that stands in it")
     return passages, repairs
@@ -88,17 +89,11 @@ def _raw_passages(path: Path) -> Iterator[RawPassage]:
     source = str(path)
     lines = read_lines(source, TrainingError)
     first = next((line for line in lines if line[1].strip()), (0, ""))
-    try:
-        if first[1].strip() == "{" or '"data"' in first[1][:200]:
-            yield from _squad(json.loads("\n".join([first[1], *(text for _, text in lines)])))
-            return
-        objects = (fields for _, fields in parse_json_lines(chain([first], lines), source, TrainingError))
-        yield from _merged(_qed(fields) if "paragraph_text" in fields else _plain(fields) for fields in objects)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TrainingError(
-            f"{path} is neither SQuAD JSON, QED nor JSON lines of passages with questions: "
-            f"{type(error).__name__} {error}"
-        ) from None
+    if first[1].strip() == "{" or '"data"' in first[1][:200]:
+        yield from _squad(json.loads("\n".join([first[1], *(text for _, text in lines)])))
+        return
+    objects = (fields for _, fields in parse_json_lines(chain([first], lines), source, TrainingError))
+    yield from _merged(_qed(fields) if "paragraph_text" in fields else _plain(fields) for fields in objects)
 
 
 def _squad(dump: Any) -> Iterator[RawPassage]:
@@ -128,6 +123,18 @@ def _merged(passages: Iterator[RawPassage]) -> Iterator[RawPassage]:
     for title, text, group, questions in passages:
         merged.setdefault((title, text), (title, text, group, []))[3].extend(questions)
     yield from merged.values()
+
+
+def _passage(raw: RawPassage, doubtful: bool) -> tuple[Passage, Repairs]:
+    title, text, group, questions = raw
+    text = unicodedata.normalize("NFC", text)
+    queries, repairs = [], Repairs()
+    for question in questions:
+        query, repair = _query(question, text, doubtful)
+        repairs += repair
+        if query is not None:
+            queries.append(query)
+    return Passage(unicodedata.normalize("NFC", title), text, tuple(queries), group), repairs
 
 
 def _query(question: dict[str, Any], text: str, doubtful: bool) -> tuple[TrainingQuery | None, Repairs]:

@@ -4,19 +4,22 @@ Source: arXiv 2012.12624, section 4 (Eq. 9 without distillation). Differences: a
 encoding of it, near-by passages share a batch, and word embeddings stay frozen.
 """
 
-import contextlib
+import hashlib
 import math
+import pickle
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import count
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from kbq.encoding.backbone import autocast
+from kbq.encoding.backbone import autocast, first_line
 from kbq.encoding.model import Model
 from kbq.errors import TrainingError
 from kbq.training.batches import Batch, PreparedPassage, batches, collate
@@ -31,7 +34,7 @@ class TrainingSettings:
 
     epochs: float = 3.0
     batch_tokens: int = 4096  # of all windows of a batch, padding included
-    learning_rate: float = 1e-4  # the paper's 3e-5 is for SpanBERT-base
+    learning_rate: float = 2e-4  # the paper's 3e-5 is for SpanBERT-base
     warmup: float = 0.05  # share of all steps
     pre_batches: int = 2  # C: earlier batches whose answers serve as negatives; 0 = in-batch only
     pre_batches_from: float = 0.3  # share of all steps after which the queue is used
@@ -84,15 +87,25 @@ class Trainer:
         for encoder in (self.model.phrases, self.model.queries):
             encoder.train()
         saved = time.monotonic()
-        while self.step < self.steps:
-            epoch, place = divmod(self.step, self.per_epoch)
-            order = list(batches(self.passages, self.settings.batch_tokens, random.Random(self.settings.seed + epoch)))
-            for members in order[place : place + self.steps - self.step]:
-                report(self._one_step(collate(self.model, [self.passages[i] for i in members])))
-                if time.monotonic() - saved > CHECKPOINT_SECONDS:
-                    self._save(checkpoint)
-                    saved = time.monotonic()
+        for members in self._batches_from(self.step):
+            report(self._one_step(collate(self.model, [self.passages[i] for i in members])))
+            if time.monotonic() - saved > CHECKPOINT_SECONDS:
+                self._save(checkpoint)
+                saved = time.monotonic()
         self._save(checkpoint)
+
+    def _batches_from(self, step: int) -> Iterator[list[int]]:
+        """The batches of the rest of the run; epochs differ in their number of batches."""
+        done = 0
+        for epoch in count():
+            for members in batches(
+                self.passages, self.settings.batch_tokens, random.Random(self.settings.seed + epoch)
+            ):
+                if done == self.steps:
+                    return
+                done += 1
+                if done > step:
+                    yield members
 
     def _one_step(self, batch: Batch) -> StepReport:
         self._set_learning_rate()
@@ -106,7 +119,7 @@ class Trainer:
         loss = torch.stack([weight * part for weight, part in zip(weights, losses, strict=True)]).sum()
         if not torch.isfinite(loss):
             raise TrainingError(
-                f"the loss is {float(loss)} at step {self.step}: lower --learning-rate "
+                f"the loss is {float(loss.detach())} at step {self.step}: lower --learning-rate "
                 f"({self.settings.learning_rate}) and start again from the last checkpoint"
             )
         self.optimizer.zero_grad(set_to_none=True)
@@ -172,6 +185,7 @@ class Trainer:
     def _save(self, checkpoint: Path) -> None:
         state = {
             "settings": asdict(self.settings),
+            "passages": self._digest,
             "step": self.step,
             "parameters": [p.detach() for p in self.parameters],
             "optimizer": self.optimizer.state_dict(),
@@ -182,15 +196,29 @@ class Trainer:
         torch.save(state, partial)
         partial.replace(checkpoint)
 
+    @cached_property
+    def _digest(self) -> str:
+        """Of what is trained on and with: a checkpoint of another run must not be continued."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(repr([tuple(parameter.shape) for parameter in self.parameters]).encode())
+        for passage in self.passages:
+            digest.update(repr(passage).encode())
+        return digest.hexdigest()
+
     def _resume(self, checkpoint: Path) -> None:
         if not checkpoint.exists():
             return
-        state = torch.load(checkpoint, map_location=self.model.device, weights_only=True)
+        try:
+            state = torch.load(checkpoint, map_location=self.model.device, weights_only=True)
+        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+            raise TrainingError(f"{checkpoint} is damaged ({first_line(error)}): delete it to start anew") from None
         if state["settings"] != asdict(self.settings):
             raise TrainingError(
                 f"{checkpoint} was written with other settings: delete it to start anew, or give {state['settings']}"
             )
-        with torch.no_grad(), contextlib.suppress(StopIteration):
+        if state["passages"] != self._digest:
+            raise TrainingError(f"{checkpoint} was written with other passages: delete it to start anew")
+        with torch.no_grad():
             for parameter, saved in zip(self.parameters, state["parameters"], strict=True):
                 parameter.copy_(saved)
         self.optimizer.load_state_dict(state["optimizer"])

@@ -3,6 +3,7 @@
 import dataclasses
 import platform
 import random
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +62,11 @@ def train_model(request: TrainingRequest, report: Callable[[StepReport], None] =
     torch.manual_seed(request.settings.seed)
     if request.out.exists():
         raise TrainingError(f"{request.out} already exists: choose another folder for --out")
+    workshop = request.out.with_name(request.out.name + ".partial")
+    try:  # now, not after hours of training
+        workshop.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrainingError(f"{request.out} cannot be written ({error.strerror}): choose another --out") from error
     model = Model.new(request.checkpoint, request.config)
     model.phrases.to(choose_device(request.device))
     model.queries.to(choose_device(request.device))
@@ -68,12 +74,16 @@ def train_model(request: TrainingRequest, report: Callable[[StepReport], None] =
     passages, repairs = read_examples(request.examples)
     passages, dev = _split(passages, request)
     prepared, too_long = prepare(model, passages, request.settings.max_queries)
+    unseen, _ = prepare(model, dev[:CALIBRATION_PASSAGES], request.settings.max_queries)
+    if not prepared or not unseen:
+        raise TrainingError(
+            f"no query of the {'training' if not prepared else 'dev'} passages is short enough: "
+            f"the encoder reads {request.config.max_query_tokens} tokens"
+        )
     trainer = Trainer(model, prepared, request.settings)
-    workshop = request.out.with_name(request.out.name + ".partial")
     trainer.run(workshop / "checkpoint.pt", report)
     model.phrases.eval()
     model.queries.eval()
-    unseen, _ = prepare(model, dev[:CALIBRATION_PASSAGES], request.settings.max_queries)
     calibrate(model, unseen)
     queries = sum(len(passage.queries) for passage in prepared)
     facts = {
@@ -95,6 +105,7 @@ def train_model(request: TrainingRequest, report: Callable[[StepReport], None] =
     saved = Model.open(workshop / "model", request.device)  # scored as it was written
     scores = evaluate_reading(saved, dev)
     (workshop / "model").rename(request.out)
+    shutil.rmtree(workshop)
     return TrainingOutcome(len(prepared), queries, repairs, too_long, trainer.steps, scores)
 
 

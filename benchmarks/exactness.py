@@ -1,0 +1,82 @@
+"""Exactness: the fast search against a brute force over all legal spans in float64.
+
+    python benchmarks/exactness.py KB QUERIES.jsonl [--queries 200]
+
+The brute force scores every legal span and keeps the best end of every start. For each query the spans that the search
+calls complete must be the best of these, with scores equal to 1e-3 (float64 scores that differ by less are ties).
+"""
+
+import argparse
+import random
+from pathlib import Path
+
+import numpy as np
+import reporting
+
+from kbq.indexing.candidates import MAX_TOKENS
+from kbq.indexing.dump import Shard
+from kbq.kb import KnowledgeBase
+from kbq.reading import read_json_lines
+from kbq.searching.spans import find_spans
+
+TOLERANCE = 1e-3
+BLOCK = 65536
+
+
+def brute_force(shard: Shard, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Score of the best span of every start row, and its end row; every legal span is looked at, in float64."""
+    start, end = start.astype(np.float64), end.astype(np.float64)
+    rows = len(shard)
+    blocks = [shard.vectors[i : i + BLOCK].astype(np.float64) for i in range(0, rows, BLOCK)]
+    starts, ends = (np.concatenate([block @ query for block in blocks]) for query in (start, end))
+    paragraphs = np.searchsorted(shard.paragraph_rows, np.arange(rows), side="right")
+    positions = shard.positions.astype(np.int64)
+    best, best_end = np.full(rows, -np.inf), np.arange(rows)
+    for step in range(MAX_TOKENS):
+        stop = rows - step
+        legal = (paragraphs[:stop] == paragraphs[step:]) & (positions[step:] - positions[:stop] < MAX_TOKENS)
+        better = legal & (starts[:stop] + ends[step:] > best[:stop])
+        best[:stop][better] = (starts[:stop] + ends[step:])[better]
+        best_end[:stop][better] = np.arange(step, rows)[better]
+    return best, best_end
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kb", type=Path)
+    parser.add_argument("queries", type=Path)
+    parser.add_argument("--queries", dest="count", type=int, default=200)
+    options = parser.parse_args()
+    kb = KnowledgeBase.open(options.kb)
+    texts = [str(line["input"]) for _, line in read_json_lines(str(options.queries))]
+    texts = random.Random(0).sample(texts, options.count)
+    starts, ends = (vectors * kb.model.scale for vectors in kb.model.encode_queries(texts))
+    compared = differing = 0
+    worst = 0.0
+    complete = []
+    for shard, index in zip(kb.shards, kb.indexes, strict=True):
+        for query, candidates in enumerate(index.candidates(starts, ends, k=30)):
+            vectors = np.stack([starts[query], ends[query]])
+            spans = find_spans(shard, candidates, vectors)
+            sure = int(np.count_nonzero(spans.scores > spans.complete_above))
+            complete.append(sure)
+            truth, truth_ends = brute_force(shard, *vectors)
+            order = np.argsort(-truth, kind="stable")[:sure]
+            compared += sure
+            worst = max(worst, float(np.abs(spans.scores[:sure] - truth[order]).max(initial=0)))
+            tied = np.abs(truth[spans.starts[:sure]] - truth[order]) <= TOLERANCE
+            same = (spans.starts[:sure] == order) & (spans.ends[:sure] == truth_ends[order])
+            differing += int(np.count_nonzero(~(same | tied)))
+    figures = {
+        "queries": len(texts),
+        "spans compared": compared,
+        "complete spans per query, median": float(np.median(complete)),
+        "complete spans per query, least": min(complete),
+        "spans that differ": differing,
+        "largest difference of scores": worst,
+    }
+    reporting.write("exactness", figures, [options.kb, options.queries], seed=0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Reading: SQuAD dev with the gold paragraph given, and with all dev paragraphs as the knowledge base.
+
+python benchmarks/reading.py squad/dev-v1.1.json.xz [--model MODEL] [--name reading]
+"""
+
+import argparse
+import dataclasses
+from pathlib import Path
+
+import reporting
+
+from kbq.encoding.model import DEFAULT_MODEL, Model
+from kbq.training.evaluation import evaluate_reading
+from kbq.training.examples import read_examples
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("dev", type=Path)
+    parser.add_argument("--model", default=str(DEFAULT_MODEL))
+    parser.add_argument("--name", default="reading")
+    options = parser.parse_args()
+    passages, _ = read_examples([options.dev], doubtful=True)
+    scores = evaluate_reading(Model.open(options.model), passages)
+    figures = {"model": Path(options.model).name, "passages": len(passages), **dataclasses.asdict(scores)}
+    reporting.write(options.name, figures, [options.dev])
+
+
+if __name__ == "__main__":
+    main()

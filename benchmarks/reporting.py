@@ -1,0 +1,49 @@
+"""Results: figures are written to results/NAME.json with all that is needed to get them again."""
+
+import hashlib
+import json
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+RESULTS = Path(__file__).parents[1] / "results"
+LIBRARIES = ("kbq", "numpy", "torch", "transformers", "tokenizers")
+
+
+def write(name: str, figures: Mapping[str, object], data: Sequence[Path], seed: int | None = None) -> None:
+    """Write and print the figures of one benchmark, with command, versions, machine and data fingerprints."""
+    record = {
+        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(shorten, sys.argv[1:])]),
+        "versions": {library: version(library) for library in LIBRARIES} | {"python": platform.python_version()},
+        "machine": {"cpus": os.cpu_count(), "processor": _processor()},
+        "seed": seed,
+        "data": {path.name: _fingerprint(path) for path in data},
+        "figures": figures,
+    }
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    print(json.dumps(figures, indent=1, ensure_ascii=False))
+
+
+def shorten(argument: str) -> str:
+    """The last two parts of a path: where the data lay on one machine tells nobody anything."""
+    return "/".join(Path(argument).parts[-2:]) if "/" in argument else argument
+
+
+def _fingerprint(path: Path) -> str:
+    if path.is_dir():
+        path = path / "manifest.json"
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())

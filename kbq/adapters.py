@@ -1,0 +1,93 @@
+"""Adapters: the `input` of a benchmark's record becomes the query that the encoder reads.
+
+An adapter takes the input and a test of whether the encoder reads a text whole; it cuts only where that says no.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+
+Fits = Callable[[str], bool]
+Adapter = Callable[[str, Fits], str]
+
+MENTION = re.compile(r"\[START_ENT\](.*?)\[END_ENT\]", re.DOTALL)
+
+
+def question(text: str, fits: Fits) -> str:
+    """A plain question, as it is.
+
+    >>> question("who wrote Emma?", lambda text: True)
+    'who wrote Emma?'
+    """
+    return text
+
+
+def slot(text: str, fits: Fits) -> str:
+    """`subject [SEP] relation`, as it is: the encoder reads the separator itself."""
+    return text
+
+
+def slot_with(templates: Mapping[str, str]) -> Adapter:
+    """Slots in natural language where there is a template for the relation.
+
+    >>> slot_with({"author": "who wrote {subject}"})("Emma [SEP] author", lambda text: True)
+    'who wrote Emma'
+    """
+
+    def adapt(text: str, fits: Fits) -> str:
+        subject, _, relation = (part.strip() for part in text.partition("[SEP]"))
+        template = templates.get(relation)
+        return text if template is None else template.format(subject=subject)
+
+    return adapt
+
+
+def mention(text: str, fits: Fits) -> str:
+    """A marked mention with as much context around it, evenly, as the encoder reads.
+
+    >>> mention("far away [START_ENT] Nile [END_ENT] flows north", lambda text: len(text.split()) <= 5)
+    'away [START_ENT] Nile [END_ENT] flows'
+    """
+    if fits(text):
+        return text
+    marked = MENTION.search(text)
+    if marked is None:
+        return beginning(text, fits)
+    before, after = text[: marked.start()].split(), text[marked.end() :].split()
+
+    def around(words: int) -> str:
+        return " ".join([*before[len(before) - min(words, len(before)) :], marked.group(), *after[:words]])
+
+    return around(_most(around, max(len(before), len(after)), fits))
+
+
+def dialogue(text: str, fits: Fits) -> str:
+    r"""The last turns of a dialogue (one per line) that the encoder reads whole.
+
+    >>> dialogue("Hello.\nI like cats.\nWho owns one?", lambda text: len(text.split()) <= 6)
+    'I like cats. Who owns one?'
+    """
+    turns = [turn.strip() for turn in text.split("\n") if turn.strip()]
+
+    def last(count: int) -> str:
+        return " ".join(turns[len(turns) - count :])
+
+    most = _most(last, len(turns), fits)
+    return last(most) if most else beginning(turns[-1], fits)
+
+
+def beginning(text: str, fits: Fits) -> str:
+    """As many of the first words as the encoder reads."""
+    words = text.split()
+    return " ".join(words[: _most(lambda count: " ".join(words[:count]), len(words), fits)])
+
+
+def _most(cut: Callable[[int], str], largest: int, fits: Fits) -> int:
+    """The largest number whose text fits; 0 where none does."""
+    fitting, failing = 0, largest + 1
+    while failing - fitting > 1:
+        middle = (fitting + failing) // 2
+        if fits(cut(middle)):
+            fitting = middle
+        else:
+            failing = middle
+    return fitting

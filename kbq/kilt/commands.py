@@ -1,0 +1,126 @@
+"""Commands: what the KILT commands do, without the command line. `evaluate` has its own, reporting/summary.py.
+
+Nothing here opens a knowledge base: whoever has one passes what it knows of its pages.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kbq.errors import EvaluationError
+from kbq.kilt.reporting.error_kinds import KINDS, ErrorCase, ErrorKind, EvidenceOf, sample_errors, survey_errors
+from kbq.kilt.reporting.report import Column, Table
+from kbq.kilt.scoring.passages import PassageScores, export_for_readers, read_questions, score_passages
+from kbq.kilt.submitting.expectations import expect
+from kbq.kilt.submitting.fixing import fix
+from kbq.kilt.submitting.submission import ManifestEntry, SubmissionFile, prepare_submission
+from kbq.kilt.submitting.validation import Validation, validate
+from kbq.task import Task
+
+IsKnownPage = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationRequest:
+    """What to check against what; see `kbq validate --help`."""
+
+    guess: Path
+    inputs: Path | None = None
+    task: Task | None = None
+    fixed: Path | None = None
+    is_strict: bool = False
+    is_known_page: IsKnownPage | None = None
+
+
+def check(request: ValidationRequest) -> Validation:
+    """The findings about a prediction file; with `fixed`, about the repaired file that is written first.
+
+    Raises:
+        EvaluationError: the inputs cannot be read, or the predictions cannot be repaired.
+    """
+    expected = expect(request.task, request.inputs, request.is_strict, request.is_known_page)
+    if request.fixed is None:
+        return validate(request.guess, request.inputs, expected)
+    fix(request.guess, request.fixed, request.inputs)
+    return validate(request.fixed, request.inputs, expected)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorsRequest:
+    """Which errors to show; see `kbq errors --help`."""
+
+    guess: Path
+    gold: Path
+    kind: str | None = None  # None: every kind that is an error
+    sample: int = 3  # of each kind
+    is_known_page: IsKnownPage | None = None
+    evidence_of: EvidenceOf | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReport:
+    """How often each kind occurs, and samples in the order of the kinds."""
+
+    counts: Counter[ErrorKind]
+    cases: tuple[ErrorCase, ...]
+
+    def table(self) -> Table:
+        """One row for each kind that occurs."""
+        total = max(1, self.counts.total())
+        rows = [(kind, self.counts[kind], self.counts[kind] / total) for kind in KINDS if self.counts[kind]]
+        return Table(
+            "predictions by kind", (Column("kind"), Column("n", "count"), Column("share", "percent")), tuple(rows)
+        )
+
+
+def find_errors(request: ErrorsRequest) -> ErrorReport:
+    """Count all predictions by kind of error, and sample some.
+
+    Raises:
+        EvaluationError: the files cannot be read or scored, or there is no such kind.
+    """
+    survey = survey_errors(request.gold, request.guess, request.is_known_page)
+    kinds = [request.kind] if request.kind else [kind for kind in KINDS if kind != "right"]
+    samples = [sample_errors(survey, kind, request.sample, evidence_of=request.evidence_of) for kind in kinds]
+    return ErrorReport(survey.counts, tuple(case for sample in samples for case in sample))
+
+
+def submit(
+    guesses: Sequence[Path], tasks: Sequence[Task], inputs: Sequence[Path], out: Path, is_strict: bool = False
+) -> tuple[ManifestEntry, ...]:
+    """Check and write upload-ready files, one for each task, with a manifest and the manual steps.
+
+    Args:
+        inputs: the official file of each task in the same order, or none at all.
+
+    Raises:
+        EvaluationError: numbers of files differ, or a file has errors; it carries all of them.
+    """
+    if len(tasks) != len(guesses) or len(inputs) not in (0, len(guesses)):
+        raise EvaluationError(
+            f"{len(guesses)} prediction files, {len(tasks)} tasks and {len(inputs)} input files: "
+            "name a task, and if any then an input file, for each prediction file in the same order"
+        )
+    files = []
+    for number, (guess, task) in enumerate(zip(guesses, tasks, strict=True)):
+        own_inputs = inputs[number] if inputs else None
+        # Where a task's answers are no spans they come from another system: the leaderboard refuses lines without.
+        expected = replace(expect(task, own_inputs, is_strict), wants_answers=True)
+        columns = (task.ranked, *(name for name in task.metrics if name != task.ranked))
+        files.append(SubmissionFile(task.name, guess, columns, own_inputs, expected))
+    return prepare_submission(files, out)
+
+
+def evaluate_passages(guess: Path, gold: Path, ks: Sequence[int], export: Path | None = None) -> PassageScores:
+    """Score the texts of predicted provenance, and write them for readers where wanted.
+
+    Raises:
+        EvaluationError: the files cannot be read or written, or no prediction has a text.
+    """
+    questions = read_questions(gold, guess)
+    if not any(passage.text for question in questions for passage in question.passages):
+        raise EvaluationError(f"{guess} holds no text in its provenance: make it with kbq predict --with-text")
+    if export is not None:
+        export_for_readers(questions, export)
+    return score_passages(questions, ks)

@@ -1,0 +1,1 @@
+"""Reading: KILT files become gold records and predictions, every problem gathered."""

@@ -1,0 +1,1 @@
+"""Reporting: numbers become tables, breakdowns, comparisons, and reasons."""

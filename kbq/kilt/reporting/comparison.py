@@ -1,0 +1,82 @@
+"""Comparison: two systems' scores on the same queries become differences with p values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kbq.errors import EvaluationError
+from kbq.kilt.reporting.significance import STANDARD, Resampling, holm, permutation_p
+from kbq.kilt.scoring.scores import Floats, Scores
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One score of two systems; `gain` is second minus first."""
+
+    name: str  # of the score, or of the group
+    count: int  # queries compared
+    first: float
+    second: float
+    gain: float
+    p: float
+    adjusted_p: float  # after Holm, over everything compared at once
+
+
+def compare(
+    first: Scores, second: Scores, names: Sequence[str], resampling: Resampling = STANDARD
+) -> tuple[Difference, ...]:
+    """Compare two systems by several scores, over all queries.
+
+    Raises:
+        EvaluationError: they were not scored on the same queries, or lack one of the scores.
+    """
+    check_same_queries(first, second)
+    pairs = [(name, first.column(name), second.column(name)) for name in names]
+    return differences(pairs, resampling)
+
+
+def compare_groups(
+    first: Scores, second: Scores, name: str, resampling: Resampling = STANDARD
+) -> tuple[Difference, ...]:
+    """Compare two systems by one score, group by group.
+
+    Raises:
+        EvaluationError: they were not scored on the same queries, or lack the score.
+    """
+    check_same_queries(first, second)
+    groups = np.array(first.groups, dtype=object)
+    one, other = first.column(name), second.column(name)
+    pairs = [(group, one[groups == group], other[groups == group]) for group in sorted(set(first.groups))]
+    return differences(pairs, resampling)
+
+
+def differences(pairs: Sequence[tuple[str, Floats, Floats]], resampling: Resampling) -> tuple[Difference, ...]:
+    """One difference for each named pair of score columns. Shape of a column: (items,)."""
+    p_values = [permutation_p(second - first, resampling) for _, first, second in pairs]
+    return tuple(
+        Difference(
+            name=name,
+            count=len(first),
+            first=float(first.mean()) if len(first) else 0.0,
+            second=float(second.mean()) if len(second) else 0.0,
+            gain=float((second - first).mean()) if len(first) else 0.0,
+            p=p,
+            adjusted_p=adjusted,
+        )
+        for (name, first, second), p, adjusted in zip(pairs, p_values, holm(p_values), strict=True)
+    )
+
+
+def check_same_queries(first: Scores, second: Scores) -> None:
+    """Refuse scores of different queries.
+
+    Raises:
+        EvaluationError: the ids differ.
+    """
+    if first.ids != second.ids:
+        only = len(set(first.ids) ^ set(second.ids))
+        raise EvaluationError(
+            f"the systems were scored on {len(first.ids):,} and {len(second.ids):,} queries, {only:,} of "
+            "them in one only: score both on the same gold file with the same options"
+        )

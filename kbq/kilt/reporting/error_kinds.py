@@ -1,0 +1,190 @@
+"""Error kinds: why a prediction scores no KILT point, with samples and their evidence."""
+
+import random
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Literal, get_args
+
+from kbq.errors import EvaluationError
+from kbq.kilt.answers import normalise, token_f1
+from kbq.kilt.reading.lines import JsonObject
+from kbq.kilt.reading.pairing import Pairing
+from kbq.kilt.reading.parsing import parse_answer, place_of, read_golds, read_guesses
+from kbq.kilt.reading.problems import Problems
+from kbq.kilt.reading.records import Gold, Guess, Place
+from kbq.kilt.scoring.ranking import evidence_sets, r_precision, rank_evidence
+
+ErrorKind = Literal[
+    "right",  # answer and pages: no error
+    "answer-right-page-wrong",  # lucky, or another place that says so
+    "answer-form",  # only case, punctuation, accents or Unicode differ from a gold answer
+    "answer-number-format",  # the same numbers, written differently
+    "answer-partial",  # some words are right
+    "page-right-answer-wrong",
+    "page-not-in-knowledge-base",  # renamed, or another dump
+    "page-namesake",  # the first page is called like a gold page, up to what stands in brackets
+    "page-too-low",  # a gold page was found, but not among the first R
+    "page-not-found",
+]
+KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
+
+EvidenceOf = Callable[[Place], str | None]  # the text of a place in the knowledge base, None where it has none
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCase:
+    """A prediction with its kind of error and what explains it."""
+
+    id: str
+    kind: ErrorKind
+    input: str
+    answer: str
+    gold_answers: tuple[str, ...]
+    top: Place | None
+    gold_places: tuple[Place, ...]
+    rank: int | None  # of the first complete evidence set, from 1
+    evidence: str | None = None  # text of the top place
+    gold_evidence: str | None = None  # text of the first gold place
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSurvey:
+    """How often each kind occurs, and the cases sampled."""
+
+    counts: Counter[ErrorKind]
+    cases: tuple[ErrorCase, ...]
+
+
+def survey_errors(
+    gold_path: str | PathLike[str],
+    guess_path: str | PathLike[str],
+    is_known_page: Callable[[str], bool] | None = None,
+) -> ErrorSurvey:
+    """Every prediction with its kind of error, in gold order; a missing prediction is an empty one.
+
+    Raises:
+        EvaluationError: the files cannot be read, or a prediction cannot be scored.
+    """
+    problems = Problems()
+    golds = read_golds(Path(gold_path), ("wikipedia_id",), problems)
+    cases = []
+    for gold, guess in Pairing(golds, read_guesses(Path(guess_path), parse_with_place, problems)):
+        if guess is not None and guess.problem is not None:
+            problems.add(Path(guess_path), guess.line, guess.id, guess.problem)
+        else:
+            cases.append(explain(gold, guess or Guess(gold.id, line=0), is_known_page))
+    problems.raise_if_any(f"the error analysis of {guess_path} against {gold_path}")
+    return ErrorSurvey(Counter(case.kind for case in cases), tuple(cases))
+
+
+def sample_errors(
+    survey: ErrorSurvey, kind: str, count: int, seed: int = 0, evidence_of: EvidenceOf | None = None
+) -> tuple[ErrorCase, ...]:
+    """At most `count` cases of one kind in gold order, with the texts that `evidence_of` knows.
+
+    Raises:
+        EvaluationError: there is no such kind.
+    """
+    if kind not in KINDS:
+        raise EvaluationError(f"{kind!r} is no kind of error: choose from {', '.join(KINDS)}")
+    cases = [case for case in survey.cases if case.kind == kind]
+    chosen = sorted(random.Random(seed).sample(range(len(cases)), min(count, len(cases))))
+    return tuple(with_evidence(cases[index], evidence_of) for index in chosen)
+
+
+def with_evidence(case: ErrorCase, evidence_of: EvidenceOf | None) -> ErrorCase:
+    """The case with the texts of its top place and its first gold place."""
+    if evidence_of is None:
+        return case
+    return replace(
+        case,
+        evidence=evidence_of(case.top) if case.top else None,
+        gold_evidence=evidence_of(case.gold_places[0]) if case.gold_places else None,
+    )
+
+
+def parse_with_place(record_id: str, line: int, record: JsonObject) -> Guess:
+    """A predicted line with the place of its first provenance item.
+
+    Raises:
+        UnfitError: it cannot be scored.
+    """
+    guess = parse_answer(record_id, line, record)
+    outputs = record["output"]
+    items = outputs[0].get("provenance") if isinstance(outputs, list) else None
+    if not items:
+        return guess
+    title = items[0].get("title")
+    return replace(guess, top=place_of(items[0], title.strip() if isinstance(title, str) else ""))
+
+
+def explain(gold: Gold, guess: Guess, is_known_page: Callable[[str], bool] | None = None) -> ErrorCase:
+    """One prediction with its kind of error."""
+    positions = rank_evidence(guess.pages, evidence_sets(gold.outputs)).positions
+    has_pages = r_precision(guess.pages, gold.outputs) == 1
+    kind = answer_kind(guess.answer, gold.answers, has_pages)
+    return ErrorCase(
+        id=gold.id,
+        kind=kind or page_kind(gold, guess, bool(positions), is_known_page),
+        input=gold.input or "",
+        answer=guess.answer,
+        gold_answers=tuple(sorted(gold.answers)),
+        top=guess.top,
+        gold_places=tuple(dict.fromkeys(place for output in gold.outputs for place in output.places)),
+        rank=positions[0] if positions else None,
+    )
+
+
+def answer_kind(answer: str, gold_answers: frozenset[str], has_pages: bool) -> ErrorKind | None:
+    """What the answer says about the error; None where only the pages can tell."""
+    if answer in gold_answers:
+        return "right" if has_pages else "answer-right-page-wrong"
+    if answer and any(bare(answer) == bare(gold) for gold in gold_answers):
+        return "answer-form"
+    if any(numbers(answer) and numbers(answer) == numbers(gold) for gold in gold_answers):
+        return "answer-number-format"
+    if any(token_f1(normalise(answer), normalise(gold)) > 0 for gold in gold_answers):
+        return "answer-partial"
+    return "page-right-answer-wrong" if has_pages else None
+
+
+def page_kind(gold: Gold, guess: Guess, is_found: bool, is_known_page: Callable[[str], bool] | None) -> ErrorKind:
+    """What the pages say about the error, where neither answer nor pages are right."""
+    places = [place for output in gold.outputs for place in output.places]
+    if is_known_page and places and not any(is_known_page(place.document_id) for place in places):
+        return "page-not-in-knowledge-base"
+    if is_found:
+        return "page-too-low"
+    if guess.top and guess.top.title and any(stem(guess.top.title) == stem(place.title) for place in places):
+        return "page-namesake"
+    return "page-not-found"
+
+
+def bare(text: str) -> str:
+    """The text as normalised for EM, and without accents and Unicode variants."""
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    return normalise("".join(character for character in decomposed if not unicodedata.combining(character)))
+
+
+def numbers(text: str) -> tuple[str, ...]:
+    """The numbers of a text, ascending, without thousands separators and leading zeros.
+
+    >>> numbers("1,200 on 03 May 1999") == numbers("May 3, 1999: 1200")
+    True
+    """
+    digits: Sequence[str] = re.findall(r"\d+", re.sub(r"(?<=\d),(?=\d{3}\b)", "", text))
+    return tuple(sorted(number.lstrip("0") or "0" for number in digits))
+
+
+def stem(title: str) -> str:
+    """A title without what tells namesakes apart.
+
+    >>> stem("Mercury (planet)")
+    'mercury'
+    """
+    return re.sub(r"\s*\([^()]*\)\s*$", "", title).casefold()

@@ -1,0 +1,219 @@
+"""Summary: a whole evaluation as it is asked for: both kinds, and on top of them intervals, groups and comparisons."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from kbq.errors import EvaluationError
+from kbq.kilt.evaluation import score_downstream, score_retrieval
+from kbq.kilt.reading.lines import write_lines
+from kbq.kilt.reporting.breakdown import Breakdown, break_down
+from kbq.kilt.reporting.comparison import Difference, compare, compare_groups
+from kbq.kilt.reporting.diagnosis import Diagnosis, decompose, find_ceilings
+from kbq.kilt.reporting.report import (
+    Table,
+    breakdown_table,
+    comparison_table,
+    diagnosis_table,
+    interval_document,
+    measure_table,
+    official_document,
+    score_table,
+)
+from kbq.kilt.reporting.trec import measure, write_qrels, write_run
+from kbq.kilt.scoring.deviations import OFFICIAL, Deviations
+from kbq.kilt.scoring.grouping import grouping
+from kbq.kilt.scoring.metrics import PAGE_NAMES, STANDARD_CUTOFFS, Cutoffs, Kind
+from kbq.kilt.scoring.scores import Scores
+from kbq.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is wanted on top of the official scores; see `kbq evaluate --help`."""
+
+    task: Task | None = None  # its columns are shown, the ranked one first
+    by: str = ""  # a grouping
+    other: Path | None = None  # predictions of a second system
+    intervals: bool = False
+    diagnosis: bool = False
+    measures: str = ""  # of ir-measures
+    items: Path | None = None  # files to write
+    trec_run: Path | None = None
+    trec_qrels: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRequest:
+    """What to evaluate, and how."""
+
+    guess: Path
+    gold: Path
+    cutoffs: Cutoffs = STANDARD_CUTOFFS
+    deviations: Deviations = OFFICIAL
+    wanted: Wanted = Wanted()
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Everything that was asked for. A kind of evaluation that refused its input is missing in `scores`."""
+
+    request: SummaryRequest
+    scores: Mapping[Kind, Scores]
+    refusals: Mapping[Kind, EvaluationError]
+    breakdown: Breakdown | None = None
+    differences: tuple[Difference, ...] = ()
+    diagnosis: Diagnosis | None = None
+    measures: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether neither evaluation was possible."""
+        return not self.scores
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the numbers should know."""
+        notes = [note for scores in self.scores.values() for note in scores.notes]
+        return (*dict.fromkeys(notes), *(str(refusal) for refusal in self.refusals.values()))
+
+    def raise_if_refused(self) -> None:
+        """Refuse the files.
+
+        Raises:
+            EvaluationError: neither evaluation was possible; it carries the problems of both.
+        """
+        if not self.is_refused:
+            return
+        problems = dict.fromkeys(problem for refusal in self.refusals.values() for problem in refusal.problems)
+        reasons = "; ".join(str(refusal) for refusal in self.refusals.values())
+        raise EvaluationError(reasons, list(problems))
+
+    def tables(self) -> list[Table]:
+        """The scores, then each table that was asked for."""
+        shown = [(scores, columns(scores, self.request.wanted.task)) for scores in self.scores.values()]
+        tables = [score_table(shown, self.request.wanted.intervals)]
+        if self.diagnosis:
+            tables += [diagnosis_table("answers and pages", self.diagnosis.decomposition)]
+            tables += [diagnosis_table("ceilings", self.diagnosis.ceilings)]
+        if self.measures:
+            tables.append(measure_table(self.measures))
+        if self.breakdown:
+            tables.append(breakdown_table(self.breakdown, self.request.wanted.by))
+        if self.differences:
+            tables.append(comparison_table(self.differences))
+        return tables
+
+    def document(self) -> dict[str, object]:
+        """Official layouts, unrounded, then what was asked for under keys of its own."""
+        wanted = self.request.wanted
+        document = official_document(self.request.deviations, self.scores)
+        if self.refusals:
+            document["problems"] = {kind: refusal.problems for kind, refusal in self.refusals.items()}
+        if wanted.intervals:
+            document["ci"] = {kind: interval_document(scores) for kind, scores in self.scores.items()}
+        if wanted.by:
+            document["by"] = self.breakdown and {"grouping": wanted.by} | asdict(self.breakdown)
+        if wanted.other:
+            document["compare"] = [asdict(difference) for difference in self.differences]
+        if wanted.diagnosis:
+            document["diagnosis"] = self.diagnosis and asdict(self.diagnosis)
+        if wanted.measures:
+            document["measures"] = dict(self.measures)
+        return document
+
+
+def evaluate_files(request: SummaryRequest) -> Summary:
+    """Score both kinds as far as the files allow, and write the files that are wanted.
+
+    Raises:
+        EvaluationError: what is wanted on top of the scores is unknown or not possible.
+    """
+    wanted = request.wanted
+    scores, refusals = score(request, request.guess)
+    summary = Summary(request, scores, refusals)
+    if summary.is_refused:
+        return summary
+    main = next(iter(scores.values()))
+    names = columns(main, wanted.task)
+    summary = replace(
+        summary,
+        breakdown=break_down(main, names) if wanted.by else None,
+        differences=differences(request, main, names),
+        diagnosis=diagnose(request, scores),
+        measures=measure(request.gold, request.guess, wanted.measures) if wanted.measures else {},
+    )
+    if wanted.items:
+        write_lines(wanted.items, (json.dumps(item) for item in item_documents(summary)))
+    if wanted.trec_run:
+        write_run(request.guess, wanted.trec_run)
+    if wanted.trec_qrels:
+        write_qrels(request.gold, wanted.trec_qrels)
+    return summary
+
+
+def score(request: SummaryRequest, guess: Path) -> tuple[dict[Kind, Scores], dict[Kind, EvaluationError]]:
+    """The scores of each kind that is possible, and why another is not."""
+    group_of = grouping(request.wanted.by or "relation")
+    gold, deviations = request.gold, request.deviations
+    evaluations: dict[Kind, Callable[[], Scores]] = {
+        "downstream": lambda: score_downstream(gold, guess, deviations, group_of),
+        "retrieval": lambda: score_retrieval(gold, guess, request.cutoffs, deviations, group_of),
+    }
+    scores: dict[Kind, Scores] = {}
+    refusals: dict[Kind, EvaluationError] = {}
+    for kind, evaluate in evaluations.items():
+        try:
+            scores[kind] = evaluate()
+        except EvaluationError as error:
+            refusals[kind] = error
+    return scores, refusals
+
+
+def differences(request: SummaryRequest, main: Scores, names: tuple[str, ...]) -> tuple[Difference, ...]:
+    """The second system against the first: all columns, or with groups the first column in each group.
+
+    Raises:
+        EvaluationError: the second system's predictions cannot be scored.
+    """
+    if request.wanted.other is None:
+        return ()
+    others, refusals = score(request, request.wanted.other)
+    if main.kind not in others:
+        raise refusals[main.kind]
+    if request.wanted.by:
+        return compare_groups(main, others[main.kind], names[0])
+    return compare(main, others[main.kind], names)
+
+
+def diagnose(request: SummaryRequest, scores: Mapping[Kind, Scores]) -> Diagnosis | None:
+    """Answers against pages, and ceilings; an answer is right by EM where the task ranks by it, else by accuracy."""
+    task, downstream = request.wanted.task, scores.get("downstream")
+    if not request.wanted.diagnosis or downstream is None:
+        return None
+    answer = "em" if task and task.ranked == "KILT-em" else "accuracy"
+    return Diagnosis(decompose(downstream, answer), find_ceilings(downstream, answer))
+
+
+def columns(scores: Scores, task: Task | None) -> tuple[str, ...]:
+    """The scores to show: the leaderboard's columns of a task, its ranked one first, else all official ones.
+
+    Scores of texts are left out where no text holds an answer or a title, most often as there are no texts.
+    """
+    if scores.kind == "retrieval":
+        return tuple(name for name in scores.names if "_in_" not in name or scores.mean(name) > 0)
+    if task is None:
+        return scores.official_names()
+    rest = [name for name in (*task.metrics, *PAGE_NAMES) if name != task.ranked]
+    return tuple(name for name in dict.fromkeys((task.ranked, *rest)) if scores.is_scored(name))
+
+
+def item_documents(summary: Summary) -> Iterator[dict[str, object]]:
+    """For each query, in gold order: its id, its group, and every score of every kind, unrounded."""
+    kinds = list(summary.scores.values())
+    for number, (record_id, group) in enumerate(zip(kinds[0].ids, kinds[0].groups, strict=True)):
+        item: dict[str, object] = {"id": record_id, "group": group}
+        for scores in kinds:
+            item[scores.kind] = dict(zip(scores.names, scores.values[number].tolist(), strict=True))
+        yield item

@@ -1,0 +1,132 @@
+"""TREC: predictions and gold become run and qrels files, and any measure of ir-measures where installed.
+
+TREC tools sort by score and break ties by page id, so the list order becomes the score 1/rank. They know
+one set of relevant pages for each query: evidence sets and bundles are united.
+"""
+
+import importlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from urllib.parse import quote
+
+from kbq.errors import EvaluationError
+from kbq.kilt.reading.lines import JsonObject, write_lines
+from kbq.kilt.reading.parsing import parse_ranking, read_golds, read_guesses
+from kbq.kilt.reading.problems import Problems
+from kbq.kilt.reading.records import Guess
+
+PAGE = ("wikipedia_id",)
+
+
+@dataclass(frozen=True, slots=True)
+class RankedPage:
+    """A page of a run; a query's scores descend strictly from 1."""
+
+    query: str
+    page: str
+    rank: int  # from 1
+
+    @property
+    def score(self) -> float:
+        """1/rank."""
+        return 1 / self.rank
+
+
+@dataclass(frozen=True, slots=True)
+class RelevantPage:
+    """A page that some gold output names."""
+
+    query: str
+    page: str
+
+
+def read_run(guess_path: str | PathLike[str]) -> list[RankedPage]:
+    """The distinct pages of every prediction, best first.
+
+    Raises:
+        EvaluationError: the file cannot be read, or a prediction has not exactly one ranking.
+    """
+
+    def parse(record_id: str, line: int, record: JsonObject) -> Guess:
+        return parse_ranking(record_id, line, record, PAGE, depth=0)
+
+    problems = Problems()
+    path = Path(guess_path)
+    run = []
+    for guess in read_guesses(path, parse, problems):
+        if guess.problem is not None:
+            problems.add(path, guess.line, guess.id, guess.problem)
+        run += [RankedPage(guess.id, page, rank) for rank, page in enumerate(guess.pages, 1)]
+    problems.raise_if_any(f"exporting {path}")
+    return run
+
+
+def read_qrels(gold_path: str | PathLike[str]) -> list[RelevantPage]:
+    """The distinct pages of all outputs of every gold record.
+
+    Raises:
+        EvaluationError: the file cannot be read.
+    """
+    problems = Problems()
+    path = Path(gold_path)
+    qrels = []
+    for gold in read_golds(path, PAGE, problems):
+        pages = dict.fromkeys(page for output in gold.outputs for page in output.pages)
+        qrels += [RelevantPage(gold.id, page) for page in pages]
+    problems.raise_if_any(f"exporting {path}")
+    return qrels
+
+
+def write_run(guess_path: str | PathLike[str], out_path: str | PathLike[str]) -> int:
+    """Write a TREC run file, and return how many lines it has.
+
+    Raises:
+        EvaluationError: a file cannot be read or written.
+    """
+
+    def lines() -> Iterator[str]:
+        for row in read_run(guess_path):
+            yield f"{column(row.query)} Q0 {column(row.page)} {row.rank} {row.score!r} kbq"
+
+    return write_lines(Path(out_path), lines())
+
+
+def write_qrels(gold_path: str | PathLike[str], out_path: str | PathLike[str]) -> int:
+    """Write a TREC qrels file, and return how many lines it has.
+
+    Raises:
+        EvaluationError: a file cannot be read or written.
+    """
+    lines = (f"{column(row.query)} 0 {column(row.page)} 1" for row in read_qrels(gold_path))
+    return write_lines(Path(out_path), lines)
+
+
+def column(text: str) -> str:
+    """An id without blanks, which separate TREC columns: blanks become %20 and the like.
+
+    >>> column("enwiki-New York 5%")
+    'enwiki-New%20York%205%25'
+    """
+    return re.sub(r"[\s%]", lambda found: quote(found[0]), text)
+
+
+def measure(gold_path: str | PathLike[str], guess_path: str | PathLike[str], measures: str) -> dict[str, float]:
+    """Measures of ir-measures, such as "RR nDCG@10 Success@5"; a query without a run counts 0.
+
+    Raises:
+        EvaluationError: ir-measures is not installed, a measure is unknown, or a file cannot be read.
+    """
+    try:
+        library = importlib.import_module("ir_measures")
+    except ImportError as error:
+        raise EvaluationError("ir-measures is not installed: pip install ir-measures") from error
+    try:
+        parsed = [library.parse_measure(name) for name in measures.split()]
+    except (ValueError, NameError) as error:
+        raise EvaluationError(f"{measures!r} names no measures of ir-measures: {error}") from error
+    qrels = [library.Qrel(row.query, row.page, 1) for row in read_qrels(gold_path)]
+    run = [library.ScoredDoc(row.query, row.page, row.score) for row in read_run(guess_path)]
+    return {str(name): float(value) for name, value in library.calc_aggregate(parsed, qrels, run).items()}

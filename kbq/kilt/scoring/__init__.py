@@ -1,0 +1,1 @@
+"""Scoring: a gold record and its prediction become numbers, to the last digit of the official evaluation."""

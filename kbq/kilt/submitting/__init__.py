@@ -1,0 +1,1 @@
+"""Submitting: prediction files are checked, repaired, merged and packaged."""

@@ -1,0 +1,48 @@
+"""Merging: the answers of one system and the pages of another become one prediction file."""
+
+import json
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+
+from kbq.kilt.reading.lines import read_records, write_lines
+from kbq.kilt.reading.parsing import only_output
+from kbq.kilt.reading.problems import Problems, UnfitError
+
+
+def merge(
+    answers_path: str | PathLike[str], provenance_path: str | PathLike[str], out_path: str | PathLike[str]
+) -> int:
+    """Write a line for each answer, with the pages of the same id, and return how many there are.
+
+    Raises:
+        EvaluationError: the ids of the files differ, or a record has not exactly one answer or ranking.
+    """
+    problems = Problems()
+    answers = dict(read_part(Path(answers_path), "answer", problems))
+    rankings = dict(read_part(Path(provenance_path), "provenance", problems))
+    for record_id in answers:
+        if record_id not in rankings:
+            problems.add(Path(provenance_path), None, record_id, "has no pages for this answer")
+    for record_id in rankings:
+        if record_id not in answers:
+            problems.add(Path(answers_path), None, record_id, "has no answer for these pages")
+    problems.raise_if_any(f"merging {answers_path} and {provenance_path}")
+    return write_lines(Path(out_path), (merged_line(part, rankings[key]) for key, part in answers.items()))
+
+
+def read_part(path: Path, key: str, problems: Problems) -> Iterator[tuple[str, str]]:
+    """Ids and, as JSON to save memory, their record reduced to id, input and the one output with the key."""
+    for record_id, line, record in read_records(path, problems):
+        try:
+            kept = {name: record[name] for name in ("id", "input") if name in record}
+            yield record_id, json.dumps({**kept, key: only_output(record, key)[key]})
+        except UnfitError as error:
+            problems.add(path, line, record_id, str(error))
+
+
+def merged_line(answer_part: str, ranking_part: str) -> str:
+    """The prediction line of an answer and a ranking."""
+    record, ranking = json.loads(answer_part), json.loads(ranking_part)
+    output = {"answer": record.pop("answer"), "provenance": ranking["provenance"]}
+    return json.dumps({**record, "output": [output]}, ensure_ascii=False)

@@ -1,0 +1,172 @@
+"""Validation: a prediction file is checked without gold, and everything found is listed at once."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from os import PathLike
+from pathlib import Path
+
+from kbq.kilt.reading.lines import JsonObject, identity, read_objects, read_records
+from kbq.kilt.reading.problems import Problems, UnfitError, place_name
+from kbq.kilt.submitting.checks import Remark, Severity, check_record
+from kbq.kilt.submitting.expectations import USUAL, Expectations
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about a line of a file, or about the whole file."""
+
+    severity: Severity
+    place: str  # file:line:id
+    kind: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.kind}" + (f" ({self.detail})" if self.detail else "")
+
+
+@dataclass(slots=True)
+class Validation:
+    """All findings about one file: those about lines, unreadable lines, then those about the whole file."""
+
+    path: Path
+    records: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """What the leaderboard would refuse or score as something else."""
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What is allowed, but seldom meant."""
+        return tuple(finding for finding in self.findings if finding.severity == "warning")
+
+    def counts(self) -> Counter[str]:
+        """How often each kind was found."""
+        return Counter(finding.kind for finding in self.findings)
+
+    def first_warnings(self) -> list[tuple[Finding, int]]:
+        """The first warning of each kind, and how often the kind was found."""
+        firsts = {finding.kind: finding for finding in reversed(self.warnings)}
+        counts = Counter(finding.kind for finding in self.warnings)
+        return [(firsts[kind], count) for kind, count in counts.items()]
+
+    def document(self) -> dict[str, object]:
+        """All findings as JSON."""
+        listed = {"errors": self.errors, "warnings": self.warnings}
+        findings = {severity: [asdict(finding) for finding in found] for severity, found in listed.items()}
+        return {"file": str(self.path), "records": self.records, "counts": self.counts()} | findings
+
+    def add(self, remark: Remark, line: int | None = None, record_id: str | None = None) -> None:
+        """Note a remark about a line, or about the whole file."""
+        place = place_name(self.path, line, record_id)
+        self.findings.append(Finding(remark.severity, place, remark.kind, remark.detail))
+
+
+def validate(
+    guess_path: str | PathLike[str],
+    inputs_path: str | PathLike[str] | None = None,
+    expected: Expectations = USUAL,
+) -> Validation:
+    """Check a prediction file.
+
+    Args:
+        inputs_path: the KILT file the predictions are for, with or without answers; None: any ids will do.
+
+    Raises:
+        EvaluationError: the inputs cannot be read.
+    """
+    validation = Validation(Path(guess_path))
+    lines: dict[str, int] = {}
+    answers: Counter[str] = Counter()
+    types: set[type] = set()
+    for line, record in readable_lines(validation):
+        validation.records += 1
+        record_id = check_identity(validation, line, record, lines)
+        types.add(type(record.get("id")))
+        for remark in check_record(record, expected):
+            validation.add(remark, line, record_id)
+        answers[answer_of(record)] += 1
+    if len(types) > 1:
+        validation.add(Remark("warning", "ids of several types", ", ".join(sorted(t.__name__ for t in types))))
+    check_against_inputs(validation, lines, inputs_path)
+    check_file(validation, answers, expected)
+    return validation
+
+
+def readable_lines(validation: Validation) -> Iterator[tuple[int, JsonObject]]:
+    """The lines that are objects; the others become findings."""
+    problems = Problems()
+    yield from read_objects(validation.path, problems)
+    for problem in problems.found:
+        place = problem.place or str(validation.path)
+        validation.findings.append(Finding("error", place, problem.what, ""))
+
+
+def check_identity(validation: Validation, line: int, record: JsonObject, lines: dict[str, int]) -> str | None:
+    """The id of a record, noted in `lines`; None where it has none."""
+    try:
+        record_id = identity(record)
+    except UnfitError:
+        validation.add(Remark("error", "no id"), line)
+        return None
+    if record_id in lines:
+        validation.add(Remark("error", "repeated id", f"also on line {lines[record_id]}"), line, record_id)
+    lines.setdefault(record_id, line)
+    return record_id
+
+
+def answer_of(record: JsonObject) -> str:
+    """The answer of a record with one output, "" where it has none."""
+    outputs = record.get("output")
+    if not isinstance(outputs, list) or len(outputs) != 1 or not isinstance(outputs[0], dict):
+        return ""
+    answer = outputs[0].get("answer")
+    return answer.strip() if isinstance(answer, str) else ""
+
+
+def check_against_inputs(
+    validation: Validation, lines: dict[str, int], inputs_path: str | PathLike[str] | None
+) -> None:
+    """Every input needs a prediction; other predictions are ignored by the leaderboard."""
+    if inputs_path is None:
+        return
+    wanted = read_ids(Path(inputs_path))
+    for record_id, line in wanted.items():
+        if record_id not in lines:
+            detail = f"{record_id}, line {line} of {inputs_path}"
+            validation.add(Remark("error", "no prediction for an input", detail))
+    for record_id, line in lines.items():
+        if record_id not in wanted:
+            validation.add(Remark("warning", "id is not in the inputs", "ignored"), line, record_id)
+
+
+def read_ids(path: Path) -> dict[str, int]:
+    """The ids of a KILT file in order, with their lines.
+
+    Raises:
+        EvaluationError: the file cannot be read, or a line has no id or a repeated one.
+    """
+    problems = Problems()
+    ids = {record_id: line for record_id, line, _ in read_records(path, problems)}
+    problems.raise_if_any(f"reading the ids of {path}")
+    return ids
+
+
+def check_file(validation: Validation, answers: Counter[str], expected: Expectations) -> None:
+    """What concerns the file as a whole."""
+    if expected.lines and validation.records not in expected.lines:
+        official = " or ".join(f"{lines:,}" for lines in dict.fromkeys(expected.lines))
+        detail = f"{validation.records:,} lines, the official files have {official}"
+        validation.add(Remark("warning", "number of lines", detail))
+    size = validation.path.stat().st_size if validation.path.is_file() else 0
+    if expected.max_bytes is not None and size > expected.max_bytes:
+        detail = f"{size:,} bytes, the limit is {expected.max_bytes:,}"
+        validation.add(Remark("warning", "large file", detail))
+    answers.pop("", None)
+    for answer, count in answers.most_common(1):
+        if expected.max_same_answers is not None and count > expected.max_same_answers * validation.records > 1:
+            detail = f"{answer!r} for {count:,} of {validation.records:,} records"
+            validation.add(Remark("warning", "one answer for many records", detail))

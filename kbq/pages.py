@@ -1,0 +1,35 @@
+"""Pages: a knowledge base as texts only, found by page id; opens no encoder and no index."""
+
+from functools import cached_property
+from pathlib import Path
+
+from kbq.indexing.dump import Shard
+from kbq.indexing.manifest import read_manifest
+from kbq.kilt.reading.records import Place
+
+
+class Pages:
+    """The pages of a knowledge base. The table of ids is made when it is first needed."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises KnowledgeBaseError when the folder is no whole knowledge base."""
+        self._shards = [Shard(path) for path in read_manifest(folder).shard_folders(folder)]
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[Shard, int]]:
+        return {shard.ids[number]: (shard, number) for shard in self._shards for number in range(len(shard.ids))}
+
+    def is_known(self, page: str) -> bool:
+        """Whether the knowledge base has the page."""
+        return page in self._places
+
+    def text_of(self, place: Place) -> str | None:
+        """The paragraph of a place, the page's first one where none is named; None where there is no such text."""
+        found = self._places.get(place.document_id)
+        if found is None:
+            return None
+        shard, number = found
+        paragraphs = shard.document(number).paragraphs
+        if place.paragraph is None:
+            return paragraphs[0].text if paragraphs else None
+        return next((paragraph.text for paragraph in paragraphs if paragraph.number == place.paragraph), None)

@@ -1,0 +1,187 @@
+"""Prediction: KILT inputs become KILT prediction lines, in order, resumable after a kill at any moment.
+
+Beside OUT stands OUT.run.json: the task, the knowledge base, the options and the versions that made it. A run goes on
+only where they are the same.
+"""
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import kbq
+from kbq.errors import KbqError, QueryError
+from kbq.indexing.dump import write_json
+from kbq.indexing.manifest import MANIFEST
+from kbq.kb import BATCH, KnowledgeBase
+from kbq.reading import read_json_lines
+from kbq.records import Evidence, Hit, Prediction, Query
+from kbq.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionSettings:
+    """What decides the predictions besides task, inputs and knowledge base."""
+
+    top_pages: int = 20
+    with_text: bool = False  # write each page's paragraph too: large, but readable by a reader model
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionOutcome:
+    """How many lines the file has, how many of them an earlier run had written, and how many have no answer."""
+
+    lines: int
+    kept: int
+    without_pages: int
+
+
+def predict_file(
+    task: Task,
+    inputs: Path,
+    kb: KnowledgeBase,
+    out: Path,
+    settings: PredictionSettings,
+    report: Callable[[int, int], None],
+) -> PredictionOutcome:
+    """Predict every record of a KILT file.
+
+    Raises:
+        KbqError: inputs that are no KILT records (all problems at once), or `out` is of another run.
+    """
+    queries = read_inputs(task, inputs, kb)
+    _same_run(out, _description(task, inputs, kb, settings))
+    done = _finished_lines(out)
+    report(done, len(queries))
+    without_pages = 0
+    try:
+        with out.open("a", encoding="utf-8", newline="\n") as lines:
+            for first in range(done, len(queries), BATCH):
+                batch = queries[first : first + BATCH]
+                for prediction in predict(task, batch, kb, settings):
+                    without_pages += not prediction.provenance
+                    lines.write(json.dumps(kilt_line(prediction), ensure_ascii=False) + "\n")
+                lines.flush()
+                report(first + len(batch), len(queries))
+    except OSError as error:
+        raise KbqError(
+            f"{out} cannot be written ({error.strerror}): the same command goes on where it stopped"
+        ) from error
+    return PredictionOutcome(len(queries), done, without_pages)
+
+
+def predict(
+    task: Task, queries: Sequence[tuple[Query, str]], kb: KnowledgeBase, settings: PredictionSettings
+) -> Iterator[Prediction]:
+    """Predictions for adapted queries, each given with its record's own input."""
+    hits = kb.search([query.text for query, _ in queries], settings.top_pages, "document")
+    for (query, text), pages in zip(queries, hits, strict=True):
+        answer = None
+        if task.answer != "none":
+            answer = "" if not pages else pages[0].phrase.text if task.answer == "phrase" else pages[0].phrase.title
+        provenance = tuple(_evidence(hit, settings.with_text) for hit in pages)
+        yield Prediction(query.id, text, answer, provenance)
+
+
+def kilt_line(prediction: Prediction) -> dict[str, Any]:
+    """A prediction as the leaderboard reads it."""
+    provenance = []
+    for item in prediction.provenance:
+        fields: dict[str, Any] = {
+            "wikipedia_id": item.document_id,
+            "title": item.title,
+            "start_paragraph_id": item.paragraph,
+            "end_paragraph_id": item.paragraph,
+            "start_character": item.start,
+            "end_character": item.end,
+        }
+        provenance.append(fields if item.text is None else fields | {"text": item.text})
+    output: dict[str, Any] = {} if prediction.answer is None else {"answer": prediction.answer}
+    return {"id": prediction.id, "input": prediction.input, "output": [output | {"provenance": provenance}]}
+
+
+def read_inputs(task: Task, path: Path, kb: KnowledgeBase) -> list[tuple[Query, str]]:
+    """Each record's adapted query and its own input.
+
+    Raises:
+        QueryError: records without id or input, or whose query the encoder cannot read: all of them are named.
+    """
+    read: list[tuple[Query, str]] = []
+    problems: list[str] = []
+    places: dict[str, int] = {}
+    for number, record in read_json_lines(str(path), QueryError):
+        text, identity = record.get("input"), str(record.get("id", "")).strip()
+        if not isinstance(text, str) or not identity:
+            problems.append(f"{path}:{number}: no {'id' if isinstance(text, str) else 'input'}: write KILT records")
+            continue
+        if identity in places:
+            problems.append(f"{path}:{number}: id {identity} stands in line {places[identity]} too: ids are unique")
+        places.setdefault(identity, number)
+        adapted = task.adapt(unicodedata.normalize("NFC", text), kb.model.reader.fits)
+        try:
+            kb.model.reader.token_ids([adapted])
+        except QueryError as error:
+            problems.append(f"{path}:{number}: {error}")
+        read.append((Query(identity, adapted), text))
+    if problems:
+        raise QueryError(f"{path} has {len(problems)} records that cannot be asked", problems)
+    if not read:
+        raise QueryError(f"{path} holds no record")
+    return read
+
+
+def _evidence(hit: Hit, with_text: bool) -> Evidence:
+    phrase = hit.phrase
+    text = hit.context if with_text else None
+    return Evidence(phrase.document_id, phrase.title, phrase.paragraph, phrase.start, phrase.end, text)
+
+
+def _description(task: Task, inputs: Path, kb: KnowledgeBase, settings: PredictionSettings) -> dict[str, object]:
+    return {
+        "task": task.name,
+        "inputs": {"name": inputs.name, "sha256": _sha256(inputs)},
+        "knowledge_base": {"name": kb.folder.name, "manifest_sha256": _sha256(kb.folder / MANIFEST)},
+        "query_encoder": kb.model.config.query_fingerprint,
+        "top_pages": settings.top_pages,
+        "with_text": settings.with_text,
+        "kbq": kbq.__version__,
+    }
+
+
+def _same_run(out: Path, description: dict[str, object]) -> None:
+    beside = out.with_name(out.name + ".run.json")
+    if out.exists() and beside.exists() and json.loads(beside.read_text("utf-8")) != description:
+        raise KbqError(
+            f"{out} was made with another task, input, knowledge base or option (see {beside.name}): "
+            "choose another --out, or delete it"
+        )
+    if out.exists() and not beside.exists():
+        raise KbqError(f"{out} already exists and was not made by kbq predict: choose another --out")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_json(beside, description)
+    except OSError as error:
+        raise KbqError(f"{out.parent} cannot be written ({error.strerror}): choose another --out") from error
+
+
+def _finished_lines(out: Path) -> int:
+    """How many predictions stand in `out`; half a last line, of a run that was killed, is cut off."""
+    if not out.exists():
+        return 0
+    with out.open("r+b") as file:
+        count = end = 0
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            count, end = count + 1, end + len(line)
+        file.seek(end)
+        file.truncate()
+    return count
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]

@@ -1,0 +1,84 @@
+"""Task: how one benchmark's input becomes a query, and what its answer is. A task is a file; users may write their own.
+
+A task file defines `TASKS`, a tuple of `Task`, and imports nothing but kbq; kbq's own stand in `tasks/`.
+"""
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+from kbq.adapters import Adapter
+from kbq.errors import KbqError
+from kbq.places import own
+
+AnswerKind = Literal["phrase", "title", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One data set.
+
+    `answer`: the best phrase, the title of its page, or none where answers cannot be spans. `metrics`: KILT's columns,
+    `ranked` the one that the leaderboard sorts by. `lines`: of the official files, by split. `stem`: the official
+    files are called STEM-SPLIT-kilt.jsonl.
+    """
+
+    name: str
+    adapt: Adapter
+    answer: AnswerKind
+    metrics: tuple[str, ...]
+    ranked: str
+    stem: str = ""
+    lines: Mapping[str, int] = field(default_factory=dict)
+    note: str = ""  # what a user should know about its predictions
+
+
+def known_tasks() -> dict[str, Task]:
+    """All tasks of `tasks/`, by name."""
+    found = [task for path in sorted(own("tasks").glob("*.py")) for task in _tasks_of(path)]
+    return {task.name: task for task in found}
+
+
+def load_task(name: str) -> Task:
+    """A known task, or the one in a file: `trex`, `my_task.py`, or `my_tasks.py:name` where it defines several.
+
+    Raises:
+        KbqError: there is no such task or file, or the file defines none.
+    """
+    path, _, wanted = name.rpartition(":") if name.rpartition(":")[0].endswith(".py") else (name, "", "")
+    if not path.endswith(".py"):
+        tasks = known_tasks()
+        if name not in tasks:
+            raise KbqError(
+                f"task {name!r} is unknown: choose one of {', '.join(tasks)}, or give the path of a task file"
+            )
+        return tasks[name]
+    tasks = {task.name: task for task in _tasks_of(Path(path))}
+    if not wanted and len(tasks) == 1:
+        return next(iter(tasks.values()))
+    if wanted not in tasks:
+        raise KbqError(f"{path} defines {', '.join(tasks)}: write {path}:NAME for one of them")
+    return tasks[wanted]
+
+
+def _tasks_of(path: Path) -> tuple[Task, ...]:
+    module = _loaded(path)
+    tasks = getattr(module, "TASKS", ())
+    if not tasks or not all(isinstance(task, Task) for task in tasks):
+        raise KbqError(f"{path} defines no tasks: it needs TASKS = (Task(…),)")
+    return tuple(tasks)
+
+
+def _loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"kbq.tasks.{path.stem}", path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise KbqError(f"task file {path} does not exist")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # a user's file may fail in any way
+        raise KbqError(f"task file {path} fails: {type(error).__name__}: {error}") from error
+    return module

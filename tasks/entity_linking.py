@@ -1,0 +1,16 @@
+"""Entity linking: a mention between [START_ENT] and [END_ENT]; the answer is the title of the page it means."""
+
+from kbq.adapters import mention
+from kbq.task import Task
+
+
+def _linking(name: str, dev: int, test: int) -> Task:
+    metrics = ("accuracy", "KILT-accuracy")
+    return Task(name, mention, "title", metrics, "KILT-accuracy", name, {"dev": dev, "test": test})
+
+
+TASKS = (
+    _linking("aidayago2", dev=4_784, test=4_463),
+    _linking("wned", dev=3_396, test=3_376),
+    _linking("cweb", dev=5_599, test=5_543),
+)

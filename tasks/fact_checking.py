@@ -1,0 +1,17 @@
+"""Fact checking: FEVER. The query is the claim; the answer, SUPPORTS or REFUTES, is no span."""
+
+from kbq.adapters import question
+from kbq.task import Task
+
+TASKS = (
+    Task(
+        "fever",
+        question,
+        "none",
+        ("accuracy", "KILT-accuracy"),
+        "KILT-accuracy",
+        "fever",
+        {"dev": 10_444, "test": 10_100},
+        "answers are labels, which no phrase can be: only the pages are predicted",
+    ),
+)

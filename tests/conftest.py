@@ -1,0 +1,271 @@
+"""Fixtures: a tiny BERT of this test run's own, a model, documents and a knowledge base made with it; no network."""
+
+import os
+
+# Before torch is loaded: threads that spin on a busy machine make every test several times slower.
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kbq.records import Document, Paragraph
+
+if TYPE_CHECKING:
+    from kbq.encoding.model import Model
+    from kbq.indexing.dump import EncodedParagraph, Shard
+    from kbq.kb import KnowledgeBase
+
+LATIN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZéłÖ"
+HEBREW = "אבגדהוזחטיךכלםמןנסעףפץצקרשת"
+CHINESE = "居里夫人出生在华沙是一位科学家。，"
+WORDS = ("the", "city", "river", "was", "born", "in", "of", "Paris", "Warsaw", "Marie", "Curie", "place", "birth")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "[unused2]")
+
+
+@pytest.fixture(autouse=True)
+def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test cuts the power."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture(scope="session")
+def make_tokenizer() -> Callable[..., Any]:
+    """A cased WordPiece tokenizer that spells unknown words letter by letter; keywords replace its settings."""
+    import tokenizers
+    import transformers
+
+    def make(**settings: Any) -> Any:
+        letters = LATIN + HEBREW
+        pieces = [*SPECIAL, *WORDS, *letters, *(f"##{letter}" for letter in letters), *CHINESE, *"0123456789.,:;-'?!()"]
+        vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
+        vocabulary |= {f"##{digit}": len(vocabulary) + digit for digit in range(10)}
+        inner = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
+        inner.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=False, strip_accents=False)
+        inner.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+        names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
+        inputs = ["input_ids", "token_type_ids", "attention_mask"]
+        return transformers.PreTrainedTokenizerFast(
+            tokenizer_object=inner, **names | {"model_input_names": inputs} | settings
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_checkpoint(make_tokenizer: Callable[..., Any]) -> Callable[..., Path]:
+    """Writes a random BERT-like encoder and its tokenizer into a folder."""
+    import torch
+    import transformers
+
+    def make(folder: Path, config: Any = None, **settings: Any) -> Path:
+        tokenizer = make_tokenizer(**settings)
+        config = config or transformers.BertConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=256,
+            initializer_range=0.5,
+        )
+        torch.manual_seed(1)
+        transformers.AutoModel.from_config(config).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def checkpoint(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT of 2 layers with 16 dimensions."""
+    return make_checkpoint(tmp_path_factory.mktemp("checkpoint"))
+
+
+@pytest.fixture(scope="session")
+def new_model(checkpoint: Path) -> Callable[..., "Model"]:
+    """Makes a model with random heads and a filter that keeps about half of the tokens."""
+    import numpy as np
+    import torch
+
+    from kbq.encoding.model import Model, ModelConfig
+    from kbq.encoding.windows import WindowShape
+
+    def make(seed: int = 2, source: Path = checkpoint, **settings: Any) -> "Model":
+        window = WindowShape(length=24, overlap=6, max_title=10)
+        shape: dict[str, Any] = {"window": window, "max_query_tokens": 32, "filter_threshold": 0.0}
+        config = ModelConfig(**shape | settings)
+        model = Model.new(str(source), config)
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            for parameter in [*model.queries.start_head.parameters(), *model.queries.end_head.parameters()]:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+            model.phrases.filter.weight.copy_(torch.randn_like(model.phrases.filter.weight))
+            model.phrases.filter.bias.zero_()
+        model.phrases.eval()
+        model.queries.eval()
+        model.scale = np.full(model.dim, 0.03, np.float32)
+        return model
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def model_folder(new_model: Callable[..., "Model"], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved model."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    new_model().save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model(model_folder: Path) -> "Model":
+    """The saved model, opened."""
+    from kbq.encoding.model import Model
+
+    return Model.open(model_folder, "cpu")
+
+
+@pytest.fixture(scope="session")
+def other_folder(new_model: Callable[..., "Model"], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved model with other phrase vectors."""
+    folder = tmp_path_factory.mktemp("models") / "other"
+    new_model(seed=3).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def documents() -> list[Document]:
+    """Twelve pages of random words, with 0 to 3 paragraphs of 1 to 3 sentences."""
+    source = random.Random(4)
+
+    def sentence() -> str:
+        words = [source.choice(WORDS) if source.random() < 0.7 else _word(source) for _ in range(source.randint(3, 9))]
+        return " ".join(words).capitalize() + "."
+
+    return [
+        Document(
+            f"P{number}",
+            f"{_word(source)} {source.choice(WORDS)}",
+            tuple(
+                Paragraph(place * 2, " ".join(sentence() for _ in range(source.randint(1, 3))))
+                for place in range(number % 4)
+            ),
+        )
+        for number in range(12)
+    ]
+
+
+def _word(source: random.Random) -> str:
+    return "".join(source.choice(LATIN) for _ in range(source.randint(2, 6)))
+
+
+@pytest.fixture(scope="session")
+def kb_folder(
+    model: "Model", model_folder: Path, documents: list[Document], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A published knowledge base of all documents; tests read it only."""
+    from kbq.kb import KnowledgeBase
+
+    folder = tmp_path_factory.mktemp("kbs") / "kb"
+    KnowledgeBase.build(documents, folder, model, model_name=str(model_folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def kb(kb_folder: Path) -> "KnowledgeBase":
+    """The knowledge base, opened."""
+    from kbq.kb import KnowledgeBase
+
+    return KnowledgeBase.open(kb_folder, device="cpu")
+
+
+@pytest.fixture
+def encoded() -> Callable[..., "EncodedParagraph"]:
+    """Makes a paragraph `w0 w1 w2 …` of which the words at `positions` were kept with these vectors."""
+    import numpy as np
+
+    from kbq.indexing.dump import EncodedParagraph
+
+    def make(vectors: Sequence[Sequence[int]], positions: Sequence[int] | None = None, number: int = 0) -> Any:
+        kept = list(range(len(vectors))) if positions is None else list(positions)
+        words = [f"w{place}" for place in range(max(kept, default=-1) + 1)]
+        begins = [sum(len(word) + 1 for word in words[:place]) for place in kept]
+        ends = [begin + len(words[place]) for begin, place in zip(begins, kept, strict=True)]
+        columns = (np.array(column, np.uint32) for column in (kept, begins, ends))
+        return EncodedParagraph(number, " ".join(words), len(words), np.array(vectors, np.int8), *columns)
+
+    return make
+
+
+@pytest.fixture
+def make_shard(tmp_path: Path) -> Callable[..., "Shard"]:
+    """Writes a shard; each argument is a document: the list of its encoded paragraphs."""
+    from kbq.indexing.dump import Progress, Shard, ShardWriter
+
+    def make(*pages: Sequence["EncodedParagraph"], dim: int = 2, name: str = "shard") -> "Shard":
+        writer = ShardWriter(tmp_path / name, dim, Progress())
+        for number, paragraphs in enumerate(pages):
+            writer.append(Document(f"{name}-{number}", f"Page {number}", ()), paragraphs)
+        writer.close()
+        return Shard(tmp_path / name)
+
+    return make
+
+
+@pytest.fixture
+def random_shard(encoded: Callable[..., "EncodedParagraph"], make_shard: Callable[..., "Shard"]) -> Callable[..., Any]:
+    """Writes paragraphs with these numbers of kept tokens, among twice as many, on two pages."""
+    import numpy as np
+
+    def make(*kept: int, dim: int = 16, seed: int = 0) -> Any:
+        source = np.random.default_rng(seed)
+        paragraphs = [
+            encoded(
+                source.integers(-127, 128, (count, dim)).reshape(count, dim).tolist() or np.empty((0, dim)),
+                np.sort(source.choice(2 * count, count, replace=False)).tolist(),
+            )
+            for count in kept
+        ]
+        return make_shard(paragraphs[:2], paragraphs[2:], dim=dim, name=f"random{len(kept)}-{seed}")
+
+    return make
+
+
+@pytest.fixture
+def write_json_lines(tmp_path: Path) -> Callable[..., Path]:
+    """Writes records as JSON lines into a file of that name."""
+
+    def write(name: str, *records: object) -> Path:
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def examples_file(write_json_lines: Callable[..., Path]) -> Path:
+    """Twelve passages with two queries each, in the plain format."""
+    source = random.Random(5)
+    lines = []
+    for number in range(12):
+        person, city, year = _word(source).capitalize(), _word(source).capitalize(), str(source.randint(1000, 1999))
+        text = f"{person} was born in {city} in {year}."
+        questions = [
+            {
+                "id": f"{number}-{relation}",
+                "question": f"{person} [SEP] {relation}",
+                "answers": [{"text": answer, "answer_start": text.rindex(answer)}],
+            }
+            for relation, answer in (("place of birth", city), ("birth", year))
+        ]
+        lines.append({"title": person, "context": text, "group": f"g{number % 3}", "questions": questions})
+    return write_json_lines("examples.jsonl", *lines)

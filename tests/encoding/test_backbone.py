@@ -1,0 +1,78 @@
+"""Backbone: devices, tokenizers and checkpoints that are refused; batches of similar length."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbq.encoding.backbone import buckets, choose_device, load_tokenizer, pretrained_backbone
+from kbq.errors import ModelError
+
+
+@given(st.lists(st.integers(1, 40)), st.integers(1, 100))
+def test_buckets_hold_every_text_once_and_respect_the_limit(lengths: list[int], max_tokens: int) -> None:
+    batches = buckets(lengths, max_tokens)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(lengths[index] for index in batch) <= max_tokens
+
+
+def test_buckets_group_texts_of_similar_length() -> None:
+    assert buckets([5, 1, 4, 1], max_tokens=8) == [[1, 3], [2], [0]]
+    assert buckets([], max_tokens=8) == []
+
+
+@pytest.mark.parametrize("name", ["cpu", "auto"])
+def test_devices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device(name) == torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cuda", "'cuda' asked for, but 0 CUDA devices are here: use --device cpu or auto"),
+        ("cuda:1", "'cuda:1' asked for, but 0 CUDA devices are here"),
+        ("gpu", "'gpu' is unknown: choose auto, cpu, cuda"),
+        ("", "'' is unknown: choose auto, cpu, cuda"),
+        ("meta", "'meta' is unknown: choose auto, cpu, cuda"),
+    ],
+)
+def test_devices_that_are_not_there(name: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ModelError, match=message):
+        choose_device(name)
+
+
+def test_a_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="holds no tokenizer that transformers can read"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_tokenizer_without_offsets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = SimpleNamespace(is_fast=False)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: slow)
+    with pytest.raises(ModelError, match=r"the tokenizer of slow gives no character offsets: .*tokenizer\.json"):
+        load_tokenizer("slow")
+
+
+def test_a_tokenizer_without_separator_is_refused(tmp_path: Path, make_tokenizer: Callable[..., Any]) -> None:
+    make_tokenizer(cls_token=None, sep_token=None).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="has no cls and no sep token: use a BERT-like checkpoint"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_folder_without_weights_is_refused(tmp_path: Path, checkpoint: Path) -> None:
+    (tmp_path / "config.json").write_bytes((checkpoint / "config.json").read_bytes())
+    with pytest.raises(ModelError, match="is no checkpoint that transformers can read"):
+        pretrained_backbone(tmp_path)
+
+
+def test_a_checkpoint_has_no_pooler(checkpoint: Path) -> None:
+    assert pretrained_backbone(checkpoint).pooler is None

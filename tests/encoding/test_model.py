@@ -1,0 +1,259 @@
+"""Model: what is saved is what is opened, and nothing else is opened."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from kbq.encoding.model import Model, ModelConfig, read_config
+from kbq.encoding.phrases import encode_windows
+from kbq.encoding.windows import WindowShape, tokenize, windows
+from kbq.errors import ModelError
+
+TEXT = "Marie Curie was born in Warsaw, the city of the river Vistula."
+QUERIES = ["Marie Curie [SEP] place of birth", "the river?"]
+
+
+def phrase_vectors(model: Model) -> np.ndarray:
+    title, paragraph = tokenize(model.tokenizer, ["Marie", TEXT])
+    cut = windows(model.tokenizer, title.ids, paragraph, model.config.window)
+    parts = {
+        index: np.concatenate([vectors, logits], axis=1)
+        for index, vectors, logits in encode_windows(
+            model.phrases, cut, model.tokenizer.pad_token_id, model.uses_segments
+        )
+    }
+    return np.concatenate([parts[index] for index in range(len(cut))])
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_float32_comes_back_exactly(new_model: Callable[..., Model], tmp_path: Path, shared: bool) -> None:
+    model = new_model(shared_query_encoder=shared)
+    if not shared:
+        with torch.no_grad():
+            next(model.queries.end.encoder.parameters()).add_(0.1)
+    model.save(tmp_path / "model")
+    opened = Model.open(tmp_path / "model", "cpu")
+    assert opened.config == model.config
+    assert opened.config.marker_tokens == {
+        "[SEP]": "[SEP]",
+        "[START_ENT]": "[unused1]",
+        "[END_ENT]": "[unused2]",
+    }
+    assert (opened.queries.start is opened.queries.end) == shared
+    assert (phrase_vectors(opened) == phrase_vectors(model)).all()
+    for read, kept in zip(opened.encode_queries(QUERIES), model.encode_queries(QUERIES), strict=True):
+        assert (read == kept).all()
+    assert (opened.scale == model.scale).all()
+
+
+def test_two_query_encoders_differ_and_cost_a_second_backbone(new_model: Callable[..., Model], tmp_path: Path) -> None:
+    for shared in (True, False):
+        new_model(shared_query_encoder=shared).save(tmp_path / str(shared))
+    names = {shared: load_file(tmp_path / str(shared) / "model.safetensors").keys() for shared in (True, False)}
+    assert any(name.startswith("queries.start_head.") for name in names[True])
+    assert not any(name.startswith("queries.end.") for name in names[True])
+    assert any(name.startswith("queries.end.") for name in names[False])
+    assert not any("_head" in name for name in names[False])
+    assert sum("word_embeddings" in name for name in [*names[True], *names[False]]) == 2  # one table each
+
+
+def test_int8_is_close_and_a_third_of_the_bytes(new_model: Callable[..., Model], tmp_path: Path) -> None:
+    model = new_model()
+    model.save(tmp_path / "whole")
+    model.save(tmp_path / "small", "int8")
+    opened = Model.open(tmp_path / "small", "cpu")
+    assert np.abs(phrase_vectors(opened) - phrase_vectors(model)).mean() < 0.1
+    weights = [tmp_path / name / "model.safetensors" for name in ("small", "whole")]
+    stored = load_file(weights[0])
+    whole = load_file(weights[1])
+    for name, tensor in whole.items():
+        if tensor.ndim == 2:
+            assert stored[name].dtype == torch.int8
+            steps = stored[f"{name}.scale"]
+            assert (torch.abs(stored[name].float() * steps - tensor) <= steps / 2 * 1.001).all()
+    assert sum(tensor.nbytes for tensor in stored.values()) < 0.55 * sum(tensor.nbytes for tensor in whole.values())
+
+
+def test_the_fingerprint_is_of_the_phrase_side_alone(new_model: Callable[..., Model], tmp_path: Path) -> None:
+    model = new_model()
+    prints = []
+    changes: list[torch.Tensor | None] = [
+        None,
+        model.queries.start_head.get_parameter("weight"),
+        model.phrases.filter.bias,
+    ]
+    for change in changes:
+        with torch.no_grad():
+            if change is not None:
+                change.add_(1.0)
+        model.save(tmp_path / "model")
+        prints.append(model.config.phrase_fingerprint)
+    assert prints[0] == prints[1] != prints[2]
+    assert len(prints[0]) == 16
+
+
+def without(name: str) -> Callable[[Path], None]:
+    """Leaves one tensor out of the weights."""
+
+    def damage(folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        save_file({key: value for key, value in weights.items() if key != name}, folder / "model.safetensors")
+
+    return damage
+
+
+def with_config(**fields: object) -> Callable[[Path], None]:
+    """Writes other values into kbq.json; None takes one out."""
+
+    def damage(folder: Path) -> None:
+        written = json.loads((folder / "kbq.json").read_text()) | fields
+        (folder / "kbq.json").write_text(json.dumps({k: v for k, v in written.items() if v is not None}))
+
+    return damage
+
+
+def wider(folder: Path) -> None:
+    written = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(written | {"intermediate_size": 64}))
+
+
+WEIGHTS = "model.safetensors"
+EMBEDDINGS = "phrases.backbone.embeddings.word_embeddings.weight"
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (shutil.rmtree, "does not exist"),
+        (lambda folder: (folder / "kbq.json").unlink(), "is no kbq model .it has no kbq.json.: make one with"),
+        (lambda folder: (folder / "kbq.json").write_text("{"), "kbq.json cannot be read"),
+        (lambda folder: (folder / "kbq.json").write_text("[]"), "kbq.json"),
+        (with_config(format=2), "is of another format than 1: use the kbq version that wrote it"),
+        (with_config(window=None), "kbq.json is not whole"),
+        (with_config(window={"length": 19, "overlap": 6, "max_title": 10}), "kbq.json is not whole.*19"),
+        (with_config(surprise=1), "kbq.json is not whole"),
+        (lambda folder: (folder / WEIGHTS).unlink(), "is damaged"),
+        (lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-9]), "is damaged"),
+        (lambda folder: (folder / WEIGHTS).write_bytes(b""), "is damaged"),
+        (lambda folder: (folder / "config.json").unlink(), "is damaged"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer"),
+        (without("phrases.filter.bias"), "lacks 1 weights, the first is phrases.filter.bias"),
+        (without("queries.end_head.weight"), "lacks 1 weights, the first is queries.end_head.weight"),
+        (without(EMBEDDINGS), "lacks 1 weights, the first is " + EMBEDDINGS),
+        (without("scale"), "lacks"),
+        (wider, "do not fit its config"),
+    ],
+)
+def test_what_is_no_whole_model_is_refused(
+    damage: Callable[[Path], None], message: str, model_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(model_folder, folder)
+    damage(folder)
+    with pytest.raises(ModelError, match=message) as refusal:
+        Model.open(folder, "cpu")
+    assert str(refusal.value).count("\n") == 0
+
+
+def test_an_int8_weight_without_its_scale_is_refused(model: Model, tmp_path: Path) -> None:
+    copy = Model(model.config, model.tokenizer, model.phrases, model.queries, model.scale)
+    copy.save(tmp_path / "model", "int8")
+    without("phrases.filter.weight.scale")(tmp_path / "model")
+    with pytest.raises(ModelError, match=r"phrases\.filter\.weight\.scale"):
+        Model.open(tmp_path / "model", "cpu")
+
+
+def test_a_checkpoint_is_no_model(checkpoint: Path) -> None:
+    with pytest.raises(ModelError, match="is no kbq model"):
+        Model.open(checkpoint)
+
+
+def test_a_hub_name_that_cannot_be_fetched_is_refused() -> None:
+    with pytest.raises(ModelError, match="model nobody/nothing is no folder, and the hub does not give it"):
+        Model.open("nobody/nothing")
+
+
+def test_config_survives_the_file(new_model: Callable[..., Model], tmp_path: Path) -> None:
+    model = new_model(window=WindowShape(50, 20, 5), training={"seed": 7}, filter_threshold=float("-inf"))
+    model.save(tmp_path / "model")
+    config = read_config(tmp_path / "model")
+    assert config == model.config
+    assert config == dataclasses.replace(config)
+    assert (config.window, config.training, config.filter_threshold) == (
+        WindowShape(50, 20, 5),
+        {"seed": 7},
+        float("-inf"),
+    )
+
+
+BACKBONES = {
+    "roberta": transformers.RobertaConfig(
+        vocab_size=220,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        pad_token_id=0,
+        type_vocab_size=1,
+    ),
+    "distilbert": transformers.DistilBertConfig(
+        vocab_size=220, dim=16, n_layers=1, n_heads=2, hidden_dim=32, max_position_embeddings=64
+    ),
+    "electra": transformers.ElectraConfig(
+        vocab_size=220,
+        embedding_size=8,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+    ),
+    "modernbert": transformers.ModernBertConfig(
+        vocab_size=220,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        pad_token_id=0,
+        cls_token_id=2,
+        sep_token_id=3,
+        bos_token_id=2,
+        eos_token_id=3,
+    ),
+}
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("name", BACKBONES)
+def test_other_bert_like_backbones_work_without_segments(
+    name: str,
+    shared: bool,
+    make_checkpoint: Callable[..., Path],
+    new_model: Callable[..., Model],
+    tmp_path: Path,
+) -> None:
+    source = make_checkpoint(
+        tmp_path / "checkpoint", BACKBONES[name], model_input_names=["input_ids", "attention_mask"]
+    )
+    model = new_model(source=source, shared_query_encoder=shared)
+    assert not model.uses_segments
+    model.save(tmp_path / "model")
+    opened = Model.open(tmp_path / "model", "cpu")
+    assert (phrase_vectors(opened) == phrase_vectors(model)).all()
+    for read, kept in zip(opened.encode_queries(QUERIES), model.encode_queries(QUERIES), strict=True):
+        assert read.shape == (2, 16)
+        assert (read == kept).all()
+
+
+def test_without_unused_tokens_markers_are_ordinary_text(model: Model) -> None:
+    assert ModelConfig().marker_tokens == {}
+    assert model.reader.marker_ids["[START_ENT]"] == [model.tokenizer.convert_tokens_to_ids("[unused1]")]

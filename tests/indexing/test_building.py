@@ -1,0 +1,409 @@
+"""Building: whatever stops a build, the next run ends with the same bytes."""
+
+import errno
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kbq.kb
+from kbq.encoding.model import Model
+from kbq.encoding.windows import WindowShape
+from kbq.errors import CorpusError, KnowledgeBaseError
+from kbq.indexing import building, dump
+from kbq.indexing.arrays import GrowingArray
+from kbq.indexing.building import quantise
+from kbq.indexing.dump import Counts, Shard
+from kbq.indexing.manifest import read_manifest
+from kbq.kb import KnowledgeBase
+from kbq.records import Document, Paragraph
+
+
+class Killed(BaseException):
+    """Stands for `kill -9`: no part of kbq may catch it."""
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """About two pages a block, about three blocks a shard."""
+    monkeypatch.setattr(building, "BLOCK_CHARACTERS", 300)
+    monkeypatch.setattr(building, "SHARD_ROWS", 60)
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def whole(documents: list[Document], model: Model, tmp_path: Path) -> dict[str, bytes]:
+    """The files of a build that nothing stopped."""
+    KnowledgeBase.build(documents, tmp_path / "whole", model)
+    return snapshot(tmp_path / "whole")
+
+
+def leave_garbage(folder: Path) -> None:
+    """What a block that was not finished leaves behind; finished shards are not written to any more."""
+    state = folder / "building.json"
+    finished = len(json.loads(state.read_text())["finished"]) if state.exists() else 0
+    for path in folder.rglob("shard-*/*"):
+        if int(path.parent.name.removeprefix("shard-")) >= finished:
+            with path.open("ab") as file:
+                file.write(b"half of a block")
+
+
+def failing(function: Callable[..., Any], call: int, error: BaseException) -> Callable[..., Any]:
+    """The same function, but its call of that number, from 0, raises."""
+    calls = iter(range(10**6))
+
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        if next(calls) == call:
+            raise error
+        return function(*arguments, **named)
+
+    return wrapped
+
+
+def test_blocks_and_shards_are_several(whole: dict[str, bytes], tmp_path: Path, model: Model) -> None:
+    kb = KnowledgeBase(tmp_path / "whole", read_manifest(tmp_path / "whole"), model)
+    assert len(kb.shards) > 2
+    assert [len(shard.ids) for shard in kb.shards] == [shard.documents for shard in kb.manifest.shards]
+    assert sum(len(shard) for shard in kb.shards) == kb.counts.rows
+    assert kb.counts.documents == 12
+    assert kb.counts.paragraphs == 18
+    assert list(kb.page_ids()) == [f"P{number}" for number in range(12)]
+    assert sorted(path.name for path in (tmp_path / "whole").iterdir()) == [
+        "manifest.json",
+        *(f"shard-{number:05d}" for number in range(len(kb.shards))),
+    ]
+
+
+@pytest.mark.parametrize("page", range(12))
+def test_killed_while_it_reads(
+    page: int, whole: dict[str, bytes], documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    def stops() -> Iterator[Document]:
+        yield from documents[:page]
+        raise Killed
+
+    with pytest.raises(Killed):
+        KnowledgeBase.build(stops(), tmp_path / "kb", model)
+    leave_garbage(tmp_path / "kb")
+    KnowledgeBase.build(documents, tmp_path / "kb", model)
+    assert snapshot(tmp_path / "kb") == whole
+
+
+@pytest.mark.parametrize("garbage", [leave_garbage, lambda folder: None])
+@pytest.mark.parametrize("call", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (building, "encode_windows"),
+        (building, "write_json"),
+        (dump.ShardWriter, "append"),
+        (dump.ShardWriter, "sync"),
+        (dump.ShardWriter, "close"),
+    ],
+)
+def test_killed_anywhere(
+    owner: Any,
+    name: str,
+    call: int,
+    garbage: Callable[[Path], None],
+    whole: dict[str, bytes],
+    documents: list[Document],
+    model: Model,
+    tmp_path: Path,
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, failing(getattr(owner, name), call, Killed()))
+        with pytest.raises(Killed):
+            KnowledgeBase.build(documents, tmp_path / "kb", model)
+    with pytest.raises(KnowledgeBaseError, match=r"holds no knowledge base|is not a whole knowledge base"):
+        KnowledgeBase.open(tmp_path / "kb")
+    garbage(tmp_path / "kb")
+    KnowledgeBase.build(documents, tmp_path / "kb", model)
+    assert snapshot(tmp_path / "kb") == whole
+
+
+@pytest.mark.parametrize("name", ["build_indexes", "publish"])
+def test_killed_before_it_is_published(
+    name: str, whole: dict[str, bytes], documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kbq.kb, name, failing(getattr(kbq.kb, name), 0, Killed()))
+        with pytest.raises(Killed):
+            KnowledgeBase.build(documents, tmp_path / "kb", model)
+    KnowledgeBase.build(documents, tmp_path / "kb", model)
+    assert snapshot(tmp_path / "kb") == whole
+
+
+def test_killed_twice(whole: dict[str, bytes], documents: list[Document], model: Model, tmp_path: Path) -> None:
+    for call in (2, 1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(building, "write_json", failing(dump.write_json, call, Killed()))
+            with pytest.raises(Killed):
+                KnowledgeBase.build(documents, tmp_path / "kb", model)
+    KnowledgeBase.build(documents, tmp_path / "kb", model)
+    assert snapshot(tmp_path / "kb") == whole
+
+
+def stopped(documents: list[Document], model: Model, folder: Path) -> None:
+    """Leave a build of which three blocks are on the disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(building, "write_json", failing(dump.write_json, 3, Killed()))
+        with pytest.raises(Killed):
+            KnowledgeBase.build(documents, folder, model)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda pages: [replace(pages[0], title="Other"), *pages[1:]],
+        lambda pages: [replace(pages[0], paragraphs=(Paragraph(0, "city " * 70),)), *pages[1:]],
+        lambda pages: [*pages[:1], replace(pages[1], paragraphs=(Paragraph(0, "city " * 9),)), *pages[2:]],
+        lambda pages: [Document("new", "New", ()), *pages],
+        lambda pages: pages[1:],
+        lambda pages: pages[:2],
+        lambda pages: pages[::-1],
+    ],
+)
+def test_another_corpus_is_refused(
+    change: Callable[[list[Document]], list[Document]], documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    stopped(documents, model, tmp_path / "kb")
+    with pytest.raises(KnowledgeBaseError, match="the corpus has changed since: give the same corpus, or delete"):
+        KnowledgeBase.build(change(documents), tmp_path / "kb", model)
+    assert not (tmp_path / "kb" / "manifest.json").exists()
+
+
+def test_another_model_is_refused(documents: list[Document], model: Model, other_folder: Path, tmp_path: Path) -> None:
+    stopped(documents, model, tmp_path / "kb")
+    with pytest.raises(KnowledgeBaseError, match=f"stopped half-way with model {model.config.phrase_fingerprint}"):
+        KnowledgeBase.build(documents, tmp_path / "kb", Model.open(other_folder, "cpu"))
+
+
+def test_a_bad_line_publishes_nothing(documents: list[Document], model: Model, tmp_path: Path) -> None:
+    def bad() -> Iterator[Document]:
+        yield from documents[:5]
+        raise CorpusError("corpus:6: bad")
+
+    with pytest.raises(CorpusError, match="corpus:6: bad"):
+        KnowledgeBase.build(bad(), tmp_path / "kb", model)
+    assert not (tmp_path / "kb" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("call", [0, 7, 40])
+@pytest.mark.parametrize("name", ["append", "sync", "close"])
+def test_a_full_disk_is_said_and_the_build_goes_on(
+    name: str, call: int, whole: dict[str, bytes], documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GrowingArray, name, failing(getattr(GrowingArray, name), call, full))
+        with pytest.raises(KnowledgeBaseError, match=r"kb cannot be written \(No space left on device\): make room"):
+            KnowledgeBase.build(documents, tmp_path / "kb", model)
+    KnowledgeBase.build(documents, tmp_path / "kb", model)
+    assert snapshot(tmp_path / "kb") == whole
+
+
+@pytest.mark.parametrize("name", ["file/kb", "file"])
+def test_a_folder_that_cannot_be_made_is_said(
+    name: str, documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(KnowledgeBaseError, match=f"{tmp_path / name} cannot be written"):
+        KnowledgeBase.build(documents, tmp_path / name, model)
+
+
+def test_a_read_only_folder_is_said(documents: list[Document], model: Model, tmp_path: Path) -> None:
+    denied = OSError(errno.EACCES, "Permission denied")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "mkdir", failing(Path.mkdir, 0, denied))
+        with pytest.raises(KnowledgeBaseError, match=r"kb cannot be written \(Permission denied\)"):
+            KnowledgeBase.build(documents, tmp_path / "kb", model)
+
+
+def test_a_folder_in_use_is_refused(documents: list[Document], model: Model, tmp_path: Path) -> None:
+    KnowledgeBase.build(documents[:2], tmp_path / "kb", model)
+    with pytest.raises(KnowledgeBaseError, match="already holds a knowledge base: add to it with --append"):
+        KnowledgeBase.build(documents, tmp_path / "kb", model)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("mine")
+    with pytest.raises(KnowledgeBaseError, match="is not empty and holds no unfinished build"):
+        KnowledgeBase.build(documents, tmp_path / "full", model)
+
+
+@pytest.mark.parametrize("index", ["exact", "approximate"])
+def test_append(index: Any, documents: list[Document], model: Model, tmp_path: Path) -> None:
+    folder = tmp_path / "kb"
+    KnowledgeBase.build(documents[:6], folder, model, index=index)
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("shard-*/*")}
+    kb = KnowledgeBase.build(documents[6:], folder, model, append=True, index=index)
+    assert list(kb.page_ids()) == [f"P{number}" for number in range(12)]
+    assert kb.counts.documents == 12
+    assert len(kb.manifest.corpora) == 2
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
+
+
+def test_append_that_was_killed_goes_on(documents: list[Document], model: Model, tmp_path: Path) -> None:
+    for name in ("whole", "kb"):
+        KnowledgeBase.build(documents[:6], tmp_path / name, model)
+    KnowledgeBase.build(documents[6:], tmp_path / "whole", model, append=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(building, "write_json", failing(dump.write_json, 1, Killed()))
+        with pytest.raises(Killed):
+            KnowledgeBase.build(documents[6:], tmp_path / "kb", model, append=True)
+    shards = [Shard(path) for path in read_manifest(tmp_path / "kb").shard_folders(tmp_path / "kb")]
+    assert sum(len(shard.ids) for shard in shards) == 6  # what was published stays published
+    KnowledgeBase.build(documents[6:], tmp_path / "kb", model, append=True)
+    assert snapshot(tmp_path / "kb") == snapshot(tmp_path / "whole")
+
+
+def test_append_after_a_kill_between_publishing_and_tidying_up(
+    documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    KnowledgeBase.build(documents[:6], tmp_path / "whole", model)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "unlink", failing(Path.unlink, 0, Killed()))
+        with pytest.raises(Killed):
+            KnowledgeBase.build(documents[:6], tmp_path / "kb", model)
+    for name in ("whole", "kb"):
+        KnowledgeBase.build(documents[6:], tmp_path / name, model, append=True)
+    assert snapshot(tmp_path / "kb") == snapshot(tmp_path / "whole")
+
+
+def test_append_needs_a_knowledge_base_of_the_same_model(
+    documents: list[Document], model: Model, other_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(KnowledgeBaseError, match="does not exist: make a knowledge base with"):
+        KnowledgeBase.build(documents, tmp_path / "kb", model, append=True)
+    KnowledgeBase.build(documents[:2], tmp_path / "kb", model, model_name="mine")
+    with pytest.raises(KnowledgeBaseError, match=r"was built with the model mine .*: use --model mine"):
+        KnowledgeBase.build(documents[2:], tmp_path / "kb", Model.open(other_folder, "cpu"), append=True)
+
+
+def built(model: Model, folder: Path, *paragraphs: Paragraph) -> Shard:
+    KnowledgeBase.build([Document("1", "Title", paragraphs)], folder, model)
+    return Shard(folder / "shard-00000")
+
+
+def rows_text(shard: Shard) -> list[str]:
+    paragraphs = shard.paragraphs_of(np.arange(len(shard)))
+    return [
+        shard.texts[int(paragraph)][start:end]
+        for paragraph, start, end in zip(paragraphs, shard.starts, shard.ends, strict=True)
+    ]
+
+
+def test_every_kept_token_lies_in_one_whole_word(documents: list[Document], model: Model, tmp_path: Path) -> None:
+    for number, document in enumerate(documents):
+        shard = built(model, tmp_path / str(number), *document.paragraphs)
+        words = {word for paragraph in document.paragraphs for word in re.findall(r"\w+|\.", paragraph.text)}
+        assert set(rows_text(shard)) <= words
+        assert [shard.texts[i] for i in range(len(shard.texts))] == [p.text for p in document.paragraphs]
+        assert shard.paragraph_numbers.tolist() == [p.number for p in document.paragraphs]
+        assert [p.number for p in shard.document(0).paragraphs] == [p.number for p in document.paragraphs]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("居里夫人出生在华沙。", set("居里夫人出生在华沙。")),
+        ("מארי קירי נולדה בוורשה.", {"מארי", "קירי", "נולדה", "בוורשה", "."}),
+        ("the \x07 river \u200e was", {"the", "river", "was", "\x07", "\u200e"}),
+        ("e\u0301t\u00e9", {"e\u0301t\u00e9"}),
+    ],
+)
+def test_text_of_other_scripts(text: str, words: set[str], model: Model, tmp_path: Path) -> None:
+    shard = built(model, tmp_path / "kb", Paragraph(3, text))
+    assert len(shard) > 0
+    assert set(rows_text(shard)) <= words
+
+
+def test_a_list_marker_is_no_answer(model: Model, tmp_path: Path) -> None:
+    text = "BULLET::::- Warsaw, the city"
+    shard = built(model, tmp_path / "kb", Paragraph(0, text, begin=12))
+    assert set(rows_text(shard)) <= {"Warsaw", ",", "the", "city"}
+    assert shard.starts.min() >= 12
+    assert shard.positions.max() < 4
+    assert shard.texts[0] == text
+
+
+def test_paragraphs_without_tokens(model: Model, tmp_path: Path) -> None:
+    empty = [Paragraph(0, ""), Paragraph(1, " \n "), Paragraph(2, "\x00\x01")]
+    shard = built(model, tmp_path / "kb", *empty, Paragraph(3, "Paris"), Paragraph(4, "  "))
+    assert shard.paragraph_rows.tolist() == [0, 0, 0, 1, 1]
+    assert rows_text(shard) == ["Paris"]
+    assert shard.positions.tolist() == [0]
+
+
+def test_a_knowledge_base_without_any_token(model: Model, tmp_path: Path) -> None:
+    kb = KnowledgeBase.build([Document("1", "T", (Paragraph(0, ""),)), Document("2", "U", ())], tmp_path / "kb", model)
+    assert kb.counts == Counts(documents=2, paragraphs=1, tokens=0, rows=0)
+    assert kb.search(["the river"], k=3) == [[]]
+
+
+def test_a_paragraph_of_100000_characters(model: Model, tmp_path: Path) -> None:
+    wide = replace(model.config, window=WindowShape(256, 64, 10))
+    large = Model(wide, model.tokenizer, model.phrases, model.queries, model.scale)
+    text = " ".join(f"river{number % 10} Warsaw" for number in range(7200))[:100_000]
+    assert len(text) == 100_000
+    shard = built(large, tmp_path / "kb", Paragraph(0, text))
+    assert set(rows_text(shard)) <= {*text.split()}
+    assert (np.diff(shard.positions.astype(int)) > 0).all()
+    assert shard.ends.max() > 99_000
+
+
+def test_the_filter_keeps_what_is_above_its_threshold(new_model: Callable[..., Model], tmp_path: Path) -> None:
+    paragraph = Paragraph(0, "Marie Curie was born in the city of Warsaw.")
+    kept = []
+    for threshold in (float("-inf"), 0.0, float("inf")):
+        model = new_model(filter_threshold=threshold)
+        model.save(tmp_path / f"model{threshold}")
+        kept.append(built(model, tmp_path / f"kb{threshold}", paragraph).positions.tolist())
+    assert kept[0] == list(range(10))
+    assert set(kept[2]) < set(kept[1]) < set(kept[0])
+    assert len(kept[2]) == 1  # the best of its window: every paragraph can be found
+
+
+def test_quantise() -> None:
+    vectors = np.array([[0.1, -1.0], [0.26, 9.0], [-0.24, -9.0]], np.float32)
+    assert quantise(vectors, np.array([0.1, 0.05], np.float32)).tolist() == [[1, -20], [3, 127], [-2, -127]]
+
+
+def test_vectors_in_steps_are_close_to_those_of_the_encoder(model: Model, tmp_path: Path) -> None:
+    shard = built(model, tmp_path / "kb", Paragraph(0, "Marie Curie was born in Warsaw"))
+    (block,) = building.encode_documents(model, [Document("1", "Title", (Paragraph(0, shard.texts[0]),))])
+    assert (block[1][0].vectors == shard.vectors).all()
+    assert (np.linalg.norm(shard.vectors * model.scale, axis=1) > 1).all()
+
+
+def test_progress_is_told_after_every_block(documents: list[Document], model: Model, tmp_path: Path) -> None:
+    told: list[Counts] = []
+    kb = KnowledgeBase.build(documents, tmp_path / "kb", model, report=told.append)
+    assert told[0] == Counts()
+    assert told[-1] == kb.counts
+    assert [counts.rows for counts in told] == sorted(counts.rows for counts in told)
+    assert len(told) > 4
+
+
+def test_a_damaged_state_is_refused(documents: list[Document], model: Model, tmp_path: Path) -> None:
+    stopped(documents, model, tmp_path / "kb")
+    (tmp_path / "kb" / "building.json").write_text("{")
+    with pytest.raises(KnowledgeBaseError, match=r"building\.json is damaged"):
+        KnowledgeBase.build(documents, tmp_path / "kb", model)
+
+
+def test_a_moved_build_goes_on(
+    whole: dict[str, bytes], documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    stopped(documents, model, tmp_path / "kb")
+    shutil.move(tmp_path / "kb", tmp_path / "moved")
+    KnowledgeBase.build(documents, tmp_path / "moved", model)
+    assert snapshot(tmp_path / "moved") == whole

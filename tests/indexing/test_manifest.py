@@ -1,0 +1,145 @@
+"""Manifest and shards: what is no whole knowledge base is refused, in one sentence."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kbq.errors import KbqError, KnowledgeBaseError, ModelError
+from kbq.indexing.dump import write_json
+from kbq.indexing.manifest import read_manifest
+from kbq.kb import KnowledgeBase
+
+Damage = Callable[[Path], object]
+SHARD = Path("shard-00000")
+FILES = (
+    "vectors.npy",
+    "positions.npy",
+    "starts.npy",
+    "ends.npy",
+    "paragraph_rows.npy",
+    "paragraph_numbers.npy",
+    "paragraph_documents.npy",
+    "texts.bin",
+    "texts.npy",
+    "ids.bin",
+    "ids.npy",
+    "titles.bin",
+    "titles.npy",
+)
+
+
+def manifest(**fields: object) -> Damage:
+    """Writes other values into the manifest; None takes one out."""
+
+    def damage(folder: Path) -> None:
+        written = json.loads((folder / "manifest.json").read_text()) | fields
+        (folder / "manifest.json").write_text(json.dumps({k: v for k, v in written.items() if v is not None}))
+
+    return damage
+
+
+def one_row_more(folder: Path) -> None:
+    written = json.loads((folder / "manifest.json").read_text())
+    written["shards"][0]["rows"] += 1
+    (folder / "manifest.json").write_text(json.dumps(written))
+
+
+def of_other_type(folder: Path) -> None:
+    rows = np.load(folder / SHARD / "positions.npy")
+    np.save(folder / SHARD / "positions.npy", rows.astype(np.int64))
+
+
+def one_row_less(folder: Path) -> None:
+    rows = np.load(folder / SHARD / "positions.npy")
+    np.save(folder / SHARD / "positions.npy", rows[:-1])
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind", "message"),
+    [
+        (shutil.rmtree, KnowledgeBaseError, "does not exist: make a knowledge base with `kbq build CORPUS"),
+        (lambda folder: (folder / "manifest.json").unlink(), KnowledgeBaseError, r"holds no knowledge base \(no man"),
+        (
+            lambda folder: (folder / "manifest.json").rename(folder / "building.json"),
+            KnowledgeBaseError,
+            "is not a whole knowledge base, its build was stopped: run the same `kbq build` again",
+        ),
+        (lambda folder: (folder / "manifest.json").write_text('{"format": 1,'), KnowledgeBaseError, "is damaged"),
+        (lambda folder: (folder / "manifest.json").write_text(""), KnowledgeBaseError, "is damaged"),
+        (lambda folder: (folder / "manifest.json").write_text("[]"), KnowledgeBaseError, "is damaged"),
+        (lambda folder: (folder / "manifest.json").write_text("7"), KnowledgeBaseError, "is damaged"),
+        (lambda folder: (folder / "manifest.json").write_bytes(b"\xff"), KnowledgeBaseError, "is damaged"),
+        (manifest(format=99), KnowledgeBaseError, "has format version 99, this kbq reads 1: build it again, or use"),
+        (manifest(format=None), KnowledgeBaseError, "is damaged"),
+        (manifest(shards=None), KnowledgeBaseError, "is damaged"),
+        (manifest(surprise=1), KnowledgeBaseError, "is damaged"),
+        (one_row_more, KnowledgeBaseError, r"holds \d+ rows, the manifest says \d+: build the knowledge base again"),
+        (one_row_less, KnowledgeBaseError, "its files differ in length"),
+        (of_other_type, KnowledgeBaseError, "positions.npy holds int64, not uint32"),
+        (lambda folder: shutil.rmtree(folder / SHARD), KnowledgeBaseError, "is damaged"),
+        (manifest(model="nowhere"), ModelError, "model folder nowhere does not exist"),
+        (
+            manifest(model_fingerprint="0123"),
+            ModelError,
+            r"was built with the model .* \(0123\), the one given belongs",
+        ),
+    ],
+)
+def test_what_is_not_whole_is_refused(
+    damage: Damage, kind: type[KbqError], message: str, kb_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "kb"
+    shutil.copytree(kb_folder, folder)
+    damage(folder)
+    with pytest.raises(kind, match=message) as refusal:
+        KnowledgeBase.open(folder)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        Path.unlink,
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: path.write_bytes(path.read_bytes()[:100]),
+        lambda path: path.write_bytes(b"\0" * len(path.read_bytes())),
+    ],
+    ids=["missing", "empty", "a byte less", "no data", "zeros"],
+)
+def test_every_file_of_a_shard_is_checked(name: str, damage: Damage, kb_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "kb"
+    shutil.copytree(kb_folder, folder)
+    damage(folder / SHARD / name)
+    with pytest.raises(KnowledgeBaseError, match=r"shard .*shard-00000 is damaged .*: build the knowledge base again"):
+        KnowledgeBase.open(folder)
+
+
+def test_another_model_is_refused(kb_folder: Path, other_folder: Path) -> None:
+    with pytest.raises(ModelError, match=r"was built with the model .*: use --model"):
+        KnowledgeBase.open(kb_folder, str(other_folder))
+
+
+def test_the_model_may_be_given(kb_folder: Path, model_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(model_folder, tmp_path / "moved")
+    assert KnowledgeBase.open(kb_folder, str(tmp_path / "moved")).model.dim == 16
+
+
+def test_a_manifest_survives_the_file(kb: KnowledgeBase, kb_folder: Path) -> None:
+    assert read_manifest(kb_folder) == kb.manifest
+    assert kb.manifest.dim == 16
+    assert kb.manifest.index.kind == "exact"
+    assert kb.manifest.counts.documents == 12
+
+
+def test_json_is_replaced_in_one_step(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_json(path, {"é": 1})
+    with pytest.raises(TypeError):
+        write_json(path, {"é": object()})
+    assert json.loads(path.read_text("utf-8")) == {"é": 1}

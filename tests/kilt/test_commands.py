@@ -1,0 +1,324 @@
+"""The KILT commands on the command line: what they print, write and exit with."""
+
+import csv
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from kbq.__main__ import main
+from kbq.records import Document
+
+Write: TypeAlias = Callable[..., Path]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a command did."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Kbq: TypeAlias = Callable[..., Run]
+
+
+@pytest.fixture
+def kbq(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kbq:
+    """Runs `kbq` with these words."""
+
+    def run(*words: object) -> Run:
+        monkeypatch.setattr(sys, "argv", ["kbq", *map(str, words)])
+        capsys.readouterr()
+        status = 0
+        try:
+            main()
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        return Run(status, *capsys.readouterr())
+
+    return run
+
+
+def record(number: int, answer: str, *pages: object, text: str = "", **more: object) -> dict[str, Any]:
+    items: list[dict[str, object]] = [{"wikipedia_id": page} for page in pages]
+    if text:
+        items[0] |= {"text": text, "title": "T"}
+    return {"id": str(number), "output": [{"answer": answer, "provenance": items}], **more}
+
+
+@pytest.fixture
+def gold(write: Write) -> Path:
+    """Four queries, two for each of two relations; the answer is x<id> on page <id>."""
+    inputs = ["a [SEP] r", "b [SEP] r", "c [SEP] s", "d [SEP] s"]
+    return write(
+        "gold.jsonl", *(record(n, f"x{n}", n, input=text, meta={"fold": n % 2}) for n, text in enumerate(inputs))
+    )
+
+
+@pytest.fixture
+def guess(write: Write) -> Path:
+    """Right answer and page, right answer only, right page only, nothing."""
+    return write(
+        "guess.jsonl",
+        record(0, "x0", 0, 5, 6, 7, 8, text="says x0"),
+        record(1, "x1", 9, 1, 6, 7, 8),
+        record(2, "no", 2, 5, 6, 7, 8),
+        record(3, "no", 5, 6, 7, 8, 9),
+    )
+
+
+def test_evaluate_prints_json_in_the_official_layout_and_nothing_else(kbq: Kbq, guess: Path, gold: Path) -> None:
+    run = kbq("evaluate", guess, gold, "--ks", "1,2", "--json")
+    assert (run.status, run.err) == (0, "")
+    assert list(run.json) == ["semantics", "deviations", "downstream", "retrieval"]
+    assert run.json["downstream"]["kilt"] == {
+        "KILT-accuracy": 0.25,
+        "KILT-em": 0.25,
+        "KILT-f1": 0.25,
+        "KILT-rougel": 0.999999995 / 4,
+    }
+    assert run.json["downstream"]["retrieval"] == {"Rprec": 0.5, "recall@5": 0.75}
+    assert run.json["retrieval"]["recall@2"] == 0.75
+    assert run.json["retrieval"]["answer_in_context@1"] == 0.25
+
+
+def test_evaluate_prints_tables_with_the_ranked_column_of_the_task_first(kbq: Kbq, guess: Path, gold: Path) -> None:
+    out = kbq("evaluate", guess, gold, "--task", "trex", "--ci", "--diagnosis", "--by", "relation").out
+    scores = [line.split(" | ")[1:3] for line in out.splitlines() if line.startswith("| downstream")]
+    assert [name for name, _ in scores] == ["KILT-accuracy", "accuracy", "f1", "KILT-f1", "Rprec", "recall@5"]
+    assert scores[0] == ["KILT-accuracy", "25.00"]
+    assert out.startswith("semantics: kilt-2664322; deviations: none\n")
+    assert "| answer right, pages wrong | 25.00 |" in out
+    assert "| KILT score with these pages, if every answer were right | 50.00 |" in out
+    assert "| r | 2 | 50.00 | 100.00 |" in out
+    assert kbq("evaluate", guess, gold, "--task", "nq").out.count("KILT-accuracy") == 0
+
+
+def test_evaluate_adds_what_is_asked_for(kbq: Kbq, guess: Path, gold: Path, tmp_path: Path) -> None:
+    items = tmp_path / "items.jsonl"
+    options = ["--ci", "--by", "meta.fold", "--compare", gold, "--diagnosis", "--per-item", items, "--coupled"]
+    document = kbq("evaluate", guess, gold, "--json", "--no-rouge", "--top-1", *options).json
+    assert document["deviations"] == ["coupled=yes", "top_1=yes", "rouge=no"]
+    assert list(document["downstream"]["kilt"]) == ["KILT-accuracy", "KILT-em", "KILT-f1", "KILT-accuracy-coupled"]
+    assert document["ci"]["downstream"]["KILT-accuracy"] == [0.0, 0.75]
+    assert [(group["group"], group["means"][0]) for group in document["by"]["groups"]] == [("0", 0.5), ("1", 0.0)]
+    assert [(row["name"], row["gain"]) for row in document["compare"]] == [("0", 0.5), ("1", 1.0)]
+    assert document["diagnosis"]["decomposition"]["only_pages_right"] == 0.25
+    assert document["diagnosis"]["ceilings"]["kilt_by_these_pages"] == 0.5
+    lines = [json.loads(line) for line in items.read_text("utf-8").splitlines()]
+    assert [line["downstream"]["accuracy"] for line in lines] == [1.0, 1.0, 0.0, 0.0]
+    assert [line["retrieval"]["recall@1"] for line in lines] == [1.0, 0.0, 1.0, 0.0]
+    assert lines[3]["group"] == "1"
+
+
+def test_evaluate_prints_the_last_table_as_csv(kbq: Kbq, guess: Path, gold: Path) -> None:
+    rows = list(csv.DictReader(kbq("evaluate", guess, gold, "--csv").out.splitlines()))
+    assert rows[0] == {"evaluation": "downstream", "score": "KILT-accuracy", "mean": "0.25"}
+    rows = list(csv.DictReader(kbq("evaluate", guess, gold, "--csv", "--compare", gold).out.splitlines()))
+    assert (rows[0]["score"], rows[0]["gain"]) == ("KILT-accuracy", "0.75")
+
+
+def test_rank_keys_may_be_a_name_or_keys(kbq: Kbq, write: Write) -> None:
+    items = [{"wikipedia_id": 1, "section": section} for section in "ab"]
+    gold = write("g", {"id": 1, "input": "", "output": [{"answer": "x", "provenance": items[1:]}]})
+    guess = write("p", {"id": 1, "output": [{"answer": "x", "provenance": items}]})
+    for keys, expected in (("page", 1.0), ("section", 0.0), ("wikipedia_id,section", 0.0), ("wikipedia_id", 1.0)):
+        document = kbq("evaluate", guess, gold, "--rank-keys", keys, "--json").json
+        assert document["retrieval"]["Rprec"] == expected
+        assert document["downstream"]["retrieval"]["Rprec"] == 1.0
+
+
+def test_a_kind_that_refuses_its_input_is_null_with_its_problems(kbq: Kbq, guess: Path, write: Write) -> None:
+    gold = write("g", *(record(n, f"x{n}", n, input="") for n in range(4)))
+    pages = write("p", *({"id": n, "output": [{"provenance": [{"wikipedia_id": n}]}]} for n in range(4)))
+    run = kbq("evaluate", pages, gold, "--json", "--diagnosis")
+    assert (run.status, run.json["downstream"], run.json["diagnosis"]) == (0, None, None)
+    assert run.json["retrieval"]["Rprec"] == 1.0
+    assert run.json["problems"] == {
+        "downstream": [f"{pages}:{n + 1}:{n}: has no answer in its output" for n in range(4)]
+    }
+    assert "the downstream evaluation of" in kbq("evaluate", pages, gold).err
+
+
+def test_files_that_neither_evaluation_takes_exit_with_1(kbq: Kbq, guess: Path, gold: Path, write: Write) -> None:
+    fewer = write("fewer", record(0, "x0", 0))
+    run = kbq("evaluate", fewer, gold, "--json")
+    assert (run.status, run.json["downstream"], run.json["retrieval"]) == (1, None, None)
+    assert f"{gold}:4:3: has no prediction in {fewer}" in run.json["problems"]["retrieval"]
+    assert run.err.count(f"{gold}:4:3: has no prediction") == 1
+    assert kbq("evaluate", fewer, gold).out == ""
+    assert kbq("evaluate", fewer, gold, "--missing", "zero", "--json").json["downstream"]["kilt"]["KILT-em"] == 0.25
+    assert kbq("evaluate", gold, fewer, "--missing", "skip").status == 0
+    assert kbq("evaluate", guess, gold, "--by", "nothing").status == 1
+    assert kbq("evaluate", guess.with_name("nowhere"), gold).status == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("evaluate", ["--ks", "1,two"]),
+        ("evaluate", ["--missing", "nothing"]),
+        ("evaluate", ["--luck"]),
+        ("passages", ["--ks", ""]),
+        ("merge", []),
+    ],
+)
+def test_wrong_usage_exits_with_2(kbq: Kbq, guess: Path, gold: Path, command: str, words: list[str]) -> None:
+    run = kbq(command, guess, gold, *words)
+    assert (run.status, run.out) == (2, "")
+
+
+def test_trec_files_and_measures(kbq: Kbq, guess: Path, gold: Path, tmp_path: Path) -> None:
+    run, qrels = tmp_path / "run", tmp_path / "qrels"
+    assert kbq("evaluate", guess, gold, "--trec-run", run, "--trec-qrels", qrels).status == 0
+    assert run.read_text("utf-8").splitlines()[0] == "0 Q0 0 1 1.0 kbq"
+    assert qrels.read_text("utf-8").splitlines()[3] == "3 0 3 1"
+    pytest.importorskip("ir_measures", reason="ir-measures is optional")
+    document = kbq("evaluate", guess, gold, "--measures", "RR Success@1", "--json").json
+    assert document["measures"] == {"RR": 2.5 / 4, "Success@1": 0.5}
+
+
+def test_validate_lists_every_error_and_each_kind_of_warning(kbq: Kbq, guess: Path, gold: Path, write: Write) -> None:
+    good = kbq("validate", guess, "--inputs", gold)
+    assert (good.status, good.out.splitlines()[-1]) == (0, f"{guess}: 4 records, 0 errors, 1 warnings")
+    bad = write("bad.jsonl", record(0, "x ", "Q1"), record(1, "", "Q1"), {"id": 2, "output": []}, '{"id": 3, "outp')
+    run = kbq("validate", bad, "--inputs", gold, "--task", "trex")
+    assert run.status == 1
+    errors = [line for line in run.out.splitlines() if line.startswith("error: ")]
+    assert [line.removeprefix(f"error: {bad}") for line in errors] == [
+        ':1:0: wikipedia_id is no integer ("Q1")',
+        ':2:1: wikipedia_id is no integer ("Q1")',
+        ":3:2: not exactly one output (0 outputs)",
+        ":4: is no JSON (Unterminated string starting at, column 11)",
+        f": no prediction for an input (3, line 4 of {gold})",
+    ]
+    assert f"warning: {bad}:1:0: fewer than 5 distinct pages (1), and 1 more" in run.out
+    document = kbq("validate", bad, "--json").json
+    assert (document["records"], len(document["errors"]), document["counts"]["empty answer"]) == (3, 2, 1)
+
+
+def test_validate_repairs_what_can_be_repaired(kbq: Kbq, gold: Path, write: Write, tmp_path: Path) -> None:
+    guess = write("guess.jsonl", *(record(n, "e\u0301", 1, 2, 3, 4, 5 + n) for n in (3, 2, 1, 0)), "")
+    assert kbq("validate", guess, "--inputs", gold).status == 1
+    fixed = tmp_path / "fixed.jsonl"
+    run = kbq("validate", guess, "--inputs", gold, "--fix", fixed, "--json")
+    assert (run.status, run.json["file"], run.json["counts"]) == (0, str(fixed), {"one answer for many records": 1})
+    assert [json.loads(line)["id"] for line in fixed.read_text("utf-8").splitlines()] == ["0", "1", "2", "3"]
+
+
+def test_errors_counts_and_samples(kbq: Kbq, guess: Path, gold: Path) -> None:
+    run = kbq("errors", guess, gold)
+    assert "| answer-right-page-wrong | 1 | 25.00 |" in run.out
+    assert "answer-right-page-wrong  1\n  input        b [SEP] r\n  answer       x1\n  gold answers x1\n" in run.out
+    document = kbq("errors", guess, gold, "--json", "--kind", "page-right-answer-wrong").json
+    assert document["counts"] == {
+        "right": 1,
+        "answer-right-page-wrong": 1,
+        "page-right-answer-wrong": 1,
+        "page-not-found": 1,
+    }
+    assert [(case["id"], case["rank"]) for case in document["cases"]] == [("2", 1)]
+    assert kbq("errors", guess, gold, "--json", "--sample", "0").json["cases"] == []
+    assert "choose from right, " in kbq("errors", guess, gold, "--kind", "luck").err
+
+
+def test_merge_and_submit(kbq: Kbq, guess: Path, gold: Path, write: Write, tmp_path: Path) -> None:
+    labels = write("labels", *({"id": str(n), "output": [{"answer": f"l{n}"}]} for n in range(4)))
+    merged, folder = tmp_path / "merged.jsonl", tmp_path / "submission"
+    assert kbq("merge", "--answers", labels, "--provenance", guess, "--out", merged, "--json").json["lines"] == 4
+    assert json.loads(merged.read_text("utf-8").splitlines()[1])["output"][0]["answer"] == "l1"
+    words = [merged, guess, "--tasks", "fever,trex", "--inputs", gold, "--inputs", gold, "--out", folder]
+    entries = kbq("submit", *words, "--json").json["files"]
+    assert [(entry["file"], entry["lines"], entry["metrics"][0]) for entry in entries] == [
+        ("fever.jsonl", 4, "KILT-accuracy"),
+        ("trex.jsonl", 4, "KILT-accuracy"),
+    ]
+    assert sorted(path.name for path in folder.iterdir()) == ["UPLOAD.md", "fever.jsonl", "manifest.json", "trex.jsonl"]
+    assert kbq("submit", merged, guess, "--tasks", "fever", "--out", folder).status == 1
+    pages = write("pages", *({"id": n, "output": [{"provenance": [{"wikipedia_id": n}]}]} for n in range(4)))
+    refused = kbq("submit", pages, "--task", "fever", "--out", tmp_path / "other")
+    assert (refused.status, "no answer" in refused.err) == (1, True)  # predicted pages need another system's labels
+
+
+def test_passages_scores_texts_and_exports_them(kbq: Kbq, guess: Path, gold: Path, tmp_path: Path) -> None:
+    export = tmp_path / "readers.json"
+    run = kbq("passages", guess, gold, "--ks", "1,5", "--export", export, "--json")
+    assert run.json == {"count": 4, "accuracy": {"1": 0.25, "5": 0.25}, "mrr_at_20": 0.25, "precision_at_20": 0.0125}
+    contexts = json.loads(export.read_text("utf-8"))[0]["ctxs"]
+    assert (contexts[0]["has_answer"], contexts[0]["text"], len(contexts)) == (True, "says x0", 5)
+    assert "| top-5 accuracy | 25.00 |" in kbq("passages", guess, gold).out
+    without = kbq("passages", gold, gold)
+    assert (without.status, "--with-text" in without.err) == (1, True)
+
+
+MY_TASK = '''"""Where things are, asked in plain words."""
+
+from kbq.adapters import slot_with
+from kbq.task import Task
+
+TEMPLATES = {"place": "where was {subject}", "birth": "place of birth of {subject}"}
+
+TASKS = (Task("places", slot_with(TEMPLATES), "phrase", ("accuracy", "f1", "KILT-accuracy"), "KILT-accuracy"),)
+'''
+
+
+def test_a_users_own_task_from_predictions_to_a_submission(
+    kbq: Kbq, kb_folder: Path, documents: list[Document], write: Write, tmp_path: Path
+) -> None:
+    task, folder = tmp_path / "my_task.py", tmp_path / "submission"
+    task.write_text(MY_TASK, "utf-8")
+    with_text = [document for document in documents if document.paragraphs]
+    gold = write(
+        "my-dev.jsonl",
+        *(
+            {
+                "id": f"m{number}",
+                "input": f"{document.title} [SEP] {'place' if number % 2 else 'birth'}",
+                "output": [
+                    {
+                        "answer": document.paragraphs[0].text.split()[0],
+                        "provenance": [{"wikipedia_id": document.id, "title": document.title}],
+                    }
+                ],
+            }
+            for number, document in enumerate(with_text)
+        ),
+    )
+    out, again = tmp_path / "out.jsonl", tmp_path / "again.jsonl"
+    words = ["--task", task, "--kb", kb_folder, "--device", "cpu", "--with-text"]
+    assert kbq("predict", gold, *words, "--out", out, "--json").json["lines"] == 9
+    assert kbq("predict", gold, *words, "--out", again).status == 0
+    assert out.read_bytes() == again.read_bytes()
+
+    checked = kbq("validate", out, "--inputs", gold, "--task", task, "--kb", kb_folder, "--json")
+    assert (checked.status, checked.json["records"], checked.json["errors"]) == (0, 9, [])
+    elsewhere = out.with_name("elsewhere.jsonl")
+    elsewhere.write_text(out.read_text("utf-8").replace('"wikipedia_id": "P1"', '"wikipedia_id": "P99"'), "utf-8")
+    found = kbq("validate", elsewhere, "--kb", kb_folder, "--json").json
+    assert {error["kind"] for error in found["errors"]} == {"page is not in the knowledge source"}
+
+    scored = kbq("evaluate", out, gold, "--task", task, "--by", "relation", "--json").json
+    assert scored["retrieval"]["recall@20"] == 1.0  # nine pages have text, and all of them are ranked
+    assert [group["count"] for group in scored["by"]["groups"]] == [5, 4]
+
+    cases = kbq("errors", out, gold, "--kb", kb_folder, "--sample", "9", "--json").json["cases"]
+    texts = {document.id: document.paragraphs[0].text for document in with_text}
+    assert cases
+    assert all(case["gold_evidence"] == texts[case["gold_places"][0]["document_id"]] for case in cases)
+    assert all(case["answer"] in case["evidence"] for case in cases)
+
+    assert kbq("passages", out, gold, "--json").json["accuracy"]["20"] > 0
+    assert kbq("submit", out, "--task", task, "--inputs", gold, "--out", folder).status == 0
+    lines = (folder / "places.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line)["id"] for line in lines] == [f"m{number}" for number in range(9)]
+    assert "text" not in json.loads(lines[0])["output"][0]["provenance"][0]

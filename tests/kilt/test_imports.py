@@ -1,0 +1,15 @@
+"""The package stays light: predictions of other systems are scored without a model library."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "faiss", "transformers", "ir_measures", "kbq.kb")
+
+
+@pytest.mark.parametrize("module", ["evaluation", "commands", "reporting.summary"])
+def test_no_heavy_library_is_imported(module: str) -> None:
+    code = f"import sys, kbq.kilt.{module}; print(*set({HEAVY!r}) & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (found.stdout, found.stderr) == ("\n", "")

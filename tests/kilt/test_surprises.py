@@ -1,0 +1,212 @@
+"""The surprises of the official evaluation, by their numbers in the table of the specification."""
+
+import json
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from kbq.errors import EvaluationError
+from kbq.kilt.answers import normalise, score_answer
+from kbq.kilt.evaluation import evaluate_downstream, evaluate_retrieval, score_downstream, score_retrieval
+from kbq.kilt.scoring.deviations import Deviations
+from kbq.kilt.submitting.validation import validate
+
+Write: TypeAlias = Callable[..., Path]
+Score: TypeAlias = Callable[..., dict[str, float]]
+
+
+def pages(*ids: object) -> list[dict[str, object]]:
+    return [{"wikipedia_id": page} for page in ids]
+
+
+def test_b1_gold_without_input_is_scored_without_entity_in_input(write: Write) -> None:
+    gold = write("gold", {"id": 1, "output": [{"answer": "x", "provenance": pages(1)}]})
+    guess = write("guess", {"id": 1, "output": [{"answer": "x", "provenance": pages(1)}]})
+    assert evaluate_downstream(gold, guess)["kilt"]["KILT-accuracy"] == 1.0
+    scores = score_retrieval(gold, guess)
+    assert "entity_in_input" not in scores.retrieval_layout()
+    assert scores.mean("Rprec") == 1.0
+    assert scores.notes == ("1 gold records have no input: entity_in_input is left out",)
+
+
+def test_b2_an_empty_provenance_list_is_an_evidence_set_and_a_missing_one_is_not(score: Score) -> None:
+    guess = {"answer": "x", "provenance": pages(1)}
+    named = {"answer": "x", "provenance": pages(1)}
+    assert score([named, {"answer": "y"}], guess)["recall@5"] == 1.0
+    assert score([named, {"answer": "y", "provenance": []}], guess)["recall@5"] == 0.5
+
+
+def test_b2_empty_provenance_can_be_ignored_and_is_noted(write: Write) -> None:
+    outputs = [{"answer": "x", "provenance": pages(1)}, {"answer": "y", "provenance": []}]
+    gold = write("gold", {"id": 1, "input": "", "output": outputs})
+    guess = write("guess", {"id": 1, "output": [{"answer": "x", "provenance": pages(1)}]})
+    scores = score_downstream(gold, guess, Deviations(empty_provenance="ignore"))
+    assert scores.mean("recall@5") == 1.0
+    assert scores.deviations.named() == ("empty_provenance=ignore",)
+    assert "1 gold records have empty provenance lists" in scores.notes[0]
+
+
+def test_b3_a_page_of_several_sets_takes_several_positions(score: Score) -> None:
+    gold = [
+        {"provenance": pages(1, 2)},
+        {"provenance": pages(1, 3)},
+        {"provenance": pages(4)},
+        {"answer": "x"},
+    ]
+    assert score(gold, {"answer": "x", "provenance": pages(1, 4)})["recall@2"] == 0.0
+
+
+def test_b4_a_completed_bundle_frees_the_positions_of_its_earlier_pages(score: Score) -> None:
+    gold = [{"answer": "x", "provenance": pages(1, 2)}]
+    guess = {"answer": "x", "provenance": pages(1, 91, 92, 93, 94, 2)}
+    assert score(gold, guess)["recall@5"] == 1.0
+
+
+def test_b5_a_gold_item_without_rank_key_counts_for_recall_only(score: Score) -> None:
+    gold = [{"answer": "x", "provenance": [{"wikipedia_id": 1}, {"title": "T"}]}]
+    scores = score(gold, {"answer": "x", "provenance": pages(1)})
+    assert (scores["Rprec"], scores["recall@5"]) == (1.0, 0.0)
+
+
+def test_b6_the_gate_is_not_coupled_to_the_answer(write: Write) -> None:
+    outputs = [{"answer": "x", "provenance": pages(1)}, {"answer": "y", "provenance": pages(2)}]
+    gold = write("gold", {"id": 1, "input": "", "output": outputs})
+    guess = write("guess", {"id": 1, "output": [{"answer": "x", "provenance": pages(2)}]})
+    result = evaluate_downstream(gold, guess, Deviations(coupled=True))["kilt"]
+    assert (result["KILT-accuracy"], result["KILT-accuracy-coupled"]) == (1.0, 0.0)
+
+
+def test_b7_answers_that_normalise_to_nothing_match_but_share_nothing(score: Score) -> None:
+    scores = score([{"answer": "A", "provenance": pages(1)}], {"answer": "The", "provenance": pages(1)})
+    assert (scores["em"], scores["f1"], scores["KILT-em"], scores["accuracy"]) == (1.0, 0.0, 1.0, 0.0)
+
+
+def test_b8_null_is_the_text_none(score: Score, write: Write) -> None:
+    gold = [{"answer": "None", "provenance": pages(None)}]
+    guess = {"answer": None, "provenance": pages(None)}
+    scores = score(gold, guess)
+    assert (scores["KILT-accuracy"], scores["Rprec"]) == (1.0, 1.0)
+    findings = validate(write("null", {"id": 1, "output": [guess]})).errors
+    assert [finding.kind for finding in findings] == ["answer is no text", "empty wikipedia_id"]
+
+
+def test_b9_an_empty_answer_scores_zero_before_gold_is_looked_at(score: Score) -> None:
+    scores = score([{"provenance": pages(1)}], {"answer": " \t", "provenance": pages(1)})
+    assert (scores["accuracy"], scores["em"], scores["KILT-f1"], scores["Rprec"]) == (0.0, 0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "reason"),
+    [
+        (
+            [{"provenance": pages(1)}],
+            "has an answer, but its gold record on line 1 has none to compare it with",
+        ),
+        ([], "has no gold output: is this the test file without answers?"),
+    ],
+)
+def test_b10_gold_without_answers_or_outputs_is_a_readable_error(
+    write: Write, outputs: list[object], reason: str
+) -> None:
+    gold = write("gold", {"id": 1, "input": "", "output": outputs})
+    guess = write("guess", {"id": 1, "output": [{"answer": "x"}]})
+    with pytest.raises(EvaluationError) as caught:
+        evaluate_downstream(gold, guess)
+    assert caught.value.problems[0].endswith(f":1:1: {reason}")
+
+
+def test_b11_numbers_and_texts_agree_but_leading_zeros_count(score: Score) -> None:
+    gold = [{"answer": "x", "provenance": pages(1)}]
+    assert score(gold, {"answer": "x", "provenance": pages(" 1 ")})["Rprec"] == 1.0
+    assert score(gold, {"answer": "x", "provenance": pages("01")})["Rprec"] == 0.0
+
+
+@pytest.mark.parametrize("ks", [(5, 5), (0, 1), (-1,)])
+def test_b12_b13_repeated_and_non_positive_ks_are_refused(write: Write, ks: tuple[int, ...]) -> None:
+    gold = write("gold", {"id": 1, "input": "", "output": [{"provenance": pages(1)}]})
+    with pytest.raises(EvaluationError, match=r"ks are \("):
+        evaluate_retrieval(gold, gold, ks=ks)
+
+
+def test_b13_recall_at_1_comes_with_a_deviation_only(write: Write) -> None:
+    gold = write("gold", {"id": 1, "input": "", "output": [{"provenance": pages(1)}]})
+    official = evaluate_retrieval(gold, gold, ks=(1,))
+    assert "recall@1" not in official
+    assert "success_rate@1" not in official
+    extended = evaluate_retrieval(gold, gold, ks=(1,), deviations=Deviations(top_1=True))
+    assert (extended["recall@1"], extended["success_rate@1"]) == (1.0, 1.0)
+
+
+def test_b14_a_file_of_another_size_is_a_note_with_the_sizes_the_right_way_round(write: Write) -> None:
+    gold = write("gold", {"id": 1, "input": "", "output": [{"answer": "x"}]})
+    guess = write("guess", *({"id": n, "output": [{"answer": "x"}]} for n in (2, 1, 3)))
+    notes = score_downstream(gold, guess).notes
+    assert notes == (
+        "1 gold records, 3 predictions",
+        "2 predictions have ids that the gold file lacks: ignored",
+    )
+
+
+def test_b15_contexts_match_parts_of_words_and_an_empty_needle_always(score: Score) -> None:
+    text = [{"wikipedia_id": 9}, {"wikipedia_id": 9, "text": "Yorkshire"}]
+    scores = score([{"answer": "York", "provenance": [{"title": "The"}]}], {"answer": "x", "provenance": text})
+    assert scores["answer_in_context@1"] == 0.0
+    assert scores["answer_in_context@2"] == 1.0
+    assert scores["answer_and_ent_in_context@2"] == 1.0
+    assert scores["entity_in_input"] == 1.0
+
+
+def test_b16_answers_of_thousands_of_words_have_a_rouge_score() -> None:
+    words = " ".join(f"w{number}" for number in range(2000))
+    assert score_answer(words, [words]).rougel == 2 * (1 / (2 + 1e-8))
+
+
+def test_b17_twenty_thousand_records_are_read_in_one_pass(write: Write) -> None:
+    outputs = [{"answer": "x", "provenance": pages(1)}]
+    gold = write("gold", *({"id": n, "input": "", "output": outputs} for n in range(20_000)))
+    guess = write("guess", *({"id": n, "output": outputs} for n in reversed(range(20_000))))
+    assert evaluate_downstream(gold, guess)["kilt"]["KILT-f1"] == 1.0
+
+
+def test_b18_normalisation_keeps_inner_blanks() -> None:
+    assert normalise("The  New\tYork") == "new york"
+
+
+def test_b19_files_are_utf_8_whatever_the_locale(score: Score, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    gold = [{"answer": "Łódź", "provenance": pages(1)}]
+    assert score(gold, {"answer": "Łódź", "provenance": pages(1)})["KILT-accuracy"] == 1.0
+
+
+def test_b20_titles_that_were_not_mapped_are_found_by_validation(write: Write) -> None:
+    item = {"wikipedia_id": "None", "wikipedia_title": "T"}
+    validation = validate(write("guess", {"id": 1, "output": [{"answer": "x", "provenance": [item]}]}))
+    assert [finding.kind for finding in validation.errors] == ["empty wikipedia_id"]
+    assert "wikipedia_title instead of title" in validation.counts()
+
+
+def test_b21_a_gold_item_without_rank_key_is_no_error(score: Score) -> None:
+    gold = [{"answer": "x", "provenance": [{"title": "T"}]}, {"provenance": pages(1)}]
+    assert score(gold, {"answer": "x", "provenance": pages(1)})["Rprec"] == 1.0
+
+
+def test_b22_missing_predictions_are_an_error_unless_asked_otherwise(write: Write) -> None:
+    outputs = [{"answer": "x", "provenance": pages(1)}]
+    gold = write("gold", *({"id": n, "input": "", "output": outputs} for n in (1, 2)))
+    guess = write("guess", {"id": 1, "output": outputs})
+    with pytest.raises(EvaluationError, match="has no prediction"):
+        evaluate_downstream(gold, guess)
+    assert evaluate_downstream(gold, guess, Deviations(missing="zero"))["kilt"]["KILT-em"] == 0.5
+    assert evaluate_downstream(gold, guess, Deviations(missing="skip"))["kilt"]["KILT-em"] == 1.0
+
+
+@pytest.mark.parametrize("answer", ["Beyoncé", "Łódź"])
+def test_b23_decomposed_answers_score_nothing_and_validation_says_so(score: Score, write: Write, answer: str) -> None:
+    decomposed = unicodedata.normalize("NFD", answer)
+    scores = score([{"answer": answer}], {"answer": decomposed, "provenance": []})
+    assert (scores["accuracy"], scores["em"], scores["f1"]) == (0.0, 0.0, 0.0)
+    record = json.dumps({"id": 1, "output": [{"answer": decomposed, "provenance": []}]})
+    assert "answer is not NFC" in validate(write("guess", record)).counts()

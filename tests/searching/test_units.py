@@ -1,0 +1,230 @@
+"""Units: k distinct phrases, sentences, paragraphs or documents, each with the best score of its phrases."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from kbq import kb as kb_module
+from kbq.encoding.model import Model
+from kbq.errors import KnowledgeBaseError
+from kbq.indexing import building
+from kbq.indexing.dump import EncodedParagraph, Shard
+from kbq.kb import KnowledgeBase
+from kbq.records import Document
+from kbq.searching.spans import Spans, paragraph_spans
+from kbq.searching.units import Unit, best_units, sentence_around
+
+Place = tuple[str, int, int, int]  # page id, paragraph number, characters [start, end) of the unit
+UNITS = get_args(Unit)
+
+
+def all_spans(kb: KnowledgeBase, start: np.ndarray, end: np.ndarray) -> list[tuple[float, Place]]:
+    """Score, page, paragraph and characters of every legal span, best first, in float64."""
+    scale = kb.model.scale.astype(np.float64)
+    spans = []
+    for shard in kb.shards:
+        vectors = shard.vectors.astype(np.float64) * scale
+        opens, closes = vectors @ start.astype(np.float64), vectors @ end.astype(np.float64)
+        for paragraph in range(len(shard.texts)):
+            first = int(shard.paragraph_rows[paragraph - 1]) if paragraph else 0
+            page = shard.ids[int(shard.paragraph_documents[paragraph])]
+            number = int(shard.paragraph_numbers[paragraph])
+            for one in range(first, int(shard.paragraph_rows[paragraph])):
+                for other in range(one, int(shard.paragraph_rows[paragraph])):
+                    if int(shard.positions[other]) - int(shard.positions[one]) < 20:
+                        place = (page, number, int(shard.starts[one]), int(shard.ends[other]))
+                        spans.append((opens[one] + closes[other], place))
+    return sorted(spans, key=lambda span: -span[0])
+
+
+def all_units(kb: KnowledgeBase, start: np.ndarray, end: np.ndarray, unit: Unit) -> list[tuple[float, Place]]:
+    """All distinct units, best first: by the definition."""
+    texts = {
+        (shard.ids[int(document)], int(number)): shard.texts[place]
+        for shard in kb.shards
+        for place, (document, number) in enumerate(zip(shard.paragraph_documents, shard.paragraph_numbers, strict=True))
+    }
+    units: list[tuple[float, Place]] = []
+    for score, (page, number, first, behind) in all_spans(kb, start, end):
+        text = texts[page, number]
+        if unit == "sentence":
+            first, behind = sentence_around(text, first, behind)
+        elif unit != "phrase":
+            first, behind = 0, len(text)
+        taken = (
+            (unit == "document" and page == other[0])
+            or ((page, number) == other[:2] and first < other[3] and other[2] < behind)
+            for _, other in units
+        )
+        if not any(taken):
+            units.append((score, (page, number, first, behind)))
+    return units
+
+
+@pytest.fixture(scope="module")
+def queries() -> np.ndarray:
+    """Start and end vectors. Shape: (2, queries, dim)."""
+    return np.random.default_rng(0).normal(size=(2, 3, 16)).astype(np.float32)
+
+
+@pytest.mark.parametrize("k", [1, 4, 1000])
+@pytest.mark.parametrize("unit", UNITS)
+def test_k_distinct_units_when_k_exist(
+    unit: Unit, k: int, kb: KnowledgeBase, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kb_module, "SEARCH_DEPTH", 1)
+    found = kb.search_vectors(queries[0], queries[1], k, unit)
+    for hits, start, end in zip(found, queries[0], queries[1], strict=True):
+        expected = all_units(kb, start, end, unit)[:k]
+        assert len(hits) == len(expected)
+        for hit, (score, place) in zip(hits, expected, strict=True):
+            assert hit.score == pytest.approx(score, abs=1e-3)
+            assert (hit.phrase.document_id, hit.phrase.paragraph, *hit.unit) == place
+            assert hit.phrase.text == hit.context[hit.phrase.start : hit.phrase.end]
+            assert hit.unit[0] <= hit.phrase.start < hit.phrase.end <= hit.unit[1]
+
+
+@pytest.mark.parametrize(("unit", "count"), [("paragraph", 18), ("document", 9)])
+def test_units_are_counted_out(unit: Unit, count: int, kb: KnowledgeBase, queries: np.ndarray) -> None:
+    for hits in kb.search_vectors(queries[0], queries[1], 1000, unit):
+        assert len(hits) == count
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_several_shards_answer_like_one(
+    unit: Unit,
+    kb: KnowledgeBase,
+    documents: list[Document],
+    model: Model,
+    queries: np.ndarray,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(building, "BLOCK_CHARACTERS", 2**18)
+    kb = KnowledgeBase.build(documents, tmp_path / "one", model)
+    parts = tmp_path / "parts"
+    for first in range(0, 12, 3):
+        many = KnowledgeBase.build(documents[first : first + 3], parts, model, append=first > 0)
+    assert (len(kb.shards), len(many.shards)) == (1, 4)
+    for one, other in zip(
+        kb.search_vectors(queries[0], queries[1], 7, unit),
+        many.search_vectors(queries[0], queries[1], 7, unit),
+        strict=True,
+    ):
+        assert [hit.phrase.document_id for hit in one] == [hit.phrase.document_id for hit in other]
+        assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=0.05)
+
+
+def spans(*items: tuple[float, int, int], complete_above: float = -np.inf) -> Spans:
+    scores, starts, ends = zip(*items, strict=True)
+    rows, nothing_shorter = np.arange(7), np.full((7, 2), -100, np.float32)
+    return Spans(np.array(scores, np.float32), np.array(starts), np.array(ends), complete_above, rows, nothing_shorter)
+
+
+@pytest.fixture
+def shard(encoded: Callable[..., EncodedParagraph], make_shard: Callable[..., Shard]) -> Shard:
+    """Page 0: `w0 w1 w2` twice (rows 0-2, 3-5); page 1: `w0` (row 6)."""
+    three = [[1, 0], [0, 1], [1, 1]]
+    return make_shard([encoded(three), encoded(three, number=4)], [encoded([[1, 1]])])
+
+
+FOUND = ((9.0, 0, 1), (8.0, 1, 2), (7.0, 2, 2), (6.0, 3, 4), (5.0, 6, 6), (4.0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        ("phrase", [(9.0, "w0 w1", 0), (7.0, "w2", 0), (6.0, "w0 w1", 4), (5.0, "w0", 0)]),
+        ("sentence", [(9.0, "w0 w1", 0), (6.0, "w0 w1", 4), (5.0, "w0", 0)]),
+        ("paragraph", [(9.0, "w0 w1", 0), (6.0, "w0 w1", 4), (5.0, "w0", 0)]),
+        ("document", [(9.0, "w0 w1", 0), (5.0, "w0", 0)]),
+    ],
+)
+def test_units_that_can_be_checked_by_eye(unit: Unit, expected: list[tuple[float, str, int]], shard: Shard) -> None:
+    units = best_units([shard], [spans(*FOUND)], unit, k=10)
+    assert [(hit.score, hit.phrase.text, hit.phrase.paragraph) for hit in units.hits] == expected
+    assert units.is_complete
+
+
+@pytest.mark.parametrize(
+    ("complete_above", "k", "scores", "is_complete"),
+    [
+        (8.5, 1, [9.0], True),
+        (8.5, 2, [9.0], False),
+        (6.5, 2, [9.0, 7.0], True),
+        (6.0, 3, [9.0, 7.0], False),
+        (9.0, 1, [], False),
+        (-np.inf, 9, [9.0, 7.0, 6.0, 5.0], True),
+    ],
+)
+def test_what_may_be_beaten_is_not_given(
+    complete_above: float, k: int, scores: list[float], is_complete: bool, shard: Shard
+) -> None:
+    units = best_units([shard], [spans(*FOUND, complete_above=complete_above)], "phrase", k)
+    assert ([hit.score for hit in units.hits], units.is_complete) == (scores, is_complete)
+
+
+def test_shards_are_merged_by_score(
+    shard: Shard, make_shard: Callable[..., Shard], encoded: Callable[..., EncodedParagraph]
+) -> None:
+    other = make_shard([encoded([[1, 1]])], name="other")
+    found = [spans((9.0, 0, 1), (5.0, 6, 6)), spans((7.0, 0, 0))]
+    units = best_units([shard, other], found, "document", k=3)
+    assert [(hit.score, hit.phrase.document_id) for hit in units.hits] == [
+        (9.0, "shard-0"),
+        (7.0, "other-0"),
+        (5.0, "shard-1"),
+    ]
+
+
+def test_phrases_of_the_same_paragraph_number_on_two_pages_are_two(shard: Shard) -> None:
+    units = best_units([shard], [spans((9.0, 0, 0), (8.0, 6, 6))], "phrase", k=2)
+    assert [(hit.phrase.title, hit.phrase.start, hit.phrase.end) for hit in units.hits] == [
+        ("Page 0", 0, 2),
+        ("Page 1", 0, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "phrase", "sentence"),
+    [
+        ("She was born. In Warsaw she lived. She left.", "Warsaw", "In Warsaw she lived."),
+        ("She was born. In Warsaw she lived.", "She was", "She was born."),
+        ("Dr. Curie left. She came.", "Curie", "Dr. Curie left."),
+        ("She left. She came back.", "left. She", "She left. She came back."),
+        ("  one sentence\n", "one", "one sentence"),
+        ("居里夫人。出生在华沙。", "华沙", "出生在华沙。"),
+        ("no end", "no end", "no end"),
+    ],
+)
+def test_sentence_around(text: str, phrase: str, sentence: str) -> None:
+    start = text.index(phrase)
+    first, behind = sentence_around(text, start, start + len(phrase))
+    assert text[first:behind] == sentence
+
+
+def test_k_below_one_is_refused(kb: KnowledgeBase) -> None:
+    with pytest.raises(KnowledgeBaseError, match="k is 0, must be at least 1"):
+        kb.search(["the river"], k=0)
+
+
+def test_no_query_has_no_answers(kb: KnowledgeBase) -> None:
+    assert kb.search([]) == []
+
+
+def test_many_queries_are_answered_in_order(kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["the river", "Paris", "Marie Curie [SEP] place of birth", "the city", "born in Warsaw"]
+    alone = [kb.search([text], k=2)[0] for text in texts]
+    monkeypatch.setattr(kb_module, "BATCH", 2)
+    for one, other in zip(alone, kb.search(texts, k=2), strict=True):
+        assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=0.1)
+
+
+def test_the_best_phrase_of_a_paragraph_is_its_best_span(kb: KnowledgeBase, queries: np.ndarray) -> None:
+    (shard,) = kb.shards
+    best = paragraph_spans(shard, 0, queries[:, 0] * kb.model.scale)
+    true = [score for score, place in all_spans(kb, queries[0, 0], queries[1, 0]) if place[:2] == ("P1", 0)]
+    assert best.scores[0] == pytest.approx(true[0], abs=1e-3)

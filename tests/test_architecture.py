@@ -1,0 +1,114 @@
+"""Architecture: imports point one way, and what is light stays light."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "kbq"
+FILES = sorted(PACKAGE.rglob("*.py"))
+HEAVY = ("torch", "transformers", "faiss", "numpy", "safetensors", "huggingface_hub", "tokenizers")
+COMMANDS = ("kbq.commands", "kbq.sample_kb", "kbq.progress", "kbq.__main__", "kbq.cli", "kbq.tasks", "cli", "tasks")
+
+# Module or folder → what it must not import.
+FORBIDDEN = {
+    "records": ("kbq",),
+    "errors": ("kbq",),
+    "encoding": ("kbq.indexing", "kbq.searching", "kbq.training", "kbq.kilt", "kbq.kb", *COMMANDS),
+    "indexing": ("kbq.searching", "kbq.training", "kbq.kilt", "kbq.kb", *COMMANDS),
+    "searching": ("kbq.training", "kbq.kilt", "kbq.kb", *COMMANDS),
+    "kb": ("kbq.training", "kbq.kilt", *COMMANDS),
+    "training": COMMANDS,
+    "kilt": (
+        "kbq.encoding",
+        "kbq.indexing",
+        "kbq.searching",
+        "kbq.training",
+        "kbq.kb",
+        "torch",
+        "transformers",
+        "faiss",
+        *COMMANDS,
+    ),
+    "corpus": ("kbq.encoding", "kbq.indexing", "kbq.searching", "kbq.training", "kbq.kb", "torch", *COMMANDS),
+    "reading": ("kbq.encoding", "kbq.indexing", "kbq.searching", "kbq.training", "kbq.kb", "torch", *COMMANDS),
+}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that a file imports, wherever in the file; `from a import b` gives a and a.b."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: import from {'.' * node.level}: write the whole name"
+            assert node.module
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def below(module: str, part: str) -> bool:
+    return module == part or module.startswith(f"{part}.")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_one_way(path: Path) -> None:
+    part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    wrong = [name for name in imported(path) for away in FORBIDDEN.get(part, ()) if below(name, away)]
+    assert wrong == []
+
+
+def test_every_rule_is_about_a_part_that_is_there() -> None:
+    parts = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in FILES}
+    assert set(FORBIDDEN) <= parts
+
+
+@pytest.mark.parametrize("path", [ROOT / "cli.py", *sorted((ROOT / "tasks").glob("*.py"))], ids=lambda path: path.name)
+def test_files_at_the_top_import_only_kbq(path: Path) -> None:
+    allowed = {"kbq", "typer", *sys.stdlib_module_names}
+    assert {name.partition(".")[0] for name in imported(path)} <= allowed
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_assert_print_or_exit_in_the_package(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        where = f"{path}:{getattr(node, 'lineno', 0)}"
+        assert not isinstance(node, ast.Assert), where
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in ("print", "exit", "quit"), where
+        if isinstance(node, ast.ExceptHandler):
+            assert node.type is not None, where
+
+
+def loaded_after(code: str) -> set[str]:
+    """The heavy libraries in memory after this code, in a process of its own."""
+    tail = f"\nimport sys\nsys.stderr.write(' '.join(set({HEAVY!r}) & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code + tail], capture_output=True, text=True, check=True)
+    return set(found.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("module", "allowed"),
+    [
+        ("kbq.kilt.evaluation", {"numpy"}),
+        ("kbq.corpus", {"numpy"}),
+        ("kbq.reading", set()),
+        ("kbq.records", set()),
+        ("kbq.errors", set()),
+    ],
+)
+def test_light_modules_load_no_heavy_library(module: str, allowed: set[str]) -> None:
+    assert loaded_after(f"import {module}") <= allowed
+
+
+@pytest.mark.parametrize("option", ["--help", "--version", "query --help"])
+def test_help_loads_no_heavy_library(option: str) -> None:
+    code = (
+        f"import sys\nsys.argv = ['kbq', *{option.split()!r}]\nfrom kbq.__main__ import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code"
+    )
+    assert loaded_after(code) == set()

@@ -1,0 +1,367 @@
+"""The command line: what it prints, where, and with which exit status; every bad input is one clear sentence."""
+
+import gzip
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import kbq
+from kbq.__main__ import main
+from kbq.encoding.model import DEFAULT_MODEL
+from kbq.records import Document
+
+ANSWER_KEYS = {"answer", "score", "document_id", "title", "paragraph", "start", "end", "text"}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    status: object
+    out: str
+    err: str
+
+    @property
+    def documents(self) -> list[dict[str, object]]:
+        """Standard output, read as JSON lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command line in this process; `stdin` is what it may read."""
+
+    def run_once(*arguments: object, stdin: bytes = b"") -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["kbq", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin))))
+        capsys.readouterr()
+        status: object = 0
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code or 0
+        captured = capsys.readouterr()
+        return Outcome(status, captured.out, captured.err)
+
+    return run_once
+
+
+@pytest.fixture
+def corpus(documents: list[Document], write_json_lines: Callable[..., Path]) -> Path:
+    """The documents as JSON lines."""
+    return write_json_lines("corpus.jsonl", *map(page, documents))
+
+
+def page(document: Document) -> dict[str, object]:
+    texts = [paragraph.text for paragraph in document.paragraphs]
+    return {"id": document.id, "title": document.title, "paragraphs": texts}
+
+
+def test_build_query_info(run: Run, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
+    built = run("build", corpus, tmp_path / "kb", "--model", model_folder)
+    assert (built.status, built.err) == (0, "")
+    assert built.out.startswith(f"{tmp_path / 'kb'}: 12 pages, 18 paragraphs, ")
+    found = run("query", "the river", "--kb", tmp_path / "kb", "-k", 2)
+    assert (found.status, found.err) == (0, "")
+    lines = found.out.splitlines()
+    assert lines[0] == "the river"
+    assert lines[1].startswith("  1. ")
+    assert "(page P" in lines[1]
+    assert "«" in lines[2]
+    assert lines[3].startswith("  2. ")
+    assert "\x1b" not in found.out
+    told = run("info", tmp_path / "kb")
+    assert (told.status, told.err) == (0, "")
+    assert "knowledge base" in told.out
+    assert str(model_folder) in told.out
+
+
+def test_build_as_json(run: Run, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
+    built = run("build", corpus, tmp_path / "kb", "--model", model_folder, "--json")
+    (outcome,) = built.documents
+    assert outcome["kb"] == str(tmp_path / "kb")
+    counts = outcome["counts"]
+    assert isinstance(counts, dict)
+    assert (counts["documents"], counts["paragraphs"], outcome["index"], outcome["bad_lines"]) == (12, 18, "exact", 0)
+    assert outcome["bytes"] == sum(path.stat().st_size for path in (tmp_path / "kb").rglob("*") if path.is_file())
+
+
+def test_build_from_standard_input_and_append(
+    run: Run, documents: list[Document], model_folder: Path, tmp_path: Path
+) -> None:
+    first, rest = (
+        "".join(json.dumps(page(document)) + "\n" for document in part).encode()
+        for part in (documents[:5], documents[5:])
+    )
+    options = (tmp_path / "kb", "--model", model_folder, "--json")
+    (outcome,) = run("build", "-", *options, stdin=first).documents
+    assert isinstance(outcome["counts"], dict)
+    assert (outcome["counts"]["documents"], outcome["counts"]["paragraphs"]) == (5, 6)
+    (outcome,) = run("build", "-", *options, "--append", stdin=rest).documents
+    assert isinstance(outcome["counts"], dict)
+    assert outcome["counts"]["documents"] == 12
+    again = run("build", "-", *options, "--append", stdin=rest)
+    assert again.status == 1
+    assert "standard input:1: page id 'P5' is taken by an earlier page" in again.err
+
+
+def test_bad_lines_may_be_skipped(run: Run, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
+    corpus.write_text("{\n" + corpus.read_text("utf-8"), "utf-8")
+    options = ("--format", "jsonl", "--model", model_folder, "--json")
+    refused = run("build", corpus, tmp_path / "kb", *options)
+    assert refused.status == 1
+    assert f"error: {corpus}:1: not JSON" in refused.err
+    assert not (tmp_path / "kb" / "manifest.json").exists()
+    built = run("build", corpus, tmp_path / "other", *options, "--skip-bad-lines")
+    assert (built.status, built.documents[0]["bad_lines"]) == (0, 1)
+    assert built.err.startswith(f"skipped: {corpus}:1: not JSON")
+
+
+@pytest.mark.parametrize("unit", ["phrase", "sentence", "paragraph", "document"])
+def test_query_as_json(unit: str, run: Run, kb_folder: Path, documents: list[Document]) -> None:
+    found = run("query", "Marie Curie [SEP] birth", "--kb", kb_folder, "-k", 3, "--unit", unit, "--json")
+    assert (found.status, found.err) == (0, "")
+    (document,) = found.documents
+    assert set(document) == {"query", "answers"}
+    assert document["query"] == "Marie Curie [SEP] birth"
+    assert isinstance(document["answers"], list)
+    assert len(document["answers"]) == 3
+    texts = {(page.id, p.number): p.text for page in documents for p in page.paragraphs}
+    for answer in document["answers"]:
+        assert set(answer) >= ANSWER_KEYS
+        assert answer["text"] == texts[answer["document_id"], answer["paragraph"]]
+        assert answer["text"][answer["start"] : answer["end"]] == answer["answer"]
+    scores = [answer["score"] for answer in document["answers"]]
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("source", ["file", "gz", "-"])
+def test_many_queries(source: str, run: Run, kb_folder: Path, tmp_path: Path) -> None:
+    lines = "the river\n\nMarie [SEP] place of birth\r\nin 居里?\n".encode()
+    (tmp_path / "file").write_bytes(lines)
+    (tmp_path / "gz").write_bytes(gzip.compress(lines))
+    path = source if source == "-" else tmp_path / source
+    found = run("query", "first", "second", "--file", path, "--kb", kb_folder, "-k", 1, "--json", stdin=lines)
+    assert [document["query"] for document in found.documents] == [
+        "first",
+        "second",
+        "the river",
+        "Marie [SEP] place of birth",
+        "in 居里?",
+    ]
+    assert (found.status, found.err) == (0, "")
+
+
+def test_k_larger_than_the_knowledge_base(run: Run, kb_folder: Path) -> None:
+    found = run("query", "the river", "--kb", kb_folder, "-k", 100, "--unit", "document")
+    assert found.status == 0
+    assert found.err == "the knowledge base holds 9 of the 100 asked for\n"
+    assert "  9. " in found.out
+    answers = run("query", "the river", "--kb", kb_folder, "-k", 100, "--unit", "document", "--json").documents[0][
+        "answers"
+    ]
+    assert isinstance(answers, list)
+    assert len({answer["document_id"] for answer in answers}) == len(answers) == 9
+
+
+def test_info_of_a_model(run: Run, model_folder: Path) -> None:
+    told = run("info", model_folder, "--json")
+    assert told.status == 0
+    (facts,) = told.documents
+    assert (facts["kind"], facts["max_query_tokens"], facts["filter_threshold"]) == ("model", 32, 0.0)
+
+
+def test_info_of_a_knowledge_base(run: Run, kb_folder: Path, model_folder: Path) -> None:
+    (facts,) = run("info", kb_folder, "--json").documents
+    assert (facts["kind"], facts["pages"], facts["paragraphs"], facts["index"]) == ("knowledge base", 12, 18, "exact")
+    assert (facts["model"], facts["built by"]) == (str(model_folder), f"kbq {kbq.__version__}")
+
+
+@pytest.mark.parametrize("options", [(), ("--two-query-encoders", "--weights", "int8")])
+def test_train(
+    options: tuple[str, ...], run: Run, examples_file: Path, checkpoint: Path, corpus: Path, tmp_path: Path
+) -> None:
+    command = ("train", examples_file, "--out", tmp_path / "model", "--checkpoint", checkpoint, "--epochs", 1, *options)
+    trained = run(*command, "--json")
+    assert (trained.status, trained.err) == (0, "")
+    (outcome,) = trained.documents
+    assert (outcome["passages"], outcome["queries"], outcome["out"]) == (11, 22, str(tmp_path / "model"))
+    assert outcome["repairs"] == {"right": 24, "moved": 0, "lost": 0, "doubtful": 0}
+    facts = run("info", tmp_path / "model", "--json").documents[0]
+    assert isinstance(facts["training"], dict)
+    assert facts["training"]["command"].startswith(f"kbq train {examples_file} --out ")
+    assert run("build", corpus, tmp_path / "kb", "--model", tmp_path / "model").status == 0
+    assert run("query", "the river", "--kb", tmp_path / "kb").status == 0
+
+
+def test_version_and_help(run: Run) -> None:
+    assert run("--version") == Outcome(0, f"{kbq.__version__}\n", "")
+    told = run("--help")
+    assert told.status == 0
+    assert all(f"  {name} " in told.out for name in ("build", "query", "train", "info"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nonsense",),
+        ("build",),
+        ("build", "corpus", "kb", "--format", "word"),
+        ("build", "corpus", "kb", "--index", "fast"),
+        ("query", "x", "-k", "0"),
+        ("query", "x", "-k", "many"),
+        ("query", "x", "--unit", "word"),
+        ("query", "x", "--nonsense"),
+        ("train", "x"),
+        ("train", "x", "--out", "y", "--checkpoint", "z", "--epochs", "-1"),
+        ("info",),
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], run: Run) -> None:
+    outcome = run(*arguments)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err.startswith("Usage: ")
+    assert outcome.err.splitlines()[-1].startswith("Error: ")
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path, corpus: Path, kb_folder: Path, model_folder: Path, other_folder: Path, examples_file: Path
+) -> Path:
+    """A folder with everything that may be wrong."""
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "blank").write_text("\n \n")
+    (tmp_path / "word.doc").write_text("Marie Curie was born in Warsaw.\n")
+    (tmp_path / "broken.gz").write_bytes(gzip.compress(corpus.read_bytes())[:60])
+    (tmp_path / "twice.jsonl").write_text('{"id": "1", "title": "T", "text": "x"}\n' * 2)
+    (tmp_path / "bad.jsonl").write_text('{"id": "1", "title": "T", "text": "x"}\n{"id"\n')
+    (tmp_path / "latin").write_bytes(b"caf\xe9\n")
+    (tmp_path / "queries").write_text("fine\n[SEP] x\na [SEP] b [SEP] c\n")
+    (tmp_path / "folder").mkdir()
+    for name in ("half", "old", "modelless"):
+        shutil.copytree(kb_folder, tmp_path / name)
+    (tmp_path / "half" / "manifest.json").rename(tmp_path / "half" / "building.json")
+    for name, fields in (("old", {"format": 0}), ("modelless", {"model": "gone"})):
+        written = json.loads((tmp_path / name / "manifest.json").read_text()) | fields
+        (tmp_path / name / "manifest.json").write_text(json.dumps(written))
+    for name, target in (("kb", kb_folder), ("model", model_folder), ("other", other_folder)):
+        (tmp_path / name).symlink_to(target)
+    return tmp_path
+
+
+LONG = "word " * 10_000
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("build nothing new --model model", "nothing: cannot be read (No such file or directory)"),
+        ("build empty new --model model", "empty holds no document: check that it is the file you mean"),
+        ("build blank new --model model", "blank holds no document"),
+        ("build folder new --model model", "folder holds no .txt or .md file"),
+        ("build word.doc new --model model", "word.doc: the first line 'Marie Curie was born in Warsaw.' fits no"),
+        ("build broken.gz new --model model", "compressed data is damaged"),
+        ("build twice.jsonl new --model model", "twice.jsonl:2: page id '1' is taken by an earlier page"),
+        ("build bad.jsonl new --model model", "bad.jsonl:2: not JSON"),
+        ("build corpus.jsonl new --model nowhere", "model folder nowhere does not exist"),
+        ("build corpus.jsonl new --model folder", "folder is no kbq model (it has no kbq.json)"),
+        ("build corpus.jsonl kb --model model", "kb already holds a knowledge base: add to it with --append"),
+        ("build corpus.jsonl model --model model", "model is not empty and holds no unfinished build"),
+        ("build corpus.jsonl empty/new --model model", "new cannot be written (Not a directory)"),
+        ("build corpus.jsonl new --model model --append", "new does not exist: make a knowledge base with"),
+        ("build corpus.jsonl new --model model --device gpu", "device 'gpu' is unknown"),
+        ("query x --kb nowhere", "nowhere does not exist: make a knowledge base with `kbq build CORPUS nowhere`"),
+        ("query x --kb folder", "folder holds no knowledge base (no manifest.json)"),
+        ("query x --kb half", "half is not a whole knowledge base, its build was stopped"),
+        ("query x --kb old", "old has format version 0, this kbq reads 1"),
+        ("query x --kb modelless", "model folder gone does not exist"),
+        ("query x --kb kb --model other", "was built with the model"),
+        ("query x --kb kb --model nowhere", "model folder nowhere does not exist"),
+        ("query --kb kb", "there is no query: write kbq query"),
+        ("query  --kb kb", "there is no query: write kbq query"),
+        ("query --kb kb --file empty", "there is no query"),
+        ("query --kb kb --file nothing", "nothing: cannot be read (No such file or directory)"),
+        ("query --kb kb --file latin", "latin:1: not UTF-8"),
+        ("info nowhere", "nowhere does not exist"),
+        ("info folder", "folder holds no knowledge base"),
+        ("train nothing --out new --checkpoint model", "nothing: cannot be read"),
+        ("train corpus.jsonl --out new --checkpoint model", "is neither SQuAD JSON, QED nor JSON lines"),
+        ("train examples.jsonl --out folder --checkpoint model", "folder already exists: choose another folder"),
+        ("train examples.jsonl --out new --checkpoint folder", "folder holds no tokenizer"),
+        ("train examples.jsonl --out empty/new --checkpoint model", "new cannot be written (Not a directory)"),
+    ],
+)
+def test_bad_input_gets_one_clear_sentence(
+    command: str, message: str, run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    outcome = run(*command.split())
+    assert (outcome.status, outcome.out) == (1, "")
+    assert outcome.err.startswith("error: ")
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert not (place / "new" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the query is empty"),
+        (" ", "the query is empty"),
+        ("a [SEP] b [SEP] c", 'has 2 "[SEP]"'),
+        ("[SEP] b", 'has nothing on one side of "[SEP]"'),
+        (LONG, "tokens, the encoder reads 32: shorten it"),
+    ],
+)
+def test_bad_queries_get_one_clear_sentence(text: str, message: str, run: Run, kb_folder: Path) -> None:
+    outcome = run("query", text, "--kb", kb_folder)
+    assert (outcome.status, outcome.out) == (1, "")
+    assert outcome.err.startswith("error: ")
+    assert message in outcome.err
+    assert (outcome.err.count("\n"), len(outcome.err) < 300) == (1, True)
+
+
+def test_all_bad_lines_of_a_query_file_are_named(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    outcome = run("query", "--file", "queries", "--kb", "kb")
+    lines = outcome.err.splitlines()
+    assert (outcome.status, outcome.out, len(lines)) == (1, "", 3)
+    assert lines[0].startswith("queries:2: the query '[SEP] x' has nothing on one side")
+    assert lines[1].startswith("queries:3: the query 'a [SEP] b [SEP] c' has 2")
+    assert lines[2] == "error: 2 of 3 queries cannot be asked"
+
+
+def test_odd_text_is_indexed(
+    run: Run, model_folder: Path, write_json_lines: Callable[..., Path], tmp_path: Path
+) -> None:
+    texts = ["", "  ", "\x00\x07 river", "מארי קירי נולדה בוורשה.", "居里夫人出生在华沙。", "\u202eriver\u202c"]
+    corpus = write_json_lines("odd.jsonl", {"id": 1, "title": "\x1b[31mRed", "paragraphs": texts})
+    assert run("build", corpus, tmp_path / "kb", "--model", model_folder).status == 0
+    found = run("query", "the river", "--kb", tmp_path / "kb", "-k", 50)
+    assert found.status == 0
+    assert "\x1b" not in found.out
+    answers = run("query", "x", "--kb", tmp_path / "kb", "-k", 50, "--json").documents[0]["answers"]
+    assert isinstance(answers, list)
+    assert {answer["paragraph"] for answer in answers} == {2, 3, 4, 5}
+
+
+@pytest.mark.skipif(not DEFAULT_MODEL.exists(), reason="the default model is not there")
+def test_the_sample_answers(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KBQ_CACHE", str(tmp_path / "cache"))
+    found = run("query", "Marie Curie [SEP] place of birth", "--json")
+    assert found.status == 0
+    assert "building the sample knowledge base, once, in " in found.err
+    answers = found.documents[0]["answers"]
+    assert isinstance(answers, list)
+    best = answers[0]
+    assert (best["answer"], best["document_id"], best["start"], best["end"]) == ("Warsaw", "S001", 73, 79)
+    again = run("query", "Marie Curie [SEP] place of birth", "-k", 1)
+    assert (again.status, again.err) == (0, "")
+    assert "Warsaw" in again.out

@@ -1,0 +1,87 @@
+"""Packaging: the wheel brings one name, all of its parts, and runs from anywhere."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+pytest.importorskip("hatchling")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def names(wheel: Path) -> list[str]:
+    return zipfile.ZipFile(wheel).namelist()
+
+
+def test_one_top_level_name(names: list[str]) -> None:
+    top = {name.partition("/")[0] for name in names}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"kbq"}
+    assert len(top) == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kbq/cli.py",
+        "kbq/py.typed",
+        "kbq/__main__.py",
+        "kbq/sample/articles.jsonl",
+        "kbq/sample/queries.jsonl",
+        "kbq/kilt/evaluation.py",
+    ],
+)
+def test_what_is_needed_is_there(name: str, names: list[str]) -> None:
+    assert name in names
+
+
+def test_every_module_is_there(names: list[str]) -> None:
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "kbq").rglob("*.py")}
+    assert modules <= set(names)
+
+
+def test_the_tasks_are_there(names: list[str]) -> None:
+    tasks = {f"kbq/tasks/{path.name}" for path in (ROOT / "tasks").glob("*.py")}
+    assert tasks
+    assert tasks <= set(names)
+
+
+def test_nothing_else_is_there(names: list[str]) -> None:
+    assert [name for name in names if "__pycache__" in name or "test" in name] == []
+
+
+def test_it_runs_from_another_folder(wheel: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    (tmp_path / "elsewhere").mkdir()
+
+    def python(*arguments: str) -> str:
+        found = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=tmp_path / "elsewhere",
+            env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (found.returncode, found.stderr) == (0, "")
+        return found.stdout
+
+    assert python("-c", "import kbq.places; print(kbq.places.own('cli.py'))").strip() == str(
+        tmp_path / "site" / "kbq" / "cli.py"
+    )
+    told = python("-m", "kbq", "--help")
+    assert all(f"  {name} " in told for name in ("build", "query", "train", "info"))

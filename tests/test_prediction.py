@@ -1,0 +1,195 @@
+"""Prediction: KILT lines from a knowledge base that can be checked by eye."""
+
+import json
+import unicodedata
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from kbq.adapters import question
+from kbq.errors import KbqError, QueryError
+from kbq.kb import BATCH, KnowledgeBase
+from kbq.prediction import PredictionOutcome, PredictionSettings, predict_file
+from kbq.records import Hit, Phrase
+from kbq.task import Task
+
+TASK = Task("mine", question, "phrase", ("em",), "em")
+TITLES = Task("linked", question, "title", ("accuracy",), "accuracy")
+PAGES_ONLY = Task("labels", question, "none", ("accuracy",), "accuracy")
+
+
+class Reader:
+    """Reads five words."""
+
+    def fits(self, text: str) -> bool:
+        return len(text.split()) <= 5
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        for text in texts:
+            if not self.fits(text):
+                raise QueryError(f"the query {text!r} is too long")
+        return [[1]]
+
+
+class Answering:
+    """Finds page 1, 2, 3 … for every query; its answers say which query and page. Dies after some searches."""
+
+    def __init__(self, folder: Path, dies_after: int = 99, pages: int = 3) -> None:
+        (folder / "manifest.json").write_text(f'{{"pages": {pages}}}')
+        self.folder = folder
+        self.model = self
+        self.config = self
+        self.reader = Reader()
+        self.query_fingerprint = "f"
+        self.dies_after, self.pages = dies_after, pages
+
+    def search(self, texts: Sequence[str], k: int, unit: str) -> list[list[Hit]]:
+        assert unit == "document"
+        self.dies_after -= 1
+        if self.dies_after < 0:
+            raise KeyboardInterrupt
+        return [[self.hit(text, page) for page in range(1, min(k, self.pages) + 1)] for text in texts]
+
+    def hit(self, text: str, page: int) -> Hit:
+        answer = f"{text} {page}"
+        phrase = Phrase(answer, str(page), f"Page {page}", 4, 6, 6 + len(answer))
+        return Hit(phrase, 1 / page, f"It is {answer}.", (0, 9))
+
+
+Predict = Callable[..., PredictionOutcome]
+
+
+@pytest.fixture
+def predict(tmp_path: Path) -> Predict:
+    """Predicts tmp_path/in into tmp_path/out.jsonl."""
+
+    def run(task: Task = TASK, top_pages: int = 20, with_text: bool = False, **fake: int) -> PredictionOutcome:
+        kb = cast(KnowledgeBase, Answering(tmp_path, **fake))
+        settings = PredictionSettings(top_pages, with_text)
+        return predict_file(task, tmp_path / "in", kb, tmp_path / "out.jsonl", settings, lambda done, total: None)
+
+    return run
+
+
+def write_inputs(folder: Path, *records: object) -> None:
+    (folder / "in").write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+
+
+def lines(folder: Path) -> list[Any]:
+    return [json.loads(line) for line in (folder / "out.jsonl").read_text("utf-8").splitlines()]
+
+
+def many(count: int) -> list[dict[str, object]]:
+    return [{"id": number, "input": f"q{number}"} for number in range(count)]
+
+
+def test_a_line_has_the_answer_and_distinct_pages_the_answers_page_first(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, {"id": " 7", "input": "who", "meta": {}, "output": [{"answer": "gold"}]})
+    assert predict(top_pages=2) == PredictionOutcome(lines=1, kept=0, without_pages=0)
+    place = {"start_paragraph_id": 4, "end_paragraph_id": 4, "start_character": 6, "end_character": 11}
+    pages = [{"wikipedia_id": str(page), "title": f"Page {page}", **place} for page in (1, 2)]
+    assert lines(tmp_path) == [
+        {"id": "7", "input": "who", "output": [{"answer": "who 1", "provenance": pages}]},
+    ]
+
+
+def test_texts_come_where_they_are_wanted(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(1))
+    predict(top_pages=1, with_text=True)
+    assert lines(tmp_path)[0]["output"][0]["provenance"][0]["text"] == "It is q0 1."
+
+
+def test_the_answer_may_be_the_title_or_none(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(1))
+    predict(TITLES)
+    assert lines(tmp_path)[0]["output"][0]["answer"] == "Page 1"
+    (tmp_path / "out.jsonl").unlink()
+    predict(PAGES_ONLY)
+    assert list(lines(tmp_path)[0]["output"][0]) == ["provenance"]
+
+
+@pytest.mark.parametrize("task", [TASK, TITLES])
+def test_a_query_without_pages_has_an_empty_answer(tmp_path: Path, predict: Predict, task: Task) -> None:
+    write_inputs(tmp_path, *many(2))
+    assert predict(task, pages=0).without_pages == 2
+    assert lines(tmp_path)[0]["output"] == [{"answer": "", "provenance": []}]
+
+
+def test_queries_are_nfc_and_the_input_stays_as_it_was(tmp_path: Path, predict: Predict) -> None:
+    decomposed = unicodedata.normalize("NFD", "é")
+    write_inputs(tmp_path, {"id": 1, "input": decomposed})
+    predict()
+    (line,) = lines(tmp_path)
+    assert (line["input"], line["output"][0]["answer"]) == (decomposed, "é 1")
+
+
+@pytest.mark.parametrize("cut", [0, 1, 20, -1])
+def test_a_killed_run_goes_on_and_gives_the_same_file(tmp_path: Path, predict: Predict, cut: int) -> None:
+    count = 2 * BATCH + 3
+    write_inputs(tmp_path, *many(count))
+    predict()
+    out = tmp_path / "out.jsonl"
+    whole = out.read_bytes()
+    out.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        predict(dies_after=1)
+    assert len(lines(tmp_path)) == BATCH
+    half = out.read_bytes()
+    out.write_bytes(half + whole[len(half) :][:cut] if cut >= 0 else half[:cut])  # half a last line, or none
+    assert predict() == PredictionOutcome(lines=count, kept=BATCH - (cut < 0), without_pages=0)
+    assert out.read_bytes() == whole
+    assert predict().kept == count
+
+
+@pytest.mark.parametrize("change", ["task", "inputs", "option", "knowledge base"])
+def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, change: str) -> None:
+    write_inputs(tmp_path, *many(2))
+    predict()
+    before = (tmp_path / "out.jsonl").read_bytes()
+    if change == "inputs":
+        write_inputs(tmp_path, *many(3))
+    with pytest.raises(KbqError, match=r"another task, input, knowledge base or option \(see out\.jsonl\.run\.json\)"):
+        predict(
+            TITLES if change == "task" else TASK,
+            top_pages=3 if change == "option" else 20,
+            pages=1 if change == "knowledge base" else 3,
+        )
+    assert (tmp_path / "out.jsonl").read_bytes() == before
+
+
+def test_a_file_that_kbq_did_not_make_is_refused(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(1))
+    (tmp_path / "out.jsonl").write_text("precious\n")
+    with pytest.raises(KbqError, match="was not made by kbq predict"):
+        predict()
+    assert (tmp_path / "out.jsonl").read_text() == "precious\n"
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        ({"input": "q"}, ":2: no id: write KILT records"),
+        ({"id": " ", "input": "q"}, ":2: no id"),
+        ({"id": 1}, ":2: no input"),
+        ({"id": 1, "input": 7}, ":2: no input"),
+        ({"id": "0", "input": "q"}, ":2: id 0 stands in line 1 too"),
+        ({"id": 1, "input": "a b c d e f"}, ":2: the query 'a b c d e f' is too long"),
+    ],
+)
+def test_inputs_that_cannot_be_asked_are_all_named(
+    tmp_path: Path, predict: Predict, record: object, problem: str
+) -> None:
+    write_inputs(tmp_path, *many(1), record, {"id": 9})
+    with pytest.raises(QueryError) as caught:
+        predict()
+    assert caught.value.problems[0].startswith(f"{tmp_path / 'in'}{problem}")
+    assert len(caught.value.problems) == 2
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_an_empty_input_file_is_refused(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path)
+    with pytest.raises(QueryError, match="holds no record"):
+        predict()

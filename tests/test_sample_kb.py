@@ -1,0 +1,58 @@
+"""The sample knowledge base: built once, in one step, in the cache folder."""
+
+from pathlib import Path
+
+import pytest
+
+from kbq import sample_kb
+from kbq.errors import KnowledgeBaseError
+from kbq.kb import KnowledgeBase
+
+
+@pytest.fixture(autouse=True)
+def small_sample(tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two articles, and the tiny model in the place of the default one."""
+    articles = tmp_path / "articles.jsonl"
+    articles.write_text('{"id": "S1", "title": "T", "text": "Paris"}\n{"id": "S2", "title": "U", "text": "river"}\n')
+    monkeypatch.setattr(sample_kb, "ARTICLES", articles)
+    for module in ("kbq.sample_kb", "kbq.kb"):
+        monkeypatch.setattr(f"{module}.DEFAULT_MODEL", model_folder)
+    monkeypatch.setenv("KBQ_CACHE", str(tmp_path / "cache"))
+
+
+def test_it_is_built_once(tmp_path: Path) -> None:
+    told: list[Path] = []
+    for _ in range(2):
+        kb = sample_kb.open_sample(told.append)
+        assert list(kb.page_ids()) == ["S1", "S2"]
+        assert [hit.phrase.text for hit in kb.search(["the city"], k=5)[0]] in (["Paris", "river"], ["river", "Paris"])
+    assert told == list((tmp_path / "cache").iterdir()) == [kb.folder]
+
+
+def test_another_process_may_be_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = KnowledgeBase.build
+
+    def slow(*arguments: object, **named: object) -> object:
+        monkeypatch.setattr(KnowledgeBase, "build", built)
+        sample_kb.open_sample(lambda folder: None)  # the other process
+        return built(*arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(KnowledgeBase, "build", slow)
+    assert list(sample_kb.open_sample(lambda folder: None).page_ids()) == ["S1", "S2"]
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_build_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KnowledgeBaseError("full")
+
+    monkeypatch.setattr(KnowledgeBase, "build", fail)
+    with pytest.raises(KnowledgeBaseError, match="full"):
+        sample_kb.open_sample(lambda folder: None)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_cache_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(KnowledgeBaseError, match=r"cannot be written .*: set KBQ_CACHE to a folder that can"):
+        sample_kb.open_sample(lambda folder: None)

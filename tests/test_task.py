@@ -1,0 +1,90 @@
+"""Tasks: kbq's own, and those that users write."""
+
+from pathlib import Path
+
+import pytest
+
+from kbq.errors import KbqError
+from kbq.task import known_tasks, load_task
+
+MINE = """
+from kbq.adapters import slot_with
+from kbq.task import Task
+
+TASKS = (
+    Task("mine", slot_with({"author": "who wrote {subject}?"}), "phrase", ("em", "KILT-em"), "KILT-em"),
+    Task("other", slot_with({}), "title", ("accuracy",), "accuracy"),
+)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    path = tmp_path / "my_tasks.py"
+    path.write_text(MINE, "utf-8")
+    return path
+
+
+def test_the_eleven_data_sets_of_kilt() -> None:
+    tasks = known_tasks()
+    assert {name: (task.answer, task.ranked, task.lines["dev"]) for name, task in tasks.items()} == {
+        "trex": ("phrase", "KILT-accuracy", 5_000),
+        "structured_zeroshot": ("phrase", "KILT-accuracy", 3_724),
+        "aidayago2": ("title", "KILT-accuracy", 4_784),
+        "wned": ("title", "KILT-accuracy", 3_396),
+        "cweb": ("title", "KILT-accuracy", 5_599),
+        "nq": ("phrase", "KILT-em", 2_837),
+        "hotpotqa": ("phrase", "KILT-em", 5_600),
+        "triviaqa": ("phrase", "KILT-em", 5_359),
+        "eli5": ("none", "KILT-rougel", 1_507),
+        "wow": ("none", "KILT-f1", 3_054),
+        "fever": ("none", "KILT-accuracy", 10_444),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(known_tasks()))
+def test_the_ranked_score_is_among_the_metrics_and_tasks_without_answers_say_why(name: str) -> None:
+    task = load_task(name)
+    assert task.ranked in task.metrics
+    assert bool(task.note) == (task.answer == "none")
+
+
+def test_a_task_file_with_several_tasks_names_one(mine: Path) -> None:
+    task = load_task(f"{mine}:mine")
+    assert (task.name, task.answer, task.lines) == ("mine", "phrase", {})
+    assert task.adapt("Emma [SEP] author", lambda text: True) == "who wrote Emma?"
+    with pytest.raises(KbqError, match=r"defines mine, other: write .*my_tasks\.py:NAME"):
+        load_task(str(mine))
+    with pytest.raises(KbqError, match="defines mine, other"):
+        load_task(f"{mine}:third")
+
+
+def test_a_task_file_with_one_task_needs_no_name(tmp_path: Path) -> None:
+    path = tmp_path / "one.py"
+    path.write_text(
+        MINE.replace('    Task("other", slot_with({}), "title", ("accuracy",), "accuracy"),\n', ""), "utf-8"
+    )
+    assert load_task(str(path)).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("x = 1", "defines no tasks: it needs TASKS"),
+        ("TASKS = (1,)", "defines no tasks"),
+        ("1 / 0", "fails: ZeroDivisionError"),
+        ("TASKS = (", "fails: SyntaxError"),
+        (None, "does not exist"),
+    ],
+)
+def test_a_task_file_that_is_none_is_refused(tmp_path: Path, content: str | None, message: str) -> None:
+    path = tmp_path / "broken.py"
+    if content is not None:
+        path.write_text(content, "utf-8")
+    with pytest.raises(KbqError, match=message):
+        load_task(str(path))
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(KbqError, match=r"task 'trexx' is unknown: choose one of .*trex"):
+        load_task("trexx")

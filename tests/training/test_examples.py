@@ -1,0 +1,154 @@
+"""Examples: three formats, answers at their place, moved, lost or doubtful, and files that are none."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from kbq.errors import TrainingError
+from kbq.training.examples import Passage, Repairs, TrainingQuery, read_examples
+
+TEXT = "Curie was born in Warsaw; Warsaw is in Poland."
+
+
+def question(text: str, start: int, **fields: object) -> dict[str, object]:
+    return {"id": "q", "question": "Where?", "answers": [{"text": text, "answer_start": start}]} | fields
+
+
+def squad(*questions: object) -> dict[str, object]:
+    return {
+        "version": "1.1",
+        "data": [{"title": "Marie_Curie", "paragraphs": [{"context": TEXT, "qas": questions}]}],
+    }
+
+
+PLAIN = {"title": "Curie", "context": TEXT, "group": "people", "questions": [question("Warsaw", 18)]}
+QED = {
+    "example_id": 7,
+    "title_text": "Curie",
+    "paragraph_text": TEXT,
+    "question_text": "Where?",
+    "answer_spans": [[18, 24], [26, 32]],
+}
+ONE = TrainingQuery("q", "Where?", ((18, 24),), ("Warsaw",))
+
+
+@pytest.mark.parametrize(
+    ("content", "passage"),
+    [
+        (json.dumps(squad(question("Warsaw", 18))), Passage("Marie Curie", TEXT, (ONE,), "Marie Curie")),
+        (json.dumps(squad(question("Warsaw", 18)), indent=2), Passage("Marie Curie", TEXT, (ONE,), "Marie Curie")),
+        (json.dumps(PLAIN), Passage("Curie", TEXT, (ONE,), "people")),
+        (json.dumps({k: v for k, v in PLAIN.items() if k != "group"}), Passage("Curie", TEXT, (ONE,), "Curie")),
+        (json.dumps({"context": TEXT} | question("Warsaw", 18)), Passage("", TEXT, (ONE,), "")),
+        (
+            "\n" + json.dumps(QED) + "\n\n",
+            Passage(
+                "Curie",
+                TEXT,
+                (TrainingQuery("7", "Where?", ((18, 24), (26, 32)), ("Warsaw", "Warsaw")),),
+                "Curie",
+            ),
+        ),
+    ],
+)
+def test_formats(content: str, passage: Passage, tmp_path: Path) -> None:
+    (tmp_path / "examples").write_text(content)
+    (tmp_path / "examples.gz").write_bytes(gzip.compress(content.encode()))
+    places = sum(len(query.places) for query in passage.queries)
+    for name in ("examples", "examples.gz"):
+        assert read_examples([tmp_path / name]) == ([passage], Repairs(right=places))
+
+
+@pytest.mark.parametrize(
+    ("asked", "places", "repairs"),
+    [
+        (question("Warsaw", 18), ((18, 24),), Repairs(right=1)),
+        (question("Warsaw", 26), ((26, 32),), Repairs(right=1)),
+        (question("Warsaw", 20), ((18, 24),), Repairs(moved=1)),
+        (question("Warsaw", 24), ((26, 32),), Repairs(moved=1)),
+        (question("Warsaw", 0), ((18, 24),), Repairs(moved=1)),
+        (question("Warsaw", -5), ((18, 24),), Repairs(moved=1)),
+        (question("Warsaw", 999), ((26, 32),), Repairs(moved=1)),
+        (question("Paris", 18), None, Repairs(lost=1)),
+        (question("", 18), None, Repairs(lost=1)),
+        (question(" ", 5), None, Repairs(lost=1)),
+        (question("Warsaw", 18, start_inferred=True), None, Repairs(doubtful=1)),
+        (question("Warsaw", 18, answers=[]), None, Repairs()),
+        (
+            question("", 0, answers=[{"text": t, "answer_start": s} for t, s in [("Warsaw", 18), ("Rome", 3)]]),
+            ((18, 24),),
+            Repairs(right=1, lost=1),
+        ),
+        (
+            question("", 0, answers=[{"text": "Warsaw", "answer_start": s} for s in (18, 18, 26)]),
+            ((18, 24), (26, 32)),
+            Repairs(right=3),
+        ),
+    ],
+)
+def test_answers_are_put_in_their_place(
+    asked: dict[str, object], places: tuple[tuple[int, int], ...] | None, repairs: Repairs, tmp_path: Path
+) -> None:
+    (tmp_path / "examples.json").write_text(json.dumps(squad(asked, question("Poland", 39))))
+    ((passage,), counted) = read_examples([tmp_path / "examples.json"])
+    assert counted == repairs + Repairs(right=1)
+    assert [query.places for query in passage.queries] == [*([places] if places else []), ((39, 45),)]
+
+
+def test_doubtful_places_are_kept_where_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "examples.json").write_text(json.dumps(squad(question("Warsaw", 18, start_inferred=True))))
+    ((passage,), repairs) = read_examples([tmp_path / "examples.json"], doubtful=True)
+    assert (passage.queries, repairs) == ((ONE,), Repairs(right=1))
+
+
+def test_text_is_normalised_and_answers_move_along(tmp_path: Path) -> None:
+    asked = question("Curie\u0301", 4)
+    (tmp_path / "e").write_text(json.dumps({"title": "e\u0301", "context": "e\u0301e\u0301 Curie\u0301"} | asked))
+    ((passage,), repairs) = read_examples([tmp_path / "e"])
+    assert (passage.title, passage.text, passage.queries[0].answers) == ("é", "éé Curié", ("Curié",))
+    assert passage.queries[0].places == ((3, 8),)
+    assert repairs == Repairs(moved=1)
+
+
+def test_lines_of_one_passage_are_merged_and_files_are_chained(tmp_path: Path) -> None:
+    other = PLAIN | {"title": "Other"}
+    (tmp_path / "a").write_text("\n".join(json.dumps(line) for line in (PLAIN, other, PLAIN)))
+    (tmp_path / "b").write_text(json.dumps(squad(question("Warsaw", 18))))
+    passages, repairs = read_examples([tmp_path / "a", tmp_path / "b"])
+    assert [(passage.title, len(passage.queries)) for passage in passages] == [
+        ("Curie", 2),
+        ("Other", 1),
+        ("Marie Curie", 1),
+    ]
+    assert repairs == Repairs(right=4)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"examples: cannot be read \(No such file or directory\)"),
+        (b"", "examples: no passage with a question and an answer that stands in it"),
+        (b"\n\n", "no passage with a question"),
+        (json.dumps(squad()).encode(), "no passage with a question"),
+        (b'{"data": [', "examples is neither SQuAD JSON, QED nor JSON lines"),
+        (b'{"data": 7}', "examples is neither SQuAD JSON, QED nor JSON lines"),
+        (b'{"text": "x"}', "examples is neither SQuAD JSON, QED nor JSON lines .*: KeyError 'context'"),
+        (b'{"context": "x", "questions": 5}', "examples is neither SQuAD JSON"),
+        (b'{"context": 5, "questions": []}', "examples is neither SQuAD JSON"),
+        (b'{"context": "x", "questions": [{"question": "?", "answers": [{"text": "x"}]}]}', "is neither SQuAD JSON"),
+        (b'{"context": "x", "question": 5, "answers": [{"text": "x", "answer_start": 0}]}', "is neither SQuAD JSON"),
+        (b"[]", "examples:1: .* is no JSON object"),
+        (b"no JSON", "examples:1: not JSON"),
+        (json.dumps(PLAIN).encode() + b"\n{", "examples:2: not JSON"),
+        (b"\xff\xfe", "examples:1: not UTF-8"),
+        (b"\x1f\x8b\x08rest", "examples:1: compressed data is damaged"),
+    ],
+)
+def test_what_is_no_examples_file_is_refused(content: bytes | None, message: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "examples").write_bytes(content)
+    with pytest.raises(TrainingError, match=message) as refusal:
+        read_examples([tmp_path / "examples"])
+    assert "\n" not in str(refusal.value)

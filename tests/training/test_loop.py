@@ -1,0 +1,199 @@
+"""Loop: it learns, it stops where it must, and a killed run ends with the same parameters."""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kbq.encoding.model import Model
+from kbq.errors import TrainingError
+from kbq.training import loop
+from kbq.training.batches import PreparedPassage, prepare
+from kbq.training.examples import read_examples
+from kbq.training.loop import StepReport, Trainer, TrainingSettings
+from kbq.training.training import without_dropout
+
+SETTINGS = TrainingSettings(epochs=3, batch_tokens=100, learning_rate=1e-2, pre_batches=2)
+
+
+class Killed(BaseException):
+    """Stands for `kill -9`."""
+
+
+@pytest.fixture
+def passages(model: Model, examples_file: Path) -> list[PreparedPassage]:
+    prepared, unusable = prepare(model, read_examples([examples_file])[0], 12)
+    assert (len(prepared), unusable) == (12, 0)
+    return prepared
+
+
+def train(
+    trained: Model,
+    passages: list[PreparedPassage],
+    checkpoint: Path,
+    settings: TrainingSettings = SETTINGS,
+    stop: int = 10**6,
+) -> list[StepReport]:
+    reports: list[StepReport] = []
+
+    def report(step: StepReport) -> None:
+        reports.append(step)
+        if step.step == stop:
+            raise Killed
+
+    without_dropout(trained)
+    Trainer(trained, passages, settings).run(checkpoint, report)
+    return reports
+
+
+def test_the_losses_fall(new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path) -> None:
+    reports = train(new_model(), passages, tmp_path / "c.pt", replace(SETTINGS, epochs=12))
+    assert [step.step for step in reports] == list(range(1, reports[0].steps + 1))
+    for name in ("single", "tokens", "filter"):
+        losses = [getattr(step, name) for step in reports]
+        assert sum(losses[-5:]) < 0.7 * sum(losses[:5]), name
+
+
+def test_word_embeddings_stay_frozen(
+    new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+) -> None:
+    model = new_model()
+    before = model.phrases.backbone.get_input_embeddings().weight.clone()
+    other = model.phrases.filter.weight.detach().clone()
+    train(model, passages, tmp_path / "c.pt")
+    assert (model.phrases.backbone.get_input_embeddings().weight == before).all()
+    assert (model.phrases.filter.weight != other).any()
+
+
+@pytest.mark.parametrize("saves", ["every step", "never"])
+@pytest.mark.parametrize("stop", [1, 4, 9])
+def test_a_killed_run_ends_with_the_same_parameters(
+    stop: int,
+    saves: str,
+    new_model: Callable[..., Model],
+    passages: list[PreparedPassage],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = new_model()
+    steps = train(whole, passages, tmp_path / "whole.pt")
+    assert len(steps) > 9
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1.0 if saves == "every step" else 1e9)
+    with pytest.raises(Killed):
+        train(new_model(), passages, tmp_path / "killed.pt", stop=stop)
+    resumed = new_model()
+    rest = train(resumed, passages, tmp_path / "killed.pt")
+    assert rest == steps[len(steps) - len(rest) :]
+    assert len(rest) == len(steps) - (stop - 1 if saves == "every step" else 0)
+    for one, other in zip(whole.phrases.parameters(), resumed.phrases.parameters(), strict=True):
+        assert torch.equal(one, other)
+    for one, other in zip(whole.queries.parameters(), resumed.queries.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_finished_run_is_not_run_again(
+    new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+) -> None:
+    train(new_model(), passages, tmp_path / "c.pt")
+    assert train(new_model(), passages, tmp_path / "c.pt") == []
+
+
+@pytest.mark.parametrize("sizes", [[3, 2, 4, 3], [2, 3, 3, 2], [4, 1, 1, 9]])
+def test_epochs_may_differ_in_their_number_of_batches(
+    sizes: list[int],
+    new_model: Callable[..., Model],
+    passages: list[PreparedPassage],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = iter(range(30))
+
+    def uneven(_: object, __: int, rng: random.Random) -> Iterator[list[int]]:
+        assert next(asked, None) is not None, "the loop does not move on"
+        epoch = next(number for number in range(30) if rng.getstate() == random.Random(number).getstate())
+        return iter([[(epoch + place) % 12] for place in range(sizes[epoch % 4])])
+
+    monkeypatch.setattr(loop, "batches", uneven)
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)
+    whole = train(new_model(), passages, tmp_path / "whole.pt")
+    assert [step.step for step in whole] == list(range(1, 3 * sizes[0] + 1))
+    for stop in range(2, len(whole)):
+        asked = iter(range(30))
+        with pytest.raises(Killed):
+            train(new_model(), passages, tmp_path / f"{stop}.pt", stop=stop)
+        assert train(new_model(), passages, tmp_path / f"{stop}.pt") == whole[stop - 1 :]
+
+
+@pytest.mark.parametrize(
+    ("side", "message"),
+    [("phrases", "the loss is nan at step 0: lower --learning-rate"), ("queries", "the loss is nan at step 0")],
+)
+def test_a_loss_that_is_no_number_stops_the_run(
+    side: str, message: str, new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+) -> None:
+    model = new_model()
+    with torch.no_grad():
+        [*getattr(model, side).parameters()][1].fill_(float("nan"))
+    with pytest.raises(TrainingError, match=message):
+        train(model, passages, tmp_path / "c.pt")
+    assert not (tmp_path / "c.pt").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda passages, settings: (passages, replace(settings, learning_rate=1.0)),
+        lambda passages, settings: (passages, replace(settings, seed=5)),
+        lambda passages, settings: (passages[:-1], settings),
+        lambda passages, settings: ([replace(passages[0], queries=((2, 3, 3),) * 2), *passages[1:]], settings),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(
+    change: Callable[..., Any], new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+) -> None:
+    train(new_model(), passages, tmp_path / "c.pt")
+    changed, settings = change(passages, SETTINGS)
+    with pytest.raises(TrainingError, match=r"c\.pt was written with other"):
+        train(new_model(), changed, tmp_path / "c.pt", settings)
+
+
+@pytest.mark.parametrize("content", [b"", b"no checkpoint"])
+def test_a_damaged_checkpoint_is_refused(
+    content: bytes, new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+) -> None:
+    (tmp_path / "c.pt").write_bytes(content)
+    with pytest.raises(TrainingError, match=r"c\.pt"):
+        train(new_model(), passages, tmp_path / "c.pt")
+
+
+@pytest.mark.parametrize(("pre_batches", "queued"), [(0, 0), (1, 1), (2, 2)])
+def test_the_queue_holds_the_answers_of_the_last_batches(
+    pre_batches: int, queued: int, new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+) -> None:
+    settings = replace(SETTINGS, pre_batches=pre_batches, pre_batches_from=0.0)
+    trainer = Trainer(new_model(), passages, settings)
+    seen: list[int] = []
+    trainer.run(tmp_path / "c.pt", lambda step: seen.append(sum(len(part[2]) for part in trainer.queue)))
+    starts, ends, answers = trainer._queue()
+    if not queued:
+        assert len(starts) == len(ends) == len(answers) == 0
+    else:
+        assert len(starts) == len(ends) == len(answers) == seen[-1]
+        assert len(trainer.queue) == queued
+
+
+def test_the_learning_rate_rises_and_falls(
+    new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+) -> None:
+    trainer = Trainer(new_model(), passages, replace(SETTINGS, warmup=0.5))
+    rates: list[float] = []
+    trainer.run(tmp_path / "c.pt", lambda step: rates.append(trainer.optimizer.param_groups[0]["lr"]))
+    assert max(rates) == pytest.approx(1e-2)
+    top = rates.index(max(rates))
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert 0 < rates[-1] < 3e-3
