@@ -18,19 +18,16 @@ from pathlib import Path
 import bm25s
 import reporting
 import Stemmer
+from kilt import judged
 
 from kbq.adapters import MENTION
 from kbq.corpus import read_corpus
-from kbq.kilt.evaluation import score_downstream
 from kbq.kilt.reading.lines import write_lines
-from kbq.kilt.reporting.significance import bootstrap_interval
-from kbq.kilt.scoring.deviations import Deviations
 from kbq.reading import read_json_lines
 
 DEPTH = 200  # passages that are folded to pages
 PAGES = 20
 BATCH = 512  # queries searched together
-SCORES = ("Rprec", "recall@5", "accuracy", "KILT-accuracy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +92,6 @@ def prediction(record: dict[str, object], ranking: list[Passage]) -> str:
         "provenance": provenance,
     }
     return json.dumps({"id": record["id"], "input": record["input"], "output": [output]}, ensure_ascii=False)
-
-
-def judged(gold: Path, predictions: Path) -> dict[str, object]:
-    """Percentages, each with the ends of its 95 % confidence interval: mean, from, to."""
-    scores = score_downstream(gold, predictions, Deviations(rouge=False))
-    figures: dict[str, object] = {"queries": len(scores.ids)}
-    for name in SCORES:
-        interval = bootstrap_interval(scores.column(name))
-        figures[name] = [round(100 * value, 2) for value in (interval.mean, interval.low, interval.high)]
-    return figures
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Commands: what `build`, `query` and `info` do, without the command line."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,12 +61,17 @@ def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -
         documents,
         request.folder,
         model,
-        model_name=request.model,
+        model_name=_lasting_name(request.model),
         append=request.append,
         index=request.index,
         report=report,
     )
     return BuildOutcome(kb.counts, folder_bytes(request.folder), kb.manifest.index.kind, len(bad_lines))
+
+
+def _lasting_name(model: str) -> str:
+    """What a knowledge base calls its model: a folder by its whole path, so that it is found from anywhere."""
+    return str(Path(model).resolve()) if Path(model).is_dir() else model
 
 
 def ask(queries: Sequence[str], kb: KnowledgeBase, k: int, unit: Unit) -> Iterator[tuple[str, list[Hit]]]:
@@ -116,7 +122,8 @@ def describe(folder: Path) -> dict[str, object]:
     """
     if (folder / CONFIG).exists() and not (folder / MANIFEST).exists():
         config = dataclasses.asdict(read_config(folder))
-        return {"kind": "model", "bytes": folder_bytes(folder), **config}
+        threshold = _finite(config["filter_threshold"])
+        return {"kind": "model", "bytes": folder_bytes(folder), **config, "filter_threshold": threshold}
     manifest = read_manifest(folder)
     counts = manifest.counts
     return {
@@ -132,9 +139,14 @@ def describe(folder: Path) -> dict[str, object]:
         "bytes per kept vector": round(folder_bytes(folder) / max(1, counts.rows), 1),
         "model": manifest.model,
         "model fingerprint": manifest.model_fingerprint,
-        "filter threshold": manifest.filter_threshold,
+        "filter threshold": _finite(manifest.filter_threshold),
         "built by": f"kbq {manifest.kbq}",
     }
+
+
+def _finite(number: float) -> float | None:
+    """JSON knows no infinity: a filter that keeps everything has no threshold."""
+    return number if math.isfinite(number) else None
 
 
 def folder_bytes(folder: Path) -> int:

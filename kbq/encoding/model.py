@@ -96,7 +96,13 @@ class Model:
         phrases = PhraseEncoder(pretrained_backbone(checkpoint))
         queries = QueryEncoder(pretrained_backbone(checkpoint), config.shared_query_encoder)
         _share_word_embeddings(phrases, queries)
-        config = dataclasses.replace(config, marker_tokens=markers)
+        positions = int(getattr(phrases.backbone.config, "max_position_embeddings", config.window.length))
+        config = dataclasses.replace(
+            config,
+            window=dataclasses.replace(config.window, length=min(config.window.length, positions)),
+            max_query_tokens=min(config.max_query_tokens, positions),
+            marker_tokens=markers,
+        )
         return cls(
             config,
             tokenizer,

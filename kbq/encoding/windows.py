@@ -4,6 +4,7 @@ A window is `[CLS] title [SEP] stretch of one paragraph [SEP]`. Neighbouring win
 token near a cut still sees both sides; every token belongs to exactly one window.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -81,7 +82,7 @@ def _with_whole_words(encoding: Any, text: str) -> Tokens:
 
 def _inside_word(text: str, cut: int) -> bool:
     """Whether characters cut-1 and cut belong to one word; some tokenizers count punctuation as part of it."""
-    return 0 < cut < len(text) and text[cut - 1].isalnum() and text[cut].isalnum()
+    return 0 < cut < len(text) and all(unicodedata.category(letter)[0] in "LMN" for letter in text[cut - 1 : cut + 1])
 
 
 def windows(tokenizer: Any, title: list[int], paragraph: Tokens, shape: WindowShape) -> list[Window]:

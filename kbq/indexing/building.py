@@ -23,7 +23,7 @@ from kbq.records import Document
 
 STATE = "building.json"
 BLOCK_CHARACTERS = 2**18  # encoded at a time: lost by a kill
-SHARD_ROWS = 2**22  # a shard is closed after the block in which it reaches this size
+SHARD_ROWS = 2**22  # a shard of this size is closed when another block comes
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +55,17 @@ def build_shards(
     report(_total(state))
     write_json(folder / STATE, asdict(state))  # before anything else: an empty folder is the only other one to begin in
     writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
-    digest = hashlib.blake2b(digest_size=16)
-    consumed = 0
     try:
-        for block in _blocks(documents):
-            before, consumed = consumed, consumed + len(block)
-            for document in block:
-                digest.update(repr(document).encode())
-            if before < state.documents <= consumed:
-                # Where the blocks are cut differently, the corpus is another one.
-                _same_corpus(folder, state.digest, digest.hexdigest())
-            if consumed <= state.documents:
-                continue
-            for document, paragraphs in encode_documents(model, block):
-                writer.append(document, paragraphs)
-            state = replace(state, documents=consumed, digest=digest.hexdigest(), current=writer.sync())
+        for block, consumed, digest in _new_blocks(documents, state, folder):
             if writer.counts.rows >= SHARD_ROWS:
                 state = replace(state, finished=(*state.finished, writer.close()), current=Progress())
                 writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
+            for document, paragraphs in encode_documents(model, block):
+                writer.append(document, paragraphs)
+            state = replace(state, documents=consumed, digest=digest, current=writer.sync())
             write_json(folder / STATE, asdict(state))
             report(_total(state))
-        if consumed < state.documents:
-            _same_corpus(folder, state.digest, digest.hexdigest())
-        return [*state.finished, writer.close()], digest.hexdigest()
+        return [*state.finished, writer.close()], state.digest
     finally:
         writer.abandon()
 
@@ -139,6 +127,28 @@ def quantise(vectors: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArra
     """Vectors in int8 steps of `scale`, symmetric per dimension. Shapes: (tokens, dim), (dim,)."""
     steps: NDArray[np.int8] = np.clip(np.rint(vectors / scale), -127, 127).astype(np.int8)
     return steps
+
+
+def _new_blocks(
+    documents: Iterable[Document], state: BuildState, folder: Path
+) -> Iterator[tuple[list[Document], int, str]]:
+    """The blocks that are not on the disk yet, each with the number of documents read so far and their digest.
+
+    Raises:
+        KnowledgeBaseError: the documents that are on the disk are others.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    consumed = 0
+    for block in _blocks(documents):
+        before, consumed = consumed, consumed + len(block)
+        for document in block:
+            digest.update(repr(document).encode())
+        if before < state.documents <= consumed:  # where blocks are cut differently, the corpus is another one
+            _same_corpus(folder, state.digest, digest.hexdigest())
+        if consumed > state.documents:
+            yield block, consumed, digest.hexdigest()
+    if consumed < state.documents:
+        _same_corpus(folder, state.digest, digest.hexdigest())
 
 
 def _blocks(documents: Iterable[Document]) -> Iterator[list[Document]]:

@@ -1,0 +1,57 @@
+"""KILT: predict data sets with a knowledge base and score them as the leaderboard does, with confidence intervals.
+
+python benchmarks/kilt.py KB TASK:GOLD.jsonl [TASK:GOLD.jsonl …] --name kilt_trex [--out FOLDER] [--model MODEL]
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import reporting
+
+from kbq.kb import KnowledgeBase
+from kbq.kilt.evaluation import score_downstream
+from kbq.kilt.reporting.significance import bootstrap_interval
+from kbq.kilt.scoring.deviations import Deviations
+from kbq.prediction import PredictionSettings, predict_file
+from kbq.task import load_task
+
+SCORES = ("accuracy", "em", "f1", "Rprec", "recall@5", "KILT-accuracy", "KILT-f1")
+
+
+def judged(gold: Path, predictions: Path) -> dict[str, object]:
+    """Percentages, each with the ends of its 95 % confidence interval: mean, from, to."""
+    scores = score_downstream(gold, predictions, Deviations(rouge=False))
+    figures: dict[str, object] = {"queries": len(scores.ids)}
+    for name in SCORES:
+        interval = bootstrap_interval(scores.column(name))
+        figures[name] = [round(100 * value, 2) for value in (interval.mean, interval.low, interval.high)]
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kb", type=Path)
+    parser.add_argument("gold", nargs="+", metavar="TASK:GOLD")
+    parser.add_argument("--model")
+    parser.add_argument("--out", type=Path, help="keep the prediction files here")
+    parser.add_argument("--name", default="kilt")
+    options = parser.parse_args()
+    kb = KnowledgeBase.open(options.kb, options.model)
+    figures: dict[str, object] = {"model": kb.manifest.model_fingerprint}
+    files = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for task, _, path in (item.partition(":") for item in options.gold):
+            gold = Path(path)
+            files.append(gold)
+            begun = time.perf_counter()
+            out = (options.out or Path(temporary)) / f"{gold.name.split('.')[0]}-{options.name}.jsonl"
+            predict_file(load_task(task), gold, kb, out, PredictionSettings(), lambda done, total: None)
+            seconds = round(time.perf_counter() - begun, 1)
+            figures[gold.name.split(".")[0]] = judged(gold, out) | {"seconds to predict": seconds}
+    reporting.write(options.name, figures, [options.kb, *files])
+
+
+if __name__ == "__main__":
+    main()

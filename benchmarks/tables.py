@@ -1,0 +1,104 @@
+"""Tables: the figures in README.md come from results/*.json.
+
+    python benchmarks/tables.py
+
+Rewrites what stands between `<!-- figures:NAME -->` and `<!-- /figures -->`.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+
+def figures(name: str) -> Any:
+    return json.loads((ROOT / "results" / f"{name}.json").read_text("utf-8"))["figures"]
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def first_answer() -> str:
+    return f"```\n{figures('first_answer')['output'].rstrip()}\n```"
+
+
+def quality() -> str:
+    reading, sample = figures("reading"), figures("sample")["all"]
+    trex = figures("slot_filling_trex")["all"]
+    first = table(
+        ["default model (35 MB, 6 layers, 384-d), exact search", "", ""],
+        [
+            ["SQuAD 1.1 dev, gold paragraph given", f"EM {reading['gold_em']:.1f}", f"F1 {reading['gold_f1']:.1f}"],
+            [
+                f"SQuAD 1.1 dev, all {reading['passages']:,} paragraphs searched",
+                f"EM {reading['open_em']:.1f}",
+                f"F1 {reading['open_f1']:.1f}",
+            ],
+            [
+                f"sample, {sample['queries']} slot queries",
+                f"answer right {sample['answer right']:.1f}",
+                f"page right {sample['page right']:.1f}",
+            ],
+            [
+                f"T-REx dev subset, {trex['queries']:,} slot queries, zero-shot",
+                f"EM {trex['EM']:.1f}",
+                f"in the top 10 {trex['answer in top 10']:.1f}, top 100 {trex['answer in top 100']:.1f}",
+            ],
+        ],
+    )
+    rows = []
+    for name, label, kbq, bm25 in DATA_SETS:
+        ours, theirs = figures(kbq)[name], figures(bm25)[name]
+        for system, values, answers in (("kbq, zero-shot", ours, True), ("BM25", theirs, False)):
+            cells = [interval(values[key]) if answers or key in PAGE_SCORES else "–" for key in COLUMNS]
+            rows.append([f"{label} ({values['queries']:,})" if answers else "", system, *cells])
+    return f"{first}\n\n{table(['', '', *COLUMNS], rows)}"
+
+
+COLUMNS = ["accuracy", "em", "f1", "Rprec", "recall@5", "KILT-accuracy", "KILT-f1"]
+PAGE_SCORES = {"Rprec", "recall@5"}
+DATA_SETS = [
+    ("trex-dev-kilt", "T-REx subset", "kilt_trex", "bm25_trex"),
+    ("redocred-dev-kilt", "Re-DocRED", "kilt_wiki", "bm25_wiki"),
+    ("squad-dev-kilt", "SQuAD dev, open", "kilt_wiki", "bm25_wiki"),
+    ("el-dev-kilt", "entity linking", "kilt_wiki", "bm25_wiki"),
+]
+
+
+def interval(value: list[float]) -> str:
+    mean, low, high = value
+    return f"{mean:.1f} ±{(high - low) / 2:.1f}"
+
+
+def speed() -> str:
+    speeds, build, exactness = figures("speed")["per CPU second"], figures("build_trex"), figures("exactness")
+    rows = [
+        [name, f"{value['kbq']:,.0f}", f"{value['official']:,.0f}", f"{value['ratio']:.0f}×"]
+        for name, value in speeds.items()
+    ]
+    first = table(["per CPU second, custom-index example", "kbq", "DensePhrases", ""], rows)
+    text = (
+        f"A corpus of {build['pages']:,} pages ({build['tokens']:,} tokens) becomes a knowledge base of "
+        f"{build['MB']:,.0f} MB in {build['seconds'] / 60:.0f} minutes on two CPU cores, with {build['peak memory, MB']:,} MB of memory; "
+        "killed half-way and resumed, it consists of the same bytes. Of "
+        f"{exactness['spans compared']:,} spans that the search returned for {exactness['queries']} queries, "
+        f"{exactness['spans that differ']} differ from a brute force over all legal spans in float64."
+    )
+    return f"{first}\n\n{text}"
+
+
+def main() -> None:
+    readme = ROOT / "README.md"
+    text = readme.read_text("utf-8")
+    for name, render in (("first-answer", first_answer), ("quality", quality), ("speed", speed)):
+        before, _, rest = text.partition(f"<!-- figures:{name} -->")
+        after = rest.partition("<!-- /figures -->")[2]
+        text = f"{before}<!-- figures:{name} -->\n{render()}\n<!-- /figures -->{after}"
+    readme.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
