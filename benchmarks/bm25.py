@@ -1,6 +1,6 @@
 """BM25: the peer of the dense retriever, on the same corpus with the same evaluation.
 
-    python benchmarks/bm25.py CORPUS GOLD.jsonl [GOLD.jsonl …] [--out FOLDER] [--name bm25]
+    python benchmarks/bm25.py CORPUS GOLD.jsonl [GOLD.jsonl …] [--sample 2000] [--name bm25]
 
 A passage is a paragraph with the page's title before it; a page stands where its best passage stands. BM25 finds no
 answers: its answer is the title of the first page for entity linking, else empty, so that only page scores compare.
@@ -18,7 +18,7 @@ from pathlib import Path
 import bm25s
 import reporting
 import Stemmer
-from kilt import judged
+from kilt import judged, sampled
 
 from kbq.adapters import MENTION
 from kbq.corpus import read_corpus
@@ -98,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", type=Path)
     parser.add_argument("gold", type=Path, nargs="+")
-    parser.add_argument("--out", type=Path, help="keep the prediction files here")
+    parser.add_argument("--sample", type=int, default=0, help="queries of each file, at random; 0: all")
     parser.add_argument("--name", default="bm25")
     options = parser.parse_args()
     begun = time.perf_counter()
@@ -109,11 +109,11 @@ def main() -> None:
         "seconds to index": round(time.perf_counter() - begun, 1),
     }
     with tempfile.TemporaryDirectory() as temporary:
-        for gold in options.gold:
+        for gold in (sampled(path, options.sample, Path(temporary)) for path in options.gold):
             records = [record for _, record in read_json_lines(str(gold))]
             begun = time.perf_counter()
             rankings = passages.search([query_of(str(record["input"])) for record in records])
-            out = (options.out or Path(temporary)) / f"{gold.name.split('.')[0]}-bm25.jsonl"
+            out = Path(temporary) / f"{gold.name.split('.')[0]}-predictions.jsonl"
             write_lines(out, (prediction(*pair) for pair in zip(records, rankings, strict=True)))
             seconds = round(time.perf_counter() - begun, 1)
             figures[gold.name.split(".")[0]] = judged(gold, out) | {"seconds to search": seconds}

@@ -21,22 +21,30 @@ from kbq.searching.spans import find_spans
 
 TOLERANCE = 1e-3
 BLOCK = 65536
+TOGETHER = 20  # queries multiplied at a time
 
 
-def brute_force(shard: Shard, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Score of the best span of every start row, and its end row; every legal span is looked at, in float64."""
-    start, end = start.astype(np.float64), end.astype(np.float64)
+def products(shard: Shard, queries: np.ndarray) -> np.ndarray:
+    """Every row with every query, in float64. Shapes: queries (queries, dim), result (queries, rows)."""
+    blocks = [shard.vectors[first : first + BLOCK].astype(np.float64) for first in range(0, len(shard), BLOCK)]
+    return np.concatenate([queries.astype(np.float64) @ block.T for block in blocks], axis=1)
+
+
+def brute_force(shard: Shard, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Score of the best span of every start row, and its end row; every legal span is looked at, in float64.
+
+    `starts`, `ends`: products of one query. Shapes: (rows,).
+    """
     rows = len(shard)
-    blocks = [shard.vectors[i : i + BLOCK].astype(np.float64) for i in range(0, rows, BLOCK)]
-    starts, ends = (np.concatenate([block @ query for block in blocks]) for query in (start, end))
     paragraphs = np.searchsorted(shard.paragraph_rows, np.arange(rows), side="right")
     positions = shard.positions.astype(np.int64)
     best, best_end = np.full(rows, -np.inf), np.arange(rows)
     for step in range(MAX_TOKENS):
         stop = rows - step
+        scores = starts[:stop] + ends[step:]
         legal = (paragraphs[:stop] == paragraphs[step:]) & (positions[step:] - positions[:stop] < MAX_TOKENS)
-        better = legal & (starts[:stop] + ends[step:] > best[:stop])
-        best[:stop][better] = (starts[:stop] + ends[step:])[better]
+        better = legal & (scores > best[:stop])
+        best[:stop][better] = scores[better]
         best_end[:stop][better] = np.arange(step, rows)[better]
     return best, best_end
 
@@ -60,7 +68,10 @@ def main() -> None:
             spans = find_spans(shard, candidates, vectors)
             sure = int(np.count_nonzero(spans.scores > spans.complete_above))
             complete.append(sure)
-            truth, truth_ends = brute_force(shard, *vectors)
+            if query % TOGETHER == 0:
+                part = slice(query, query + TOGETHER)
+                of_starts, of_ends = products(shard, starts[part]), products(shard, ends[part])
+            truth, truth_ends = brute_force(shard, of_starts[query % TOGETHER], of_ends[query % TOGETHER])
             order = np.argsort(-truth, kind="stable")[:sure]
             compared += sure
             worst = max(worst, float(np.abs(spans.scores[:sure] - truth[order]).max(initial=0)))

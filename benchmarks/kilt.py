@@ -1,9 +1,10 @@
 """KILT: predict data sets with a knowledge base and score them as the leaderboard does, with confidence intervals.
 
-python benchmarks/kilt.py KB TASK:GOLD.jsonl [TASK:GOLD.jsonl …] --name kilt_trex [--out FOLDER] [--model MODEL]
+python benchmarks/kilt.py KB TASK:GOLD.jsonl [TASK:GOLD.jsonl …] --name kilt_trex [--sample 2000] [--model MODEL]
 """
 
 import argparse
+import random
 import tempfile
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from kbq.kilt.evaluation import score_downstream
 from kbq.kilt.reporting.significance import bootstrap_interval
 from kbq.kilt.scoring.deviations import Deviations
 from kbq.prediction import PredictionSettings, predict_file
+from kbq.reading import read_lines
 from kbq.task import load_task
 
 SCORES = ("accuracy", "em", "f1", "Rprec", "recall@5", "KILT-accuracy", "KILT-f1")
@@ -30,12 +32,22 @@ def judged(gold: Path, predictions: Path) -> dict[str, object]:
     return figures
 
 
+def sampled(gold: Path, most: int, folder: Path) -> Path:
+    """The gold file, or a seeded sample of its lines where it has more than `most`."""
+    lines = [line for _, line in read_lines(str(gold)) if line.strip()]
+    if not most or len(lines) <= most:
+        return gold
+    part = folder / f"{gold.name.split('.')[0]}.jsonl"
+    part.write_text("\n".join(random.Random(0).sample(lines, most)) + "\n", "utf-8")
+    return part
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kb", type=Path)
     parser.add_argument("gold", nargs="+", metavar="TASK:GOLD")
     parser.add_argument("--model")
-    parser.add_argument("--out", type=Path, help="keep the prediction files here")
+    parser.add_argument("--sample", type=int, default=0, help="queries of each file, at random; 0: all")
     parser.add_argument("--name", default="kilt")
     options = parser.parse_args()
     kb = KnowledgeBase.open(options.kb, options.model)
@@ -43,10 +55,10 @@ def main() -> None:
     files = []
     with tempfile.TemporaryDirectory() as temporary:
         for task, _, path in (item.partition(":") for item in options.gold):
-            gold = Path(path)
-            files.append(gold)
+            files.append(Path(path))
+            gold = sampled(Path(path), options.sample, Path(temporary))
             begun = time.perf_counter()
-            out = (options.out or Path(temporary)) / f"{gold.name.split('.')[0]}-{options.name}.jsonl"
+            out = Path(temporary) / f"{gold.name.split('.')[0]}-predictions.jsonl"
             predict_file(load_task(task), gold, kb, out, PredictionSettings(), lambda done, total: None)
             seconds = round(time.perf_counter() - begun, 1)
             figures[gold.name.split(".")[0]] = judged(gold, out) | {"seconds to predict": seconds}

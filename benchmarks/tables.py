@@ -82,8 +82,8 @@ def speed() -> str:
     first = table(["per CPU second, custom-index example", "kbq", "DensePhrases", ""], rows)
     text = (
         f"A corpus of {build['pages']:,} pages ({build['tokens']:,} tokens) becomes a knowledge base of "
-        f"{build['MB']:,.0f} MB in {build['seconds'] / 60:.0f} minutes on two CPU cores, with {build['peak memory, MB']:,} MB of memory; "
-        "killed half-way and resumed, it consists of the same bytes. Of "
+        f"{build['MB']:,.0f} MB in {build['seconds'] / 60:.0f} minutes on two CPU cores, with "
+        f"{build['peak memory, MB']:,} MB of memory; killed half-way and resumed, it consists of the same bytes. Of "
         f"{exactness['spans compared']:,} spans that the search returned for {exactness['queries']} queries, "
         f"{exactness['spans that differ']} differ from a brute force over all legal spans in float64."
     )

@@ -11,7 +11,7 @@ from kbq.encoding.phrases import encode_windows
 from kbq.training.batches import PreparedPassage
 
 Floats = NDArray[np.float32]
-ANSWERS_KEPT = 0.99  # share of gold answers whose first and last token pass the filter
+ANSWERS_KEPT = 0.95  # share of gold answers whose first and last token pass; on SQuAD the open EM falls by 0.4
 
 
 def calibrate(model: Model, passages: Sequence[PreparedPassage], answers_kept: float = ANSWERS_KEPT) -> float:
