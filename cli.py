@@ -209,7 +209,7 @@ def info(
         return
     width = max(map(len, facts))
     for name, value in facts.items():
-        print(f"{name:{width}}  {f'{value:,}' if isinstance(value, int) else value}")
+        print(f"{name:{width}}  {f'{value:,}' if type(value) is int else value}")  # True is an int, too
 
 
 @app.command()
@@ -391,9 +391,10 @@ def main() -> None:
             _note(problem)
         typer.secho(f"error: {error}", err=True, fg=typer.colors.RED)
         sys.exit(1)
-    except KeyboardInterrupt:
-        _note("stopped; what is on the disk stays, the same command goes on")
-        sys.exit(130)
+    except SystemExit as end:
+        if end.code == 130:  # what typer makes of Ctrl-C
+            _note("stopped; what is on the disk stays, the same command goes on")
+        raise
 
 
 def _task(name: str | None) -> "Task | None":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import reporting
 
-from kbq.encoding.model import DEFAULT_MODEL, Model
+from kbq.encoding.model import Model
 from kbq.training.evaluation import evaluate_reading
 from kbq.training.examples import read_examples
 
@@ -17,7 +17,7 @@ from kbq.training.examples import read_examples
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("dev", type=Path)
-    parser.add_argument("--model", default=str(DEFAULT_MODEL))
+    parser.add_argument("--model", default="default")
     parser.add_argument("--name", default="reading")
     options = parser.parse_args()
     passages, _ = read_examples([options.dev], doubtful=True)

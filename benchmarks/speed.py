@@ -15,7 +15,7 @@ import reporting
 import torch
 
 from kbq.corpus import read_corpus
-from kbq.encoding.model import DEFAULT_MODEL, Model
+from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
 from kbq.training.examples import read_examples
 
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("questions", type=Path, help="a SQuAD file: its questions are asked")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    model = Model.open(DEFAULT_MODEL, "cpu")
+    model = Model.open("default", "cpu")
     documents = list(read_corpus(str(options.articles)))
     passages, _ = read_examples([options.questions], doubtful=True)
     texts = [query.text for passage in passages for query in passage.queries][:512]

@@ -13,12 +13,12 @@ MENTION = re.compile(r"\[START_ENT\](.*?)\[END_ENT\]", re.DOTALL)
 
 
 def question(text: str, fits: Fits) -> str:
-    """A plain question, as it is.
+    """A plain question; of a very long one as much of the beginning as the encoder reads.
 
     >>> question("who wrote Emma?", lambda text: True)
     'who wrote Emma?'
     """
-    return text
+    return text if fits(text) else beginning(text, fits)
 
 
 def slot(text: str, fits: Fits) -> str:
@@ -66,7 +66,7 @@ def dialogue(text: str, fits: Fits) -> str:
     >>> dialogue("Hello.\nI like cats.\nWho owns one?", lambda text: len(text.split()) <= 6)
     'I like cats. Who owns one?'
     """
-    turns = [turn.strip() for turn in text.split("\n") if turn.strip()]
+    turns = [turn.strip() for turn in text.split("\n") if turn.strip()] or [""]
 
     def last(count: int) -> str:
         return " ".join(turns[len(turns) - count :])

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbq.corpus import CorpusFormat, read_corpus
-from kbq.encoding.model import CONFIG, DEFAULT_MODEL, Model, read_config
+from kbq.encoding.model import CONFIG, Model, read_config
 from kbq.encoding.queries import check_query
 from kbq.errors import KbqError, QueryError
 from kbq.indexing.choice import IndexKind
 from kbq.indexing.dump import Counts
 from kbq.indexing.manifest import MANIFEST, read_manifest
 from kbq.kb import BATCH, KnowledgeBase
-from kbq.reading import read_lines, refuse, source_name
-from kbq.records import Hit
+from kbq.pages import Pages
+from kbq.reading import clean_text, read_lines, refuse, source_name
+from kbq.records import Hit, Query
 from kbq.sample_kb import open_sample
 from kbq.searching.units import Unit
 
@@ -48,8 +49,8 @@ class BuildOutcome:
 
 def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -> BuildOutcome:
     """Build, or append to, a knowledge base from a corpus file or folder."""
-    model = Model.open(DEFAULT_MODEL if request.model == "default" else request.model, request.device)
-    known = KnowledgeBase.open(request.folder, device=request.device).page_ids() if request.append else ()
+    model = Model.open(request.model, request.device)
+    known = Pages(request.folder).ids() if request.append else ()
     bad_lines: list[KbqError] = []
 
     def skip(problem: KbqError) -> None:
@@ -71,13 +72,18 @@ def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -
 
 def _lasting_name(model: str) -> str:
     """What a knowledge base calls its model: a folder by its whole path, so that it is found from anywhere."""
-    return str(Path(model).resolve()) if Path(model).is_dir() else model
+    return str(Path(model).resolve()) if model != "default" and Path(model).is_dir() else model
 
 
-def ask(queries: Sequence[str], kb: KnowledgeBase, k: int, unit: Unit) -> Iterator[tuple[str, list[Hit]]]:
-    """Each query with its answers, in order."""
+def ask(queries: Sequence[Query], kb: KnowledgeBase, k: int, unit: Unit) -> Iterator[tuple[str, list[Hit]]]:
+    """Each query with its answers, in order.
+
+    Raises:
+        QueryError: some are longer than the encoder reads (all of them are named); none has been answered then.
+    """
+    _refuse_malformed(queries, lambda text: kb.model.reader.token_ids([text]))
     for first in range(0, len(queries), BATCH):
-        part = queries[first : first + BATCH]
+        part = [query.text for query in queries[first : first + BATCH]]
         yield from zip(part, kb.search(part, k, unit), strict=True)
 
 
@@ -88,30 +94,36 @@ def open_kb(folder: Path | None, model: str | None, device: str, note: Note) -> 
     return open_sample(lambda place: note(f"building the sample knowledge base, once, in {place}"), model, device)
 
 
-def read_queries(texts: Sequence[str], source: str | None) -> list[str]:
-    """The queries given directly and those of a file, one per line; blank lines are skipped.
+def read_queries(texts: Sequence[str], source: str | None) -> list[Query]:
+    """The queries given directly (their id is empty) and those of a file ("file:line"); blank lines are skipped.
 
     Raises:
         QueryError: there is none, or some are malformed (all of them are named).
     """
     lines = [] if source is None else list(read_lines(source, QueryError))
-    named = [("", text) for text in texts]
-    named += [(f"{source_name(str(source))}:{number}: ", text) for number, text in lines if text.strip()]
-    if not named:
+    queries = [Query("", clean_text(text)) for text in texts]
+    queries += [
+        Query(f"{source_name(str(source))}:{number}", clean_text(text)) for number, text in lines if text.strip()
+    ]
+    if not queries:
         raise QueryError(
             'there is no query: write kbq query "subject [SEP] relation", or give a --file with one per line'
         )
+    _refuse_malformed(queries, check_query)  # what needs no model is said before one is loaded
+    return queries
+
+
+def _refuse_malformed(queries: Sequence[Query], read: Callable[[str], object]) -> None:
     problems = []
-    for place, text in named:
+    for query in queries:
         try:
-            check_query(text)
+            read(query.text)
         except QueryError as error:
-            problems.append(f"{place}{error}")
+            problems.append(f"{query.id}: {error}" if query.id else str(error))
     if len(problems) == 1:
         raise QueryError(problems[0])
     if problems:
-        raise QueryError(f"{len(problems)} of {len(named)} queries cannot be asked", problems)
-    return [text for _, text in named]
+        raise QueryError(f"{len(problems)} of {len(queries)} queries cannot be asked", problems)
 
 
 def describe(folder: Path) -> dict[str, object]:

@@ -3,15 +3,15 @@
 documents ── encoding/ ──► phrase dump (indexing/) ──► spans ──► phrases, sentences, paragraphs, pages (searching/)
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kbq.encoding.model import DEFAULT_MODEL, Model
-from kbq.errors import KnowledgeBaseError, ModelError
+from kbq.encoding.model import Model
+from kbq.errors import KnowledgeBaseError, ModelError, QueryError
 from kbq.indexing.building import build_shards
 from kbq.indexing.choice import IndexKind, build_indexes, open_index
 from kbq.indexing.dump import Counts, Shard
@@ -71,8 +71,8 @@ class KnowledgeBase:
             KnowledgeBaseError: the folder is in use, not writable, or holds another build.
             CorpusError: from `documents`; nothing is published.
         """
-        before = claim(folder, model, model_name, append)
         try:
+            before = claim(folder, model, model_name, append)
             shards, corpus = build_shards(documents, model, folder, len(before.shards), report)
             manifest = build_indexes(folder, before.with_shards(shards, corpus), index)
             publish(folder, manifest)
@@ -92,18 +92,20 @@ class KnowledgeBase:
             ModelError: the model is missing or belongs to another phrase encoder.
         """
         manifest = read_manifest(folder)
-        source = model or manifest.model
-        return cls(folder, manifest, Model.open(DEFAULT_MODEL if source == "default" else source, device))
+        try:
+            opened = Model.open(model or manifest.model, device)
+        except ModelError as error:
+            if model is not None or manifest.model == "default" or Path(manifest.model).is_dir():
+                raise
+            raise ModelError(
+                f"{folder} needs the model it was built with: {error}; say with --model where it is"
+            ) from None
+        return cls(folder, manifest, opened)
 
     @property
     def counts(self) -> Counts:
         """Documents, paragraphs, tokens and rows of all shards."""
         return self.manifest.counts
-
-    def page_ids(self) -> Iterator[str]:
-        """The ids of all pages, in the order of the corpus."""
-        for shard in self.shards:
-            yield from (shard.ids[number] for number in range(len(shard.ids)))
 
     def search(self, texts: Sequence[str], k: int = 10, unit: Unit = "phrase") -> list[list[Hit]]:
         """The k best distinct units for each query, best first; fewer only where the knowledge base holds fewer.
@@ -117,7 +119,7 @@ class KnowledgeBase:
     def search_vectors(self, starts: Floats, ends: Floats, k: int = 10, unit: Unit = "phrase") -> list[list[Hit]]:
         """`search` for queries that are encoded already. Shapes: (queries, dim)."""
         if k < 1:
-            raise KnowledgeBaseError(f"k is {k}, must be at least 1")
+            raise QueryError(f"k is {k}, must be at least 1")
         starts, ends = starts * self.model.scale, ends * self.model.scale  # now in the units of the int8 rows
         hits: list[list[Hit]] = [[] for _ in starts]
         for first in range(0, len(starts), BATCH):

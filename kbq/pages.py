@@ -1,5 +1,6 @@
 """Pages: a knowledge base as texts only, found by page id; opens no encoder and no index."""
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -15,9 +16,16 @@ class Pages:
         """Raises KnowledgeBaseError when the folder is no whole knowledge base."""
         self._shards = [Shard(path) for path in read_manifest(folder).shard_folders(folder)]
 
+    def ids(self) -> Iterator[str]:
+        """The ids of all pages, in the order of the corpus."""
+        return (page for page, _ in self._numbered())
+
+    def _numbered(self) -> Iterator[tuple[str, tuple[Shard, int]]]:
+        return ((shard.ids[number], (shard, number)) for shard in self._shards for number in range(len(shard.ids)))
+
     @cached_property
     def _places(self) -> dict[str, tuple[Shard, int]]:
-        return {shard.ids[number]: (shard, number) for shard in self._shards for number in range(len(shard.ids))}
+        return dict(self._numbered())
 
     def is_known(self, page: str) -> bool:
         """Whether the knowledge base has the page."""

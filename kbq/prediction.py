@@ -9,8 +9,11 @@ import json
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import jsonlines
 
 import kbq
 from kbq.errors import KbqError, QueryError
@@ -58,13 +61,13 @@ def predict_file(
     report(done, len(queries))
     without_pages = 0
     try:
-        with out.open("a", encoding="utf-8", newline="\n") as lines:
+        with out.open("a", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+            lines = jsonlines.Writer(file, dumps=partial(json.dumps, ensure_ascii=False), flush=True)
             for first in range(done, len(queries), BATCH):
                 batch = queries[first : first + BATCH]
                 for prediction in predict(task, batch, kb, settings):
                     without_pages += not prediction.provenance
-                    lines.write(json.dumps(kilt_line(prediction), ensure_ascii=False) + "\n")
-                lines.flush()
+                    lines.write(kilt_line(prediction))
                 report(first + len(batch), len(queries))
     except OSError as error:
         raise KbqError(
@@ -108,19 +111,23 @@ def read_inputs(task: Task, path: Path, kb: KnowledgeBase) -> list[tuple[Query, 
 
     Raises:
         QueryError: records without id or input, or whose query the encoder cannot read: all of them are named.
+        KbqError: the task's own code fails.
     """
     read: list[tuple[Query, str]] = []
     problems: list[str] = []
     places: dict[str, int] = {}
     for number, record in read_json_lines(str(path), QueryError):
-        text, identity = record.get("input"), str(record.get("id", "")).strip()
+        text, identity = record.get("input"), "" if record.get("id") is None else str(record["id"]).strip()
         if not isinstance(text, str) or not identity:
             problems.append(f"{path}:{number}: no {'id' if isinstance(text, str) else 'input'}: write KILT records")
             continue
         if identity in places:
             problems.append(f"{path}:{number}: id {identity} stands in line {places[identity]} too: ids are unique")
         places.setdefault(identity, number)
-        adapted = task.adapt(unicodedata.normalize("NFC", text), kb.model.reader.fits)
+        try:
+            adapted = task.adapt(unicodedata.normalize("NFC", text), kb.model.reader.fits)
+        except Exception as error:  # a user's task may fail in any way
+            raise KbqError(f"task {task.name} fails at {path}:{number}: {type(error).__name__}: {error}") from error
         try:
             kb.model.reader.token_ids([adapted])
         except QueryError as error:
@@ -152,6 +159,8 @@ def _description(task: Task, inputs: Path, kb: KnowledgeBase, settings: Predicti
 
 
 def _same_run(out: Path, description: dict[str, object]) -> None:
+    if out.is_dir():
+        raise KbqError(f"{out} is a folder: give --out the name of a file")
     beside = out.with_name(out.name + ".run.json")
     if out.exists() and beside.exists() and json.loads(beside.read_text("utf-8")) != description:
         raise KbqError(

@@ -1,13 +1,14 @@
 """The sample knowledge base: built from the bundled articles on first use, kept in the user's cache folder."""
 
 import contextlib
+import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from kbq.corpus import read_corpus
-from kbq.encoding.model import DEFAULT_MODEL, Model
+from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.dump import Counts
 from kbq.kb import KnowledgeBase
@@ -27,7 +28,7 @@ def open_sample(
     Raises:
         KnowledgeBaseError: the cache folder cannot be written.
     """
-    default = Model.open(DEFAULT_MODEL, device)
+    default = Model.open("default", device)
     folder = cache_folder() / f"sample-{default.config.phrase_fingerprint}-{_digest()}"
     if not (folder / "manifest.json").exists():
         announce(folder)
@@ -53,6 +54,4 @@ def _build(folder: Path, model: Model, report: Callable[[Counts], None]) -> None
 
 
 def _digest() -> str:
-    import hashlib
-
     return hashlib.sha256(ARTICLES.read_bytes()).hexdigest()[:8]

@@ -57,13 +57,23 @@ def test_a_dialogue_keeps_its_last_turns_whole(most: int, query: str) -> None:
     assert dialogue("Hello there.\nI like cats.\n\nWho owns one?\nMe.", words(most)) == query
 
 
+@pytest.mark.parametrize("adapter", [question, slot, slot_with({}), mention, dialogue])
+def test_nothing_stays_nothing(adapter: Adapter) -> None:
+    assert adapter("", words(5)) == ""
+
+
 def test_a_last_turn_that_is_too_long_keeps_its_beginning() -> None:
     assert dialogue("Hello.\none two three four", words(3)) == "one two three"
 
 
-@pytest.mark.parametrize("adapter", [question, slot, slot_with({})])
-def test_questions_and_slots_stay_as_they_are(adapter: Adapter) -> None:
+@pytest.mark.parametrize("adapter", [slot, slot_with({})])
+def test_slots_stay_as_they_are(adapter: Adapter) -> None:
     assert adapter("Emma [SEP]  author", words(1)) == "Emma [SEP]  author"
+
+
+def test_a_question_is_cut_only_where_it_is_too_long() -> None:
+    assert question("who  wrote Emma?", words(3)) == "who  wrote Emma?"
+    assert question("who wrote Emma, and when was that?", words(3)) == "who wrote Emma,"
 
 
 @pytest.mark.parametrize(

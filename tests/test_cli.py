@@ -14,6 +14,7 @@ import pytest
 import kbq
 from kbq.__main__ import main
 from kbq.encoding.model import DEFAULT_MODEL
+from kbq.pages import Pages
 from kbq.records import Document
 
 ANSWER_KEYS = {"answer", "score", "document_id", "title", "paragraph", "start", "end", "text"}
@@ -112,6 +113,31 @@ def test_build_from_standard_input_and_append(
     assert "standard input:1: page id 'P5' is taken by an earlier page" in again.err
 
 
+def test_append_where_the_model_has_moved(
+    run: Run, corpus: Path, model_folder: Path, tmp_path: Path, write_json_lines: Callable[..., Path]
+) -> None:
+    shutil.copytree(model_folder, tmp_path / "model")
+    assert run("build", corpus, tmp_path / "kb", "--model", tmp_path / "model").status == 0
+    (tmp_path / "model").rename(tmp_path / "moved")
+    more = write_json_lines("more.jsonl", {"id": "new", "title": "T", "text": "Marie was born in Paris."})
+    added = run("build", more, tmp_path / "kb", "--append", "--model", tmp_path / "moved", "--json")
+    # It is there and whole, but its manifest still names the old place.
+    assert (added.status, added.err, len(list(Pages(tmp_path / "kb").ids()))) == (0, "", 13)
+    found = run("query", "the river", "--kb", tmp_path / "kb", "--model", tmp_path / "moved")
+    assert found.status == 0
+
+
+def test_the_default_model_is_kbqs_own_even_beside_a_folder_of_that_name(
+    run: Run, corpus: Path, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbq.encoding.model.DEFAULT_MODEL", model_folder)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "default").mkdir()
+    assert run("build", corpus, "kb").status == 0
+    assert run("info", "kb", "--json").documents[0]["model"] == "default"
+    assert run("query", "the river", "--kb", "kb").status == 0
+
+
 def test_bad_lines_may_be_skipped(run: Run, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
     corpus.write_text("{\n" + corpus.read_text("utf-8"), "utf-8")
     options = ("--format", "jsonl", "--model", model_folder, "--json")
@@ -178,6 +204,11 @@ def test_info_of_a_model(run: Run, model_folder: Path) -> None:
     assert (facts["kind"], facts["max_query_tokens"], facts["filter_threshold"]) == ("model", 32, 0.0)
 
 
+def test_info_says_true_and_false(run: Run, model_folder: Path) -> None:
+    told = run("info", model_folder).out.splitlines()
+    assert "shared_query_encoder  True" in told
+
+
 def test_info_of_a_knowledge_base(run: Run, kb_folder: Path, model_folder: Path) -> None:
     (facts,) = run("info", kb_folder, "--json").documents
     assert (facts["kind"], facts["pages"], facts["paragraphs"], facts["index"]) == ("knowledge base", 12, 18, "exact")
@@ -206,6 +237,15 @@ def test_version_and_help(run: Run) -> None:
     told = run("--help")
     assert told.status == 0
     assert all(f"  {name} " in told.out for name in ("build", "query", "train", "info"))
+
+
+def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kbq.commands.describe", interrupted)
+    stopped = "stopped; what is on the disk stays, the same command goes on\n"
+    assert run("info", "kb") == Outcome(130, "", stopped)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +321,11 @@ LONG = "word " * 10_000
         ("query x --kb folder", "folder holds no knowledge base (no manifest.json)"),
         ("query x --kb half", "half is not a whole knowledge base, its build was stopped"),
         ("query x --kb old", "old has format version 0, this kbq reads 1"),
-        ("query x --kb modelless", "model folder gone does not exist"),
+        (
+            "query x --kb modelless",
+            "modelless needs the model it was built with: model folder gone does not exist; say",
+        ),
+        ("query x --kb kb --device gpu", "error: device 'gpu' is unknown: choose"),
         ("query x --kb kb --model other", "was built with the model"),
         ("query x --kb kb --model nowhere", "model folder nowhere does not exist"),
         ("query --kb kb", "there is no query: write kbq query"),
@@ -336,6 +380,25 @@ def test_all_bad_lines_of_a_query_file_are_named(run: Run, place: Path, monkeypa
     assert lines[0].startswith("queries:2: the query '[SEP] x' has nothing on one side")
     assert lines[1].startswith("queries:3: the query 'a [SEP] b [SEP] c' has 2")
     assert lines[2] == "error: 2 of 3 queries cannot be asked"
+
+
+def test_all_lines_that_are_too_long_are_named_before_anything_is_answered(
+    run: Run, kb_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "queries").write_text("fine\n" * 70 + f"{LONG}\nfine\n{LONG}\n")
+    outcome = run("query", "--file", tmp_path / "queries", "--kb", kb_folder)
+    lines = outcome.err.splitlines()
+    assert (outcome.status, outcome.out, len(lines)) == (1, "", 3)
+    assert lines[0].startswith(f"{tmp_path / 'queries'}:71: the query 'word word")
+    assert lines[1].startswith(f"{tmp_path / 'queries'}:73: the query 'word word")
+    assert lines[2] == "error: 2 of 73 queries cannot be asked"
+
+
+def test_a_query_is_cleaned_like_the_corpus(run: Run, kb_folder: Path) -> None:
+    # A byte that is no UTF-8 reaches Python as half a surrogate pair; é may come as two characters.
+    found = run("query", "caf\udce9", "cafe\u0301", "--kb", kb_folder, "-k", 1, "--json")
+    assert (found.status, found.err) == (0, "")
+    assert [document["query"] for document in found.documents] == ["caf\ufffd", "caf\xe9"]
 
 
 def test_odd_text_is_indexed(

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from kbq.adapters import question
+from kbq.adapters import question, slot_with
 from kbq.errors import KbqError, QueryError
 from kbq.kb import BATCH, KnowledgeBase
 from kbq.prediction import PredictionOutcome, PredictionSettings, predict_file
@@ -16,6 +16,7 @@ from kbq.records import Hit, Phrase
 from kbq.task import Task
 
 TASK = Task("mine", question, "phrase", ("em",), "em")
+BROKEN = Task("broken", slot_with({"r": "who {object}"}), "phrase", ("em",), "em")
 TITLES = Task("linked", question, "title", ("accuracy",), "accuracy")
 PAGES_ONLY = Task("labels", question, "none", ("accuracy",), "accuracy")
 
@@ -28,8 +29,8 @@ class Reader:
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         for text in texts:
-            if not self.fits(text):
-                raise QueryError(f"the query {text!r} is too long")
+            if text == "nothing":
+                raise QueryError(f"the query {text!r} is empty")
         return [[1]]
 
 
@@ -172,10 +173,11 @@ def test_a_file_that_kbq_did_not_make_is_refused(tmp_path: Path, predict: Predic
     [
         ({"input": "q"}, ":2: no id: write KILT records"),
         ({"id": " ", "input": "q"}, ":2: no id"),
+        ({"id": None, "input": "q"}, ":2: no id"),
         ({"id": 1}, ":2: no input"),
         ({"id": 1, "input": 7}, ":2: no input"),
         ({"id": "0", "input": "q"}, ":2: id 0 stands in line 1 too"),
-        ({"id": 1, "input": "a b c d e f"}, ":2: the query 'a b c d e f' is too long"),
+        ({"id": 1, "input": "nothing"}, ":2: the query 'nothing' is empty"),
     ],
 )
 def test_inputs_that_cannot_be_asked_are_all_named(
@@ -187,6 +189,12 @@ def test_inputs_that_cannot_be_asked_are_all_named(
     assert caught.value.problems[0].startswith(f"{tmp_path / 'in'}{problem}")
     assert len(caught.value.problems) == 2
     assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_task_that_fails_is_named_with_the_line(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, {"id": 1, "input": "a [SEP] other"}, {"id": 2, "input": "a [SEP] r"})
+    with pytest.raises(KbqError, match=r"task broken fails at .*in:2: KeyError: 'object'"):
+        predict(BROKEN)
 
 
 def test_an_empty_input_file_is_refused(tmp_path: Path, predict: Predict) -> None:

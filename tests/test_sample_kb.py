@@ -7,6 +7,7 @@ import pytest
 from kbq import sample_kb
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
+from kbq.pages import Pages
 
 
 @pytest.fixture(autouse=True)
@@ -15,8 +16,7 @@ def small_sample(tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyP
     articles = tmp_path / "articles.jsonl"
     articles.write_text('{"id": "S1", "title": "T", "text": "Paris"}\n{"id": "S2", "title": "U", "text": "river"}\n')
     monkeypatch.setattr(sample_kb, "ARTICLES", articles)
-    for module in ("kbq.sample_kb", "kbq.kb"):
-        monkeypatch.setattr(f"{module}.DEFAULT_MODEL", model_folder)
+    monkeypatch.setattr("kbq.encoding.model.DEFAULT_MODEL", model_folder)
     monkeypatch.setenv("KBQ_CACHE", str(tmp_path / "cache"))
 
 
@@ -24,7 +24,7 @@ def test_it_is_built_once(tmp_path: Path) -> None:
     told: list[Path] = []
     for _ in range(2):
         kb = sample_kb.open_sample(told.append)
-        assert list(kb.page_ids()) == ["S1", "S2"]
+        assert list(Pages(kb.folder).ids()) == ["S1", "S2"]
         assert [hit.phrase.text for hit in kb.search(["the city"], k=5)[0]] in (["Paris", "river"], ["river", "Paris"])
     assert told == list((tmp_path / "cache").iterdir()) == [kb.folder]
 
@@ -38,7 +38,7 @@ def test_another_process_may_be_faster(tmp_path: Path, monkeypatch: pytest.Monke
         return built(*arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(KnowledgeBase, "build", slow)
-    assert list(sample_kb.open_sample(lambda folder: None).page_ids()) == ["S1", "S2"]
+    assert list(Pages(sample_kb.open_sample(lambda folder: None).folder).ids()) == ["S1", "S2"]
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 

@@ -4,6 +4,7 @@ model.safetensors   weights: float32, or int8 with one scale per row (`NAME.scal
 kbq.json            ModelConfig; config.json, tokenizer…  the backbone's own files
 """
 
+import copy
 import dataclasses
 import hashlib
 import json
@@ -34,6 +35,7 @@ from kbq.errors import ModelError
 Floats = NDArray[np.float32]
 WeightType = Literal["float32", "int8"]
 FORMAT = 1
+SHORTEST = 80  # tokens: a window with its title and overlap
 CONFIG, WEIGHTS = "kbq.json", "model.safetensors"
 DEFAULT_MODEL = Path(__file__).parents[1] / "models" / "default"
 
@@ -97,6 +99,10 @@ class Model:
         queries = QueryEncoder(pretrained_backbone(checkpoint), config.shared_query_encoder)
         _share_word_embeddings(phrases, queries)
         positions = int(getattr(phrases.backbone.config, "max_position_embeddings", config.window.length))
+        if positions < SHORTEST:
+            raise ModelError(
+                f"{checkpoint} reads {positions} tokens, kbq needs {SHORTEST} or more: use another encoder"
+            )
         config = dataclasses.replace(
             config,
             window=dataclasses.replace(config.window, length=min(config.window.length, positions)),
@@ -113,7 +119,7 @@ class Model:
 
     @classmethod
     def open(cls, source: str | Path, device: str = "auto") -> Self:
-        """Read a model folder, or a hub name that leads to one.
+        """Read a model: `default`, a model folder, or a hub name that leads to one.
 
         Raises:
             ModelError: the folder is missing, not a kbq model, damaged, or of another format.
@@ -125,8 +131,9 @@ class Model:
             backbone_config = transformers.AutoConfig.from_pretrained(str(folder))
         except (OSError, SafetensorError, ValueError) as error:
             raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
-        phrases = PhraseEncoder(empty_backbone(backbone_config))
-        queries = QueryEncoder(empty_backbone(backbone_config), config.shared_query_encoder)
+        backbone = empty_backbone(backbone_config)
+        phrases = PhraseEncoder(copy.deepcopy(backbone))  # cheaper than random weights once more
+        queries = QueryEncoder(backbone, config.shared_query_encoder)
         _share_word_embeddings(phrases, queries)
         scale = weights.pop("scale", None)
         if scale is None:
@@ -137,7 +144,17 @@ class Model:
         return cls(config, load_tokenizer(folder), phrases.eval().to(place), queries.eval().to(place), scale.numpy())
 
     def save(self, folder: Path, weight_type: WeightType = "float32") -> None:
-        """Write the model folder. int8 keeps one scale per row of a matrix: a quarter of the bytes."""
+        """Write the model folder. int8 keeps one scale per row of a matrix: a quarter of the bytes.
+
+        Raises:
+            ModelError: the folder cannot be written.
+        """
+        try:
+            self._write(folder, weight_type)
+        except (OSError, SafetensorError) as error:
+            raise ModelError(f"{folder} cannot be written ({first_line(error)}): make room") from None
+
+    def _write(self, folder: Path, weight_type: WeightType) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         phrases = _packed(_named(self.phrases, "phrases."), weight_type)
         phrases["scale"] = torch.from_numpy(self.scale)
@@ -171,7 +188,7 @@ def read_config(folder: Path) -> ModelConfig:
 
 
 def _local_folder(source: str | Path) -> Path:
-    folder = Path(source)
+    folder = DEFAULT_MODEL if source == "default" else Path(source)
     if folder.is_dir():
         return folder
     if folder.exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):

@@ -32,6 +32,9 @@ def build_approximate(vectors: NDArray[np.int8], path: Path, seed: int = 0) -> N
     """Cluster the rows, add them all, write the index, in one step.
 
     Shape of vectors: (rows, dim).
+
+    Raises:
+        KnowledgeBaseError: faiss is not installed, or cannot write the file.
     """
     faiss = _faiss()
     rows, dim = vectors.shape
@@ -51,7 +54,13 @@ def build_approximate(vectors: NDArray[np.int8], path: Path, seed: int = 0) -> N
     steepest.add(kmeans.centroids)
     index.quantizer = steepest
     partial = path.with_name(path.name + ".tmp")
-    faiss.write_index(index, str(partial))
+    try:
+        faiss.write_index(index, str(partial))
+    except RuntimeError as error:  # faiss has no error of its own for a full disk
+        reason = str(error).rpartition(": ")[2].strip()
+        raise KnowledgeBaseError(
+            f"{partial} cannot be written ({reason}): make room; the same command goes on where it stopped"
+        ) from None
     partial.replace(path)
 
 

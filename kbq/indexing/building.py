@@ -144,11 +144,11 @@ def _new_blocks(
         for document in block:
             digest.update(repr(document).encode())
         if before < state.documents <= consumed:  # where blocks are cut differently, the corpus is another one
-            _same_corpus(folder, state.digest, digest.hexdigest())
+            _same_corpus(folder, state, digest.hexdigest())
         if consumed > state.documents:
             yield block, consumed, digest.hexdigest()
     if consumed < state.documents:
-        _same_corpus(folder, state.digest, digest.hexdigest())
+        _same_corpus(folder, state, digest.hexdigest())
 
 
 def _blocks(documents: Iterable[Document]) -> Iterator[list[Document]]:
@@ -172,26 +172,32 @@ def _read_state(folder: Path, model: Model, first_shard: int) -> BuildState:
         return fresh
     try:
         written = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise KnowledgeBaseError(f"{path} is damaged ({error}): delete the folder and build again") from None
-    if written["first_shard"] != first_shard:  # of a build that was published, and killed before it could tidy up
+        current = Progress(Counts(**written["current"]["counts"]), written["current"]["sizes"])
+        finished = tuple(Counts(**counts) for counts in written["finished"])
+        state = BuildState(**written | {"finished": finished, "current": current})
+    except (ValueError, KeyError, TypeError) as error:
+        raise KnowledgeBaseError(f"{path} is damaged ({error}): {_anew(folder, first_shard)}") from None
+    if state.first_shard != first_shard:  # of a build that was published, and killed before it could tidy up
         return fresh
-    if written["model"] != fresh.model:
+    if state.model != fresh.model:
         raise KnowledgeBaseError(
-            f"{folder} holds a build that stopped half-way with model {written['model']}, not "
-            f"{fresh.model}: give the same --model, or delete the folder"
+            f"{folder} holds a build that stopped half-way with model {state.model}, not "
+            f"{fresh.model}: give the same --model, or {_anew(folder, first_shard)}"
         )
-    current = Progress(Counts(**written["current"]["counts"]), written["current"]["sizes"])
-    finished = tuple(Counts(**counts) for counts in written["finished"])
-    return replace(fresh, documents=written["documents"], digest=written["digest"], finished=finished, current=current)
+    return state
 
 
-def _same_corpus(folder: Path, known: str, now: str) -> None:
-    if known != now:
+def _same_corpus(folder: Path, state: BuildState, now: str) -> None:
+    if state.digest != now:
         raise KnowledgeBaseError(
             f"{folder} holds a build that stopped half-way, and the corpus has changed since: "
-            "give the same corpus, or delete the folder"
+            f"give the same corpus, or {_anew(folder, state.first_shard)}"
         )
+
+
+def _anew(folder: Path, first_shard: int) -> str:
+    """How to begin again: what was published before an append must stay."""
+    return f"delete {folder / STATE if first_shard else 'the folder'} to begin anew"
 
 
 def _total(state: BuildState) -> Counts:

@@ -17,7 +17,12 @@ EXACT_ROWS = 2_000_000  # up to here every query can be multiplied with every ro
 
 
 def build_indexes(folder: Path, manifest: Manifest, kind: IndexKind) -> Manifest:
-    """Build what `kind` asks for over all shards; exact search needs nothing."""
+    """Build what `kind` asks for over all shards; exact search needs nothing.
+
+    `auto` goes by the number of rows, but once there is an approximate index, it stays one.
+    """
+    if kind == "auto" and manifest.index.kind == "approximate":
+        kind = "approximate"
     if kind == "auto":
         kind = "exact" if manifest.counts.rows <= EXACT_ROWS else "approximate"
     if kind == "exact":

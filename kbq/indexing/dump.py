@@ -13,6 +13,7 @@ Shards hold whole documents and are immutable once finished. Source: arXiv 2012.
 
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +72,8 @@ class ShardWriter:
     """Writes one shard, from its beginning or from where a killed run had got."""
 
     def __init__(self, folder: Path, dim: int, progress: Progress) -> None:
+        if not progress.sizes:  # what lies there is of a build that was given up: its index fits no other shard
+            shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         self.counts = progress.counts
         self.vectors = GrowingArray(folder / "vectors.npy", np.int8, dim)

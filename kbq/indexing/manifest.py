@@ -19,10 +19,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """How the shards are searched; `clusters` and `probes` are those of the largest shard, 0 for exact search."""
+    """How the shards are searched."""
 
     kind: Literal["exact", "approximate"] = "exact"
-    probes: int = 0  # clusters looked at for one query
+    probes: int = 0  # cells of a shard looked at for one query, as its largest shard needs; 0 for exact search
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,6 @@ def read_manifest(folder: Path) -> Manifest:
         KnowledgeBaseError: there is none, it is damaged, or of another format version.
     """
     path = folder / MANIFEST
-    if not path.exists():
-        raise KnowledgeBaseError(_why_not(folder))
     try:
         written = json.loads(path.read_text("utf-8"))
         version = written.pop("format")
@@ -103,7 +101,11 @@ def read_manifest(folder: Path) -> Manifest:
         written["corpora"] = tuple(written["corpora"])
         written["index"] = IndexEntry(**written["index"])
         return Manifest(**written)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (FileNotFoundError, NotADirectoryError):
+        raise KnowledgeBaseError(_why_not(folder)) from None
+    except OSError as error:
+        raise KnowledgeBaseError(f"{path} cannot be read ({error.strerror}): check path and rights") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise KnowledgeBaseError(f"{path} is damaged ({error}): build the knowledge base again") from None
 
 

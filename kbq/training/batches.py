@@ -132,11 +132,10 @@ def collate(model: Model, passages: Sequence[PreparedPassage]) -> Batch:
     inputs = window_tensors(cut, model.tokenizer.pad_token_id, model.uses_segments, device)
     longest = inputs[0].shape[1]
     passage_of_token = torch.full((len(cut), longest), -1)
-    token_at: list[dict[int, int]] = [{} for _ in passages]  # position in the passage → place among `tokens`
     for row, (window, owner) in enumerate(zip(cut, owners, strict=True)):
         passage_of_token[row, window.first : window.first + window.count] = owner
-        for offset in range(window.count):
-            token_at[owner][window.position + offset] = row * longest + window.first + offset
+    # The tokens that a passage owns stand in their order, each once: where they stand among all `tokens`.
+    token_at = [(passage_of_token.flatten() == number).nonzero().flatten() for number in range(len(passages))]
     spans = [
         (number, answer, query, places)
         for number, passage in enumerate(passages)

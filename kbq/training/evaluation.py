@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kbq.encoding.model import Model
+from kbq.encoding.model import Floats, Model
 from kbq.kb import KnowledgeBase
 from kbq.kilt.answers import normalise, token_f1
 from kbq.records import Document, Paragraph
@@ -40,12 +40,10 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
     golds = [[normalise(answer) for answer in query.answers] for _, query in asked]
     with tempfile.TemporaryDirectory() as folder:
         kb = KnowledgeBase.build(documents, Path(folder) / "kb", model)
-        hits = kb.search([query.text for _, query in asked], k=1)
-        given = [""] * len(asked)
-        for number in range(len(passages)):
-            mine = [place for place, (owner, _) in enumerate(asked) if owner == number]
-            for place, answer in zip(mine, _read(kb, number, [asked[i][1].text for i in mine]), strict=True):
-                given[place] = answer
+        vectors = model.encode_queries([query.text for _, query in asked])
+        hits = kb.search_vectors(*vectors, k=1)
+        scaled = np.stack(vectors, axis=1) * model.scale
+        given = [_read(kb, number, query) for (number, _), query in zip(asked, scaled, strict=True)]
         kept = kb.counts.rows / max(1, kb.counts.tokens)
     found = [hit[0].phrase.text if hit else "" for hit in hits]
     in_gold = [
@@ -56,20 +54,14 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
     return ReadingScores(len(asked), gold_em, gold_f1, open_em, open_f1, _percent(in_gold), 100 * kept)
 
 
-def _read(kb: KnowledgeBase, number: int, queries: list[str]) -> list[str]:
-    """The best phrase of one passage for each query."""
-    first_document = 0
+def _read(kb: KnowledgeBase, number: int, query: Floats) -> str:
+    """The best phrase of one passage, which is a page of one paragraph, for a query. Shape: (2, dim)."""
     for shard in kb.shards:
-        if number < first_document + len(shard.ids):
+        if number < len(shard.texts):
             break
-        first_document += len(shard.ids)
-    starts, ends = (vectors * kb.model.scale for vectors in kb.model.encode_queries(queries))
-    answers = []
-    for query in zip(starts, ends, strict=True):
-        best = paragraph_spans(shard, number - first_document, np.stack(query))
-        start, end = shard.starts[best.starts[0]], shard.ends[best.ends[0]]
-        answers.append(shard.texts[number - first_document][start:end])
-    return answers
+        number -= len(shard.texts)
+    best = paragraph_spans(shard, number, query)
+    return shard.texts[number][shard.starts[best.starts[0]] : shard.ends[best.ends[0]]]
 
 
 def _scores(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple[float, float]:

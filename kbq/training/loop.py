@@ -1,7 +1,7 @@
-"""Loop: L = L_single + λ L_neg + λ L_filter over batches, with a queue of earlier batches' answers.
+"""Loop: L = L_single + λ L_neg + λ L_neg over all tokens + λ L_filter, with a queue of earlier batches' answers.
 
-Source: arXiv 2012.12624, section 4 (Eq. 9 without distillation). Differences: all questions of a passage share one
-encoding of it, near-by passages share a batch, and word embeddings stay frozen.
+Source: arXiv 2012.12624, section 4 (Eq. 9 without distillation). Differences: L_neg once more over all tokens, all
+questions of a passage share one encoding of it, near-by passages share a batch, and word embeddings stay frozen.
 """
 
 import hashlib
@@ -39,9 +39,7 @@ class TrainingSettings:
     pre_batches: int = 2  # C: earlier batches whose answers serve as negatives; 0 = in-batch only
     pre_batches_from: float = 0.3  # share of all steps after which the queue is used
     negatives_weight: float = 1.0  # L_neg: answers of other passages, of this batch and of the queue
-    tokens_weight: float = (
-        1.0  # L_neg once more, over all tokens of the batch: what an open search meets (not in the paper)
-    )
+    tokens_weight: float = 1.0  # L_neg over all tokens of the batch: what an open search meets (not in the paper)
     filter_weight: float = 0.3
     max_queries: int = 12  # of one passage
     seed: int = 0
@@ -141,7 +139,6 @@ class Trainer:
         own_passage = batch.passage_of_token == batch.passage_of_query[:, None]
         *queue, queued_answers = self._queue()
         queued_same = batch.answer_of_query[:, None] == queued_answers
-        none = vectors.new_empty((0, vectors.shape[1])), queued_same[:, :0]
         golds = (batch.gold_starts, batch.gold_ends)
         losses = []
         for queries, gold, queued in zip(query_vectors, golds, queue, strict=True):
@@ -153,7 +150,7 @@ class Trainer:
                     [
                         single_passage_loss(scores, gold, own_passage),
                         negatives_loss(scores, gold, gold.any(dim=0), queries @ queued.T, with_queue),
-                        negatives_loss(scores, gold, owned, queries @ none[0].T, same),
+                        negatives_loss(scores, gold, owned, scores[:, :0], same),
                     ]
                 )
             )
@@ -193,7 +190,13 @@ class Trainer:
         }
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
         partial = checkpoint.with_suffix(".tmp")
-        torch.save(state, partial)
+        try:
+            torch.save(state, partial)
+        except (OSError, RuntimeError) as error:  # torch has no error of its own for a full disk
+            raise TrainingError(
+                f"{partial} cannot be written ({first_line(error)}): make room; "
+                "the same command goes on where it stopped"
+            ) from None
         partial.replace(checkpoint)
 
     @cached_property

@@ -22,9 +22,9 @@ def marginal_nll(scores: Tensor, gold: Tensor, allowed: Tensor) -> Tensor:
     return (every - right).mean()
 
 
-def single_passage_loss(scores: Tensor, gold: Tensor, own_window: Tensor) -> Tensor:
+def single_passage_loss(scores: Tensor, gold: Tensor, own_passage: Tensor) -> Tensor:
     """L_single: softmax over the tokens of the query's own passage, title and padding excluded (Eq. 5)."""
-    return marginal_nll(scores, gold, own_window)
+    return marginal_nll(scores, gold, own_passage)
 
 
 def negatives_loss(scores: Tensor, gold: Tensor, answers: Tensor, queued: Tensor, false_negatives: Tensor) -> Tensor:

@@ -171,6 +171,12 @@ def test_an_int8_weight_without_its_scale_is_refused(model: Model, tmp_path: Pat
         Model.open(tmp_path / "model", "cpu")
 
 
+def test_a_folder_that_cannot_be_written_is_said(model: Model, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModelError, match=r"file/model cannot be written \(.*Not a directory.*\): make room"):
+        model.save(tmp_path / "file" / "model")
+
+
 def test_a_checkpoint_is_no_model(checkpoint: Path) -> None:
     with pytest.raises(ModelError, match="is no kbq model"):
         Model.open(checkpoint)
@@ -201,12 +207,12 @@ BACKBONES = {
         num_hidden_layers=1,
         num_attention_heads=2,
         intermediate_size=32,
-        max_position_embeddings=64,
+        max_position_embeddings=96,
         pad_token_id=0,
         type_vocab_size=1,
     ),
     "distilbert": transformers.DistilBertConfig(
-        vocab_size=220, dim=16, n_layers=1, n_heads=2, hidden_dim=32, max_position_embeddings=64
+        vocab_size=220, dim=16, n_layers=1, n_heads=2, hidden_dim=32, max_position_embeddings=96
     ),
     "electra": transformers.ElectraConfig(
         vocab_size=220,
@@ -215,7 +221,7 @@ BACKBONES = {
         num_hidden_layers=1,
         num_attention_heads=2,
         intermediate_size=32,
-        max_position_embeddings=64,
+        max_position_embeddings=96,
     ),
     "modernbert": transformers.ModernBertConfig(
         vocab_size=220,

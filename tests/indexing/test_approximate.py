@@ -82,6 +82,11 @@ def test_a_missing_or_damaged_index_is_refused(content: bytes | None, tmp_path: 
         ApproximateIndex(tmp_path / "a.faiss", 1)
 
 
+def test_an_index_that_cannot_be_written_is_said(vectors: np.ndarray, tmp_path: Path) -> None:
+    with pytest.raises(KnowledgeBaseError, match=r"faiss\.tmp cannot be written \(No such file or directory\): make"):
+        build_approximate(vectors, tmp_path / "gone" / "approximate.faiss")
+
+
 def test_without_faiss_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(KnowledgeBaseError, match=r'pip install "kbq\[cpu\]", or use --index exact'):

@@ -20,8 +20,9 @@ from kbq.indexing import building, dump
 from kbq.indexing.arrays import GrowingArray
 from kbq.indexing.building import quantise
 from kbq.indexing.dump import Counts, Shard
-from kbq.indexing.manifest import read_manifest
+from kbq.indexing.manifest import publish, read_manifest
 from kbq.kb import KnowledgeBase
+from kbq.pages import Pages
 from kbq.records import Document, Paragraph
 
 
@@ -76,7 +77,7 @@ def test_blocks_and_shards_are_several(whole: dict[str, bytes], tmp_path: Path, 
     assert sum(len(shard) for shard in kb.shards) == kb.counts.rows
     assert kb.counts.documents == 12
     assert kb.counts.paragraphs == 18
-    assert list(kb.page_ids()) == [f"P{number}" for number in range(12)]
+    assert list(Pages(kb.folder).ids()) == [f"P{number}" for number in range(12)]
     assert sorted(path.name for path in (tmp_path / "whole").iterdir()) == [
         "manifest.json",
         *(f"shard-{number:05d}" for number in range(len(kb.shards))),
@@ -245,7 +246,7 @@ def test_append(index: Any, documents: list[Document], model: Model, tmp_path: P
     KnowledgeBase.build(documents[:6], folder, model, index=index)
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("shard-*/*")}
     kb = KnowledgeBase.build(documents[6:], folder, model, append=True, index=index)
-    assert list(kb.page_ids()) == [f"P{number}" for number in range(12)]
+    assert list(Pages(kb.folder).ids()) == [f"P{number}" for number in range(12)]
     assert kb.counts.documents == 12
     assert len(kb.manifest.corpora) == 2
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
@@ -262,6 +263,24 @@ def test_append_that_was_killed_goes_on(documents: list[Document], model: Model,
     shards = [Shard(path) for path in read_manifest(tmp_path / "kb").shard_folders(tmp_path / "kb")]
     assert sum(len(shard.ids) for shard in shards) == 6  # what was published stays published
     KnowledgeBase.build(documents[6:], tmp_path / "kb", model, append=True)
+    assert snapshot(tmp_path / "kb") == snapshot(tmp_path / "whole")
+
+
+def test_an_append_that_is_given_up_leaves_nothing(
+    documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("whole", "kb"):
+        KnowledgeBase.build(documents[:6], tmp_path / name, model, index="approximate")
+    with monkeypatch.context() as patch:
+        patch.setattr("kbq.kb.publish", failing(publish, 0, Killed()))
+        with pytest.raises(Killed):  # its shard and its index are written
+            KnowledgeBase.build(documents[6:8], tmp_path / "kb", model, append=True, index="approximate")
+    state = tmp_path / "kb" / "building.json"
+    with pytest.raises(KnowledgeBaseError, match=f"the same corpus, or delete {state} to begin anew"):
+        KnowledgeBase.build(documents[8:], tmp_path / "kb", model, append=True, index="approximate")
+    state.unlink()
+    for name in ("whole", "kb"):
+        KnowledgeBase.build(documents[8:], tmp_path / name, model, append=True, index="approximate")
     assert snapshot(tmp_path / "kb") == snapshot(tmp_path / "whole")
 
 
@@ -393,9 +412,10 @@ def test_progress_is_told_after_every_block(documents: list[Document], model: Mo
     assert len(told) > 4
 
 
-def test_a_damaged_state_is_refused(documents: list[Document], model: Model, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["{", "{}", "[]", "7"])
+def test_a_damaged_state_is_refused(content: str, documents: list[Document], model: Model, tmp_path: Path) -> None:
     stopped(documents, model, tmp_path / "kb")
-    (tmp_path / "kb" / "building.json").write_text("{")
+    (tmp_path / "kb" / "building.json").write_text(content)
     with pytest.raises(KnowledgeBaseError, match=r"building\.json is damaged"):
         KnowledgeBase.build(documents, tmp_path / "kb", model)
 

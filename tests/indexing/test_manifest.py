@@ -1,5 +1,6 @@
 """Manifest and shards: what is no whole knowledge base is refused, in one sentence."""
 
+import errno
 import json
 import shutil
 from collections.abc import Callable
@@ -98,6 +99,15 @@ def test_what_is_not_whole_is_refused(
     with pytest.raises(kind, match=message) as refusal:
         KnowledgeBase.open(folder)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_folder_that_may_not_be_read_is_said(kb_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(KnowledgeBaseError, match=r"manifest\.json cannot be read \(Permission denied\): check path"):
+        read_manifest(kb_folder)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -9,7 +9,7 @@ import pytest
 
 from kbq import kb as kb_module
 from kbq.encoding.model import Model
-from kbq.errors import KnowledgeBaseError
+from kbq.errors import QueryError
 from kbq.indexing import building
 from kbq.indexing.dump import EncodedParagraph, Shard
 from kbq.kb import KnowledgeBase
@@ -207,7 +207,7 @@ def test_sentence_around(text: str, phrase: str, sentence: str) -> None:
 
 
 def test_k_below_one_is_refused(kb: KnowledgeBase) -> None:
-    with pytest.raises(KnowledgeBaseError, match="k is 0, must be at least 1"):
+    with pytest.raises(QueryError, match="k is 0, must be at least 1"):
         kb.search(["the river"], k=0)
 
 

@@ -161,6 +161,15 @@ def test_a_checkpoint_of_another_run_is_refused(
         train(new_model(), changed, tmp_path / "c.pt", settings)
 
 
+def test_a_full_disk_is_said(
+    new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = torch.save
+    monkeypatch.setattr(torch, "save", lambda state, path: save(state, "/dev/full"))
+    with pytest.raises(TrainingError, match=r"c\.tmp cannot be written \(.+\): make room"):
+        train(new_model(), passages, tmp_path / "c.pt")
+
+
 @pytest.mark.parametrize("content", [b"", b"no checkpoint"])
 def test_a_damaged_checkpoint_is_refused(
     content: bytes, new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
