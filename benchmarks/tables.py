@@ -51,6 +51,8 @@ def quality() -> str:
     )
     rows = []
     for name, label, kbq, bm25 in DATA_SETS:
+        if not (ROOT / "results" / f"{kbq}.json").exists():
+            continue
         ours, theirs = figures(kbq)[name], figures(bm25)[name]
         for system, values, answers in (("kbq", ours, True), ("BM25", theirs, False)):
             cells = [interval(values[key]) if answers or key in PAGE_SCORES else "–" for key in COLUMNS]

@@ -21,7 +21,8 @@ from kbq.searching.spans import find_spans
 from kbq.searching.units import Unit, best_units
 
 Floats = NDArray[np.float32]
-SEARCH_DEPTH = 10  # what an index looks at first; deeper where that does not settle the answer
+SEARCH_DEPTH = 5  # what an exact index looks at beyond k; deeper where that does not settle the answer
+HITS = 50  # starts and ends asked of an approximate index, or more
 BATCH = 64  # queries searched together
 
 
@@ -135,7 +136,9 @@ class KnowledgeBase:
         k: int,
         unit: Unit,
     ) -> None:
-        depth = SEARCH_DEPTH + 2 * k
+        depth = SEARCH_DEPTH + (2 * k if unit == "document" else k)  # the k best paragraphs hold the k best phrases
+        if self.manifest.index.kind == "approximate":
+            depth = max(depth, HITS)
         deepest = max((len(shard) for shard in self.shards), default=0)
         while open_queries:
             found = [index.candidates(starts[open_queries], ends[open_queries], depth) for index in self.indexes]

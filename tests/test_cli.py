@@ -424,7 +424,7 @@ def test_the_sample_answers(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
     answers = found.documents[0]["answers"]
     assert isinstance(answers, list)
     best = answers[0]
-    assert (best["answer"], best["document_id"], best["start"], best["end"]) == ("Warsaw", "S001", 73, 79)
+    assert (best["answer"], best["document_id"], best["start"], best["end"]) == ("Warsaw", "S001", 24, 30)
     again = run("query", "Marie Curie [SEP] place of birth", "-k", 1)
     assert (again.status, again.err) == (0, "")
     assert "Warsaw" in again.out
