@@ -83,21 +83,20 @@ def _separate(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit) -> It
     A span that runs into a better unit is shortened to stop before it and waits for its turn.
     """
     order, of_shard, place = _merged(found)
+    in_order = (
+        (-float(found[n].scores[row]), n, int(found[n].starts[row]), int(found[n].ends[row]))
+        for n, row in zip(of_shard[order].tolist(), place[order].tolist(), strict=True)
+    )
+    coming = next(in_order, None)
     waiting: list[tuple[float, int, int, int]] = []  # -score, shard, start row, end row: a heap
     taken: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    next_one = 0
-    while next_one < len(order) or waiting:
-        number, row = (
-            (int(of_shard[order[next_one]]), int(place[order[next_one]])) if next_one < len(order) else (0, -1)
-        )
-        if row >= 0 and (not waiting or found[number].scores[row] >= -waiting[0][0]):
-            score, start, end = (float(found[number].scores[row]), *_rows(found[number], row))
-            next_one += 1
+    while coming or waiting:
+        if coming and (not waiting or coming <= waiting[0]):
+            (negative, number, start, end), coming = coming, next(in_order, None)
         else:
             negative, number, start, end = heapq.heappop(waiting)
-            score = -negative
         shard = shards[number]
-        span = _found(shard, number, score, start, end)
+        span = _found(shard, number, -negative, start, end)
         units = taken.setdefault((number, span.paragraph), [])
         whole = span.characters
         if unit == "sentence":
@@ -117,10 +116,6 @@ def _merged(found: Sequence[Spans]) -> tuple[Rows, Rows, Rows]:
     of_shard = np.repeat(np.arange(len(found)), sizes)
     place = np.concatenate([np.arange(size) for size in sizes])
     return np.argsort(-scores, kind="stable"), of_shard, place
-
-
-def _rows(spans: Spans, place: int) -> tuple[int, int]:
-    return int(spans.starts[place]), int(spans.ends[place])
 
 
 def _found(shard: Shard, number: int, score: float, start: int, end: int) -> _Found:
