@@ -5,8 +5,10 @@ A run that goes on reads the corpus again, checks that it is the same, and encod
 hence the same bytes.
 """
 
+import contextlib
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from kbq.encoding.model import Model
 from kbq.encoding.phrases import encode_windows
 from kbq.encoding.windows import Window, tokenize, windows
-from kbq.errors import KnowledgeBaseError
+from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.indexing.dump import Counts, EncodedParagraph, Progress, ShardWriter, write_json
 from kbq.records import Document
 
@@ -66,8 +68,21 @@ def build_shards(
             write_json(folder / STATE, asdict(state))
             report(_total(state))
         return [*state.finished, writer.close()], state.digest
+    except KbqError:
+        if state.documents == 0:  # a wrong file, say: nothing is worth going on with
+            writer.abandon()
+            _clear(folder, first_shard)
+        raise
     finally:
         writer.abandon()
+
+
+def _clear(folder: Path, first_shard: int) -> None:
+    """Leave the folder as it was before the build began."""
+    shutil.rmtree(folder / shard_name(first_shard), ignore_errors=True)
+    (folder / STATE).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # not empty: an append, or a folder with something else
+        folder.rmdir()
 
 
 def shard_name(number: int) -> str:
