@@ -37,13 +37,15 @@ class ExactIndex:
         # Of every row, once: a byte each, and a seventh of the time of a single query.
         self._reach = [reach(shard, np.arange(first, behind)).astype(np.uint8) for first, behind, _ in self._blocks]
 
-    def candidates(self, starts: Floats, ends: Floats, k: int) -> list[Candidates]:
+    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None = None) -> list[Candidates]:
         """All rows of the k paragraphs with the best spans, for each query; see `Index`."""
         if k >= len(self._filled):
             return [Candidates(np.arange(len(self._vectors)), -np.inf)] * len(starts)
         best, wrong = self._best_spans(
             torch.from_numpy(starts).to(self._device), torch.from_numpy(ends).to(self._device)
         )
+        if bonus is not None:
+            best += bonus[:, self._filled]
         found = []
         for scores, error in zip(best, wrong, strict=True):
             order = np.argpartition(-scores, k)  # the k best, then the best of the others
