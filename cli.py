@@ -33,8 +33,8 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 BackendName = Annotated[
-    Literal["dense", "bm25", "hybrid"],
-    typer.Option(help="What scores: phrase vectors, the words of paragraphs, or both (with a BM25 index)."),
+    Literal["dense", "bm25", "sparse", "hybrid"],
+    typer.Option(help="What scores: phrase vectors, BM25 of paragraphs, their learned impacts, or vectors and BM25."),
 ]
 Bm25Weight = Annotated[float, typer.Option(min=0.0, help="Of hybrid: what a point of BM25 adds to a phrase's score.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:n.")]
@@ -100,16 +100,42 @@ def build(
 @app.command()
 def index(
     kb: Annotated[Path, typer.Argument(help="A knowledge base.")],
+    sparta: Annotated[Path | None, typer.Option(help="A SPARTA model: add its impacts instead of BM25.")] = None,
+    terms: Annotated[int, typer.Option(min=1, help="Impacts kept of each sentence, the strongest.")] = 500,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Add a BM25 index to a knowledge base that is there; nothing is encoded again."""
+    """Add a BM25 index, or learned impacts, to a knowledge base that is there; no phrase is encoded again."""
     from kbq import commands
 
-    size = commands.index(kb)
+    size = commands.index(kb, sparta, terms, device)
     if as_json:
         _print_json({"kb": str(kb), "bytes": size})
     else:
-        print(f"{kb}: a BM25 index of {_size(size)}")
+        print(f"{kb}: {'a BM25 index' if sparta is None else 'learned impacts'} of {_size(size)}")
+
+
+@app.command()
+def explain(
+    text: Annotated[str, typer.Argument(help="A query.")],
+    kb: Kb = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="How many paragraphs.")] = 3,
+    backend: Annotated[Literal["bm25", "sparse"], typer.Option(help="Whose terms.")] = "bm25",
+    as_json: Json = False,
+) -> None:
+    """Say which terms of a query found the best paragraphs, and what each one weighs there."""
+    from kbq import commands
+
+    opened = commands.open_kb(kb, None, "cpu", _note)
+    for found in commands.explain(text, opened, k, backend):
+        if as_json:
+            _print_json(_answer(found.hit) | {"terms": dict(found.parts)})
+            continue
+        phrase = found.hit.phrase
+        print(f"{found.hit.score:.2f}  {phrase.title}  (page {phrase.document_id}, paragraph {phrase.paragraph})")
+        print(f"      {' '.join(found.hit.context.split())[:160]}")
+        for term, weight in sorted(found.parts.items(), key=lambda part: -part[1]):
+            print(f"      {weight:6.2f}  {term}")
 
 
 @app.command()
@@ -123,7 +149,7 @@ def query(
     k: Annotated[int, typer.Option("-k", min=1, help="How many answers.")] = 5,
     unit: Annotated[
         Literal["phrase", "sentence", "paragraph", "document"] | None,
-        typer.Option(help="What is counted as one answer; else phrase, of bm25 paragraph."),
+        typer.Option(help="What is counted as one answer; else phrase, of bm25 and sparse paragraph."),
     ] = None,
     backend: BackendName = "dense",
     bm25_weight: Bm25Weight = 8.0,
@@ -160,11 +186,16 @@ def train(
         bool, typer.Option("--two-query-encoders", help="As in the paper; else one with two heads.")
     ] = False,
     weights: Annotated[Literal["float32", "int8"], typer.Option(help="How weights are stored.")] = "float32",
+    sparse: Annotated[bool, typer.Option("--sparse", help="Train a SPARTA model instead, for --steps.")] = False,
+    steps: Annotated[int, typer.Option(min=1, help="Of --sparse.")] = 10_000,
     seed: int = 0,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Train phrase and query encoders from reading comprehension. Killed, it goes on from its last checkpoint."""
+    if sparse:
+        _train_sparta(examples, out, checkpoint, steps, seed, device, as_json)
+        return
     from kbq.encoding.model import ModelConfig
     from kbq.progress import training_progress
     from kbq.training.loop import TrainingSettings
@@ -186,6 +217,22 @@ def train(
     print(f"reading, passage given    EM {scores.gold_em:.1f}  F1 {scores.gold_f1:.1f}  ({scores.queries:,} queries)")
     print(f"reading, all passages     EM {scores.open_em:.1f}  F1 {scores.open_f1:.1f}")
     print(f"the filter keeps {scores.kept:.0f} % of the tokens")
+
+
+def _train_sparta(
+    examples: list[Path], out: Path, checkpoint: str, steps: int, seed: int, device: str, as_json: bool
+) -> None:
+    from kbq.progress import counting_progress
+    from kbq.training.sparta import SpartaRequest, SpartaSettings, train_sparta
+
+    command = shlex.join(["kbq", *sys.argv[1:]])
+    request = SpartaRequest(examples, out, checkpoint, SpartaSettings(steps, seed=seed), device, command)
+    with counting_progress(f"training {out}") as report:
+        loss = train_sparta(request, report)
+    if as_json:
+        _print_json({"out": str(out), "steps": steps, "loss": loss})
+    else:
+        print(f"{out}: {steps:,} steps, the last tenth with a mean loss of {loss:.3f}")
 
 
 @app.command()

@@ -53,10 +53,13 @@ def quality() -> str:
     for name, label, kbq, bm25 in DATA_SETS:
         if not (ROOT / "results" / f"{kbq}.json").exists():
             continue
-        ours, theirs = figures(kbq)[name], figures(bm25)[name]
-        for system, values, answers in (("kbq", ours, True), ("BM25", theirs, False)):
-            cells = [interval(values[key]) if answers or key in PAGE_SCORES else "–" for key in COLUMNS]
-            rows.append([f"{label} ({values['queries']:,})" if answers else "", system, *cells])
+        for system, file in (("kbq", kbq), ("BM25", bm25), ("both: `--backend hybrid`", f"{kbq}_hybrid")):
+            if not (ROOT / "results" / f"{file}.json").exists():
+                continue
+            values = figures(file)[name]
+            keys = PAGE_SCORES if system == "BM25" else set(COLUMNS)
+            cells = [interval(values[key]) if key in keys else "–" for key in COLUMNS]
+            rows.append([f"{label} ({values['queries']:,})" if system == "kbq" else "", system, *cells])
     return f"{first}\n\n{table(['', '', *COLUMNS], rows)}"
 
 

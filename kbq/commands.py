@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from kbq.sample_kb import open_sample
 from kbq.searching.evidence import BM25_WEIGHT
 from kbq.searching.units import Unit
 from kbq.sparse.bm25 import add_bm25, bm25_folder
+from kbq.sparse.learned import FOLDER, TERMS, add_sparta
+from kbq.sparse.sparta_model import SpartaModel
 
 Note = Callable[[str], None]  # takes a line for the person who waits
 
@@ -79,14 +81,31 @@ def _lasting_name(model: str) -> str:
     return str(Path(model).resolve()) if model != "default" and Path(model).is_dir() else model
 
 
-def index(folder: Path) -> int:
-    """Add a BM25 index to a knowledge base, or make it anew; nothing is encoded. Returns the bytes of them all."""
+def index(folder: Path, sparta: Path | None = None, terms: int = TERMS, device: str = "auto") -> int:
+    """Add a BM25 index to a knowledge base, or learned impacts, or make them anew. Returns the bytes of the index."""
     try:
-        manifest = add_bm25(folder, read_manifest(folder))
+        if sparta is None:
+            manifest = add_bm25(folder, read_manifest(folder))
+        else:
+            manifest = add_sparta(folder, read_manifest(folder), SpartaModel.open(sparta, device), terms)
         write_manifest(folder, manifest)
     except OSError as error:
         raise KnowledgeBaseError(f"{folder} cannot be written ({error.strerror}): make room") from error
-    return sum(folder_bytes(bm25_folder(shard, manifest)) for shard in manifest.shard_folders(folder))
+    shards = manifest.shard_folders(folder)
+    return sum(folder_bytes(bm25_folder(shard, manifest) if sparta is None else shard / FOLDER) for shard in shards)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A paragraph that was found, and what each term of the query added to its score."""
+
+    hit: Hit
+    parts: Mapping[str, float]
+
+
+def explain(text: str, kb: KnowledgeBase, k: int, backend: Backend) -> list[Explanation]:
+    """Why the k best paragraphs were found for a query."""
+    return [Explanation(*pair) for pair in kb.evidence([text], backend).explained(0, k)]
 
 
 def ask(
@@ -97,12 +116,12 @@ def ask(
     backend: Backend = "dense",
     bm25_weight: float = BM25_WEIGHT,
 ) -> Iterator[tuple[str, list[Hit]]]:
-    """Each query with its answers, in order: phrases, unless BM25 is asked, which knows paragraphs.
+    """Each query with its answers, in order: phrases, or paragraphs where the backend knows no phrases.
 
     Raises:
         QueryError: some are longer than the encoder reads (all of them are named); none has been answered then.
     """
-    unit = unit or ("paragraph" if backend == "bm25" else "phrase")
+    unit = unit or ("paragraph" if backend in ("bm25", "sparse") else "phrase")
     _refuse_malformed(queries, lambda text: kb.model.reader.token_ids([text]))
     for first in range(0, len(queries), BATCH):
         part = [query.text for query in queries[first : first + BATCH]]
@@ -170,6 +189,7 @@ def describe(folder: Path) -> dict[str, object]:
         "shards": len(manifest.shards),
         "index": manifest.index.kind,
         "BM25 index": manifest.bm25,
+        "learned impacts": manifest.sparta,
         "bytes": folder_bytes(folder),
         "bytes per kept vector": round(folder_bytes(folder) / max(1, counts.rows), 1),
         "model": manifest.model,

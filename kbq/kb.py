@@ -21,10 +21,11 @@ from kbq.records import Document, Hit
 from kbq.searching.evidence import BM25_WEIGHT, Evidence
 from kbq.searching.spans import batch_spans
 from kbq.searching.units import Unit, best_units
-from kbq.sparse.bm25 import add_bm25, open_bm25, remove_older
+from kbq.sparse.bm25 import add_bm25, open_bm25, query_words, remove_older
+from kbq.sparse.learned import PieceReader, SentenceImpacts
 
 Floats = NDArray[np.float32]
-Backend = Literal["dense", "bm25", "hybrid"]
+Backend = Literal["dense", "bm25", "sparse", "hybrid"]
 SEARCH_DEPTH = 5  # what an exact index looks at beyond k; deeper where that does not settle the answer
 HITS = 50  # starts and ends asked of an approximate index, or more
 BATCH = 64  # queries searched together
@@ -51,6 +52,8 @@ class KnowledgeBase:
                 )
         self.indexes = [open_index(shard, manifest.index, model.device) for shard in self.shards]
         self.bm25 = [open_bm25(shard, manifest) for shard in self.shards] if manifest.bm25 else []
+        self.sparta = [SentenceImpacts(shard) for shard in self.shards] if manifest.sparta else []
+        self.pieces = PieceReader(folder) if manifest.sparta else None
 
     @classmethod
     def build(
@@ -130,23 +133,38 @@ class KnowledgeBase:
 
         Args:
             backend: what scores a phrase: its vectors (dense), or these plus `bm25_weight` times the BM25 score of its
-                paragraph (hybrid). BM25 alone finds paragraphs and documents that share a word with the query.
+                paragraph (hybrid). BM25 and learned impacts (sparse) alone find paragraphs and documents.
 
         Raises:
-            QueryError: a text is empty, too long, or malformed; or BM25 is asked for what it does not have.
+            QueryError: a text is empty, too long, or malformed; or the backend does not have what is asked for.
         """
         if backend == "dense":
             return self.search_vectors(*self.model.encode_queries(texts), k, unit)
-        if not self.bm25:
-            raise QueryError(f"{self.folder} has no BM25 index: add one with `kbq index {self.folder}`")
-        evidence = Evidence(self.shards, self.bm25, texts, bm25_weight)
+        evidence = self.evidence(texts, backend, bm25_weight)
         if backend == "hybrid":
             return self.search_vectors(*self.model.encode_queries(texts), k, unit, evidence)
         if k < 1:
             raise QueryError(f"k is {k}, must be at least 1")
         if unit not in ("paragraph", "document"):
-            raise QueryError(f"BM25 finds no {unit}: ask for paragraphs or documents, or use the backend hybrid")
+            name = "BM25" if backend == "bm25" else "SPARTA"
+            raise QueryError(f"{name} finds no {unit}: ask for paragraphs or documents, or use the backend hybrid")
         return [evidence.best(query, unit, k) for query in range(len(texts))]
+
+    def evidence(self, texts: Sequence[str], backend: Backend, weight: float = BM25_WEIGHT) -> Evidence:
+        """What the terms of these queries say: learned impacts for the backend sparse, else BM25.
+
+        Raises:
+            QueryError: the knowledge base has no such index.
+        """
+        if backend == "sparse":
+            if self.pieces is None:
+                raise QueryError(
+                    f"{self.folder} has no learned impacts: add them with `kbq index {self.folder} --sparta MODEL`"
+                )
+            return Evidence(self.shards, self.sparta, [self.pieces.terms(text) for text in texts])
+        if not self.bm25:
+            raise QueryError(f"{self.folder} has no BM25 index: add one with `kbq index {self.folder}`")
+        return Evidence(self.shards, self.bm25, [query_words(text) for text in texts], weight)
 
     def search_vectors(
         self,

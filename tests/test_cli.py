@@ -133,6 +133,42 @@ def test_the_weight_of_bm25_is_the_librarys(command: str, run: Run) -> None:
     assert f"[default: {BM25_WEIGHT};" in " ".join(run(command, "--help").out.split())
 
 
+def test_sparta_from_training_to_an_explanation(
+    run: Run, examples_file: Path, checkpoint: Path, kb_folder: Path, tmp_path: Path
+) -> None:
+    kb = shutil.copytree(kb_folder, tmp_path / "kb")
+    refused = run("query", "the river", "--kb", kb, "--backend", "sparse")
+    assert f"kb has no learned impacts: add them with `kbq index {kb} --sparta MODEL`" in refused.err
+    options = ("--sparse", "--steps", 2, "--checkpoint", checkpoint, "--out", tmp_path / "m")
+    assert run("train", examples_file, *options).out.startswith(
+        f"{tmp_path / 'm'}: 2 steps, the last tenth with a mean"
+    )
+    added = run("index", kb, "--sparta", tmp_path / "m", "--terms", 100)
+    assert (added.status, added.out) == (0, f"{kb}: learned impacts of 0.0 MB\n")
+    assert run("info", kb, "--json").documents[0]["learned impacts"] is True
+    (found,) = run("query", "the river of Paris", "--kb", kb, "--backend", "sparse", "-k", 2, "--json").documents
+    answers = found["answers"]
+    assert isinstance(answers, list)
+    explained = run("explain", "the river of Paris", "--kb", kb, "--backend", "sparse", "-k", 2, "--json").documents
+    assert [place["text"] for place in explained] == [answer["text"] for answer in answers]
+    for place in explained:
+        terms = place["terms"]
+        assert isinstance(terms, dict)
+        assert list(terms) == ["the", "river", "of", "Paris"]
+        assert sum(terms.values()) == pytest.approx(place["score"], abs=1e-3)
+
+
+def test_bm25_is_explained_word_by_word(run: Run, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
+    assert run("build", corpus, tmp_path / "kb", "--model", model_folder, "--sparse").status == 0
+    (first,) = run("explain", "river river whale", "--kb", tmp_path / "kb", "-k", 1, "--json").documents
+    assert isinstance(first["terms"], dict)
+    assert first["terms"]["whale"] == 0
+    assert first["terms"]["river"] == pytest.approx(first["score"], abs=1e-3)
+    shown = run("explain", "river whale", "--kb", tmp_path / "kb", "-k", 1).out.splitlines()
+    assert shown[0].endswith(f"(page {first['document_id']}, paragraph {first['paragraph']})")
+    assert [line.split()[1] for line in shown[2:]] == ["river", "whale"]
+
+
 def test_bm25_finds_no_sentence(run: Run, tmp_path: Path, corpus: Path, model_folder: Path) -> None:
     assert run("build", corpus, tmp_path / "kb", "--model", model_folder, "--sparse").status == 0
     refused = run("query", "Paris", "--kb", tmp_path / "kb", "--backend", "bm25", "--unit", "sentence")

@@ -37,6 +37,7 @@ class Manifest:
     corpora: tuple[str, ...] = ()
     index: IndexEntry = IndexEntry()
     bm25: bool = False  # whether every shard has a BM25 index
+    sparta: bool = False  # whether every shard has learned impacts
     kbq: str = kbq.__version__
 
     @property
@@ -45,8 +46,9 @@ class Manifest:
         return sum(self.shards, Counts())
 
     def with_shards(self, shards: Sequence[Counts], corpus: str) -> "Manifest":
-        """The same knowledge base with one more corpus."""
-        return dataclasses.replace(self, shards=(*self.shards, *shards), corpora=(*self.corpora, corpus))
+        """The same knowledge base with one more corpus, for which nothing has been learned yet."""
+        shards, corpora = (*self.shards, *shards), (*self.corpora, corpus)
+        return dataclasses.replace(self, shards=shards, corpora=corpora, sparta=False)
 
     def shard_folders(self, folder: Path) -> list[Path]:
         """Where the shards lie, in order."""

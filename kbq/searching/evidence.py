@@ -1,6 +1,8 @@
-"""Evidence: what the words of a query say about paragraphs, alone or added to the scores of their phrases."""
+"""Evidence: what the terms of a query say about paragraphs, alone or added to the scores of their phrases."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Protocol
 
 import numpy as np
 
@@ -8,29 +10,40 @@ from kbq.indexing.candidates import Floats
 from kbq.indexing.dump import Shard
 from kbq.records import Hit, Phrase
 from kbq.searching.units import Unit
-from kbq.sparse.bm25 import query_words
-from kbq.sparse.impacts import ImpactIndex
 
 BM25_WEIGHT = 8.0  # for the default model; chosen on T-REx train, see docs/decisions.md
 
 
+class ParagraphIndex(Protocol):
+    """An inverted index of one shard: BM25, or learned impacts."""
+
+    def scores(self, terms: Sequence[str]) -> Floats:
+        """Shape: (paragraphs,)."""
+
+    def parts(self, terms: Sequence[str], paragraph: int) -> dict[str, float]:
+        """What each term adds to the score of a paragraph."""
+
+
 class Evidence:
-    """BM25 scores of queries. `indexes` has one item for each shard; a phrase gains `weight` times its paragraph's."""
+    """Sparse scores of queries, given as their terms. `indexes` has one item for each shard.
+
+    A phrase gains `weight` times its paragraph's score.
+    """
 
     def __init__(
         self,
         shards: Sequence[Shard],
-        indexes: Sequence[ImpactIndex],
-        texts: Sequence[str],
+        indexes: Sequence[ParagraphIndex],
+        terms: Sequence[Sequence[str]],
         weight: float = BM25_WEIGHT,
     ) -> None:
         self._shards, self._indexes, self._weight = shards, indexes, weight
-        self._words = [query_words(text) for text in texts]
+        self._terms = terms
 
     def bonus(self, queries: Sequence[int]) -> list[Floats]:
         """For each shard what its paragraphs add to the scores of their phrases. Shapes: (queries, paragraphs)."""
         return [
-            np.float32(self._weight) * np.stack([index.scores(self._words[query]) for query in queries])
+            np.float32(self._weight) * np.stack([index.scores(self._terms[query]) for query in queries])
             for index in self._indexes
         ]
 
@@ -39,29 +52,34 @@ class Evidence:
 
         There is no phrase: the whole paragraph is the answer.
         """
-        scores = [index.scores(self._words[query]) for index in self._indexes]
         hits: list[Hit] = []
         pages = set()
-        for number, paragraph in _in_order(scores):
+        for score, number, paragraph in self._in_order(query):
             shard = self._shards[number]
             page = (number, int(shard.paragraph_documents[paragraph]))
             if unit == "document" and page in pages:
                 continue
             pages.add(page)
-            hits.append(_whole_paragraph(shard, paragraph, float(scores[number][paragraph])))
+            hits.append(_whole_paragraph(shard, paragraph, score))
             if len(hits) == k:
                 break
         return hits
 
+    def explained(self, query: int, k: int) -> Iterator[tuple[Hit, dict[str, float]]]:
+        """The k best paragraphs, each with what the query's terms add to its score."""
+        for score, number, paragraph in islice(self._in_order(query), k):
+            parts = self._indexes[number].parts(self._terms[query], paragraph)
+            yield _whole_paragraph(self._shards[number], paragraph, score), parts
 
-def _in_order(scores: Sequence[Floats]) -> Iterator[tuple[int, int]]:
-    """(shard, paragraph) of every score above zero, best first."""
-    everywhere = np.concatenate(scores)
-    shards = np.repeat(np.arange(len(scores)), [len(part) for part in scores])
-    places = np.concatenate([np.arange(len(part)) for part in scores])
-    found = np.flatnonzero(everywhere > 0)
-    for index in found[np.argsort(-everywhere[found], kind="stable")]:
-        yield int(shards[index]), int(places[index])
+    def _in_order(self, query: int) -> Iterator[tuple[float, int, int]]:
+        """(score, shard, paragraph) of every score above zero, best first."""
+        scores = [index.scores(self._terms[query]) for index in self._indexes]
+        everywhere = np.concatenate(scores)
+        shards = np.repeat(np.arange(len(scores)), [len(part) for part in scores])
+        paragraphs = np.concatenate([np.arange(len(part)) for part in scores])
+        found = np.flatnonzero(everywhere > 0)
+        for index in found[np.argsort(-everywhere[found], kind="stable")]:
+            yield float(everywhere[index]), int(shards[index]), int(paragraphs[index])
 
 
 def _whole_paragraph(shard: Shard, paragraph: int, score: float) -> Hit:

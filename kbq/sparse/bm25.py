@@ -16,11 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from kbq.adapters import MENTION
-from kbq.encoding.queries import MARKERS
 from kbq.indexing.dump import Shard
 from kbq.indexing.manifest import Manifest
-from kbq.sparse.impacts import ImpactIndex, Impacts, write_impacts
+from kbq.sparse.impacts import ImpactIndex, Impacts, query_text, write_impacts
 
 K1, B = 1.5, 0.75  # how soon a repeated word stops to count, and how much a long paragraph loses
 CHUNK = 4096  # paragraphs whose words are found together
@@ -119,7 +117,6 @@ def _stemmer() -> Any:
 
 
 def query_words(text: str) -> list[str]:
-    """The words of a query. Of a marked mention alone: its context would lead to the page that it was taken from."""
-    mention = MENTION.search(text)
-    (words,) = words_of([mention[1] if mention else MARKERS.sub(" ", text)])
+    """The words of a query; see `query_text`."""
+    (words,) = words_of([query_text(text)])
     return words

@@ -10,6 +10,7 @@ All files are memory-mapped; bm25s adds the impacts up.
 
 import shutil
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from kbq.adapters import MENTION
+from kbq.encoding.queries import MARKERS
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.arrays import GrowingArray, GrowingTexts, Texts, open_array
 
@@ -60,6 +63,16 @@ def write_impacts(folder: Path, vocabulary: Sequence[str], impacts: Impacts) -> 
     partial.rename(folder)
 
 
+def query_text(text: str) -> str:
+    """What is looked up. Of a marked mention nothing else: its context would lead to the page that it was taken from.
+
+    >>> query_text("it joins the [START_ENT] Nile [END_ENT] there"), query_text("Nile [SEP] length")
+    (' Nile ', 'Nile   length')
+    """
+    mention = MENTION.search(text)
+    return mention[1] if mention else MARKERS.sub(" ", text)
+
+
 class ImpactIndex:
     """An index as `write_impacts` left it, over `count` passages."""
 
@@ -73,9 +86,7 @@ class ImpactIndex:
             if not len(passages) == len(weights) == begins[-1] or len(begins) != len(self._terms) + 1:
                 raise ValueError("its files differ in length")
         except (OSError, ValueError, IndexError) as error:
-            raise KnowledgeBaseError(
-                f"sparse index {folder} is missing or damaged ({error}): make it again with `kbq index`"
-            ) from None
+            raise damaged(folder, error) from None
         self.count = count
         self._engine = bm25s.BM25()
         self._engine.scores = {"data": weights, "indices": passages, "indptr": begins, "num_docs": count}
@@ -89,6 +100,15 @@ class ImpactIndex:
         scores: Floats = self._engine.get_scores_from_ids(known)
         return scores
 
+    def parts(self, terms: Sequence[str], passage: int) -> dict[str, float]:
+        """What each term adds to a passage's score."""
+        return {term: often * float(self.scores([term])[passage]) for term, often in Counter(terms).items()}
+
     def _place(self, term: str) -> int | None:
         place = bisect_left(self._terms, term)
         return place if place < len(self._terms) and self._terms[place] == term else None
+
+
+def damaged(folder: Path, error: Exception) -> KnowledgeBaseError:
+    """What to say where a file of an index cannot be read."""
+    return KnowledgeBaseError(f"sparse index {folder} is missing or damaged ({error}): make it again with `kbq index`")

@@ -98,7 +98,7 @@ def test_what_shares_no_word_is_not_found(pages: KnowledgeBase) -> None:
 
 
 def test_evidence_weighs_every_paragraph(pages: KnowledgeBase) -> None:
-    (bonus,) = Evidence(pages.shards, pages.bm25, ["sing", "bark dogs"], weight=10.0).bonus([1, 0])
+    (bonus,) = Evidence(pages.shards, pages.bm25, [["sing"], ["bark", "dog"]], weight=10.0).bonus([1, 0])
     scores = pages.bm25[0].scores(["bark", "dog"])
     assert bonus[0] == pytest.approx(10 * scores)
     assert np.flatnonzero(bonus[1]).tolist() == [4]

@@ -1,0 +1,126 @@
+"""Model: a Sparta with its tokenizer, as one folder: model.safetensors, sparta.json, the backbone's own files."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from kbq.encoding.backbone import (
+    autocast,
+    buckets,
+    choose_device,
+    empty_backbone,
+    first_line,
+    hidden_states,
+    load_tokenizer,
+    pretrained_backbone,
+)
+from kbq.encoding.queries import MARKERS
+from kbq.encoding.windows import WindowShape
+from kbq.errors import ModelError
+from kbq.sparse.sentences import SentenceWindow
+from kbq.sparse.sparta import Sparta, sentence_tensors
+
+CONFIG, WEIGHTS = "sparta.json", "model.safetensors"
+FORMAT = 1
+BATCH_TOKENS = 2048
+CHUNK = 1024  # terms multiplied at a time: their products stay in the CPU's cache
+
+
+@dataclass(frozen=True, slots=True)
+class SpartaConfig:
+    """What the weights alone do not say."""
+
+    window: WindowShape = field(default_factory=lambda: WindowShape(length=128, overlap=0))
+    training: dict[str, object] = field(default_factory=dict)
+
+
+class SpartaModel:
+    """A Sparta that can read: texts become windows and query terms."""
+
+    def __init__(self, config: SpartaConfig, tokenizer: Any, network: Sparta) -> None:
+        self.config, self.tokenizer, self.network = config, tokenizer, network
+        names: dict[int, str] = {number: piece for piece, number in tokenizer.get_vocab().items()}
+        self.vocabulary = [names.get(number, "") for number in range(len(network.terms))]
+        never = set(tokenizer.all_special_ids)
+        usable = (n for n, piece in enumerate(self.vocabulary) if piece and not piece.startswith("[unused"))
+        self.terms = torch.tensor([number for number in usable if number not in never])  # that a query may hold
+
+    @classmethod
+    def new(cls, checkpoint: str, config: SpartaConfig) -> Self:
+        """An untrained model from any BERT-like checkpoint with segments.
+
+        Raises:
+            ModelError: there is no such checkpoint, or it knows no segments.
+        """
+        network = Sparta(pretrained_backbone(checkpoint))
+        if getattr(network.backbone.config, "type_vocab_size", 0) < 2:
+            raise ModelError(f"{checkpoint} knows no segments to mark a sentence with: use a BERT-like encoder")
+        return cls(config, load_tokenizer(checkpoint), network)
+
+    @classmethod
+    def open(cls, folder: Path, device: str = "auto") -> Self:
+        """Raises ModelError when the folder is missing, no Sparta, or damaged."""
+        try:
+            written = json.loads((folder / CONFIG).read_text("utf-8"))
+            if written.pop("format") != FORMAT:
+                raise ModelError(f"{folder} is of another format than {FORMAT}: use the kbq that wrote it")
+            config = SpartaConfig(**written | {"window": WindowShape(**written["window"])})
+            network = Sparta(empty_backbone(transformers.AutoConfig.from_pretrained(str(folder))))
+            network.load_state_dict(load_file(folder / WEIGHTS))
+        except FileNotFoundError:
+            raise ModelError(f"{folder} is no SPARTA model: make one with `kbq train --sparse`") from None
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ModelError(f"SPARTA model {folder} is damaged: {first_line(error)}") from None
+        return cls(config, load_tokenizer(folder), network.eval().to(choose_device(device)))
+
+    def save(self, folder: Path) -> None:
+        """Write the folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        weights: dict[str, Tensor] = {name: value.contiguous() for name, value in self.network.state_dict().items()}
+        save_file(weights, folder / WEIGHTS)
+        self.network.backbone.config.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        (folder / CONFIG).write_text(json.dumps({"format": FORMAT} | asdict(self.config), indent=1) + "\n", "utf-8")
+
+    def query_terms(self, text: str) -> list[int]:
+        """The word pieces of a query; see `word_pieces`."""
+        return word_pieces(self.tokenizer, text)
+
+
+def word_pieces(tokenizer: Any, text: str) -> list[int]:
+    """A query's word pieces, in order and with repetitions; none is special or unknown."""
+    special = set(tokenizer.all_special_ids)
+    pieces = tokenizer(MARKERS.sub(" ", text), add_special_tokens=False, verbose=False)["input_ids"]
+    return [piece for piece in pieces if piece not in special]
+
+
+@torch.inference_mode()
+def strongest_impacts(
+    model: SpartaModel, windows: Sequence[SentenceWindow], k: int
+) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Yield (index of the window, its k strongest terms, their impacts), without those of zero; batched by length.
+
+    Shapes: (at most k,).
+    """
+    network = model.network
+    device = network.bias.device
+    terms = model.terms.to(device)
+    for members in buckets([len(window.ids) for window in windows], BATCH_TOKENS):
+        batch = [windows[index] for index in members]
+        ids, mask, segments = sentence_tensors(batch, model.tokenizer.pad_token_id, device)
+        with autocast(device):
+            states = hidden_states(network.backbone, ids, mask, segments)
+            parts = [network.best_products(states, segments, part) for part in torch.split(terms, CHUNK)]
+        best, place = torch.cat(parts, dim=1).float().topk(min(k, len(terms)), dim=1)  # log(1 + ·) keeps their order
+        impacts = network.impacts(best)
+        for row, index in enumerate(members):
+            found = impacts[row] > 0
+            yield index, terms[place[row][found]].cpu(), impacts[row][found].cpu()
