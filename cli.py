@@ -17,6 +17,7 @@ import kbq
 from kbq.errors import KbqError
 
 if TYPE_CHECKING:
+    from kbq.commands import IndexFacts
     from kbq.kilt.reporting.error_kinds import ErrorCase
     from kbq.pages import Pages
     from kbq.records import Hit
@@ -39,6 +40,9 @@ Guess = Annotated[Path, typer.Argument(metavar="FILE", help="KILT predictions, p
 Gold = Annotated[Path, typer.Argument(metavar="GOLD", help="The KILT file with the answers, plain or compressed.")]
 TaskName = Annotated[str | None, typer.Option("--task", help="A task's name, or a task file.")]
 PagesOf = Annotated[Path | None, typer.Option("--kb", help="The knowledge base that the pages come from.")]
+IndexName = Annotated[
+    Literal["exact", "approximate", "compact"] | None, typer.Option(help="Without it, the index built last answers.")
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Page ids must be integers, as on the leaderboard.")]
 
 
@@ -67,7 +71,7 @@ def build(
     ] = "auto",
     model: ModelName = "default",
     index: Annotated[
-        Literal["auto", "exact", "approximate"],
+        Literal["auto", "exact", "approximate", "compact"],
         typer.Option(help="auto: exact up to about 2 million kept tokens."),
     ] = "auto",
     append: Annotated[bool, typer.Option("--append", help="Add to a knowledge base that is there.")] = False,
@@ -92,6 +96,35 @@ def build(
 
 
 @app.command()
+def index(
+    kb: Annotated[Path, typer.Argument(help="A knowledge base.")],
+    kind: Annotated[
+        Literal["auto", "exact", "approximate", "compact"],
+        typer.Option("--index", help="approximate: a byte per dimension; compact: a quarter of a byte."),
+    ] = "auto",
+    recall: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of the ten best phrases that it shall find.")
+    ] = 0.95,
+    queries: Annotated[
+        str | None, typer.Option(help="Queries like those to come, one per line; else slots of its own pages.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Build another index over a knowledge base; it answers from now on. Those that are there stay."""
+    from kbq import commands
+
+    facts = commands.index(commands.IndexRequest(kb, kind, recall, queries, model, device))
+    if as_json:
+        _print_json(dataclasses.asdict(facts) | {"kb": str(kb)})
+        return
+    print(f"{kb}: {_index_line(facts)}")
+    if facts.recall < facts.target:
+        _note(f"all of its cells together do not find {facts.target:.1%}: choose --index exact or approximate for that")
+
+
+@app.command()
 def query(
     texts: Annotated[
         list[str] | None,
@@ -105,6 +138,7 @@ def query(
         typer.Option(help="What is counted as one answer."),
     ] = "phrase",
     model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
+    index: IndexName = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -112,7 +146,7 @@ def query(
     from kbq import commands
 
     asked = commands.read_queries(texts or [], file)
-    opened = commands.open_kb(kb, model, device, _note)
+    opened = commands.open_kb(kb, model, device, _note, index)
     for text, hits in commands.ask(asked, opened, k, unit):
         if as_json:
             _print_json({"query": text, "answers": [_answer(hit) for hit in hits]})
@@ -174,6 +208,7 @@ def predict(
     model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
     top_pages: Annotated[int, typer.Option(min=1, help="Pages of each provenance.")] = 20,
     with_text: Annotated[bool, typer.Option("--with-text", help="Write each page's paragraph too.")] = False,
+    index: IndexName = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -184,7 +219,7 @@ def predict(
     from kbq.task import load_task
 
     chosen = load_task(task)
-    opened = commands.open_kb(kb, model, device, _note)
+    opened = commands.open_kb(kb, model, device, _note, index)
     with counting_progress(f"predicting {out}") as report:
         outcome = predict_file(chosen, inputs, opened, out, PredictionSettings(top_pages, with_text), report)
     if as_json:
@@ -204,12 +239,15 @@ def info(
     from kbq import commands
 
     facts = commands.describe(folder)
+    indexes = commands.describe_indexes(folder) if facts["kind"] == "knowledge base" else []
     if as_json:
-        _print_json(facts)
+        _print_json(facts | ({"indexes": [dataclasses.asdict(entry) for entry in indexes]} if indexes else {}))
         return
     width = max(map(len, facts))
     for name, value in facts.items():
         print(f"{name:{width}}  {f'{value:,}' if type(value) is int else value}")  # True is an int, too
+    for entry in indexes:
+        print(f"{'index':{width}}  {_index_line(entry)}")
 
 
 @app.command()
@@ -442,6 +480,15 @@ def _print_answers(text: str, hits: "list[Hit]", k: int) -> None:
     if len(hits) < k:
         _note(f"the knowledge base holds {len(hits)} of the {k} asked for")
     typer.echo()
+
+
+def _index_line(facts: "IndexFacts") -> str:
+    if not facts.queries:
+        return facts.kind
+    return (
+        f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds {facts.recall:.1%} of the ten best phrases "
+        f"({facts.target:.1%} asked for, {facts.queries:,} queries) with {facts.probes:,} probes"
+    )
 
 
 def _print_case(case: "ErrorCase") -> None:

@@ -1,4 +1,4 @@
-"""Commands: what `build`, `query` and `info` do, without the command line."""
+"""Commands: what `build`, `index`, `query` and `info` do, without the command line."""
 
 import dataclasses
 import math
@@ -10,14 +10,16 @@ from kbq.corpus import CorpusFormat, read_corpus
 from kbq.encoding.model import CONFIG, Model, read_config
 from kbq.encoding.queries import check_query
 from kbq.errors import KbqError, QueryError
-from kbq.indexing.choice import IndexKind
+from kbq.indexing.choice import WantedKind
 from kbq.indexing.dump import Counts
-from kbq.indexing.manifest import MANIFEST, read_manifest
-from kbq.kb import BATCH, KnowledgeBase
+from kbq.indexing.manifest import MANIFEST, IndexEntry, IndexKind, Manifest, read_manifest
+from kbq.kb import KnowledgeBase
 from kbq.pages import Pages
 from kbq.reading import clean_text, read_lines, refuse, source_name
 from kbq.records import Hit, Query
 from kbq.sample_kb import open_sample
+from kbq.searching.indexes import IndexWish
+from kbq.searching.search import BATCH
 from kbq.searching.units import Unit
 
 Note = Callable[[str], None]  # takes a line for the person who waits
@@ -31,7 +33,7 @@ class BuildRequest:
     folder: Path
     format: CorpusFormat = "auto"
     model: str = "default"
-    index: IndexKind = "auto"
+    index: WantedKind = "auto"
     append: bool = False
     skip_bad_lines: bool = False
     device: str = "auto"
@@ -67,7 +69,52 @@ def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -
         index=request.index,
         report=report,
     )
-    return BuildOutcome(kb.counts, folder_bytes(request.folder), kb.manifest.index.kind, len(bad_lines))
+    return BuildOutcome(kb.counts, folder_bytes(request.folder), kb.index.kind, len(bad_lines))
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRequest:
+    """What to search a knowledge base with; see `kbq index --help`."""
+
+    folder: Path
+    kind: WantedKind = "auto"
+    recall: float = 0.95
+    queries: str | None = None  # a file with one per line
+    model: str | None = None
+    device: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFacts:
+    """What an index costs beyond the dump, and what it finds of the ten best phrases of exact search."""
+
+    kind: str
+    bytes_per_vector: float
+    probes: int
+    recall: float
+    target: float
+    queries: int  # that the recall was measured on; 0: exact search needs no measuring
+
+
+def index(request: IndexRequest) -> IndexFacts:
+    """Build an index over the rows that are there, unless it is there too, and let it answer from now on."""
+    asked = [] if request.queries is None else read_queries([], request.queries)
+    kb = KnowledgeBase.open(request.folder, request.model, request.device, "exact")
+    _refuse_malformed(asked, lambda text: kb.model.reader.token_ids([text]))
+    kb = kb.with_index(IndexWish(request.kind, request.recall, tuple(query.text for query in asked)))
+    return _index_facts(kb.folder, kb.manifest, kb.index)
+
+
+def describe_indexes(folder: Path) -> list[IndexFacts]:
+    """The indexes of a knowledge base, the one that answers first."""
+    manifest = read_manifest(folder)
+    return [_index_facts(folder, manifest, entry) for entry in manifest.entries]
+
+
+def _index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFacts:
+    size = sum(folder_bytes(shard / entry.kind) for shard in manifest.shard_folders(folder))
+    each = round(size / max(1, manifest.counts.rows), 1)
+    return IndexFacts(entry.kind, each, entry.probes, round(entry.recall, 4), entry.target, entry.queries)
 
 
 def _lasting_name(model: str) -> str:
@@ -87,11 +134,15 @@ def ask(queries: Sequence[Query], kb: KnowledgeBase, k: int, unit: Unit) -> Iter
         yield from zip(part, kb.search(part, k, unit), strict=True)
 
 
-def open_kb(folder: Path | None, model: str | None, device: str, note: Note) -> KnowledgeBase:
-    """A knowledge base, or the bundled sample where no folder is given."""
+def open_kb(
+    folder: Path | None, model: str | None, device: str, note: Note, index: IndexKind | None = None
+) -> KnowledgeBase:
+    """A knowledge base, or the bundled sample where no folder is given; `index`: instead of the one built last."""
     if folder is not None:
-        return KnowledgeBase.open(folder, model, device)
-    return open_sample(lambda place: note(f"building the sample knowledge base, once, in {place}"), model, device)
+        return KnowledgeBase.open(folder, model, device, index)
+    return open_sample(
+        lambda place: note(f"building the sample knowledge base, once, in {place}"), model, device, index=index
+    )
 
 
 def read_queries(texts: Sequence[str], source: str | None) -> list[Query]:
@@ -146,7 +197,6 @@ def describe(folder: Path) -> dict[str, object]:
         "kept vectors": counts.rows,
         "dimension": manifest.dim,
         "shards": len(manifest.shards),
-        "index": manifest.index.kind,
         "bytes": folder_bytes(folder),
         "bytes per kept vector": round(folder_bytes(folder) / max(1, counts.rows), 1),
         "model": manifest.model,

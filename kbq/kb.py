@@ -13,23 +13,22 @@ from numpy.typing import NDArray
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
 from kbq.indexing.building import build_shards
-from kbq.indexing.choice import IndexKind, build_indexes, open_index
+from kbq.indexing.choice import WantedKind, open_indexes
 from kbq.indexing.dump import Counts, Shard
-from kbq.indexing.manifest import Manifest, claim, publish, read_manifest
+from kbq.indexing.manifest import IndexKind, Manifest, claim, publish, read_manifest
 from kbq.records import Document, Hit
-from kbq.searching.spans import find_spans
-from kbq.searching.units import Unit, best_units
+from kbq.searching.indexes import IndexWish, build_indexes
+from kbq.searching.search import search
+from kbq.searching.units import Unit
 
 Floats = NDArray[np.float32]
-SEARCH_DEPTH = 5  # what an exact index looks at beyond k; deeper where that does not settle the answer
-HITS = 50  # starts and ends asked of an approximate index, or more
-BATCH = 64  # queries searched together
 
 
 class KnowledgeBase:
     """A published knowledge base with the encoders that can ask it."""
 
-    def __init__(self, folder: Path, manifest: Manifest, model: Model) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, model: Model, index: IndexKind | None = None) -> None:
+        """`index`: the kind that answers, instead of the manifest's first."""
         if model.config.phrase_fingerprint != manifest.model_fingerprint:
             raise ModelError(
                 f"{folder} was built with the model {manifest.model} ({manifest.model_fingerprint}), "
@@ -45,7 +44,8 @@ class KnowledgeBase:
                     f"{shard.folder} holds {len(shard)} rows, the manifest says {counts.rows}: "
                     "build the knowledge base again"
                 )
-        self.indexes = [open_index(shard, manifest.index, model.device) for shard in self.shards]
+        self.index = manifest.entry(folder, index)
+        self.indexes = open_indexes(self.shards, self.index, model.device)
 
     @classmethod
     def build(
@@ -56,7 +56,7 @@ class KnowledgeBase:
         *,
         model_name: str = "default",
         append: bool = False,
-        index: IndexKind = "auto",
+        index: WantedKind = "auto",
         report: Callable[[Counts], None] = lambda counts: None,
     ) -> Self:
         """Encode documents into `folder` and publish it; a run that was killed goes on where it stopped.
@@ -75,21 +75,21 @@ class KnowledgeBase:
         try:
             before = claim(folder, model, model_name, append)
             shards, corpus = build_shards(documents, model, folder, len(before.shards), report)
-            manifest = build_indexes(folder, before.with_shards(shards, corpus), index)
+            manifest = build_indexes(folder, before.with_shards(shards, corpus), model, IndexWish(index))
             publish(folder, manifest)
         except OSError as error:
-            raise KnowledgeBaseError(
-                f"{folder} cannot be written ({error.strerror}): make room or choose another folder; "
-                "the same command goes on where it stopped"
-            ) from error
+            raise _unwritable(folder, error) from error
         return cls(folder, manifest, model)
 
     @classmethod
-    def open(cls, folder: Path, model: str | None = None, device: str = "auto") -> Self:
+    def open(cls, folder: Path, model: str | None = None, device: str = "auto", index: IndexKind | None = None) -> Self:
         """Open a published knowledge base with its own model, or one whose query side was tuned for it.
 
+        Args:
+            index: the kind that answers; without it, the one that was built last.
+
         Raises:
-            KnowledgeBaseError: missing, not whole, damaged, or of another format version.
+            KnowledgeBaseError: missing, not whole, damaged, of another format version, or without this index.
             ModelError: the model is missing or belongs to another phrase encoder.
         """
         manifest = read_manifest(folder)
@@ -101,7 +101,20 @@ class KnowledgeBase:
             raise ModelError(
                 f"{folder} needs the model it was built with: {error}; say with --model where it is"
             ) from None
-        return cls(folder, manifest, opened)
+        return cls(folder, manifest, opened, index)
+
+    def with_index(self, wish: IndexWish) -> "KnowledgeBase":
+        """Build an index over the same rows, beside those that are there, and let it answer from now on.
+
+        Raises:
+            KnowledgeBaseError: faiss is missing, or the folder cannot be written.
+        """
+        try:
+            manifest = build_indexes(self.folder, self.manifest, self.model, wish)
+            publish(self.folder, manifest)
+        except OSError as error:
+            raise _unwritable(self.folder, error) from error
+        return KnowledgeBase(self.folder, manifest, self.model)
 
     @property
     def counts(self) -> Counts:
@@ -121,35 +134,12 @@ class KnowledgeBase:
         """`search` for queries that are encoded already. Shapes: (queries, dim)."""
         if k < 1:
             raise QueryError(f"k is {k}, must be at least 1")
-        starts, ends = starts * self.model.scale, ends * self.model.scale  # now in the units of the int8 rows
-        hits: list[list[Hit]] = [[] for _ in starts]
-        for first in range(0, len(starts), BATCH):
-            self._search_batch(starts, ends, list(range(first, min(first + BATCH, len(starts)))), hits, k, unit)
-        return hits
+        scale = self.model.scale  # makes them products with the int8 rows
+        return search(self.shards, self.indexes, starts * scale, ends * scale, k, unit)
 
-    def _search_batch(
-        self,
-        starts: np.ndarray,
-        ends: np.ndarray,
-        open_queries: list[int],
-        hits: list[list[Hit]],
-        k: int,
-        unit: Unit,
-    ) -> None:
-        depth = SEARCH_DEPTH + (2 * k if unit == "document" else k)  # the k best paragraphs hold the k best phrases
-        if self.manifest.index.kind == "approximate":
-            depth = max(depth, HITS)
-        deepest = max((len(shard) for shard in self.shards), default=0)
-        while open_queries:
-            found = [index.candidates(starts[open_queries], ends[open_queries], depth) for index in self.indexes]
-            unsettled = []
-            for place, query in enumerate(open_queries):
-                vectors = np.stack([starts[query], ends[query]])
-                spans = [
-                    find_spans(s, candidates[place], vectors) for s, candidates in zip(self.shards, found, strict=True)
-                ]
-                units = best_units(self.shards, spans, unit, k)
-                hits[query] = units.hits
-                if not units.is_complete and depth < deepest:
-                    unsettled.append(query)
-            open_queries, depth = unsettled, depth * 4
+
+def _unwritable(folder: Path, error: OSError) -> KnowledgeBaseError:
+    return KnowledgeBaseError(
+        f"{folder} cannot be written ({error.strerror}): make room or choose another folder; "
+        "the same command goes on where it stopped"
+    )

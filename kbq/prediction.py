@@ -19,9 +19,10 @@ import kbq
 from kbq.errors import KbqError, QueryError
 from kbq.indexing.dump import write_json
 from kbq.indexing.manifest import MANIFEST
-from kbq.kb import BATCH, KnowledgeBase
+from kbq.kb import KnowledgeBase
 from kbq.reading import read_json_lines
 from kbq.records import Evidence, Hit, Prediction, Query
+from kbq.searching.search import BATCH
 from kbq.task import Task
 
 
@@ -151,6 +152,7 @@ def _description(task: Task, inputs: Path, kb: KnowledgeBase, settings: Predicti
         "task": task.name,
         "inputs": {"name": inputs.name, "sha256": _sha256(inputs)},
         "knowledge_base": {"name": kb.folder.name, "manifest_sha256": _sha256(kb.folder / MANIFEST)},
+        "index": kb.index.kind,
         "query_encoder": kb.model.config.query_fingerprint,
         "top_pages": settings.top_pages,
         "with_text": settings.with_text,

@@ -211,8 +211,33 @@ def test_info_says_true_and_false(run: Run, model_folder: Path) -> None:
 
 def test_info_of_a_knowledge_base(run: Run, kb_folder: Path, model_folder: Path) -> None:
     (facts,) = run("info", kb_folder, "--json").documents
-    assert (facts["kind"], facts["pages"], facts["paragraphs"], facts["index"]) == ("knowledge base", 12, 18, "exact")
+    assert (facts["kind"], facts["pages"], facts["paragraphs"]) == ("knowledge base", 12, 18)
+    exact = {"kind": "exact", "bytes_per_vector": 0.0, "probes": 1, "recall": 1.0, "target": 1.0, "queries": 0}
+    assert facts["indexes"] == [exact]
     assert (facts["model"], facts["built by"]) == (str(model_folder), f"kbq {kbq.__version__}")
+
+
+def test_index_and_query_with_it(run: Run, kb_folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    kb = tmp_path / "kb"
+    shutil.copytree(kb_folder, kb)
+    (tmp_path / "queries").write_text("the river\nParis\n\nMarie Curie [SEP] birth\n")
+    built = run("index", kb, "--index", "compact", "--recall", 0.5, "--queries", tmp_path / "queries")
+    assert (built.status, built.err) == (0, "")
+    assert built.out.startswith(f"{kb}: compact, ")
+    assert "(50.0% asked for, 2 queries) with 1 probes" in built.out
+    (facts,) = run("index", kb, "--index", "approximate", "--recall", 0.5, "--json").documents
+    size = sum(path.stat().st_size for path in kb.glob("*/approximate/*"))
+    rows = run("info", kb, "--json").documents[0]["kept vectors"]
+    assert isinstance(rows, int)
+    assert facts["bytes_per_vector"] == round(size / rows, 1)
+    assert [line.split()[1] for line in run("info", kb).out.splitlines() if line.startswith("index ")] == [
+        "approximate,",
+        "compact,",
+    ]
+    for options in ((), ("--index", "compact"), ("--index", "exact")):
+        assert run("query", "the river", "--kb", kb, *options).status == 0
+    assert run("index", kb, "--index", "exact").out == f"{kb}: exact\n"
 
 
 @pytest.mark.parametrize("options", [(), ("--two-query-encoders", "--weights", "int8")])
@@ -236,7 +261,7 @@ def test_version_and_help(run: Run) -> None:
     assert run("--version") == Outcome(0, f"{kbq.__version__}\n", "")
     told = run("--help")
     assert told.status == 0
-    assert all(f"  {name} " in told.out for name in ("build", "query", "train", "info"))
+    assert all(f"  {name} " in told.out for name in ("build", "index", "query", "train", "info"))
 
 
 def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,6 +287,9 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("train", "x"),
         ("train", "x", "--out", "y", "--checkpoint", "z", "--epochs", "-1"),
         ("info",),
+        ("index",),
+        ("index", "kb", "--index", "fast"),
+        ("index", "kb", "--recall", "2"),
     ],
 )
 def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], run: Run) -> None:
@@ -333,6 +361,10 @@ LONG = "word " * 10_000
         ("query --kb kb --file empty", "there is no query"),
         ("query --kb kb --file nothing", "nothing: cannot be read (No such file or directory)"),
         ("query --kb kb --file latin", "latin:1: not UTF-8"),
+        ("query x --kb kb --index compact", "kb has no compact index, but exact: build it with `kbq index kb --index"),
+        ("index nowhere", "nowhere does not exist"),
+        ("index kb --queries nothing", "nothing: cannot be read (No such file or directory)"),
+        ("index kb --queries empty", "there is no query"),
         ("info nowhere", "nowhere does not exist"),
         ("info folder", "folder holds no knowledge base"),
         ("train nothing --out new --checkpoint model", "nothing: cannot be read"),

@@ -10,9 +10,10 @@ import pytest
 
 from kbq.adapters import question, slot_with
 from kbq.errors import KbqError, QueryError
-from kbq.kb import BATCH, KnowledgeBase
+from kbq.kb import KnowledgeBase
 from kbq.prediction import PredictionOutcome, PredictionSettings, predict_file
 from kbq.records import Hit, Phrase
+from kbq.searching.search import BATCH
 from kbq.task import Task
 
 TASK = Task("mine", question, "phrase", ("em",), "em")

@@ -6,6 +6,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kbq.indexing.dump import Shard
+
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 MAX_TOKENS = 20  # L of the paper: the longest phrase
@@ -32,6 +34,27 @@ class Index(Protocol):
         `starts`, `ends`: query vectors in the units of the rows, that is multiplied by the dump's scale. Shapes:
         (queries, dim).
         """
+
+    def vectors(self, rows: Rows) -> Floats:
+        """These rows as the index holds them, in the dump's steps: what a query tuned for it should meet.
+
+        Shapes: (rows,), (rows, dim).
+        """
+
+
+def from_hits(shard: Shard, starts: tuple[Floats, Rows], ends: tuple[Floats, Rows], k: int) -> Candidates:
+    """All rows of the paragraphs that hold a hit of one query's start vector or end vector.
+
+    More than the spans at the hits: where cells were left out, a paragraph is found by any of its good rows.
+    A side: scores and rows, best first; behind what was found, rows are -1. Shapes: (k,).
+    """
+    hits = np.concatenate([rows[rows >= 0] for _, rows in (starts, ends)])
+    rows = ranges(*shard.row_range(np.unique(shard.paragraphs_of(hits))))
+    if k >= len(shard):
+        return Candidates(rows, -np.inf)
+    # A side that came out short is bounded by its last hit, too: a deeper search, in more cells, may find more.
+    worst = (float(scores[found >= 0][-1]) if (found >= 0).any() else np.inf for scores, found in (starts, ends))
+    return Candidates(rows, sum(worst))
 
 
 def ranges(begins: Rows, behinds: Rows) -> Rows:

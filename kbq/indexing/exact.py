@@ -51,6 +51,10 @@ class ExactIndex:
             found.append(Candidates(rows, float(scores[order[k]] + error)))
         return found
 
+    def vectors(self, rows: Rows) -> Floats:
+        """The dump's own rows; see `Index`."""
+        return self._shard.vectors[rows].astype(np.float32)
+
     def _best_spans(self, starts: Tensor, ends: Tensor) -> tuple[Floats, Floats]:
         """The score of each filled paragraph's best span, and by how much it may be off.
 
