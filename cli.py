@@ -124,6 +124,23 @@ def index(
         _note(f"all of its cells together do not find {facts.target:.1%}: choose --index exact or approximate for that")
 
 
+@app.command("merge-kb")
+def merge_kb(
+    out: Annotated[Path, typer.Argument(help="Folder of the new knowledge base.")],
+    kbs: Annotated[list[Path], typer.Argument(metavar="KB", help="Knowledge bases of the same model.")],
+    as_json: Json = False,
+) -> None:
+    """Join knowledge bases built with the same model, by linking their files."""
+    from kbq.indexing.merging import merge as merge_folders
+
+    manifest = merge_folders(out, kbs)
+    counts = manifest.counts
+    if as_json:
+        _print_json({"kb": str(out), "counts": dataclasses.asdict(counts), "shards": len(manifest.shards)})
+        return
+    print(f"{out}: {counts.documents:,} pages, {counts.rows:,} token vectors, in {len(manifest.shards)} shards")
+
+
 @app.command()
 def query(
     texts: Annotated[

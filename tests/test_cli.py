@@ -240,6 +240,19 @@ def test_index_and_query_with_it(run: Run, kb_folder: Path, tmp_path: Path) -> N
     assert run("index", kb, "--index", "exact").out == f"{kb}: exact\n"
 
 
+def test_merge_kb(run: Run, kb_folder: Path, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
+    lines = corpus.read_text("utf-8").splitlines(keepends=True)
+    for name, part in (("a", lines[:5]), ("b", lines[5:])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(part), "utf-8")
+        assert run("build", tmp_path / f"{name}.jsonl", tmp_path / name, "--model", model_folder).status == 0
+    merged = run("merge-kb", tmp_path / "both", tmp_path / "a", tmp_path / "b")
+    assert (merged.status, merged.err) == (0, "")
+    assert merged.out.startswith(f"{tmp_path / 'both'}: 12 pages, ")
+    assert merged.out.endswith(" token vectors, in 2 shards\n")
+    whole, both = (run("query", "Paris", "--json", "--kb", kb) for kb in (kb_folder, tmp_path / "both"))
+    assert both.documents == whole.documents
+
+
 @pytest.mark.parametrize("options", [(), ("--two-query-encoders", "--weights", "int8")])
 def test_train(
     options: tuple[str, ...], run: Run, examples_file: Path, checkpoint: Path, corpus: Path, tmp_path: Path
@@ -261,7 +274,7 @@ def test_version_and_help(run: Run) -> None:
     assert run("--version") == Outcome(0, f"{kbq.__version__}\n", "")
     told = run("--help")
     assert told.status == 0
-    assert all(f"  {name} " in told.out for name in ("build", "index", "query", "train", "info"))
+    assert all(f"  {name} " in told.out for name in ("build", "index", "merge-kb", "query", "train", "info"))
 
 
 def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,6 +303,7 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("index",),
         ("index", "kb", "--index", "fast"),
         ("index", "kb", "--recall", "2"),
+        ("merge-kb", "new"),
     ],
 )
 def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], run: Run) -> None:
@@ -365,6 +379,11 @@ LONG = "word " * 10_000
         ("index nowhere", "nowhere does not exist"),
         ("index kb --queries nothing", "nothing: cannot be read (No such file or directory)"),
         ("index kb --queries empty", "there is no query"),
+        ("merge-kb new kb nowhere", "nowhere does not exist"),
+        ("merge-kb new kb kb", "page id 'P0' is in kb and in kb: build one of them without it"),
+        ("merge-kb folder/new half", "half is not a whole knowledge base"),
+        ("merge-kb model kb", "model is not empty: choose another folder, or delete it"),
+        ("merge-kb empty/new kb", "new cannot be written (Not a directory)"),
         ("info nowhere", "nowhere does not exist"),
         ("info folder", "folder holds no knowledge base"),
         ("train nothing --out new --checkpoint model", "nothing: cannot be read"),

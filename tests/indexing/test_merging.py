@@ -1,0 +1,97 @@
+"""Merging: the whole answers like a knowledge base built in one go, and what does not fit together is refused."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kbq.encoding.model import Model
+from kbq.errors import KnowledgeBaseError
+from kbq.indexing.manifest import IndexEntry, read_manifest
+from kbq.indexing.merging import merge
+from kbq.kb import KnowledgeBase
+from kbq.pages import Pages
+from kbq.records import Document
+from kbq.searching.indexes import IndexWish
+
+TEXTS = ["the river", "Marie Curie [SEP] place of birth"]
+
+
+@pytest.fixture
+def parts(documents: list[Document], model: Model, model_folder: Path, tmp_path: Path) -> list[Path]:
+    """Two knowledge bases of five and seven pages, the second of two shards, and an empty one."""
+    folders = [tmp_path / name for name in ("a", "b", "none")]
+    name = str(model_folder)
+    KnowledgeBase.build(documents[:5], folders[0], model, model_name=name)
+    KnowledgeBase.build(documents[5:8], folders[1], model, model_name=name)
+    KnowledgeBase.build(documents[8:], folders[1], model, model_name=name, append=True)
+    KnowledgeBase.build([], folders[2], model, model_name=name)
+    return folders
+
+
+def answers(kb: KnowledgeBase) -> list[list[tuple[object, float]]]:
+    return [[(hit.phrase, round(hit.score, 3)) for hit in hits] for hits in kb.search(TEXTS, 20)]
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_it_answers_like_one_build(
+    linked: bool, parts: list[Path], kb: KnowledgeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: str, target: str) -> None:
+        raise OSError("another disk")
+
+    if not linked:
+        monkeypatch.setattr(os, "link", refuse)
+    manifest = merge(tmp_path / "whole", parts)
+    assert manifest == read_manifest(tmp_path / "whole")
+    assert manifest.counts == kb.counts
+    assert len(manifest.shards) == 4
+    assert len(manifest.corpora) == 4
+    assert list(Pages(tmp_path / "whole").ids()) == [f"P{number}" for number in range(12)]
+    assert answers(KnowledgeBase.open(tmp_path / "whole", device="cpu")) == answers(kb)
+    vectors = tmp_path / "whole" / "shard-00000" / "vectors.npy"
+    assert vectors.samefile(parts[0] / "shard-00000" / "vectors.npy") == linked
+
+
+def test_indexes_of_shards_come_along(parts: list[Path], kb: KnowledgeBase, tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    for folder in parts:
+        KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("compact", 0.5))
+    assert merge(tmp_path / "whole", parts).entries == (IndexEntry(),)
+    whole = KnowledgeBase.open(tmp_path / "whole", device="cpu").with_index(IndexWish("compact", 1.0))
+    assert whole.index.recall == 1.0
+    cells = tmp_path / "whole" / "shard-00000" / "compact" / "cells.faiss"
+    assert cells.samefile(parts[0] / "shard-00000" / "compact" / "cells.faiss")
+
+
+def test_more_pages_may_be_appended(parts: list[Path], documents: list[Document], model: Model, tmp_path: Path) -> None:
+    merge(tmp_path / "whole", parts[:1])
+    before = read_manifest(parts[0])
+    KnowledgeBase.build(documents[5:], tmp_path / "whole", model, append=True)
+    assert KnowledgeBase(tmp_path / "whole", read_manifest(tmp_path / "whole"), model).counts.documents == 12
+    assert read_manifest(parts[0]) == before
+
+
+def test_a_page_in_two_is_refused(parts: list[Path], documents: list[Document], model: Model, tmp_path: Path) -> None:
+    KnowledgeBase.build(documents[11:], tmp_path / "c", model)
+    with pytest.raises(KnowledgeBaseError, match=r"page id 'P11' is in .*/b and in .*/c: build one of them without it"):
+        merge(tmp_path / "whole", [*parts, tmp_path / "c"])
+    assert not (tmp_path / "whole").exists()
+
+
+def test_another_model_is_refused(parts: list[Path], other_folder: Path, tmp_path: Path) -> None:
+    KnowledgeBase.build([], tmp_path / "c", Model.open(other_folder, "cpu"), model_name="other")
+    with pytest.raises(KnowledgeBaseError, match=r"c was built with the model other \(\w+\), .*/a with .*: build one"):
+        merge(tmp_path / "whole", [*parts, tmp_path / "c"])
+
+
+def test_a_merge_that_fails_leaves_nothing(parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "link", full)
+    monkeypatch.setattr(shutil, "copy2", full)
+    with pytest.raises(KnowledgeBaseError, match=r"whole cannot be written \(.*No space left on device.*\): make room"):
+        merge(tmp_path / "whole", parts)
+    assert not (tmp_path / "whole").exists()
