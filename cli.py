@@ -17,6 +17,8 @@ import kbq
 from kbq.errors import KbqError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kbq.kilt.reporting.error_kinds import ErrorCase
     from kbq.pages import Pages
     from kbq.records import Hit
@@ -113,6 +115,7 @@ def query(
 
     asked = commands.read_queries(texts or [], file)
     opened = commands.open_kb(kb, model, device, _note)
+    _note_untuned(opened.model.config.untuned_relations(query.text for query in asked))
     for text, hits in commands.ask(asked, opened, k, unit):
         if as_json:
             _print_json({"query": text, "answers": [_answer(hit) for hit in hits]})
@@ -166,6 +169,65 @@ def train(
 
 
 @app.command()
+def finetune(
+    triples: Annotated[Path, typer.Argument(help="KILT lines, or CSV/TSV/JSONL of subject, relation, object[, page].")],
+    kb: Annotated[Path, typer.Option(help="The knowledge base whose query encoder learns.")],
+    out: Annotated[Path, typer.Option(help="Folder of the new query encoder.")],
+    task: Annotated[str, typer.Option(help="A task's name, a family such as entity_linking, or a task file.")] = (
+        "slot_filling"
+    ),
+    examples: Annotated[int, typer.Option(min=0, help="Queries to tune on, each relation its share; 0: all.")] = 0,
+    dev: Annotated[Path | None, typer.Option(help="To score on; else a tenth of the subjects is set aside.")] = None,
+    objective: Annotated[
+        Literal["auto", "kilt", "phrase", "page"],
+        typer.Option(help="What is right: the answer on a gold page, the answer anywhere, or the page."),
+    ] = "auto",
+    terms: Annotated[str, typer.Option(help="Which scores compete: joint, start, end.")] = "joint,start,end",
+    k: Annotated[int, typer.Option("-k", min=1, help="Phrases found for a query that compete.")] = 100,
+    epochs: Annotated[int, typer.Option(min=1)] = 4,
+    patience: Annotated[int, typer.Option(min=1, help="Epochs without a better dev score before it stops.")] = 2,
+    batch: Annotated[int, typer.Option(min=1, help="Queries searched together.")] = 24,
+    accumulate: Annotated[int, typer.Option(min=1, help="Batches of one step.")] = 1,
+    learning_rate: Annotated[float, typer.Option(min=0.0)] = 2e-4,
+    model: Annotated[str | None, typer.Option(help="A query encoder to start from.")] = None,
+    seed: int = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Tune the query encoder on triples; the knowledge base stays as it is. Killed, it goes on where it stopped."""
+    from kbq.finetuning.finetuning import FinetuningRequest
+    from kbq.finetuning.finetuning import finetune as tune
+    from kbq.finetuning.loop import FinetuningSettings, chosen_objective, chosen_terms
+    from kbq.kb import KnowledgeBase
+    from kbq.progress import finetuning_progress
+    from kbq.task import load_task
+
+    chosen = load_task(task)
+    settings = FinetuningSettings(
+        chosen_objective(objective, chosen), chosen_terms(terms), k, epochs, patience, batch, accumulate,
+        learning_rate, seed=seed,
+    )  # fmt: skip
+    command = shlex.join(["kbq", *sys.argv[1:]])
+    request = FinetuningRequest(triples, out, chosen, dev, examples, settings, command)
+    opened = KnowledgeBase.open(kb, model, device)
+    with finetuning_progress(f"tuning {out}") as report:
+        outcome = tune(request, opened, _note, report)
+    if as_json:
+        _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
+        return
+    reach = outcome.reach
+    print(f"{out}: {outcome.steps:,} steps on {reach.queries:,} queries, {reach.unreadable:,} unreadable left out")
+    print(
+        f"answers of {reach.on_page:,} queries are phrases of a gold page, of {reach.dropped:,} only words the filter "
+        f"dropped, of {reach.elsewhere:,} not there; {reach.no_page:,} have no page in the knowledge base"
+    )
+    found = f"{outcome.found[0]:,}, at last {outcome.found[-1]:,}"
+    print(f"the search found a right phrase for {found} of {reach.queries:,} queries")
+    before, after = outcome.scores[0], max(outcome.scores)
+    print(f"dev {outcome.measure}  {before:.1f} → {after:.1f}  ({outcome.dev_queries:,} queries)")
+
+
+@app.command()
 def predict(
     inputs: Annotated[Path, typer.Argument(help="KILT records, plain or compressed.")],
     task: Annotated[str, typer.Option(help="A task's name, or a task file.")],
@@ -187,6 +249,7 @@ def predict(
     opened = commands.open_kb(kb, model, device, _note)
     with counting_progress(f"predicting {out}") as report:
         outcome = predict_file(chosen, inputs, opened, out, PredictionSettings(top_pages, with_text), report)
+    _note_untuned(outcome.untuned_relations)
     if as_json:
         _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
         return
@@ -197,7 +260,7 @@ def predict(
 
 @app.command()
 def info(
-    folder: Annotated[Path, typer.Argument(help="A knowledge base or a model.")],
+    folder: Annotated[Path, typer.Argument(help="A knowledge base or a model; `default` is the one that ships.")],
     as_json: Json = False,
 ) -> None:
     """Say what is in a knowledge base or a model."""
@@ -475,6 +538,12 @@ def _excerpt(hit: "Hit", around: int = 160) -> str:
 
 def _print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def _note_untuned(relations: "Sequence[str]") -> None:
+    if relations:
+        more = " …" if len(relations) > 3 else ""
+        _note(f"the query encoder was not tuned on {len(relations)} of the relations: {', '.join(relations[:3])}{more}")
 
 
 def _note(text: str) -> None:

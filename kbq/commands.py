@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbq.corpus import CorpusFormat, read_corpus
-from kbq.encoding.model import CONFIG, Model, read_config
+from kbq.encoding.model import CONFIG, DEFAULT_MODEL, Model, lasting_name, read_config
 from kbq.encoding.queries import check_query
 from kbq.errors import KbqError, QueryError
 from kbq.indexing.choice import IndexKind
@@ -62,17 +62,12 @@ def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -
         documents,
         request.folder,
         model,
-        model_name=_lasting_name(request.model),
+        model_name=lasting_name(request.model),
         append=request.append,
         index=request.index,
         report=report,
     )
     return BuildOutcome(kb.counts, folder_bytes(request.folder), kb.manifest.index.kind, len(bad_lines))
-
-
-def _lasting_name(model: str) -> str:
-    """What a knowledge base calls its model: a folder by its whole path, so that it is found from anywhere."""
-    return str(Path(model).resolve()) if model != "default" and Path(model).is_dir() else model
 
 
 def ask(queries: Sequence[Query], kb: KnowledgeBase, k: int, unit: Unit) -> Iterator[tuple[str, list[Hit]]]:
@@ -127,15 +122,18 @@ def _refuse_malformed(queries: Sequence[Query], read: Callable[[str], object]) -
 
 
 def describe(folder: Path) -> dict[str, object]:
-    """What a knowledge base or a model holds, by name.
+    """What a knowledge base or a model holds, by name; `default` is the model that ships.
 
     Raises:
         KbqError: the folder is neither.
     """
+    if folder == Path("default") and not folder.exists():
+        folder = DEFAULT_MODEL
     if (folder / CONFIG).exists() and not (folder / MANIFEST).exists():
         config = dataclasses.asdict(read_config(folder))
         threshold = _finite(config["filter_threshold"])
-        return {"kind": "model", "bytes": folder_bytes(folder), **config, "filter_threshold": threshold}
+        kind = "query encoder" if config["base"] else "model"
+        return {"kind": kind, "bytes": folder_bytes(folder), **config, "filter_threshold": threshold}
     manifest = read_manifest(folder)
     counts = manifest.counts
     return {

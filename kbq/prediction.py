@@ -6,7 +6,6 @@ only where they are the same.
 
 import hashlib
 import json
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +39,7 @@ class PredictionOutcome:
     lines: int
     kept: int
     without_pages: int
+    untuned_relations: tuple[str, ...] = ()  # asked for, but not among those the query encoder was tuned on
 
 
 def predict_file(
@@ -73,7 +73,8 @@ def predict_file(
         raise KbqError(
             f"{out} cannot be written ({error.strerror}): the same command goes on where it stopped"
         ) from error
-    return PredictionOutcome(len(queries), done, without_pages)
+    untuned = kb.model.config.untuned_relations(text for _, text in queries)
+    return PredictionOutcome(len(queries), done, without_pages, tuple(untuned))
 
 
 def predict(
@@ -124,10 +125,7 @@ def read_inputs(task: Task, path: Path, kb: KnowledgeBase) -> list[tuple[Query, 
         if identity in places:
             problems.append(f"{path}:{number}: id {identity} stands in line {places[identity]} too: ids are unique")
         places.setdefault(identity, number)
-        try:
-            adapted = task.adapt(unicodedata.normalize("NFC", text), kb.model.reader.fits)
-        except Exception as error:  # a user's task may fail in any way
-            raise KbqError(f"task {task.name} fails at {path}:{number}: {type(error).__name__}: {error}") from error
+        adapted = task.query_of(text, kb.model.reader.fits, f"{path}:{number}")
         try:
             kb.model.reader.token_ids([adapted])
         except QueryError as error:

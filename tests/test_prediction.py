@@ -2,7 +2,7 @@
 
 import json
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -45,6 +45,9 @@ class Answering:
         self.reader = Reader()
         self.query_fingerprint = "f"
         self.dies_after, self.pages = dies_after, pages
+
+    def untuned_relations(self, queries: Iterable[str]) -> list[str]:
+        return sorted({query.rpartition(" [SEP] ")[2] for query in queries if "[SEP]" in query})
 
     def search(self, texts: Sequence[str], k: int, unit: str) -> list[list[Hit]]:
         assert unit == "document"
@@ -94,6 +97,11 @@ def test_a_line_has_the_answer_and_distinct_pages_the_answers_page_first(tmp_pat
     assert lines(tmp_path) == [
         {"id": "7", "input": "who", "output": [{"answer": "who 1", "provenance": pages}]},
     ]
+
+
+def test_relations_that_were_not_tuned_on_are_named(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, {"id": 1, "input": "a [SEP] b"}, {"id": 2, "input": "c"})
+    assert predict().untuned_relations == ("b",)
 
 
 def test_texts_come_where_they_are_wanted(tmp_path: Path, predict: Predict) -> None:

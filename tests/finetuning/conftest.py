@@ -1,0 +1,105 @@
+"""Fixtures: knowledge bases with one or two shards, and one triple for each paragraph that they answer."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kbq.encoding.model import Model
+from kbq.indexing.dump import Shard
+from kbq.kb import KnowledgeBase
+from kbq.kilt.answers import normalise
+from kbq.kilt.reading.records import Gold, GoldOutput
+from kbq.records import Document
+
+LegalSpans = Callable[[Shard, int], list[tuple[int, int, str]]]
+
+
+@pytest.fixture(scope="session")
+def legal_spans() -> LegalSpans:
+    """First row, last row and text of every legal phrase of a paragraph, one by one."""
+
+    def spans(shard: Shard, paragraph: int) -> list[tuple[int, int, str]]:
+        rows = [row for row in range(len(shard)) if int(shard.paragraphs_of(row)) == paragraph]  # type: ignore[arg-type]
+        text = shard.texts[paragraph]
+        return [
+            (first, last, text[int(shard.starts[first]) : int(shard.ends[last])])
+            for first in rows
+            for last in rows
+            if first <= last and int(shard.positions[last]) - int(shard.positions[first]) < 20
+        ]
+
+    return spans
+
+
+@pytest.fixture(scope="session")
+def two_shards(
+    model: Model, model_folder: Path, documents: list[Document], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """All documents, the last five of them appended."""
+    folder = tmp_path_factory.mktemp("kbs") / "two"
+    KnowledgeBase.build(documents[:7], folder, model, model_name=str(model_folder))
+    KnowledgeBase.build(documents[7:], folder, model, model_name=str(model_folder), append=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def approximate(
+    model: Model, model_folder: Path, documents: list[Document], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path]:
+    """One shard, and two, with an approximate index."""
+    pytest.importorskip("faiss")
+    one, two = (tmp_path_factory.mktemp("kbs") / name for name in ("one", "two"))
+    name = str(model_folder)
+    KnowledgeBase.build(documents, one, model, model_name=name, index="approximate")
+    KnowledgeBase.build(documents[:7], two, model, model_name=name, index="approximate")
+    KnowledgeBase.build(documents[7:], two, model, model_name=name, index="approximate", append=True)
+    return one, two
+
+
+@pytest.fixture(scope="session", params=["exact, 1 shard", "exact, 2 shards", "approximate, 1", "approximate, 2"])
+def any_kb(request: pytest.FixtureRequest, kb_folder: Path, two_shards: Path) -> KnowledgeBase:
+    """Each kind of knowledge base; tests read it only."""
+    if request.param.startswith("exact"):
+        folder = kb_folder if request.param == "exact, 1 shard" else two_shards
+    else:
+        folder = request.getfixturevalue("approximate")[int(request.param[-1]) - 1]
+    return KnowledgeBase.open(folder, device="cpu")
+
+
+@pytest.fixture
+def own_kb(two_shards: Path) -> KnowledgeBase:
+    """A knowledge base of two shards whose query encoder may be changed."""
+    return KnowledgeBase.open(two_shards, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def golds(kb: KnowledgeBase, legal_spans: LegalSpans) -> list[Gold]:
+    """For each paragraph with kept tokens a slot whose answer is one of its phrases."""
+    source = random.Random(6)
+    (shard,) = kb.shards
+    found: list[Gold] = []
+    for paragraph in range(len(shard.texts)):
+        texts = [text for _, _, text in legal_spans(shard, paragraph) if len(normalise(text)) > 2 and len(text) < 40]
+        if texts:
+            document = int(shard.paragraph_documents[paragraph])
+            page, relation = shard.ids[document], ("birth", "place of birth")[paragraph % 2]
+            text = f"{shard.titles[document]} {paragraph} [SEP] {relation}"
+            output = GoldOutput(source.choice(texts), (page,), frozenset([page]), ())
+            found.append(Gold(str(paragraph), paragraph + 1, text, {}, (output,)))
+    return found
+
+
+@pytest.fixture(scope="session")
+def rows(golds: list[Gold]) -> list[dict[str, str]]:
+    """The same as a table."""
+    return [
+        {
+            "subject": str(gold.input).partition(" [SEP] ")[0],
+            "relation": str(gold.input).partition(" [SEP] ")[2],
+            "object": gold.outputs[0].answer,
+            "page": gold.outputs[0].pages[0],
+        }
+        for gold in golds
+    ]
