@@ -184,7 +184,7 @@ def finetune(
     ] = "auto",
     terms: Annotated[str, typer.Option(help="Which scores compete: joint, start, end.")] = "joint,start,end",
     k: Annotated[int, typer.Option("-k", min=1, help="Phrases found for a query that compete.")] = 100,
-    epochs: Annotated[int, typer.Option(min=1)] = 4,
+    epochs: Annotated[int, typer.Option(min=1)] = 3,
     patience: Annotated[int, typer.Option(min=1, help="Epochs without a better dev score before it stops.")] = 2,
     batch: Annotated[int, typer.Option(min=1, help="Queries searched together.")] = 24,
     accumulate: Annotated[int, typer.Option(min=1, help="Batches of one step.")] = 1,

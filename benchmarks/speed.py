@@ -17,7 +17,8 @@ import torch
 from kbq.corpus import read_corpus
 from kbq.encoding.model import Model
 from kbq.finetuning.labels import Labeller
-from kbq.finetuning.loop import Finetuner, FinetuningSettings, PreparedQuery
+from kbq.finetuning.loop import Finetuner, FinetuningSettings
+from kbq.finetuning.preparation import PreparedQuery
 from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.records import Gold, GoldOutput
 from kbq.pages import Pages

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,24 +11,15 @@ import torch
 import transformers
 
 import kbq
-from kbq.errors import QueryError, TrainingError
+from kbq.errors import TrainingError
+from kbq.finetuning.judge import Judge
 from kbq.finetuning.labels import Labeller
-from kbq.finetuning.loop import Finetuner, FinetuningSettings, FinetuningStep, PreparedQuery
-from kbq.finetuning.triples import (
-    kilt_record,
-    pages_of,
-    read_triples,
-    sample_by_relation,
-    split_by_subject,
-)
+from kbq.finetuning.loop import Finetuner, FinetuningSettings, FinetuningStep
+from kbq.finetuning.preparation import PreparedQuery, Reach, prepare, token_ids, with_page_ids
+from kbq.finetuning.triples import pages_of, read_triples, sample_by_relation, split_by_subject
 from kbq.kb import KnowledgeBase
-from kbq.kilt.evaluation import score_downstream
-from kbq.kilt.reading.lines import write_lines
-from kbq.kilt.reading.records import Gold, GoldOutput
-from kbq.kilt.scoring.deviations import Deviations
+from kbq.kilt.reading.records import Gold
 from kbq.kilt.scoring.grouping import NO_GROUP, relation_of
-from kbq.prediction import PredictionSettings, kilt_line, predict
-from kbq.records import Query
 from kbq.task import Task
 
 Note = Callable[[str], None]  # takes a line for the person who waits
@@ -46,18 +36,6 @@ class FinetuningRequest:
     examples: int = 0  # 0: all
     settings: FinetuningSettings = field(default_factory=FinetuningSettings)
     command: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """How many queries can be answered from the knowledge base at all."""
-
-    queries: int = 0
-    unreadable: int = 0  # too long for the encoder, or malformed: left out
-    on_page: int = 0  # an answer is a phrase of a gold page
-    dropped: int = 0  # an answer stands on a gold page, but as no phrase: the filter dropped its words
-    elsewhere: int = 0  # no answer stands on the gold pages that the knowledge base has
-    no_page: int = 0  # the knowledge base has no gold page, or none is named
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +74,9 @@ def finetune(
     if request.settings.k > kb.counts.rows:
         note(f"k is {request.settings.k}, the knowledge base holds {kb.counts.rows} phrases: all of them compete")
     labeller = Labeller(kb.shards, {page for gold in [*golds, *dev] for page in pages_of(gold)})
-    queries, reach = _prepare(request.task, golds, kb, labeller)
+    queries, reach = prepare(request.task, golds, kb, labeller)
     _check_positives(request, queries, reach, note)
-    judged = [_with_page_ids(gold, labeller) for gold in dev if _token_ids(request.task, gold, kb) is not None]
+    judged = [with_page_ids(gold, labeller) for gold in dev if token_ids(request.task, gold, kb) is not None]
     if len(judged) < len(dev):
         note(f"{len(dev) - len(judged)} of {len(dev)} dev queries cannot be read: left out")
     judge = Judge(request.task, judged, kb, workshop)
@@ -106,58 +84,10 @@ def finetune(
     tuner.run(workshop / "checkpoint.pt", report)
     percent = [round(100 * score, 2) for score in tuner.scores]
     outcome = FinetuningOutcome(reach, len(judge), judge.measure, percent, tuner.found, tuner.descent.done)
-    facts: dict[str, object] = {
-        "command": request.command,
-        "triples": {"name": request.triples.name, "sha256": _sha256(request.triples)},
-        "examples": request.examples,
-        "dev": None if request.dev is None else {"name": request.dev.name, "sha256": _sha256(request.dev)},
-        "task": request.task.name,
-        "relations": sorted({relation_of(gold) for gold in golds} - {NO_GROUP}),
-        "corpora": kb.manifest.corpora,
-        "index": kb.manifest.index.kind,
-        "settings": dataclasses.asdict(request.settings),
-        "outcome": dataclasses.asdict(outcome),
-        "versions": {"kbq": kbq.__version__, "torch": torch.__version__, "transformers": transformers.__version__},
-    }
-    kb.model.save_query_encoder(workshop / "model", facts)
+    kb.model.save_query_encoder(workshop / "model", _facts(request, kb, golds, outcome))
     (workshop / "model").rename(request.out)
     shutil.rmtree(workshop)
     return outcome
-
-
-class Judge:
-    """Scores dev queries with the live query encoder, as KILT does."""
-
-    def __init__(self, task: Task, golds: Sequence[Gold], kb: KnowledgeBase, folder: Path) -> None:
-        self._task, self._kb = task, kb
-        self._gold, self._guess = folder / "dev.jsonl", folder / "dev-predictions.jsonl"
-        if not golds:
-            raise TrainingError(
-                f"no dev query can be read: the encoder reads {kb.model.config.max_query_tokens} tokens"
-            )
-        texts = [task.query_of(gold.input or "", kb.model.reader.fits, gold.id) for gold in golds]
-        self._queries = [(Query(gold.id, text), gold.input or "") for gold, text in zip(golds, texts, strict=True)]
-        write_lines(self._gold, (json.dumps(kilt_record(gold), ensure_ascii=False) for gold in golds))
-        plain = "em" if task.ranked == "KILT-em" else "accuracy"
-        has_answers, has_pages = any(gold.answers for gold in golds), any(map(pages_of, golds))
-        self.measure = "Rprec" if not has_answers or task.answer == "none" else f"KILT-{plain}" if has_pages else plain
-
-    def __len__(self) -> int:
-        return len(self._queries)
-
-    @property
-    def digest(self) -> str:
-        """Of the dev queries and their answers."""
-        return _sha256(self._gold)
-
-    def score(self) -> float:
-        """The mean of the measure, from 0 to 1."""
-        predictions = predict(self._task, self._queries, self._kb, PredictionSettings(top_pages=5))
-        lines = (kilt_line(prediction) for prediction in predictions)
-        with_answers = ({**line, "output": [{"answer": "", **line["output"][0]}]} for line in lines)
-        write_lines(self._guess, (json.dumps(line, ensure_ascii=False) for line in with_answers))
-        column = score_downstream(self._gold, self._guess, Deviations(rouge=False)).column(self.measure)
-        return float(column.mean())
 
 
 def _data(request: FinetuningRequest, note: Note) -> tuple[list[Gold], list[Gold]]:
@@ -177,21 +107,23 @@ def _data(request: FinetuningRequest, note: Note) -> tuple[list[Gold], list[Gold
     return golds, dev
 
 
-def _prepare(
-    task: Task, golds: Sequence[Gold], kb: KnowledgeBase, labeller: Labeller
-) -> tuple[list[PreparedQuery], Reach]:
-    prepared, counts = [], dict.fromkeys((field.name for field in dataclasses.fields(Reach)), 0)
-    for gold in golds:
-        ids = _token_ids(task, gold, kb)
-        if ids is None:
-            counts["unreadable"] += 1
-            continue
-        found = labeller.find(gold)
-        prepared.append(PreparedQuery(tuple(ids), gold, found.phrases))
-        counts[found.kind] += 1
-    if not prepared:
-        raise TrainingError(f"no query can be read: the encoder reads {kb.model.config.max_query_tokens} tokens")
-    return prepared, Reach(**counts | {"queries": len(prepared)})
+def _facts(
+    request: FinetuningRequest, kb: KnowledgeBase, golds: Sequence[Gold], outcome: FinetuningOutcome
+) -> dict[str, object]:
+    """What the folder says about itself."""
+    return {
+        "command": request.command,
+        "triples": _source(request.triples),
+        "examples": request.examples,
+        "dev": None if request.dev is None else _source(request.dev),
+        "task": request.task.name,
+        "relations": sorted({relation_of(gold) for gold in golds} - {NO_GROUP}),
+        "corpora": kb.manifest.corpora,
+        "index": kb.manifest.index.kind,
+        "settings": dataclasses.asdict(request.settings),
+        "outcome": dataclasses.asdict(outcome),
+        "versions": {"kbq": kbq.__version__, "torch": torch.__version__, "transformers": transformers.__version__},
+    }
 
 
 def _check_positives(request: FinetuningRequest, queries: Sequence[PreparedQuery], reach: Reach, note: Note) -> None:
@@ -207,26 +139,6 @@ def _check_positives(request: FinetuningRequest, queries: Sequence[PreparedQuery
         note("the knowledge base has none of the gold pages: only the answers' texts say what is right")
 
 
-def _token_ids(task: Task, gold: Gold, kb: KnowledgeBase) -> list[int] | None:
-    """None where the encoder cannot read the query."""
-    text = task.query_of(gold.input or "", kb.model.reader.fits, gold.id)
-    try:
-        return kb.model.reader.token_ids([text])[0]
-    except QueryError:
-        return None
-
-
-def _with_page_ids(gold: Gold, labeller: Labeller) -> Gold:
-    """Pages that are named by their titles get their ids: predictions name ids."""
-
-    def of(output: GoldOutput) -> GoldOutput:
-        pages = tuple(name for page in output.pages for name in labeller.page_ids(page) or [page])
-        evidence = None if output.evidence is None else frozenset(pages)
-        return dataclasses.replace(output, pages=pages, evidence=evidence)
-
-    return dataclasses.replace(gold, outputs=tuple(map(of, gold.outputs)))
-
-
-def _sha256(path: Path) -> str:
+def _source(path: Path) -> dict[str, str]:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        return {"name": path.name, "sha256": hashlib.file_digest(file, "sha256").hexdigest()[:16]}

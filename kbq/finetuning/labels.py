@@ -27,23 +27,28 @@ _normalise = lru_cache(2**16)(normalise)
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What is right about each phrase. Shapes: (phrases,)."""
+    """What is right about each phrase of a query. Shapes: (phrases,)."""
 
     has_answer: Bools
     on_page: Bools
+    page_known: bool  # the knowledge base has a gold page
 
     def positive(self, objective: Objective) -> Bools:
         """The phrases to prefer.
 
         phrase: the answer, wherever it stands (L_phrase). page: anything on a gold page (L_doc). kilt: the answer on a
-        gold page, which is what KILT rewards; where there is none, the answer anywhere.
+        gold page, which is what KILT rewards; where there is none, anything on a gold page, and the answer anywhere
+        only where the knowledge base has no gold page. Else a common answer whose words the filter dropped on many
+        pages would teach all its queries the one page that has it.
         """
         if objective == "phrase":
             return self.has_answer
         if objective == "page":
             return self.on_page
         both = self.has_answer & self.on_page
-        return both if both.any() else self.has_answer
+        if both.any():
+            return both
+        return self.on_page if self.page_known else self.has_answer
 
 
 Kind = Literal[
@@ -100,7 +105,7 @@ class Labeller:
             ):
                 has_answer[place] = _normalise(texts[paragraph][begin:behind]) in answers
                 on_page[place] = (number, int(shard.paragraph_documents[paragraph])) in documents
-        return Labels(has_answer, on_page)
+        return Labels(has_answer, on_page, bool(documents))
 
     def find(self, gold: Gold) -> Findable:
         """The answers of a query on its gold pages."""

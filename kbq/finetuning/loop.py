@@ -24,8 +24,8 @@ from kbq.errors import TrainingError
 from kbq.finetuning.candidates import Phrases, joined, retrieve, vectors
 from kbq.finetuning.labels import Bools, Labeller, Objective
 from kbq.finetuning.losses import TERMS, Choice, Term, choices, marginal_loss
+from kbq.finetuning.preparation import PreparedQuery
 from kbq.kb import KnowledgeBase
-from kbq.kilt.reading.records import Gold
 from kbq.task import Task
 from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
 
@@ -37,7 +37,7 @@ class FinetuningSettings:
     objective: Objective = "kilt"
     terms: tuple[Term, ...] = TERMS
     k: int = 100  # phrases that compete
-    epochs: int = 4
+    epochs: int = 3
     patience: int = 2  # epochs without a better dev score, after which tuning stops
     batch: int = 24
     accumulate: int = 1  # batches of one step
@@ -64,15 +64,6 @@ def chosen_terms(names: str) -> tuple[Term, ...]:
     if unknown:
         raise TrainingError(f"term {unknown[0]!r} is unknown: choose from {', '.join(TERMS)}")
     return tuple(term for term in TERMS if term in wanted)
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedQuery:
-    """A query as token ids; `golds`: its answers on its gold pages."""
-
-    ids: tuple[int, ...]
-    gold: Gold
-    golds: Phrases
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from kbq.finetuning.loop import (
     Finetuner,
     FinetuningSettings,
     FinetuningStep,
-    PreparedQuery,
     chosen_objective,
     chosen_terms,
 )
 from kbq.finetuning.losses import Term
+from kbq.finetuning.preparation import PreparedQuery
 from kbq.finetuning.triples import pages_of
 from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.records import Gold, GoldOutput
