@@ -5,9 +5,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from kbq.corpus import CorpusFormat, read_corpus
-from kbq.encoding.model import CONFIG, DEFAULT_MODEL, Model, lasting_name, read_config
+from kbq.encoding.model import CONFIG, DEFAULT_MODEL, Model, ModelConfig, lasting_name, read_config
 from kbq.encoding.queries import check_query
 from kbq.errors import KbqError, QueryError
 from kbq.indexing.choice import IndexKind
@@ -130,10 +131,12 @@ def describe(folder: Path) -> dict[str, object]:
     if folder == Path("default") and not folder.exists():
         folder = DEFAULT_MODEL
     if (folder / CONFIG).exists() and not (folder / MANIFEST).exists():
-        config = dataclasses.asdict(read_config(folder))
-        threshold = _finite(config["filter_threshold"])
-        kind = "query encoder" if config["base"] else "model"
-        return {"kind": kind, "bytes": folder_bytes(folder), **config, "filter_threshold": threshold}
+        config = read_config(folder)
+        if config.base:
+            return {"kind": "query encoder", "bytes": folder_bytes(folder), **_tuning(config)}
+        fields = dataclasses.asdict(config)
+        threshold = _finite(config.filter_threshold)
+        return {"kind": "model", "bytes": folder_bytes(folder), **fields, "filter_threshold": threshold}
     manifest = read_manifest(folder)
     counts = manifest.counts
     return {
@@ -151,6 +154,24 @@ def describe(folder: Path) -> dict[str, object]:
         "model fingerprint": manifest.model_fingerprint,
         "filter threshold": _finite(manifest.filter_threshold),
         "built by": f"kbq {manifest.kbq}",
+    }
+
+
+def _tuning(config: ModelConfig) -> dict[str, object]:
+    """What a query encoder belongs to, and what it was tuned on."""
+    facts = cast(dict[str, Any], config.training["finetuning"])
+    outcome = facts["outcome"]
+    return {
+        "base": config.base,
+        "phrase fingerprint": config.phrase_fingerprint,
+        "query fingerprint": config.query_fingerprint,
+        "task": facts["task"],
+        "triples": facts["triples"]["name"],
+        "queries tuned on": outcome["reach"]["queries"],
+        "relations tuned on": len(facts["relations"]),
+        "dev queries": outcome["dev_queries"],
+        f"dev {outcome['measure']} by epoch": outcome["scores"],
+        "command": facts["command"],
     }
 
 

@@ -264,8 +264,8 @@ def test_finetune_query_predict_info(run: Run, triples: Path, kb_folder: Path, t
     assert lines[-1].startswith("dev KILT-accuracy  ")
     assert lines[-1].endswith("(2 queries)")
     (facts,) = run("info", tmp_path / "tuned", "--json").documents
-    assert isinstance(facts["training"], dict)
-    assert (facts["kind"], facts["training"]["finetuning"]["command"].split()[1]) == ("query encoder", "finetune")
+    assert (facts["kind"], str(facts["command"]).split()[1]) == ("query encoder", "finetune")
+    assert (facts["queries tuned on"], facts["relations tuned on"], facts["dev queries"]) == (16, 2, 2)
     found = run("query", "Marie [SEP] birth", "--kb", kb_folder, "--model", tmp_path / "tuned", "--json")
     assert (found.status, len(found.documents)) == (0, 1)
     further = run("finetune", triples, "--out", tmp_path / "third", *options, "--model", tmp_path / "tuned")
