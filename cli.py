@@ -34,6 +34,11 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
+BackendName = Annotated[
+    Literal["dense", "bm25", "hybrid"],
+    typer.Option(help="What scores: phrase vectors, the words of paragraphs, or both (with a BM25 index)."),
+]
+Bm25Weight = Annotated[float, typer.Option(min=0.0, help="Of hybrid: what a point of BM25 adds to a phrase's score.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:n.")]
 Kb = Annotated[Path | None, typer.Option(help="A knowledge base; without it the bundled sample answers.")]
 ModelName = Annotated[str, typer.Option(help="`default`, a model folder, or a hub name.")]
@@ -72,6 +77,7 @@ def build(
         Literal["auto", "exact", "approximate"],
         typer.Option(help="auto: exact up to about 2 million kept tokens."),
     ] = "auto",
+    sparse: Annotated[bool, typer.Option("--sparse", help="Add a BM25 index, for --backend bm25 and hybrid.")] = False,
     append: Annotated[bool, typer.Option("--append", help="Add to a knowledge base that is there.")] = False,
     skip_bad_lines: Annotated[bool, typer.Option("--skip-bad-lines", help="Report bad lines and go on.")] = False,
     device: Device = "auto",
@@ -81,7 +87,7 @@ def build(
     from kbq import commands
     from kbq.progress import build_progress
 
-    request = commands.BuildRequest(corpus, kb, format, model, index, append, skip_bad_lines, device)
+    request = commands.BuildRequest(corpus, kb, format, model, index, sparse, append, skip_bad_lines, device)
     with build_progress(f"building {kb}") as report:
         outcome = commands.build(request, report, _note)
     if as_json:
@@ -94,6 +100,21 @@ def build(
 
 
 @app.command()
+def index(
+    kb: Annotated[Path, typer.Argument(help="A knowledge base.")],
+    as_json: Json = False,
+) -> None:
+    """Add a BM25 index to a knowledge base that is there; nothing is encoded again."""
+    from kbq import commands
+
+    size = commands.index(kb)
+    if as_json:
+        _print_json({"kb": str(kb), "bytes": size})
+    else:
+        print(f"{kb}: a BM25 index of {_size(size)}")
+
+
+@app.command()
 def query(
     texts: Annotated[
         list[str] | None,
@@ -103,9 +124,11 @@ def query(
     file: Annotated[str | None, typer.Option("--file", "-f", help="One query per line; - for standard input.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many answers.")] = 5,
     unit: Annotated[
-        Literal["phrase", "sentence", "paragraph", "document"],
-        typer.Option(help="What is counted as one answer."),
-    ] = "phrase",
+        Literal["phrase", "sentence", "paragraph", "document"] | None,
+        typer.Option(help="What is counted as one answer; else phrase, of bm25 paragraph."),
+    ] = None,
+    backend: BackendName = "dense",
+    bm25_weight: Bm25Weight = 8.0,
     model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -116,7 +139,7 @@ def query(
     asked = commands.read_queries(texts or [], file)
     opened = commands.open_kb(kb, model, device, _note)
     _note_untuned(opened.model.config.untuned_relations(query.text for query in asked))
-    for text, hits in commands.ask(asked, opened, k, unit):
+    for text, hits in commands.ask(asked, opened, k, unit, backend, bm25_weight):
         if as_json:
             _print_json({"query": text, "answers": [_answer(hit) for hit in hits]})
         else:
@@ -234,6 +257,8 @@ def predict(
     out: Annotated[Path, typer.Option(help="The prediction file.")],
     kb: Kb = None,
     model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
+    backend: BackendName = "dense",
+    bm25_weight: Bm25Weight = 8.0,
     top_pages: Annotated[int, typer.Option(min=1, help="Pages of each provenance.")] = 20,
     with_text: Annotated[bool, typer.Option("--with-text", help="Write each page's paragraph too.")] = False,
     device: Device = "auto",
@@ -248,7 +273,8 @@ def predict(
     chosen = load_task(task)
     opened = commands.open_kb(kb, model, device, _note)
     with counting_progress(f"predicting {out}") as report:
-        outcome = predict_file(chosen, inputs, opened, out, PredictionSettings(top_pages, with_text), report)
+        settings = PredictionSettings(top_pages, with_text, backend, bm25_weight)
+        outcome = predict_file(chosen, inputs, opened, out, settings, report)
     _note_untuned(outcome.untuned_relations)
     if as_json:
         _print_json(dataclasses.asdict(outcome) | {"out": str(out)})

@@ -10,16 +10,18 @@ from typing import Any, cast
 from kbq.corpus import CorpusFormat, read_corpus
 from kbq.encoding.model import CONFIG, DEFAULT_MODEL, Model, ModelConfig, lasting_name, read_config
 from kbq.encoding.queries import check_query
-from kbq.errors import KbqError, QueryError
+from kbq.errors import KbqError, KnowledgeBaseError, QueryError
 from kbq.indexing.choice import IndexKind
 from kbq.indexing.dump import Counts
-from kbq.indexing.manifest import MANIFEST, read_manifest
-from kbq.kb import BATCH, KnowledgeBase
+from kbq.indexing.manifest import MANIFEST, read_manifest, write_manifest
+from kbq.kb import BATCH, Backend, KnowledgeBase
 from kbq.pages import Pages
 from kbq.reading import clean_text, read_lines, refuse, source_name
 from kbq.records import Hit, Query
 from kbq.sample_kb import open_sample
+from kbq.searching.evidence import BM25_WEIGHT
 from kbq.searching.units import Unit
+from kbq.sparse.bm25 import add_bm25, bm25_folder
 
 Note = Callable[[str], None]  # takes a line for the person who waits
 
@@ -33,6 +35,7 @@ class BuildRequest:
     format: CorpusFormat = "auto"
     model: str = "default"
     index: IndexKind = "auto"
+    sparse: bool = False
     append: bool = False
     skip_bad_lines: bool = False
     device: str = "auto"
@@ -66,21 +69,40 @@ def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -
         model_name=lasting_name(request.model),
         append=request.append,
         index=request.index,
+        sparse=request.sparse,
         report=report,
     )
     return BuildOutcome(kb.counts, folder_bytes(request.folder), kb.manifest.index.kind, len(bad_lines))
 
 
-def ask(queries: Sequence[Query], kb: KnowledgeBase, k: int, unit: Unit) -> Iterator[tuple[str, list[Hit]]]:
-    """Each query with its answers, in order.
+def index(folder: Path) -> int:
+    """Add a BM25 index to a knowledge base, or make it anew; nothing is encoded. Returns the bytes of them all."""
+    try:
+        manifest = add_bm25(folder, read_manifest(folder))
+        write_manifest(folder, manifest)
+    except OSError as error:
+        raise KnowledgeBaseError(f"{folder} cannot be written ({error.strerror}): make room") from error
+    return sum(folder_bytes(bm25_folder(shard, manifest)) for shard in manifest.shard_folders(folder))
+
+
+def ask(
+    queries: Sequence[Query],
+    kb: KnowledgeBase,
+    k: int,
+    unit: Unit | None = None,
+    backend: Backend = "dense",
+    bm25_weight: float = BM25_WEIGHT,
+) -> Iterator[tuple[str, list[Hit]]]:
+    """Each query with its answers, in order: phrases, unless BM25 is asked, which knows paragraphs.
 
     Raises:
         QueryError: some are longer than the encoder reads (all of them are named); none has been answered then.
     """
+    unit = unit or ("paragraph" if backend == "bm25" else "phrase")
     _refuse_malformed(queries, lambda text: kb.model.reader.token_ids([text]))
     for first in range(0, len(queries), BATCH):
         part = [query.text for query in queries[first : first + BATCH]]
-        yield from zip(part, kb.search(part, k, unit), strict=True)
+        yield from zip(part, kb.search(part, k, unit, backend, bm25_weight), strict=True)
 
 
 def open_kb(folder: Path | None, model: str | None, device: str, note: Note) -> KnowledgeBase:
@@ -148,6 +170,7 @@ def describe(folder: Path) -> dict[str, object]:
         "dimension": manifest.dim,
         "shards": len(manifest.shards),
         "index": manifest.index.kind,
+        "BM25 index": manifest.bm25,
         "bytes": folder_bytes(folder),
         "bytes per kept vector": round(folder_bytes(folder) / max(1, counts.rows), 1),
         "model": manifest.model,

@@ -18,9 +18,10 @@ import kbq
 from kbq.errors import KbqError, QueryError
 from kbq.indexing.dump import write_json
 from kbq.indexing.manifest import MANIFEST
-from kbq.kb import BATCH, KnowledgeBase
+from kbq.kb import BATCH, Backend, KnowledgeBase
 from kbq.reading import read_json_lines
 from kbq.records import Evidence, Hit, Prediction, Query
+from kbq.searching.evidence import BM25_WEIGHT
 from kbq.task import Task
 
 
@@ -30,6 +31,8 @@ class PredictionSettings:
 
     top_pages: int = 20
     with_text: bool = False  # write each page's paragraph too: large, but readable by a reader model
+    backend: Backend = "dense"
+    bm25_weight: float = BM25_WEIGHT  # of the hybrid backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,8 @@ def predict(
     task: Task, queries: Sequence[tuple[Query, str]], kb: KnowledgeBase, settings: PredictionSettings
 ) -> Iterator[Prediction]:
     """Predictions for adapted queries, each given with its record's own input."""
-    hits = kb.search([query.text for query, _ in queries], settings.top_pages, "document")
+    texts = [query.text for query, _ in queries]
+    hits = kb.search(texts, settings.top_pages, "document", settings.backend, settings.bm25_weight)
     for (query, text), pages in zip(queries, hits, strict=True):
         answer = None
         if task.answer != "none":
@@ -151,6 +155,8 @@ def _description(task: Task, inputs: Path, kb: KnowledgeBase, settings: Predicti
         "knowledge_base": {"name": kb.folder.name, "manifest_sha256": _sha256(kb.folder / MANIFEST)},
         "query_encoder": kb.model.config.query_fingerprint,
         "top_pages": settings.top_pages,
+        "backend": settings.backend,
+        "bm25_weight": settings.bm25_weight,
         "with_text": settings.with_text,
         "kbq": kbq.__version__,
     }

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "kbq"
 FILES = sorted(PACKAGE.rglob("*.py"))
-HEAVY = ("torch", "transformers", "faiss", "numpy", "safetensors", "huggingface_hub", "tokenizers")
+HEAVY = ("torch", "transformers", "faiss", "bm25s", "numpy", "safetensors", "huggingface_hub", "tokenizers")
 COMMANDS = ("kbq.commands", "kbq.sample_kb", "kbq.progress", "kbq.__main__", "kbq.cli", "kbq.tasks", "cli", "tasks")
 
 # Module or folder → what it must not import.
@@ -20,6 +20,7 @@ FORBIDDEN = {
     "errors": ("kbq",),
     "encoding": (
         "kbq.indexing",
+        "kbq.sparse",
         "kbq.searching",
         "kbq.training",
         "kbq.finetuning",
@@ -27,7 +28,8 @@ FORBIDDEN = {
         "kbq.kb",
         *COMMANDS,
     ),
-    "indexing": ("kbq.searching", "kbq.training", "kbq.finetuning", "kbq.kilt", "kbq.kb", *COMMANDS),
+    "indexing": ("kbq.sparse", "kbq.searching", "kbq.training", "kbq.finetuning", "kbq.kilt", "kbq.kb", *COMMANDS),
+    "sparse": ("kbq.searching", "kbq.training", "kbq.finetuning", "kbq.kilt", "kbq.kb", *COMMANDS),
     "searching": ("kbq.training", "kbq.finetuning", "kbq.kilt", "kbq.kb", *COMMANDS),
     "kb": ("kbq.training", "kbq.finetuning", "kbq.kilt", *COMMANDS),
     "training": ("kbq.finetuning", *COMMANDS),
@@ -37,6 +39,7 @@ FORBIDDEN = {
     "kilt": (
         "kbq.encoding",
         "kbq.indexing",
+        "kbq.sparse",
         "kbq.searching",
         "kbq.training",
         "kbq.finetuning",

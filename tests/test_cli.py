@@ -14,8 +14,10 @@ import pytest
 import kbq
 from kbq.__main__ import main
 from kbq.encoding.model import DEFAULT_MODEL
+from kbq.indexing.building import STATE
 from kbq.pages import Pages
 from kbq.records import Document
+from kbq.searching.evidence import BM25_WEIGHT
 
 ANSWER_KEYS = {"answer", "score", "document_id", "title", "paragraph", "start", "end", "text"}
 
@@ -92,6 +94,50 @@ def test_build_as_json(run: Run, corpus: Path, model_folder: Path, tmp_path: Pat
     assert isinstance(counts, dict)
     assert (counts["documents"], counts["paragraphs"], outcome["index"], outcome["bad_lines"]) == (12, 18, "exact", 0)
     assert outcome["bytes"] == sum(path.stat().st_size for path in (tmp_path / "kb").rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_bm25_index_comes_with_the_build_or_later(
+    later: bool, run: Run, corpus: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    kb = tmp_path / "kb"
+    options = [] if later else ["--sparse"]
+    assert run("build", corpus, kb, "--model", model_folder, *options).status == 0
+    vectors = (kb / "shard-00000" / "vectors.npy").stat()
+    if later:
+        refused = run("query", "the river", "--kb", kb, "--backend", "hybrid")
+        assert (refused.status, refused.out) == (1, "")
+        assert f"kb has no BM25 index: add one with `kbq index {kb}`" in refused.err
+    added = run("index", kb, "--json")
+    size = sum(path.stat().st_size for path in (kb / "shard-00000" / "bm25-1").iterdir())
+    assert added.documents == [{"kb": str(kb), "bytes": size}]
+    assert (kb / "shard-00000" / "vectors.npy").stat().st_mtime_ns == vectors.st_mtime_ns
+    assert run("info", kb, "--json").documents[0]["BM25 index"] is True
+    for backend, unit, text in (("bm25", "paragraph", True), ("hybrid", "phrase", False)):
+        (found,) = run("query", "Paris river", "--kb", kb, "--backend", backend, "-k", 2, "--json").documents
+        answers = found["answers"]
+        assert isinstance(answers, list)
+        assert len(answers) == 2, unit
+        assert (answers[0]["answer"] == answers[0]["text"]) is text
+
+
+def test_an_index_that_is_added_leaves_a_stopped_append_alone(run: Run, kb_folder: Path, tmp_path: Path) -> None:
+    kb = shutil.copytree(kb_folder, tmp_path / "kb")
+    (kb / STATE).write_text("{}")
+    assert run("index", kb).out.startswith(f"{kb}: a BM25 index of 0.0 MB")
+    assert (kb / STATE).exists()
+
+
+@pytest.mark.parametrize("command", ["query", "predict"])
+def test_the_weight_of_bm25_is_the_librarys(command: str, run: Run) -> None:
+    assert f"[default: {BM25_WEIGHT};" in " ".join(run(command, "--help").out.split())
+
+
+def test_bm25_finds_no_sentence(run: Run, tmp_path: Path, corpus: Path, model_folder: Path) -> None:
+    assert run("build", corpus, tmp_path / "kb", "--model", model_folder, "--sparse").status == 0
+    refused = run("query", "Paris", "--kb", tmp_path / "kb", "--backend", "bm25", "--unit", "sentence")
+    assert refused.status == 1
+    assert "BM25 finds no sentence" in refused.err
 
 
 def test_build_from_standard_input_and_append(

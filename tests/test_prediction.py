@@ -10,7 +10,7 @@ import pytest
 
 from kbq.adapters import question, slot_with
 from kbq.errors import KbqError, QueryError
-from kbq.kb import BATCH, KnowledgeBase
+from kbq.kb import BATCH, Backend, KnowledgeBase
 from kbq.prediction import PredictionOutcome, PredictionSettings, predict_file
 from kbq.records import Hit, Phrase
 from kbq.task import Task
@@ -49,11 +49,13 @@ class Answering:
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
         return sorted({query.rpartition(" [SEP] ")[2] for query in queries if "[SEP]" in query})
 
-    def search(self, texts: Sequence[str], k: int, unit: str) -> list[list[Hit]]:
+    def search(self, texts: Sequence[str], k: int, unit: str, backend: str, weight: float) -> list[list[Hit]]:
         assert unit == "document"
         self.dies_after -= 1
         if self.dies_after < 0:
             raise KeyboardInterrupt
+        if backend == "bm25":
+            texts = [f"words of {text}" for text in texts]
         return [[self.hit(text, page) for page in range(1, min(k, self.pages) + 1)] for text in texts]
 
     def hit(self, text: str, page: int) -> Hit:
@@ -69,9 +71,11 @@ Predict = Callable[..., PredictionOutcome]
 def predict(tmp_path: Path) -> Predict:
     """Predicts tmp_path/in into tmp_path/out.jsonl."""
 
-    def run(task: Task = TASK, top_pages: int = 20, with_text: bool = False, **fake: int) -> PredictionOutcome:
+    def run(
+        task: Task = TASK, top_pages: int = 20, with_text: bool = False, backend: Backend = "dense", **fake: int
+    ) -> PredictionOutcome:
         kb = cast(KnowledgeBase, Answering(tmp_path, **fake))
-        settings = PredictionSettings(top_pages, with_text)
+        settings = PredictionSettings(top_pages, with_text, backend)
         return predict_file(task, tmp_path / "in", kb, tmp_path / "out.jsonl", settings, lambda done, total: None)
 
     return run
@@ -108,6 +112,12 @@ def test_texts_come_where_they_are_wanted(tmp_path: Path, predict: Predict) -> N
     write_inputs(tmp_path, *many(1))
     predict(top_pages=1, with_text=True)
     assert lines(tmp_path)[0]["output"][0]["provenance"][0]["text"] == "It is q0 1."
+
+
+def test_the_backend_is_asked(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(1))
+    predict(backend="bm25")
+    assert lines(tmp_path)[0]["output"][0]["answer"] == "words of q0 1"
 
 
 def test_the_answer_may_be_the_title_or_none(tmp_path: Path, predict: Predict) -> None:
@@ -152,7 +162,7 @@ def test_a_killed_run_goes_on_and_gives_the_same_file(tmp_path: Path, predict: P
     assert predict().kept == count
 
 
-@pytest.mark.parametrize("change", ["task", "inputs", "option", "knowledge base"])
+@pytest.mark.parametrize("change", ["task", "inputs", "option", "backend", "knowledge base"])
 def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, change: str) -> None:
     write_inputs(tmp_path, *many(2))
     predict()
@@ -163,6 +173,7 @@ def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, ch
         predict(
             TITLES if change == "task" else TASK,
             top_pages=3 if change == "option" else 20,
+            backend="hybrid" if change == "backend" else "dense",
             pages=1 if change == "knowledge base" else 3,
         )
     assert (tmp_path / "out.jsonl").read_bytes() == before

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.candidates import MAX_TOKENS, Candidates, Floats
+from kbq.indexing.candidates import MAX_TOKENS, Candidates, Floats, Rows, ranges
 
 SAMPLES_PER_CLUSTER = 64  # rows seen by k-means
 CHUNK = 65536  # rows added at a time
@@ -67,7 +67,8 @@ def build_approximate(vectors: NDArray[np.int8], path: Path, seed: int = 0) -> N
 class ApproximateIndex:
     """A memory-mapped inverted file; scores are exact for the rows that it finds."""
 
-    def __init__(self, path: Path, probes: int) -> None:
+    def __init__(self, path: Path, probes: int, paragraph_rows: Rows) -> None:
+        """`paragraph_rows`: the first row behind each paragraph. Shape: (paragraphs,)."""
         faiss = _faiss()
         try:
             self._index: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
@@ -75,20 +76,37 @@ class ApproximateIndex:
             raise KnowledgeBaseError(
                 f"index {path} is missing or damaged ({str(error)[:80]}…): build it again"
             ) from None
+        self._paragraph_rows = paragraph_rows
         self._index.nprobe = min(probes, self._index.nlist)
 
-    def candidates(self, starts: Floats, ends: Floats, k: int) -> list[Candidates]:
-        """The k best starts, and the rows before the k best ends, of the cells that are probed; see `Index`."""
+    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None = None) -> list[Candidates]:
+        """The k best starts, and the rows before the k best ends, of the cells that are probed; see `Index`.
+
+        All rows of the k paragraphs with the largest bonus, too.
+        """
         total = self._index.ntotal
         scores, rows = self._index.search(np.concatenate([starts, ends]), min(k, total))
         found = []
-        for start, end in zip(range(len(starts)), range(len(starts), len(rows)), strict=True):
+        for query in range(len(starts)):
+            start, end = query, len(starts) + query
             likely_starts, likely_ends = rows[start][rows[start] >= 0], rows[end][rows[end] >= 0]
             before_ends = (likely_ends[:, None] - np.arange(MAX_TOKENS)).ravel()
             both = np.unique(np.concatenate([likely_starts, before_ends[before_ends >= 0]]))
-            worst = (scores[side, -1] if rows[side, -1] >= 0 else -np.inf for side in (start, end))
-            found.append(Candidates(both, -np.inf if k >= total else float(sum(worst))))
+            bound = sum(float(scores[side, -1]) if rows[side, -1] >= 0 else -np.inf for side in (start, end))
+            if bonus is not None:
+                of_best, largest_other = self._rows_of_best(bonus[query], k)
+                both, bound = np.union1d(both, of_best), bound + largest_other
+            found.append(Candidates(both, -np.inf if k >= total else bound))
         return found
+
+    def _rows_of_best(self, bonus: Floats, k: int) -> tuple[Rows, float]:
+        """All rows of the k paragraphs with the largest bonus, and the largest of the other paragraphs' bonuses."""
+        if k >= len(bonus):
+            return np.arange(self._index.ntotal), -np.inf
+        order = np.argpartition(-bonus, k)
+        best = np.sort(order[:k])
+        begins = np.where(best > 0, self._paragraph_rows[best - 1], 0)
+        return ranges(begins, self._paragraph_rows[best]), float(bonus[order[k]])
 
 
 def _faiss() -> Any:

@@ -26,11 +26,11 @@ class Candidates:
 class Index(Protocol):
     """Finds candidates by inner product: exact, or approximate."""
 
-    def candidates(self, starts: Floats, ends: Floats, k: int) -> list[Candidates]:
+    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None = None) -> list[Candidates]:
         """Candidates of each query; `k` is the depth, and a larger one finds at least as much.
 
         `starts`, `ends`: query vectors in the units of the rows, that is multiplied by the dump's scale. Shapes:
-        (queries, dim).
+        (queries, dim). `bonus`: what each paragraph adds to the score of its spans. Shape: (queries, paragraphs).
         """
 
 

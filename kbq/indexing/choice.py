@@ -40,7 +40,7 @@ def open_index(shard: Shard, entry: IndexEntry, device: torch.device) -> Index:
     """The index of one shard, ready to search."""
     if entry.kind == "exact" or not len(shard):
         return ExactIndex(shard, device)
-    return ApproximateIndex(index_path(shard), entry.probes)
+    return ApproximateIndex(index_path(shard), entry.probes, shard.paragraph_rows)
 
 
 def index_path(shard: Shard) -> Path:

@@ -35,12 +35,15 @@ class ExactIndex:
         edges = np.concatenate([[0], shard.paragraph_rows[self._filled]])
         self._blocks = _blocks(edges, BLOCK_ROWS if device.type == "cpu" else BLOCK_ROWS_CUDA)
 
-    def candidates(self, starts: Floats, ends: Floats, k: int) -> list[Candidates]:
+    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None = None) -> list[Candidates]:
         """All rows of every paragraph that may be among the k with the best spans, for each query; see `Index`."""
         if k >= len(self._filled):
             return [Candidates(np.arange(len(self._vectors)), -np.inf)] * len(starts)
+        lowers, uppers, errors = self._bounds(starts, ends)
+        if bonus is not None:
+            lowers, uppers = lowers + bonus[:, self._filled], uppers + bonus[:, self._filled]
         found = []
-        for lower, upper, error in zip(*self._bounds(starts, ends), strict=True):
+        for lower, upper, error in zip(lowers, uppers, errors, strict=True):
             enough = np.partition(lower, -k)[-k] - error  # k paragraphs are at least as good
             is_kept = upper + error >= enough
             rows = ranges(*self._shard.row_range(self._filled[is_kept]))

@@ -36,6 +36,7 @@ class Manifest:
     shards: tuple[Counts, ...] = ()
     corpora: tuple[str, ...] = ()
     index: IndexEntry = IndexEntry()
+    bm25: bool = False  # whether every shard has a BM25 index
     kbq: str = kbq.__version__
 
     @property
@@ -77,9 +78,14 @@ def claim(folder: Path, model: Model, model_name: str, append: bool) -> Manifest
 
 
 def publish(folder: Path, manifest: Manifest) -> None:
-    """Make the folder the knowledge base that the manifest describes."""
-    write_json(folder / MANIFEST, {"format": FORMAT} | asdict(manifest))
+    """Make the folder the knowledge base that the manifest describes: the end of a build."""
+    write_manifest(folder, manifest)
     (folder / STATE).unlink(missing_ok=True)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Replace the manifest; a build that stopped half-way can still go on."""
+    write_json(folder / MANIFEST, {"format": FORMAT} | asdict(manifest))
 
 
 def read_manifest(folder: Path) -> Manifest:

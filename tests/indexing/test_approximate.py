@@ -6,14 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kbq import kb as kb_module
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing import approximate, choice
 from kbq.indexing.approximate import ApproximateIndex, build_approximate, clusters_for
-from kbq.kb import KnowledgeBase
+from kbq.kb import Backend, KnowledgeBase
 from kbq.records import Document
 
 pytest.importorskip("faiss")
+
+ONE_EACH = np.arange(1, 901)  # every row is a paragraph of its own
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +52,7 @@ def test_with_all_cells_probed_it_finds_the_best_starts_and_ends(
 ) -> None:
     starts, ends = queries[:4], queries[4:8]
     opens, closes = truth(vectors, starts), truth(vectors, ends)
-    found = ApproximateIndex(path, 10**6).candidates(starts, ends, k)
+    found = ApproximateIndex(path, 10**6, ONE_EACH).candidates(starts, ends, k)
     for candidates, opening, closing in zip(found, opens, closes, strict=True):
         best_starts, best_ends = np.argsort(-opening)[:k], np.argsort(-closing)[:k]
         before_ends = {row for end in best_ends for row in range(max(0, end - 19), end + 1)}
@@ -59,16 +62,28 @@ def test_with_all_cells_probed_it_finds_the_best_starts_and_ends(
 
 
 def test_at_full_depth_it_finds_every_row(path: Path, queries: np.ndarray) -> None:
-    for candidates in ApproximateIndex(path, 10**6).candidates(queries, queries, 900):
+    for candidates in ApproximateIndex(path, 10**6, ONE_EACH).candidates(queries, queries, 900):
         assert candidates.starts.tolist() == list(range(900))
         assert candidates.complete_above == -np.inf
+
+
+@pytest.mark.parametrize("k", [1, 7])
+def test_paragraphs_with_the_largest_bonus_are_candidates(k: int, path: Path, queries: np.ndarray) -> None:
+    index = ApproximateIndex(path, 10**6, np.arange(10, 901, 10))  # ten rows a paragraph
+    bonus = np.random.default_rng(2).normal(size=(1, 90)).astype(np.float32)
+    (alone,) = index.candidates(queries[:1], queries[1:2], k)
+    (found,) = index.candidates(queries[:1], queries[1:2], k, bonus)
+    best = np.argsort(-bonus[0])
+    rows = {10 * paragraph + row for paragraph in best[:k].tolist() for row in range(10)}
+    assert found.starts.tolist() == sorted({*alone.starts.tolist(), *rows})
+    assert found.complete_above == pytest.approx(alone.complete_above + bonus[0, best[k]])
 
 
 def test_more_cells_find_more_of_the_best(path: Path, vectors: np.ndarray, queries: np.ndarray) -> None:
     best = np.argsort(-truth(vectors, queries), axis=1)[:, :10]
     recall = {}
     for probes in (1, 6, 23):
-        found = ApproximateIndex(path, probes).candidates(queries, np.zeros_like(queries), 10)
+        found = ApproximateIndex(path, probes, ONE_EACH).candidates(queries, np.zeros_like(queries), 10)
         recall[probes] = np.mean([np.isin(rows, one.starts).mean() for rows, one in zip(best, found, strict=True)])
     assert recall[1] < recall[6] < recall[23] == 1.0
     assert recall[6] > 0.4
@@ -79,7 +94,7 @@ def test_a_missing_or_damaged_index_is_refused(content: bytes | None, tmp_path: 
     if content is not None:
         (tmp_path / "a.faiss").write_bytes(content)
     with pytest.raises(KnowledgeBaseError, match=r"a\.faiss is missing or damaged .*build it again"):
-        ApproximateIndex(tmp_path / "a.faiss", 1)
+        ApproximateIndex(tmp_path / "a.faiss", 1, ONE_EACH)
 
 
 def test_an_index_that_cannot_be_written_is_said(vectors: np.ndarray, tmp_path: Path) -> None:
@@ -90,7 +105,7 @@ def test_an_index_that_cannot_be_written_is_said(vectors: np.ndarray, tmp_path: 
 def test_without_faiss_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(KnowledgeBaseError, match=r'pip install "kbq\[cpu\]", or use --index exact'):
-        ApproximateIndex(tmp_path / "a.faiss", 1)
+        ApproximateIndex(tmp_path / "a.faiss", 1, ONE_EACH)
 
 
 @pytest.mark.parametrize(("limit", "kind"), [(10**6, "exact"), (10, "approximate")])
@@ -107,13 +122,17 @@ def test_auto_chooses_by_size(
     assert kb.manifest.index.kind == kind
 
 
+@pytest.mark.parametrize("backend", ["dense", "hybrid"])
 def test_an_approximate_knowledge_base_answers_like_an_exact_one(
-    documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(approximate, "clusters_for", lambda rows: 1)  # then every cell is probed
+    monkeypatch.setattr(kb_module, "HITS", 3)
     texts = ["the river", "Marie Curie [SEP] place of birth"]
     exact, near = (
-        KnowledgeBase.build(documents, tmp_path / kind, model, index=kind).search(texts, k=5)
+        KnowledgeBase.build(documents, tmp_path / kind, model, index=kind, sparse=True).search(
+            texts, 5, backend=backend
+        )
         for kind in ("exact", "approximate")
     )
     for one, other in zip(exact, near, strict=True):

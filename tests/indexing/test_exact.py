@@ -101,6 +101,21 @@ def test_candidates_that_can_be_checked_by_eye(
 
 
 @pytest.mark.usefixtures("in_integers")
+def test_a_bonus_is_added_to_every_span_of_its_paragraph(
+    encoded: Callable[..., EncodedParagraph], make_shard: Callable[..., Shard]
+) -> None:
+    # Best spans 12, 17 and 2; the second paragraph has no rows, the bonus of the last one is largest.
+    shard = make_shard([encoded([[5, 0], [0, 1], [1, 7]]), encoded([])], [encoded([[9, 8]]), encoded([[1, 1]])])
+    starts, ends = np.array([[1, 0]], np.float32), np.array([[0, 1]], np.float32)
+    bonus = np.array([[1, 99, 0, 20]], np.float32)
+    index = ExactIndex(shard, CPU)
+    for k, rows, bound in ((1, [4], 17.0), (2, [3, 4], 13.0), (3, [0, 1, 2, 3, 4], -np.inf)):
+        (found,) = index.candidates(starts, ends, k, bonus)
+        assert found.starts.tolist() == rows
+        assert found.complete_above == pytest.approx(bound, abs=0.1)
+
+
+@pytest.mark.usefixtures("in_integers")
 @pytest.mark.parametrize("values", [[3.0, 1.0], [-3.0, 1.0], [3.0, -3.0], [0.0, 0.0], [1e-20, 1e20]])
 def test_the_largest_value_of_a_query_is_kept(
     values: list[float], encoded: Callable[..., EncodedParagraph], make_shard: Callable[..., Shard]
