@@ -17,6 +17,8 @@ import kbq
 from kbq.errors import KbqError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kbq.commands import IndexFacts
     from kbq.kilt.reporting.error_kinds import ErrorCase
     from kbq.pages import Pages
@@ -33,6 +35,11 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
+BackendName = Annotated[
+    Literal["dense", "bm25", "hybrid"],
+    typer.Option(help="What scores: phrase vectors, the words of paragraphs, or both (with a BM25 index)."),
+]
+Bm25Weight = Annotated[float, typer.Option(min=0.0, help="Of hybrid: what a point of BM25 adds to a phrase's score.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:n.")]
 Kb = Annotated[Path | None, typer.Option(help="A knowledge base; without it the bundled sample answers.")]
 ModelName = Annotated[str, typer.Option(help="`default`, a model folder, or a hub name.")]
@@ -74,6 +81,7 @@ def build(
         Literal["auto", "exact", "approximate", "compact"],
         typer.Option(help="auto: exact up to about 2 million kept tokens."),
     ] = "auto",
+    sparse: Annotated[bool, typer.Option("--sparse", help="Add a BM25 index, for --backend bm25 and hybrid.")] = False,
     append: Annotated[bool, typer.Option("--append", help="Add to a knowledge base that is there.")] = False,
     skip_bad_lines: Annotated[bool, typer.Option("--skip-bad-lines", help="Report bad lines and go on.")] = False,
     device: Device = "auto",
@@ -83,7 +91,7 @@ def build(
     from kbq import commands
     from kbq.progress import build_progress
 
-    request = commands.BuildRequest(corpus, kb, format, model, index, append, skip_bad_lines, device)
+    request = commands.BuildRequest(corpus, kb, format, model, index, sparse, append, skip_bad_lines, device)
     with build_progress(f"building {kb}") as report:
         outcome = commands.build(request, report, _note)
     if as_json:
@@ -99,23 +107,42 @@ def build(
 def index(
     kb: Annotated[Path, typer.Argument(help="A knowledge base.")],
     kind: Annotated[
-        Literal["auto", "exact", "approximate", "compact"],
-        typer.Option("--index", help="approximate: a byte per dimension; compact: a quarter of a byte."),
-    ] = "auto",
+        Literal["auto", "exact", "approximate", "compact"] | None,
+        typer.Option(
+            "--index", show_default="auto", help="approximate: a byte per dimension; compact: a quarter of a byte."
+        ),
+    ] = None,
     recall: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Share of the ten best phrases that it shall find.")
-    ] = 0.95,
+        float | None,
+        typer.Option(min=0.0, max=1.0, show_default="0.95", help="Share of the ten best phrases that it shall find."),
+    ] = None,
     queries: Annotated[
         str | None, typer.Option(help="Queries like those to come, one per line; else slots of its own pages.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
+    bm25: Annotated[
+        bool, typer.Option("--bm25", help="Index the words, not the vectors: for --backend bm25 and hybrid.")
+    ] = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Build another index over a knowledge base; it answers from now on. Those that are there stay."""
+    """Build another index over a knowledge base; it answers from now on, those that are there stay. Or add BM25."""
     from kbq import commands
 
-    facts = commands.index(commands.IndexRequest(kb, kind, recall, queries, model, device))
+    if bm25:
+        if any(option is not None for option in (kind, recall, queries, model)):
+            raise typer.BadParameter(
+                "takes no --index, --recall, --queries or --model: run kbq index twice", param_hint="--bm25"
+            )
+        size = commands.index_words(kb)
+        if as_json:
+            _print_json({"kb": str(kb), "bytes": size})
+        else:
+            print(f"{kb}: a BM25 index of {_size(size)}")
+        return
+    facts = commands.index(
+        commands.IndexRequest(kb, kind or "auto", 0.95 if recall is None else recall, queries, model, device)
+    )
     if as_json:
         _print_json(dataclasses.asdict(facts) | {"kb": str(kb)})
         return
@@ -151,9 +178,11 @@ def query(
     file: Annotated[str | None, typer.Option("--file", "-f", help="One query per line; - for standard input.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many answers.")] = 5,
     unit: Annotated[
-        Literal["phrase", "sentence", "paragraph", "document"],
-        typer.Option(help="What is counted as one answer."),
-    ] = "phrase",
+        Literal["phrase", "sentence", "paragraph", "document"] | None,
+        typer.Option(help="What is counted as one answer; else phrase, of bm25 paragraph."),
+    ] = None,
+    backend: BackendName = "dense",
+    bm25_weight: Bm25Weight = 8.0,
     model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
     index: IndexName = None,
     device: Device = "auto",
@@ -164,7 +193,8 @@ def query(
 
     asked = commands.read_queries(texts or [], file)
     opened = commands.open_kb(kb, model, device, _note, index)
-    for text, hits in commands.ask(asked, opened, k, unit):
+    _note_untuned(opened.model.config.untuned_relations(query.text for query in asked))
+    for text, hits in commands.ask(asked, opened, k, unit, backend, bm25_weight):
         if as_json:
             _print_json({"query": text, "answers": [_answer(hit) for hit in hits]})
         else:
@@ -217,12 +247,73 @@ def train(
 
 
 @app.command()
+def finetune(
+    triples: Annotated[Path, typer.Argument(help="KILT lines, or CSV/TSV/JSONL of subject, relation, object[, page].")],
+    kb: Annotated[Path, typer.Option(help="The knowledge base whose query encoder learns.")],
+    out: Annotated[Path, typer.Option(help="Folder of the new query encoder.")],
+    task: Annotated[str, typer.Option(help="A task's name, a family such as entity_linking, or a task file.")] = (
+        "slot_filling"
+    ),
+    examples: Annotated[int, typer.Option(min=0, help="Queries to tune on, each relation its share; 0: all.")] = 0,
+    dev: Annotated[Path | None, typer.Option(help="To score on; else a tenth of the subjects is set aside.")] = None,
+    objective: Annotated[
+        Literal["auto", "kilt", "phrase", "page"],
+        typer.Option(help="What is right: the answer on a gold page, the answer anywhere, or the page."),
+    ] = "auto",
+    terms: Annotated[str, typer.Option(help="Which scores compete: joint, start, end.")] = "joint,start,end",
+    k: Annotated[int, typer.Option("-k", min=1, help="Phrases found for a query that compete.")] = 100,
+    epochs: Annotated[int, typer.Option(min=1)] = 3,
+    patience: Annotated[int, typer.Option(min=1, help="Epochs without a better dev score before it stops.")] = 2,
+    batch: Annotated[int, typer.Option(min=1, help="Queries searched together.")] = 24,
+    accumulate: Annotated[int, typer.Option(min=1, help="Batches of one step.")] = 1,
+    learning_rate: Annotated[float, typer.Option(min=0.0)] = 2e-4,
+    model: Annotated[str | None, typer.Option(help="A query encoder to start from.")] = None,
+    seed: int = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Tune the query encoder on triples; the knowledge base stays as it is. Killed, it goes on where it stopped."""
+    from kbq.finetuning.finetuning import FinetuningRequest
+    from kbq.finetuning.finetuning import finetune as tune
+    from kbq.finetuning.loop import FinetuningSettings, chosen_objective, chosen_terms
+    from kbq.kb import KnowledgeBase
+    from kbq.progress import finetuning_progress
+    from kbq.task import load_task
+
+    chosen = load_task(task)
+    settings = FinetuningSettings(
+        chosen_objective(objective, chosen), chosen_terms(terms), k, epochs, patience, batch, accumulate,
+        learning_rate, seed=seed,
+    )  # fmt: skip
+    command = shlex.join(["kbq", *sys.argv[1:]])
+    request = FinetuningRequest(triples, out, chosen, dev, examples, settings, command)
+    opened = KnowledgeBase.open(kb, model, device)
+    with finetuning_progress(f"tuning {out}") as report:
+        outcome = tune(request, opened, _note, report)
+    if as_json:
+        _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
+        return
+    reach = outcome.reach
+    print(f"{out}: {outcome.steps:,} steps on {reach.queries:,} queries, {reach.unreadable:,} unreadable left out")
+    print(
+        f"answers of {reach.on_page:,} queries are phrases of a gold page, of {reach.dropped:,} only words the filter "
+        f"dropped, of {reach.elsewhere:,} not there; {reach.no_page:,} have no page in the knowledge base"
+    )
+    found = f"{outcome.found[0]:,}, at last {outcome.found[-1]:,}"
+    print(f"the search found a right phrase for {found} of {reach.queries:,} queries")
+    before, after = outcome.scores[0], max(outcome.scores)
+    print(f"dev {outcome.measure}  {before:.1f} → {after:.1f}  ({outcome.dev_queries:,} queries)")
+
+
+@app.command()
 def predict(
     inputs: Annotated[Path, typer.Argument(help="KILT records, plain or compressed.")],
     task: Annotated[str, typer.Option(help="A task's name, or a task file.")],
     out: Annotated[Path, typer.Option(help="The prediction file.")],
     kb: Kb = None,
     model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
+    backend: BackendName = "dense",
+    bm25_weight: Bm25Weight = 8.0,
     top_pages: Annotated[int, typer.Option(min=1, help="Pages of each provenance.")] = 20,
     with_text: Annotated[bool, typer.Option("--with-text", help="Write each page's paragraph too.")] = False,
     index: IndexName = None,
@@ -238,7 +329,9 @@ def predict(
     chosen = load_task(task)
     opened = commands.open_kb(kb, model, device, _note, index)
     with counting_progress(f"predicting {out}") as report:
-        outcome = predict_file(chosen, inputs, opened, out, PredictionSettings(top_pages, with_text), report)
+        settings = PredictionSettings(top_pages, with_text, backend, bm25_weight)
+        outcome = predict_file(chosen, inputs, opened, out, settings, report)
+    _note_untuned(outcome.untuned_relations)
     if as_json:
         _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
         return
@@ -249,7 +342,7 @@ def predict(
 
 @app.command()
 def info(
-    folder: Annotated[Path, typer.Argument(help="A knowledge base or a model.")],
+    folder: Annotated[Path, typer.Argument(help="A knowledge base or a model; `default` is the one that ships.")],
     as_json: Json = False,
 ) -> None:
     """Say what is in a knowledge base or a model."""
@@ -539,6 +632,12 @@ def _excerpt(hit: "Hit", around: int = 160) -> str:
 
 def _print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def _note_untuned(relations: "Sequence[str]") -> None:
+    if relations:
+        more = " …" if len(relations) > 3 else ""
+        _note(f"the query encoder was not tuned on {len(relations)} of the relations: {', '.join(relations[:3])}{more}")
 
 
 def _note(text: str) -> None:

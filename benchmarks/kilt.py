@@ -1,6 +1,6 @@
 """KILT: predict data sets with a knowledge base and score them as the leaderboard does, with confidence intervals.
 
-python benchmarks/kilt.py KB TASK:GOLD.jsonl [TASK:GOLD.jsonl …] --name kilt_trex [--sample 2000] [--model MODEL]
+python benchmarks/kilt.py KB TASK:GOLD.jsonl [TASK:GOLD.jsonl …] --name kilt_trex [--backend hybrid] [--sample 2000]
 """
 
 import argparse
@@ -8,15 +8,17 @@ import random
 import tempfile
 import time
 from pathlib import Path
+from typing import get_args
 
 import reporting
 
-from kbq.kb import KnowledgeBase
+from kbq.kb import Backend, KnowledgeBase
 from kbq.kilt.evaluation import score_downstream
 from kbq.kilt.reporting.significance import bootstrap_interval
 from kbq.kilt.scoring.deviations import Deviations
 from kbq.prediction import PredictionSettings, predict_file
 from kbq.reading import read_lines
+from kbq.searching.evidence import BM25_WEIGHT
 from kbq.task import load_task
 
 SCORES = ("accuracy", "em", "f1", "Rprec", "recall@5", "KILT-accuracy", "KILT-f1")
@@ -47,6 +49,8 @@ def main() -> None:
     parser.add_argument("kb", type=Path)
     parser.add_argument("gold", nargs="+", metavar="TASK:GOLD")
     parser.add_argument("--model")
+    parser.add_argument("--backend", choices=get_args(Backend), default="dense")
+    parser.add_argument("--bm25-weight", type=float, default=BM25_WEIGHT)
     parser.add_argument("--sample", type=int, default=0, help="queries of each file, at random; 0: all")
     parser.add_argument("--name", default="kilt")
     options = parser.parse_args()
@@ -59,7 +63,8 @@ def main() -> None:
             gold = sampled(Path(path), options.sample, Path(temporary))
             begun = time.perf_counter()
             out = Path(temporary) / f"{gold.name.split('.')[0]}-predictions.jsonl"
-            predict_file(load_task(task), gold, kb, out, PredictionSettings(), lambda done, total: None)
+            settings = PredictionSettings(backend=options.backend, bm25_weight=options.bm25_weight)
+            predict_file(load_task(task), gold, kb, out, settings, lambda done, total: None)
             seconds = round(time.perf_counter() - begun, 1)
             figures[gold.name.split(".")[0]] = judged(gold, out) | {"seconds to predict": seconds}
     reporting.write(options.name, figures, [options.kb, *files])

@@ -5,22 +5,25 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from kbq.corpus import CorpusFormat, read_corpus
-from kbq.encoding.model import CONFIG, Model, read_config
+from kbq.encoding.model import CONFIG, DEFAULT_MODEL, Model, ModelConfig, lasting_name, read_config
 from kbq.encoding.queries import check_query
-from kbq.errors import KbqError, QueryError
+from kbq.errors import KbqError, KnowledgeBaseError, QueryError
 from kbq.indexing.choice import WantedKind
 from kbq.indexing.dump import Counts
-from kbq.indexing.manifest import MANIFEST, IndexEntry, IndexKind, Manifest, read_manifest
-from kbq.kb import KnowledgeBase
+from kbq.indexing.manifest import MANIFEST, IndexEntry, IndexKind, Manifest, read_manifest, write_manifest
+from kbq.kb import Backend, KnowledgeBase
 from kbq.pages import Pages
 from kbq.reading import clean_text, read_lines, refuse, source_name
 from kbq.records import Hit, Query
 from kbq.sample_kb import open_sample
+from kbq.searching.evidence import BM25_WEIGHT
 from kbq.searching.indexes import IndexWish
 from kbq.searching.search import BATCH
 from kbq.searching.units import Unit
+from kbq.sparse.bm25 import add_bm25, bm25_folder
 
 Note = Callable[[str], None]  # takes a line for the person who waits
 
@@ -34,6 +37,7 @@ class BuildRequest:
     format: CorpusFormat = "auto"
     model: str = "default"
     index: WantedKind = "auto"
+    sparse: bool = False
     append: bool = False
     skip_bad_lines: bool = False
     device: str = "auto"
@@ -64,9 +68,10 @@ def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -
         documents,
         request.folder,
         model,
-        model_name=_lasting_name(request.model),
+        model_name=lasting_name(request.model),
         append=request.append,
         index=request.index,
+        sparse=request.sparse,
         report=report,
     )
     return BuildOutcome(kb.counts, folder_bytes(request.folder), kb.index.kind, len(bad_lines))
@@ -117,21 +122,34 @@ def _index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFa
     return IndexFacts(entry.kind, each, entry.probes, round(entry.recall, 4), entry.target, entry.queries)
 
 
-def _lasting_name(model: str) -> str:
-    """What a knowledge base calls its model: a folder by its whole path, so that it is found from anywhere."""
-    return str(Path(model).resolve()) if model != "default" and Path(model).is_dir() else model
+def index_words(folder: Path) -> int:
+    """Add a BM25 index to a knowledge base, or make it anew; nothing is encoded. Returns the bytes of them all."""
+    try:
+        manifest = add_bm25(folder, read_manifest(folder))
+        write_manifest(folder, manifest)
+    except OSError as error:
+        raise KnowledgeBaseError(f"{folder} cannot be written ({error.strerror}): make room") from error
+    return sum(folder_bytes(bm25_folder(shard, manifest)) for shard in manifest.shard_folders(folder))
 
 
-def ask(queries: Sequence[Query], kb: KnowledgeBase, k: int, unit: Unit) -> Iterator[tuple[str, list[Hit]]]:
-    """Each query with its answers, in order.
+def ask(
+    queries: Sequence[Query],
+    kb: KnowledgeBase,
+    k: int,
+    unit: Unit | None = None,
+    backend: Backend = "dense",
+    bm25_weight: float = BM25_WEIGHT,
+) -> Iterator[tuple[str, list[Hit]]]:
+    """Each query with its answers, in order: phrases, unless BM25 is asked, which knows paragraphs.
 
     Raises:
         QueryError: some are longer than the encoder reads (all of them are named); none has been answered then.
     """
+    unit = unit or ("paragraph" if backend == "bm25" else "phrase")
     _refuse_malformed(queries, lambda text: kb.model.reader.token_ids([text]))
     for first in range(0, len(queries), BATCH):
         part = [query.text for query in queries[first : first + BATCH]]
-        yield from zip(part, kb.search(part, k, unit), strict=True)
+        yield from zip(part, kb.search(part, k, unit, backend, bm25_weight), strict=True)
 
 
 def open_kb(
@@ -178,15 +196,20 @@ def _refuse_malformed(queries: Sequence[Query], read: Callable[[str], object]) -
 
 
 def describe(folder: Path) -> dict[str, object]:
-    """What a knowledge base or a model holds, by name.
+    """What a knowledge base or a model holds, by name; `default` is the model that ships.
 
     Raises:
         KbqError: the folder is neither.
     """
+    if folder == Path("default") and not folder.exists():
+        folder = DEFAULT_MODEL
     if (folder / CONFIG).exists() and not (folder / MANIFEST).exists():
-        config = dataclasses.asdict(read_config(folder))
-        threshold = _finite(config["filter_threshold"])
-        return {"kind": "model", "bytes": folder_bytes(folder), **config, "filter_threshold": threshold}
+        config = read_config(folder)
+        if config.base:
+            return {"kind": "query encoder", "bytes": folder_bytes(folder), **_tuning(config)}
+        fields = dataclasses.asdict(config)
+        threshold = _finite(config.filter_threshold)
+        return {"kind": "model", "bytes": folder_bytes(folder), **fields, "filter_threshold": threshold}
     manifest = read_manifest(folder)
     counts = manifest.counts
     return {
@@ -197,12 +220,31 @@ def describe(folder: Path) -> dict[str, object]:
         "kept vectors": counts.rows,
         "dimension": manifest.dim,
         "shards": len(manifest.shards),
+        "BM25 index": manifest.bm25,
         "bytes": folder_bytes(folder),
         "bytes per kept vector": round(folder_bytes(folder) / max(1, counts.rows), 1),
         "model": manifest.model,
         "model fingerprint": manifest.model_fingerprint,
         "filter threshold": _finite(manifest.filter_threshold),
         "built by": f"kbq {manifest.kbq}",
+    }
+
+
+def _tuning(config: ModelConfig) -> dict[str, object]:
+    """What a query encoder belongs to, and what it was tuned on."""
+    facts = cast(dict[str, Any], config.training["finetuning"])
+    outcome = facts["outcome"]
+    return {
+        "base": config.base,
+        "phrase fingerprint": config.phrase_fingerprint,
+        "query fingerprint": config.query_fingerprint,
+        "task": facts["task"],
+        "triples": facts["triples"]["name"],
+        "queries tuned on": outcome["reach"]["queries"],
+        "relations tuned on": len(facts["relations"]),
+        "dev queries": outcome["dev_queries"],
+        f"dev {outcome['measure']} by epoch": outcome["scores"],
+        "command": facts["command"],
     }
 
 

@@ -1,11 +1,12 @@
 """KnowledgeBase: a folder that holds a corpus as phrases; build it, open it, ask it. Read this first.
 
 documents ── encoding/ ──► phrase dump (indexing/) ──► spans ──► phrases, sentences, paragraphs, pages (searching/)
+    └─────── words ──► impacts (sparse/) ──► evidence ──┘
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +16,16 @@ from kbq.errors import KnowledgeBaseError, ModelError, QueryError
 from kbq.indexing.building import build_shards
 from kbq.indexing.choice import WantedKind, open_indexes
 from kbq.indexing.dump import Counts, Shard
-from kbq.indexing.manifest import IndexKind, Manifest, claim, publish, read_manifest
+from kbq.indexing.manifest import IndexKind, Manifest, claim, publish, read_manifest, write_manifest
 from kbq.records import Document, Hit
+from kbq.searching.evidence import BM25_WEIGHT, Evidence
 from kbq.searching.indexes import IndexWish, build_indexes
 from kbq.searching.search import search
 from kbq.searching.units import Unit
+from kbq.sparse.bm25 import add_bm25, open_bm25, remove_older
 
 Floats = NDArray[np.float32]
+Backend = Literal["dense", "bm25", "hybrid"]
 
 
 class KnowledgeBase:
@@ -46,6 +50,7 @@ class KnowledgeBase:
                 )
         self.index = manifest.entry(folder, index)
         self.indexes = open_indexes(self.shards, self.index, model.device)
+        self.bm25 = [open_bm25(shard, manifest) for shard in self.shards] if manifest.bm25 else []
 
     @classmethod
     def build(
@@ -57,6 +62,7 @@ class KnowledgeBase:
         model_name: str = "default",
         append: bool = False,
         index: WantedKind = "auto",
+        sparse: bool = False,
         report: Callable[[Counts], None] = lambda counts: None,
     ) -> Self:
         """Encode documents into `folder` and publish it; a run that was killed goes on where it stopped.
@@ -66,6 +72,7 @@ class KnowledgeBase:
             folder: a new folder, one in which a build stopped half-way, or with `append` a knowledge base.
             model_name: what the manifest calls the model, so that it is found again.
             index: `auto` searches exactly up to about 2 million kept tokens.
+            sparse: add a BM25 index; a knowledge base that has one keeps it.
             report: told after each block how much of this build is on the disk.
 
         Raises:
@@ -76,7 +83,10 @@ class KnowledgeBase:
             before = claim(folder, model, model_name, append)
             shards, corpus = build_shards(documents, model, folder, len(before.shards), report)
             manifest = build_indexes(folder, before.with_shards(shards, corpus), model, IndexWish(index))
+            if sparse or manifest.bm25:
+                manifest = add_bm25(folder, manifest)
             publish(folder, manifest)
+            remove_older(folder, manifest)
         except OSError as error:
             raise _unwritable(folder, error) from error
         return cls(folder, manifest, model)
@@ -111,7 +121,7 @@ class KnowledgeBase:
         """
         try:
             manifest = build_indexes(self.folder, self.manifest, self.model, wish)
-            publish(self.folder, manifest)
+            write_manifest(self.folder, manifest)
         except OSError as error:
             raise _unwritable(self.folder, error) from error
         return KnowledgeBase(self.folder, manifest, self.model)
@@ -121,21 +131,49 @@ class KnowledgeBase:
         """Documents, paragraphs, tokens and rows of all shards."""
         return self.manifest.counts
 
-    def search(self, texts: Sequence[str], k: int = 10, unit: Unit = "phrase") -> list[list[Hit]]:
+    def search(
+        self,
+        texts: Sequence[str],
+        k: int = 10,
+        unit: Unit = "phrase",
+        backend: Backend = "dense",
+        bm25_weight: float = BM25_WEIGHT,
+    ) -> list[list[Hit]]:
         """The k best distinct units for each query, best first; fewer only where the knowledge base holds fewer.
 
-        Raises:
-            QueryError: a text is empty, too long, or malformed.
-        """
-        starts, ends = self.model.encode_queries(texts)
-        return self.search_vectors(starts, ends, k, unit)
+        Args:
+            backend: what scores a phrase: its vectors (dense), or these plus `bm25_weight` times the BM25 score of its
+                paragraph (hybrid). BM25 alone finds paragraphs and documents that share a word with the query.
 
-    def search_vectors(self, starts: Floats, ends: Floats, k: int = 10, unit: Unit = "phrase") -> list[list[Hit]]:
-        """`search` for queries that are encoded already. Shapes: (queries, dim)."""
+        Raises:
+            QueryError: a text is empty, too long, or malformed; or BM25 is asked for what it does not have.
+        """
+        if backend == "dense":
+            return self.search_vectors(*self.model.encode_queries(texts), k, unit)
+        if not self.bm25:
+            raise QueryError(f"{self.folder} has no BM25 index: add one with `kbq index {self.folder} --bm25`")
+        evidence = Evidence(self.shards, self.bm25, texts, bm25_weight)
+        if backend == "hybrid":
+            return self.search_vectors(*self.model.encode_queries(texts), k, unit, evidence)
         if k < 1:
             raise QueryError(f"k is {k}, must be at least 1")
-        scale = self.model.scale  # makes them products with the int8 rows
-        return search(self.shards, self.indexes, starts * scale, ends * scale, k, unit)
+        if unit not in ("paragraph", "document"):
+            raise QueryError(f"BM25 finds no {unit}: ask for paragraphs or documents, or use the backend hybrid")
+        return [evidence.best(query, unit, k) for query in range(len(texts))]
+
+    def search_vectors(
+        self,
+        starts: Floats,
+        ends: Floats,
+        k: int = 10,
+        unit: Unit = "phrase",
+        evidence: Evidence | None = None,
+    ) -> list[list[Hit]]:
+        """`search` for queries that are encoded already; `evidence` is added. Shapes: (queries, dim)."""
+        if k < 1:
+            raise QueryError(f"k is {k}, must be at least 1")
+        queries = np.stack([starts, ends], axis=1) * self.model.scale  # now in the units of the int8 rows
+        return search(self.shards, self.indexes, queries, k, unit, evidence)
 
 
 def _unwritable(folder: Path, error: OSError) -> KnowledgeBaseError:

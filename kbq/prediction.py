@@ -6,7 +6,6 @@ only where they are the same.
 
 import hashlib
 import json
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,9 +18,10 @@ import kbq
 from kbq.errors import KbqError, QueryError
 from kbq.indexing.dump import write_json
 from kbq.indexing.manifest import MANIFEST
-from kbq.kb import KnowledgeBase
+from kbq.kb import Backend, KnowledgeBase
 from kbq.reading import read_json_lines
 from kbq.records import Evidence, Hit, Prediction, Query
+from kbq.searching.evidence import BM25_WEIGHT
 from kbq.searching.search import BATCH
 from kbq.task import Task
 
@@ -32,6 +32,8 @@ class PredictionSettings:
 
     top_pages: int = 20
     with_text: bool = False  # write each page's paragraph too: large, but readable by a reader model
+    backend: Backend = "dense"
+    bm25_weight: float = BM25_WEIGHT  # of the hybrid backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class PredictionOutcome:
     lines: int
     kept: int
     without_pages: int
+    untuned_relations: tuple[str, ...] = ()  # asked for, but not among those the query encoder was tuned on
 
 
 def predict_file(
@@ -74,14 +77,16 @@ def predict_file(
         raise KbqError(
             f"{out} cannot be written ({error.strerror}): the same command goes on where it stopped"
         ) from error
-    return PredictionOutcome(len(queries), done, without_pages)
+    untuned = kb.model.config.untuned_relations(text for _, text in queries)
+    return PredictionOutcome(len(queries), done, without_pages, tuple(untuned))
 
 
 def predict(
     task: Task, queries: Sequence[tuple[Query, str]], kb: KnowledgeBase, settings: PredictionSettings
 ) -> Iterator[Prediction]:
     """Predictions for adapted queries, each given with its record's own input."""
-    hits = kb.search([query.text for query, _ in queries], settings.top_pages, "document")
+    texts = [query.text for query, _ in queries]
+    hits = kb.search(texts, settings.top_pages, "document", settings.backend, settings.bm25_weight)
     for (query, text), pages in zip(queries, hits, strict=True):
         answer = None
         if task.answer != "none":
@@ -125,10 +130,7 @@ def read_inputs(task: Task, path: Path, kb: KnowledgeBase) -> list[tuple[Query, 
         if identity in places:
             problems.append(f"{path}:{number}: id {identity} stands in line {places[identity]} too: ids are unique")
         places.setdefault(identity, number)
-        try:
-            adapted = task.adapt(unicodedata.normalize("NFC", text), kb.model.reader.fits)
-        except Exception as error:  # a user's task may fail in any way
-            raise KbqError(f"task {task.name} fails at {path}:{number}: {type(error).__name__}: {error}") from error
+        adapted = task.query_of(text, kb.model.reader.fits, f"{path}:{number}")
         try:
             kb.model.reader.token_ids([adapted])
         except QueryError as error:
@@ -155,6 +157,8 @@ def _description(task: Task, inputs: Path, kb: KnowledgeBase, settings: Predicti
         "index": kb.index.kind,
         "query_encoder": kb.model.config.query_fingerprint,
         "top_pages": settings.top_pages,
+        "backend": settings.backend,
+        "bm25_weight": settings.bm25_weight,
         "with_text": settings.with_text,
         "kbq": kbq.__version__,
     }

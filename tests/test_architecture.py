@@ -11,23 +11,38 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "kbq"
 FILES = sorted(PACKAGE.rglob("*.py"))
-HEAVY = ("torch", "transformers", "faiss", "numpy", "safetensors", "huggingface_hub", "tokenizers")
+HEAVY = ("torch", "transformers", "faiss", "bm25s", "numpy", "safetensors", "huggingface_hub", "tokenizers")
 COMMANDS = ("kbq.commands", "kbq.sample_kb", "kbq.progress", "kbq.__main__", "kbq.cli", "kbq.tasks", "cli", "tasks")
 
 # Module or folder → what it must not import.
 FORBIDDEN = {
     "records": ("kbq",),
     "errors": ("kbq",),
-    "encoding": ("kbq.indexing", "kbq.searching", "kbq.training", "kbq.kilt", "kbq.kb", *COMMANDS),
-    "indexing": ("kbq.searching", "kbq.training", "kbq.kilt", "kbq.kb", *COMMANDS),
-    "searching": ("kbq.training", "kbq.kilt", "kbq.kb", *COMMANDS),
-    "kb": ("kbq.training", "kbq.kilt", *COMMANDS),
-    "training": COMMANDS,
+    "encoding": (
+        "kbq.indexing",
+        "kbq.sparse",
+        "kbq.searching",
+        "kbq.training",
+        "kbq.finetuning",
+        "kbq.kilt",
+        "kbq.kb",
+        *COMMANDS,
+    ),
+    "indexing": ("kbq.sparse", "kbq.searching", "kbq.training", "kbq.finetuning", "kbq.kilt", "kbq.kb", *COMMANDS),
+    "sparse": ("kbq.searching", "kbq.training", "kbq.finetuning", "kbq.kilt", "kbq.kb", *COMMANDS),
+    "searching": ("kbq.training", "kbq.finetuning", "kbq.kilt", "kbq.kb", *COMMANDS),
+    "kb": ("kbq.training", "kbq.finetuning", "kbq.kilt", *COMMANDS),
+    "training": ("kbq.finetuning", *COMMANDS),
+    "finetuning": COMMANDS,
+    "prediction": ("kbq.training", "kbq.finetuning", *COMMANDS),
+    "task": ("kbq.training", "kbq.finetuning", "kbq.kb", *COMMANDS),
     "kilt": (
         "kbq.encoding",
         "kbq.indexing",
+        "kbq.sparse",
         "kbq.searching",
         "kbq.training",
+        "kbq.finetuning",
         "kbq.kb",
         "torch",
         "transformers",

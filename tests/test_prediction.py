@@ -2,7 +2,7 @@
 
 import json
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,7 +10,8 @@ import pytest
 
 from kbq.adapters import question, slot_with
 from kbq.errors import KbqError, QueryError
-from kbq.kb import KnowledgeBase
+from kbq.indexing.manifest import IndexEntry, IndexKind
+from kbq.kb import Backend, KnowledgeBase
 from kbq.prediction import PredictionOutcome, PredictionSettings, predict_file
 from kbq.records import Hit, Phrase
 from kbq.searching.search import BATCH
@@ -38,20 +39,26 @@ class Reader:
 class Answering:
     """Finds page 1, 2, 3 … for every query; its answers say which query and page. Dies after some searches."""
 
-    def __init__(self, folder: Path, dies_after: int = 99, pages: int = 3) -> None:
+    def __init__(self, folder: Path, index: IndexKind, dies_after: int = 99, pages: int = 3) -> None:
         (folder / "manifest.json").write_text(f'{{"pages": {pages}}}')
         self.folder = folder
+        self.index = IndexEntry(index)
         self.model = self
         self.config = self
         self.reader = Reader()
         self.query_fingerprint = "f"
         self.dies_after, self.pages = dies_after, pages
 
-    def search(self, texts: Sequence[str], k: int, unit: str) -> list[list[Hit]]:
+    def untuned_relations(self, queries: Iterable[str]) -> list[str]:
+        return sorted({query.rpartition(" [SEP] ")[2] for query in queries if "[SEP]" in query})
+
+    def search(self, texts: Sequence[str], k: int, unit: str, backend: str, weight: float) -> list[list[Hit]]:
         assert unit == "document"
         self.dies_after -= 1
         if self.dies_after < 0:
             raise KeyboardInterrupt
+        if backend == "bm25":
+            texts = [f"words of {text}" for text in texts]
         return [[self.hit(text, page) for page in range(1, min(k, self.pages) + 1)] for text in texts]
 
     def hit(self, text: str, page: int) -> Hit:
@@ -67,9 +74,16 @@ Predict = Callable[..., PredictionOutcome]
 def predict(tmp_path: Path) -> Predict:
     """Predicts tmp_path/in into tmp_path/out.jsonl."""
 
-    def run(task: Task = TASK, top_pages: int = 20, with_text: bool = False, **fake: int) -> PredictionOutcome:
-        kb = cast(KnowledgeBase, Answering(tmp_path, **fake))
-        settings = PredictionSettings(top_pages, with_text)
+    def run(
+        task: Task = TASK,
+        top_pages: int = 20,
+        with_text: bool = False,
+        backend: Backend = "dense",
+        index: IndexKind = "exact",
+        **fake: int,
+    ) -> PredictionOutcome:
+        kb = cast(KnowledgeBase, Answering(tmp_path, index, **fake))
+        settings = PredictionSettings(top_pages, with_text, backend)
         return predict_file(task, tmp_path / "in", kb, tmp_path / "out.jsonl", settings, lambda done, total: None)
 
     return run
@@ -97,10 +111,21 @@ def test_a_line_has_the_answer_and_distinct_pages_the_answers_page_first(tmp_pat
     ]
 
 
+def test_relations_that_were_not_tuned_on_are_named(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, {"id": 1, "input": "a [SEP] b"}, {"id": 2, "input": "c"})
+    assert predict().untuned_relations == ("b",)
+
+
 def test_texts_come_where_they_are_wanted(tmp_path: Path, predict: Predict) -> None:
     write_inputs(tmp_path, *many(1))
     predict(top_pages=1, with_text=True)
     assert lines(tmp_path)[0]["output"][0]["provenance"][0]["text"] == "It is q0 1."
+
+
+def test_the_backend_is_asked(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(1))
+    predict(backend="bm25")
+    assert lines(tmp_path)[0]["output"][0]["answer"] == "words of q0 1"
 
 
 def test_the_answer_may_be_the_title_or_none(tmp_path: Path, predict: Predict) -> None:
@@ -145,7 +170,7 @@ def test_a_killed_run_goes_on_and_gives_the_same_file(tmp_path: Path, predict: P
     assert predict().kept == count
 
 
-@pytest.mark.parametrize("change", ["task", "inputs", "option", "knowledge base"])
+@pytest.mark.parametrize("change", ["task", "inputs", "option", "backend", "index", "knowledge base"])
 def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, change: str) -> None:
     write_inputs(tmp_path, *many(2))
     predict()
@@ -156,6 +181,8 @@ def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, ch
         predict(
             TITLES if change == "task" else TASK,
             top_pages=3 if change == "option" else 20,
+            backend="hybrid" if change == "backend" else "dense",
+            index="compact" if change == "index" else "exact",
             pages=1 if change == "knowledge base" else 3,
         )
     assert (tmp_path / "out.jsonl").read_bytes() == before

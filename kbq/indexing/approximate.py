@@ -21,13 +21,14 @@ class ApproximateIndex:
         self._shard = shard
         self._cells = Cells(open_folder(shard, "approximate") / CELLS, probes)
 
-    def candidates(self, starts: Floats, ends: Floats, k: int) -> list[Candidates]:
-        """The paragraphs with the k best starts and ends of the cells that are probed; see `Index`."""
+    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None = None) -> list[Candidates]:
+        """The paragraphs with the k best starts and ends of the cells that are probed, or bonuses; see `Index`."""
         k = max(k, LEAST_HITS)
         scores, rows = self._cells.search(np.concatenate([starts, ends]), k)
         hits = list(zip(scores, rows, strict=True))
-        sides = zip(hits[: len(starts)], hits[len(starts) :], strict=True)
-        return [from_hits(self._shard, of_start, of_end, k) for of_start, of_end in sides]
+        extra = [None] * len(starts) if bonus is None else bonus
+        sides = zip(hits[: len(starts)], hits[len(starts) :], extra, strict=True)
+        return [from_hits(self._shard, of_start, of_end, k, own) for of_start, of_end, own in sides]
 
     def vectors(self, rows: Rows) -> Floats:
         """The dump's own rows; see `Index`."""

@@ -28,33 +28,37 @@ class Candidates:
 class Index(Protocol):
     """Finds candidates by inner product: exact, or approximate."""
 
-    def candidates(self, starts: Floats, ends: Floats, k: int) -> list[Candidates]:
+    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None = None) -> list[Candidates]:
         """Candidates of each query; `k` is the depth, and a larger one finds at least as much.
 
         `starts`, `ends`: query vectors in the units of the rows, that is multiplied by the dump's scale. Shapes:
-        (queries, dim).
+        (queries, dim). `bonus`: what each paragraph adds to the score of its spans. Shape: (queries, paragraphs).
         """
 
     def vectors(self, rows: Rows) -> Floats:
-        """These rows as the index holds them, in the dump's steps: what a query tuned for it should meet.
+        """These rows as the index holds them, in the dump's steps: what it tells them apart by.
 
         Shapes: (rows,), (rows, dim).
         """
 
 
-def from_hits(shard: Shard, starts: tuple[Floats, Rows], ends: tuple[Floats, Rows], k: int) -> Candidates:
-    """All rows of the paragraphs that hold a hit of one query's start vector or end vector.
+def from_hits(
+    shard: Shard, starts: tuple[Floats, Rows], ends: tuple[Floats, Rows], k: int, bonus: Floats | None = None
+) -> Candidates:
+    """All rows of the paragraphs that hold a hit of one query's start or end vector, or have one of the k best bonuses.
 
     More than the spans at the hits: where cells were left out, a paragraph is found by any of its good rows.
-    A side: scores and rows, best first; behind what was found, rows are -1. Shapes: (k,).
+    A side: scores and rows, best first; behind what was found, rows are -1. Shapes: (k,); bonus: (paragraphs,).
     """
-    hits = np.concatenate([rows[rows >= 0] for _, rows in (starts, ends)])
-    rows = ranges(*shard.row_range(np.unique(shard.paragraphs_of(hits))))
-    if k >= len(shard):
-        return Candidates(rows, -np.inf)
+    if k >= len(shard) or (bonus is not None and k >= len(bonus)):
+        return Candidates(np.arange(len(shard)), -np.inf)
+    paragraphs = np.unique(shard.paragraphs_of(np.concatenate([rows[rows >= 0] for _, rows in (starts, ends)])))
     # A side that came out short is bounded by its last hit, too: a deeper search, in more cells, may find more.
-    worst = (float(scores[found >= 0][-1]) if (found >= 0).any() else np.inf for scores, found in (starts, ends))
-    return Candidates(rows, sum(worst))
+    bound = sum(float(scores[found >= 0][-1]) if (found >= 0).any() else np.inf for scores, found in (starts, ends))
+    if bonus is not None:
+        order = np.argpartition(-bonus, k)  # the k best, then the best of the others
+        paragraphs, bound = np.union1d(paragraphs, order[:k]), bound + float(bonus[order[k]])
+    return Candidates(ranges(*shard.row_range(paragraphs)), bound)
 
 
 def ranges(begins: Rows, behinds: Rows) -> Rows:

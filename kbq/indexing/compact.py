@@ -38,14 +38,15 @@ class CompactIndex:
         self._rotation = Rotation.open(folder / ROTATION)
         self._cells = Cells(folder / CELLS, probes)
 
-    def candidates(self, starts: Floats, ends: Floats, k: int) -> list[Candidates]:
-        """The paragraphs with the k best starts and ends of the cells that are probed; see `Index`."""
+    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None = None) -> list[Candidates]:
+        """The paragraphs with the k best starts and ends of the cells that are probed, or bonuses; see `Index`."""
         k = max(k, LEAST_HITS)
         queries = np.concatenate([starts, ends])
         _, rows = self._cells.search(queries @ self._rotation.queries, OVERFETCH * k)
         hits = [self._rescored(query, found, k) for query, found in zip(queries, rows, strict=True)]
-        sides = zip(hits[: len(starts)], hits[len(starts) :], strict=True)
-        return [from_hits(self._shard, of_start, of_end, k) for of_start, of_end in sides]
+        extra = [None] * len(starts) if bonus is None else bonus
+        sides = zip(hits[: len(starts)], hits[len(starts) :], extra, strict=True)
+        return [from_hits(self._shard, of_start, of_end, k, own) for of_start, of_end, own in sides]
 
     def _rescored(self, query: Floats, rows: Rows, k: int) -> tuple[Floats, Rows]:
         """The k best of the rows found, by their exact scores."""

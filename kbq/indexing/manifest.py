@@ -44,6 +44,7 @@ class Manifest:
     corpora: tuple[str, ...] = ()
     index: IndexEntry = IndexEntry()
     others: tuple[IndexEntry, ...] = ()
+    bm25: bool = False  # whether every shard has a BM25 index
     kbq: str = kbq.__version__
 
     @property
@@ -104,9 +105,14 @@ def claim(folder: Path, model: Model, model_name: str, append: bool) -> Manifest
 
 
 def publish(folder: Path, manifest: Manifest) -> None:
-    """Make the folder the knowledge base that the manifest describes."""
-    write_json(folder / MANIFEST, {"format": FORMAT} | asdict(manifest))
+    """Make the folder the knowledge base that the manifest describes: the end of a build."""
+    write_manifest(folder, manifest)
     (folder / STATE).unlink(missing_ok=True)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Replace the manifest; a build that stopped half-way can still go on."""
+    write_json(folder / MANIFEST, {"format": FORMAT} | asdict(manifest))
 
 
 def read_manifest(folder: Path) -> Manifest:

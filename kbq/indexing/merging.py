@@ -15,7 +15,8 @@ from kbq.indexing.manifest import IndexEntry, Manifest, publish, read_manifest
 def merge(out: Path, folders: Sequence[Path]) -> Manifest:
     """Publish a knowledge base with the shards of all `folders`, in their order; these stay as they are.
 
-    It searches exactly; indexes of shards come along, so that `kbq index` only has to measure those that all have.
+    It searches exactly; indexes of shards come along, so that `kbq index` only has to measure those that all have. BM25
+    weights stay behind: they depend on how common a word is in the whole.
 
     Raises:
         KnowledgeBaseError: one of them is no knowledge base or of another model, a page is in two of them, `out` is in
@@ -33,11 +34,14 @@ def merge(out: Path, folders: Sequence[Path]) -> Manifest:
         corpora=tuple(corpus for manifest in manifests for corpus in manifest.corpora),
         index=IndexEntry(),
         others=(),
+        bm25=False,
     )
     try:
         out.mkdir(parents=True, exist_ok=True)
         for number, shard in enumerate(shards):
-            shutil.copytree(shard, out / shard_name(number), copy_function=_link)
+            shutil.copytree(
+                shard, out / shard_name(number), ignore=shutil.ignore_patterns("bm25-*"), copy_function=_link
+            )
         publish(out, merged)
     except OSError as error:
         shutil.rmtree(out, ignore_errors=True)

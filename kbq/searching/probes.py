@@ -72,11 +72,12 @@ def calibrate(
     Args:
         starts, ends: query vectors in the units of the rows. Shapes: (queries, dim).
     """
-    exact = search(shards, open_indexes(shards, IndexEntry(), device), starts, ends, K, "phrase")
+    queries = np.stack([starts, ends], axis=1)
+    exact = search(shards, open_indexes(shards, IndexEntry(), device), queries, K, "phrase")
 
     def measured(probes: int) -> IndexEntry:
         tried = replace(entry, probes=probes)
-        found = search(shards, open_indexes(shards, tried, device), starts, ends, K, "phrase")
+        found = search(shards, open_indexes(shards, tried, device), queries, K, "phrase")
         return replace(tried, recall=recall(exact, found), queries=len(starts))
 
     cells = max((clusters_for(len(shard)) for shard in shards), default=1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kbq.indexing.candidates import MAX_TOKENS, Candidates, Floats, Rows, ranges
+from kbq.indexing.candidates import MAX_TOKENS, Candidates, Floats, Index, Rows, ranges
 from kbq.indexing.dump import Shard
 from kbq.indexing.exact import reach
 
@@ -26,7 +26,7 @@ class Spans:
     ends: Rows
     complete_above: float
     rows: Rows  # all rows that were looked at, ascending
-    products: Floats  # of these rows with the start vector and the end vector. Shape: (rows, 2)
+    products: Floats  # of these rows with the start vector (and the bonus) and the end vector. Shape: (rows, 2)
 
     def shortened(self, shard: Shard, start: int, end: int, limit: int) -> tuple[float, int] | None:
         """Score and end row of the best span from `start` to before `end` that stops before character `limit`."""
@@ -38,22 +38,44 @@ class Spans:
         return float(self.products[place, 0] + self.products[place + best, 1]), start + int(best)
 
 
-def find_spans(shard: Shard, candidates: Candidates, query: Floats, max_tokens: int = MAX_TOKENS) -> Spans:
+def find_spans(
+    shard: Shard,
+    candidates: Candidates,
+    query: Floats,
+    max_tokens: int = MAX_TOKENS,
+    bonus: Floats | None = None,
+) -> Spans:
     """The best span of each candidate start, with its exact score; ties in the order of rows.
 
     Args:
         query: start vector over end vector, in the units of the rows. Shape: (2, dim).
         max_tokens: longest span, both ends included.
+        bonus: what each paragraph adds to the score of its spans. Shape: (paragraphs,).
     """
     starts = candidates.starts
     _, behind = shard.row_range(shard.paragraphs_of(starts))
     rows = _union(starts, np.minimum(behind, starts + max_tokens))  # kept tokens are at least a token apart
     products = shard.vectors[rows].astype(np.float32) @ query.T
+    if bonus is not None:
+        products[:, 0] += bonus[shard.paragraphs_of(rows)]
     place = np.searchsorted(rows, starts)
     ends = range_argmax(products[:, 1], place, reach(shard, rows, max_tokens)[place])
     scores = products[place, 0] + products[ends, 1]
     order = np.argsort(-scores, kind="stable")
     return Spans(scores[order], starts[order], rows[ends[order]], candidates.complete_above, rows, products)
+
+
+def batch_spans(shard: Shard, index: Index, queries: Floats, depth: int, bonus: Floats | None = None) -> list[Spans]:
+    """The spans of several queries among the candidates that an index of the shard gives at this depth.
+
+    Shapes: queries (queries, 2, dim), bonus (queries, paragraphs); see `find_spans`.
+    """
+    found = index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
+    extra = [None] * len(queries) if bonus is None else bonus
+    return [
+        find_spans(shard, candidates, query, bonus=own)
+        for candidates, query, own in zip(found, queries, extra, strict=True)
+    ]
 
 
 def paragraph_spans(shard: Shard, paragraph: int, query: Floats) -> Spans:

@@ -51,20 +51,34 @@ def best_of_each_start(shard: Shard, start: np.ndarray, end: np.ndarray) -> np.n
     return best
 
 
+@pytest.mark.parametrize("with_bonus", [False, True])
 @pytest.mark.parametrize("k", [1, 60, 1000])
 @pytest.mark.parametrize("kept", SIZES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_better_span_is_missed_and_the_scores_are_exact(
-    kind: IndexKind, kept: tuple[int, ...], k: int, random_shard: Callable[..., Shard]
+    kind: IndexKind,
+    kept: tuple[int, ...],
+    k: int,
+    with_bonus: bool,
+    random_shard: Callable[..., Shard],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if with_bonus and kind != "exact":  # then there are more paragraphs than hits
+        monkeypatch.setattr(f"kbq.indexing.{kind}.LEAST_HITS", 1)
+        monkeypatch.setattr("kbq.indexing.compact.OVERFETCH", 1000)  # codes may err: score all rows again
     shard = random_shard(*kept)
     starts, ends = random_queries()
-    for query, found in enumerate(opened(shard, kind).candidates(starts, ends, k)):
+    random_bonus = (1000 * np.random.default_rng(2).normal(size=(7, len(kept)))).astype(np.float32)
+    bonus = random_bonus if with_bonus else None
+    for query, found in enumerate(opened(shard, kind).candidates(starts, ends, k, bonus)):
         true = best_of_each_start(shard, starts[query], ends[query])
+        own = None if bonus is None else bonus[query]
+        if own is not None:
+            true += own[shard.paragraphs_of(np.arange(len(shard)))]
         error = 1e-5 * np.abs(true).max()
         assert (np.diff(found.starts) > 0).all()
         assert np.delete(true, found.starts).max(initial=-np.inf) <= found.complete_above + error
-        spans = find_spans(shard, found, np.stack([starts[query], ends[query]]))
+        spans = find_spans(shard, found, np.stack([starts[query], ends[query]]), bonus=own)
         assert spans.scores == pytest.approx(true[spans.starts], abs=error)
         if k >= len(shard):
             assert found.starts.tolist() == list(range(len(shard)))
@@ -102,6 +116,34 @@ def test_candidates_that_can_be_checked_by_eye(
     (found,) = opened(shard, kind).candidates(starts, ends, 2)
     assert found.starts.tolist() == [0, 1, 2, 3, 4, 5]
     assert found.complete_above == pytest.approx(12)
+
+
+@pytest.mark.parametrize("kind", BUILT)
+@pytest.mark.parametrize("k", [1, 7])
+def test_paragraphs_with_the_largest_bonus_are_candidates(
+    k: int, kind: IndexKind, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"kbq.indexing.{kind}.LEAST_HITS", 1)
+    shard = random_shard(*[10] * 90)
+    index = opened(shard, kind)
+    starts, ends = random_queries(count=1)
+    bonus = np.random.default_rng(2).normal(size=(1, 90)).astype(np.float32)
+    (alone,) = index.candidates(starts, ends, k)
+    (found,) = index.candidates(starts, ends, k, bonus)
+    best = np.argsort(-bonus[0])
+    rows = {10 * paragraph + row for paragraph in best[:k].tolist() for row in range(10)}
+    assert found.starts.tolist() == sorted({*alone.starts.tolist(), *rows})
+    assert found.complete_above == pytest.approx(alone.complete_above + bonus[0, best[k]])
+
+
+@pytest.mark.parametrize("kind", BUILT)
+def test_with_as_many_bonuses_as_paragraphs_all_rows_are_candidates(
+    kind: IndexKind, random_shard: Callable[..., Shard]
+) -> None:
+    shard = random_shard(60, 0, 60)
+    bonus = np.ones((1, 3), np.float32)
+    (found,) = opened(shard, kind).candidates(*random_queries(count=1), 3, bonus)
+    assert (found.starts.tolist(), found.complete_above) == (list(range(120)), -np.inf)
 
 
 @pytest.mark.parametrize("kind", KINDS)

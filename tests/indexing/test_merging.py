@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kbq.commands import index_words
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.manifest import IndexEntry, read_manifest
@@ -63,6 +64,24 @@ def test_indexes_of_shards_come_along(parts: list[Path], kb: KnowledgeBase, tmp_
     assert whole.index.recall == 1.0
     cells = tmp_path / "whole" / "shard-00000" / "compact" / "cells.faiss"
     assert cells.samefile(parts[0] / "shard-00000" / "compact" / "cells.faiss")
+
+
+def test_bm25_is_weighed_anew_in_the_whole(parts: list[Path], kb: KnowledgeBase, tmp_path: Path) -> None:
+    for folder in parts:
+        index_words(folder)
+    assert not merge(tmp_path / "whole", parts).bm25
+    assert list((tmp_path / "whole").rglob("bm25-*")) == []
+    index_words(tmp_path / "whole")
+    shutil.copytree(kb.folder, tmp_path / "one")
+    index_words(tmp_path / "one")
+    found, true = (
+        KnowledgeBase.open(tmp_path / name, device="cpu").search(TEXTS, 5, "paragraph", "bm25")
+        for name in ("whole", "one")
+    )
+    for one, other in zip(found, true, strict=True):
+        assert [hit.phrase for hit in one] == [hit.phrase for hit in other]
+        assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other])
+    assert all(read_manifest(folder).bm25 for folder in parts)
 
 
 def test_more_pages_may_be_appended(parts: list[Path], documents: list[Document], model: Model, tmp_path: Path) -> None:

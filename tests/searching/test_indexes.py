@@ -6,11 +6,13 @@ from typing import get_args
 
 import pytest
 
+from kbq.commands import index_words
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing import cells, choice
+from kbq.indexing.building import STATE
 from kbq.indexing.manifest import IndexEntry, IndexKind, read_manifest
-from kbq.kb import KnowledgeBase
+from kbq.kb import Backend, KnowledgeBase
 from kbq.records import Document
 from kbq.searching import indexes
 from kbq.searching.indexes import IndexWish
@@ -34,15 +36,23 @@ def folder(kb_folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "kb"
 
 
+@pytest.mark.parametrize("backend", ["dense", "hybrid"])
 @pytest.mark.parametrize("kind", BUILT)
-def test_every_kind_answers_like_exact_search(kind: IndexKind, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kind_answers_like_exact_search(
+    kind: IndexKind, backend: Backend, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cells, "clusters_for", lambda rows: 1)  # then every cell is probed
+    if backend == "hybrid":  # then few paragraphs come by their hits, the others by their words
+        monkeypatch.setattr(f"kbq.indexing.{kind}.LEAST_HITS", 3)
+        monkeypatch.setattr("kbq.indexing.compact.OVERFETCH", 1000)  # codes may err: score all rows again
+    index_words(folder)
     exact = KnowledgeBase.open(folder, device="cpu")
     near = exact.with_index(IndexWish(kind, target=1.0))
     assert near.index == IndexEntry(kind, probes=1, target=1.0, recall=1.0, queries=15)
     for unit in get_args(Unit):
         for k in (5, 1000):
-            for one, other in zip(exact.search(TEXTS, k, unit), near.search(TEXTS, k, unit), strict=True):
+            truth, found = (kb.search(TEXTS, k, unit, backend) for kb in (exact, near))
+            for one, other in zip(truth, found, strict=True):
                 assert [hit.phrase for hit in one] == [hit.phrase for hit in other]
                 assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=1e-3)
 
@@ -81,6 +91,23 @@ def test_what_is_there_is_not_built_again(folder: Path) -> None:
         KnowledgeBase.open(folder, device="cpu")
     kb = KnowledgeBase.open(folder, device="cpu", index="exact").with_index(IndexWish("compact", target=0.5))
     assert len(kb.search(TEXTS)[0]) == 10
+
+
+def test_bm25_stays_beside_every_index(folder: Path) -> None:
+    index_words(folder)
+    kb = KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("compact", target=0.5))
+    assert kb.manifest.bm25
+    assert index_words(folder) > 0
+    assert read_manifest(folder) == kb.manifest
+    for asked in ("exact", "compact"):
+        opened = KnowledgeBase.open(folder, device="cpu", index=asked)
+        assert [len(hits) for hits in opened.search(TEXTS, backend="hybrid")] == [10, 10]
+
+
+def test_an_index_leaves_a_stopped_append_alone(folder: Path) -> None:
+    (folder / STATE).write_text("{}")
+    KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("compact", target=0.5))
+    assert (folder / STATE).exists()
 
 
 def test_queries_may_be_given(folder: Path) -> None:

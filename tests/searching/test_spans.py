@@ -105,6 +105,13 @@ def test_scores_that_can_be_checked_by_eye(encoded: Make, make_shard: Callable[.
     assert found.scores.tolist() == [17.0, 12.0, 8.0, 7.0]
 
 
+def test_a_bonus_moves_all_spans_of_its_paragraph(encoded: Make, make_shard: Callable[..., Shard]) -> None:
+    shard = make_shard([encoded([[5, 0], [0, 1], [1, 7]]), encoded([[9, 8]])])
+    found = find_spans(shard, everywhere(shard), EYE, bonus=np.array([10, 0.5], np.float32))
+    assert as_dict(found) == {(0, 2): 22.0, (2, 2): 18.0, (3, 3): 17.5, (1, 2): 17.0}
+    assert found.shortened(shard, 0, 2, limit=5) == (16.0, 1)  # without w2
+
+
 def test_no_span_crosses_a_paragraph(encoded: Make, make_shard: Callable[..., Shard]) -> None:
     shard = make_shard([encoded([[9, 0]]), encoded([[0, 9]])], [encoded([[0, 9]])])
     assert as_dict(find_spans(shard, everywhere(shard), EYE)) == {(0, 0): 9.0, (1, 1): 9.0, (2, 2): 9.0}

@@ -1,0 +1,94 @@
+"""Impacts: an inverted index of one shard; a passage's score is the sum of its impacts for the query's terms.
+
+    passages.npy         i32 [entries]    term after term, the passages that have it
+    weights.npy          f32 [entries]    their impacts
+    begins.npy           i64 [terms + 1]  where the entries of each term begin, and where the last ones end
+    terms.{bin,npy}      terms            sorted
+
+All files are memory-mapped; bm25s adds the impacts up.
+"""
+
+import shutil
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kbq.errors import KnowledgeBaseError
+from kbq.indexing.arrays import GrowingArray, GrowingTexts, Texts, open_array
+
+Floats = NDArray[np.float32]
+ARRAYS = ("passages", "weights", "begins")
+
+
+@dataclass(frozen=True, slots=True)
+class Impacts:
+    """What a passage weighs for a term, each pair once, in any order. Shapes: (entries,)."""
+
+    passages: NDArray[np.int32]
+    terms: NDArray[np.int32]  # places in the vocabulary
+    weights: Floats
+
+
+def write_impacts(folder: Path, vocabulary: Sequence[str], impacts: Impacts) -> None:
+    """Write an index in one step; one that lies there is replaced."""
+    order = np.array(sorted(range(len(vocabulary)), key=vocabulary.__getitem__), np.int64)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    terms = place[impacts.terms]
+    by_term = np.lexsort((impacts.passages, terms))
+    partial = folder.with_name(folder.name + ".tmp")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    columns: tuple[NDArray[np.generic], ...] = (
+        impacts.passages[by_term],
+        impacts.weights[by_term],
+        np.searchsorted(terms[by_term], np.arange(len(order) + 1)),
+    )
+    for name, values in zip(ARRAYS, columns, strict=True):
+        array = GrowingArray(partial / f"{name}.npy", values.dtype)
+        array.append(values)
+        array.close()
+    texts = GrowingTexts(partial, "terms")
+    texts.append([vocabulary[index] for index in order])
+    texts.bytes.close()
+    texts.ends.close()
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+
+
+class ImpactIndex:
+    """An index as `write_impacts` left it, over `count` passages."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        """Raises KnowledgeBaseError when a file is missing, damaged, or of another length than the others."""
+        import bm25s  # only here: a dense search needs none of what it brings
+
+        try:
+            passages, weights, begins = (open_array(folder / f"{name}.npy") for name in ARRAYS)
+            self._terms = Texts.open(folder, "terms")
+            if not len(passages) == len(weights) == begins[-1] or len(begins) != len(self._terms) + 1:
+                raise ValueError("its files differ in length")
+        except (OSError, ValueError, IndexError) as error:
+            raise KnowledgeBaseError(
+                f"sparse index {folder} is missing or damaged ({error}): make it again with `kbq index --bm25`"
+            ) from None
+        self.count = count
+        self._engine = bm25s.BM25()
+        self._engine.scores = {"data": weights, "indices": passages, "indptr": begins, "num_docs": count}
+        self._engine.nonoccurrence_array = None
+
+    def scores(self, terms: Sequence[str]) -> Floats:
+        """The sum of each passage's impacts; a term that stands twice counts twice. Shape: (passages,)."""
+        known = [place for place in map(self._place, terms) if place is not None]
+        if not known:
+            return np.zeros(self.count, np.float32)
+        scores: Floats = self._engine.get_scores_from_ids(known)
+        return scores
+
+    def _place(self, term: str) -> int | None:
+        place = bisect_left(self._terms, term)
+        return place if place < len(self._terms) and self._terms[place] == term else None

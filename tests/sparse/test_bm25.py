@@ -1,0 +1,62 @@
+"""BM25: the weights are those of bm25s's own index, over one shard or many."""
+
+from pathlib import Path
+
+import bm25s
+import numpy as np
+import pytest
+
+from kbq.encoding.model import Model
+from kbq.kb import KnowledgeBase
+from kbq.records import Document, Paragraph
+from kbq.sparse.bm25 import query_words, words_of
+
+QUERIES = (["citi", "river"], ["pari", "pari", "born"], ["mari", "curi", "unknown"])
+
+
+def test_words_are_stems_without_stop_words() -> None:
+    assert words_of(["The Rivers of Ünïted Cafés, 1984 a", "", "the"]) == [["river", "ünïted", "café", "1984"], [], []]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Marie Curie [SEP] places of birth", ["mari", "curi", "place", "birth"]),
+        ("Marie Curie [sep] work", ["mari", "curi", "work"]),
+        ("it flows through [START_ENT] Paris [END_ENT] north", ["pari"]),
+        ("who is it?", ["who"]),
+        ("?", []),
+    ],
+)
+def test_words_of_a_query(text: str, words: list[str]) -> None:
+    assert query_words(text) == words
+
+
+def test_weights_are_those_of_bm25s(documents: list[Document], tmp_path: Path, model: Model) -> None:
+    kb = KnowledgeBase.build(documents, tmp_path / "kb", model, sparse=True)
+    passages = [f"{document.title} {paragraph.text}" for document in documents for paragraph in document.paragraphs]
+    oracle = bm25s.BM25()
+    oracle.index(words_of(passages), show_progress=False)
+    (index,) = kb.bm25
+    for words in QUERIES:
+        assert index.scores(words) == pytest.approx(oracle.get_scores(words), abs=1e-6)
+    assert index.scores(QUERIES[0]).max() > 0.6
+
+
+def test_several_shards_weigh_like_one(documents: list[Document], model: Model, tmp_path: Path) -> None:
+    one = KnowledgeBase.build(documents, tmp_path / "one", model, sparse=True)
+    parts = tmp_path / "parts"
+    for first in range(0, 12, 4):  # the index is kept without being asked for again
+        many = KnowledgeBase.build(documents[first : first + 4], parts, model, append=first > 0, sparse=first == 0)
+    assert [sorted(path.name for path in shard.folder.glob("bm25-*")) for shard in many.shards] == [["bm25-3"]] * 3
+    for words in QUERIES:
+        together = np.concatenate([index.scores(words) for index in many.bm25])
+        assert together == pytest.approx(one.bm25[0].scores(words), abs=1e-6)
+
+
+@pytest.mark.parametrize("texts", [[], ["?!"]])
+def test_a_knowledge_base_without_words(texts: list[str], model: Model, tmp_path: Path) -> None:
+    page = Document("1", "?", tuple(Paragraph(number, text) for number, text in enumerate(texts)))
+    kb = KnowledgeBase.build([page], tmp_path / "kb", model, sparse=True)
+    assert kb.search(["river"], unit="paragraph", backend="bm25") == [[]]
+    assert len(kb.search(["river"], unit="paragraph", backend="hybrid")[0]) == len(texts)

@@ -1,0 +1,85 @@
+"""Impacts: sums that can be checked by eye, and equal to scipy's sparse matrices."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from kbq.errors import KnowledgeBaseError
+from kbq.sparse.impacts import ImpactIndex, Impacts, write_impacts
+
+
+def impacts(*entries: tuple[int, int, float]) -> Impacts:
+    """Of (passage, term, weight)."""
+    passages, terms, weights = zip(*entries, strict=True) if entries else ((), (), ())
+    return Impacts(np.array(passages, np.int32), np.array(terms, np.int32), np.array(weights, np.float32))
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> ImpactIndex:
+    """Four passages: 0 has b, 1 has a and b, 2 has é, 3 nothing."""
+    write_impacts(tmp_path / "i", ["b", "é", "a"], impacts((1, 2, 1.0), (0, 0, 0.5), (1, 0, 0.25), (2, 1, 4.0)))
+    return ImpactIndex(tmp_path / "i", 4)
+
+
+@pytest.mark.parametrize(
+    ("terms", "scores"),
+    [
+        (["a"], [0, 1, 0, 0]),
+        (["b", "a"], [0.5, 1.25, 0, 0]),
+        (["b", "b"], [1, 0.5, 0, 0]),
+        (["é", "unknown", "", "z", "A"], [0, 0, 4, 0]),
+        (["unknown"], [0, 0, 0, 0]),
+        ([], [0, 0, 0, 0]),
+    ],
+)
+def test_scores_are_sums_of_impacts(terms: Sequence[str], scores: list[float], index: ImpactIndex) -> None:
+    assert index.scores(terms).tolist() == scores
+
+
+def test_scores_equal_those_of_a_sparse_matrix(tmp_path: Path) -> None:
+    source = np.random.default_rng(0)
+    dense = source.random((300, 40)) * (source.random((300, 40)) < 0.1)
+    dense[:, 7] = 0  # a term that no passage has
+    matrix = scipy.sparse.csc_matrix(dense.astype(np.float32))
+    passages, terms = dense.nonzero()
+    weights = dense[passages, terms].astype(np.float32)
+    vocabulary = [f"t{place}" for place in range(40)]  # t10 sorts before t2
+    write_impacts(tmp_path / "i", vocabulary, Impacts(passages.astype(np.int32), terms.astype(np.int32), weights))
+    index = ImpactIndex(tmp_path / "i", 300)
+    for _ in range(50):
+        query = source.integers(0, 40, 6)  # with repetitions
+        expected = np.asarray(matrix[:, query].sum(axis=1)).ravel()
+        assert index.scores([vocabulary[term] for term in query]) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("vocabulary", [[], ["a"]])
+def test_an_index_without_entries_scores_zero(vocabulary: list[str], tmp_path: Path) -> None:
+    write_impacts(tmp_path / "i", vocabulary, impacts())
+    assert ImpactIndex(tmp_path / "i", 2).scores(["a"]).tolist() == [0, 0]
+    assert ImpactIndex(tmp_path / "i", 0).scores(["a"]).tolist() == []
+
+
+def test_an_index_is_replaced_whole(index: ImpactIndex, tmp_path: Path) -> None:
+    (tmp_path / "i.tmp").mkdir()  # of a run that was killed
+    write_impacts(tmp_path / "i", ["c"], impacts((0, 0, 3.0)))
+    assert ImpactIndex(tmp_path / "i", 1).scores(["c", "a"]).tolist() == [3]
+    assert index.scores(["a"]).tolist() == [0, 1, 0, 0]  # who has it open keeps it
+    assert [path.name for path in tmp_path.iterdir()] == ["i"]
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize("name", ["weights.npy", "begins.npy", "terms.npy", "passages.npy"])
+@pytest.mark.parametrize("how", ["missing", "empty", "of other length"])
+def test_a_damaged_index_is_refused(name: str, how: str, tmp_path: Path) -> None:
+    path = tmp_path / "i" / name
+    if how == "missing":
+        path.unlink()
+    elif how == "empty":
+        path.write_bytes(b"")
+    else:
+        np.save(path, np.zeros(1, np.int64))
+    with pytest.raises(KnowledgeBaseError, match=r"sparse index .*i is missing or damaged .*`kbq index --bm25`"):
+        ImpactIndex(tmp_path / "i", 4)
