@@ -79,7 +79,8 @@ DATA_SETS = [
 TUNED = [
     ("T-REx subset", "finetuning_trex"),
     ("8 relations of it that were not tuned on", "finetuning_unseen_relations"),
-    ("Re-DocRED, unseen pages", "finetuning_redocred"),
+    ("Re-DocRED, unseen pages, tuned on seen ones", "finetuning_redocred"),
+    ("Re-DocRED, half of the unseen pages, tuned on the other", "finetuning_redocred_fresh"),
     ("entity linking, page (L_doc)", "finetuning_linking_page"),
     ("entity linking, phrase (L_phrase)", "finetuning_linking_phrase"),
 ]
