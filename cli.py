@@ -17,6 +17,9 @@ import kbq
 from kbq.errors import KbqError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kbq.commands import IndexFacts
     from kbq.kilt.reporting.error_kinds import ErrorCase
     from kbq.pages import Pages
     from kbq.records import Hit
@@ -44,6 +47,9 @@ Guess = Annotated[Path, typer.Argument(metavar="FILE", help="KILT predictions, p
 Gold = Annotated[Path, typer.Argument(metavar="GOLD", help="The KILT file with the answers, plain or compressed.")]
 TaskName = Annotated[str | None, typer.Option("--task", help="A task's name, or a task file.")]
 PagesOf = Annotated[Path | None, typer.Option("--kb", help="The knowledge base that the pages come from.")]
+IndexName = Annotated[
+    Literal["exact", "approximate", "compact"] | None, typer.Option(help="Without it, the index built last answers.")
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Page ids must be integers, as on the leaderboard.")]
 
 
@@ -72,7 +78,7 @@ def build(
     ] = "auto",
     model: ModelName = "default",
     index: Annotated[
-        Literal["auto", "exact", "approximate"],
+        Literal["auto", "exact", "approximate", "compact"],
         typer.Option(help="auto: exact up to about 2 million kept tokens."),
     ] = "auto",
     sparse: Annotated[bool, typer.Option("--sparse", help="Add a BM25 index, for --backend bm25 and hybrid.")] = False,
@@ -100,19 +106,82 @@ def build(
 @app.command()
 def index(
     kb: Annotated[Path, typer.Argument(help="A knowledge base.")],
-    sparta: Annotated[Path | None, typer.Option(help="A SPARTA model: add its impacts instead of BM25.")] = None,
-    terms: Annotated[int, typer.Option(min=1, help="Impacts kept of each sentence, the strongest.")] = 500,
+    kind: Annotated[
+        Literal["auto", "exact", "approximate", "compact"] | None,
+        typer.Option(
+            "--index", show_default="auto", help="approximate: a byte per dimension; compact: a quarter of a byte."
+        ),
+    ] = None,
+    recall: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=1.0, show_default="0.95", help="Share of the ten best phrases that it shall find."),
+    ] = None,
+    queries: Annotated[
+        str | None, typer.Option(help="Queries like those to come, one per line; else slots of its own pages.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
+    bm25: Annotated[
+        bool, typer.Option("--bm25", help="Index the words, not the vectors: for --backend bm25 and hybrid.")
+    ] = False,
+    sparta: Annotated[
+        Path | None, typer.Option(help="A SPARTA model: add its impacts of words, for --backend sparse.")
+    ] = None,
+    terms: Annotated[
+        int | None,
+        typer.Option(min=1, show_default="500", help="Of --sparta: strongest impacts kept of each sentence."),
+    ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Add a BM25 index, or learned impacts, to a knowledge base that is there; no phrase is encoded again."""
+    """Build another index over a knowledge base; it answers from now on, those that are there stay.
+
+    Or add what answers beside them: BM25, or learned impacts.
+    """
     from kbq import commands
 
-    size = commands.index(kb, sparta, terms, device)
+    if bm25 and sparta is not None:
+        raise typer.BadParameter("takes no --sparta: run kbq index twice", param_hint="--bm25")
+    if terms is not None and sparta is None:
+        raise typer.BadParameter("belongs to --sparta", param_hint="--terms")
+    if bm25 or sparta is not None:
+        if any(option is not None for option in (kind, recall, queries, model)):
+            raise typer.BadParameter(
+                "takes no --index, --recall, --queries or --model: run kbq index twice",
+                param_hint="--bm25" if bm25 else "--sparta",
+            )
+        name = "a BM25 index" if sparta is None else "learned impacts"
+        size = commands.index_words(kb) if sparta is None else commands.index_impacts(kb, sparta, terms or 500, device)
+        if as_json:
+            _print_json({"kb": str(kb), "bytes": size})
+        else:
+            print(f"{kb}: {name} of {_size(size)}")
+        return
+    facts = commands.index(
+        commands.IndexRequest(kb, kind or "auto", 0.95 if recall is None else recall, queries, model, device)
+    )
     if as_json:
-        _print_json({"kb": str(kb), "bytes": size})
-    else:
-        print(f"{kb}: {'a BM25 index' if sparta is None else 'learned impacts'} of {_size(size)}")
+        _print_json(dataclasses.asdict(facts) | {"kb": str(kb)})
+        return
+    print(f"{kb}: {_index_line(facts)}")
+    if facts.recall < facts.target:
+        _note(f"all of its cells together do not find {facts.target:.1%}: choose --index exact or approximate for that")
+
+
+@app.command("merge-kb")
+def merge_kb(
+    out: Annotated[Path, typer.Argument(help="Folder of the new knowledge base.")],
+    kbs: Annotated[list[Path], typer.Argument(metavar="KB", help="Knowledge bases of the same model.")],
+    as_json: Json = False,
+) -> None:
+    """Join knowledge bases built with the same model, by linking their files."""
+    from kbq.indexing.merging import merge as merge_folders
+
+    manifest = merge_folders(out, kbs)
+    counts = manifest.counts
+    if as_json:
+        _print_json({"kb": str(out), "counts": dataclasses.asdict(counts), "shards": len(manifest.shards)})
+        return
+    print(f"{out}: {counts.documents:,} pages, {counts.rows:,} token vectors, in {len(manifest.shards)} shards")
 
 
 @app.command()
@@ -154,6 +223,7 @@ def query(
     backend: BackendName = "dense",
     bm25_weight: Bm25Weight = 8.0,
     model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
+    index: IndexName = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -161,7 +231,8 @@ def query(
     from kbq import commands
 
     asked = commands.read_queries(texts or [], file)
-    opened = commands.open_kb(kb, model, device, _note)
+    opened = commands.open_kb(kb, model, device, _note, index)
+    _note_untuned(opened.model.config.untuned_relations(query.text for query in asked))
     for text, hits in commands.ask(asked, opened, k, unit, backend, bm25_weight):
         if as_json:
             _print_json({"query": text, "answers": [_answer(hit) for hit in hits]})
@@ -236,6 +307,65 @@ def _train_sparta(
 
 
 @app.command()
+def finetune(
+    triples: Annotated[Path, typer.Argument(help="KILT lines, or CSV/TSV/JSONL of subject, relation, object[, page].")],
+    kb: Annotated[Path, typer.Option(help="The knowledge base whose query encoder learns.")],
+    out: Annotated[Path, typer.Option(help="Folder of the new query encoder.")],
+    task: Annotated[str, typer.Option(help="A task's name, a family such as entity_linking, or a task file.")] = (
+        "slot_filling"
+    ),
+    examples: Annotated[int, typer.Option(min=0, help="Queries to tune on, each relation its share; 0: all.")] = 0,
+    dev: Annotated[Path | None, typer.Option(help="To score on; else a tenth of the subjects is set aside.")] = None,
+    objective: Annotated[
+        Literal["auto", "kilt", "phrase", "page"],
+        typer.Option(help="What is right: the answer on a gold page, the answer anywhere, or the page."),
+    ] = "auto",
+    terms: Annotated[str, typer.Option(help="Which scores compete: joint, start, end.")] = "joint,start,end",
+    k: Annotated[int, typer.Option("-k", min=1, help="Phrases found for a query that compete.")] = 100,
+    epochs: Annotated[int, typer.Option(min=1)] = 3,
+    patience: Annotated[int, typer.Option(min=1, help="Epochs without a better dev score before it stops.")] = 2,
+    batch: Annotated[int, typer.Option(min=1, help="Queries searched together.")] = 24,
+    accumulate: Annotated[int, typer.Option(min=1, help="Batches of one step.")] = 1,
+    learning_rate: Annotated[float, typer.Option(min=0.0)] = 2e-4,
+    model: Annotated[str | None, typer.Option(help="A query encoder to start from.")] = None,
+    seed: int = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Tune the query encoder on triples; the knowledge base stays as it is. Killed, it goes on where it stopped."""
+    from kbq.finetuning.finetuning import FinetuningRequest
+    from kbq.finetuning.finetuning import finetune as tune
+    from kbq.finetuning.loop import FinetuningSettings, chosen_objective, chosen_terms
+    from kbq.kb import KnowledgeBase
+    from kbq.progress import finetuning_progress
+    from kbq.task import load_task
+
+    chosen = load_task(task)
+    settings = FinetuningSettings(
+        chosen_objective(objective, chosen), chosen_terms(terms), k, epochs, patience, batch, accumulate,
+        learning_rate, seed=seed,
+    )  # fmt: skip
+    command = shlex.join(["kbq", *sys.argv[1:]])
+    request = FinetuningRequest(triples, out, chosen, dev, examples, settings, command)
+    opened = KnowledgeBase.open(kb, model, device)
+    with finetuning_progress(f"tuning {out}") as report:
+        outcome = tune(request, opened, _note, report)
+    if as_json:
+        _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
+        return
+    reach = outcome.reach
+    print(f"{out}: {outcome.steps:,} steps on {reach.queries:,} queries, {reach.unreadable:,} unreadable left out")
+    print(
+        f"answers of {reach.on_page:,} queries are phrases of a gold page, of {reach.dropped:,} only words the filter "
+        f"dropped, of {reach.elsewhere:,} not there; {reach.no_page:,} have no page in the knowledge base"
+    )
+    found = f"{outcome.found[0]:,}, at last {outcome.found[-1]:,}"
+    print(f"the search found a right phrase for {found} of {reach.queries:,} queries")
+    before, after = outcome.scores[0], max(outcome.scores)
+    print(f"dev {outcome.measure}  {before:.1f} → {after:.1f}  ({outcome.dev_queries:,} queries)")
+
+
+@app.command()
 def predict(
     inputs: Annotated[Path, typer.Argument(help="KILT records, plain or compressed.")],
     task: Annotated[str, typer.Option(help="A task's name, or a task file.")],
@@ -246,6 +376,7 @@ def predict(
     bm25_weight: Bm25Weight = 8.0,
     top_pages: Annotated[int, typer.Option(min=1, help="Pages of each provenance.")] = 20,
     with_text: Annotated[bool, typer.Option("--with-text", help="Write each page's paragraph too.")] = False,
+    index: IndexName = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -256,10 +387,11 @@ def predict(
     from kbq.task import load_task
 
     chosen = load_task(task)
-    opened = commands.open_kb(kb, model, device, _note)
+    opened = commands.open_kb(kb, model, device, _note, index)
     with counting_progress(f"predicting {out}") as report:
         settings = PredictionSettings(top_pages, with_text, backend, bm25_weight)
         outcome = predict_file(chosen, inputs, opened, out, settings, report)
+    _note_untuned(outcome.untuned_relations)
     if as_json:
         _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
         return
@@ -270,19 +402,22 @@ def predict(
 
 @app.command()
 def info(
-    folder: Annotated[Path, typer.Argument(help="A knowledge base or a model.")],
+    folder: Annotated[Path, typer.Argument(help="A knowledge base or a model; `default` is the one that ships.")],
     as_json: Json = False,
 ) -> None:
     """Say what is in a knowledge base or a model."""
     from kbq import commands
 
     facts = commands.describe(folder)
+    indexes = commands.describe_indexes(folder) if facts["kind"] == "knowledge base" else []
     if as_json:
-        _print_json(facts)
+        _print_json(facts | ({"indexes": [dataclasses.asdict(entry) for entry in indexes]} if indexes else {}))
         return
     width = max(map(len, facts))
     for name, value in facts.items():
         print(f"{name:{width}}  {f'{value:,}' if type(value) is int else value}")  # True is an int, too
+    for entry in indexes:
+        print(f"{'index':{width}}  {_index_line(entry)}")
 
 
 @app.command()
@@ -517,6 +652,15 @@ def _print_answers(text: str, hits: "list[Hit]", k: int) -> None:
     typer.echo()
 
 
+def _index_line(facts: "IndexFacts") -> str:
+    if not facts.queries:
+        return facts.kind
+    return (
+        f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds {facts.recall:.1%} of the ten best phrases "
+        f"({facts.target:.1%} asked for, {facts.queries:,} queries) with {facts.probes:,} probes"
+    )
+
+
 def _print_case(case: "ErrorCase") -> None:
     typer.secho(f"{case.kind}  {case.id}", bold=True)
     rank = "not found" if case.rank is None else f"complete at rank {case.rank}"
@@ -548,6 +692,12 @@ def _excerpt(hit: "Hit", around: int = 160) -> str:
 
 def _print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def _note_untuned(relations: "Sequence[str]") -> None:
+    if relations:
+        more = " …" if len(relations) > 3 else ""
+        _note(f"the query encoder was not tuned on {len(relations)} of the relations: {', '.join(relations[:3])}{more}")
 
 
 def _note(text: str) -> None:

@@ -1,24 +1,28 @@
-"""Commands: what `build`, `query` and `info` do, without the command line."""
+"""Commands: what `build`, `index`, `query`, `explain` and `info` do, without the command line."""
 
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from kbq.corpus import CorpusFormat, read_corpus
-from kbq.encoding.model import CONFIG, Model, read_config
+from kbq.encoding.model import CONFIG, DEFAULT_MODEL, Model, ModelConfig, lasting_name, read_config
 from kbq.encoding.queries import check_query
 from kbq.errors import KbqError, KnowledgeBaseError, QueryError
-from kbq.indexing.choice import IndexKind
+from kbq.indexing.choice import WantedKind
 from kbq.indexing.dump import Counts
-from kbq.indexing.manifest import MANIFEST, read_manifest, write_manifest
-from kbq.kb import BATCH, Backend, KnowledgeBase
+from kbq.indexing.manifest import MANIFEST, IndexEntry, IndexKind, Manifest, read_manifest, write_manifest
+from kbq.kb import Backend, KnowledgeBase
 from kbq.pages import Pages
 from kbq.reading import clean_text, read_lines, refuse, source_name
 from kbq.records import Hit, Query
 from kbq.sample_kb import open_sample
 from kbq.searching.evidence import BM25_WEIGHT
+from kbq.searching.indexes import IndexWish
+from kbq.searching.search import BATCH
 from kbq.searching.units import Unit
 from kbq.sparse.bm25 import add_bm25, bm25_folder
 from kbq.sparse.learned import FOLDER, TERMS, add_sparta
@@ -35,7 +39,7 @@ class BuildRequest:
     folder: Path
     format: CorpusFormat = "auto"
     model: str = "default"
-    index: IndexKind = "auto"
+    index: WantedKind = "auto"
     sparse: bool = False
     append: bool = False
     skip_bad_lines: bool = False
@@ -67,32 +71,89 @@ def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -
         documents,
         request.folder,
         model,
-        model_name=_lasting_name(request.model),
+        model_name=lasting_name(request.model),
         append=request.append,
         index=request.index,
         sparse=request.sparse,
         report=report,
     )
-    return BuildOutcome(kb.counts, folder_bytes(request.folder), kb.manifest.index.kind, len(bad_lines))
+    return BuildOutcome(kb.counts, folder_bytes(request.folder), kb.index.kind, len(bad_lines))
 
 
-def _lasting_name(model: str) -> str:
-    """What a knowledge base calls its model: a folder by its whole path, so that it is found from anywhere."""
-    return str(Path(model).resolve()) if model != "default" and Path(model).is_dir() else model
+@dataclass(frozen=True, slots=True)
+class IndexRequest:
+    """What to search a knowledge base with; see `kbq index --help`."""
+
+    folder: Path
+    kind: WantedKind = "auto"
+    recall: float = 0.95
+    queries: str | None = None  # a file with one per line
+    model: str | None = None
+    device: str = "auto"
 
 
-def index(folder: Path, sparta: Path | None = None, terms: int = TERMS, device: str = "auto") -> int:
-    """Add a BM25 index to a knowledge base, or learned impacts, or make them anew. Returns the bytes of the index."""
-    try:
-        if sparta is None:
-            manifest = add_bm25(folder, read_manifest(folder))
-        else:
-            manifest = add_sparta(folder, read_manifest(folder), SpartaModel.open(sparta, device), terms)
+@dataclass(frozen=True, slots=True)
+class IndexFacts:
+    """What an index costs beyond the dump, and what it finds of the ten best phrases of exact search."""
+
+    kind: str
+    bytes_per_vector: float
+    probes: int
+    recall: float
+    target: float
+    queries: int  # that the recall was measured on; 0: exact search needs no measuring
+
+
+def index(request: IndexRequest) -> IndexFacts:
+    """Build an index over the rows that are there, unless it is there too, and let it answer from now on."""
+    asked = [] if request.queries is None else read_queries([], request.queries)
+    kb = KnowledgeBase.open(request.folder, request.model, request.device, "exact")
+    _refuse_malformed(asked, lambda text: kb.model.reader.token_ids([text]))
+    kb = kb.with_index(IndexWish(request.kind, request.recall, tuple(query.text for query in asked)))
+    return _index_facts(kb.folder, kb.manifest, kb.index)
+
+
+def describe_indexes(folder: Path) -> list[IndexFacts]:
+    """The indexes of a knowledge base, the one that answers first."""
+    manifest = read_manifest(folder)
+    return [_index_facts(folder, manifest, entry) for entry in manifest.entries]
+
+
+def _index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFacts:
+    size = sum(folder_bytes(shard / entry.kind) for shard in manifest.shard_folders(folder))
+    each = round(size / max(1, manifest.counts.rows), 1)
+    return IndexFacts(entry.kind, each, entry.probes, round(entry.recall, 4), entry.target, entry.queries)
+
+
+def index_words(folder: Path) -> int:
+    """Add a BM25 index to a knowledge base, or make it anew; nothing is encoded. Returns the bytes of them all."""
+    with _writing(folder):
+        manifest = add_bm25(folder, read_manifest(folder))
         write_manifest(folder, manifest)
+    return sum(folder_bytes(bm25_folder(shard, manifest)) for shard in manifest.shard_folders(folder))
+
+
+def index_impacts(folder: Path, sparta: Path, terms: int = TERMS, device: str = "auto") -> int:
+    """Add the impacts that a SPARTA model has learned, or make them anew. Returns the bytes of them all.
+
+    Args:
+        sparta: folder of the model.
+        terms: impacts kept of each sentence, the strongest.
+    """
+    manifest = read_manifest(folder)
+    model = SpartaModel.open(sparta, device)
+    with _writing(folder):
+        manifest = add_sparta(folder, manifest, model, terms)
+        write_manifest(folder, manifest)
+    return sum(folder_bytes(shard / FOLDER) for shard in manifest.shard_folders(folder))
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise KnowledgeBaseError(f"{folder} cannot be written ({error.strerror}): make room") from error
-    shards = manifest.shard_folders(folder)
-    return sum(folder_bytes(bm25_folder(shard, manifest) if sparta is None else shard / FOLDER) for shard in shards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +189,15 @@ def ask(
         yield from zip(part, kb.search(part, k, unit, backend, bm25_weight), strict=True)
 
 
-def open_kb(folder: Path | None, model: str | None, device: str, note: Note) -> KnowledgeBase:
-    """A knowledge base, or the bundled sample where no folder is given."""
+def open_kb(
+    folder: Path | None, model: str | None, device: str, note: Note, index: IndexKind | None = None
+) -> KnowledgeBase:
+    """A knowledge base, or the bundled sample where no folder is given; `index`: instead of the one built last."""
     if folder is not None:
-        return KnowledgeBase.open(folder, model, device)
-    return open_sample(lambda place: note(f"building the sample knowledge base, once, in {place}"), model, device)
+        return KnowledgeBase.open(folder, model, device, index)
+    return open_sample(
+        lambda place: note(f"building the sample knowledge base, once, in {place}"), model, device, index=index
+    )
 
 
 def read_queries(texts: Sequence[str], source: str | None) -> list[Query]:
@@ -168,15 +233,20 @@ def _refuse_malformed(queries: Sequence[Query], read: Callable[[str], object]) -
 
 
 def describe(folder: Path) -> dict[str, object]:
-    """What a knowledge base or a model holds, by name.
+    """What a knowledge base or a model holds, by name; `default` is the model that ships.
 
     Raises:
         KbqError: the folder is neither.
     """
+    if folder == Path("default") and not folder.exists():
+        folder = DEFAULT_MODEL
     if (folder / CONFIG).exists() and not (folder / MANIFEST).exists():
-        config = dataclasses.asdict(read_config(folder))
-        threshold = _finite(config["filter_threshold"])
-        return {"kind": "model", "bytes": folder_bytes(folder), **config, "filter_threshold": threshold}
+        config = read_config(folder)
+        if config.base:
+            return {"kind": "query encoder", "bytes": folder_bytes(folder), **_tuning(config)}
+        fields = dataclasses.asdict(config)
+        threshold = _finite(config.filter_threshold)
+        return {"kind": "model", "bytes": folder_bytes(folder), **fields, "filter_threshold": threshold}
     manifest = read_manifest(folder)
     counts = manifest.counts
     return {
@@ -187,7 +257,6 @@ def describe(folder: Path) -> dict[str, object]:
         "kept vectors": counts.rows,
         "dimension": manifest.dim,
         "shards": len(manifest.shards),
-        "index": manifest.index.kind,
         "BM25 index": manifest.bm25,
         "learned impacts": manifest.sparta,
         "bytes": folder_bytes(folder),
@@ -196,6 +265,24 @@ def describe(folder: Path) -> dict[str, object]:
         "model fingerprint": manifest.model_fingerprint,
         "filter threshold": _finite(manifest.filter_threshold),
         "built by": f"kbq {manifest.kbq}",
+    }
+
+
+def _tuning(config: ModelConfig) -> dict[str, object]:
+    """What a query encoder belongs to, and what it was tuned on."""
+    facts = cast(dict[str, Any], config.training["finetuning"])
+    outcome = facts["outcome"]
+    return {
+        "base": config.base,
+        "phrase fingerprint": config.phrase_fingerprint,
+        "query fingerprint": config.query_fingerprint,
+        "task": facts["task"],
+        "triples": facts["triples"]["name"],
+        "queries tuned on": outcome["reach"]["queries"],
+        "relations tuned on": len(facts["relations"]),
+        "dev queries": outcome["dev_queries"],
+        f"dev {outcome['measure']} by epoch": outcome["scores"],
+        "command": facts["command"],
     }
 
 

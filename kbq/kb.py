@@ -14,27 +14,26 @@ from numpy.typing import NDArray
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
 from kbq.indexing.building import build_shards
-from kbq.indexing.choice import IndexKind, build_indexes, open_index
+from kbq.indexing.choice import WantedKind, open_indexes
 from kbq.indexing.dump import Counts, Shard
-from kbq.indexing.manifest import Manifest, claim, publish, read_manifest
+from kbq.indexing.manifest import IndexKind, Manifest, claim, publish, read_manifest, write_manifest
 from kbq.records import Document, Hit
 from kbq.searching.evidence import BM25_WEIGHT, Evidence
-from kbq.searching.spans import batch_spans
-from kbq.searching.units import Unit, best_units
+from kbq.searching.indexes import IndexWish, build_indexes
+from kbq.searching.search import search
+from kbq.searching.units import Unit
 from kbq.sparse.bm25 import add_bm25, open_bm25, query_words, remove_older
 from kbq.sparse.learned import PieceReader, SentenceImpacts
 
 Floats = NDArray[np.float32]
 Backend = Literal["dense", "bm25", "sparse", "hybrid"]
-SEARCH_DEPTH = 5  # what an exact index looks at beyond k; deeper where that does not settle the answer
-HITS = 50  # starts and ends asked of an approximate index, or more
-BATCH = 64  # queries searched together
 
 
 class KnowledgeBase:
     """A published knowledge base with the encoders that can ask it."""
 
-    def __init__(self, folder: Path, manifest: Manifest, model: Model) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, model: Model, index: IndexKind | None = None) -> None:
+        """`index`: the kind that answers, instead of the manifest's first."""
         if model.config.phrase_fingerprint != manifest.model_fingerprint:
             raise ModelError(
                 f"{folder} was built with the model {manifest.model} ({manifest.model_fingerprint}), "
@@ -50,7 +49,8 @@ class KnowledgeBase:
                     f"{shard.folder} holds {len(shard)} rows, the manifest says {counts.rows}: "
                     "build the knowledge base again"
                 )
-        self.indexes = [open_index(shard, manifest.index, model.device) for shard in self.shards]
+        self.index = manifest.entry(folder, index)
+        self.indexes = open_indexes(self.shards, self.index, model.device)
         self.bm25 = [open_bm25(shard, manifest) for shard in self.shards] if manifest.bm25 else []
         self.sparta = [SentenceImpacts(shard) for shard in self.shards] if manifest.sparta else []
         self.pieces = PieceReader(folder) if manifest.sparta else None
@@ -64,7 +64,7 @@ class KnowledgeBase:
         *,
         model_name: str = "default",
         append: bool = False,
-        index: IndexKind = "auto",
+        index: WantedKind = "auto",
         sparse: bool = False,
         report: Callable[[Counts], None] = lambda counts: None,
     ) -> Self:
@@ -85,24 +85,24 @@ class KnowledgeBase:
         try:
             before = claim(folder, model, model_name, append)
             shards, corpus = build_shards(documents, model, folder, len(before.shards), report)
-            manifest = build_indexes(folder, before.with_shards(shards, corpus), index)
+            manifest = build_indexes(folder, before.with_shards(shards, corpus), model, IndexWish(index))
             if sparse or manifest.bm25:
                 manifest = add_bm25(folder, manifest)
             publish(folder, manifest)
             remove_older(folder, manifest)
         except OSError as error:
-            raise KnowledgeBaseError(
-                f"{folder} cannot be written ({error.strerror}): make room or choose another folder; "
-                "the same command goes on where it stopped"
-            ) from error
+            raise _unwritable(folder, error) from error
         return cls(folder, manifest, model)
 
     @classmethod
-    def open(cls, folder: Path, model: str | None = None, device: str = "auto") -> Self:
+    def open(cls, folder: Path, model: str | None = None, device: str = "auto", index: IndexKind | None = None) -> Self:
         """Open a published knowledge base with its own model, or one whose query side was tuned for it.
 
+        Args:
+            index: the kind that answers; without it, the one that was built last.
+
         Raises:
-            KnowledgeBaseError: missing, not whole, damaged, or of another format version.
+            KnowledgeBaseError: missing, not whole, damaged, of another format version, or without this index.
             ModelError: the model is missing or belongs to another phrase encoder.
         """
         manifest = read_manifest(folder)
@@ -114,7 +114,20 @@ class KnowledgeBase:
             raise ModelError(
                 f"{folder} needs the model it was built with: {error}; say with --model where it is"
             ) from None
-        return cls(folder, manifest, opened)
+        return cls(folder, manifest, opened, index)
+
+    def with_index(self, wish: IndexWish) -> "KnowledgeBase":
+        """Build an index over the same rows, beside those that are there, and let it answer from now on.
+
+        Raises:
+            KnowledgeBaseError: faiss is missing, or the folder cannot be written.
+        """
+        try:
+            manifest = build_indexes(self.folder, self.manifest, self.model, wish)
+            write_manifest(self.folder, manifest)
+        except OSError as error:
+            raise _unwritable(self.folder, error) from error
+        return KnowledgeBase(self.folder, manifest, self.model)
 
     @property
     def counts(self) -> Counts:
@@ -163,7 +176,7 @@ class KnowledgeBase:
                 )
             return Evidence(self.shards, self.sparta, [self.pieces.terms(text) for text in texts])
         if not self.bm25:
-            raise QueryError(f"{self.folder} has no BM25 index: add one with `kbq index {self.folder}`")
+            raise QueryError(f"{self.folder} has no BM25 index: add one with `kbq index {self.folder} --bm25`")
         return Evidence(self.shards, self.bm25, [query_words(text) for text in texts], weight)
 
     def search_vectors(
@@ -177,37 +190,12 @@ class KnowledgeBase:
         """`search` for queries that are encoded already; `evidence` is added. Shapes: (queries, dim)."""
         if k < 1:
             raise QueryError(f"k is {k}, must be at least 1")
-        vectors = np.stack([starts, ends], axis=1) * self.model.scale  # now in the units of the int8 rows
-        hits: list[list[Hit]] = [[] for _ in vectors]
-        for first in range(0, len(vectors), BATCH):
-            batch = list(range(first, min(first + BATCH, len(vectors))))
-            self._search_batch(vectors, batch, hits, k, unit, evidence)
-        return hits
+        queries = np.stack([starts, ends], axis=1) * self.model.scale  # now in the units of the int8 rows
+        return search(self.shards, self.indexes, queries, k, unit, evidence)
 
-    def _search_batch(
-        self,
-        vectors: Floats,
-        open_queries: list[int],
-        hits: list[list[Hit]],
-        k: int,
-        unit: Unit,
-        evidence: Evidence | None,
-    ) -> None:
-        """Shape of vectors: (queries, 2, dim)."""
-        depth = SEARCH_DEPTH + (2 * k if unit == "document" else k)  # the k best paragraphs hold the k best phrases
-        if self.manifest.index.kind == "approximate":
-            depth = max(depth, HITS)
-        deepest = max((len(shard) for shard in self.shards), default=0)
-        while open_queries:
-            bonus = evidence.bonus(open_queries) if evidence else [None] * len(self.shards)
-            found = [
-                batch_spans(shard, index, vectors[open_queries], depth, extra)
-                for shard, index, extra in zip(self.shards, self.indexes, bonus, strict=True)
-            ]
-            unsettled = []
-            for query, spans in zip(open_queries, zip(*found, strict=True), strict=True):
-                units = best_units(self.shards, spans, unit, k)
-                hits[query] = units.hits
-                if not units.is_complete and depth < deepest:
-                    unsettled.append(query)
-            open_queries, depth = unsettled, depth * 4
+
+def _unwritable(folder: Path, error: OSError) -> KnowledgeBaseError:
+    return KnowledgeBaseError(
+        f"{folder} cannot be written ({error.strerror}): make room or choose another folder; "
+        "the same command goes on where it stopped"
+    )

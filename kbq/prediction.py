@@ -6,7 +6,6 @@ only where they are the same.
 
 import hashlib
 import json
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,10 +18,11 @@ import kbq
 from kbq.errors import KbqError, QueryError
 from kbq.indexing.dump import write_json
 from kbq.indexing.manifest import MANIFEST
-from kbq.kb import BATCH, Backend, KnowledgeBase
+from kbq.kb import Backend, KnowledgeBase
 from kbq.reading import read_json_lines
 from kbq.records import Evidence, Hit, Prediction, Query
 from kbq.searching.evidence import BM25_WEIGHT
+from kbq.searching.search import BATCH
 from kbq.task import Task
 
 
@@ -43,6 +43,7 @@ class PredictionOutcome:
     lines: int
     kept: int
     without_pages: int
+    untuned_relations: tuple[str, ...] = ()  # asked for, but not among those the query encoder was tuned on
 
 
 def predict_file(
@@ -76,7 +77,8 @@ def predict_file(
         raise KbqError(
             f"{out} cannot be written ({error.strerror}): the same command goes on where it stopped"
         ) from error
-    return PredictionOutcome(len(queries), done, without_pages)
+    untuned = kb.model.config.untuned_relations(text for _, text in queries)
+    return PredictionOutcome(len(queries), done, without_pages, tuple(untuned))
 
 
 def predict(
@@ -128,10 +130,7 @@ def read_inputs(task: Task, path: Path, kb: KnowledgeBase) -> list[tuple[Query, 
         if identity in places:
             problems.append(f"{path}:{number}: id {identity} stands in line {places[identity]} too: ids are unique")
         places.setdefault(identity, number)
-        try:
-            adapted = task.adapt(unicodedata.normalize("NFC", text), kb.model.reader.fits)
-        except Exception as error:  # a user's task may fail in any way
-            raise KbqError(f"task {task.name} fails at {path}:{number}: {type(error).__name__}: {error}") from error
+        adapted = task.query_of(text, kb.model.reader.fits, f"{path}:{number}")
         try:
             kb.model.reader.token_ids([adapted])
         except QueryError as error:
@@ -155,6 +154,7 @@ def _description(task: Task, inputs: Path, kb: KnowledgeBase, settings: Predicti
         "task": task.name,
         "inputs": {"name": inputs.name, "sha256": _sha256(inputs)},
         "knowledge_base": {"name": kb.folder.name, "manifest_sha256": _sha256(kb.folder / MANIFEST)},
+        "index": kb.index.kind,
         "query_encoder": kb.model.config.query_fingerprint,
         "top_pages": settings.top_pages,
         "backend": settings.backend,

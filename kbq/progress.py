@@ -15,6 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from kbq.finetuning.loop import FinetuningStep
 from kbq.indexing.dump import Counts
 from kbq.training.loop import StepReport
 
@@ -61,6 +62,31 @@ def training_progress(title: str) -> Iterator[Callable[[StepReport], None]]:
             shown = " ".join(f"{loss:.3f}" for loss in losses)
             speed = done / (time.monotonic() - begun)
             text = f"{title}: step {step.step}/{step.steps}, losses {shown}, {speed:,.0f} tokens/s"
+            bar.update(task, description=text, completed=step.step, total=step.steps)
+            line.say(text)
+
+        yield report
+
+
+@contextmanager
+def finetuning_progress(title: str) -> Iterator[Callable[[FinetuningStep], None]]:
+    """Shows steps, the moving averages of loss and share of queries with positives, and the dev score."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    bar, line = Progress(*columns, console=_console()), _Lines()
+    averages: list[float] = []
+
+    with bar:
+        task = bar.add_task(title, total=None)
+
+        def report(step: FinetuningStep) -> None:
+            nonlocal averages
+            now = [step.loss, step.found]
+            averages = [0.97 * old + 0.03 * new for old, new in zip(averages, now, strict=True)] if averages else now
+            loss, found = averages
+            text = (
+                f"{title}: step {step.step}/{step.steps}, loss {loss:.3f}, positives found for {found:.0%}, "
+                f"dev {step.dev:.1%}"
+            )
             bar.update(task, description=text, completed=step.step, total=step.steps)
             line.say(text)
 

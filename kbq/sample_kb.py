@@ -11,6 +11,7 @@ from kbq.corpus import read_corpus
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.dump import Counts
+from kbq.indexing.manifest import IndexKind
 from kbq.kb import KnowledgeBase
 from kbq.places import PACKAGE, cache_folder
 
@@ -22,6 +23,7 @@ def open_sample(
     model: str | None = None,
     device: str = "auto",
     report: Callable[[Counts], None] = lambda _: None,
+    index: IndexKind | None = None,
 ) -> KnowledgeBase:
     """The sample knowledge base; `announce` is told the folder when it has to be built.
 
@@ -33,7 +35,7 @@ def open_sample(
     if not (folder / "manifest.json").exists():
         announce(folder)
         _build(folder, default, report)
-    return KnowledgeBase.open(folder, model, device)
+    return KnowledgeBase.open(folder, model, device, index)
 
 
 def _build(folder: Path, model: Model, report: Callable[[Counts], None]) -> None:

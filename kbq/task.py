@@ -4,13 +4,14 @@ A task file defines `TASKS`, a tuple of `Task`, and imports nothing but kbq; kbq
 """
 
 import importlib.util
+import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from kbq.adapters import Adapter
+from kbq.adapters import Adapter, Fits
 from kbq.errors import KbqError
 from kbq.places import own
 
@@ -35,6 +36,21 @@ class Task:
     lines: Mapping[str, int] = field(default_factory=dict)
     note: str = ""  # what a user should know about its predictions
 
+    def query_of(self, text: str, fits: Fits, place: str) -> str:
+        """The query for a record's input, in NFC.
+
+        Args:
+            fits: whether the encoder reads a text whole.
+            place: where the record stands, for the message.
+
+        Raises:
+            KbqError: the task's own code fails.
+        """
+        try:
+            return self.adapt(unicodedata.normalize("NFC", text), fits)
+        except Exception as error:  # a user's task may fail in any way
+            raise KbqError(f"task {self.name} fails at {place}: {type(error).__name__}: {error}") from error
+
 
 def known_tasks() -> dict[str, Task]:
     """All tasks of `tasks/`, by name."""
@@ -43,14 +59,16 @@ def known_tasks() -> dict[str, Task]:
 
 
 def load_task(name: str) -> Task:
-    """A known task, or the one in a file: `trex`, `my_task.py`, or `my_tasks.py:name` where it defines several.
+    """A known task, a family, or the task in a file: `trex`, `my_task.py`, or `my_tasks.py:name` of several.
+
+    A family, such as `slot_filling`, is for data of one's own: like its first task, but without official files.
 
     Raises:
         KbqError: there is no such task or file, or the file defines none.
     """
     path, _, wanted = name.rpartition(":") if name.rpartition(":")[0].endswith(".py") else (name, "", "")
     if not path.endswith(".py"):
-        tasks = known_tasks()
+        tasks = known_tasks() | _families()
         if name not in tasks:
             raise KbqError(
                 f"task {name!r} is unknown: choose one of {', '.join(tasks)}, or give the path of a task file"
@@ -62,6 +80,11 @@ def load_task(name: str) -> Task:
     if wanted not in tasks:
         raise KbqError(f"{path} defines {', '.join(tasks)}: write {path}:NAME for one of them")
     return tasks[wanted]
+
+
+def _families() -> dict[str, Task]:
+    files = sorted(own("tasks").glob("*.py"))
+    return {path.stem: replace(_tasks_of(path)[0], name=path.stem, stem="", lines={}) for path in files}
 
 
 def _tasks_of(path: Path) -> tuple[Task, ...]:

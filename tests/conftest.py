@@ -13,9 +13,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from kbq.records import Document, Paragraph
+
+hypothesis.settings.register_profile("kbq", deadline=None)  # no test depends on how busy the machine is
+hypothesis.settings.load_profile("kbq")
 
 if TYPE_CHECKING:
     from kbq.encoding.model import Model

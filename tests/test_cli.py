@@ -18,6 +18,7 @@ from kbq.indexing.building import STATE
 from kbq.pages import Pages
 from kbq.records import Document
 from kbq.searching.evidence import BM25_WEIGHT
+from kbq.sparse.learned import TERMS
 
 ANSWER_KEYS = {"answer", "score", "document_id", "title", "paragraph", "start", "end", "text"}
 
@@ -107,8 +108,8 @@ def test_a_bm25_index_comes_with_the_build_or_later(
     if later:
         refused = run("query", "the river", "--kb", kb, "--backend", "hybrid")
         assert (refused.status, refused.out) == (1, "")
-        assert f"kb has no BM25 index: add one with `kbq index {kb}`" in refused.err
-    added = run("index", kb, "--json")
+        assert f"kb has no BM25 index: add one with `kbq index {kb} --bm25`" in refused.err
+    added = run("index", kb, "--bm25", "--json")
     size = sum(path.stat().st_size for path in (kb / "shard-00000" / "bm25-1").iterdir())
     assert added.documents == [{"kb": str(kb), "bytes": size}]
     assert (kb / "shard-00000" / "vectors.npy").stat().st_mtime_ns == vectors.st_mtime_ns
@@ -124,8 +125,12 @@ def test_a_bm25_index_comes_with_the_build_or_later(
 def test_an_index_that_is_added_leaves_a_stopped_append_alone(run: Run, kb_folder: Path, tmp_path: Path) -> None:
     kb = shutil.copytree(kb_folder, tmp_path / "kb")
     (kb / STATE).write_text("{}")
-    assert run("index", kb).out.startswith(f"{kb}: a BM25 index of 0.0 MB")
+    assert run("index", kb, "--bm25").out.startswith(f"{kb}: a BM25 index of 0.0 MB")
     assert (kb / STATE).exists()
+
+
+def test_the_terms_of_sparta_are_the_librarys(run: Run) -> None:
+    assert f"[default: ({TERMS});" in " ".join(run("index", "--help").out.split())
 
 
 @pytest.mark.parametrize("command", ["query", "predict"])
@@ -293,8 +298,46 @@ def test_info_says_true_and_false(run: Run, model_folder: Path) -> None:
 
 def test_info_of_a_knowledge_base(run: Run, kb_folder: Path, model_folder: Path) -> None:
     (facts,) = run("info", kb_folder, "--json").documents
-    assert (facts["kind"], facts["pages"], facts["paragraphs"], facts["index"]) == ("knowledge base", 12, 18, "exact")
+    assert (facts["kind"], facts["pages"], facts["paragraphs"]) == ("knowledge base", 12, 18)
+    exact = {"kind": "exact", "bytes_per_vector": 0.0, "probes": 1, "recall": 1.0, "target": 1.0, "queries": 0}
+    assert facts["indexes"] == [exact]
     assert (facts["model"], facts["built by"]) == (str(model_folder), f"kbq {kbq.__version__}")
+
+
+def test_index_and_query_with_it(run: Run, kb_folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    kb = tmp_path / "kb"
+    shutil.copytree(kb_folder, kb)
+    (tmp_path / "queries").write_text("the river\nParis\n\nMarie Curie [SEP] birth\n")
+    built = run("index", kb, "--index", "compact", "--recall", 0.5, "--queries", tmp_path / "queries")
+    assert (built.status, built.err) == (0, "")
+    assert built.out.startswith(f"{kb}: compact, ")
+    assert "(50.0% asked for, 2 queries) with 1 probes" in built.out
+    (facts,) = run("index", kb, "--index", "approximate", "--recall", 0.5, "--json").documents
+    size = sum(path.stat().st_size for path in kb.glob("*/approximate/*"))
+    rows = run("info", kb, "--json").documents[0]["kept vectors"]
+    assert isinstance(rows, int)
+    assert facts["bytes_per_vector"] == round(size / rows, 1)
+    assert [line.split()[1] for line in run("info", kb).out.splitlines() if line.startswith("index ")] == [
+        "approximate,",
+        "compact,",
+    ]
+    for options in ((), ("--index", "compact"), ("--index", "exact")):
+        assert run("query", "the river", "--kb", kb, *options).status == 0
+    assert run("index", kb, "--index", "exact").out == f"{kb}: exact\n"
+
+
+def test_merge_kb(run: Run, kb_folder: Path, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
+    lines = corpus.read_text("utf-8").splitlines(keepends=True)
+    for name, part in (("a", lines[:5]), ("b", lines[5:])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(part), "utf-8")
+        assert run("build", tmp_path / f"{name}.jsonl", tmp_path / name, "--model", model_folder).status == 0
+    merged = run("merge-kb", tmp_path / "both", tmp_path / "a", tmp_path / "b")
+    assert (merged.status, merged.err) == (0, "")
+    assert merged.out.startswith(f"{tmp_path / 'both'}: 12 pages, ")
+    assert merged.out.endswith(" token vectors, in 2 shards\n")
+    whole, both = (run("query", "Paris", "--json", "--kb", kb) for kb in (kb_folder, tmp_path / "both"))
+    assert both.documents == whole.documents
 
 
 @pytest.mark.parametrize("options", [(), ("--two-query-encoders", "--weights", "int8")])
@@ -314,11 +357,70 @@ def test_train(
     assert run("query", "the river", "--kb", tmp_path / "kb").status == 0
 
 
+@pytest.fixture
+def triples(documents: list[Document], write_json_lines: Callable[..., Path]) -> Path:
+    """The first word of each paragraph, asked for by its page's title."""
+    rows = [
+        {
+            "subject": f"{page.title} {paragraph.number}",
+            "relation": "birth" if paragraph.number else "place of birth",
+            "object": paragraph.text.split()[0],
+            "page": page.id,
+        }
+        for page in documents
+        for paragraph in page.paragraphs
+    ]
+    return write_json_lines("triples.jsonl", *rows)
+
+
+def test_finetune_query_predict_info(run: Run, triples: Path, kb_folder: Path, tmp_path: Path) -> None:
+    options = ("--kb", kb_folder, "--epochs", 1, "--batch", 12, "-k", 5, "--device", "cpu")
+    tuned = run("finetune", triples, "--out", tmp_path / "tuned", *options, "--json")
+    assert (tuned.status, tuned.err) == (0, "")
+    (outcome,) = tuned.documents
+    assert isinstance(outcome["reach"], dict)
+    assert (outcome["reach"]["queries"], outcome["dev_queries"], outcome["out"]) == (16, 2, str(tmp_path / "tuned"))
+    assert (outcome["measure"], outcome["steps"]) == ("KILT-accuracy", 2)
+    told = run("finetune", triples, "--out", tmp_path / "other", *options, "--terms", "joint", "--objective", "phrase")
+    assert (told.status, told.err) == (0, "")
+    lines = told.out.splitlines()
+    assert lines[0] == f"{tmp_path / 'other'}: 2 steps on 16 queries, 0 unreadable left out"
+    assert lines[1].startswith("answers of ")
+    assert lines[-1].startswith("dev KILT-accuracy  ")
+    assert lines[-1].endswith("(2 queries)")
+    (facts,) = run("info", tmp_path / "tuned", "--json").documents
+    assert (facts["kind"], str(facts["command"]).split()[1]) == ("query encoder", "finetune")
+    assert (facts["queries tuned on"], facts["relations tuned on"], facts["dev queries"]) == (16, 2, 2)
+    found = run("query", "Marie [SEP] birth", "--kb", kb_folder, "--model", tmp_path / "tuned", "--json")
+    assert (found.status, len(found.documents)) == (0, 1)
+    further = run("finetune", triples, "--out", tmp_path / "third", *options, "--model", tmp_path / "tuned")
+    assert further.status == 0
+    inputs = tmp_path / "in.jsonl"
+    inputs.write_text('{"id": 1, "input": "Marie [SEP] birth"}\n')
+    command = ("predict", inputs, "--task", "slot_filling", "--kb", kb_folder, "--model", tmp_path / "tuned")
+    assert run(*command, "--out", tmp_path / "out.jsonl").status == 0
+    (line,) = (tmp_path / "out.jsonl").read_text("utf-8").splitlines()
+    assert json.loads(line)["output"][0]["answer"]
+
+
+def test_finetune_where_the_model_has_moved(
+    run: Run, triples: Path, corpus: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(model_folder, tmp_path / "model")
+    assert run("build", corpus, tmp_path / "kb", "--model", tmp_path / "model").status == 0
+    (tmp_path / "model").rename(tmp_path / "moved")
+    options = ("--kb", tmp_path / "kb", "--model", tmp_path / "moved", "--epochs", 1)
+    assert run("finetune", triples, "--out", tmp_path / "tuned", *options).status == 0
+    found = run("query", "the river", "--kb", tmp_path / "kb", "--model", tmp_path / "tuned")
+    assert (found.status, found.err) == (0, "")
+
+
 def test_version_and_help(run: Run) -> None:
     assert run("--version") == Outcome(0, f"{kbq.__version__}\n", "")
     told = run("--help")
     assert told.status == 0
-    assert all(f"  {name} " in told.out for name in ("build", "query", "train", "info"))
+    names = ("build", "index", "merge-kb", "query", "explain", "train", "finetune", "info")
+    assert all(f"  {name} " in told.out for name in names)
 
 
 def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,7 +445,24 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("query", "x", "--nonsense"),
         ("train", "x"),
         ("train", "x", "--out", "y", "--checkpoint", "z", "--epochs", "-1"),
+        ("finetune", "x", "--out", "y"),
+        ("finetune", "x", "--kb", "y"),
+        ("finetune", "x", "--kb", "y", "--out", "z", "-k", "0"),
+        ("finetune", "x", "--kb", "y", "--out", "z", "--objective", "word"),
+        ("finetune", "x", "--kb", "y", "--out", "z", "--learning-rate", "-1"),
         ("info",),
+        ("index",),
+        ("index", "kb", "--index", "fast"),
+        ("index", "kb", "--recall", "2"),
+        ("index", "kb", "--bm25", "--index", "compact"),
+        ("index", "kb", "--bm25", "--recall", "0.9"),
+        ("index", "kb", "--bm25", "--sparta", "model"),
+        ("index", "kb", "--sparta", "model", "--index", "compact"),
+        ("index", "kb", "--sparta", "model", "--queries", "file"),
+        ("index", "kb", "--sparta", "model", "--terms", "0"),
+        ("index", "kb", "--terms", "100"),
+        ("index", "kb", "--bm25", "--terms", "100"),
+        ("merge-kb", "new"),
     ],
 )
 def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], run: Run) -> None:
@@ -365,6 +484,10 @@ def place(
     (tmp_path / "twice.jsonl").write_text('{"id": "1", "title": "T", "text": "x"}\n' * 2)
     (tmp_path / "bad.jsonl").write_text('{"id": "1", "title": "T", "text": "x"}\n{"id"\n')
     (tmp_path / "latin").write_bytes(b"caf\xe9\n")
+    (tmp_path / "header.csv").write_text("subject,relation,object\n")
+    (tmp_path / "one.csv").write_text("subject,relation,object\nMarie,birth,Warsaw\n")
+    (tmp_path / "short.csv").write_text("subject,relation\nMarie,birth\n")
+    (tmp_path / "two.csv").write_text("subject,relation,object\nMarie,birth,Warsaw\nCurie,birth,Paris\n")
     (tmp_path / "queries").write_text("fine\n[SEP] x\na [SEP] b [SEP] c\n")
     (tmp_path / "folder").mkdir()
     for name in ("half", "old", "modelless"):
@@ -415,13 +538,42 @@ LONG = "word " * 10_000
         ("query --kb kb --file empty", "there is no query"),
         ("query --kb kb --file nothing", "nothing: cannot be read (No such file or directory)"),
         ("query --kb kb --file latin", "latin:1: not UTF-8"),
+        ("query x --kb kb --index compact", "kb has no compact index, but exact: build it with `kbq index kb --index"),
+        ("index nowhere", "nowhere does not exist"),
+        ("index nowhere --bm25", "nowhere does not exist"),
+        ("index nowhere --sparta empty", "nowhere does not exist"),
+        ("index kb --sparta nothing", "nothing is no SPARTA model: make one with `kbq train --sparse`"),
+        ("index kb --queries nothing", "nothing: cannot be read (No such file or directory)"),
+        ("index kb --queries empty", "there is no query"),
+        ("merge-kb new kb nowhere", "nowhere does not exist"),
+        ("merge-kb new kb kb", "page id 'P0' is in kb and in kb: build one of them without it"),
+        ("merge-kb folder/new half", "half is not a whole knowledge base"),
+        ("merge-kb model kb", "model is not empty: choose another folder, or delete it"),
+        ("merge-kb empty/new kb", "new cannot be written (Not a directory)"),
         ("info nowhere", "nowhere does not exist"),
         ("info folder", "folder holds no knowledge base"),
         ("train nothing --out new --checkpoint model", "nothing: cannot be read"),
-        ("train corpus.jsonl --out new --checkpoint model", "is neither SQuAD JSON, QED nor JSON lines"),
+        ("train corpus.jsonl --out new --checkpoint model", "is missing, there are id, title, paragraphs: write"),
         ("train examples.jsonl --out folder --checkpoint model", "folder already exists: choose another folder"),
         ("train examples.jsonl --out new --checkpoint folder", "folder holds no tokenizer"),
         ("train examples.jsonl --out empty/new --checkpoint model", "new cannot be written (Not a directory)"),
+        ("finetune nothing --kb kb --out new", "nothing: cannot be read (No such file or directory)"),
+        ("finetune folder --kb kb --out new", "folder: cannot be read (Is a directory)"),
+        ("finetune empty --kb kb --out new", "empty is empty: give KILT lines, or a table of subject"),
+        ("finetune blank --kb kb --out new", "blank is empty"),
+        ("finetune header.csv --kb kb --out new", "header.csv holds no triple with an answer"),
+        ("finetune one.csv --kb kb --out new", "one subject is not enough to tune and to score: give more triples"),
+        ("finetune short.csv --kb kb --out new", "short.csv:1: column 'object' is missing"),
+        ("finetune latin --kb kb --out new", "latin:1: not UTF-8"),
+        ("finetune broken.gz --kb kb --out new", "compressed data is damaged"),
+        ("finetune bad.jsonl --kb kb --out new", "bad.jsonl:1: column 'subject' is missing"),
+        ("finetune two.csv --kb kb --out new --dev nothing", "nothing: cannot be read"),
+        ("finetune two.csv --kb kb --out new --terms joint,word", "term 'word' is unknown: choose from joint, start"),
+        ("finetune two.csv --kb kb --out new --task nonsense", "task 'nonsense' is unknown: choose one of"),
+        ("finetune two.csv --kb nowhere --out new", "nowhere does not exist: make a knowledge base with"),
+        ("finetune two.csv --kb kb --out new --model other", "was built with the model"),
+        ("finetune two.csv --kb kb --out folder", "folder already exists: choose another folder for --out"),
+        ("finetune two.csv --kb kb --out empty/new", "new cannot be written (Not a directory)"),
     ],
 )
 def test_bad_input_gets_one_clear_sentence(
@@ -510,3 +662,22 @@ def test_the_sample_answers(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
     again = run("query", "Marie Curie [SEP] place of birth", "-k", 1)
     assert (again.status, again.err) == (0, "")
     assert "Warsaw" in again.out
+
+
+@pytest.mark.parametrize(
+    ("content", "problem", "sentence"),
+    [
+        ("subject,relation,object\na,b, \n", "triples:2: subject, relation or object is empty", "1 lines that cannot"),
+        ('{"id": 1, "input": "a", "output": [{"answer": "x"}]}\n{"id"\n', "triples:2: is no JSON", "1 lines that"),
+    ],
+)
+def test_all_bad_triples_are_named(
+    content: str, problem: str, sentence: str, run: Run, kb_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "triples").write_text(content)
+    outcome = run("finetune", tmp_path / "triples", "--kb", kb_folder, "--out", tmp_path / "new")
+    lines = outcome.err.splitlines()
+    assert (outcome.status, outcome.out, len(lines)) == (1, "", 2)
+    assert problem in lines[0]
+    assert lines[1].startswith("error: ")
+    assert sentence in lines[1]

@@ -2,7 +2,7 @@
 
 import json
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,9 +10,11 @@ import pytest
 
 from kbq.adapters import question, slot_with
 from kbq.errors import KbqError, QueryError
-from kbq.kb import BATCH, Backend, KnowledgeBase
+from kbq.indexing.manifest import IndexEntry, IndexKind
+from kbq.kb import Backend, KnowledgeBase
 from kbq.prediction import PredictionOutcome, PredictionSettings, predict_file
 from kbq.records import Hit, Phrase
+from kbq.searching.search import BATCH
 from kbq.task import Task
 
 TASK = Task("mine", question, "phrase", ("em",), "em")
@@ -37,14 +39,18 @@ class Reader:
 class Answering:
     """Finds page 1, 2, 3 … for every query; its answers say which query and page. Dies after some searches."""
 
-    def __init__(self, folder: Path, dies_after: int = 99, pages: int = 3) -> None:
+    def __init__(self, folder: Path, index: IndexKind, dies_after: int = 99, pages: int = 3) -> None:
         (folder / "manifest.json").write_text(f'{{"pages": {pages}}}')
         self.folder = folder
+        self.index = IndexEntry(index)
         self.model = self
         self.config = self
         self.reader = Reader()
         self.query_fingerprint = "f"
         self.dies_after, self.pages = dies_after, pages
+
+    def untuned_relations(self, queries: Iterable[str]) -> list[str]:
+        return sorted({query.rpartition(" [SEP] ")[2] for query in queries if "[SEP]" in query})
 
     def search(self, texts: Sequence[str], k: int, unit: str, backend: str, weight: float) -> list[list[Hit]]:
         assert unit == "document"
@@ -69,9 +75,14 @@ def predict(tmp_path: Path) -> Predict:
     """Predicts tmp_path/in into tmp_path/out.jsonl."""
 
     def run(
-        task: Task = TASK, top_pages: int = 20, with_text: bool = False, backend: Backend = "dense", **fake: int
+        task: Task = TASK,
+        top_pages: int = 20,
+        with_text: bool = False,
+        backend: Backend = "dense",
+        index: IndexKind = "exact",
+        **fake: int,
     ) -> PredictionOutcome:
-        kb = cast(KnowledgeBase, Answering(tmp_path, **fake))
+        kb = cast(KnowledgeBase, Answering(tmp_path, index, **fake))
         settings = PredictionSettings(top_pages, with_text, backend)
         return predict_file(task, tmp_path / "in", kb, tmp_path / "out.jsonl", settings, lambda done, total: None)
 
@@ -98,6 +109,11 @@ def test_a_line_has_the_answer_and_distinct_pages_the_answers_page_first(tmp_pat
     assert lines(tmp_path) == [
         {"id": "7", "input": "who", "output": [{"answer": "who 1", "provenance": pages}]},
     ]
+
+
+def test_relations_that_were_not_tuned_on_are_named(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, {"id": 1, "input": "a [SEP] b"}, {"id": 2, "input": "c"})
+    assert predict().untuned_relations == ("b",)
 
 
 def test_texts_come_where_they_are_wanted(tmp_path: Path, predict: Predict) -> None:
@@ -154,7 +170,7 @@ def test_a_killed_run_goes_on_and_gives_the_same_file(tmp_path: Path, predict: P
     assert predict().kept == count
 
 
-@pytest.mark.parametrize("change", ["task", "inputs", "option", "backend", "knowledge base"])
+@pytest.mark.parametrize("change", ["task", "inputs", "option", "backend", "index", "knowledge base"])
 def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, change: str) -> None:
     write_inputs(tmp_path, *many(2))
     predict()
@@ -166,6 +182,7 @@ def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, ch
             TITLES if change == "task" else TASK,
             top_pages=3 if change == "option" else 20,
             backend="hybrid" if change == "backend" else "dense",
+            index="compact" if change == "index" else "exact",
             pages=1 if change == "knowledge base" else 3,
         )
     assert (tmp_path / "out.jsonl").read_bytes() == before

@@ -88,3 +88,27 @@ def test_a_task_file_that_is_none_is_refused(tmp_path: Path, content: str | None
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(KbqError, match=r"task 'trexx' is unknown: choose one of .*trex"):
         load_task("trexx")
+
+
+@pytest.mark.parametrize(
+    ("family", "first"),
+    [
+        ("slot_filling", "trex"),
+        ("entity_linking", "aidayago2"),
+        ("question_answering", "nq"),
+        ("fact_checking", "fever"),
+        ("dialogue", "wow"),
+    ],
+)
+def test_a_family_is_like_its_first_task_without_official_files(family: str, first: str) -> None:
+    task, like = load_task(family), load_task(first)
+    assert (task.name, task.stem, task.lines) == (family, "", {})
+    assert (task.answer, task.metrics, task.ranked, task.note) == (like.answer, like.metrics, like.ranked, like.note)
+    text = "in [START_ENT] Emma [END_ENT]"
+    assert task.adapt(text, lambda text: True) == like.adapt(text, lambda text: True)
+
+
+def test_families_are_no_data_sets_of_their_own_but_are_offered() -> None:
+    assert "slot_filling" not in known_tasks()
+    with pytest.raises(KbqError, match=r"choose one of .*trex.*slot_filling"):
+        load_task("slot-filling")

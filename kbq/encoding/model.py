@@ -2,13 +2,16 @@
 
 model.safetensors   weights: float32, or int8 with one scale per row (`NAME.scale`)
 kbq.json            ModelConfig; config.json, tokenizer…  the backbone's own files
+
+A query encoder that was tuned for a knowledge base is a folder of the first two files, with the query side alone: its
+`base` has the rest.
 """
 
 import copy
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -52,6 +55,15 @@ class ModelConfig:
     phrase_fingerprint: str = ""  # of the phrase side's weights: a knowledge base names the one it was built with
     query_fingerprint: str = ""  # of the query side's weights
     training: dict[str, object] = dataclasses.field(default_factory=dict)  # command, data, seed, versions
+    base: str = ""  # of a query-encoder folder: the model that has the phrase side
+
+    def untuned_relations(self, queries: Iterable[str]) -> list[str]:
+        """Relations of slot queries that the query encoder was not tuned on, where it was tuned on slots at all."""
+        facts = self.training.get("finetuning")
+        tuned = set(facts["relations"]) if isinstance(facts, dict) else set()
+        slots = (query.rpartition(" [SEP] ") for query in queries)
+        asked = {relation.strip() for _, separator, relation in slots if separator}
+        return sorted(asked - tuned) if tuned else []
 
 
 class Model:
@@ -73,6 +85,7 @@ class Model:
         self.scale = scale
         self.reader = QueryReader(tokenizer, config.max_query_tokens, config.marker_tokens)
         self.uses_segments = "token_type_ids" in tokenizer.model_input_names
+        self.source = ""  # where it was opened from: `default`, a hub name, or a folder's whole path
 
     @property
     def dim(self) -> int:
@@ -126,8 +139,10 @@ class Model:
         """
         folder = _local_folder(source)
         config = read_config(folder)
+        if config.base:
+            return cls._open_tuned(folder, config, device)
         try:
-            weights = _unpacked(load_file(folder / WEIGHTS))
+            weights = _read_weights(folder)
             backbone_config = transformers.AutoConfig.from_pretrained(str(folder))
         except (OSError, SafetensorError, ValueError) as error:
             raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
@@ -141,7 +156,52 @@ class Model:
         _load(phrases, weights, "phrases.", folder)
         _load(queries, weights, "queries.", folder, given=_word_embeddings(phrases))
         place = choose_device(device)
-        return cls(config, load_tokenizer(folder), phrases.eval().to(place), queries.eval().to(place), scale.numpy())
+        model = cls(config, load_tokenizer(folder), phrases.eval().to(place), queries.eval().to(place), scale.numpy())
+        model.source = lasting_name(str(source))
+        return model
+
+    @classmethod
+    def _open_tuned(cls, folder: Path, config: ModelConfig, device: str) -> Self:
+        """A query encoder on top of its base model."""
+        try:
+            if read_config(_local_folder(config.base)).base:
+                raise ModelError(f"{config.base} is a query encoder itself")
+            base = cls.open(config.base, device)
+        except ModelError as error:
+            raise ModelError(f"{folder} holds a query encoder for the model {config.base}: {error}") from None
+        if base.config.phrase_fingerprint != config.phrase_fingerprint:
+            raise ModelError(
+                f"{folder} holds a query encoder for the phrase encoder {config.phrase_fingerprint}, but {config.base} "
+                f"has {base.config.phrase_fingerprint} now: tune again with `kbq finetune`"
+            )
+        try:
+            weights = _read_weights(folder)
+        except (OSError, SafetensorError, ValueError) as error:
+            raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
+        _load(base.queries, weights, "queries.", folder, given=_word_embeddings(base.phrases))
+        base.config = config
+        return base
+
+    def save_query_encoder(self, folder: Path, facts: Mapping[str, object]) -> None:
+        """Write the query side alone, in float32: int8 steps would swallow what tuning changes.
+
+        `facts`: what it was tuned on.
+
+        Raises:
+            ModelError: the folder cannot be written.
+        """
+        queries = _packed(_named(self.queries, "queries.", without=_word_embeddings(self.phrases)), "float32")
+        training = self.config.training | {"finetuning": dict(facts)}
+        base = self.config.base or self.source
+        self.config = dataclasses.replace(
+            self.config, base=base, query_fingerprint=_fingerprint(queries), training=training
+        )
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            save_file(queries, folder / WEIGHTS)
+            _write_config(folder, self.config)
+        except (OSError, SafetensorError) as error:
+            raise ModelError(f"{folder} cannot be written ({first_line(error)}): make room") from None
 
     def save(self, folder: Path, weight_type: WeightType = "float32") -> None:
         """Write the model folder. int8 keeps one scale per row of a matrix: a quarter of the bytes.
@@ -165,8 +225,12 @@ class Model:
         save_file(phrases | queries, folder / WEIGHTS)
         self.phrases.backbone.config.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
-        written = {"format": FORMAT} | dataclasses.asdict(self.config)
-        (folder / CONFIG).write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        _write_config(folder, self.config)
+
+
+def _write_config(folder: Path, config: ModelConfig) -> None:
+    written = {"format": FORMAT} | dataclasses.asdict(config)
+    (folder / CONFIG).write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -185,6 +249,11 @@ def read_config(folder: Path) -> ModelConfig:
         return ModelConfig(**written | {"window": WindowShape(**written["window"])})
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{folder / CONFIG} is not whole: {first_line(error)}") from None
+
+
+def lasting_name(source: str) -> str:
+    """A folder by its whole path, so that it is found from anywhere; other names as they are."""
+    return str(Path(source).resolve()) if source != "default" and Path(source).is_dir() else source
 
 
 def _local_folder(source: str | Path) -> Path:
@@ -223,6 +292,10 @@ def _named(module: torch.nn.Module, prefix: str, without: Tensor | None = None) 
             seen.add(tensor.data_ptr())
             named[prefix + name] = tensor.detach().cpu().contiguous()
     return named
+
+
+def _read_weights(folder: Path) -> dict[str, Tensor]:
+    return _unpacked(load_file(folder / WEIGHTS))
 
 
 def _packed(weights: dict[str, Tensor], weight_type: WeightType) -> dict[str, Tensor]:

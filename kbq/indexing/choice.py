@@ -1,47 +1,58 @@
-"""Choice: which index a knowledge base of this size gets."""
+"""Choice: which index a knowledge base of this size gets, and how it is built and opened."""
 
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 
-from kbq.indexing.approximate import ApproximateIndex, build_approximate, probes_for
-from kbq.indexing.candidates import Index
+from kbq.indexing.approximate import ApproximateIndex, build_approximate
+from kbq.indexing.candidates import Floats, Index
+from kbq.indexing.compact import CompactIndex, build_compact
 from kbq.indexing.dump import Shard
 from kbq.indexing.exact import ExactIndex
-from kbq.indexing.manifest import IndexEntry, Manifest
+from kbq.indexing.index_folder import has_index
+from kbq.indexing.manifest import IndexEntry, IndexKind, Manifest
 
-IndexKind = Literal["auto", "exact", "approximate"]
+WantedKind = Literal["auto", "exact", "approximate", "compact"]
 EXACT_ROWS = 2_000_000  # up to here every query can be multiplied with every row
 
 
-def build_indexes(folder: Path, manifest: Manifest, kind: IndexKind) -> Manifest:
-    """Build what `kind` asks for over all shards; exact search needs nothing.
+def chosen_kind(manifest: Manifest, wanted: WantedKind) -> IndexKind:
+    """`auto` goes by the number of rows, but a knowledge base that has left exact search stays with its index."""
+    if wanted != "auto":
+        return wanted
+    if manifest.index.kind != "exact":
+        return manifest.index.kind
+    return "exact" if manifest.counts.rows <= EXACT_ROWS else "approximate"
 
-    `auto` goes by the number of rows, but once there is an approximate index, it stays one.
+
+def build_missing(shards: Sequence[Shard], kind: IndexKind, queries: Floats) -> None:
+    """Build the index of every shard that has none of this kind; exact search needs nothing.
+
+    `queries`: what the index will be asked, in the units of the rows. Shape: (queries, dim).
     """
-    if kind == "auto" and manifest.index.kind == "approximate":
-        kind = "approximate"
-    if kind == "auto":
-        kind = "exact" if manifest.counts.rows <= EXACT_ROWS else "approximate"
-    if kind == "exact":
-        return replace(manifest, index=IndexEntry("exact"))
-    probes = 0
-    for shard in map(Shard, manifest.shard_folders(folder)):
-        if len(shard):
-            probes = max(probes, probes_for(len(shard)))
-            if not index_path(shard).exists():  # shards of an earlier build keep theirs
-                build_approximate(shard.vectors, index_path(shard))
-    return replace(manifest, index=IndexEntry("approximate", probes))
+    for shard in shards:
+        if is_built([shard], kind):
+            continue
+        if kind == "approximate":
+            build_approximate(shard)
+        else:
+            build_compact(shard, queries)
 
 
-def open_index(shard: Shard, entry: IndexEntry, device: torch.device) -> Index:
-    """The index of one shard, ready to search."""
-    if entry.kind == "exact" or not len(shard):
-        return ExactIndex(shard, device)
-    return ApproximateIndex(index_path(shard), entry.probes, shard.paragraph_rows)
+def is_built(shards: Sequence[Shard], kind: IndexKind) -> bool:
+    """Whether nothing is left to build; a shard without rows needs no index."""
+    return kind == "exact" or all(has_index(shard, kind) for shard in shards if len(shard))
 
 
-def index_path(shard: Shard) -> Path:
-    return shard.folder / "approximate.faiss"
+def open_indexes(shards: Sequence[Shard], entry: IndexEntry, device: torch.device) -> list[Index]:
+    """The index of each shard, ready to search."""
+    return [_open(shard, entry, device) for shard in shards]
+
+
+def _open(shard: Shard, entry: IndexEntry, device: torch.device) -> Index:
+    if entry.kind == "approximate" and len(shard):
+        return ApproximateIndex(shard, entry.probes)
+    if entry.kind == "compact" and len(shard):
+        return CompactIndex(shard, entry.probes)
+    return ExactIndex(shard, device)

@@ -11,6 +11,7 @@
 Shards hold whole documents and are immutable once finished. Source: arXiv 2012.12624, section 3.3.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -27,6 +28,7 @@ from kbq.indexing.arrays import GrowingArray, GrowingTexts, Texts, open_array
 from kbq.records import Document, Paragraph
 
 Rows = NDArray[np.int64]
+FINGERPRINT_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,14 @@ class Shard:
     def row_range(self, paragraphs: Rows) -> tuple[Rows, Rows]:
         """First row of each paragraph, and first row behind it. Shapes: that of `paragraphs`."""
         return np.where(paragraphs > 0, self.paragraph_rows[paragraphs - 1], 0), self.paragraph_rows[paragraphs]
+
+    def fingerprint(self) -> str:
+        """Tells this shard's rows from any other's, by their number and a sample of them."""
+        picked = np.linspace(0, len(self) - 1, min(len(self), FINGERPRINT_ROWS)).astype(np.int64)
+        digest = hashlib.blake2b(repr(self.vectors.shape).encode(), digest_size=8)
+        for array in (self.vectors, self.positions, self.starts):
+            digest.update(array[picked].tobytes())
+        return digest.hexdigest()
 
     def document(self, number: int) -> Document:
         """A document as it was indexed; paragraphs that hold no text were left out."""

@@ -1,7 +1,7 @@
-"""Exact: every row is multiplied with the query, and every paragraph gets the score of its best span.
+"""Exact: every row is multiplied with the query, and every paragraph gets bounds of its best span's score.
 
-The paragraphs with the best spans are the candidates, so that nothing better can be missed. This is the truth that
-approximate indexes are measured against.
+The paragraphs that may hold one of the best spans are the candidates, so that nothing better can be missed. This is the
+truth that approximate indexes are measured against.
 """
 
 import warnings
@@ -16,7 +16,7 @@ from torch import Tensor
 from kbq.indexing.candidates import MAX_TOKENS, Candidates, Floats, Rows, ranges
 from kbq.indexing.dump import Shard
 
-BLOCK_ROWS = 4096  # rows multiplied at a time: with 64 queries their scores stay in the CPU's cache
+BLOCK_ROWS = 2048  # rows multiplied at a time: with 64 queries their scores stay in the CPU's cache
 BLOCK_ROWS_CUDA = 2**20
 LIMB = 128
 
@@ -34,47 +34,50 @@ class ExactIndex:
         self._filled = np.flatnonzero(np.diff(shard.paragraph_rows, prepend=0))  # paragraphs that have rows
         edges = np.concatenate([[0], shard.paragraph_rows[self._filled]])
         self._blocks = _blocks(edges, BLOCK_ROWS if device.type == "cpu" else BLOCK_ROWS_CUDA)
-        # Of every row, once: a byte each, and a seventh of the time of a single query.
-        self._reach = [reach(shard, np.arange(first, behind)).astype(np.uint8) for first, behind, _ in self._blocks]
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None = None) -> list[Candidates]:
-        """All rows of the k paragraphs with the best spans, for each query; see `Index`."""
+        """All rows of every paragraph that may be among the k with the best spans, for each query; see `Index`."""
         if k >= len(self._filled):
             return [Candidates(np.arange(len(self._vectors)), -np.inf)] * len(starts)
-        best, wrong = self._best_spans(
-            torch.from_numpy(starts).to(self._device), torch.from_numpy(ends).to(self._device)
-        )
+        lowers, uppers, errors = self._bounds(starts, ends)
         if bonus is not None:
-            best += bonus[:, self._filled]
+            lowers, uppers = lowers + bonus[:, self._filled], uppers + bonus[:, self._filled]
         found = []
-        for scores, error in zip(best, wrong, strict=True):
-            order = np.argpartition(-scores, k)  # the k best, then the best of the others
-            rows = ranges(*self._shard.row_range(np.sort(self._filled[order[:k]])))
-            found.append(Candidates(rows, float(scores[order[k]] + error)))
+        for lower, upper, error in zip(lowers, uppers, errors, strict=True):
+            enough = np.partition(lower, -k)[-k] - error  # k paragraphs are at least as good
+            is_kept = upper + error >= enough
+            rows = ranges(*self._shard.row_range(self._filled[is_kept]))
+            found.append(Candidates(rows, float(np.max(upper[~is_kept], initial=-np.inf) + error)))
         return found
 
-    def _best_spans(self, starts: Tensor, ends: Tensor) -> tuple[Floats, Floats]:
-        """The score of each filled paragraph's best span, and by how much it may be off.
+    def vectors(self, rows: Rows) -> Floats:
+        """The dump's own rows; see `Index`."""
+        return self._shard.vectors[rows].astype(np.float32)
 
-        Shapes: (queries, paragraphs), (queries,).
+    def _bounds(self, starts: Floats, ends: Floats) -> tuple[Floats, Floats, Floats]:
+        """Bounds of the score of each filled paragraph's best span, and by how much they may be off.
+
+        Lower: the best span of one row. Upper: the best start and the best end, wherever in the paragraph they stand.
+        Shapes: (queries, paragraphs) twice, (queries,).
         """
-        queries = torch.cat([starts, ends])
-        step = torch.cat([starts, ends], dim=1).abs().amax(dim=1).clamp(min=1e-30) / largest_whole(starts.shape[1])
-        factors = _limbs(queries, step.repeat(2)).T.contiguous() if self._in_integers else queries.T
-        parts = []
-        for (first, behind, offsets), sizes in zip(self._blocks, self._reach, strict=True):
+        queries = torch.from_numpy(np.concatenate([starts, ends])).to(self._device)
+        largest = np.abs(np.concatenate([starts, ends], axis=1)).max(axis=1).clip(min=1e-30)
+        steps = largest / largest_whole(starts.shape[1])
+        if self._in_integers:
+            factors = _limbs(queries, torch.from_numpy(np.tile(steps, 2))).T.contiguous()
+        lower, upper = [], []
+        for first, behind, offsets in self._blocks:
             block = self._vectors[first:behind]
-            products = integer_products(block, factors) if self._in_integers else block.float() @ factors
-            of_starts, of_ends = products.chunk(2, dim=1)
-            parts.append(segment_max(of_starts + window_max(of_ends, sizes), offsets))
-        best = np.concatenate(parts, axis=1).astype(np.float32)
+            products = integer_products(block, factors) if self._in_integers else block.float() @ queries.T
+            of_starts, of_ends = products.T.contiguous().chunk(2)
+            lower.append(segment_max(of_starts + of_ends, offsets))
+            upper.append(segment_max(of_starts, offsets) + segment_max(of_ends, offsets))
+        bounds = [np.concatenate(parts, axis=1).astype(np.float32) for parts in (lower, upper)]
         if not self._in_integers:
             # float32 rounds every product and every sum, of values that may cancel out.
-            largest = torch.cat([starts, ends], dim=1).abs().amax(dim=1).cpu().numpy()
-            return best, np.asarray(4e-7 * largest * 127 * starts.shape[1], np.float32)
-        steps = step.cpu().numpy()
+            return bounds[0], bounds[1], np.asarray(4e-7 * largest * 127 * starts.shape[1], np.float32)
         # Two limbs are off by at most half a step, in each of dim dimensions of two rows of at most 127.
-        return best * steps[:, None], steps * 127 * starts.shape[1]
+        return bounds[0] * steps[:, None], bounds[1] * steps[:, None], steps * 127 * starts.shape[1]
 
 
 def reach(shard: Shard, rows: Rows, max_tokens: int = MAX_TOKENS) -> Rows:
@@ -99,34 +102,16 @@ def _blocks(edges: Rows, size: int) -> list[tuple[int, int, Rows]]:
     return blocks
 
 
-def window_max(scores: Tensor, sizes: NDArray[np.integer]) -> Tensor:
-    """For each row the maximum of it and the rows after it, `sizes` rows in all, for every column.
-
-    Looks at two overlapping windows whose length is a power of two. Shapes: (rows, queries), (rows,); sizes at least 1.
-    """
-    best = torch.empty_like(scores)
-    windows = scores  # the maximum of `width` rows, from every row on
-    width = 1
-    while True:
-        now = np.flatnonzero((sizes >= width) & (sizes < 2 * width))
-        first, second = (torch.from_numpy(rows).to(scores.device) for rows in (now, now + sizes[now] - width))
-        best[first] = torch.maximum(windows[first], windows[second])
-        if not (sizes >= 2 * width).any():
-            return best
-        windows = torch.maximum(windows[:-width], windows[width:])
-        width *= 2
-
-
-def segment_max(scores: Tensor, offsets: Rows) -> NDArray[np.generic]:
-    """The maximum of each run of rows. Shapes: scores (rows, queries), offsets (runs,), result (queries, runs)."""
+def segment_max(scores: Tensor, offsets: Rows) -> NDArray[np.int32 | np.float32]:
+    """The maximum of each run of rows. Shapes: scores (queries, rows), offsets (runs,), result (queries, runs)."""
     if scores.device.type == "cpu":
-        maxima: NDArray[np.generic] = np.maximum.reduceat(scores.T.contiguous().numpy(), offsets, axis=1)
+        maxima: NDArray[np.int32 | np.float32] = np.maximum.reduceat(scores.numpy(), offsets, axis=1)
         return maxima
-    lengths = np.diff(np.append(offsets, len(scores)))
+    lengths = np.diff(np.append(offsets, scores.shape[1]))
     run = torch.from_numpy(np.repeat(np.arange(len(offsets)), lengths)).to(scores.device)
-    lowest = torch.full((len(offsets), scores.shape[1]), -torch.inf, device=scores.device)
-    found = lowest.scatter_reduce(0, run[:, None].expand_as(scores), scores, "amax")
-    result: NDArray[np.generic] = found.T.cpu().numpy()
+    lowest = torch.full((len(scores), len(offsets)), -torch.inf, device=scores.device)
+    found = lowest.scatter_reduce(1, run.expand_as(scores), scores, "amax")
+    result: NDArray[np.int32 | np.float32] = found.cpu().numpy()
     return result
 
 

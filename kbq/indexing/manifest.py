@@ -15,19 +15,26 @@ from kbq.indexing.dump import Counts, write_json
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+IndexKind = Literal["exact", "approximate", "compact"]
 
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """How the shards are searched."""
+    """How the shards are searched, and what it finds of the ten best phrases of exact search."""
 
-    kind: Literal["exact", "approximate"] = "exact"
-    probes: int = 0  # cells of a shard looked at for one query, as its largest shard needs; 0 for exact search
+    kind: IndexKind = "exact"
+    probes: int = 1  # cells of each shard looked at for one query
+    target: float = 1.0  # the recall that was asked for
+    recall: float = 1.0  # the recall that was measured
+    queries: int = 0  # on how many queries
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A published knowledge base. `corpora`: a digest of each corpus that was added."""
+    """A published knowledge base.
+
+    `corpora`: a digest of each corpus that was added. `index` answers unless one of the `others` is asked for.
+    """
 
     model: str  # name or folder of the model it was built with
     model_fingerprint: str
@@ -36,6 +43,7 @@ class Manifest:
     shards: tuple[Counts, ...] = ()
     corpora: tuple[str, ...] = ()
     index: IndexEntry = IndexEntry()
+    others: tuple[IndexEntry, ...] = ()
     bm25: bool = False  # whether every shard has a BM25 index
     sparta: bool = False  # whether every shard has learned impacts
     kbq: str = kbq.__version__
@@ -44,6 +52,25 @@ class Manifest:
     def counts(self) -> Counts:
         """Of all shards together."""
         return sum(self.shards, Counts())
+
+    @property
+    def entries(self) -> tuple[IndexEntry, ...]:
+        """All indexes, the one that answers first."""
+        return (self.index, *self.others)
+
+    def entry(self, folder: Path, kind: IndexKind | None) -> IndexEntry:
+        """The index of a kind; None: the one that answers. Exact search needs no index and is always there.
+
+        Raises:
+            KnowledgeBaseError: it was not built.
+        """
+        known = {"exact": IndexEntry()} | {entry.kind: entry for entry in self.entries}
+        if kind is not None and kind not in known:
+            raise KnowledgeBaseError(
+                f"{folder} has no {kind} index, but {' and '.join(known)}: "
+                f"build it with `kbq index {folder} --index {kind}`"
+            )
+        return self.index if kind is None else known[kind]
 
     def with_shards(self, shards: Sequence[Counts], corpus: str) -> "Manifest":
         """The same knowledge base with one more corpus, for which nothing has been learned yet."""
@@ -108,6 +135,7 @@ def read_manifest(folder: Path) -> Manifest:
         written["shards"] = tuple(Counts(**counts) for counts in written["shards"])
         written["corpora"] = tuple(written["corpora"])
         written["index"] = IndexEntry(**written["index"])
+        written["others"] = tuple(IndexEntry(**entry) for entry in written.get("others", ()))
         return Manifest(**written)
     except (FileNotFoundError, NotADirectoryError):
         raise KnowledgeBaseError(_why_not(folder)) from None

@@ -76,8 +76,11 @@ def query_text(text: str) -> str:
 class ImpactIndex:
     """An index as `write_impacts` left it, over `count` passages."""
 
-    def __init__(self, folder: Path, count: int) -> None:
-        """Raises KnowledgeBaseError when a file is missing, damaged, or of another length than the others."""
+    def __init__(self, folder: Path, count: int, made_by: str = "--bm25") -> None:
+        """Raises KnowledgeBaseError when a file is missing, damaged, or of another length than the others.
+
+        `made_by`: the option of `kbq index` that makes it again.
+        """
         import bm25s  # only here: a dense search needs none of what it brings
 
         try:
@@ -86,7 +89,7 @@ class ImpactIndex:
             if not len(passages) == len(weights) == begins[-1] or len(begins) != len(self._terms) + 1:
                 raise ValueError("its files differ in length")
         except (OSError, ValueError, IndexError) as error:
-            raise damaged(folder, error) from None
+            raise damaged(folder, error, made_by) from None
         self.count = count
         self._engine = bm25s.BM25()
         self._engine.scores = {"data": weights, "indices": passages, "indptr": begins, "num_docs": count}
@@ -109,6 +112,8 @@ class ImpactIndex:
         return place if place < len(self._terms) and self._terms[place] == term else None
 
 
-def damaged(folder: Path, error: Exception) -> KnowledgeBaseError:
+def damaged(folder: Path, error: Exception, made_by: str) -> KnowledgeBaseError:
     """What to say where a file of an index cannot be read."""
-    return KnowledgeBaseError(f"sparse index {folder} is missing or damaged ({error}): make it again with `kbq index`")
+    return KnowledgeBaseError(
+        f"sparse index {folder} is missing or damaged ({error}): make it again with `kbq index {made_by}`"
+    )

@@ -22,6 +22,7 @@ from kbq.sparse.sentences import SentenceWindow, sentence_windows
 from kbq.sparse.sparta_model import SpartaModel, strongest_impacts, word_pieces
 
 FOLDER, PARAGRAPHS = "sparta", "paragraphs.npy"
+MADE_BY = "--sparta MODEL"
 TERMS = 500  # kept of each sentence: in the paper 500 reach 0.77 of the full index's 0.79 MRR
 CHUNK = 256  # paragraphs encoded together
 
@@ -64,8 +65,8 @@ class SentenceImpacts:
         try:
             self.paragraphs = open_array(folder / PARAGRAPHS)
         except (OSError, ValueError) as error:
-            raise damaged(folder, error) from None
-        self._index = ImpactIndex(folder, len(self.paragraphs))
+            raise damaged(folder, error, MADE_BY) from None
+        self._index = ImpactIndex(folder, len(self.paragraphs), MADE_BY)
         self._count = len(shard.texts)
 
     def scores(self, terms: Sequence[str]) -> Floats:

@@ -7,14 +7,14 @@ optional and names what near-by negatives share (an article, a relation).
 
 import json
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from kbq.errors import TrainingError
-from kbq.reading import parse_json_lines, read_lines
+from kbq.reading import Line, parse_json_lines, read_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,18 @@ def _raw_passages(path: Path) -> Iterator[RawPassage]:
     if first[1].strip() == "{" or '"data"' in first[1][:200]:
         yield from _squad(json.loads("\n".join([first[1], *(text for _, text in lines)])))
         return
-    objects = (fields for _, fields in parse_json_lines(chain([first], lines), source, TrainingError))
-    yield from _merged(_qed(fields) if "paragraph_text" in fields else _plain(fields) for fields in objects)
+    yield from _merged(_lines(chain([first], lines), source))
+
+
+def _lines(lines: Iterable[Line], source: str) -> Iterator[RawPassage]:
+    for number, fields in parse_json_lines(lines, source, TrainingError):
+        try:
+            yield _qed(fields) if "paragraph_text" in fields else _plain(fields)
+        except KeyError as error:
+            raise TrainingError(
+                f"{source}:{number}: {error} is missing, there are {', '.join(fields)}: write "
+                '{"title", "context", "questions": [{"question", "answers"}]}'
+            ) from None
 
 
 def _squad(dump: Any) -> Iterator[RawPassage]:

@@ -6,7 +6,6 @@ questions of a passage share one encoding of it, near-by passages share a batch,
 
 import hashlib
 import math
-import pickle
 import random
 import time
 from collections import deque
@@ -19,13 +18,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from kbq.encoding.backbone import autocast, first_line
+from kbq.encoding.backbone import autocast
 from kbq.encoding.model import Model
-from kbq.errors import TrainingError
 from kbq.training.batches import Batch, PreparedPassage, batches, collate
 from kbq.training.losses import filter_loss, negatives_loss, single_passage_loss
-
-CHECKPOINT_SECONDS = 180.0
+from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +66,9 @@ class Trainer:
         self.steps = max(1, math.ceil(self.per_epoch * settings.epochs))
         trainable = [p for p in {*model.phrases.parameters(), *model.queries.parameters()} if p.requires_grad]
         order = {p: i for i, p in enumerate([*model.phrases.parameters(), *model.queries.parameters()])}
-        self.parameters = sorted(trainable, key=lambda p: order[p])
-        self.optimizer = torch.optim.AdamW(self.parameters, lr=settings.learning_rate, weight_decay=0.01, fused=True)
+        parameters = sorted(trainable, key=lambda p: order[p])
+        self.descent = Descent(parameters, settings.learning_rate, settings.warmup, self.steps)
         self.queue: deque[tuple[Tensor, Tensor, Tensor]] = deque(maxlen=max(1, settings.pre_batches))
-        self.step = 0
 
     def run(self, checkpoint: Path, report: Callable[[StepReport], None]) -> None:
         """Train to the end, from `checkpoint` where there is one.
@@ -85,7 +81,7 @@ class Trainer:
         for encoder in (self.model.phrases, self.model.queries):
             encoder.train()
         saved = time.monotonic()
-        for members in self._batches_from(self.step):
+        for members in self._batches_from(self.descent.done):
             report(self._one_step(collate(self.model, [self.passages[i] for i in members])))
             if time.monotonic() - saved > CHECKPOINT_SECONDS:
                 self._save(checkpoint)
@@ -106,7 +102,6 @@ class Trainer:
                     yield members
 
     def _one_step(self, batch: Batch) -> StepReport:
-        self._set_learning_rate()
         weights = (
             1.0,
             self.settings.negatives_weight,
@@ -115,19 +110,11 @@ class Trainer:
         )
         losses = self._losses(batch)
         loss = torch.stack([weight * part for weight, part in zip(weights, losses, strict=True)]).sum()
-        if not torch.isfinite(loss):
-            raise TrainingError(
-                f"the loss is {float(loss.detach())} at step {self.step}: lower --learning-rate "
-                f"({self.settings.learning_rate}) and start again from the last checkpoint"
-            )
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
-        self.optimizer.step()
-        self.step += 1
+        self.descent.add(loss)
+        self.descent.step()
         size = batch.windows[0].numel() + batch.queries[0].numel()
         single, negatives, tokens, filtered = (float(part.detach()) for part in losses)
-        return StepReport(self.step, self.steps, single, negatives, tokens, filtered, size)
+        return StepReport(self.descent.done, self.steps, single, negatives, tokens, filtered, size)
 
     def _losses(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """L_single, L_neg, L_neg over all tokens, L_filter."""
@@ -162,7 +149,7 @@ class Trainer:
 
     def _queue(self) -> tuple[Tensor, Tensor, Tensor]:
         """Start vectors, end vectors (queue, dim) and answer numbers (queue,) of the last C batches."""
-        ready = self.settings.pre_batches > 0 and self.step >= self.settings.pre_batches_from * self.steps
+        ready = self.settings.pre_batches > 0 and self.descent.done >= self.settings.pre_batches_from * self.steps
         if not ready or not self.queue:
             none = torch.empty((0, self.model.dim), device=self.model.device)
             return none, none, torch.empty(0, dtype=torch.long, device=self.model.device)
@@ -173,60 +160,24 @@ class Trainer:
         starts, ends = (vectors[gold.int().argmax(dim=1)].detach() for gold in (batch.gold_starts, batch.gold_ends))
         self.queue.append((starts, ends, batch.answer_of_query))
 
-    def _set_learning_rate(self) -> None:
-        warm = max(1, int(self.settings.warmup * self.steps))
-        share = min((self.step + 1) / warm, (self.steps - self.step) / max(1, self.steps - warm))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.settings.learning_rate * share
-
     def _save(self, checkpoint: Path) -> None:
-        state = {
-            "settings": asdict(self.settings),
-            "passages": self._digest,
-            "step": self.step,
-            "parameters": [p.detach() for p in self.parameters],
-            "optimizer": self.optimizer.state_dict(),
-            "queue": list(self.queue),
-        }
-        checkpoint.parent.mkdir(parents=True, exist_ok=True)
-        partial = checkpoint.with_suffix(".tmp")
-        try:
-            torch.save(state, partial)
-        except (OSError, RuntimeError) as error:  # torch has no error of its own for a full disk
-            raise TrainingError(
-                f"{partial} cannot be written ({first_line(error)}): make room; "
-                "the same command goes on where it stopped"
-            ) from None
-        partial.replace(checkpoint)
+        state = {"settings": asdict(self.settings), "data": self._digest, "queue": list(self.queue)}
+        write_checkpoint(checkpoint, state | self.descent.state())
 
     @cached_property
     def _digest(self) -> str:
         """Of what is trained on and with: a checkpoint of another run must not be continued."""
         digest = hashlib.blake2b(digest_size=16)
-        digest.update(repr([tuple(parameter.shape) for parameter in self.parameters]).encode())
+        digest.update(repr([tuple(parameter.shape) for parameter in self.descent.parameters]).encode())
         for passage in self.passages:
             digest.update(repr(passage).encode())
         return digest.hexdigest()
 
     def _resume(self, checkpoint: Path) -> None:
-        if not checkpoint.exists():
-            return
-        try:
-            state = torch.load(checkpoint, map_location=self.model.device, weights_only=True)
-        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
-            raise TrainingError(f"{checkpoint} is damaged ({first_line(error)}): delete it to start anew") from None
-        if state["settings"] != asdict(self.settings):
-            raise TrainingError(
-                f"{checkpoint} was written with other settings: delete it to start anew, or give {state['settings']}"
-            )
-        if state["passages"] != self._digest:
-            raise TrainingError(f"{checkpoint} was written with other passages: delete it to start anew")
-        with torch.no_grad():
-            for parameter, saved in zip(self.parameters, state["parameters"], strict=True):
-                parameter.copy_(saved)
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.queue.extend(state["queue"])
-        self.step = state["step"]
+        state = read_checkpoint(checkpoint, self.model.device, asdict(self.settings), self._digest, "passages")
+        if state is not None:
+            self.descent.load_state(state)
+            self.queue.extend(state["queue"])
 
 
 def _same_answer(gold: Tensor, answers: Tensor) -> Tensor:

@@ -263,3 +263,93 @@ def test_other_bert_like_backbones_work_without_segments(
 def test_without_unused_tokens_markers_are_ordinary_text(model: Model) -> None:
     assert ModelConfig().marker_tokens == {}
     assert model.reader.marker_ids["[START_ENT]"] == [model.tokenizer.convert_tokens_to_ids("[unused1]")]
+
+
+@pytest.fixture
+def tuned(model_folder: Path, tmp_path: Path) -> Path:
+    """A query encoder for the saved model; its start vectors are longer by one step in each dimension."""
+    base = tmp_path / "base"
+    shutil.copytree(model_folder, base)
+    model = Model.open(base, "cpu")
+    with torch.no_grad():
+        model.queries.start_head.get_parameter("bias").add_(1.0)
+    model.save_query_encoder(tmp_path / "tuned", {"command": "kbq finetune"})
+    return tmp_path / "tuned"
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_query_encoder_comes_back_exactly_on_top_of_its_base(
+    shared: bool, new_model: Callable[..., Model], tmp_path: Path
+) -> None:
+    new_model(shared_query_encoder=shared).save(tmp_path / "base", "int8")
+    base, model = (Model.open(tmp_path / "base", "cpu") for _ in range(2))
+    words = model.queries.start.get_input_embeddings().weight
+    with torch.no_grad():
+        for parameter in model.queries.parameters():
+            if parameter is not words:
+                parameter.add_(0.01 * torch.randn_like(parameter))
+    model.save_query_encoder(tmp_path / "tuned", {"command": "kbq finetune"})
+    opened = Model.open(tmp_path / "tuned", "cpu")
+    assert opened.config == model.config
+    assert (phrase_vectors(opened) == phrase_vectors(base)).all()
+    for read, kept, old in zip(*(one.encode_queries(QUERIES) for one in (opened, model, base)), strict=True):
+        assert (read == kept).all()
+        assert (read != old).any()
+    assert (opened.scale == base.scale).all()
+    assert opened.queries.start.get_input_embeddings().weight is opened.phrases.backbone.get_input_embeddings().weight
+    assert opened.config.phrase_fingerprint == base.config.phrase_fingerprint
+    assert opened.config.query_fingerprint != base.config.query_fingerprint
+
+
+def test_a_query_encoder_is_two_files_without_the_phrase_side(tuned: Path) -> None:
+    assert sorted(path.name for path in tuned.iterdir()) == ["kbq.json", "model.safetensors"]
+    names = load_file(tuned / WEIGHTS).keys()
+    assert all(name.startswith("queries.") for name in names)
+    assert not any("word_embeddings" in name for name in names)
+    config = read_config(tuned)
+    assert (config.base, config.training["finetuning"]) == (str(tuned.parent / "base"), {"command": "kbq finetune"})
+
+
+def test_a_query_encoder_may_be_tuned_further(tuned: Path, tmp_path: Path) -> None:
+    model = Model.open(tuned, "cpu")
+    model.save_query_encoder(tmp_path / "again", {"command": "second"})
+    again = Model.open(tmp_path / "again", "cpu")
+    assert again.config.training["finetuning"] == {"command": "second"}
+    for one, other in zip(again.encode_queries(QUERIES), model.encode_queries(QUERIES), strict=True):
+        assert (one == other).all()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda folder: shutil.rmtree(folder.parent / "base"),
+            "holds a query encoder for the model .*base: .*not exist",
+        ),
+        (lambda folder: (folder / WEIGHTS).unlink(), "tuned is damaged"),
+        (lambda folder: (folder / WEIGHTS).write_bytes(b"x"), "tuned is damaged"),
+        (without("queries.end_head.weight"), "tuned lacks 1 weights, the first is queries.end_head.weight"),
+        (with_config(surprise=1), "kbq.json is not whole"),
+        (lambda folder: with_config(base=str(folder))(folder), "tuned"),  # its own base
+    ],
+)
+def test_what_is_no_whole_query_encoder_is_refused(damage: Callable[[Path], None], message: str, tuned: Path) -> None:
+    damage(tuned)
+    with pytest.raises(ModelError, match=message) as refusal:
+        Model.open(tuned, "cpu")
+    assert str(refusal.value).count("\n") == 0
+
+
+def test_a_base_with_other_phrase_vectors_is_refused_and_both_are_named(tuned: Path, other_folder: Path) -> None:
+    shutil.rmtree(tuned.parent / "base")
+    shutil.copytree(other_folder, tuned.parent / "base")
+    prints = read_config(tuned).phrase_fingerprint, read_config(other_folder).phrase_fingerprint
+    assert prints[0] != prints[1]
+    with pytest.raises(ModelError, match=f"tuned holds .* {prints[0]}, but .*base has {prints[1]} now: tune again"):
+        Model.open(tuned, "cpu")
+
+
+def test_a_query_encoder_that_cannot_be_written_is_said(model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModelError, match=r"file/tuned cannot be written \(.*Not a directory.*\): make room"):
+        Model.open(model_folder, "cpu").save_query_encoder(tmp_path / "file" / "tuned", {})

@@ -6,11 +6,11 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from kbq import kb as kb_module
 from kbq.encoding.model import Model
 from kbq.errors import QueryError
-from kbq.kb import KnowledgeBase
+from kbq.kb import Backend, KnowledgeBase
 from kbq.records import Document, Hit, Paragraph, Phrase
+from kbq.searching import search as search_module
 from kbq.searching.evidence import Evidence
 from kbq.searching.units import Unit
 
@@ -43,7 +43,7 @@ def place(hit: Hit) -> tuple[Phrase, tuple[int, int]]:
 @pytest.mark.parametrize("k", [1, 3, 1000])
 @pytest.mark.parametrize("unit", get_args(Unit))
 def test_hybrid_scores_are_sums(unit: Unit, k: int, kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kb_module, "SEARCH_DEPTH", 0)
+    monkeypatch.setattr(search_module, "SEARCH_DEPTH", 0)
     inside: Unit = "paragraph" if unit == "document" else unit
     found = kb.search(TEXTS, k, unit, "hybrid", bm25_weight=2.0)
     for text, dense, hybrid in zip(TEXTS, kb.search(TEXTS, 1000, inside), found, strict=True):
@@ -112,14 +112,14 @@ def test_bm25_finds_no_phrase(unit: Unit, pages: KnowledgeBase) -> None:
 
 @pytest.mark.parametrize("backend", ["bm25", "hybrid"])
 def test_a_knowledge_base_without_the_index_says_how_to_add_one(
-    backend: kb_module.Backend, documents: list[Document], model: Model, tmp_path: Path
+    backend: Backend, documents: list[Document], model: Model, tmp_path: Path
 ) -> None:
     kb = KnowledgeBase.build(documents, tmp_path / "kb", model)
-    with pytest.raises(QueryError, match=r"kb has no BM25 index: add one with `kbq index .*kb`"):
+    with pytest.raises(QueryError, match=r"kb has no BM25 index: add one with `kbq index .*kb --bm25`"):
         kb.search(["dogs"], 1, "document", backend)
 
 
 @pytest.mark.parametrize("backend", ["bm25", "hybrid"])
-def test_k_below_one_is_refused(backend: kb_module.Backend, pages: KnowledgeBase) -> None:
+def test_k_below_one_is_refused(backend: Backend, pages: KnowledgeBase) -> None:
     with pytest.raises(QueryError, match="k is 0, must be at least 1"):
         pages.search(["dogs"], 0, "document", backend)

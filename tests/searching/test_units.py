@@ -7,13 +7,13 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from kbq import kb as kb_module
 from kbq.encoding.model import Model
 from kbq.errors import QueryError
 from kbq.indexing import building
 from kbq.indexing.dump import EncodedParagraph, Shard
 from kbq.kb import KnowledgeBase
 from kbq.records import Document
+from kbq.searching import search as search_module
 from kbq.searching.spans import Spans, paragraph_spans
 from kbq.searching.units import Unit, best_units, sentence_around
 
@@ -75,7 +75,7 @@ def queries() -> np.ndarray:
 def test_k_distinct_units_when_k_exist(
     unit: Unit, k: int, kb: KnowledgeBase, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kb_module, "SEARCH_DEPTH", 1)
+    monkeypatch.setattr(search_module, "SEARCH_DEPTH", 1)
     found = kb.search_vectors(queries[0], queries[1], k, unit)
     for hits, start, end in zip(found, queries[0], queries[1], strict=True):
         expected = all_units(kb, start, end, unit)[:k]
@@ -218,7 +218,7 @@ def test_no_query_has_no_answers(kb: KnowledgeBase) -> None:
 def test_many_queries_are_answered_in_order(kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["the river", "Paris", "Marie Curie [SEP] place of birth", "the city", "born in Warsaw"]
     alone = [kb.search([text], k=2)[0] for text in texts]
-    monkeypatch.setattr(kb_module, "BATCH", 2)
+    monkeypatch.setattr(search_module, "BATCH", 2)
     for one, other in zip(alone, kb.search(texts, k=2), strict=True):
         assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=0.1)
 

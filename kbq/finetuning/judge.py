@@ -1,0 +1,52 @@
+"""Judge: dev queries are predicted with the live query encoder and scored as KILT does."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from kbq.errors import TrainingError
+from kbq.finetuning.triples import kilt_record, pages_of
+from kbq.kb import KnowledgeBase
+from kbq.kilt.evaluation import score_downstream
+from kbq.kilt.reading.lines import write_lines
+from kbq.kilt.reading.records import Gold
+from kbq.kilt.scoring.deviations import Deviations
+from kbq.prediction import PredictionSettings, kilt_line, predict
+from kbq.records import Query
+from kbq.task import Task
+
+
+class Judge:
+    """Scores dev queries with the live query encoder, as KILT does."""
+
+    def __init__(self, task: Task, golds: Sequence[Gold], kb: KnowledgeBase, folder: Path) -> None:
+        self._task, self._kb = task, kb
+        self._gold, self._guess = folder / "dev.jsonl", folder / "dev-predictions.jsonl"
+        if not golds:
+            raise TrainingError(
+                f"no dev query can be read: the encoder reads {kb.model.config.max_query_tokens} tokens"
+            )
+        texts = [task.query_of(gold.input or "", kb.model.reader.fits, gold.id) for gold in golds]
+        self._queries = [(Query(gold.id, text), gold.input or "") for gold, text in zip(golds, texts, strict=True)]
+        write_lines(self._gold, (json.dumps(kilt_record(gold), ensure_ascii=False) for gold in golds))
+        plain = "em" if task.ranked == "KILT-em" else "accuracy"
+        has_answers, has_pages = any(gold.answers for gold in golds), any(map(pages_of, golds))
+        self.measure = "Rprec" if not has_answers or task.answer == "none" else f"KILT-{plain}" if has_pages else plain
+
+    def __len__(self) -> int:
+        return len(self._queries)
+
+    @property
+    def digest(self) -> str:
+        """Of the dev queries and their answers."""
+        return hashlib.sha256(self._gold.read_bytes()).hexdigest()
+
+    def score(self) -> float:
+        """The mean of the measure, from 0 to 1."""
+        predictions = predict(self._task, self._queries, self._kb, PredictionSettings(top_pages=5))
+        lines = (kilt_line(prediction) for prediction in predictions)
+        with_answers = ({**line, "output": [{"answer": "", **line["output"][0]}]} for line in lines)
+        write_lines(self._guess, (json.dumps(line, ensure_ascii=False) for line in with_answers))
+        column = score_downstream(self._gold, self._guess, Deviations(rouge=False)).column(self.measure)
+        return float(column.mean())

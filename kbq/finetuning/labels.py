@@ -1,0 +1,142 @@
+"""Labels: which phrases are right, by text and by page. Source: arXiv 2012.12624, Eq. 11; arXiv 2109.08133, Eq. 5.
+
+A text is right where it equals an answer after KILT's normalisation.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kbq.finetuning.candidates import Phrases, phrases_of
+from kbq.finetuning.triples import pages_of
+from kbq.indexing.dump import Shard
+from kbq.indexing.exact import reach
+from kbq.kilt.answers import normalise
+from kbq.kilt.reading.records import Gold
+
+Bools = NDArray[np.bool_]
+Objective = Literal["kilt", "phrase", "page"]
+MOST_GOLDS = 20  # occurrences of the answers on the gold pages, of one query
+
+_normalise = lru_cache(2**16)(normalise)
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What is right about each phrase of a query. Shapes: (phrases,)."""
+
+    has_answer: Bools
+    on_page: Bools
+    page_known: bool  # the knowledge base has a gold page
+
+    def positive(self, objective: Objective) -> Bools:
+        """The phrases to prefer.
+
+        phrase: the answer, wherever it stands (L_phrase). page: anything on a gold page (L_doc). kilt: the answer on a
+        gold page, which is what KILT rewards; where there is none, anything on a gold page, and the answer anywhere
+        only where the knowledge base has no gold page. Else a common answer whose words the filter dropped on many
+        pages would teach all its queries the one page that has it.
+        """
+        if objective == "phrase":
+            return self.has_answer
+        if objective == "page":
+            return self.on_page
+        both = self.has_answer & self.on_page
+        if both.any():
+            return both
+        return self.on_page if self.page_known else self.has_answer
+
+
+Kind = Literal[
+    "on_page",  # an answer is a phrase of a gold page
+    "dropped",  # an answer stands on a gold page, but as no phrase: the filter dropped its words
+    "elsewhere",  # no answer stands on the gold pages that the knowledge base has
+    "no_page",  # the knowledge base has no gold page, or none is named
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Findable:
+    """Whether the answers of a query can be found; `phrases`: they, on the gold pages, at most 20."""
+
+    phrases: Phrases
+    kind: Kind
+
+
+class Labeller:
+    """Reads phrases and pages of a knowledge base's shards."""
+
+    def __init__(self, shards: list[Shard], pages: Iterable[str]) -> None:
+        """`pages`: ids, or titles, of all pages that will be asked for."""
+        self._shards = shards
+        wanted = set(pages)
+        self._documents: dict[str, list[tuple[int, int]]] = {page: [] for page in wanted}
+        by_title: dict[str, list[tuple[int, int]]] = {}
+        for number, shard in enumerate(shards):
+            for document in range(len(shard.ids)):
+                if (page := shard.ids[document]) in wanted:
+                    self._documents[page].append((number, document))
+                if (title := shard.titles[document]) in wanted:
+                    by_title.setdefault(title, []).append((number, document))
+        for title, places in by_title.items():
+            self._documents[title] = self._documents[title] or places
+
+    def page_ids(self, page: str) -> list[str]:
+        """The ids of the pages with this id or, where there is none, this title."""
+        return [self._shards[number].ids[document] for number, document in self._documents[page]]
+
+    def label(self, phrases: Phrases, gold: Gold) -> Labels:
+        """Labels of the phrases found for a query."""
+        answers = {normalise(answer) for answer in gold.answers} - {""}
+        documents = {place for page in pages_of(gold) for place in self._documents[page]}
+        has_answer, on_page = np.zeros(len(phrases), bool), np.zeros(len(phrases), bool)
+        for number in np.unique(phrases.shards).tolist():
+            here = np.flatnonzero(phrases.shards == number)
+            shard = self._shards[number]
+            paragraphs = shard.paragraphs_of(phrases.starts[here])
+            texts = {paragraph: shard.texts[paragraph] for paragraph in np.unique(paragraphs).tolist()}
+            begins, behinds = shard.starts[phrases.starts[here]], shard.ends[phrases.ends[here]]
+            for place, paragraph, begin, behind in zip(
+                here.tolist(), paragraphs.tolist(), begins.tolist(), behinds.tolist(), strict=True
+            ):
+                has_answer[place] = _normalise(texts[paragraph][begin:behind]) in answers
+                on_page[place] = (number, int(shard.paragraph_documents[paragraph])) in documents
+        return Labels(has_answer, on_page, bool(documents))
+
+    def find(self, gold: Gold) -> Findable:
+        """The answers of a query on its gold pages."""
+        answers = {normalise(answer) for answer in gold.answers} - {""}
+        documents = sorted(place for page in pages_of(gold) for place in self._documents[page])
+        found: list[tuple[int, int, int]] = []
+        in_text = False
+        for number, document in documents:
+            shard = self._shards[number]
+            first, behind = np.searchsorted(shard.paragraph_documents, [document, document + 1])
+            for paragraph in range(int(first), int(behind)):
+                text = shard.texts[paragraph]
+                here = {answer for answer in answers if answer in _normalise(text)}
+                in_text = in_text or any(f" {answer} " in f" {_normalise(text)} " for answer in here)
+                if here:
+                    found += [(number, start, end) for start, end in _occurrences(shard, paragraph, text, here)]
+        kind: Kind = "on_page" if found else "dropped" if in_text else "elsewhere" if documents else "no_page"
+        return Findable(phrases_of(found[:MOST_GOLDS]), kind)
+
+
+def _occurrences(shard: Shard, paragraph: int, text: str, answers: set[str]) -> list[tuple[int, int]]:
+    """First and last row of every legal phrase whose text is an answer."""
+    first, behind = (int(row[0]) for row in shard.row_range(np.array([paragraph])))
+    rows = np.arange(first, behind)
+    sizes = reach(shard, rows)
+    starts = np.repeat(rows, sizes)
+    ends = starts + np.arange(len(starts)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    begins, behinds = shard.starts[starts], shard.ends[ends]
+    shortest, longest = min(map(len, answers)), max(map(len, answers))
+    lengths = behinds - begins  # normalising drops articles and punctuation; lower case may be longer
+    likely = np.flatnonzero((2 * lengths >= shortest) & (lengths <= 2 * longest + 8))
+    return [
+        (int(starts[i]), int(ends[i])) for i in likely if _normalise(text[int(begins[i]) : int(behinds[i])]) in answers
+    ]

@@ -1,0 +1,75 @@
+"""Preparation: gold records become token ids with their gold phrases, and it is said which can be answered at all."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kbq.errors import QueryError, TrainingError
+from kbq.finetuning.candidates import Phrases
+from kbq.finetuning.labels import Labeller
+from kbq.kb import KnowledgeBase
+from kbq.kilt.reading.records import Gold, GoldOutput
+from kbq.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedQuery:
+    """A query as token ids; `golds`: its answers on its gold pages."""
+
+    ids: tuple[int, ...]
+    gold: Gold
+    golds: Phrases
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How many queries can be answered from the knowledge base at all."""
+
+    queries: int = 0
+    unreadable: int = 0  # too long for the encoder, or malformed: left out
+    on_page: int = 0  # an answer is a phrase of a gold page
+    dropped: int = 0  # an answer stands on a gold page, but as no phrase: the filter dropped its words
+    elsewhere: int = 0  # no answer stands on the gold pages that the knowledge base has
+    no_page: int = 0  # the knowledge base has no gold page, or none is named
+
+
+def prepare(
+    task: Task, golds: Sequence[Gold], kb: KnowledgeBase, labeller: Labeller
+) -> tuple[list[PreparedQuery], Reach]:
+    """All queries that the encoder reads.
+
+    Raises:
+        TrainingError: there is none.
+    """
+    prepared, counts = [], dict.fromkeys((field.name for field in dataclasses.fields(Reach)), 0)
+    for gold in golds:
+        ids = token_ids(task, gold, kb)
+        if ids is None:
+            counts["unreadable"] += 1
+            continue
+        found = labeller.find(gold)
+        prepared.append(PreparedQuery(tuple(ids), gold, found.phrases))
+        counts[found.kind] += 1
+    if not prepared:
+        raise TrainingError(f"no query can be read: the encoder reads {kb.model.config.max_query_tokens} tokens")
+    return prepared, Reach(**counts | {"queries": len(prepared)})
+
+
+def token_ids(task: Task, gold: Gold, kb: KnowledgeBase) -> list[int] | None:
+    """None where the encoder cannot read the query."""
+    text = task.query_of(gold.input or "", kb.model.reader.fits, gold.id)
+    try:
+        return kb.model.reader.token_ids([text])[0]
+    except QueryError:
+        return None
+
+
+def with_page_ids(gold: Gold, labeller: Labeller) -> Gold:
+    """Pages that are named by their titles get their ids: predictions name ids."""
+
+    def of(output: GoldOutput) -> GoldOutput:
+        pages = tuple(name for page in output.pages for name in labeller.page_ids(page) or [page])
+        evidence = None if output.evidence is None else frozenset(pages)
+        return dataclasses.replace(output, pages=pages, evidence=evidence)
+
+    return dataclasses.replace(gold, outputs=tuple(map(of, gold.outputs)))

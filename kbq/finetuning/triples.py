@@ -1,0 +1,185 @@
+"""Triples: KILT lines, or a table of subject, relation and object, become gold records to tune a query encoder on.
+
+A table is CSV or TSV with a header, or JSON lines: `subject`, `relation`, `object`, and perhaps `aliases` (other names
+of the object; in CSV and TSV with `|` between them) and `page` (id or title). Equal subject and relation are one query.
+"""
+
+import csv
+import random
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+from kbq.errors import TrainingError
+from kbq.kilt.reading.parsing import read_golds
+from kbq.kilt.reading.problems import Problems
+from kbq.kilt.reading.records import Gold, GoldOutput
+from kbq.kilt.scoring.grouping import relation_of
+from kbq.reading import Line, clean_text, parse_json_lines, read_lines
+
+COLUMNS = ("subject", "relation", "object")
+DEV_SHARE, MOST_DEV = 0.1, 500  # of the examples, set aside to score on
+
+
+def read_triples(path: Path) -> list[Gold]:
+    """The gold records of a file, those without an answer or a page left out.
+
+    Raises:
+        TrainingError: a column is missing, a line is malformed (all of them are named), or there is no triple.
+    """
+    lines = read_lines(str(path), TrainingError)
+    first = next((line for line in lines if line[1].strip()), (0, ""))
+    if not first[1].strip():
+        raise TrainingError(f"{path} is empty: give KILT lines, or a table of subject, relation, object")
+    if first[1].lstrip().startswith("{"):
+        _, fields = next(parse_json_lines([first], str(path), TrainingError))
+        golds = _kilt(path) if "input" in fields else _merged(path, _json_rows(path, first, lines))
+    else:
+        golds = _merged(path, _table_rows(path, first, lines))
+    golds = [gold for gold in golds if gold.answers or pages_of(gold)]
+    if not golds:
+        raise TrainingError(f"{path} holds no triple with an answer")
+    return golds
+
+
+def subject_of(gold: Gold) -> str:
+    """What training and dev data must not share: the subject of a slot query, else the source page or the query."""
+    subject, separator, _ = (gold.input or "").rpartition(" [SEP] ")
+    return subject if separator else str(gold.meta.get("page", gold.input))
+
+
+def pages_of(gold: Gold) -> frozenset[str]:
+    """All pages that support an answer."""
+    return frozenset(page for output in gold.outputs for page in output.pages)
+
+
+def sample_by_relation(golds: Sequence[Gold], count: int, seed: int) -> list[Gold]:
+    """`count` records, each relation with its share; a larger sample of the same seed holds the smaller ones."""
+    rng = random.Random(seed)
+    groups: dict[str, list[Gold]] = defaultdict(list)
+    for gold in golds:
+        groups[relation_of(gold)].append(gold)
+    ranked = []
+    for group in groups.values():
+        rng.shuffle(group)
+        ranked += [((place + rng.random()) / len(group), gold.id, gold) for place, gold in enumerate(group)]
+    return [gold for _, _, gold in sorted(ranked, key=lambda item: item[:2])[:count]]
+
+
+def split_by_subject(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
+    """Records to tune on, and a tenth (at most 500) to score on; no subject is in both.
+
+    Raises:
+        TrainingError: all records have the same subject.
+    """
+    subjects: dict[str, list[Gold]] = defaultdict(list)
+    for gold in golds:
+        subjects[subject_of(gold)].append(gold)
+    if len(subjects) < 2:
+        raise TrainingError("one subject is not enough to tune and to score: give more triples, or a --dev file")
+    wanted = min(MOST_DEV, max(1, round(len(golds) * DEV_SHARE)))
+    order = random.Random(seed).sample(sorted(subjects), len(subjects))
+    dev: list[Gold] = []
+    while len(dev) < wanted and len(order) > 1:
+        dev += subjects[order.pop()]
+    return [gold for subject in order for gold in subjects[subject]], dev
+
+
+def kilt_record(gold: Gold) -> dict[str, object]:
+    """A gold record as a KILT line holds it, as far as pages are concerned."""
+    outputs = []
+    for output in gold.outputs:
+        fields: dict[str, object] = {"answer": output.answer} if output.answer else {}
+        if output.evidence is not None:
+            fields["provenance"] = [{"wikipedia_id": page} for page in output.pages]
+        outputs.append(fields)
+    return {"id": gold.id, "input": gold.input, "meta": dict(gold.meta), "output": outputs}
+
+
+def _kilt(path: Path) -> list[Gold]:
+    problems = Problems()
+    golds = list(read_golds(path, ("wikipedia_id",), problems))
+    found = [str(problem) for problem in problems.found if not problem.is_harmless]
+    found += [f"{path}:{gold.line}: has no input" for gold in golds if not gold.input]
+    if found:
+        raise TrainingError(f"{path} has {len(found)} lines that cannot be used", found)
+    return [_in_nfc(gold) for gold in golds]
+
+
+def _in_nfc(gold: Gold) -> Gold:
+    """As the texts of a knowledge base are."""
+    outputs = tuple(replace(output, answer=unicodedata.normalize("NFC", output.answer)) for output in gold.outputs)
+    return replace(gold, input=unicodedata.normalize("NFC", gold.input or ""), outputs=outputs)
+
+
+Row = tuple[int, Mapping[str, object]]  # line number, and the columns by name
+
+
+def _json_rows(path: Path, first: Line, rest: Iterator[Line]) -> Iterator[Row]:
+    for number, fields in parse_json_lines(chain([first], rest), str(path), TrainingError):
+        _check_columns(path, number, fields)
+        for name in (*COLUMNS, "page"):
+            if isinstance(fields.get(name), list | dict):
+                raise TrainingError(f"{path}:{number}: {name} is a list or an object, must be one text")
+        yield number, fields
+
+
+def _table_rows(path: Path, first: Line, rest: Iterator[Line]) -> Iterator[Row]:
+    is_tsv = "\t" in first[1]
+    header = [name.strip().lower() for name in next(csv.reader([first[1]], delimiter="\t" if is_tsv else ","))]
+    _check_columns(path, first[0], header)
+    texts = (line + "\n" for _, line in rest)
+    # In TSV a quotation mark is a letter like any other: "Heroes" is a song.
+    reader = csv.reader(texts, delimiter="\t", quoting=csv.QUOTE_NONE) if is_tsv else csv.reader(texts, strict=True)
+    try:
+        for values in reader:
+            if any(value.strip() for value in values[len(header) :]):
+                raise TrainingError(
+                    f"{path}:{first[0] + reader.line_num}: {len(values)} values for {len(header)} columns: "
+                    "put quotes around a value that holds a comma"
+                )
+            if any(value.strip() for value in values):
+                # A short line lacks its last columns; `_merged` says so where they are needed.
+                yield first[0] + reader.line_num, dict(zip(header, values, strict=False))
+    except csv.Error as error:
+        raise TrainingError(f"{path}:{first[0] + reader.line_num}: {error}: is it a CSV or TSV file?") from None
+
+
+def _check_columns(path: Path, number: int, columns: Sequence[str] | Mapping[str, object]) -> None:
+    missing = [name for name in COLUMNS if name not in columns]
+    if missing:
+        raise TrainingError(
+            f"{path}:{number}: column {missing[0]!r} is missing, there are {', '.join(columns)}: "
+            f"write KILT lines, or {', '.join(COLUMNS)} and perhaps aliases, page"
+        )
+
+
+def _merged(path: Path, rows: Iterator[Row]) -> list[Gold]:
+    merged: dict[str, tuple[int, list[GoldOutput]]] = {}
+    problems = []
+    for number, fields in rows:
+        subject, relation, answer = (_text(fields.get(name)) for name in COLUMNS)
+        if not (subject and relation and answer):
+            problems.append(f"{path}:{number}: subject, relation or object is empty")
+            continue
+        page = _text(fields.get("page"))
+        pages, evidence = ((page,), frozenset([page])) if page else ((), None)
+        outputs = merged.setdefault(f"{subject} [SEP] {relation}", (number, []))[1]
+        outputs += [GoldOutput(text, pages, evidence, ()) for text in (answer, *_aliases(fields.get("aliases")))]
+    if problems:
+        raise TrainingError(f"{path} has {len(problems)} lines that cannot be used", problems)
+    return [
+        Gold(f"{path.name}:{number}", number, text, {}, tuple(outputs)) for text, (number, outputs) in merged.items()
+    ]
+
+
+def _aliases(value: object) -> list[str]:
+    given = value if isinstance(value, list) else str(value or "").split("|")
+    return [text for text in map(_text, given) if text]
+
+
+def _text(value: object) -> str:
+    return unicodedata.normalize("NFC", clean_text(str(value))).strip() if value not in (None, "") else ""

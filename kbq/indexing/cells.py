@@ -1,0 +1,112 @@
+"""Cells: an inverted file (faiss) over the rows of a shard, for those too many to multiply with every query.
+
+Cells are L2 clusters; a query probes those whose means have the largest inner products with it. faiss's own default for
+inner products, unit centroids, loses half the recall where the vectors' norms vary.
+"""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from kbq.errors import KnowledgeBaseError
+from kbq.indexing.candidates import Floats, Rows
+
+Codec = Literal["int8", "4 bit"]
+LEAST_HITS = 50  # starts and ends asked for, or more: the ten best phrases stand above the bound of so many
+SAMPLES_PER_CLUSTER = 40  # rows seen by k-means
+CODEC_SAMPLES = 50_000  # rows that show the codec where values lie
+CHUNK = 65536  # rows added at a time
+
+
+def clusters_for(rows: int) -> int:
+    """About 4 √rows cells, but never so many that a cell lacks training rows."""
+    return int(max(1, min(4 * rows**0.5, rows / 39)))
+
+
+def build_cells(path: Path, rows: int, take: Callable[[Rows], Floats], codec: Codec, seed: int = 0) -> None:
+    """Cluster the rows, add them all, write the index, in one step.
+
+    Args:
+        take: the vectors of the rows asked for, as they are to be stored. Shapes: (rows,), (rows, dim).
+        codec: the dump's int8 values as they are, or four bits for what a vector has more than its cell's mean.
+
+    Raises:
+        KnowledgeBaseError: faiss is not installed, or cannot write the file.
+    """
+    faiss = _faiss()
+    clusters = clusters_for(rows)
+    random = np.random.default_rng(seed)
+    sample = take(np.sort(random.choice(rows, min(rows, clusters * SAMPLES_PER_CLUSTER), replace=False)))
+    dim = sample.shape[1]
+    kmeans = faiss.Kmeans(dim, clusters, niter=10, seed=seed, min_points_per_centroid=1)
+    kmeans.train(sample)
+    nearest = faiss.IndexFlatL2(dim)
+    nearest.add(kmeans.centroids)
+    kind = faiss.ScalarQuantizer.QT_4bit if codec == "4 bit" else faiss.ScalarQuantizer.QT_8bit_direct_signed
+    index = faiss.IndexIVFScalarQuantizer(nearest, dim, clusters, kind, faiss.METRIC_INNER_PRODUCT, codec == "4 bit")
+    index.train(random.choice(sample, min(len(sample), CODEC_SAMPLES), replace=False))
+    for first in range(0, rows, CHUNK):
+        index.add(take(np.arange(first, min(first + CHUNK, rows))))
+    steepest = faiss.IndexFlatIP(dim)
+    steepest.add(kmeans.centroids)
+    index.quantizer = steepest
+    _write(index, path)
+
+
+def _write(index: Any, path: Path) -> None:
+    partial = path.with_name(path.name + ".tmp")
+    try:
+        _faiss().write_index(index, str(partial))
+    except RuntimeError as error:  # faiss has no error of its own for a full disk
+        reason = str(error).rpartition(": ")[2].strip()
+        raise KnowledgeBaseError(
+            f"{partial} cannot be written ({reason}): make room; the same command goes on where it stopped"
+        ) from None
+    partial.replace(path)
+
+
+class Cells:
+    """A memory-mapped inverted file."""
+
+    def __init__(self, path: Path, probes: int) -> None:
+        """`probes`: cells looked at for one query."""
+        self._faiss = _faiss()
+        try:
+            self._index: Any = self._faiss.read_index(str(path), self._faiss.IO_FLAG_MMAP)
+        except RuntimeError as error:
+            raise KnowledgeBaseError(
+                f"index {path} is missing or damaged ({str(error)[:80]}…): build it again with `kbq index`"
+            ) from None
+        self._probes = probes
+
+    def search(self, queries: Floats, k: int) -> tuple[Floats, Rows]:
+        """Scores and rows of the k best in the cells that are probed; rows are -1 where these hold fewer.
+
+        A search for many of the rows looks at as large a share of the cells: at full depth, at all of them.
+        Shapes: (queries, dim), twice (queries, k).
+        """
+        cells, rows = self._index.nlist, self._index.ntotal
+        probes = min(cells, max(self._probes, -(-cells * k // rows)))
+        found: tuple[Floats, Rows] = self._index.search(
+            queries, min(k, rows), params=self._faiss.SearchParametersIVF(nprobe=probes)
+        )
+        return found
+
+    def vectors(self, rows: Rows) -> Floats:
+        """What the codes of these rows say. Shapes: (rows,), (rows, dim)."""
+        self._index.set_direct_map_type(self._faiss.DirectMap.Array)  # 8 bytes of memory for each row, from now on
+        decoded: Floats = self._index.reconstruct_batch(rows)
+        return decoded
+
+
+def _faiss() -> Any:
+    with contextlib.suppress(ImportError):
+        import faiss  # only here: kbq works without it
+
+        # Queries in older versions, queries × dim in newer ones, whose own value makes probing seven times slower.
+        faiss.cvar.distance_compute_blas_threshold = 20
+        return faiss
+    raise KnowledgeBaseError('this index needs faiss: install it with pip install "kbq[cpu]", or use --index exact')

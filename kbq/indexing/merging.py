@@ -1,0 +1,83 @@
+"""Merging: knowledge bases of one model become one, by linking their shards; nothing is encoded again."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kbq.errors import KnowledgeBaseError
+from kbq.indexing.building import shard_name
+from kbq.indexing.dump import Shard
+from kbq.indexing.manifest import IndexEntry, Manifest, publish, read_manifest
+
+
+def merge(out: Path, folders: Sequence[Path]) -> Manifest:
+    """Publish a knowledge base with the shards of all `folders`, in their order; these stay as they are.
+
+    It searches exactly; indexes of shards come along, so that `kbq index` only has to measure those that all have. BM25
+    weights stay behind: they depend on how common a word is in the whole. So do learned impacts: models may differ.
+
+    Raises:
+        KnowledgeBaseError: one of them is no knowledge base or of another model, a page is in two of them, `out` is in
+            use or not writable.
+    """
+    manifests = [read_manifest(folder) for folder in folders]
+    _refuse_other_models(folders, manifests)
+    shards = [path for folder, m in zip(folders, manifests, strict=True) for path in m.shard_folders(folder)]
+    _refuse_pages_in_two(shards)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise KnowledgeBaseError(f"{out} is not empty: choose another folder, or delete it")
+    merged = replace(
+        manifests[0],
+        shards=tuple(counts for manifest in manifests for counts in manifest.shards),
+        corpora=tuple(corpus for manifest in manifests for corpus in manifest.corpora),
+        index=IndexEntry(),
+        others=(),
+        bm25=False,
+        sparta=False,
+    )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for number, shard in enumerate(shards):
+            shutil.copytree(
+                shard, out / shard_name(number), ignore=shutil.ignore_patterns("bm25-*", "sparta*"), copy_function=_link
+            )
+        publish(out, merged)
+    except OSError as error:
+        shutil.rmtree(out, ignore_errors=True)
+        raise KnowledgeBaseError(
+            f"{out} cannot be written ({error.strerror or error}): make room or choose another folder"
+        ) from None
+    return merged
+
+
+def _link(source: str, target: str) -> None:
+    """One file under two names: shards never change. A copy where the disk is another one."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _refuse_other_models(folders: Sequence[Path], manifests: Sequence[Manifest]) -> None:
+    first = manifests[0]
+    for folder, manifest in zip(folders, manifests, strict=True):
+        if manifest.model_fingerprint != first.model_fingerprint:
+            raise KnowledgeBaseError(
+                f"{folder} was built with the model {manifest.model} ({manifest.model_fingerprint}), {folders[0]} with "
+                f"{first.model} ({first.model_fingerprint}): build one of them again with the other's model"
+            )
+
+
+def _refuse_pages_in_two(shards: Sequence[Path]) -> None:
+    places: dict[str, int] = {}
+    for place, path in enumerate(shards):
+        ids = Shard(path).ids
+        for number in range(len(ids)):
+            other = places.setdefault(ids[number], place)
+            if other != place:
+                raise KnowledgeBaseError(
+                    f"page id {ids[number]!r} is in {shards[other].parent} and in {path.parent}: "
+                    "build one of them without it"
+                )

@@ -1,0 +1,53 @@
+"""Indexes: what a knowledge base is searched with is built, measured with queries, and entered in its manifest."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from kbq.encoding.model import Model
+from kbq.indexing.choice import WantedKind, build_missing, chosen_kind, is_built
+from kbq.indexing.dump import Shard
+from kbq.indexing.manifest import IndexEntry, IndexKind, Manifest
+from kbq.searching.probes import calibrate, own_queries
+
+OWN_QUERIES = 1000
+MEASURED = 200  # queries that recall is measured on; the others teach a rotation
+
+
+@dataclass(frozen=True, slots=True)
+class IndexWish:
+    """The index that shall answer."""
+
+    kind: WantedKind = "auto"
+    target: float = 0.95  # share of the ten best phrases of exact search that it shall find
+    queries: tuple[str, ...] = ()  # like those that will be asked; none: slot queries about its own pages
+
+
+def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexWish) -> Manifest:
+    """Build the index wished for, and complete those that lack a new shard.
+
+    Raises:
+        KnowledgeBaseError: faiss is missing, or the folder cannot be written.
+        QueryError: a query of the wish cannot be read.
+    """
+    kind = chosen_kind(manifest, wish.kind)
+    shards = [Shard(path) for path in manifest.shard_folders(folder)]
+    entries: dict[IndexKind, IndexEntry] = {entry.kind: entry for entry in manifest.entries if entry.kind != "exact"}
+    unfinished = {other: entry for other, entry in entries.items() if not is_built(shards, other)}
+    if kind != "exact":
+        unfinished[kind] = IndexEntry(kind, target=wish.target)
+    if unfinished:
+        texts = wish.queries or own_queries(shards, model, OWN_QUERIES)
+        entries |= {entry.kind: _built(shards, entry, model, texts) for entry in unfinished.values()}
+    default = entries.pop(kind, IndexEntry())
+    return replace(manifest, index=default, others=tuple(entries.values()))
+
+
+def _built(shards: Sequence[Shard], entry: IndexEntry, model: Model, texts: Sequence[str]) -> IndexEntry:
+    starts, ends = (vectors * model.scale for vectors in model.encode_queries(texts))
+    measured = min(MEASURED, -(-len(texts) // 2))
+    teaching = slice(measured if len(texts) > 1 else 0, None)  # a single query must do both
+    build_missing(shards, entry.kind, np.concatenate([starts[teaching], ends[teaching]]))
+    return calibrate(shards, entry, starts[:measured], ends[:measured], model.device)

@@ -1,0 +1,102 @@
+"""Probes: how many cells a query must look at for the recall that is wanted, found out with queries.
+
+Vectors of the dump would not do as queries: they lie where their like lie, and find it with a fraction of the probes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from kbq.encoding.model import Model
+from kbq.errors import QueryError
+from kbq.indexing.candidates import Floats
+from kbq.indexing.cells import clusters_for
+from kbq.indexing.choice import open_indexes
+from kbq.indexing.dump import Shard
+from kbq.indexing.manifest import IndexEntry
+from kbq.records import Hit
+from kbq.searching.search import search
+
+K = 10  # phrases whose recall is measured
+SLOTS = (
+    "place of birth",
+    "date of birth",
+    "occupation",
+    "spouse",
+    "member of",
+    "country",
+    "located in",
+    "capital",
+    "part of",
+    "author",
+    "founded by",
+    "instance of",
+    "language",
+    "award received",
+    "genre",
+    "date",
+)
+
+
+def own_queries(shards: Sequence[Shard], model: Model, count: int, seed: int = 0) -> list[str]:
+    """Slot queries about pages of the knowledge base, at random; the slot alone where a title cannot be asked."""
+    random = np.random.default_rng(seed)
+    slots = [str(slot) for slot in random.choice(SLOTS, count)]
+    titles = [shard.titles for shard in shards if len(shard.titles)]
+    if not titles:
+        return slots
+    queries = []
+    for slot in slots:
+        of_shard = titles[random.integers(len(titles))]
+        query = f"{of_shard[int(random.integers(len(of_shard)))]} [SEP] {slot}"
+        queries.append(query if _is_readable(query, model) else slot)
+    return queries
+
+
+def _is_readable(query: str, model: Model) -> bool:
+    try:
+        return bool(model.reader.token_ids([query]))
+    except QueryError:
+        return False
+
+
+def calibrate(
+    shards: Sequence[Shard], entry: IndexEntry, starts: Floats, ends: Floats, device: torch.device
+) -> IndexEntry:
+    """The entry with about the fewest probes that give the recall it asks for, and the recall that was measured.
+
+    Where even all cells give less, which is said by the entry's recall, it probes all cells.
+
+    Args:
+        starts, ends: query vectors in the units of the rows. Shapes: (queries, dim).
+    """
+    queries = np.stack([starts, ends], axis=1)
+    exact = search(shards, open_indexes(shards, IndexEntry(), device), queries, K, "phrase")
+
+    def measured(probes: int) -> IndexEntry:
+        tried = replace(entry, probes=probes)
+        found = search(shards, open_indexes(shards, tried, device), queries, K, "phrase")
+        return replace(tried, recall=recall(exact, found), queries=len(starts))
+
+    cells = max((clusters_for(len(shard)) for shard in shards), default=1)
+    best, too_few = measured(1), 0
+    while best.recall < entry.target and best.probes < cells:
+        too_few, best = best.probes, measured(min(cells, 2 * best.probes))
+    while best.probes - too_few > max(1, best.probes // 16):
+        tried = measured((too_few + best.probes) // 2)
+        if tried.recall < entry.target:
+            too_few = tried.probes
+        else:
+            best = tried
+    return best
+
+
+def recall(exact: Sequence[Sequence[Hit]], found: Sequence[Sequence[Hit]]) -> float:
+    """The mean share of a query's true phrases that were found; 1 where there are none."""
+    shares = []
+    for true, hits in zip(exact, found, strict=True):
+        phrases = {hit.phrase for hit in hits}
+        shares += [np.mean([hit.phrase in phrases for hit in true])] if true else []
+    return float(np.mean(shares)) if shares else 1.0

@@ -1,0 +1,49 @@
+"""Search: query vectors become the k best distinct units of all shards, best first."""
+
+from collections.abc import Sequence
+
+from kbq.indexing.candidates import Floats, Index
+from kbq.indexing.dump import Shard
+from kbq.records import Hit
+from kbq.searching.evidence import Evidence
+from kbq.searching.spans import batch_spans
+from kbq.searching.units import Unit, best_units
+
+SEARCH_DEPTH = 5  # what an index looks at beyond k; deeper where that does not settle the answer
+BATCH = 64  # queries searched together
+
+
+def search(
+    shards: Sequence[Shard],
+    indexes: Sequence[Index],
+    queries: Floats,
+    k: int,
+    unit: Unit,
+    evidence: Evidence | None = None,
+) -> list[list[Hit]]:
+    """The k best units for each query; fewer only where the shards hold fewer.
+
+    Args:
+        indexes: one for each shard.
+        queries: start vector over end vector, in the units of the rows. Shape: (queries, 2, dim).
+        evidence: of the same queries, added to the scores of phrases.
+    """
+    hits: list[list[Hit]] = [[] for _ in queries]
+    deepest = max((len(shard) for shard in shards), default=0)
+    for first in range(0, len(queries), BATCH):
+        depth = SEARCH_DEPTH + (2 * k if unit == "document" else k)  # the k best paragraphs hold the k best phrases
+        unsettled = list(range(first, min(first + BATCH, len(queries))))
+        while unsettled:
+            bonus = evidence.bonus(unsettled) if evidence else [None] * len(shards)
+            found = [
+                batch_spans(shard, index, queries[unsettled], depth, extra)
+                for shard, index, extra in zip(shards, indexes, bonus, strict=True)
+            ]
+            asked, unsettled = unsettled, []
+            for query, spans in zip(asked, zip(*found, strict=True), strict=True):
+                units = best_units(shards, spans, unit, k)
+                hits[query] = units.hits
+                if not units.is_complete and depth < deepest:
+                    unsettled.append(query)
+            depth *= 4
+    return hits

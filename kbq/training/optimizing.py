@@ -1,0 +1,121 @@
+"""Optimizing: AdamW with linear warm-up and decay, and checkpoints from which a killed run goes on."""
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kbq.encoding.backbone import first_line
+from kbq.errors import TrainingError
+
+CHECKPOINT_SECONDS = 180.0
+
+
+class Descent:
+    """Moves parameters downhill, `steps` times in all; `done` of them are behind."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float, warmup: float, steps: int) -> None:
+        """`warmup`: share of the steps in which the learning rate rises; it falls to 0 in the others."""
+        self.parameters = list(parameters)
+        self.steps = steps
+        self.done = 0
+        self._learning_rate, self._warm = learning_rate, max(1, int(warmup * steps))
+        self._optimizer = torch.optim.AdamW(self.parameters, lr=learning_rate, weight_decay=0.01, fused=True)
+
+    def add(self, loss: Tensor) -> None:
+        """Gradients of one loss, added to those since the last step.
+
+        Raises:
+            TrainingError: the loss is no number.
+        """
+        self._check("loss", loss)
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def step(self) -> None:
+        """Move, and forget the gradients.
+
+        Raises:
+            TrainingError: a gradient is no number; nothing has moved.
+        """
+        share = min((self.done + 1) / self._warm, (self.steps - self.done) / max(1, self.steps - self._warm))
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._learning_rate * share
+        norm = nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        self._check("gradient", norm)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self.done += 1
+
+    def _check(self, what: str, value: Tensor) -> None:
+        if not torch.isfinite(value):
+            raise TrainingError(
+                f"the {what} is {float(value.detach())} at step {self.done}: lower --learning-rate "
+                f"({self._learning_rate}) and start again from the last checkpoint"
+            )
+
+    def state(self) -> dict[str, Any]:
+        """All that a checkpoint must hold."""
+        return {"step": self.done, "parameters": self.values(), "optimizer": self._optimizer.state_dict()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go back to a checkpoint."""
+        self.set_values(state["parameters"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self.done = state["step"]
+
+    def values(self) -> list[Tensor]:
+        """The parameters as they are now; not a copy."""
+        return [parameter.detach() for parameter in self.parameters]
+
+    def set_values(self, values: Sequence[Tensor]) -> None:
+        """Give the parameters other values."""
+        with torch.no_grad():
+            for parameter, value in zip(self.parameters, values, strict=True):
+                parameter.copy_(value)
+
+
+def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Replace a checkpoint in one step.
+
+    Raises:
+        TrainingError: the disk is full.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".tmp")
+    try:
+        torch.save(state, partial)
+    except (OSError, RuntimeError) as error:  # torch has no error of its own for a full disk
+        raise TrainingError(
+            f"{partial} cannot be written ({first_line(error)}): make room; the same command goes on where it stopped"
+        ) from None
+    partial.replace(path)
+
+
+def read_checkpoint(
+    path: Path, device: torch.device, settings: dict[str, Any], data: str, what: str
+) -> dict[str, Any] | None:
+    """The state in a checkpoint, None where there is none.
+
+    Args:
+        settings, data: of this run; a checkpoint of another one must not be continued.
+        what: the data in a word, for the message.
+
+    Raises:
+        TrainingError: it is damaged, or of another run.
+    """
+    if not path.exists():
+        return None
+    try:
+        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+        raise TrainingError(f"{path} is damaged ({first_line(error)}): delete it to start anew") from None
+    if state["settings"] != settings:
+        raise TrainingError(
+            f"{path} was written with other settings: delete it to start anew, or give {state['settings']}"
+        )
+    if state["data"] != data:
+        raise TrainingError(f"{path} was written with other {what}: delete it to start anew")
+    return state

@@ -1,0 +1,111 @@
+"""Fixtures: knowledge bases with one or two shards, and one triple for each paragraph that they answer."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from kbq.encoding.model import Model
+from kbq.indexing.dump import Shard
+from kbq.indexing.manifest import IndexKind
+from kbq.kb import KnowledgeBase
+from kbq.kilt.answers import normalise
+from kbq.kilt.reading.records import Gold, GoldOutput
+from kbq.records import Document
+from kbq.searching.indexes import IndexWish
+
+LegalSpans = Callable[[Shard, int], list[tuple[int, int, str]]]
+
+
+@pytest.fixture(scope="session")
+def legal_spans() -> LegalSpans:
+    """First row, last row and text of every legal phrase of a paragraph, one by one."""
+
+    def spans(shard: Shard, paragraph: int) -> list[tuple[int, int, str]]:
+        rows = [row for row in range(len(shard)) if int(shard.paragraphs_of(row)) == paragraph]  # type: ignore[arg-type]
+        text = shard.texts[paragraph]
+        return [
+            (first, last, text[int(shard.starts[first]) : int(shard.ends[last])])
+            for first in rows
+            for last in rows
+            if first <= last and int(shard.positions[last]) - int(shard.positions[first]) < 20
+        ]
+
+    return spans
+
+
+@pytest.fixture(scope="session")
+def two_shards(
+    model: Model, model_folder: Path, documents: list[Document], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """All documents, the last five of them appended."""
+    folder = tmp_path_factory.mktemp("kbs") / "two"
+    KnowledgeBase.build(documents[:7], folder, model, model_name=str(model_folder))
+    KnowledgeBase.build(documents[7:], folder, model, model_name=str(model_folder), append=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def built(
+    model: Model, model_folder: Path, documents: list[Document], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path]:
+    """One shard, and two, with an approximate and a compact index."""
+    pytest.importorskip("faiss")
+    one, two = (tmp_path_factory.mktemp("kbs") / name for name in ("one", "two"))
+    name = str(model_folder)
+    KnowledgeBase.build(documents, one, model, model_name=name, index="approximate")
+    KnowledgeBase.build(documents[:7], two, model, model_name=name, index="approximate")
+    KnowledgeBase.build(documents[7:], two, model, model_name=name, index="approximate", append=True)
+    for folder in (one, two):
+        KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("compact"))
+    return one, two
+
+
+@pytest.fixture(scope="session", params=[f"{kind}, {shards}" for kind in get_args(IndexKind) for shards in (1, 2)])
+def any_kb(request: pytest.FixtureRequest, kb_folder: Path, two_shards: Path) -> KnowledgeBase:
+    """One shard or two, with each kind of index; tests read it only."""
+    kind, shards = request.param.split(", ")
+    if kind == "exact":
+        folder = kb_folder if shards == "1" else two_shards
+    else:
+        folder = request.getfixturevalue("built")[int(shards) - 1]
+    return KnowledgeBase.open(folder, device="cpu", index=kind)
+
+
+@pytest.fixture
+def own_kb(two_shards: Path) -> KnowledgeBase:
+    """A knowledge base of two shards whose query encoder may be changed."""
+    return KnowledgeBase.open(two_shards, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def golds(kb: KnowledgeBase, legal_spans: LegalSpans) -> list[Gold]:
+    """For each paragraph with kept tokens a slot whose answer is one of its phrases."""
+    source = random.Random(6)
+    (shard,) = kb.shards
+    found: list[Gold] = []
+    for paragraph in range(len(shard.texts)):
+        texts = [text for _, _, text in legal_spans(shard, paragraph) if len(normalise(text)) > 2 and len(text) < 40]
+        if texts:
+            document = int(shard.paragraph_documents[paragraph])
+            page, relation = shard.ids[document], ("birth", "place of birth")[paragraph % 2]
+            text = f"{shard.titles[document]} {paragraph} [SEP] {relation}"
+            output = GoldOutput(source.choice(texts), (page,), frozenset([page]), ())
+            found.append(Gold(str(paragraph), paragraph + 1, text, {}, (output,)))
+    return found
+
+
+@pytest.fixture(scope="session")
+def rows(golds: list[Gold]) -> list[dict[str, str]]:
+    """The same as a table."""
+    return [
+        {
+            "subject": str(gold.input).partition(" [SEP] ")[0],
+            "relation": str(gold.input).partition(" [SEP] ")[2],
+            "object": gold.outputs[0].answer,
+            "page": gold.outputs[0].pages[0],
+        }
+        for gold in golds
+    ]

@@ -1,0 +1,235 @@
+"""Triples: four formats give the same records; samples and splits are what they promise; bad files get one sentence."""
+
+import csv
+import gzip
+import io
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kbq.errors import TrainingError
+from kbq.finetuning.triples import (
+    kilt_record,
+    pages_of,
+    read_triples,
+    sample_by_relation,
+    split_by_subject,
+    subject_of,
+)
+from kbq.kilt.reading.records import Gold, GoldOutput
+
+ROWS: list[dict[str, str]] = [
+    {"subject": "Marie Curie", "relation": "birth", "object": "Warsaw", "aliases": "Warszawa|Varsovie", "page": "7"},
+    {"subject": "Marie Curie", "relation": "birth", "object": "Poland", "aliases": "", "page": "8"},
+    {"subject": "Douglas, Adams", "relation": "author", "object": 'the "Guide"', "aliases": "", "page": "9"},
+    {"subject": "居里夫人", "relation": "birth", "object": "华沙", "aliases": "", "page": "10"},
+]
+EXPECTED: list[tuple[str | None, list[tuple[str, ...]]]] = [
+    ("Marie Curie [SEP] birth", [("Warsaw", "7"), ("Warszawa", "7"), ("Varsovie", "7"), ("Poland", "8")]),
+    ("Douglas, Adams [SEP] author", [('the "Guide"', "9")]),
+    ("居里夫人 [SEP] birth", [("华沙", "10")]),
+]
+
+
+def table(delimiter: str, rows: list[dict[str, str]]) -> str:
+    text = io.StringIO()
+    if delimiter == "\t":  # as it comes: quotation marks are letters
+        return "".join("\t".join(row) + "\n" for row in (list(rows[0]), *(list(row.values()) for row in rows)))
+    writer = csv.DictWriter(text, list(rows[0]), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def as_json(rows: list[dict[str, str]]) -> str:
+    with_lists = (row | {"aliases": row["aliases"].split("|") if row["aliases"] else []} for row in rows)
+    return "".join(json.dumps(row) + "\n" for row in with_lists)
+
+
+def as_kilt() -> str:
+    return "".join(
+        json.dumps(
+            {
+                "id": number,
+                "input": text,
+                "output": [{"answer": answer, "provenance": [{"wikipedia_id": page}]} for answer, page in outputs],
+            }
+        )
+        + "\n"
+        for number, (text, outputs) in enumerate(EXPECTED)
+    )
+
+
+FORMATS = {"csv": table(",", ROWS), "tsv": table("\t", ROWS), "jsonl": as_json(ROWS), "kilt": as_kilt()}
+
+
+def contents(golds: list[Gold]) -> list[tuple[str | None, list[tuple[str, ...]]]]:
+    return [(gold.input, [(output.answer, *output.pages) for output in gold.outputs]) for gold in golds]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[[str], list[Gold]]:
+    """Reads the triples of a file with this text."""
+
+    def once(text: str) -> list[Gold]:
+        (tmp_path / "triples").write_bytes(text.encode())
+        return read_triples(tmp_path / "triples")
+
+    return once
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_all_formats_give_the_same_records(name: str, packed: bool, tmp_path: Path) -> None:
+    content = FORMATS[name].encode()
+    (tmp_path / "triples").write_bytes(gzip.compress(content) if packed else content)
+    golds = read_triples(tmp_path / "triples")
+    assert contents(golds) == EXPECTED
+    assert golds[0].answers == {"Warsaw", "Warszawa", "Varsovie", "Poland"}
+    assert [output.evidence for output in golds[1].outputs] == [frozenset(["9"])]
+    assert len({gold.id for gold in golds}) == 3
+    assert pages_of(golds[0]) == {"7", "8"}
+
+
+@pytest.mark.parametrize("name", ["csv", "tsv", "jsonl"])
+def test_blank_lines_marks_and_line_ends_of_other_systems_do_no_harm(
+    name: str, read: Callable[[str], list[Gold]]
+) -> None:
+    lines = FORMATS[name].splitlines()
+    assert contents(read("\ufeff\n" + "\r\n\r\n".join(lines) + "\n\n")) == EXPECTED
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_queries_are_nfc(name: str, read: Callable[[str], list[Gold]]) -> None:
+    (marie, *_) = read(FORMATS[name].replace("Marie", "Marie\u0301"))
+    assert marie.input == "Mari\xe9 Curie [SEP] birth"
+
+
+def test_columns_come_in_any_order_and_case_and_others_are_ignored(read: Callable[[str], list[Gold]]) -> None:
+    golds = read("Object, comment ,RELATION,subject\nWarsaw,!,birth,Marie\n")
+    assert contents(golds) == [("Marie [SEP] birth", [("Warsaw",)])]
+    assert golds[0].outputs[0].evidence is None
+
+
+def test_values_that_are_numbers_are_text(read: Callable[[str], list[Gold]]) -> None:
+    golds = read('{"subject": 1984, "relation": "year", "object": 0, "page": 12}\n')
+    assert contents(golds) == [("1984 [SEP] year", [("0", "12")])]
+
+
+def test_records_without_answer_and_page_are_left_out(read: Callable[[str], list[Gold]]) -> None:
+    lines = [{"id": 1, "input": "a", "output": [{"meta": 1}]}, {"id": 2, "input": "b", "output": [{"answer": "x"}]}]
+    assert [gold.id for gold in read("".join(json.dumps(line) + "\n" for line in lines))] == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "problem"),
+    [
+        ("", "triples is empty: give KILT lines, or a table of subject, relation, object", ""),
+        ("\n \n", "triples is empty", ""),
+        ("subject,relation,object\n", "triples holds no triple with an answer", ""),
+        ("subject,relation\na,b\n", "triples:1: column 'object' is missing, there are subject, relation: write", ""),
+        ("subject;relation;object\na;b;c\n", "triples:1: column 'subject' is missing", ""),
+        ("Marie\tbirth\tWarsaw\n", "triples:1: column 'subject' is missing, there are marie, birth, warsaw", ""),
+        ('{"subject": "a", "relation": "b"}\n', "triples:1: column 'object' is missing", ""),
+        ('{"subject": "a", "relation": "b", "object": "c"}\n{}\n', "triples:2: column 'subject' is missing", ""),
+        ('{"subject": "a"\n', "triples:1: not JSON", ""),
+        ('{"subject": "a", "relation": "b", "object": "c"}\n{"sub\n', "triples:2: not JSON", ""),
+        ('{"subject": "a", "relation": "b", "object": "c"}\n[1]\n', "triples:2: '[1]' is no JSON object", ""),
+        ("subject,relation,object\na,b, \n", "has 1 lines that cannot be used", ":2: subject, relation or object is"),
+        ("subject,relation,object\na,b,c\n,,c\na\n", "has 2 lines that cannot be used", ":3: subject, relation"),
+        ('{"subject": "a", "relation": null, "object": "c"}\n', "has 1 lines", ":1: subject, relation or object"),
+        ('{"id": 1, "input": "a", "output": []}\n', "has 1 lines that cannot be used", "has no gold output"),
+        ('{"id": 1, "input": "", "output": [{"answer": "x"}]}\n', "has 1 lines", ":1: has no input"),
+        ('{"id": 1, "input": "a", "output": [{"answer": "x"}]}\n{"id"\n', "has 1 lines", ":2: is no JSON"),
+        ('{"id": 1, "input": "a", "output": [{"answer": "x"}]}\n' * 2, "has 1 lines", "has the id of line 1"),
+        ('{"id": 1, "input": "a", "output": [{}]}\n', "holds no triple with an answer", ""),
+        ("subject,relation,object\nTexas, Austin,capital of,Texas\n", "", ":2: "),  # a value too many
+        ('subject,relation,object\na,b,"c\nd,e,f\n', "", ":"),  # a quote that is never closed
+        ('{"subject": "a", "relation": "b", "object": ["c", "d"]}\n', "", ":1: "),
+        ('{"subject": {"en": "a"}, "relation": "b", "object": "c"}\n', "", ":1: "),
+    ],
+)
+def test_bad_files_get_one_sentence(text: str, message: str, problem: str, read: Callable[[str], list[Gold]]) -> None:
+    with pytest.raises(TrainingError) as refusal:
+        read(text)
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert problem in " ".join([str(refusal.value), *refusal.value.problems])
+
+
+@pytest.mark.parametrize("content", [None, b"subject,relation,object\ncaf\xe9,b,c\n", b"\x1f\x8b broken"])
+def test_files_that_cannot_be_read_are_named(content: bytes | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "triples").write_bytes(content)
+    with pytest.raises(TrainingError, match="triples"):
+        read_triples(tmp_path / "triples")
+
+
+def record(number: int, text: str) -> Gold:
+    return Gold(str(number), number, text, {}, (GoldOutput(f"answer {number}", (), None, ()),))
+
+
+MANY = [record(n, f"subject {n // 3} [SEP] {'abc'[min(2, n % 10 // 4)]}") for n in range(400)]  # a, b 160 each, c 80
+
+
+def test_samples_are_nested_and_each_relation_has_its_share() -> None:
+    before = {gold.id for gold in sample_by_relation(MANY, 0, 7)}
+    assert before == set()
+    for count in (5, 50, 100, 399, 400, 1000):
+        sample = sample_by_relation(MANY, count, 7)
+        ids = {gold.id for gold in sample}
+        assert len(ids) == len(sample) == min(count, 400)
+        assert before <= ids
+        before = ids
+        shares = Counter(str(gold.input)[-1] for gold in sample)
+        for relation, share in (("a", 0.4), ("b", 0.4), ("c", 0.2)):
+            assert abs(shares[relation] - share * len(sample)) <= 1.5
+
+
+def test_samples_and_splits_are_those_of_the_seed_whatever_the_order() -> None:
+    order = [gold.id for gold in MANY]
+    first, again, other = (sample_by_relation(MANY, 50, seed) for seed in (7, 7, 8))
+    assert first == again != other
+    assert [gold.id for gold in MANY] == order
+    assert split_by_subject(MANY, 7) == split_by_subject(MANY, 7) != split_by_subject(MANY, 8)
+
+
+def test_a_split_shares_no_subject_and_loses_no_record() -> None:
+    tuned, dev = split_by_subject(MANY, 3)
+    assert {gold.id for gold in tuned} | {gold.id for gold in dev} == {gold.id for gold in MANY}
+    assert len(tuned) + len(dev) == 400
+    assert {subject_of(gold) for gold in tuned} & {subject_of(gold) for gold in dev} == set()
+    assert 40 <= len(dev) <= 42  # a tenth, to the end of a subject
+
+
+def test_at_most_500_are_set_aside_and_at_least_one() -> None:
+    assert len(split_by_subject([record(n, f"s{n} [SEP] r") for n in range(9000)], 0)[1]) == 500
+    tuned, dev = split_by_subject([record(n, f"s{n} [SEP] r") for n in range(2)], 0)
+    assert (len(tuned), len(dev)) == (1, 1)
+
+
+@pytest.mark.parametrize("golds", [[], MANY[:1], MANY[:3]])
+def test_one_subject_cannot_be_split(golds: list[Gold]) -> None:
+    with pytest.raises(TrainingError, match="one subject is not enough to tune and to score: give more triples"):
+        split_by_subject(golds, 0)
+
+
+def test_the_subject_of_a_mention_is_its_page_and_of_a_question_itself() -> None:
+    assert subject_of(record(1, "Emma [SEP] author")) == "Emma"
+    assert subject_of(record(1, "who wrote Emma?")) == "who wrote Emma?"
+    assert subject_of(replace(record(1, "a [START_ENT] b [END_ENT]"), meta={"page": 5})) == "5"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_record_survives_its_kilt_line(name: str, read: Callable[[str], list[Gold]]) -> None:
+    golds = read(FORMATS[name])
+    again = read("".join(json.dumps(kilt_record(gold)) + "\n" for gold in golds))
+    assert contents(again) == contents(golds)
+    assert [gold.id for gold in again] == [gold.id for gold in golds]
+    assert [[o.evidence for o in gold.outputs] for gold in again] == [
+        [o.evidence for o in gold.outputs] for gold in golds
+    ]

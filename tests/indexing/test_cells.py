@@ -1,0 +1,77 @@
+"""Cells: how many there are, how many are probed, and what is said where faiss cannot do its work."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kbq.errors import KnowledgeBaseError
+from kbq.indexing.cells import Cells, build_cells, clusters_for
+
+pytest.importorskip("faiss")
+
+
+@pytest.fixture(scope="module")
+def vectors() -> np.ndarray:
+    return np.random.default_rng(0).integers(-127, 128, (900, 16)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def path(vectors: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("index") / "cells.faiss"
+    build_cells(path, len(vectors), lambda rows: vectors[rows], "int8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def queries() -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(9, 16)).astype(np.float32)
+
+
+@pytest.mark.parametrize(("rows", "clusters"), [(0, 1), (38, 1), (900, 23), (10**6, 4000), (10**8, 40000)])
+def test_clusters_grow_with_the_root_of_the_rows(rows: int, clusters: int) -> None:
+    assert clusters_for(rows) == clusters
+
+
+def test_with_all_cells_probed_it_finds_the_best(path: Path, vectors: np.ndarray, queries: np.ndarray) -> None:
+    true = queries @ vectors.T
+    scores, rows = Cells(path, 10**6).search(queries, 7)
+    assert rows.tolist() == np.argsort(-true, axis=1)[:, :7].tolist()
+    assert scores == pytest.approx(np.take_along_axis(true, rows, axis=1), abs=1e-2)
+
+
+def test_more_cells_find_more_of_the_best(path: Path, vectors: np.ndarray, queries: np.ndarray) -> None:
+    best = np.argsort(-(queries @ vectors.T), axis=1)[:, :10]
+    recall = {}
+    for probes in (1, 6, 23):
+        _, found = Cells(path, probes).search(queries, 10)
+        recall[probes] = np.mean([np.isin(true, rows).mean() for true, rows in zip(best, found, strict=True)])
+    assert recall[1] < recall[6] < recall[23] == 1.0
+    assert recall[6] > 0.4
+
+
+def test_a_deeper_search_probes_more_cells(path: Path, queries: np.ndarray) -> None:
+    for k in (100, 450, 900):
+        _, found = Cells(path, 1).search(queries, k)
+        assert (found >= 0).sum(axis=1).min() >= k / 4
+    assert np.sort(found, axis=1).tolist() == [list(range(900))] * 9
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no index"])
+def test_a_missing_or_damaged_index_is_refused(content: bytes | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "a.faiss").write_bytes(content)
+    with pytest.raises(KnowledgeBaseError, match=r"a\.faiss is missing or damaged .*build it again with `kbq index`"):
+        Cells(tmp_path / "a.faiss", 1)
+
+
+def test_an_index_that_cannot_be_written_is_said(vectors: np.ndarray, tmp_path: Path) -> None:
+    with pytest.raises(KnowledgeBaseError, match=r"faiss\.tmp cannot be written \(No such file or directory\): make"):
+        build_cells(tmp_path / "gone" / "cells.faiss", 900, lambda rows: vectors[rows], "int8")
+
+
+def test_without_faiss_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(KnowledgeBaseError, match=r'pip install "kbq\[cpu\]", or use --index exact'):
+        Cells(tmp_path / "a.faiss", 1)

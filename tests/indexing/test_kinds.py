@@ -1,0 +1,220 @@
+"""Every kind of index runs the same tests; with all cells probed it agrees with exact search."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+
+from kbq.errors import KnowledgeBaseError
+from kbq.indexing.candidates import Index
+from kbq.indexing.choice import build_missing, is_built, open_indexes
+from kbq.indexing.dump import EncodedParagraph, Shard
+from kbq.indexing.manifest import IndexEntry, IndexKind
+from kbq.searching.spans import find_spans
+
+pytest.importorskip("faiss")
+CPU = torch.device("cpu")
+KINDS = get_args(IndexKind)
+BUILT = ("approximate", "compact")
+SIZES = ((1,), (5, 0, 3), (30, 1, 0, 0, 25, 12), (0, 60, 7), tuple(range(18)))  # up to 153 rows
+ALL = 10**6  # probes
+
+
+def random_queries(dim: int = 16, count: int = 7) -> tuple[np.ndarray, np.ndarray]:
+    """Start and end vectors of very different sizes. Shapes: (queries, dim)."""
+    source = np.random.default_rng(1)
+    starts, ends = (source.normal(size=(2, count, dim)) * 10.0 ** source.integers(-2, 2, (2, count, 1))).astype(
+        np.float32
+    )
+    return starts, ends
+
+
+def opened(shard: Shard, kind: IndexKind, probes: int = ALL) -> Index:
+    build_missing([shard], kind, np.concatenate(random_queries(shard.vectors.shape[1])))
+    return open_indexes([shard], IndexEntry(kind, probes), CPU)[0]
+
+
+def best_of_each_start(shard: Shard, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """The float64 score of the best span of at most 20 tokens from each row. Shape: (rows,)."""
+    opens, closes = (shard.vectors.astype(np.float64) @ side.astype(np.float64) for side in (start, end))
+    paragraphs = shard.paragraphs_of(np.arange(len(shard)))
+    best = np.full(len(shard), -np.inf)
+    for one in range(len(shard)):
+        for other in range(one, len(shard)):
+            near = int(shard.positions[other]) - int(shard.positions[one]) < 20
+            if near and paragraphs[one] == paragraphs[other]:
+                best[one] = max(best[one], opens[one] + closes[other])
+    return best
+
+
+@pytest.mark.parametrize("with_bonus", [False, True])
+@pytest.mark.parametrize("k", [1, 60, 1000])
+@pytest.mark.parametrize("kept", SIZES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_better_span_is_missed_and_the_scores_are_exact(
+    kind: IndexKind,
+    kept: tuple[int, ...],
+    k: int,
+    with_bonus: bool,
+    random_shard: Callable[..., Shard],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if with_bonus and kind != "exact":  # then there are more paragraphs than hits
+        monkeypatch.setattr(f"kbq.indexing.{kind}.LEAST_HITS", 1)
+        monkeypatch.setattr("kbq.indexing.compact.OVERFETCH", 1000)  # codes may err: score all rows again
+    shard = random_shard(*kept)
+    starts, ends = random_queries()
+    random_bonus = (1000 * np.random.default_rng(2).normal(size=(7, len(kept)))).astype(np.float32)
+    bonus = random_bonus if with_bonus else None
+    for query, found in enumerate(opened(shard, kind).candidates(starts, ends, k, bonus)):
+        true = best_of_each_start(shard, starts[query], ends[query])
+        own = None if bonus is None else bonus[query]
+        if own is not None:
+            true += own[shard.paragraphs_of(np.arange(len(shard)))]
+        error = 1e-5 * np.abs(true).max()
+        assert (np.diff(found.starts) > 0).all()
+        assert np.delete(true, found.starts).max(initial=-np.inf) <= found.complete_above + error
+        spans = find_spans(shard, found, np.stack([starts[query], ends[query]]), bonus=own)
+        assert spans.scores == pytest.approx(true[spans.starts], abs=error)
+        if k >= len(shard):
+            assert found.starts.tolist() == list(range(len(shard)))
+            assert found.complete_above == -np.inf
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_best_spans_of_a_larger_shard_are_found(kind: IndexKind, random_shard: Callable[..., Shard]) -> None:
+    shard = random_shard(*range(20, 60, 2))  # 780 rows
+    starts, ends = random_queries(count=20)
+    found_of_ten = []
+    for query, found in enumerate(opened(shard, kind).candidates(starts, ends, 50)):
+        true = best_of_each_start(shard, starts[query], ends[query])
+        found_of_ten.append(np.isin(np.argsort(-true)[:10], found.starts).mean())
+    # 8 of 16 random dimensions hold half of what a query asks for: a hard case for codes of half the dimensions.
+    assert np.mean(found_of_ten) >= {"exact": 1.0, "approximate": 1.0, "compact": 0.95}[kind]
+
+
+@pytest.mark.parametrize("kind", BUILT)
+def test_candidates_that_can_be_checked_by_eye(
+    kind: IndexKind,
+    encoded: Callable[..., EncodedParagraph],
+    make_shard: Callable[..., Shard],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(f"kbq.indexing.{kind}.LEAST_HITS", 1)
+    monkeypatch.setattr("kbq.indexing.compact.OVERFETCH", 6)  # one of two dimensions says little: look at all rows
+    # Best starts: row 3 (9), then row 0 (5). Best ends: row 5 (8), then row 2 (7).
+    rows = [[5, 0], [0, 1], [1, 7], [9, 0], [0, 1], [0, 8]]
+    shard = make_shard([encoded(rows[:3]), encoded(rows[3:])])
+    starts, ends = np.array([[1, 0]], np.float32), np.array([[0, 1]], np.float32)
+    (found,) = opened(shard, kind).candidates(starts, ends, 1)
+    assert found.starts.tolist() == [3, 4, 5]
+    assert found.complete_above == pytest.approx(17)
+    (found,) = opened(shard, kind).candidates(starts, ends, 2)
+    assert found.starts.tolist() == [0, 1, 2, 3, 4, 5]
+    assert found.complete_above == pytest.approx(12)
+
+
+@pytest.mark.parametrize("kind", BUILT)
+@pytest.mark.parametrize("k", [1, 7])
+def test_paragraphs_with_the_largest_bonus_are_candidates(
+    k: int, kind: IndexKind, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"kbq.indexing.{kind}.LEAST_HITS", 1)
+    shard = random_shard(*[10] * 90)
+    index = opened(shard, kind)
+    starts, ends = random_queries(count=1)
+    bonus = np.random.default_rng(2).normal(size=(1, 90)).astype(np.float32)
+    (alone,) = index.candidates(starts, ends, k)
+    (found,) = index.candidates(starts, ends, k, bonus)
+    best = np.argsort(-bonus[0])
+    rows = {10 * paragraph + row for paragraph in best[:k].tolist() for row in range(10)}
+    assert found.starts.tolist() == sorted({*alone.starts.tolist(), *rows})
+    assert found.complete_above == pytest.approx(alone.complete_above + bonus[0, best[k]])
+
+
+@pytest.mark.parametrize("kind", BUILT)
+def test_with_as_many_bonuses_as_paragraphs_all_rows_are_candidates(
+    kind: IndexKind, random_shard: Callable[..., Shard]
+) -> None:
+    shard = random_shard(60, 0, 60)
+    bonus = np.ones((1, 3), np.float32)
+    (found,) = opened(shard, kind).candidates(*random_queries(count=1), 3, bonus)
+    assert (found.starts.tolist(), found.complete_above) == (list(range(120)), -np.inf)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_are_what_the_index_holds(kind: IndexKind, random_shard: Callable[..., Shard]) -> None:
+    shard = random_shard(300, 20)
+    index = opened(shard, kind)
+    rows = np.array([319, 0, 7])
+    held = index.vectors(rows)
+    assert held.shape == (3, 16)
+    assert held.dtype == np.float32
+    if kind != "compact":
+        assert held.tolist() == shard.vectors[rows].tolist()
+        return
+    queries = np.concatenate(random_queries())
+    true, seen = (vectors @ queries.T for vectors in (shard.vectors[rows].astype(np.float32), held))
+    assert np.corrcoef(true.ravel(), seen.ravel())[0, 1] > 0.8
+    assert index.vectors(rows).tolist() == held.tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_shard_without_rows(kind: IndexKind, make_shard: Callable[..., Shard]) -> None:
+    shard = make_shard()
+    (found,) = opened(shard, kind).candidates(np.ones((1, 2), np.float32), np.ones((1, 2), np.float32), 5)
+    assert (found.starts.tolist(), found.complete_above) == ([], -np.inf)
+    assert is_built([shard], kind)
+
+
+@pytest.mark.parametrize("kind", BUILT)
+def test_the_same_rows_give_the_same_bytes(kind: IndexKind, random_shard: Callable[..., Shard]) -> None:
+    shard = random_shard(90, 10)
+    contents = []
+    for _ in range(2):
+        opened(shard, kind)
+        contents.append({path.name: path.read_bytes() for path in (shard.folder / kind).iterdir()})
+        shutil.rmtree(shard.folder / kind)
+    assert contents[0] == contents[1]
+
+
+def cut(folder: Path) -> None:
+    path = folder / "cells.faiss"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def of_other_rows(folder: Path) -> None:
+    rows = np.load(folder.parent / "vectors.npy")
+    rows[0, 0] += 1
+    np.save(folder.parent / "vectors.npy", rows)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (shutil.rmtree, r"has no whole \w+ index"),
+        (lambda folder: (folder / "index.json").unlink(), r"has no whole \w+ index"),
+        (lambda folder: (folder / "index.json").write_text("{"), "is damaged"),
+        (lambda folder: (folder / "index.json").write_text("[]"), "is damaged"),
+        (lambda folder: (folder / "cells.faiss").unlink(), "is not whole"),
+        (cut, r"is not whole: its files hold .* bytes"),
+        (of_other_rows, r"belongs to other rows \(\w{16}, not \w{16}\)"),
+    ],
+)
+@pytest.mark.parametrize("kind", BUILT)
+def test_an_index_that_is_not_whole_or_of_other_rows_is_refused_and_built_again(
+    kind: IndexKind, damage: Callable[[Path], None], message: str, random_shard: Callable[..., Shard]
+) -> None:
+    shard = random_shard(40)
+    opened(shard, kind)
+    damage(shard.folder / kind)
+    shard = Shard(shard.folder)
+    assert not is_built([shard], kind)
+    way_out = rf"build it with `kbq index .* --index {kind}`, or use --index exact"
+    with pytest.raises(KnowledgeBaseError, match=f"{message}.*: {way_out}"):
+        open_indexes([shard], IndexEntry(kind), CPU)
+    assert opened(shard, kind).candidates(*random_queries(), 100)[0].starts.tolist() == list(range(40))

@@ -1,0 +1,141 @@
+"""Merging: the whole answers like a knowledge base built in one go, and what does not fit together is refused."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kbq.commands import index_impacts, index_words
+from kbq.encoding.model import Model
+from kbq.encoding.windows import WindowShape
+from kbq.errors import KnowledgeBaseError
+from kbq.indexing.manifest import IndexEntry, read_manifest
+from kbq.indexing.merging import merge
+from kbq.kb import KnowledgeBase
+from kbq.pages import Pages
+from kbq.records import Document
+from kbq.searching.indexes import IndexWish
+from kbq.sparse.sparta_model import SpartaConfig, SpartaModel
+
+TEXTS = ["the river", "Marie Curie [SEP] place of birth"]
+
+
+@pytest.fixture
+def parts(documents: list[Document], model: Model, model_folder: Path, tmp_path: Path) -> list[Path]:
+    """Two knowledge bases of five and seven pages, the second of two shards, and an empty one."""
+    folders = [tmp_path / name for name in ("a", "b", "none")]
+    name = str(model_folder)
+    KnowledgeBase.build(documents[:5], folders[0], model, model_name=name)
+    KnowledgeBase.build(documents[5:8], folders[1], model, model_name=name)
+    KnowledgeBase.build(documents[8:], folders[1], model, model_name=name, append=True)
+    KnowledgeBase.build([], folders[2], model, model_name=name)
+    return folders
+
+
+def answers(kb: KnowledgeBase) -> list[list[tuple[object, float]]]:
+    return [[(hit.phrase, round(hit.score, 3)) for hit in hits] for hits in kb.search(TEXTS, 20)]
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_it_answers_like_one_build(
+    linked: bool, parts: list[Path], kb: KnowledgeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: str, target: str) -> None:
+        raise OSError("another disk")
+
+    if not linked:
+        monkeypatch.setattr(os, "link", refuse)
+    manifest = merge(tmp_path / "whole", parts)
+    assert manifest == read_manifest(tmp_path / "whole")
+    assert manifest.counts == kb.counts
+    assert len(manifest.shards) == 4
+    assert len(manifest.corpora) == 4
+    assert list(Pages(tmp_path / "whole").ids()) == [f"P{number}" for number in range(12)]
+    assert answers(KnowledgeBase.open(tmp_path / "whole", device="cpu")) == answers(kb)
+    vectors = tmp_path / "whole" / "shard-00000" / "vectors.npy"
+    assert vectors.samefile(parts[0] / "shard-00000" / "vectors.npy") == linked
+
+
+def test_indexes_of_shards_come_along(parts: list[Path], kb: KnowledgeBase, tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    for folder in parts:
+        KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("compact", 0.5))
+    assert merge(tmp_path / "whole", parts).entries == (IndexEntry(),)
+    whole = KnowledgeBase.open(tmp_path / "whole", device="cpu").with_index(IndexWish("compact", 1.0))
+    assert whole.index.recall == 1.0
+    cells = tmp_path / "whole" / "shard-00000" / "compact" / "cells.faiss"
+    assert cells.samefile(parts[0] / "shard-00000" / "compact" / "cells.faiss")
+
+
+def test_learned_impacts_stay_behind(parts: list[Path], kb: KnowledgeBase, checkpoint: Path, tmp_path: Path) -> None:
+    sparta = SpartaModel.new(str(checkpoint), SpartaConfig(WindowShape(length=32, overlap=0)))
+    sparta.network.bias.data.fill_(-3.0)
+    sparta.save(tmp_path / "sparta")
+    for folder in parts:
+        index_impacts(folder, tmp_path / "sparta", device="cpu")
+    assert not merge(tmp_path / "whole", parts).sparta
+    assert list((tmp_path / "whole").rglob("sparta*")) == []
+    index_impacts(tmp_path / "whole", tmp_path / "sparta", device="cpu")
+    assert (parts[0] / "shard-00000" / "sparta").is_dir()
+    shutil.copytree(kb.folder, tmp_path / "one")
+    index_impacts(tmp_path / "one", tmp_path / "sparta", device="cpu")
+    found, true = (
+        KnowledgeBase.open(tmp_path / name, device="cpu").search(TEXTS, 5, "paragraph", "sparse")
+        for name in ("whole", "one")
+    )
+    for one, other in zip(found, true, strict=True):
+        assert [hit.score for hit in one] == pytest.approx(
+            [hit.score for hit in other], abs=0.05
+        )  # batched differently
+        assert one[0].score > 0
+
+
+def test_bm25_is_weighed_anew_in_the_whole(parts: list[Path], kb: KnowledgeBase, tmp_path: Path) -> None:
+    for folder in parts:
+        index_words(folder)
+    assert not merge(tmp_path / "whole", parts).bm25
+    assert list((tmp_path / "whole").rglob("bm25-*")) == []
+    index_words(tmp_path / "whole")
+    shutil.copytree(kb.folder, tmp_path / "one")
+    index_words(tmp_path / "one")
+    found, true = (
+        KnowledgeBase.open(tmp_path / name, device="cpu").search(TEXTS, 5, "paragraph", "bm25")
+        for name in ("whole", "one")
+    )
+    for one, other in zip(found, true, strict=True):
+        assert [hit.phrase for hit in one] == [hit.phrase for hit in other]
+        assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other])
+    assert all(read_manifest(folder).bm25 for folder in parts)
+
+
+def test_more_pages_may_be_appended(parts: list[Path], documents: list[Document], model: Model, tmp_path: Path) -> None:
+    merge(tmp_path / "whole", parts[:1])
+    before = read_manifest(parts[0])
+    KnowledgeBase.build(documents[5:], tmp_path / "whole", model, append=True)
+    assert KnowledgeBase(tmp_path / "whole", read_manifest(tmp_path / "whole"), model).counts.documents == 12
+    assert read_manifest(parts[0]) == before
+
+
+def test_a_page_in_two_is_refused(parts: list[Path], documents: list[Document], model: Model, tmp_path: Path) -> None:
+    KnowledgeBase.build(documents[11:], tmp_path / "c", model)
+    with pytest.raises(KnowledgeBaseError, match=r"page id 'P11' is in .*/b and in .*/c: build one of them without it"):
+        merge(tmp_path / "whole", [*parts, tmp_path / "c"])
+    assert not (tmp_path / "whole").exists()
+
+
+def test_another_model_is_refused(parts: list[Path], other_folder: Path, tmp_path: Path) -> None:
+    KnowledgeBase.build([], tmp_path / "c", Model.open(other_folder, "cpu"), model_name="other")
+    with pytest.raises(KnowledgeBaseError, match=r"c was built with the model other \(\w+\), .*/a with .*: build one"):
+        merge(tmp_path / "whole", [*parts, tmp_path / "c"])
+
+
+def test_a_merge_that_fails_leaves_nothing(parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "link", full)
+    monkeypatch.setattr(shutil, "copy2", full)
+    with pytest.raises(KnowledgeBaseError, match=r"whole cannot be written \(.*No space left on device.*\): make room"):
+        merge(tmp_path / "whole", parts)
+    assert not (tmp_path / "whole").exists()

@@ -1,0 +1,145 @@
+"""Indexes: several live side by side over one dump, and each answers when it is asked."""
+
+import shutil
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from kbq.commands import index_words
+from kbq.encoding.model import Model
+from kbq.errors import KnowledgeBaseError
+from kbq.indexing import cells, choice
+from kbq.indexing.building import STATE
+from kbq.indexing.manifest import IndexEntry, IndexKind, read_manifest
+from kbq.kb import Backend, KnowledgeBase
+from kbq.records import Document
+from kbq.searching import indexes
+from kbq.searching.indexes import IndexWish
+from kbq.searching.units import Unit
+
+pytest.importorskip("faiss")
+KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
+BUILT: tuple[IndexKind, ...] = ("compact", "approximate")
+TEXTS = ["the river", "Marie Curie [SEP] place of birth"]
+
+
+@pytest.fixture(autouse=True)
+def few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexes, "OWN_QUERIES", 30)
+
+
+@pytest.fixture
+def folder(kb_folder: Path, tmp_path: Path) -> Path:
+    """A knowledge base to build indexes in."""
+    shutil.copytree(kb_folder, tmp_path / "kb")
+    return tmp_path / "kb"
+
+
+@pytest.mark.parametrize("backend", ["dense", "hybrid"])
+@pytest.mark.parametrize("kind", BUILT)
+def test_every_kind_answers_like_exact_search(
+    kind: IndexKind, backend: Backend, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cells, "clusters_for", lambda rows: 1)  # then every cell is probed
+    if backend == "hybrid":  # then few paragraphs come by their hits, the others by their words
+        monkeypatch.setattr(f"kbq.indexing.{kind}.LEAST_HITS", 3)
+        monkeypatch.setattr("kbq.indexing.compact.OVERFETCH", 1000)  # codes may err: score all rows again
+    index_words(folder)
+    exact = KnowledgeBase.open(folder, device="cpu")
+    near = exact.with_index(IndexWish(kind, target=1.0))
+    assert near.index == IndexEntry(kind, probes=1, target=1.0, recall=1.0, queries=15)
+    for unit in get_args(Unit):
+        for k in (5, 1000):
+            truth, found = (kb.search(TEXTS, k, unit, backend) for kb in (exact, near))
+            for one, other in zip(truth, found, strict=True):
+                assert [hit.phrase for hit in one] == [hit.phrase for hit in other]
+                assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=1e-3)
+
+
+def test_indexes_live_side_by_side(folder: Path) -> None:
+    kb = KnowledgeBase.open(folder, device="cpu")
+    for kind in BUILT:
+        kb = kb.with_index(IndexWish(kind, target=0.5))
+    assert [entry.kind for entry in read_manifest(folder).entries] == ["approximate", "compact"]
+    assert all(entry.recall >= 0.5 for entry in kb.manifest.entries)
+    assert kb.index.kind == KnowledgeBase.open(folder, device="cpu").index.kind == "approximate"
+    for asked in KINDS:
+        opened = KnowledgeBase.open(folder, device="cpu", index=asked)
+        assert opened.index.kind == asked
+        assert [len(hits) for hits in opened.search(TEXTS)] == [10, 10]
+    back = kb.with_index(IndexWish("exact"))
+    assert [entry.kind for entry in back.manifest.entries] == ["exact", "approximate", "compact"]
+    assert back.manifest.others == kb.manifest.entries
+
+
+def test_an_index_that_was_not_built_is_refused(folder: Path) -> None:
+    message = "has no compact index, but exact: build it with `kbq index .* --index compact`"
+    with pytest.raises(KnowledgeBaseError, match=message):
+        KnowledgeBase.open(folder, device="cpu", index="compact")
+
+
+def test_what_is_there_is_not_built_again(folder: Path) -> None:
+    kb = KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("compact", target=0.5))
+    file = folder / "shard-00000" / "compact" / "cells.faiss"
+    before = file.stat().st_mtime_ns
+    kb = kb.with_index(IndexWish("compact", target=1.0))
+    assert file.stat().st_mtime_ns == before
+    assert kb.index.target == 1.0
+    file.write_bytes(b"")
+    with pytest.raises(KnowledgeBaseError, match="is not whole"):
+        KnowledgeBase.open(folder, device="cpu")
+    kb = KnowledgeBase.open(folder, device="cpu", index="exact").with_index(IndexWish("compact", target=0.5))
+    assert len(kb.search(TEXTS)[0]) == 10
+
+
+def test_bm25_stays_beside_every_index(folder: Path) -> None:
+    index_words(folder)
+    kb = KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("compact", target=0.5))
+    assert kb.manifest.bm25
+    assert index_words(folder) > 0
+    assert read_manifest(folder) == kb.manifest
+    for asked in ("exact", "compact"):
+        opened = KnowledgeBase.open(folder, device="cpu", index=asked)
+        assert [len(hits) for hits in opened.search(TEXTS, backend="hybrid")] == [10, 10]
+
+
+def test_an_index_leaves_a_stopped_append_alone(folder: Path) -> None:
+    (folder / STATE).write_text("{}")
+    KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("compact", target=0.5))
+    assert (folder / STATE).exists()
+
+
+def test_queries_may_be_given(folder: Path) -> None:
+    kb = KnowledgeBase.open(folder, device="cpu")
+    wish = IndexWish("approximate", 0.5, ("the river", "Paris", "Marie Curie"))
+    assert kb.with_index(wish).index.queries == 2  # the third one teaches
+    assert kb.with_index(IndexWish("approximate", 0.5, ("the river",))).index.queries == 1
+
+
+def test_append_completes_every_index(documents: list[Document], model: Model, tmp_path: Path) -> None:
+    kb = KnowledgeBase.build(documents[:6], tmp_path / "kb", model)
+    for kind in BUILT:
+        kb = kb.with_index(IndexWish(kind, target=0.75))
+    kb = KnowledgeBase.build(documents[6:], tmp_path / "kb", model, append=True)
+    assert [(entry.kind, entry.target) for entry in kb.manifest.entries] == [("approximate", 0.95), ("compact", 0.75)]
+    for kind in BUILT:
+        opened = KnowledgeBase(tmp_path / "kb", kb.manifest, model, kind)
+        assert {hit.phrase.document_id for hit in opened.search(["Paris"], 1000, "document")[0]} == {
+            document.id for document in documents if document.paragraphs
+        }
+
+
+@pytest.mark.parametrize(("limit", "kind"), [(10**6, "exact"), (10, "approximate")])
+def test_auto_chooses_by_size(
+    limit: int, kind: str, documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "EXACT_ROWS", limit)
+    kb = KnowledgeBase.build(documents, tmp_path / "kb", model)
+    assert kb.index.kind == kind
+
+
+@pytest.mark.parametrize("kind", BUILT)
+def test_a_knowledge_base_without_any_token(kind: IndexKind, model: Model, tmp_path: Path) -> None:
+    kb = KnowledgeBase.build([Document("1", "Title", ())], tmp_path / "kb", model, index=kind)
+    assert kb.search(TEXTS) == [[], []]

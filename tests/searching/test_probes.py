@@ -1,0 +1,85 @@
+"""Probes: they come from a recall that is measured on queries, and own queries are about own pages."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from kbq.encoding.model import Model
+from kbq.indexing.choice import build_missing
+from kbq.indexing.dump import Shard
+from kbq.indexing.manifest import IndexEntry, IndexKind
+from kbq.kb import KnowledgeBase
+from kbq.records import Document, Hit, Paragraph, Phrase
+from kbq.searching.probes import SLOTS, calibrate, own_queries, recall
+
+CPU = torch.device("cpu")
+
+
+def hit(start: int) -> Hit:
+    return Hit(Phrase("w", "P1", "Page", 0, start, start + 1), 1.0, "w w w", (start, start + 1))
+
+
+@pytest.mark.parametrize(
+    ("exact", "found", "share"),
+    [
+        ([[hit(0), hit(2)]], [[hit(2), hit(0)]], 1.0),
+        ([[hit(0), hit(2)]], [[hit(2), hit(4)]], 0.5),
+        ([[hit(0), hit(2)], [hit(0)]], [[hit(0)], []], 0.25),
+        ([[hit(0)], []], [[hit(0)], [hit(1)]], 1.0),
+        ([[]], [[]], 1.0),
+        ([], [], 1.0),
+    ],
+)
+def test_recall(exact: list[list[Hit]], found: list[list[Hit]], share: float) -> None:
+    assert recall(exact, found) == share
+
+
+@pytest.mark.parametrize("kind", ["approximate", "compact"])
+@pytest.mark.parametrize("target", [0.0, 0.9, 0.98])
+def test_the_fewest_probes_that_reach_the_target(
+    kind: IndexKind, target: float, random_shard: Callable[..., Shard]
+) -> None:
+    pytest.importorskip("faiss")
+    shards = [random_shard(*[20] * 60), random_shard(3, 4, seed=1), random_shard(0, seed=2)]
+    starts, ends = np.random.default_rng(0).normal(size=(2, 20, 16)).astype(np.float32)
+    build_missing(shards, kind, np.concatenate([starts, ends]))
+    entry = calibrate(shards, IndexEntry(kind, target=target), starts, ends, CPU)
+    assert (entry.kind, entry.target, entry.queries) == (kind, target, 20)
+    assert entry.recall >= target
+    if target == 0.98:  # of 30 cells
+        assert 1 < entry.probes < 30
+    fewer = replace(entry, target=entry.recall + 0.001)
+    assert calibrate(shards, fewer, starts, ends, CPU).probes > entry.probes
+
+
+def test_a_target_that_no_number_of_probes_reaches_is_not_claimed(random_shard: Callable[..., Shard]) -> None:
+    pytest.importorskip("faiss")
+    shards = [random_shard(*[20] * 60)]
+    starts, ends = np.random.default_rng(0).normal(size=(2, 20, 16)).astype(np.float32)
+    build_missing(shards, "approximate", np.concatenate([starts, ends]))
+    entry = calibrate(shards, IndexEntry("approximate", target=2.0), starts, ends, CPU)
+    assert (entry.probes, entry.recall) == (30, 1.0)
+
+
+def test_own_queries_ask_for_slots_of_own_pages(kb: KnowledgeBase, documents: list[Document]) -> None:
+    queries = own_queries(kb.shards, kb.model, 50)
+    assert queries == own_queries(kb.shards, kb.model, 50)
+    assert len(queries) == 50
+    titles = {document.title for document in documents}
+    for query in queries:
+        title, slot = query.split(" [SEP] ")
+        assert title in titles
+        assert slot in SLOTS
+
+
+def test_where_a_title_cannot_be_asked_the_slot_is(model: Model, tmp_path: Path) -> None:
+    titles = ["", "a [SEP] b", "long " * 1000, "Paris"]
+    documents = [Document(title[:9], title, (Paragraph(0, "the city"),)) for title in titles]
+    kb = KnowledgeBase.build(documents, tmp_path / "kb", model)
+    for query in own_queries(kb.shards, model, 50):
+        assert query.removeprefix("Paris [SEP] ") in SLOTS
+    assert set(own_queries([], model, 50)) <= set(SLOTS)

@@ -1,0 +1,142 @@
+"""Optimizing: the steps of AdamW with this schedule, and checkpoints that are whole or refused."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from kbq.errors import TrainingError
+from kbq.training.optimizing import Descent, read_checkpoint, write_checkpoint
+
+CPU = torch.device("cpu")
+
+
+def parameter() -> nn.Parameter:
+    return nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
+
+
+def slide(descent: Descent, steps: int) -> None:
+    for _ in range(steps):
+        descent.add((descent.parameters[0] ** 2).sum())
+        descent.step()
+
+
+@pytest.mark.parametrize(
+    ("warmup", "steps", "shares"),
+    [
+        (0.5, 4, [0.5, 1, 1, 0.5]),
+        (0.2, 10, [0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]),
+        (0.05, 4, [1, 1, 2 / 3, 1 / 3]),
+        (0.0, 1, [1]),
+        (1.0, 2, [0.5, 1]),
+    ],
+)
+def test_the_learning_rate_rises_and_falls(warmup: float, steps: int, shares: list[float]) -> None:
+    descent = Descent([parameter()], 0.1, warmup, steps)
+    rates = []
+    for _ in range(steps):
+        slide(descent, 1)
+        rates.append(descent._optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([0.1 * share for share in shares])
+    assert descent.done == steps
+
+
+def test_steps_are_those_of_adamw_with_clipped_gradients() -> None:
+    ours, plain = parameter(), parameter()
+    slide(Descent([ours], 0.1, 0.2, 10), 10)
+    optimizer = torch.optim.AdamW([plain], lr=0.1, weight_decay=0.01)
+    for share in (0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8):
+        optimizer.param_groups[0]["lr"] = 0.1 * share
+        optimizer.zero_grad()
+        (plain**2).sum().backward()  # type: ignore[no-untyped-call]
+        assert plain.grad is not None
+        plain.grad *= min(1.0, 1.0 / float(plain.grad.norm()))
+        optimizer.step()
+    assert ours.tolist() == pytest.approx(plain.tolist(), abs=1e-5)
+
+
+def test_gradients_of_several_losses_add_up_and_are_forgotten_after_a_step() -> None:
+    descent = Descent([parameter()], 0.1, 0.0, 9)
+    for weight in (0.25, 0.75):
+        descent.add(weight * descent.parameters[0].sum())
+    gradient = descent.parameters[0].grad
+    assert gradient is not None
+    assert gradient.tolist() == [1.0, 1.0, 1.0]
+    descent.step()
+    assert descent.parameters[0].grad is None
+
+
+def test_a_checkpoint_holds_all_that_later_steps_depend_on(tmp_path: Path) -> None:
+    whole, killed, resumed = (Descent([parameter()], 0.1, 0.2, 10) for _ in range(3))
+    slide(whole, 10)
+    slide(killed, 4)
+    write_checkpoint(tmp_path / "deep" / "c.pt", {"settings": {}, "data": ""} | killed.state())
+    slide(killed, 1)  # must not reach what was written
+    state = read_checkpoint(tmp_path / "deep" / "c.pt", CPU, {}, "", "triples")
+    assert state is not None
+    resumed.load_state(state)
+    assert resumed.done == 4
+    slide(resumed, 6)
+    assert torch.equal(resumed.parameters[0], whole.parameters[0])
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["c.pt"]
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_moves_nothing(wrong: float) -> None:
+    descent = Descent([parameter()], 0.1, 0.0, 9)
+    slide(descent, 2)
+    before = descent.parameters[0].tolist()
+    with pytest.raises(TrainingError, match=rf"the loss is {wrong} at step 2: lower --learning-rate \(0\.1\)"):
+        descent.add((descent.parameters[0] ** 2).sum() * wrong)
+    assert (descent.parameters[0].tolist(), descent.done) == (before, 2)
+
+
+def test_a_gradient_that_is_no_number_moves_nothing() -> None:
+    descent = Descent([parameter()], 0.1, 0.0, 9)
+    before = descent.parameters[0].tolist()
+    with pytest.raises(TrainingError, match="at step 0: lower --learning-rate"):  # noqa: PT012
+        descent.add((descent.parameters[0] * 0).abs().sqrt().sum())  # the loss is 0, its gradient 0 × ∞
+        descent.step()
+    assert descent.parameters[0].tolist() == before
+
+
+def test_no_checkpoint_is_a_fresh_start(tmp_path: Path) -> None:
+    assert read_checkpoint(tmp_path / "c.pt", CPU, {}, "", "triples") is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "data", "message"),
+    [
+        ({"seed": 1}, "abc", r"c\.pt was written with other settings: .* or give {'seed': 0}"),
+        ({"seed": 0}, "abd", r"c\.pt was written with other triples: delete it to start anew"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(
+    settings: dict[str, int], data: str, message: str, tmp_path: Path
+) -> None:
+    write_checkpoint(tmp_path / "c.pt", {"settings": {"seed": 0}, "data": "abc"})
+    with pytest.raises(TrainingError, match=message):
+        read_checkpoint(tmp_path / "c.pt", CPU, settings, data, "triples")
+
+
+@pytest.mark.parametrize("cut", [0, 10, -20])
+def test_a_damaged_checkpoint_is_refused(cut: int, tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "c.pt", {"settings": {}, "data": "", "best": [torch.zeros(100)]})
+    (tmp_path / "c.pt").write_bytes((tmp_path / "c.pt").read_bytes()[:cut])
+    with pytest.raises(TrainingError, match=r"c\.pt is damaged \(.*\): delete it to start anew") as refusal:
+        read_checkpoint(tmp_path / "c.pt", CPU, {}, "", "triples")
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_kill_while_writing_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_checkpoint(tmp_path / "c.pt", {"settings": {}, "data": "first"})
+
+    def half(state: object, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch, "save", half)
+    with pytest.raises(KeyboardInterrupt):
+        write_checkpoint(tmp_path / "c.pt", {"settings": {}, "data": "second"})
+    assert read_checkpoint(tmp_path / "c.pt", CPU, {}, "first", "triples") == {"settings": {}, "data": "first"}
