@@ -242,6 +242,7 @@ def query(
 
 @app.command()
 def train(
+    context: typer.Context,
     examples: Annotated[list[Path], typer.Argument(help="SQuAD JSON, QED, or JSON lines of passages with questions.")],
     out: Annotated[Path, typer.Option(help="Folder of the new model.")],
     checkpoint: Annotated[str, typer.Option(help="A BERT-like encoder to start from: folder or hub name.")],
@@ -263,8 +264,12 @@ def train(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Train phrase and query encoders from reading comprehension. Killed, it goes on from its last checkpoint."""
+    """Train phrase and query encoders from reading comprehension. Killed, it goes on from its last checkpoint.
+
+    With --sparse it does not: a SPARTA run that was killed starts anew.
+    """
     if sparse:
+        _refuse_given(context, "--sparse", FOR_DENSE_TRAINING)
         _train_sparta(examples, out, checkpoint, steps, seed, device, as_json)
         return
     from kbq.encoding.model import ModelConfig
@@ -288,6 +293,20 @@ def train(
     print(f"reading, passage given    EM {scores.gold_em:.1f}  F1 {scores.gold_f1:.1f}  ({scores.queries:,} queries)")
     print(f"reading, all passages     EM {scores.open_em:.1f}  F1 {scores.open_f1:.1f}")
     print(f"the filter keeps {scores.kept:.0f} % of the tokens")
+
+
+FOR_DENSE_TRAINING = (
+    *("dev", "epochs", "batch_tokens", "learning_rate", "pre_batches", "tokens_weight", "two_query_encoders"),
+    "weights",
+)
+
+
+def _refuse_given(context: typer.Context, option: str, others: "Sequence[str]") -> None:
+    """Options that would be ignored are wrong usage."""
+    for name in others:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(f"--{name.replace('_', '-')} means nothing with {option}: leave it out")
 
 
 def _train_sparta(
@@ -315,7 +334,9 @@ def finetune(
         "slot_filling"
     ),
     examples: Annotated[int, typer.Option(min=0, help="Queries to tune on, each relation its share; 0: all.")] = 0,
-    dev: Annotated[Path | None, typer.Option(help="To score on; else a tenth of the subjects is set aside.")] = None,
+    dev: Annotated[
+        Path | None, typer.Option(help="To score on; else a tenth is set aside, with subjects and pages of its own.")
+    ] = None,
     objective: Annotated[
         Literal["auto", "kilt", "phrase", "page"],
         typer.Option(help="What is right: the answer on a gold page, the answer anywhere, or the page."),

@@ -379,18 +379,18 @@ def test_finetune_query_predict_info(run: Run, triples: Path, kb_folder: Path, t
     assert (tuned.status, tuned.err) == (0, "")
     (outcome,) = tuned.documents
     assert isinstance(outcome["reach"], dict)
-    assert (outcome["reach"]["queries"], outcome["dev_queries"], outcome["out"]) == (16, 2, str(tmp_path / "tuned"))
+    assert (outcome["reach"]["queries"], outcome["dev_queries"], outcome["out"]) == (15, 3, str(tmp_path / "tuned"))
     assert (outcome["measure"], outcome["steps"]) == ("KILT-accuracy", 2)
     told = run("finetune", triples, "--out", tmp_path / "other", *options, "--terms", "joint", "--objective", "phrase")
     assert (told.status, told.err) == (0, "")
     lines = told.out.splitlines()
-    assert lines[0] == f"{tmp_path / 'other'}: 2 steps on 16 queries, 0 unreadable left out"
+    assert lines[0] == f"{tmp_path / 'other'}: 2 steps on 15 queries, 0 unreadable left out"
     assert lines[1].startswith("answers of ")
     assert lines[-1].startswith("dev KILT-accuracy  ")
-    assert lines[-1].endswith("(2 queries)")
+    assert lines[-1].endswith("(3 queries)")
     (facts,) = run("info", tmp_path / "tuned", "--json").documents
     assert (facts["kind"], str(facts["command"]).split()[1]) == ("query encoder", "finetune")
-    assert (facts["queries tuned on"], facts["relations tuned on"], facts["dev queries"]) == (16, 2, 2)
+    assert (facts["queries tuned on"], facts["relations tuned on"], facts["dev queries"]) == (15, 2, 3)
     found = run("query", "Marie [SEP] birth", "--kb", kb_folder, "--model", tmp_path / "tuned", "--json")
     assert (found.status, len(found.documents)) == (0, 1)
     further = run("finetune", triples, "--out", tmp_path / "third", *options, "--model", tmp_path / "tuned")
@@ -463,6 +463,7 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("index", "kb", "--terms", "100"),
         ("index", "kb", "--bm25", "--terms", "100"),
         ("merge-kb", "new"),
+        ("train", "file", "--out", "new", "--checkpoint", "model", "--sparse", "--epochs", "2"),
     ],
 )
 def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], run: Run) -> None:
@@ -562,7 +563,10 @@ LONG = "word " * 10_000
         ("finetune empty --kb kb --out new", "empty is empty: give KILT lines, or a table of subject"),
         ("finetune blank --kb kb --out new", "blank is empty"),
         ("finetune header.csv --kb kb --out new", "header.csv holds no triple with an answer"),
-        ("finetune one.csv --kb kb --out new", "one subject is not enough to tune and to score: give more triples"),
+        (
+            "finetune one.csv --kb kb --out new",
+            "one subject or page is not enough to tune and to score: give more triples",
+        ),
         ("finetune short.csv --kb kb --out new", "short.csv:1: column 'object' is missing"),
         ("finetune latin --kb kb --out new", "latin:1: not UTF-8"),
         ("finetune broken.gz --kb kb --out new", "compressed data is damaged"),

@@ -16,7 +16,7 @@ from kbq.finetuning.judge import Judge
 from kbq.finetuning.labels import Labeller
 from kbq.finetuning.loop import Finetuner, FinetuningSettings, FinetuningStep
 from kbq.finetuning.preparation import PreparedQuery, Reach, prepare, token_ids, with_page_ids
-from kbq.finetuning.triples import pages_of, read_triples, sample_by_relation, split_by_subject
+from kbq.finetuning.triples import pages_of, read_triples, sample_by_relation, split
 from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.records import Gold
 from kbq.kilt.scoring.grouping import NO_GROUP, relation_of
@@ -32,7 +32,7 @@ class FinetuningRequest:
     triples: Path
     out: Path
     task: Task
-    dev: Path | None = None  # scored after each epoch; without it a tenth of the subjects is set aside
+    dev: Path | None = None  # scored after each epoch; without it a tenth is set aside, with other subjects and pages
     examples: int = 0  # 0: all
     settings: FinetuningSettings = field(default_factory=FinetuningSettings)
     command: str = ""
@@ -95,7 +95,7 @@ def _data(request: FinetuningRequest, note: Note) -> tuple[list[Gold], list[Gold
     golds = read_triples(request.triples)
     dev = [] if request.dev is None else read_triples(request.dev)
     if not dev:
-        golds, dev = split_by_subject(golds, request.settings.seed)
+        golds, dev = split(golds, request.settings.seed)
     if request.examples > len(golds):
         note(f"{request.triples} holds {len(golds)} queries to tune on, fewer than the {request.examples} asked for")
     if request.examples:

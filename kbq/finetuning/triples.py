@@ -46,9 +46,9 @@ def read_triples(path: Path) -> list[Gold]:
 
 
 def subject_of(gold: Gold) -> str:
-    """What training and dev data must not share: the subject of a slot query, else the source page or the query."""
+    """The subject of a slot query; another query is its own subject."""
     subject, separator, _ = (gold.input or "").rpartition(" [SEP] ")
-    return subject if separator else str(gold.meta.get("page", gold.input))
+    return subject if separator else gold.input or ""
 
 
 def pages_of(gold: Gold) -> frozenset[str]:
@@ -69,23 +69,30 @@ def sample_by_relation(golds: Sequence[Gold], count: int, seed: int) -> list[Gol
     return [gold for _, _, gold in sorted(ranked, key=lambda item: item[:2])[:count]]
 
 
-def split_by_subject(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
-    """Records to tune on, and a tenth (at most 500) to score on; no subject is in both.
+def split(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
+    """Records to tune on, and about a tenth (at most 500, to the end of a page) to score on.
+
+    No subject is in both, and no page (of a query with several, the first by name): a query encoder learns by heart
+    which page it saw in tuning. Records that share a subject with the dev records, but not the page, are left out.
 
     Raises:
-        TrainingError: all records have the same subject.
+        TrainingError: nothing would be left to tune on.
     """
-    subjects: dict[str, list[Gold]] = defaultdict(list)
+    pages: dict[str, list[Gold]] = defaultdict(list)
     for gold in golds:
-        subjects[subject_of(gold)].append(gold)
-    if len(subjects) < 2:
-        raise TrainingError("one subject is not enough to tune and to score: give more triples, or a --dev file")
+        pages[min(pages_of(gold), default=subject_of(gold))].append(gold)
     wanted = min(MOST_DEV, max(1, round(len(golds) * DEV_SHARE)))
-    order = random.Random(seed).sample(sorted(subjects), len(subjects))
+    order = random.Random(seed).sample(sorted(pages), len(pages))
     dev: list[Gold] = []
-    while len(dev) < wanted and len(order) > 1:
-        dev += subjects[order.pop()]
-    return [gold for subject in order for gold in subjects[subject]], dev
+    while len(dev) < wanted and order:
+        dev += pages[order.pop()]
+    subjects = {subject_of(gold) for gold in dev}
+    tuned = [gold for page in order for gold in pages[page] if subject_of(gold) not in subjects]
+    if not tuned:
+        raise TrainingError(
+            "one subject or page is not enough to tune and to score: give more triples, or a --dev file"
+        )
+    return tuned, dev
 
 
 def kilt_record(gold: Gold) -> dict[str, object]:

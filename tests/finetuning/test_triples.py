@@ -17,7 +17,7 @@ from kbq.finetuning.triples import (
     pages_of,
     read_triples,
     sample_by_relation,
-    split_by_subject,
+    split,
     subject_of,
 )
 from kbq.kilt.reading.records import Gold, GoldOutput
@@ -195,33 +195,48 @@ def test_samples_and_splits_are_those_of_the_seed_whatever_the_order() -> None:
     first, again, other = (sample_by_relation(MANY, 50, seed) for seed in (7, 7, 8))
     assert first == again != other
     assert [gold.id for gold in MANY] == order
-    assert split_by_subject(MANY, 7) == split_by_subject(MANY, 7) != split_by_subject(MANY, 8)
+    assert split(MANY, 7) == split(MANY, 7) != split(MANY, 8)
 
 
 def test_a_split_shares_no_subject_and_loses_no_record() -> None:
-    tuned, dev = split_by_subject(MANY, 3)
+    tuned, dev = split(MANY, 3)
     assert {gold.id for gold in tuned} | {gold.id for gold in dev} == {gold.id for gold in MANY}
     assert len(tuned) + len(dev) == 400
     assert {subject_of(gold) for gold in tuned} & {subject_of(gold) for gold in dev} == set()
     assert 40 <= len(dev) <= 42  # a tenth, to the end of a subject
 
 
+def test_a_split_shares_no_page_and_leaves_out_what_shares_a_subject() -> None:
+    golds = [
+        replace(record(n, f"subject {n % 150} [SEP] r"), outputs=(GoldOutput("a", (f"page {n % 40}",), None, ()),))
+        for n in range(400)
+    ]
+    tuned, dev = split(golds, 1)
+    assert len(dev) == 40  # four pages of ten records
+    subjects, pages = {subject_of(gold) for gold in dev}, {page for gold in dev for page in pages_of(gold)}
+    assert len(pages) == 4
+    left = [gold for gold in golds if subject_of(gold) not in subjects and not pages_of(gold) & pages]
+    assert {gold.id for gold in tuned} == {gold.id for gold in left}
+    assert 0 < len(left) < 360
+
+
 def test_at_most_500_are_set_aside_and_at_least_one() -> None:
-    assert len(split_by_subject([record(n, f"s{n} [SEP] r") for n in range(9000)], 0)[1]) == 500
-    tuned, dev = split_by_subject([record(n, f"s{n} [SEP] r") for n in range(2)], 0)
+    assert len(split([record(n, f"s{n} [SEP] r") for n in range(9000)], 0)[1]) == 500
+    tuned, dev = split([record(n, f"s{n} [SEP] r") for n in range(2)], 0)
     assert (len(tuned), len(dev)) == (1, 1)
 
 
 @pytest.mark.parametrize("golds", [[], MANY[:1], MANY[:3]])
 def test_one_subject_cannot_be_split(golds: list[Gold]) -> None:
-    with pytest.raises(TrainingError, match="one subject is not enough to tune and to score: give more triples"):
-        split_by_subject(golds, 0)
+    with pytest.raises(
+        TrainingError, match="one subject or page is not enough to tune and to score: give more triples"
+    ):
+        split(golds, 0)
 
 
-def test_the_subject_of_a_mention_is_its_page_and_of_a_question_itself() -> None:
+def test_the_subject_of_a_slot_stands_before_the_separator_and_of_another_query_is_itself() -> None:
     assert subject_of(record(1, "Emma [SEP] author")) == "Emma"
     assert subject_of(record(1, "who wrote Emma?")) == "who wrote Emma?"
-    assert subject_of(replace(record(1, "a [START_ENT] b [END_ENT]"), meta={"page": 5})) == "5"
 
 
 @pytest.mark.parametrize("name", FORMATS)
