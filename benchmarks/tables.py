@@ -69,10 +69,10 @@ DATA_SETS = [
         [("kbq", "kilt_trex"), ("kbq, hybrid with BM25", "kilt_trex_hybrid"), ("BM25", "bm25_trex")],
     ),
     ("trex-dev-kilt", "the same, tuned on 5,000 queries", [("kbq, hybrid with BM25", "kilt_trex_hybrid_tuned")]),
-    ("redocred-unseen", "Re-DocRED, unseen pages", WIKI),
+    ("redocred-unseen", "Re-DocRED, unseen pages", [*WIKI, ("kbq, hybrid with BM25", "kilt_wiki_hybrid")]),
     ("redocred-seen", "Re-DocRED, pages seen in training", WIKI),
     ("squad-dev-kilt", "SQuAD dev, open", WIKI),
-    ("el-dev-kilt", "entity linking", WIKI),
+    ("el-dev-kilt", "entity linking", [*WIKI, ("kbq, hybrid with BM25", "kilt_wiki_hybrid")]),
 ]
 
 

@@ -7,12 +7,10 @@ own rows, so that the scores are exact for the rows that it finds.
 import numpy as np
 
 from kbq.indexing.candidates import Candidates, Floats, Rows, from_hits
-from kbq.indexing.cells import LEAST_HITS, Cells, build_cells
+from kbq.indexing.cells import LEAST_HITS, OVERFETCH, Cells, build_cells, rescored
 from kbq.indexing.dump import Shard
 from kbq.indexing.index_folder import CELLS, ROTATION, open_folder, writing
 from kbq.indexing.rotation import Rotation
-
-OVERFETCH = 2  # times the hits that are wanted; four times found nothing more among 1.4 million rows
 
 
 def build_compact(shard: Shard, queries: Floats) -> None:
@@ -43,17 +41,10 @@ class CompactIndex:
         k = max(k, LEAST_HITS)
         queries = np.concatenate([starts, ends])
         _, rows = self._cells.search(queries @ self._rotation.queries, OVERFETCH * k)
-        hits = [self._rescored(query, found, k) for query, found in zip(queries, rows, strict=True)]
+        hits = [rescored(self._shard, query, found, k) for query, found in zip(queries, rows, strict=True)]
         extra = [None] * len(starts) if bonus is None else bonus
         sides = zip(hits[: len(starts)], hits[len(starts) :], extra, strict=True)
         return [from_hits(self._shard, of_start, of_end, k, own) for of_start, of_end, own in sides]
-
-    def _rescored(self, query: Floats, rows: Rows, k: int) -> tuple[Floats, Rows]:
-        """The k best of the rows found, by their exact scores."""
-        rows = rows[rows >= 0]
-        scores = self._shard.vectors[rows].astype(np.float32) @ query
-        best = np.argsort(-scores, kind="stable")[:k]
-        return scores[best], rows[best]
 
     def vectors(self, rows: Rows) -> Floats:
         """What the codes say, turned back; dimensions that were dropped say nothing. See `Index`."""
