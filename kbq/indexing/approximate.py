@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from kbq.indexing.candidates import Candidates, Floats, Rows, from_hits
-from kbq.indexing.cells import LEAST_HITS, OVERFETCH, Cells, build_cells, rescored
+from kbq.indexing.candidates import Candidates, Floats, Rows
+from kbq.indexing.cells import LEAST_HITS, OVERFETCH, Cells, build_cells, candidates_at
 from kbq.indexing.dump import Shard
 from kbq.indexing.index_folder import CELLS, open_folder, writing
 
@@ -25,13 +25,7 @@ class ApproximateIndex:
         """The paragraphs with the k best starts and ends of the cells that are probed, or bonuses; see `Index`."""
         k = max(k, LEAST_HITS)
         queries = np.concatenate([starts, ends])
-        # faiss multiplies these codes with whole numbers only: a query of small values would be all zeros.
-        largest = np.abs(queries).max(axis=1, keepdims=True).clip(min=1e-30)
-        _, rows = self._cells.search(np.rint(queries * (127 / largest)), OVERFETCH * k)
-        hits = [rescored(self._shard, query, found, k) for query, found in zip(queries, rows, strict=True)]
-        extra = [None] * len(starts) if bonus is None else bonus
-        sides = zip(hits[: len(starts)], hits[len(starts) :], extra, strict=True)
-        return [from_hits(self._shard, of_start, of_end, k, own) for of_start, of_end, own in sides]
+        return candidates_at(self._shard, queries, self._cells.search(queries, OVERFETCH * k), k, bonus)
 
     def vectors(self, rows: Rows) -> Floats:
         """The dump's own rows; see `Index`."""

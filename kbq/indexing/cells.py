@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.candidates import Floats, Rows
+from kbq.indexing.candidates import Candidates, Floats, Rows, from_hits
 from kbq.indexing.dump import Shard
 
 Codec = Literal["int8", "4 bit"]
@@ -84,18 +84,19 @@ class Cells:
             ) from None
         self._probes = probes
 
-    def search(self, queries: Floats, k: int) -> tuple[Floats, Rows]:
-        """Scores and rows of the k best in the cells that are probed; rows are -1 where these hold fewer.
+    def search(self, queries: Floats, k: int) -> Rows:
+        """The k best rows in the cells that are probed, best first; -1 where these hold fewer.
 
         A search for many of the rows looks at as large a share of the cells: at full depth, at all of them.
-        Shapes: (queries, dim), twice (queries, k).
+        Shapes: (queries, dim), (queries, k).
         """
+        if self._index.sq.qtype == self._faiss.ScalarQuantizer.QT_8bit_direct_signed:
+            # faiss multiplies these codes with whole numbers only: a query of small values would be all zeros.
+            queries = np.rint(queries * (127 / np.abs(queries).max(axis=1, keepdims=True).clip(min=1e-30)))
         cells, rows = self._index.nlist, self._index.ntotal
         probes = min(cells, max(self._probes, -(-cells * k // rows)))
-        found: tuple[Floats, Rows] = self._index.search(
-            queries, min(k, rows), params=self._faiss.SearchParametersIVF(nprobe=probes)
-        )
-        return found
+        _, found = self._index.search(queries, min(k, rows), params=self._faiss.SearchParametersIVF(nprobe=probes))
+        return np.asarray(found)
 
     def vectors(self, rows: Rows) -> Floats:
         """What the codes of these rows say. Shapes: (rows,), (rows, dim)."""
@@ -104,7 +105,19 @@ class Cells:
         return decoded
 
 
-def rescored(shard: Shard, query: Floats, rows: Rows, k: int) -> tuple[Floats, Rows]:
+def candidates_at(shard: Shard, queries: Floats, rows: Rows, k: int, bonus: Floats | None) -> list[Candidates]:
+    """The paragraphs of the k best of the rows found, by their exact scores, or of the k best bonuses; see `Index`.
+
+    Shapes: queries (start vectors over end vectors, dim), rows (the same, hits), bonus (queries, paragraphs).
+    """
+    hits = [_rescored(shard, query, found, k) for query, found in zip(queries, rows, strict=True)]
+    half = len(hits) // 2
+    extra = [None] * half if bonus is None else bonus
+    sides = zip(hits[:half], hits[half:], extra, strict=True)
+    return [from_hits(shard, of_start, of_end, k, own) for of_start, of_end, own in sides]
+
+
+def _rescored(shard: Shard, query: Floats, rows: Rows, k: int) -> tuple[Floats, Rows]:
     """The k best of the rows found, with their exact scores. Shapes: (dim,), (rows,), twice (k,) or fewer."""
     rows = rows[rows >= 0]
     scores = shard.vectors[rows].astype(np.float32) @ query

@@ -6,8 +6,8 @@ own rows, so that the scores are exact for the rows that it finds.
 
 import numpy as np
 
-from kbq.indexing.candidates import Candidates, Floats, Rows, from_hits
-from kbq.indexing.cells import LEAST_HITS, OVERFETCH, Cells, build_cells, rescored
+from kbq.indexing.candidates import Candidates, Floats, Rows
+from kbq.indexing.cells import LEAST_HITS, OVERFETCH, Cells, build_cells, candidates_at
 from kbq.indexing.dump import Shard
 from kbq.indexing.index_folder import CELLS, ROTATION, open_folder, writing
 from kbq.indexing.rotation import Rotation
@@ -40,11 +40,8 @@ class CompactIndex:
         """The paragraphs with the k best starts and ends of the cells that are probed, or bonuses; see `Index`."""
         k = max(k, LEAST_HITS)
         queries = np.concatenate([starts, ends])
-        _, rows = self._cells.search(queries @ self._rotation.queries, OVERFETCH * k)
-        hits = [rescored(self._shard, query, found, k) for query, found in zip(queries, rows, strict=True)]
-        extra = [None] * len(starts) if bonus is None else bonus
-        sides = zip(hits[: len(starts)], hits[len(starts) :], extra, strict=True)
-        return [from_hits(self._shard, of_start, of_end, k, own) for of_start, of_end, own in sides]
+        rows = self._cells.search(queries @ self._rotation.queries, OVERFETCH * k)
+        return candidates_at(self._shard, queries, rows, k, bonus)
 
     def vectors(self, rows: Rows) -> Floats:
         """What the codes say, turned back; dimensions that were dropped say nothing. See `Index`."""

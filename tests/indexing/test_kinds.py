@@ -97,6 +97,17 @@ def test_the_best_spans_of_a_larger_shard_are_found(kind: IndexKind, random_shar
     assert np.mean(found_of_ten) >= {"exact": 1.0, "approximate": 1.0, "compact": 0.95}[kind]
 
 
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_size_of_a_query_does_not_matter(kind: IndexKind, size: float, random_shard: Callable[..., Shard]) -> None:
+    shard = random_shard(*range(20, 60, 2), dim=384)  # wide vectors take other paths through faiss than narrow ones
+    source = np.random.default_rng(3)
+    starts, ends = shard.vectors[source.choice(len(shard), (2, 20))].astype(np.float32)
+    found = opened(shard, kind).candidates(size * starts / 127, size * ends / 127, 5)
+    best = [(shard.vectors.astype(np.float64) @ side.T).argmax(axis=0) for side in (starts, ends)]
+    assert all(set(pair) <= set(one.starts.tolist()) for pair, one in zip(zip(*best, strict=True), found, strict=True))
+
+
 @pytest.mark.parametrize("kind", BUILT)
 def test_candidates_that_can_be_checked_by_eye(
     kind: IndexKind,
