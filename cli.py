@@ -247,9 +247,10 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder of the new model.")],
     checkpoint: Annotated[str, typer.Option(help="A BERT-like encoder to start from: folder or hub name.")],
     dev: Annotated[Path | None, typer.Option(help="Examples to score on; else a twentieth is set aside.")] = None,
-    epochs: Annotated[float, typer.Option(min=0.0)] = 3.0,
+    epochs: Annotated[float | None, typer.Option(min=0.0, show_default="3; --teacher: 2")] = None,
     batch_tokens: Annotated[int, typer.Option(min=64, help="Tokens of a batch's passages, with padding.")] = 4096,
-    learning_rate: Annotated[float, typer.Option(min=0.0)] = 2e-4,
+    accumulate: Annotated[int, typer.Option(min=1, help="Batches of one step.")] = 1,
+    learning_rate: Annotated[float | None, typer.Option(min=0.0, show_default="2e-4; --teacher: 1e-4")] = None,
     pre_batches: Annotated[int, typer.Option(min=0, help="C: earlier batches that give negatives.")] = 2,
     tokens_weight: Annotated[
         float, typer.Option(min=0.0, help="Weight of negatives over all tokens; 0: the paper.")
@@ -258,6 +259,15 @@ def train(
         bool, typer.Option("--two-query-encoders", help="As in the paper; else one with two heads.")
     ] = False,
     weights: Annotated[Literal["float32", "int8"], typer.Option(help="How weights are stored.")] = "float32",
+    distill: Annotated[
+        str, typer.Option(help="A question-answering checkpoint with the same tokenizer to learn from, too.")
+    ] = "",
+    distill_weight: Annotated[float, typer.Option(min=0.0, help="Of --distill: the paper's λ2.")] = 2.0,
+    temperature: Annotated[float, typer.Option(min=0.01, help="Of --distill: above 1 softens both sides.")] = 1.0,
+    teacher: Annotated[
+        bool,
+        typer.Option("--teacher", help="Train a reader instead, for --distill: question and passage in one input."),
+    ] = False,
     sparse: Annotated[bool, typer.Option("--sparse", help="Train a SPARTA model instead, for --steps.")] = False,
     steps: Annotated[int, typer.Option(min=1, help="Of --sparse.")] = 10_000,
     seed: int = 0,
@@ -272,19 +282,32 @@ def train(
         _refuse_given(context, "--sparse", FOR_DENSE_TRAINING)
         _train_sparta(examples, out, checkpoint, steps, seed, device, as_json)
         return
+    given = {"epochs": epochs, "learning_rate": learning_rate}
+    shared: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    shared |= {"batch_tokens": batch_tokens, "accumulate": accumulate, "seed": seed}
+    command = shlex.join(["kbq", *sys.argv[1:]])
+    if teacher:
+        _refuse_given(context, "--teacher", FOR_STUDENTS)
+        _train_teacher(examples, out, checkpoint, dev, shared, device, command, as_json)
+        return
+    if not distill:
+        _refuse_given(context, "no --distill", FOR_DISTILLATION)
     from kbq.encoding.model import ModelConfig
     from kbq.progress import training_progress
     from kbq.training.loop import TrainingSettings
     from kbq.training.training import TrainingRequest, train_model
 
     settings = TrainingSettings(
-        epochs, batch_tokens, learning_rate, pre_batches=pre_batches, tokens_weight=tokens_weight, seed=seed
+        **shared,
+        pre_batches=pre_batches,
+        tokens_weight=tokens_weight,
+        distill_weight=distill_weight,
+        temperature=temperature,
     )
     config = ModelConfig(shared_query_encoder=not two_query_encoders)
-    command = shlex.join(["kbq", *sys.argv[1:]])
-    request = TrainingRequest(examples, out, checkpoint, dev, settings, config, weights, device, command)
-    with training_progress(f"training {out}") as report:
-        outcome = train_model(request, report)
+    request = TrainingRequest(examples, out, checkpoint, dev, distill, settings, config, weights, device, command)
+    with training_progress(f"training {out}") as (report, report_reading):
+        outcome = train_model(request, report, report_reading)
     if as_json:
         _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
         return
@@ -295,10 +318,9 @@ def train(
     print(f"the filter keeps {scores.kept:.0f} % of the tokens")
 
 
-FOR_DENSE_TRAINING = (
-    *("dev", "epochs", "batch_tokens", "learning_rate", "pre_batches", "tokens_weight", "two_query_encoders"),
-    "weights",
-)
+FOR_DISTILLATION = ("distill_weight", "temperature")
+FOR_STUDENTS = ("pre_batches", "tokens_weight", "two_query_encoders", "weights", "distill", *FOR_DISTILLATION)
+FOR_DENSE_TRAINING = ("dev", "epochs", "batch_tokens", "accumulate", "learning_rate", "teacher", *FOR_STUDENTS)
 
 
 def _refuse_given(context: typer.Context, option: str, others: "Sequence[str]") -> None:
@@ -323,6 +345,29 @@ def _train_sparta(
         _print_json({"out": str(out), "steps": steps, "loss": loss})
     else:
         print(f"{out}: {steps:,} steps, the last tenth with a mean loss of {loss:.3f}")
+
+
+def _train_teacher(
+    examples: list[Path],
+    out: Path,
+    checkpoint: str,
+    dev: Path | None,
+    settings: dict[str, Any],
+    device: str,
+    command: str,
+    as_json: bool,
+) -> None:
+    from kbq.progress import training_progress
+    from kbq.training.teacher import TeacherRequest, TeacherSettings, train_teacher
+
+    request = TeacherRequest(examples, out, checkpoint, dev, TeacherSettings(**settings), device, command)
+    with training_progress(f"training {out}") as (report, _):
+        outcome = train_teacher(request, report)
+    if as_json:
+        _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
+        return
+    print(f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries")
+    print(f"reading, passage given    EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)")
 
 
 @app.command()

@@ -340,6 +340,25 @@ def test_merge_kb(run: Run, kb_folder: Path, corpus: Path, model_folder: Path, t
     assert both.documents == whole.documents
 
 
+def test_a_student_learns_from_a_teacher(
+    run: Run, examples_file: Path, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KBQ_CACHE", str(tmp_path / "cache"))
+    command = ("train", examples_file, "--checkpoint", checkpoint, "--epochs", 1, "--batch-tokens", 200)
+    trained = run(*command, "--teacher", "--out", tmp_path / "reader")
+    assert (trained.status, trained.err) == (0, "")
+    assert trained.out.splitlines()[0].endswith(" steps over 11 passages with 22 queries")
+    assert trained.out.splitlines()[1].startswith("reading, passage given    EM ")
+    student = (*command, "--distill", tmp_path / "reader", "--temperature", 2, "--json")
+    (outcome,) = run(*student, "--out", tmp_path / "model").documents
+    assert (outcome["passages"], outcome["queries"]) == (11, 22)
+    facts = run("info", tmp_path / "model", "--json").documents[0]
+    assert isinstance(facts["training"], dict)
+    assert facts["training"]["reader"] == "reader"
+    assert facts["training"]["settings"]["temperature"] == 2
+    assert len(list((tmp_path / "cache" / "reader").iterdir())) == 1
+
+
 @pytest.mark.parametrize("options", [(), ("--two-query-encoders", "--weights", "int8")])
 def test_train(
     options: tuple[str, ...], run: Run, examples_file: Path, checkpoint: Path, corpus: Path, tmp_path: Path
@@ -464,6 +483,9 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("index", "kb", "--bm25", "--terms", "100"),
         ("merge-kb", "new"),
         ("train", "file", "--out", "new", "--checkpoint", "model", "--sparse", "--epochs", "2"),
+        ("train", "file", "--out", "new", "--checkpoint", "model", "--sparse", "--teacher"),
+        ("train", "file", "--out", "new", "--checkpoint", "model", "--teacher", "--distill", "reader"),
+        ("train", "file", "--out", "new", "--checkpoint", "model", "--temperature", "2"),
     ],
 )
 def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], run: Run) -> None:
@@ -557,6 +579,9 @@ LONG = "word " * 10_000
         ("train corpus.jsonl --out new --checkpoint model", "is missing, there are id, title, paragraphs: write"),
         ("train examples.jsonl --out folder --checkpoint model", "folder already exists: choose another folder"),
         ("train examples.jsonl --out new --checkpoint folder", "folder holds no tokenizer"),
+        ("train examples.jsonl --out new --checkpoint model --distill folder", "folder is no checkpoint that transf"),
+        ("train examples.jsonl --out new --checkpoint model --distill model", "model is no question-answering check"),
+        ("train examples.jsonl --out new --checkpoint folder --teacher", "folder is no checkpoint that transformers"),
         ("train examples.jsonl --out empty/new --checkpoint model", "new cannot be written (Not a directory)"),
         ("finetune nothing --kb kb --out new", "nothing: cannot be read (No such file or directory)"),
         ("finetune folder --kb kb --out new", "folder: cannot be read (Is a directory)"),

@@ -31,7 +31,7 @@ from kbq.encoding.backbone import (
     pretrained_backbone,
 )
 from kbq.encoding.phrases import PhraseEncoder
-from kbq.encoding.queries import QueryEncoder, QueryReader, encode_queries
+from kbq.encoding.queries import QueryEncoder, QueryReader, encode_queries, marker_tokens
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError
 
@@ -105,9 +105,6 @@ class Model:
     def new(cls, checkpoint: str, config: ModelConfig) -> Self:
         """An untrained model from any BERT-like checkpoint; its word embeddings serve both sides and stay frozen."""
         tokenizer = load_tokenizer(checkpoint)
-        known = tokenizer.get_vocab()
-        markers = {"[SEP]": tokenizer.sep_token}
-        markers |= {m: t for m, t in (("[START_ENT]", "[unused1]"), ("[END_ENT]", "[unused2]")) if t in known}
         phrases = PhraseEncoder(pretrained_backbone(checkpoint))
         queries = QueryEncoder(pretrained_backbone(checkpoint), config.shared_query_encoder)
         _share_word_embeddings(phrases, queries)
@@ -120,7 +117,7 @@ class Model:
             config,
             window=dataclasses.replace(config.window, length=min(config.window.length, positions)),
             max_query_tokens=min(config.max_query_tokens, positions),
-            marker_tokens=markers,
+            marker_tokens=marker_tokens(tokenizer),
         )
         return cls(
             config,

@@ -50,6 +50,13 @@ def _identity(dim: int) -> nn.Linear:
     return head
 
 
+def marker_tokens(tokenizer: Any) -> dict[str, str]:
+    """The token that stands for each marker in an untrained model; without one, a marker is ordinary text."""
+    known = tokenizer.get_vocab()
+    mentions = (("[START_ENT]", "[unused1]"), ("[END_ENT]", "[unused2]"))
+    return {"[SEP]": tokenizer.sep_token} | {marker: token for marker, token in mentions if token in known}
+
+
 class QueryReader:
     """Turns query texts into token ids, and refuses what the encoder cannot read."""
 

@@ -37,7 +37,7 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
         Document(str(number), passage.title, (Paragraph(0, passage.text),)) for number, passage in enumerate(passages)
     ]
     asked = [(number, query) for number, passage in enumerate(passages) for query in passage.queries]
-    golds = [[normalise(answer) for answer in query.answers] for _, query in asked]
+    golds = [query.answers for _, query in asked]
     with tempfile.TemporaryDirectory() as folder:
         kb = KnowledgeBase.build(documents, Path(folder) / "kb", model)
         vectors = model.encode_queries([query.text for _, query in asked])
@@ -49,8 +49,8 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
     in_gold = [
         bool(hit) and hit[0].phrase.document_id == str(number) for hit, (number, _) in zip(hits, asked, strict=True)
     ]
-    gold_em, gold_f1 = _scores(given, golds)
-    open_em, open_f1 = _scores(found, golds)
+    gold_em, gold_f1 = answer_scores(given, golds)
+    open_em, open_f1 = answer_scores(found, golds)
     return ReadingScores(len(asked), gold_em, gold_f1, open_em, open_f1, _percent(in_gold), 100 * kept)
 
 
@@ -64,10 +64,12 @@ def _read(kb: KnowledgeBase, number: int, query: Floats) -> str:
     return shard.texts[number][shard.starts[best.starts[0]] : shard.ends[best.ends[0]]]
 
 
-def _scores(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple[float, float]:
+def answer_scores(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple[float, float]:
+    """EM and F1 in percent, under SQuAD's normalisation; of several gold answers the best counts."""
     guesses = [normalise(answer) for answer in answers]
-    exact = [guess in gold for guess, gold in zip(guesses, golds, strict=True)]
-    overlap = [max(token_f1(guess, text) for text in gold) for guess, gold in zip(guesses, golds, strict=True)]
+    right = [[normalise(text) for text in gold] for gold in golds]
+    exact = [guess in texts for guess, texts in zip(guesses, right, strict=True)]
+    overlap = [max(token_f1(guess, text) for text in texts) for guess, texts in zip(guesses, right, strict=True)]
     return _percent(exact), _percent(overlap)
 
 

@@ -31,7 +31,7 @@ def test_the_stated_share_of_answers_passes_the_filter(
     answers_kept: float, new_model: Callable[..., Model], examples_file: Path
 ) -> None:
     model = new_model()
-    passages, _ = prepare(model, read_examples([examples_file])[0], 12)
+    passages, _ = prepare(model.reader, model.config.window, read_examples([examples_file])[0], 12)
     share = calibrate(model, passages, answers_kept)
     threshold = model.config.filter_threshold
     chances = [encode(model, passage)[1] for passage in passages]
@@ -48,7 +48,7 @@ def test_the_stated_share_of_answers_passes_the_filter(
 
 def test_a_step_is_a_127th_of_the_largest_value(new_model: Callable[..., Model], examples_file: Path) -> None:
     model = new_model()
-    passages, _ = prepare(model, read_examples([examples_file])[0], 12)
+    passages, _ = prepare(model.reader, model.config.window, read_examples([examples_file])[0], 12)
     calibrate(model, passages)
     largest = np.max([np.abs(encode(model, passage)[0]).max(axis=0) for passage in passages], axis=0)
     assert model.scale.dtype == np.float32

@@ -11,9 +11,10 @@ import pytest
 from kbq.encoding.model import Model, ModelConfig, read_config
 from kbq.encoding.windows import WindowShape
 from kbq.errors import KbqError, ModelError, TrainingError
-from kbq.training import loop
+from kbq.training import run
 from kbq.training.examples import Repairs
-from kbq.training.loop import StepReport, TrainingSettings
+from kbq.training.loop import TrainingSettings
+from kbq.training.run import StepReport
 from kbq.training.training import TrainingRequest, train_model
 
 
@@ -66,7 +67,7 @@ def test_a_killed_run_gives_the_same_model(
         if step.step == 5:
             raise Killed
 
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(run, "CHECKPOINT_SECONDS", -1.0)
     train_model(replace(request_of, out=tmp_path / "whole"))
     with pytest.raises(Killed):
         train_model(request_of, stop)
