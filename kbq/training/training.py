@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from kbq.encoding.backbone import choose_device
-from kbq.encoding.model import Model, ModelConfig, WeightType
+from kbq.encoding.model import CONFIG, Model, ModelConfig, WeightType
 from kbq.errors import TrainingError
 from kbq.places import cache_folder
 from kbq.training.batches import PreparedPassage, prepare
@@ -30,7 +30,7 @@ class TrainingRequest:
 
     examples: Sequence[Path]
     out: Path
-    checkpoint: str  # a BERT-like encoder: hub name or folder
+    checkpoint: str  # a BERT-like encoder (hub name or folder), or a kbq model that goes on learning
     dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
     reader: str = ""  # a question-answering checkpoint to distil from: hub name or folder
     settings: TrainingSettings = field(default_factory=TrainingSettings)
@@ -70,7 +70,7 @@ def train_model(
     settings = request.settings
     with workshop(request.out) as folder:
         torch.manual_seed(settings.seed)
-        model = Model.new(request.checkpoint, request.config)
+        model = _begun(request.checkpoint, request.config)
         for module in (model.phrases, model.queries):
             module.to(choose_device(request.device))
         without_dropout([model.phrases, model.queries])
@@ -92,6 +92,7 @@ def train_model(
         calibrate(model, unseen)
         queries = sum(len(passage.queries) for passage in prepared)
         facts: dict[str, object] = {
+            **({"begun": model.config.training} if model.source else {}),
             "command": request.command,
             "checkpoint": Path(request.checkpoint).name,
             "examples": [path.name for path in request.examples],
@@ -107,6 +108,17 @@ def train_model(
         saved = Model.open(folder / "model", request.device)  # scored as it was written
         scores = evaluate_reading(saved, dev)
     return TrainingOutcome(len(prepared), queries, repairs, too_long, trainer.steps, scores)
+
+
+def _begun(checkpoint: str, config: ModelConfig) -> Model:
+    """A new model, or a kbq model that is there, with all its weights."""
+    if checkpoint != "default" and not (Path(checkpoint) / CONFIG).exists():
+        return Model.new(checkpoint, config)
+    model = Model.open(checkpoint, "cpu")
+    if model.config.shared_query_encoder > config.shared_query_encoder:
+        raise TrainingError(f"{checkpoint} has one query encoder with two heads: leave out --two-query-encoders")
+    model.config = dataclasses.replace(model.config, base="")
+    return model
 
 
 def _taught(reader: Reader, passages: Sequence[PreparedPassage], report: Callable[[int, int], None]) -> ReaderOutputs:
