@@ -74,6 +74,14 @@ class QueryReader:
         """
         return [self._ids_of(text) for text in texts]
 
+    def takes(self, text: str) -> bool:
+        """Whether `token_ids` would accept a text."""
+        try:
+            self._ids_of(text)
+        except QueryError:
+            return False
+        return True
+
     def fits(self, text: str) -> bool:
         """Whether the encoder reads a text whole."""
         return len(self._pieces(text)) < self.max_tokens

@@ -19,7 +19,7 @@ from kbq.encoding.backbone import PLAIN, autocast, buckets, choose_device, first
 from kbq.encoding.phrases import BATCH_TOKENS, BATCH_TOKENS_CUDA, window_tensors
 from kbq.encoding.queries import QueryReader, marker_tokens
 from kbq.encoding.windows import Window, cut
-from kbq.errors import ModelError, QueryError
+from kbq.errors import ModelError
 from kbq.training.batches import PreparedPassage
 
 Floats = NDArray[np.float32]
@@ -107,14 +107,6 @@ class Reader:
                 # A group of its own: questions of one passage are not needed side by side.
                 made.append(PreparedPassage(windows, tokens, (query,), (answer,), (places,), str(len(made))))
         return made
-
-    def takes(self, question: str) -> bool:
-        """Whether a question can be read."""
-        try:
-            self.queries.token_ids([question])
-        except QueryError:
-            return False
-        return True
 
     def windows(self, question: Sequence[int], text: Sequence[int]) -> list[Window]:
         """What the network reads for a question, `[CLS] … [SEP]`, and the word pieces of a passage."""

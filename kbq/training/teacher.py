@@ -136,7 +136,9 @@ def read_answers(reader: Reader, asked: Sequence[tuple[str, str]]) -> list[str |
     """The best phrase for each (question, passage); None where the question cannot be read, or the passage is empty."""
     texts = list(dict.fromkeys(text for _, text in asked))
     pieces = dict(zip(texts, tokenize(reader.tokenizer, texts), strict=True))
-    readable = [place for place, (question, text) in enumerate(asked) if reader.takes(question) and pieces[text].ids]
+    readable = [
+        place for place, (question, text) in enumerate(asked) if reader.queries.takes(question) and pieces[text].ids
+    ]
     windows = [
         reader.windows(reader.queries.token_ids([asked[place][0]])[0], pieces[asked[place][1]].ids)
         for place in readable

@@ -12,7 +12,7 @@ from kbq.encoding.model import CONFIG, Model, ModelConfig, WeightType
 from kbq.errors import TrainingError
 from kbq.places import cache_folder
 from kbq.training.batches import PreparedPassage, prepare
-from kbq.training.calibration import calibrate
+from kbq.training.calibration import FilterPoint, calibrate
 from kbq.training.distillation import ReaderOutputs, reader_outputs
 from kbq.training.evaluation import ReadingScores, evaluate_reading
 from kbq.training.examples import Repairs, read_examples, set_aside
@@ -49,6 +49,7 @@ class TrainingOutcome:
     repairs: Repairs
     too_long: int  # queries left out
     steps: int
+    filter: tuple[FilterPoint, ...]  # what it costs to drop tokens; the threshold is one of these
     scores: ReadingScores
 
 
@@ -80,8 +81,8 @@ def train_model(
         passages, repairs = read_examples(request.examples)
         passages, dev = set_aside(passages, request.dev, settings.seed)
         prepared, too_long = prepare(model.reader, model.config.window, passages, settings.max_queries)
-        unseen, _ = prepare(model.reader, model.config.window, dev[:CALIBRATION_PASSAGES], settings.max_queries)
-        if not prepared or not unseen:
+        scored = [query for passage in dev for query in passage.queries if model.reader.takes(query.text)]
+        if not prepared or not scored:
             raise TrainingError(
                 f"no query of the {'training' if not prepared else 'dev'} passages is short enough: "
                 f"the encoder reads {request.config.max_query_tokens} tokens"
@@ -89,7 +90,7 @@ def train_model(
         taught = None if reader is None else _taught(reader, prepared, report_reading)
         trainer = Trainer(model, prepared, settings, taught)
         trainer.run(folder / "checkpoint.pt", report)
-        calibrate(model, unseen)
+        points = calibrate(model, dev[:CALIBRATION_PASSAGES])
         queries = sum(len(passage.queries) for passage in prepared)
         facts: dict[str, object] = {
             **({"begun": model.config.training} if model.source else {}),
@@ -107,7 +108,7 @@ def train_model(
         model.save(folder / "model", request.weights)
         saved = Model.open(folder / "model", request.device)  # scored as it was written
         scores = evaluate_reading(saved, dev)
-    return TrainingOutcome(len(prepared), queries, repairs, too_long, trainer.steps, scores)
+    return TrainingOutcome(len(prepared), queries, repairs, too_long, trainer.steps, points, scores)
 
 
 def _begun(checkpoint: str, config: ModelConfig) -> Model:
