@@ -74,7 +74,8 @@ def filter_curve(model: Model, passages: Sequence[Passage], tokens: EncodedToken
     real = np.isfinite(tokens.chances)
     chances = tokens.chances[real]
     asked = _asked(model, passages)
-    starts, ends = (side * model.scale for side in model.encode_queries([query.text for _, query in asked]))
+    encoded = model.encode_queries([query.text for _, query in asked])
+    starts, ends = ((side * model.scale).astype(np.float32) for side in encoded)
     # A token passes above the threshold, so that it stands just below the weakest token that is kept.
     weakest = [np.quantile(chances, 1 - share, method="lower") for share in SHARES]
     thresholds = [float(np.nextafter(np.float32(chance), np.float32(-np.inf))) for chance in weakest]

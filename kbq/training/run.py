@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from kbq.training.batches import Batch, Network, PreparedPassage, batches, collate
+from kbq.training.memory import give_back
 from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
 
 
@@ -84,6 +85,8 @@ class Run(ABC):
         rest = self._batches_from(self.descent.done * self.settings.accumulate)
         while self.descent.done < self.steps:
             report(self._one_step(list(islice(rest, self.settings.accumulate))))
+            if self.descent.done % 10 == 0:
+                give_back()
             if time.monotonic() - saved > CHECKPOINT_SECONDS:
                 self._save(checkpoint)
                 saved = time.monotonic()
