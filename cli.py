@@ -252,6 +252,9 @@ def train(
     accumulate: Annotated[int, typer.Option(min=1, help="Batches of one step.")] = 1,
     learning_rate: Annotated[float | None, typer.Option(min=0.0, show_default="2e-4; --teacher: 1e-4")] = None,
     pre_batches: Annotated[int, typer.Option(min=0, help="C: earlier batches that give negatives.")] = 2,
+    same_answers: Annotated[
+        bool, typer.Option("--same-answers", help="The same answer elsewhere is a negative, too, as in the paper.")
+    ] = False,
     tokens_weight: Annotated[
         float, typer.Option(min=0.0, help="Weight of negatives over all tokens; 0: the paper.")
     ] = 1.0,
@@ -300,6 +303,7 @@ def train(
     settings = TrainingSettings(
         **shared,
         pre_batches=pre_batches,
+        same_answers=same_answers,
         tokens_weight=tokens_weight,
         distill_weight=distill_weight,
         temperature=temperature,
@@ -319,7 +323,15 @@ def train(
 
 
 FOR_DISTILLATION = ("distill_weight", "temperature")
-FOR_STUDENTS = ("pre_batches", "tokens_weight", "two_query_encoders", "weights", "distill", *FOR_DISTILLATION)
+FOR_STUDENTS = (
+    "pre_batches",
+    "same_answers",
+    "tokens_weight",
+    "two_query_encoders",
+    "weights",
+    "distill",
+    *FOR_DISTILLATION,
+)
 FOR_DENSE_TRAINING = ("dev", "epochs", "batch_tokens", "accumulate", "learning_rate", "teacher", *FOR_STUDENTS)
 
 
@@ -368,6 +380,57 @@ def _train_teacher(
         return
     print(f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries")
     print(f"reading, passage given    EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)")
+
+
+@app.command()
+def augment(
+    context: typer.Context,
+    corpus: Annotated[str, typer.Argument(help="A file or folder.")],
+    out: Annotated[Path, typer.Option(help="File of the new examples, for `kbq train`.")],
+    generator: Annotated[str, typer.Option(help="A sequence-to-sequence checkpoint that writes questions.")] = "",
+    reader: Annotated[
+        str, typer.Option(help="A question-answering checkpoint: what it answers otherwise is dropped.")
+    ] = "",
+    triples: Annotated[
+        Path | None, typer.Option(help="Make slot queries of these instead: KILT lines, or CSV/TSV/JSONL as finetune.")
+    ] = None,
+    format: Annotated[
+        Literal["auto", "kilt", "jsonl", "squad", "dpr", "text"], typer.Option(help="What the corpus looks like.")
+    ] = "auto",
+    entities: Annotated[
+        str, typer.Option(help="What is asked for: `written` (names and numbers), or a spaCy pipeline's entities.")
+    ] = "written",
+    prompt: Annotated[
+        str | None, typer.Option(help="What the generator reads: {before}, {answer}, {after}, {title}.")
+    ] = None,
+    beams: Annotated[int, typer.Option(min=1, help="Of the generator's search.")] = 1,
+    each: Annotated[int, typer.Option(min=1, help="Questions of a paragraph, at most.")] = 5,
+    seed: int = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Make training examples from a corpus: generated questions, or slot queries. Killed, it goes on."""
+    if triples is not None:
+        _refuse_given(context, "--triples", ("generator", "reader", "entities", "prompt", "beams", "each"))
+    elif not (generator and reader):
+        raise typer.BadParameter("give --generator and --reader, or --triples")
+    from kbq.augmentation.augmentation import AugmentationRequest
+    from kbq.augmentation.augmentation import augment as make_examples
+    from kbq.augmentation.generator import PROMPT
+    from kbq.progress import augmenting_progress
+
+    request = AugmentationRequest(
+        corpus, out, format, generator, reader, triples, entities, prompt or PROMPT, beams, each, seed, device
+    )
+    with augmenting_progress(f"reading {corpus}") as report:
+        outcome = make_examples(request, report)
+    if as_json:
+        _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
+        return
+    print(
+        f"{out}: {outcome.kept:,} of {outcome.asked:,} questions kept, on {outcome.paragraphs_kept:,} of "
+        f"{outcome.paragraphs:,} paragraphs"
+    )
 
 
 @app.command()

@@ -100,6 +100,23 @@ def finetuning_progress(title: str) -> Iterator[Callable[[FinetuningStep], None]
 
 
 @contextmanager
+def augmenting_progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows how many paragraphs are read, and how many questions are kept."""
+    bar = Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=_console())
+    line = _Lines()
+
+    with bar:
+        task = bar.add_task(title, total=None)
+
+        def report(paragraphs: int, questions: int) -> None:
+            text = f"{title}: {paragraphs:,} paragraphs, {questions:,} questions"
+            bar.update(task, description=text)
+            line.say(text)
+
+        yield report
+
+
+@contextmanager
 def counting_progress(title: str) -> Iterator[Callable[[int, int], None]]:
     """Shows how many of a known number are done."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())

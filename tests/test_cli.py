@@ -359,6 +359,20 @@ def test_a_student_learns_from_a_teacher(
     assert len(list((tmp_path / "cache" / "reader").iterdir())) == 1
 
 
+def test_triples_become_examples_to_train_on(
+    run: Run, corpus: Path, write_json_lines: Callable[..., Path], tmp_path: Path
+) -> None:
+    first = next(page for page in map(json.loads, corpus.read_text("utf-8").splitlines()) if page["paragraphs"])
+    word = first["paragraphs"][0].split()[0]
+    triple = {"subject": "Marie", "relation": "first word", "object": word, "page": first["id"]}
+    command = ("augment", corpus, "--triples", write_json_lines("triples.jsonl", triple), "--out")
+    made = run(*command, tmp_path / "made.jsonl")
+    assert (made.status, made.err) == (0, "")
+    assert made.out.startswith(f"{tmp_path / 'made.jsonl'}: 1 of 1 questions kept, on 1 of ")
+    (outcome,) = run(*command, tmp_path / "again.jsonl", "--json").documents
+    assert (outcome["asked"], outcome["kept"], outcome["out"]) == (1, 1, str(tmp_path / "again.jsonl"))
+
+
 @pytest.mark.parametrize("options", [(), ("--two-query-encoders", "--weights", "int8")])
 def test_train(
     options: tuple[str, ...], run: Run, examples_file: Path, checkpoint: Path, corpus: Path, tmp_path: Path
@@ -438,7 +452,7 @@ def test_version_and_help(run: Run) -> None:
     assert run("--version") == Outcome(0, f"{kbq.__version__}\n", "")
     told = run("--help")
     assert told.status == 0
-    names = ("build", "index", "merge-kb", "query", "explain", "train", "finetune", "info")
+    names = ("build", "index", "merge-kb", "query", "explain", "train", "augment", "finetune", "info")
     assert all(f"  {name} " in told.out for name in names)
 
 
@@ -464,6 +478,9 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("query", "x", "--nonsense"),
         ("train", "x"),
         ("train", "x", "--out", "y", "--checkpoint", "z", "--epochs", "-1"),
+        ("augment", "x", "--out", "y"),
+        ("augment", "x", "--out", "y", "--generator", "g"),
+        ("augment", "x", "--out", "y", "--triples", "t", "--reader", "r"),
         ("finetune", "x", "--out", "y"),
         ("finetune", "x", "--kb", "y"),
         ("finetune", "x", "--kb", "y", "--out", "z", "-k", "0"),

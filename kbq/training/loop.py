@@ -26,6 +26,7 @@ class TrainingSettings(RunSettings):
 
     pre_batches: int = 2  # C: earlier batches whose answers serve as negatives; 0 = in-batch only
     pre_batches_from: float = 0.3  # share of all steps after which the queue is used
+    same_answers: bool = False  # whether a place elsewhere with the same answer string is a negative, too
     negatives_weight: float = 1.0  # L_neg: answers of other passages, of this batch and of the queue
     tokens_weight: float = 1.0  # L_neg over all tokens of the batch: what an open search meets (not in the paper)
     filter_weight: float = 0.3
@@ -66,13 +67,14 @@ class Trainer(Run):
         owned = batch.passage_of_token >= 0
         own_passage = batch.passage_of_token == batch.passage_of_query[:, None]
         *queue, queued_answers = self._queue()
-        queued_same = batch.answer_of_query[:, None] == queued_answers
+        spared = not self.settings.same_answers
+        queued_same = (batch.answer_of_query[:, None] == queued_answers) & spared
         golds = (batch.gold_starts, batch.gold_ends)
         taught = None if self.taught is None else taught_logits(batch, [self.taught.of(index) for index in members])
         sides: list[dict[str, Tensor]] = []
         for side, (queries, gold, queued) in enumerate(zip(query_vectors, golds, queue, strict=True)):
             scores = queries @ vectors.T
-            same = _same_answer(gold, batch.answer_of_query)
+            same = _same_answer(gold, batch.answer_of_query) & spared
             with_queue = torch.cat([same, queued_same], dim=1)
             losses = {"single": single_passage_loss(scores, gold, own_passage)}
             if taught is not None:

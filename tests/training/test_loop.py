@@ -13,7 +13,7 @@ import torch
 from kbq.encoding.model import Model
 from kbq.errors import TrainingError
 from kbq.training import run
-from kbq.training.batches import PreparedPassage, prepare
+from kbq.training.batches import PreparedPassage, collate, prepare
 from kbq.training.examples import read_examples
 from kbq.training.loop import Trainer, TrainingSettings
 from kbq.training.run import StepReport, without_dropout
@@ -235,6 +235,31 @@ def test_the_queue_holds_the_answers_of_the_last_batches(
     else:
         assert len(starts) == len(ends) == len(answers) == seen[-1]
         assert len(trainer.queue) == queued
+
+
+def test_the_queue_is_used_after_its_warm_up(
+    new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+) -> None:
+    trainer = Trainer(new_model(), passages, replace(SETTINGS, pre_batches_from=0.5))
+    used: list[bool] = []
+    trainer.run(tmp_path / "c.pt", lambda step: used.append(len(trainer._queue()[0]) > 0))
+    assert used == [step + 1 >= 0.5 * trainer.steps for step in range(trainer.steps)]
+
+
+@pytest.mark.parametrize("same_answers", [False, True])
+def test_the_same_answer_elsewhere_is_a_negative_where_that_is_wanted(
+    same_answers: bool, new_model: Callable[..., Model], passages: list[PreparedPassage]
+) -> None:
+    # All queries have the same answer, and every passage has one query.
+    same = [
+        replace(one, queries=one.queries[:1], answers=(7,), golds=one.golds[:1], windows=one.windows[:1])
+        for one in passages
+    ]
+    settings = replace(SETTINGS, same_answers=same_answers, pre_batches_from=0.0)
+    trainer = Trainer(new_model(), same, settings)
+    for members in ([0, 1], [2, 3]):  # the second batch has the first one in its queue
+        losses = trainer.losses(collate(trainer.model, [same[index] for index in members]), members)
+        assert (float(losses["negatives"].detach()) > 0.01) == same_answers
 
 
 def test_the_learning_rate_rises_and_falls(
