@@ -262,6 +262,9 @@ def train(
         bool, typer.Option("--two-query-encoders", help="As in the paper; else one with two heads.")
     ] = False,
     weights: Annotated[Literal["float32", "int8"], typer.Option(help="How weights are stored.")] = "float32",
+    truecase: Annotated[
+        bool, typer.Option("--truecase", help="Of a cased encoder: give queries in lower case their capital letters.")
+    ] = False,
     distill: Annotated[
         str, typer.Option(help="A question-answering checkpoint with the same tokenizer to learn from, too.")
     ] = "",
@@ -309,7 +312,9 @@ def train(
         temperature=temperature,
     )
     config = ModelConfig(shared_query_encoder=not two_query_encoders)
-    request = TrainingRequest(examples, out, checkpoint, dev, distill, settings, config, weights, device, command)
+    request = TrainingRequest(
+        examples, out, checkpoint, dev, distill, settings, truecase, config, weights, device, command
+    )
     with training_progress(f"training {out}") as (report, report_reading):
         outcome = train_model(request, report, report_reading)
     if as_json:
@@ -329,6 +334,7 @@ FOR_STUDENTS = (
     "tokens_weight",
     "two_query_encoders",
     "weights",
+    "truecase",
     "distill",
     *FOR_DISTILLATION,
 )

@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from kbq.encoding.casing import opens_sentence
 from kbq.errors import TrainingError
 
 Span = tuple[int, int]  # characters [start, end)
 FindMentions = Callable[[str], list[Span]]
 WORD = re.compile(r"\w+(?:['’.\-]\w+|,\d{3}\b)*")
-SENTENCE_END = re.compile(r"(?:^|[.!?:•\n][\"'”’)\]]*)\s*[\"'“‘(\[]*$")
 OPENING_WORDS = (
     "A After All Although An And As At Because Before Both But By During Each For From He Her His However If In It Its "
     "Many Most No Of On One Or Other She Since So Some That The Their Then There These They This Those Through Thus To "
@@ -33,7 +33,7 @@ def written_mentions(text: str) -> list[Span]:
     ['Łódź', 'Duke of York', 'Łódź', '7 November 1945']
     """
     words = [match for match in WORD.finditer(text) if match[0][0].isupper() or match[0][0].isdigit()]
-    opening = {match.start() for match in words if SENTENCE_END.search(text, 0, match.start())}
+    opening = {match.start() for match in words if opens_sentence(text, match.start())}
     words = [match for match in words if match.start() not in opening or match[0] not in OPENERS]
     inside = {match[0] for match in words if match.start() not in opening}
     spans: list[list[int]] = []

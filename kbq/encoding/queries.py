@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kbq.encoding.backbone import autocast, buckets, hidden_states, pad
+from kbq.encoding.casing import Forms, truecased
 from kbq.errors import QueryError
 
 Floats = NDArray[np.float32]
@@ -60,10 +61,18 @@ def marker_tokens(tokenizer: Any) -> dict[str, str]:
 class QueryReader:
     """Turns query texts into token ids, and refuses what the encoder cannot read."""
 
-    def __init__(self, tokenizer: Any, max_tokens: int, marker_tokens: dict[str, str]) -> None:
-        """`marker_tokens`: the vocabulary's token for each marker, for instance {"[SEP]": "[SEP]"}."""
+    def __init__(
+        self, tokenizer: Any, max_tokens: int, marker_tokens: dict[str, str], casing: Forms | None = None
+    ) -> None:
+        """A reader for one vocabulary.
+
+        Args:
+            marker_tokens: its token for each marker, for instance {"[SEP]": "[SEP]"}.
+            casing: how words are written; a query without any capital letter is read so.
+        """
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens
+        self.casing = casing or {}
         self.marker_ids = {marker: [tokenizer.convert_tokens_to_ids(token)] for marker, token in marker_tokens.items()}
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -100,6 +109,8 @@ class QueryReader:
         ids = [self.tokenizer.cls_token_id]
         text = text.strip().removesuffix("?")
         pieces, markers = MARKERS.split(text), [marker.upper() for marker in MARKERS.findall(text)]
+        if self.casing and all(piece == piece.lower() for piece in pieces):
+            pieces = [truecased(piece, self.casing) for piece in pieces]
         for piece, marker in zip(pieces, [*markers, None], strict=True):
             ids += self.tokenizer(piece, add_special_tokens=False, split_special_tokens=True, verbose=False)[
                 "input_ids"

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from kbq.encoding.backbone import choose_device
+from kbq.encoding.casing import Forms, is_cased, usual_forms
 from kbq.encoding.model import CONFIG, Model, ModelConfig, WeightType
 from kbq.errors import TrainingError
 from kbq.places import cache_folder
@@ -15,7 +16,7 @@ from kbq.training.batches import PreparedPassage, prepare
 from kbq.training.calibration import FilterPoint, calibrate
 from kbq.training.distillation import ReaderOutputs, reader_outputs
 from kbq.training.evaluation import ReadingScores, evaluate_reading
-from kbq.training.examples import Repairs, read_examples, set_aside
+from kbq.training.examples import Passage, Repairs, read_examples, set_aside
 from kbq.training.loop import Trainer, TrainingSettings
 from kbq.training.reader import Reader
 from kbq.training.run import StepReport, without_dropout
@@ -34,6 +35,7 @@ class TrainingRequest:
     dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
     reader: str = ""  # a question-answering checkpoint to distil from: hub name or folder
     settings: TrainingSettings = field(default_factory=TrainingSettings)
+    truecase: bool = False  # queries without capital letters are read as the training passages write their words
     config: ModelConfig = field(default_factory=ModelConfig)
     weights: WeightType = "float32"
     device: str = "auto"
@@ -80,6 +82,8 @@ def train_model(
             reader.check_tokenizer(model.tokenizer)
         passages, repairs = read_examples(request.examples)
         passages, dev = set_aside(passages, request.dev, settings.seed)
+        if request.truecase:
+            model.reader.casing = _casing(model, passages)
         prepared, too_long = prepare(model.reader, model.config.window, passages, settings.max_queries)
         scored = [query for passage in dev for query in passage.queries if model.reader.takes(query.text)]
         if not prepared or not scored:
@@ -120,6 +124,12 @@ def _begun(checkpoint: str, config: ModelConfig) -> Model:
         raise TrainingError(f"{checkpoint} has one query encoder with two heads: leave out --two-query-encoders")
     model.config = dataclasses.replace(model.config, base="")
     return model
+
+
+def _casing(model: Model, passages: Sequence[Passage]) -> Forms:
+    if not is_cased(model.tokenizer):
+        raise TrainingError("the encoder reads capital letters like small ones: leave out --truecase")
+    return usual_forms(passage.text for passage in passages)
 
 
 def _taught(reader: Reader, passages: Sequence[PreparedPassage], report: Callable[[int, int], None]) -> ReaderOutputs:

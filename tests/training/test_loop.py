@@ -251,10 +251,7 @@ def test_the_same_answer_elsewhere_is_a_negative_where_that_is_wanted(
     same_answers: bool, new_model: Callable[..., Model], passages: list[PreparedPassage]
 ) -> None:
     # All queries have the same answer, and every passage has one query.
-    same = [
-        replace(one, queries=one.queries[:1], answers=(7,), golds=one.golds[:1], windows=one.windows[:1])
-        for one in passages
-    ]
+    same = [replace(one, queries=one.queries[:1], answers=(7,), golds=one.golds[:1]) for one in passages]
     settings = replace(SETTINGS, same_answers=same_answers, pre_batches_from=0.0)
     trainer = Trainer(new_model(), same, settings)
     for members in ([0, 1], [2, 3]):  # the second batch has the first one in its queue
