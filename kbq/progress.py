@@ -18,6 +18,7 @@ from rich.progress import (
 from kbq.finetuning.loop import FinetuningStep
 from kbq.indexing.dump import Counts
 from kbq.training.loop import StepReport
+from kbq.training.sparta import SpartaStep
 
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
 
@@ -43,7 +44,7 @@ def build_progress(title: str) -> Iterator[Callable[[Counts], None]]:
 
 
 @contextmanager
-def training_progress(title: str) -> Iterator[Callable[[StepReport], None]]:
+def training_progress(title: str) -> Iterator[Callable[[StepReport | SpartaStep], None]]:
     """Shows steps, the moving averages of the losses, and tokens per second."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=_console())
@@ -54,10 +55,10 @@ def training_progress(title: str) -> Iterator[Callable[[StepReport], None]]:
     with bar:
         task = bar.add_task(title, total=None)
 
-        def report(step: StepReport) -> None:
+        def report(step: StepReport | SpartaStep) -> None:
             nonlocal done, losses
             done += step.size
-            now = [step.single, step.negatives, step.tokens, step.filter]
+            now = list(step.losses)
             losses = [0.97 * old + 0.03 * new for old, new in zip(losses, now, strict=True)] if losses else now
             shown = " ".join(f"{loss:.3f}" for loss in losses)
             speed = done / (time.monotonic() - begun)

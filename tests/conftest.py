@@ -175,11 +175,11 @@ def _word(source: random.Random) -> str:
 def kb_folder(
     model: "Model", model_folder: Path, documents: list[Document], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """A published knowledge base of all documents; tests read it only."""
+    """A published knowledge base of all documents, vectors only; tests read it only."""
     from kbq.kb import KnowledgeBase
 
     folder = tmp_path_factory.mktemp("kbs") / "kb"
-    KnowledgeBase.build(documents, folder, model, model_name=str(model_folder))
+    KnowledgeBase.build(documents, folder, model, model_name=str(model_folder), bm25=False)
     return folder
 
 

@@ -17,7 +17,7 @@ from kbq.encoding.model import DEFAULT_MODEL
 from kbq.indexing.building import STATE
 from kbq.pages import Pages
 from kbq.records import Document
-from kbq.searching.evidence import BM25_WEIGHT
+from kbq.searching.evidence import Weights
 from kbq.sparse.learned import TERMS
 
 ANSWER_KEYS = {"answer", "score", "document_id", "title", "paragraph", "start", "end", "text"}
@@ -102,7 +102,7 @@ def test_a_bm25_index_comes_with_the_build_or_later(
     later: bool, run: Run, corpus: Path, model_folder: Path, tmp_path: Path
 ) -> None:
     kb = tmp_path / "kb"
-    options = [] if later else ["--sparse"]
+    options = ["--no-bm25"] if later else []
     assert run("build", corpus, kb, "--model", model_folder, *options).status == 0
     vectors = (kb / "shard-00000" / "vectors.npy").stat()
     if later:
@@ -130,12 +130,34 @@ def test_an_index_that_is_added_leaves_a_stopped_append_alone(run: Run, kb_folde
 
 
 def test_the_terms_of_sparta_are_the_librarys(run: Run) -> None:
-    assert f"[default: ({TERMS});" in " ".join(run("index", "--help").out.split())
+    assert f"[default: {TERMS};" in " ".join(run("index", "--help").out.split())
 
 
 @pytest.mark.parametrize("command", ["query", "predict"])
-def test_the_weight_of_bm25_is_the_librarys(command: str, run: Run) -> None:
-    assert f"[default: {BM25_WEIGHT};" in " ".join(run(command, "--help").out.split())
+def test_the_weights_are_the_librarys(command: str, run: Run) -> None:
+    told = " ".join(run(command, "--help").out.split())
+    assert told.count(f"[default: ({Weights().bm25:g});") == 1
+    assert told.count(f"[default: ({Weights().sparta:g});") == 1
+
+
+@pytest.mark.parametrize("option", ["--bm25-weight", "--sparta-weight"])
+@pytest.mark.parametrize("backend", ["auto", "dense"])
+def test_a_weight_that_means_nothing_is_refused(option: str, backend: str, run: Run, kb_folder: Path) -> None:
+    refused = run("query", "the river", "--kb", kb_folder, "--backend", backend, option, 2)
+    assert (refused.status, refused.out) == (1, "")
+    assert f"{option} means nothing to the backend dense of {kb_folder}: leave it out" in refused.err
+
+
+def test_what_the_knowledge_base_has_decides_the_backend(
+    run: Run, corpus: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    kb = tmp_path / "kb"
+    assert run("build", corpus, kb, "--model", model_folder).status == 0
+    by_default, hybrid, dense = (
+        run("query", "the river of Paris", "--kb", kb, *backend, "--json").documents
+        for backend in ([], ["--backend", "hybrid"], ["--backend", "dense"])
+    )
+    assert by_default == hybrid != dense
 
 
 def test_sparta_from_training_to_an_explanation(
@@ -144,10 +166,9 @@ def test_sparta_from_training_to_an_explanation(
     kb = shutil.copytree(kb_folder, tmp_path / "kb")
     refused = run("query", "the river", "--kb", kb, "--backend", "sparse")
     assert f"kb has no learned impacts: add them with `kbq index {kb} --sparta MODEL`" in refused.err
-    options = ("--sparse", "--steps", 2, "--checkpoint", checkpoint, "--out", tmp_path / "m")
-    assert run("train", examples_file, *options).out.startswith(
-        f"{tmp_path / 'm'}: 2 steps, the last tenth with a mean"
-    )
+    options = ("--sparse", "--epochs", 1, "--batch-tokens", 128, "--checkpoint", checkpoint, "--out", tmp_path / "m")
+    trained = run("train", examples_file, *options, "--json").documents
+    assert [(outcome["queries"], outcome["left_out"]) for outcome in trained] == [(24, 0)]
     added = run("index", kb, "--sparta", tmp_path / "m", "--terms", 100)
     assert (added.status, added.out) == (0, f"{kb}: learned impacts of 0.0 MB\n")
     assert run("info", kb, "--json").documents[0]["learned impacts"] is True
@@ -164,18 +185,21 @@ def test_sparta_from_training_to_an_explanation(
 
 
 def test_bm25_is_explained_word_by_word(run: Run, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
-    assert run("build", corpus, tmp_path / "kb", "--model", model_folder, "--sparse").status == 0
+    assert run("build", corpus, tmp_path / "kb", "--model", model_folder).status == 0
     (first,) = run("explain", "river river whale", "--kb", tmp_path / "kb", "-k", 1, "--json").documents
     assert isinstance(first["terms"], dict)
     assert first["terms"]["whale"] == 0
     assert first["terms"]["river"] == pytest.approx(first["score"], abs=1e-3)
+    nothing = run("explain", "whale", "--kb", tmp_path / "kb")
+    assert (nothing.status, nothing.out) == (0, "")
+    assert "no paragraph shares a term with 'whale': nothing is found" in nothing.err
     shown = run("explain", "river whale", "--kb", tmp_path / "kb", "-k", 1).out.splitlines()
     assert shown[0].endswith(f"(page {first['document_id']}, paragraph {first['paragraph']})")
     assert [line.split()[1] for line in shown[2:]] == ["river", "whale"]
 
 
 def test_bm25_finds_no_sentence(run: Run, tmp_path: Path, corpus: Path, model_folder: Path) -> None:
-    assert run("build", corpus, tmp_path / "kb", "--model", model_folder, "--sparse").status == 0
+    assert run("build", corpus, tmp_path / "kb", "--model", model_folder).status == 0
     refused = run("query", "Paris", "--kb", tmp_path / "kb", "--backend", "bm25", "--unit", "sentence")
     assert refused.status == 1
     assert "BM25 finds no sentence" in refused.err
@@ -463,7 +487,9 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("index", "kb", "--terms", "100"),
         ("index", "kb", "--bm25", "--terms", "100"),
         ("merge-kb", "new"),
-        ("train", "file", "--out", "new", "--checkpoint", "model", "--sparse", "--epochs", "2"),
+        ("train", "file", "--out", "new", "--checkpoint", "model", "--sparse", "--dev", "file"),
+        ("train", "file", "--out", "new", "--checkpoint", "model", "--marked"),
+        ("query", "who", "--depth", "3"),
     ],
 )
 def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], run: Run) -> None:

@@ -6,6 +6,7 @@ All questions of a passage stand in one batch, so that the passage is encoded on
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,6 +18,24 @@ from kbq.encoding.queries import query_tensors
 from kbq.encoding.windows import Tokens, Window, tokenize, windows
 from kbq.errors import QueryError
 from kbq.training.examples import Passage
+
+
+class ReadWindow(Protocol):
+    """Something of a length in tokens."""
+
+    @property
+    def ids(self) -> Sequence[int]: ...
+
+
+class ReadPassage(Protocol):
+    """What `batches` must know of a passage."""
+
+    @property
+    def windows(self) -> Sequence[ReadWindow]: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def group(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +103,7 @@ def token_span(tokens: Tokens, start: int, end: int) -> tuple[int, int]:
 
 
 def batches(
-    passages: Sequence[PreparedPassage], max_tokens: int, rng: random.Random, together: int = 4
+    passages: Sequence[ReadPassage], max_tokens: int, rng: random.Random, together: int = 4
 ) -> Iterator[list[int]]:
     """One epoch: indices of passages, at most `max_tokens` a batch with padding, little padding, in random order.
 
@@ -115,12 +134,12 @@ def batches(
     yield from made
 
 
-def _padded(passages: Sequence[PreparedPassage], members: Sequence[int]) -> int:
+def _padded(passages: Sequence[ReadPassage], members: Sequence[int]) -> int:
     """Tokens of a batch with its padding."""
     return max(_longest(passages[i]) for i in members) * sum(len(passages[i].windows) for i in members)
 
 
-def _longest(passage: PreparedPassage) -> int:
+def _longest(passage: ReadPassage) -> int:
     return max(len(window.ids) for window in passage.windows)
 
 

@@ -54,6 +54,10 @@ class StepReport:
     filter: float
     size: int  # tokens of all windows and queries
 
+    @property
+    def losses(self) -> tuple[float, ...]:
+        return self.single, self.negatives, self.tokens, self.filter
+
 
 class Trainer:
     """Trains a model in place; every checkpoint holds all that a killed run needs to go on."""

@@ -70,7 +70,7 @@ def train_model(request: TrainingRequest, report: Callable[[StepReport], None] =
     model = Model.new(request.checkpoint, request.config)
     model.phrases.to(choose_device(request.device))
     model.queries.to(choose_device(request.device))
-    without_dropout(model)
+    without_dropout(model.phrases, model.queries)
     passages, repairs = read_examples(request.examples)
     passages, dev = _split(passages, request)
     prepared, too_long = prepare(model, passages, request.settings.max_queries)
@@ -119,9 +119,9 @@ def _split(passages: list[Passage], request: TrainingRequest) -> tuple[list[Pass
     return shuffled[aside:], shuffled[:aside]
 
 
-def without_dropout(model: Model) -> None:
+def without_dropout(*encoders: nn.Module) -> None:
     """Few epochs over much data need no dropout, and a CPU spends a sixth of a step on its random numbers."""
-    for encoder in (model.phrases, model.queries):
+    for encoder in encoders:
         for module in encoder.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
