@@ -50,6 +50,7 @@ Bm25Weight = Annotated[
 SpartaWeight = Annotated[
     float | None, typer.Option(min=0.0, show_default="4", help="Of hybrid: the same of the learned impacts.")
 ]
+Terms = Annotated[int, typer.Option(min=1, help="Of --sparta: strongest impacts kept of each sentence.")]
 ReaderName = Annotated[
     str | None,
     typer.Option(
@@ -86,6 +87,7 @@ def _options(
 
 @app.command()
 def build(
+    context: typer.Context,
     corpus: Annotated[str, typer.Argument(help="A file or folder, or - for standard input.")],
     kb: Annotated[Path, typer.Argument(help="Folder of the new knowledge base.")],
     format: Annotated[
@@ -100,18 +102,32 @@ def build(
     bm25: Annotated[
         bool, typer.Option("--bm25/--no-bm25", help="Index the words, too; what is appended to has them or not.")
     ] = True,
+    sparta: Annotated[
+        Path | None, typer.Option(help="A SPARTA model: add its impacts of words, as kbq index --sparta does.")
+    ] = None,
+    terms: Terms = 500,
     append: Annotated[bool, typer.Option("--append", help="Add to a knowledge base that is there.")] = False,
     skip_bad_lines: Annotated[bool, typer.Option("--skip-bad-lines", help="Report bad lines and go on.")] = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Make a knowledge base from a corpus. A build that was killed goes on where it stopped."""
+    if sparta is None:
+        _refuse_given(context, "no --sparta", ("terms",))
+    if append:
+        _refuse_given(context, "--append", ("bm25",))
     from kbq import commands
     from kbq.progress import build_progress
+    from kbq.sparse.sparta_model import SpartaModel
 
+    if sparta is not None:
+        SpartaModel.open(sparta)  # a wrong one is said now, not after hours of building
     request = commands.BuildRequest(corpus, kb, format, model, index, bm25, append, skip_bad_lines, device)
     with build_progress(f"building {kb}") as report:
         outcome = commands.build(request, report, _note)
+    if sparta is not None:
+        _, size = _index_terms(kb, sparta, terms, device)
+        outcome = dataclasses.replace(outcome, bytes=outcome.bytes + size)
     if as_json:
         _print_json(dataclasses.asdict(outcome) | {"kb": str(kb)})
         return
@@ -142,7 +158,7 @@ def index(
     sparta: Annotated[
         Path | None, typer.Option(help="A SPARTA model: add its impacts of words, for --backend sparse.")
     ] = None,
-    terms: Annotated[int, typer.Option(min=1, help="Of --sparta: strongest impacts kept of each sentence.")] = 500,
+    terms: Terms = 500,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -155,10 +171,14 @@ def index(
     if bm25:
         _refuse_given(context, "--bm25", ("sparta",))
     if sparta is None:
-        _refuse_given(context, "--bm25" if bm25 else "--index", ("terms",))
+        _refuse_given(context, "no --sparta", ("terms",))
     if bm25 or sparta is not None:
         _refuse_given(context, "--bm25" if bm25 else "--sparta", ("kind", "recall", "queries", "model"))
-        _index_terms(kb, sparta, terms, device, as_json)
+        name, size = _index_terms(kb, sparta, terms, device)
+        if as_json:
+            _print_json({"kb": str(kb), "bytes": size})
+        else:
+            print(f"{kb}: {name} of {_size(size)}")
         return
     facts = commands.index(commands.IndexRequest(kb, kind, recall, queries, model, device))
     if as_json:
@@ -169,19 +189,15 @@ def index(
         _note(f"all of its cells together do not find {facts.target:.1%}: choose --index exact or approximate for that")
 
 
-def _index_terms(kb: Path, sparta: Path | None, terms: int, device: str, as_json: bool) -> None:
+def _index_terms(kb: Path, sparta: Path | None, terms: int, device: str) -> tuple[str, int]:
+    """What was added, and its bytes."""
     from kbq import commands
     from kbq.progress import counting_progress
 
     if sparta is None:
-        name, size = "a BM25 index", commands.index_words(kb)
-    else:
-        with counting_progress(f"learned impacts of {kb}, paragraphs") as report:
-            name, size = "learned impacts", commands.index_impacts(kb, sparta, terms, device, report)
-    if as_json:
-        _print_json({"kb": str(kb), "bytes": size})
-    else:
-        print(f"{kb}: {name} of {_size(size)}")
+        return "a BM25 index", commands.index_words(kb)
+    with counting_progress(f"learned impacts of {kb}, paragraphs") as report:
+        return "learned impacts", commands.index_impacts(kb, sparta, terms, device, report)
 
 
 def _refuse_given(context: typer.Context, option: str, others: "Sequence[str]") -> None:
@@ -200,6 +216,7 @@ def merge_kb(
     as_json: Json = False,
 ) -> None:
     """Join knowledge bases built with the same model, by linking their files."""
+    from kbq.indexing.manifest import read_manifest
     from kbq.indexing.merging import merge as merge_folders
 
     manifest = merge_folders(out, kbs)
@@ -208,6 +225,8 @@ def merge_kb(
         _print_json({"kb": str(out), "counts": dataclasses.asdict(counts), "shards": len(manifest.shards)})
         return
     print(f"{out}: {counts.documents:,} pages, {counts.rows:,} token vectors, in {len(manifest.shards)} shards")
+    if any(read_manifest(kb).bm25 for kb in kbs):
+        _note(f"words stay behind, they weigh something else in the whole: add them with `kbq index {out} --bm25`")
 
 
 @app.command()

@@ -161,7 +161,13 @@ def test_what_the_knowledge_base_has_decides_the_backend(
 
 
 def test_sparta_from_training_to_an_explanation(
-    run: Run, examples_file: Path, checkpoint: Path, kb_folder: Path, tmp_path: Path
+    run: Run,
+    examples_file: Path,
+    checkpoint: Path,
+    kb_folder: Path,
+    corpus: Path,
+    model_folder: Path,
+    tmp_path: Path,
 ) -> None:
     kb = shutil.copytree(kb_folder, tmp_path / "kb")
     refused = run("query", "the river", "--kb", kb, "--backend", "sparse")
@@ -172,6 +178,10 @@ def test_sparta_from_training_to_an_explanation(
     added = run("index", kb, "--sparta", tmp_path / "m", "--terms", 100)
     assert (added.status, added.out) == (0, f"{kb}: learned impacts of 0.0 MB\n")
     assert run("info", kb, "--json").documents[0]["learned impacts"] is True
+    built = run("build", corpus, tmp_path / "new", "--model", model_folder, "--sparta", tmp_path / "m", "--json")
+    size = sum(path.stat().st_size for path in (tmp_path / "new").rglob("*") if path.is_file())
+    assert built.documents[0]["bytes"] == pytest.approx(size, rel=0.5)  # that of the tokenizer is not counted
+    assert run("info", tmp_path / "new", "--json").documents[0]["learned impacts"] is True
     (found,) = run("query", "the river of Paris", "--kb", kb, "--backend", "sparse", "-k", 2, "--json").documents
     answers = found["answers"]
     assert isinstance(answers, list)
@@ -196,6 +206,34 @@ def test_bm25_is_explained_word_by_word(run: Run, corpus: Path, model_folder: Pa
     shown = run("explain", "river whale", "--kb", tmp_path / "kb", "-k", 1).out.splitlines()
     assert shown[0].endswith(f"(page {first['document_id']}, paragraph {first['paragraph']})")
     assert [line.split()[1] for line in shown[2:]] == ["river", "whale"]
+
+
+def test_a_reader_answers_from_what_was_found(
+    run: Run,
+    corpus: Path,
+    model_folder: Path,
+    qa_checkpoint: Path,
+    write_json_lines: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    kb = tmp_path / "kb"
+    assert run("build", corpus, kb, "--model", model_folder).status == 0
+    options = ("--kb", kb, "--backend", "bm25", "--reader", qa_checkpoint)
+    (found,) = run("query", "the river of Paris", *options, "--depth", 2, "-k", 3, "--json").documents
+    answers = found["answers"]
+    assert isinstance(answers, list)
+    assert len(answers) == 3
+    for answer in answers:
+        assert answer["answer"] == answer["text"][answer["start"] : answer["end"]]
+    inputs = write_json_lines("in.jsonl", {"id": "1", "input": "Paris [SEP] river"})
+    out = tmp_path / "out.jsonl"
+    assert run("predict", inputs, "--task", "trex", "--out", out, *options).status == 0
+    (output,) = json.loads(out.read_text())["output"]
+    assert output["answer"]
+    assert output["provenance"][0]["end_character"] - output["provenance"][0]["start_character"] == len(
+        output["answer"]
+    )
+    assert json.loads((tmp_path / "out.jsonl.run.json").read_text())["reader"] == str(qa_checkpoint)
 
 
 def test_bm25_finds_no_sentence(run: Run, tmp_path: Path, corpus: Path, model_folder: Path) -> None:

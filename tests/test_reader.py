@@ -1,10 +1,8 @@
 """Reader: chances are normalised over all paragraphs, phrases are exact, and the best of overlapping ones stays."""
 
 import shutil
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,26 +16,6 @@ from kbq.reader import Reader, ReadKnowledgeBase
 from kbq.records import Hit, Phrase
 
 TEXTS = ["Marie Curie was born in Warsaw. She left the city.", "The river of Paris, a long river.", ""]
-
-
-@pytest.fixture(scope="module")
-def qa_checkpoint(make_tokenizer: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random question-answering network of 2 layers with 16 dimensions."""
-    folder = tmp_path_factory.mktemp("reader")
-    tokenizer = make_tokenizer()
-    torch.manual_seed(5)
-    config = transformers.BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=64,
-        initializer_range=0.5,
-    )
-    transformers.BertForQuestionAnswering(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -136,6 +136,7 @@ def read_manifest(folder: Path) -> Manifest:
         written["corpora"] = tuple(written["corpora"])
         written["index"] = IndexEntry(**written["index"])
         written["others"] = tuple(IndexEntry(**entry) for entry in written.get("others", ()))
+        written["sparta"] = written.get("sparta") or ""
         return Manifest(**written)
     except (FileNotFoundError, NotADirectoryError):
         raise KnowledgeBaseError(_why_not(folder)) from None
