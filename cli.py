@@ -294,7 +294,7 @@ def query(
         if as_json:
             _print_json({"query": text, "answers": [_answer(hit) for hit in hits]})
         else:
-            _print_answers(text, hits, k)
+            _print_answers(text, hits, k, is_of_words=backend in ("bm25", "sparse"))
 
 
 @app.command()
@@ -718,7 +718,7 @@ def _answer(hit: "Hit") -> dict[str, Any]:
     }
 
 
-def _print_answers(text: str, hits: "list[Hit]", k: int) -> None:
+def _print_answers(text: str, hits: "list[Hit]", k: int, is_of_words: bool) -> None:
     typer.secho(text, bold=True)
     for rank, hit in enumerate(hits, start=1):
         phrase = hit.phrase
@@ -726,7 +726,9 @@ def _print_answers(text: str, hits: "list[Hit]", k: int) -> None:
         answer = typer.style(phrase.text, fg=typer.colors.GREEN, bold=True)
         typer.echo(f"{rank:3}. {answer}  {hit.score:.2f}  {typer.style(phrase.title, bold=True)}  ({place})")
         typer.echo(f"     {_excerpt(hit)}")
-    if len(hits) < k:
+    if is_of_words and not hits:
+        _note("nothing is found: no paragraph shares a term with the query")
+    elif len(hits) < k:
         _note(f"the knowledge base holds {len(hits)} of the {k} asked for")
     typer.echo()
 

@@ -203,6 +203,9 @@ def test_bm25_is_explained_word_by_word(run: Run, corpus: Path, model_folder: Pa
     nothing = run("explain", "whale", "--kb", tmp_path / "kb")
     assert (nothing.status, nothing.out) == (0, "")
     assert "no paragraph shares a term with 'whale': nothing is found" in nothing.err
+    nothing = run("query", "whale", "--kb", tmp_path / "kb", "--backend", "bm25")
+    assert (nothing.status, nothing.out) == (0, "whale\n\n")
+    assert "nothing is found: no paragraph shares a term with the query" in nothing.err
     shown = run("explain", "river whale", "--kb", tmp_path / "kb", "-k", 1).out.splitlines()
     assert shown[0].endswith(f"(page {first['document_id']}, paragraph {first['paragraph']})")
     assert [line.split()[1] for line in shown[2:]] == ["river", "whale"]
@@ -395,7 +398,11 @@ def test_merge_kb(run: Run, kb_folder: Path, corpus: Path, model_folder: Path, t
         (tmp_path / f"{name}.jsonl").write_text("".join(part), "utf-8")
         assert run("build", tmp_path / f"{name}.jsonl", tmp_path / name, "--model", model_folder).status == 0
     merged = run("merge-kb", tmp_path / "both", tmp_path / "a", tmp_path / "b")
-    assert (merged.status, merged.err) == (0, "")
+    assert merged.status == 0
+    assert (
+        f"words stay behind, they weigh something else in the whole: add them with `kbq index {tmp_path / 'both'}"
+        in merged.err
+    )
     assert merged.out.startswith(f"{tmp_path / 'both'}: 12 pages, ")
     assert merged.out.endswith(" token vectors, in 2 shards\n")
     whole, both = (run("query", "Paris", "--json", "--kb", kb) for kb in (kb_folder, tmp_path / "both"))
