@@ -302,7 +302,7 @@ def train(
     context: typer.Context,
     examples: Annotated[list[Path], typer.Argument(help="SQuAD JSON, QED, or JSON lines of passages with questions.")],
     out: Annotated[Path, typer.Option(help="Folder of the new model.")],
-    checkpoint: Annotated[str, typer.Option(help="A BERT-like encoder to start from: folder or hub name.")],
+    checkpoint: Annotated[str, typer.Option(help="Start from: a BERT-like encoder (folder, hub name) or a kbq model.")],
     dev: Annotated[Path | None, typer.Option(help="Examples to score on; else a twentieth is set aside.")] = None,
     epochs: Annotated[float, typer.Option(min=0.0)] = 3.0,
     batch_tokens: Annotated[int, typer.Option(min=64, help="Tokens of a batch's passages, with padding.")] = 4096,

@@ -14,7 +14,7 @@ from torch import nn
 
 import kbq
 from kbq.encoding.backbone import choose_device
-from kbq.encoding.model import Model, ModelConfig, WeightType
+from kbq.encoding.model import CONFIG, Model, ModelConfig, WeightType
 from kbq.errors import TrainingError
 from kbq.training.batches import prepare
 from kbq.training.calibration import calibrate
@@ -31,7 +31,7 @@ class TrainingRequest:
 
     examples: Sequence[Path]
     out: Path
-    checkpoint: str  # a BERT-like encoder: hub name or folder
+    checkpoint: str  # a BERT-like encoder (hub name or folder), or a kbq model that goes on learning
     dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
     settings: TrainingSettings = field(default_factory=TrainingSettings)
     config: ModelConfig = field(default_factory=ModelConfig)
@@ -67,7 +67,7 @@ def train_model(request: TrainingRequest, report: Callable[[StepReport], None] =
         workshop.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TrainingError(f"{request.out} cannot be written ({error.strerror}): choose another --out") from error
-    model = Model.new(request.checkpoint, request.config)
+    model = _begun(request.checkpoint, request.config)
     model.phrases.to(choose_device(request.device))
     model.queries.to(choose_device(request.device))
     without_dropout(model.phrases, model.queries)
@@ -87,6 +87,7 @@ def train_model(request: TrainingRequest, report: Callable[[StepReport], None] =
     calibrate(model, unseen)
     queries = sum(len(passage.queries) for passage in prepared)
     facts = {
+        **({"begun": model.config.training} if model.source else {}),
         "command": request.command,
         "checkpoint": Path(request.checkpoint).name,
         "examples": [path.name for path in request.examples],
@@ -107,6 +108,17 @@ def train_model(request: TrainingRequest, report: Callable[[StepReport], None] =
     (workshop / "model").rename(request.out)
     shutil.rmtree(workshop)
     return TrainingOutcome(len(prepared), queries, repairs, too_long, trainer.steps, scores)
+
+
+def _begun(checkpoint: str, config: ModelConfig) -> Model:
+    """A new model, or a kbq model that is there, with all its weights."""
+    if checkpoint != "default" and not (Path(checkpoint) / CONFIG).exists():
+        return Model.new(checkpoint, config)
+    model = Model.open(checkpoint, "cpu")
+    if model.config.shared_query_encoder > config.shared_query_encoder:
+        raise TrainingError(f"{checkpoint} has one query encoder with two heads: leave out --two-query-encoders")
+    model.config = dataclasses.replace(model.config, base="")
+    return model
 
 
 def _split(passages: list[Passage], request: TrainingRequest) -> tuple[list[Passage], list[Passage]]:

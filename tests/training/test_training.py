@@ -140,3 +140,16 @@ def test_the_model_is_described(request_of: TrainingRequest, tmp_path: Path) -> 
     assert training["checkpoint"] == Path(request_of.checkpoint).name
     assert training["examples"] == ["examples.jsonl"]
     assert set(training) >= {"command", "settings", "versions", "machine", "queries"}
+
+
+def test_a_kbq_model_goes_on_learning(request_of: TrainingRequest, tmp_path: Path) -> None:
+    train_model(request_of)
+    still = replace(request_of, checkpoint=str(request_of.out), out=tmp_path / "still")
+    train_model(replace(still, settings=replace(request_of.settings, learning_rate=0.0)))
+    before, after = Model.open(request_of.out, "cpu"), Model.open(tmp_path / "still", "cpu")
+    assert after.config.phrase_fingerprint == before.config.phrase_fingerprint
+    assert after.config.query_fingerprint == before.config.query_fingerprint
+    assert after.config.window == before.config.window
+    assert after.config.training["begun"] == before.config.training
+    with pytest.raises(TrainingError, match="one query encoder with two heads: leave out --two-query-encoders"):
+        train_model(replace(still, out=tmp_path / "two", config=replace(still.config, shared_query_encoder=False)))
