@@ -118,6 +118,7 @@ def train_sparta(request: SpartaRequest, report: Callable[[SpartaStep], None] = 
     queries = sum(len(example.queries) for example in examples)
     left_out = sum(len(passage.queries) for passage in passages) - queries
     facts: dict[str, object] = {
+        **({} if is_new else {"begun": model.config.training}),
         "command": request.command,
         "checkpoint": Path(request.checkpoint).name,
         "examples": [path.name for path in request.examples],
