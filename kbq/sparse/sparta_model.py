@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
@@ -65,7 +65,9 @@ class SpartaModel:
         network = Sparta(pretrained_backbone(checkpoint))
         if getattr(network.backbone.config, "type_vocab_size", 0) < 2:
             raise ModelError(f"{checkpoint} knows no segments to mark a sentence with: use a BERT-like encoder")
-        return cls(config, load_tokenizer(checkpoint), network)
+        positions = int(getattr(network.backbone.config, "max_position_embeddings", config.window.length))
+        window = replace(config.window, length=min(config.window.length, positions))
+        return cls(replace(config, window=window), load_tokenizer(checkpoint), network)
 
     @classmethod
     def open(cls, folder: Path, device: str = "auto") -> Self:

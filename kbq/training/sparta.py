@@ -22,7 +22,7 @@ from torch import Tensor
 
 import kbq
 from kbq.encoding.backbone import autocast, choose_device
-from kbq.encoding.windows import tokenize
+from kbq.encoding.windows import WindowShape, tokenize
 from kbq.errors import TrainingError
 from kbq.sparse.sentences import Sentence, SentenceWindow
 from kbq.sparse.sparta import SentenceTensors, query_scores
@@ -101,7 +101,8 @@ def train_sparta(request: SpartaRequest, report: Callable[[SpartaStep], None] = 
         raise TrainingError(f"{request.out} cannot be written ({error.strerror}): choose another --out") from error
     is_new = not (Path(request.checkpoint) / CONFIG).exists()
     if is_new:
-        model = SpartaModel.new(request.checkpoint, SpartaConfig(marked=request.marked))
+        window = WindowShape(length=128 if request.marked else 256, overlap=0)  # marked, it is read for one sentence
+        model = SpartaModel.new(request.checkpoint, SpartaConfig(window, request.marked))
     else:
         model = SpartaModel.open(Path(request.checkpoint))
         model.config = replace(model.config, marked=request.marked)

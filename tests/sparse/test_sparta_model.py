@@ -141,6 +141,11 @@ def test_special_and_unused_pieces_are_no_terms(sparta: SpartaModel) -> None:
     assert "river" in pieces
 
 
+def test_a_window_is_no_longer_than_the_encoder_reads(checkpoint: Path) -> None:
+    made = SpartaModel.new(str(checkpoint), SpartaConfig(WindowShape(length=512, overlap=0)))
+    assert made.config.window.length == 256
+
+
 def test_a_saved_model_is_the_same(sparta: SpartaModel, windows: list[SentenceWindow], tmp_path: Path) -> None:
     sparta.save(tmp_path / "m")
     again = SpartaModel.open(tmp_path / "m", "cpu")
