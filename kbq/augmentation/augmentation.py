@@ -17,11 +17,11 @@ from kbq.augmentation.generator import PROMPT, Generator, Marked
 from kbq.augmentation.mentions import FindMentions, entity_finder
 from kbq.augmentation.slots import Question, Slots
 from kbq.corpus import CorpusFormat, read_corpus
+from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.errors import TrainingError
 from kbq.finetuning.triples import read_triples
 from kbq.kilt.answers import normalise
 from kbq.records import Document, Paragraph
-from kbq.training.reader import Reader
 from kbq.training.teacher import read_answers
 from kbq.workshop import file_digest
 
@@ -134,7 +134,7 @@ def _slots(request: AugmentationRequest) -> Ask:
 def _generated(request: AugmentationRequest) -> Ask:
     find = entity_finder(request.entities)
     generator = Generator.open(request.generator, request.prompt, request.beams, request.device)
-    reader = Reader.open(request.reader, request.device)
+    reader = CrossEncoder.open(request.reader, request.device)
 
     def ask(part: Sequence[tuple[Document, Paragraph]]) -> list[tuple[int, list[Question]]]:
         marked: list[tuple[int, int, Marked]] = []  # place in the part, first character, mention

@@ -58,6 +58,7 @@ class ModelConfig:
     query_fingerprint: str = ""  # of the query side's weights
     training: dict[str, object] = dataclasses.field(default_factory=dict)  # command, data, seed, versions
     base: str = ""  # of a query-encoder folder: the model that has the phrase side
+    evidence: float = 1.0  # what the weights of words beside the vectors are multiplied by: scores differ in size
 
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
         """Relations of slot queries that the query encoder was not tuned on, where it was tuned on slots at all."""

@@ -45,6 +45,8 @@ class FinetuningOutcome:
     scores: Sequence[float]  # of dev queries, in percent: before tuning, and after each epoch
     found: Sequence[int]  # queries for which the search found a positive, in each epoch
     steps: int
+    evidence: float = 1.0  # what the weights of words beside the vectors are multiplied by
+    hybrid_score: float | None = None  # of dev queries with them, in percent; None: the knowledge base has no words
 
 
 def finetune(
@@ -75,6 +77,10 @@ def finetune(
         tuner.run(folder / "checkpoint.pt", report)
         percent = [round(100 * score, 2) for score in tuner.scores]
         outcome = FinetuningOutcome(reach, len(judge), judge.measure, percent, tuner.found, tuner.descent.done)
+        if kb.chosen("auto") == "hybrid":
+            factor, hybrid_score = judge.best_factor()
+            outcome = dataclasses.replace(outcome, evidence=factor, hybrid_score=round(100 * hybrid_score, 2))
+        kb.model.config = dataclasses.replace(kb.model.config, evidence=outcome.evidence)
         kb.model.save_query_encoder(folder / "model", _facts(request, kb, golds, outcome))
     return outcome
 

@@ -19,6 +19,24 @@ from kbq.errors import QueryError
 from kbq.training.examples import Passage
 
 
+class ReadWindow(Protocol):
+    """Something of a length in tokens."""
+
+    @property
+    def ids(self) -> Sequence[int]: ...
+
+
+class ReadPassage(Protocol):
+    """What `batches` must know of a passage."""
+
+    @property
+    def windows(self) -> Sequence[ReadWindow]: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def group(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedPassage:
     """A passage as token ids. `golds`: for each query the (first, last) tokens of its answers."""
@@ -102,7 +120,7 @@ def token_span(tokens: Tokens, start: int, end: int) -> tuple[int, int]:
 
 
 def batches(
-    passages: Sequence[PreparedPassage], max_tokens: int, rng: random.Random, together: int = 4
+    passages: Sequence[ReadPassage], max_tokens: int, rng: random.Random, together: int = 4
 ) -> Iterator[list[int]]:
     """One epoch: indices of passages, at most `max_tokens` a batch with padding, little padding, in random order.
 
@@ -133,12 +151,12 @@ def batches(
     yield from made
 
 
-def _padded(passages: Sequence[PreparedPassage], members: Sequence[int]) -> int:
+def _padded(passages: Sequence[ReadPassage], members: Sequence[int]) -> int:
     """Tokens of a batch with its padding."""
     return max(_longest(passages[i]) for i in members) * sum(len(passages[i].windows) for i in members)
 
 
-def _longest(passage: PreparedPassage) -> int:
+def _longest(passage: ReadPassage) -> int:
     return max(len(window.ids) for window in passage.windows)
 
 

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.errors import TrainingError
 from kbq.training.batches import Batch, PreparedPassage
-from kbq.training.reader import Reader
 from kbq.training.run import passages_digest
 
 Halves = NDArray[np.float16]
@@ -42,7 +42,7 @@ def _shape(passage: PreparedPassage) -> tuple[int, int, int]:
 
 
 def reader_outputs(
-    reader: Reader, passages: Sequence[PreparedPassage], folder: Path, report: Callable[[int, int], None]
+    reader: CrossEncoder, passages: Sequence[PreparedPassage], folder: Path, report: Callable[[int, int], None]
 ) -> ReaderOutputs:
     """Let the reader read everything, or go on where an earlier call was killed.
 
@@ -65,7 +65,7 @@ def reader_outputs(
                 report(first, len(passages))
                 part = passages[first : first + AT_A_TIME]
                 asked = [(query, passage.text) for passage in part for query in passage.queries]
-                logits = iter(reader.read([reader.windows(query, text) for query, text in asked]))
+                logits = iter(reader.score([reader.windows(query, text) for query, text in asked]))
                 for passage in part:
                     mine = np.stack([next(logits) for _ in passage.queries], axis=1)
                     file.write(mine.astype(np.float16).tobytes())

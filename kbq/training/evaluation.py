@@ -45,7 +45,7 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
     ]
     golds = [query.answers for _, query in asked]
     with tempfile.TemporaryDirectory() as folder:
-        kb = KnowledgeBase.build(documents, Path(folder) / "kb", model)
+        kb = KnowledgeBase.build(documents, Path(folder) / "kb", model, bm25=False)
         vectors = model.encode_queries([query.text for _, query in asked])
         hits = kb.search_vectors(*vectors, k=5, unit="document")
         scaled = np.stack(vectors, axis=1) * model.scale

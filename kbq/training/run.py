@@ -141,7 +141,7 @@ def passages_digest(passages: Sequence[PreparedPassage], more: str = "") -> str:
     return digest.hexdigest()
 
 
-def without_dropout(modules: Sequence[nn.Module]) -> None:
+def without_dropout(*modules: nn.Module) -> None:
     """Few epochs over much data need no dropout, and a CPU spends a sixth of a step on its random numbers."""
     for module in modules:
         for part in module.modules():

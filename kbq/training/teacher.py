@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kbq.encoding.cross_encoder import CrossEncoder, Floats
 from kbq.encoding.windows import WindowShape, tokenize
 from kbq.errors import TrainingError
 from kbq.indexing.candidates import MAX_TOKENS
@@ -21,7 +22,6 @@ from kbq.training.batches import Batch, PreparedPassage, prepare
 from kbq.training.evaluation import answer_scores
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside
 from kbq.training.losses import single_passage_loss
-from kbq.training.reader import Floats, Reader
 from kbq.training.run import Run, RunSettings, StepReport, without_dropout
 from kbq.workshop import file_digest, machine, versions, workshop
 
@@ -69,8 +69,8 @@ class TeacherRun(Run):
 
     weights = {"reading": 1.0}  # noqa: RUF012 - never changed
 
-    def __init__(self, reader: Reader, passages: Sequence[PreparedPassage], settings: TeacherSettings) -> None:
-        super().__init__(reader, [reader.network], reader.examples(passages), settings)
+    def __init__(self, reader: CrossEncoder, passages: Sequence[PreparedPassage], settings: TeacherSettings) -> None:
+        super().__init__(reader, [reader.network], reading_examples(reader, passages), settings)
         self.reader = reader
 
     def losses(self, batch: Batch, members: Sequence[int]) -> dict[str, Tensor]:
@@ -83,6 +83,19 @@ class TeacherRun(Run):
         return {"reading": (starts + ends) / 2}
 
 
+def reading_examples(reader: CrossEncoder, passages: Sequence[PreparedPassage]) -> list[PreparedPassage]:
+    """Each query of each passage as a passage of its own, whose windows have the question in place of the title."""
+    made: list[PreparedPassage] = []
+    for passage in passages:
+        text = passage.text
+        for query, answer, places in zip(passage.queries, passage.answers, passage.golds, strict=True):
+            windows = tuple(reader.windows(query, text))
+            tokens = sum(len(window.ids) for window in windows)
+            # A group of its own: questions of one passage are not needed side by side.
+            made.append(PreparedPassage(windows, tokens, (query,), (answer,), (places,), str(len(made))))
+    return made
+
+
 def train_teacher(request: TeacherRequest, report: Callable[[StepReport], None] = lambda step: None) -> TeacherOutcome:
     """Train, score and save a reader. A killed run goes on from `OUT.partial/checkpoint.pt`.
 
@@ -93,8 +106,8 @@ def train_teacher(request: TeacherRequest, report: Callable[[StepReport], None] 
     settings = request.settings
     with workshop(request.out) as folder:
         torch.manual_seed(settings.seed)
-        reader = Reader.new(request.checkpoint, request.device)
-        without_dropout([reader.network])
+        reader = CrossEncoder.new(request.checkpoint, request.device)
+        without_dropout(reader.network)
         passages, repairs = read_examples(request.examples)
         passages, dev = set_aside(passages, request.dev, settings.seed)
         prepared, too_long = prepare(reader.queries, WindowShape(), passages, settings.max_queries)
@@ -119,7 +132,7 @@ def train_teacher(request: TeacherRequest, report: Callable[[StepReport], None] 
     return outcome
 
 
-def evaluate_reader(reader: Reader, passages: Sequence[Passage]) -> tuple[float, float, int]:
+def evaluate_reader(reader: CrossEncoder, passages: Sequence[Passage]) -> tuple[float, float, int]:
     """EM and F1 in percent with the gold passage given, and of how many queries; those too long are left out."""
     found: list[tuple[str, Sequence[str]]] = []
     for first in range(0, len(passages), AT_A_TIME):
@@ -132,7 +145,7 @@ def evaluate_reader(reader: Reader, passages: Sequence[Passage]) -> tuple[float,
     return em, f1, len(found)
 
 
-def read_answers(reader: Reader, asked: Sequence[tuple[str, str]]) -> list[str | None]:
+def read_answers(reader: CrossEncoder, asked: Sequence[tuple[str, str]]) -> list[str | None]:
     """The best phrase for each (question, passage); None where the question cannot be read, or the passage is empty."""
     texts = list(dict.fromkeys(text for _, text in asked))
     pieces = dict(zip(texts, tokenize(reader.tokenizer, texts), strict=True))
@@ -144,7 +157,7 @@ def read_answers(reader: Reader, asked: Sequence[tuple[str, str]]) -> list[str |
         for place in readable
     ]
     answers: list[str | None] = [None] * len(asked)
-    for place, logits in zip(readable, reader.read(windows), strict=True):
+    for place, logits in zip(readable, reader.score(windows), strict=True):
         text = asked[place][1]
         start, end = best_span(logits)
         answers[place] = text[pieces[text].starts[start] : pieces[text].ends[end]]

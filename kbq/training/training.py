@@ -9,16 +9,16 @@ import torch
 
 from kbq.encoding.backbone import choose_device
 from kbq.encoding.casing import Forms, is_cased, usual_forms
+from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.encoding.model import CONFIG, Model, ModelConfig, WeightType
 from kbq.errors import TrainingError
 from kbq.places import cache_folder
-from kbq.training.batches import PreparedPassage, prepare
+from kbq.training.batches import prepare
 from kbq.training.calibration import FilterPoint, calibrate
-from kbq.training.distillation import ReaderOutputs, reader_outputs
+from kbq.training.distillation import reader_outputs
 from kbq.training.evaluation import ReadingScores, evaluate_reading
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside
 from kbq.training.loop import Trainer, TrainingSettings
-from kbq.training.reader import Reader
 from kbq.training.run import StepReport, without_dropout
 from kbq.workshop import machine, versions, workshop
 
@@ -76,8 +76,8 @@ def train_model(
         model = _begun(request.checkpoint, request.config)
         for module in (model.phrases, model.queries):
             module.to(choose_device(request.device))
-        without_dropout([model.phrases, model.queries])
-        reader = None if not request.reader else Reader.open(request.reader, request.device)
+        without_dropout(model.phrases, model.queries)
+        reader = None if not request.reader else CrossEncoder.open(request.reader, request.device)
         if reader is not None:
             reader.check_tokenizer(model.tokenizer)
         passages, repairs = read_examples(request.examples)
@@ -91,7 +91,9 @@ def train_model(
                 f"no query of the {'training' if not prepared else 'dev'} passages is short enough: "
                 f"the encoder reads {request.config.max_query_tokens} tokens"
             )
-        taught = None if reader is None else _taught(reader, prepared, report_reading)
+        taught = None
+        if reader is not None:
+            taught = reader_outputs(reader, prepared, cache_folder() / "reader", report_reading)
         trainer = Trainer(model, prepared, settings, taught)
         trainer.run(folder / "checkpoint.pt", report)
         points = calibrate(model, dev[:CALIBRATION_PASSAGES])
@@ -130,7 +132,3 @@ def _casing(model: Model, passages: Sequence[Passage]) -> Forms:
     if not is_cased(model.tokenizer):
         raise TrainingError("the encoder reads capital letters like small ones: leave out --truecase")
     return usual_forms(passage.text for passage in passages)
-
-
-def _taught(reader: Reader, passages: Sequence[PreparedPassage], report: Callable[[int, int], None]) -> ReaderOutputs:
-    return reader_outputs(reader, passages, cache_folder() / "reader", report)

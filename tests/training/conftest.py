@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
+from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.encoding.model import Model
 from kbq.training.batches import PreparedPassage, prepare
 from kbq.training.examples import Passage, TrainingQuery
-from kbq.training.reader import Reader
 
 LONG = "Marie Curie was born in Warsaw, in the city of Paris by the river. " * 16
 
 
 @pytest.fixture
-def new_reader(checkpoint: Path) -> Callable[..., Reader]:
+def new_reader(checkpoint: Path) -> Callable[..., CrossEncoder]:
     """Makes a reader with random weights; all heads of one seed are equal."""
     import torch
 
-    def make(seed: int = 3, source: Path = checkpoint) -> Reader:
+    def make(seed: int = 3, source: Path = checkpoint) -> CrossEncoder:
         torch.manual_seed(seed)
-        reader = Reader.new(str(source), "cpu")
+        reader = CrossEncoder.new(str(source), "cpu")
         with torch.no_grad():
             head: Any = reader.network.qa_outputs
             head.weight.copy_(torch.randn_like(head.weight))
@@ -32,7 +32,7 @@ def new_reader(checkpoint: Path) -> Callable[..., Reader]:
 
 
 @pytest.fixture
-def reader(new_reader: Callable[..., Reader]) -> Reader:
+def reader(new_reader: Callable[..., CrossEncoder]) -> CrossEncoder:
     """One of them."""
     return new_reader()
 

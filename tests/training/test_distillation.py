@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from kbq.encoding.cross_encoder import CrossEncoder, Floats
 from kbq.encoding.model import Model
 from kbq.encoding.windows import Window
 from kbq.errors import TrainingError
@@ -17,17 +18,19 @@ from kbq.training.batches import PreparedPassage, collate
 from kbq.training.distillation import ReaderOutputs, reader_outputs, taught_logits
 from kbq.training.loop import Trainer, TrainingSettings
 from kbq.training.losses import distillation_loss
-from kbq.training.reader import Floats, Reader
 from kbq.training.run import StepReport, without_dropout
+from kbq.training.teacher import reading_examples
 
 
 def quiet(done: int, passages: int) -> None:
     pass
 
 
-def test_outputs_are_what_the_reader_says(reader: Reader, few_prepared: list[PreparedPassage], tmp_path: Path) -> None:
+def test_outputs_are_what_the_reader_says(
+    reader: CrossEncoder, few_prepared: list[PreparedPassage], tmp_path: Path
+) -> None:
     outputs = reader_outputs(reader, few_prepared, tmp_path, quiet)
-    first, second, third = reader.read([example.windows for example in reader.examples(few_prepared)])
+    first, second, third = reader.score([example.windows for example in reading_examples(reader, few_prepared)])
     assert outputs.of(0).shape == (2, 2, len(few_prepared[0].text))
     assert outputs.of(1).shape == (2, 1, len(few_prepared[1].text))
     assert outputs.of(0) == pytest.approx(np.stack([first, second], axis=1), rel=1e-2)
@@ -38,7 +41,7 @@ def test_outputs_are_what_the_reader_says(reader: Reader, few_prepared: list[Pre
 @pytest.mark.parametrize("kept", [0, 1, 30, 31, 250, 10**6])
 def test_a_killed_reading_goes_on(
     kept: int,
-    reader: Reader,
+    reader: CrossEncoder,
     few_prepared: list[PreparedPassage],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -49,13 +52,13 @@ def test_a_killed_reading_goes_on(
     whole = path.read_bytes()
     path.write_bytes(whole[:kept])
     read: list[int] = []
-    plain = reader.read
+    plain = reader.score
 
     def counted(examples: Sequence[Sequence[Window]]) -> list[Floats]:
         read.append(len(examples))
         return plain(examples)
 
-    monkeypatch.setattr(reader, "read", counted)
+    monkeypatch.setattr(reader, "score", counted)
     outputs = reader_outputs(reader, few_prepared, tmp_path, quiet)
     assert path.read_bytes() == whole
     first = 4 * 2 * len(few_prepared[0].text)  # bytes of the first passage
@@ -64,14 +67,14 @@ def test_a_killed_reading_goes_on(
 
 
 def test_another_reader_or_other_passages_are_another_file(
-    new_reader: Callable[..., Reader], few_prepared: list[PreparedPassage], tmp_path: Path
+    new_reader: Callable[..., CrossEncoder], few_prepared: list[PreparedPassage], tmp_path: Path
 ) -> None:
     for seed, passages in ((3, few_prepared), (3, few_prepared), (4, few_prepared), (3, few_prepared[:1])):
         reader_outputs(new_reader(seed), passages, tmp_path, quiet)
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_a_full_disk_is_said(reader: Reader, few_prepared: list[PreparedPassage], tmp_path: Path) -> None:
+def test_a_full_disk_is_said(reader: CrossEncoder, few_prepared: list[PreparedPassage], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TrainingError, match=r"cannot be written \(Not a directory\): make room"):
         reader_outputs(reader, few_prepared, tmp_path / "file" / "cache", quiet)
@@ -138,10 +141,10 @@ def test_nothing_is_to_be_learned_from_oneself(
 
 
 def test_a_student_learns_from_a_reader(
-    new_model: Callable[..., Model], reader: Reader, few_prepared: list[PreparedPassage], tmp_path: Path
+    new_model: Callable[..., Model], reader: CrossEncoder, few_prepared: list[PreparedPassage], tmp_path: Path
 ) -> None:
     model = new_model()
-    without_dropout([model.phrases, model.queries])
+    without_dropout(model.phrases, model.queries)
     settings = TrainingSettings(epochs=40, learning_rate=1e-2, tokens_weight=0.0, negatives_weight=0.0)
     taught = reader_outputs(reader, few_prepared, tmp_path, quiet)
     steps: list[StepReport] = []

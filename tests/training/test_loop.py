@@ -46,7 +46,7 @@ def train(
         if step.step == stop:
             raise Killed
 
-    without_dropout([trained.phrases, trained.queries])
+    without_dropout(trained.phrases, trained.queries)
     Trainer(trained, passages, settings).run(checkpoint, report)
     return reports
 

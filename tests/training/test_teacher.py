@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.errors import KbqError
 from kbq.training import run
 from kbq.training.examples import Passage, TrainingQuery
-from kbq.training.reader import Reader
 from kbq.training.run import StepReport
 from kbq.training.teacher import (
     TeacherRequest,
@@ -43,7 +43,7 @@ def test_it_learns(request_of: TeacherRequest, examples_file: Path, tmp_path: Pa
     assert facts["outcome"]["em"] == outcome.em
     assert list(facts["examples"]) == ["examples.jsonl"]
     passage = Passage("", "Marie was born in Paris.", (TrainingQuery("", "Where?", ((18, 23),), ("Paris",)),), "")
-    assert evaluate_reader(Reader.open(str(tmp_path / "out"), "cpu"), [passage])[2] == 1
+    assert evaluate_reader(CrossEncoder.open(str(tmp_path / "out"), "cpu"), [passage])[2] == 1
 
 
 def test_a_killed_run_gives_the_same_reader(
@@ -101,7 +101,7 @@ def test_best_span(starts: list[float], ends: list[float], span: tuple[int, int]
     assert best_span(logits(starts, ends)) == span
 
 
-def test_answers_are_whole_words_of_the_text(reader: Reader) -> None:
+def test_answers_are_whole_words_of_the_text(reader: CrossEncoder) -> None:
     text = "Marie Curie was born in Zug."
     asked = [("Where?", text), ("city " * 140, text), ("Where?", ""), (" ", text), ("Who [SEP] birth", text)]
     found = read_answers(reader, asked)

@@ -1,4 +1,4 @@
-"""Reader: question and passage in one input; how likely each token of the passage opens or closes the answer.
+"""Cross-encoder: question and passage in one input; how likely each token of the passage opens or closes the answer.
 
 Any Hugging Face question-answering checkpoint. Source: arXiv 2012.12624, section 4.1 (the teacher), arXiv 1810.04805.
 """
@@ -20,7 +20,6 @@ from kbq.encoding.phrases import BATCH_TOKENS, BATCH_TOKENS_CUDA, window_tensors
 from kbq.encoding.queries import QueryReader, marker_tokens
 from kbq.encoding.windows import Window, cut
 from kbq.errors import ModelError
-from kbq.training.batches import PreparedPassage
 
 Floats = NDArray[np.float32]
 LENGTH, OVERLAP = 384, 64  # tokens of a window, question included
@@ -28,8 +27,8 @@ MAX_QUESTION = 128
 PROBE = "Zoë O'Neill's 1,234 naïve USA [SEP] crème-brûlée — 北京 №7"
 
 
-class Reader:
-    """A question-answering network and its tokenizer, on one device."""
+class CrossEncoder:
+    """A question-answering network and its tokenizer, on one device: a reader."""
 
     def __init__(self, network: nn.Module, tokenizer: Any, source: str) -> None:
         self.network = network
@@ -96,18 +95,6 @@ class Reader:
                 "accents, perhaps): distil from a reader with the same tokenizer"
             )
 
-    def examples(self, passages: Sequence[PreparedPassage]) -> list[PreparedPassage]:
-        """Each query of each passage as a passage of its own, whose windows have the question in place of the title."""
-        made: list[PreparedPassage] = []
-        for passage in passages:
-            text = passage.text
-            for query, answer, places in zip(passage.queries, passage.answers, passage.golds, strict=True):
-                windows = tuple(self.windows(query, text))
-                tokens = sum(len(window.ids) for window in windows)
-                # A group of its own: questions of one passage are not needed side by side.
-                made.append(PreparedPassage(windows, tokens, (query,), (answer,), (places,), str(len(made))))
-        return made
-
     def windows(self, question: Sequence[int], text: Sequence[int]) -> list[Window]:
         """What the network reads for a question, `[CLS] … [SEP]`, and the word pieces of a passage."""
         separator = self.tokenizer.sep_token_id
@@ -124,7 +111,7 @@ class Reader:
         return found.start_logits.float(), found.end_logits.float()
 
     @torch.inference_mode()
-    def read(self, examples: Sequence[Sequence[Window]]) -> list[Floats]:
+    def score(self, examples: Sequence[Sequence[Window]]) -> list[Floats]:
         """Logits of the tokens that the windows of each example own. Shape of each: (2, tokens)."""
         windows = [(number, window) for number, example in enumerate(examples) for window in example]
         limit = BATCH_TOKENS if self.device.type == "cpu" else BATCH_TOKENS_CUDA
@@ -138,7 +125,8 @@ class Reader:
                 number, window = windows[place]
                 own = slice(window.first, window.first + window.count)
                 found[number][place - first[number]] = logits[:, row, own]
-        return [np.concatenate(parts, axis=1) for parts in found]
+        nothing = np.empty((2, 0), np.float32)
+        return [np.concatenate([nothing, *parts], axis=1) for parts in found]
 
     def fingerprint(self) -> str:
         """Of its weights."""
