@@ -19,6 +19,7 @@ from kbq.encoding.backbone import (
     buckets,
     choose_device,
     empty_backbone,
+    fast_dtype,
     first_line,
     load_tokenizer,
     pretrained_backbone,
@@ -27,7 +28,7 @@ from kbq.encoding.queries import MARKERS
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError
 from kbq.sparse.sentences import SentenceWindow, sentence_windows
-from kbq.sparse.sparta import SentenceTensors, Sparta
+from kbq.sparse.sparta import SentenceTensors, Sparta, best_products
 
 CONFIG, WEIGHTS = "sparta.json", "model.safetensors"
 FORMAT = 1
@@ -130,6 +131,7 @@ def strongest_impacts(
     network = model.network
     device = network.bias.device
     terms = model.terms.to(device)
+    vectors = network.terms[terms].to(fast_dtype(device.type))  # once, not for every batch
     behind = list(accumulate(len(window.sentences) for window in windows))
     for members in buckets([len(window.ids) for window in windows], BATCH_TOKENS):
         tensors = SentenceTensors([windows[index] for index in members], model.tokenizer.pad_token_id, device)
@@ -137,9 +139,8 @@ def strongest_impacts(
         with autocast(device):
             states = network.sentence_states(tensors)
         for rows in torch.split(torch.argsort(tensors.lengths, stable=True), SENTENCES):
-            some = states[rows, : int(tensors.lengths[rows].max())]
-            with autocast(device):
-                parts = [network.best_products(some, part) for part in torch.split(terms, CHUNK)]
+            some = states[rows, : int(tensors.lengths[rows].max())].to(vectors.dtype)
+            parts = [best_products(some, part) for part in torch.split(vectors, CHUNK)]
             best, place = torch.cat(parts, dim=1).float().topk(min(k, len(terms)), dim=1)  # log keeps their order
             impacts = network.impacts(best)
             for row, found, weights in zip(rows.tolist(), place, impacts, strict=True):

@@ -25,7 +25,7 @@ from kbq.encoding.backbone import autocast, choose_device
 from kbq.encoding.windows import WindowShape, tokenize
 from kbq.errors import TrainingError
 from kbq.sparse.sentences import Sentence, SentenceWindow
-from kbq.sparse.sparta import SentenceTensors, query_scores
+from kbq.sparse.sparta import SentenceTensors, best_products, query_scores
 from kbq.sparse.sparta_model import CONFIG, SpartaConfig, SpartaModel
 from kbq.training.batches import batches
 from kbq.training.examples import Passage, read_examples
@@ -264,5 +264,5 @@ def calibrate_bias(model: SpartaModel, windows: Sequence[SentenceWindow], share:
     tensors = SentenceTensors(windows[:64], model.tokenizer.pad_token_id, device)
     with autocast(device):
         states = model.network.sentence_states(tensors)
-        best = model.network.best_products(states, model.terms[::16].to(device))
+        best = best_products(states, model.network.terms[model.terms[::16].to(device)])
     model.network.bias.fill_(-torch.quantile(best.float().flatten()[: 2**23], 1 - share))
