@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kbq.records import Hit
     from kbq.task import Task
     from kbq.training.sparta import SpartaRequest
+    from kbq.training.teacher import TeacherRequest
 
 app = typer.Typer(
     name="kbq",
@@ -304,10 +305,14 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder of the new model.")],
     checkpoint: Annotated[str, typer.Option(help="Start from: a BERT-like encoder (folder, hub name) or a kbq model.")],
     dev: Annotated[Path | None, typer.Option(help="Examples to score on; else a twentieth is set aside.")] = None,
-    epochs: Annotated[float, typer.Option(min=0.0)] = 3.0,
+    epochs: Annotated[float | None, typer.Option(min=0.0, show_default="3; --teacher: 2")] = None,
     batch_tokens: Annotated[int, typer.Option(min=64, help="Tokens of a batch's passages, with padding.")] = 4096,
-    learning_rate: Annotated[float, typer.Option(min=0.0)] = 2e-4,
+    accumulate: Annotated[int, typer.Option(min=1, help="Batches of one step.")] = 1,
+    learning_rate: Annotated[float | None, typer.Option(min=0.0, show_default="2e-4; --teacher: 1e-4")] = None,
     pre_batches: Annotated[int, typer.Option(min=0, help="C: earlier batches that give negatives.")] = 2,
+    same_answers: Annotated[
+        bool, typer.Option("--same-answers", help="The same answer elsewhere is a negative, too, as in the paper.")
+    ] = False,
     tokens_weight: Annotated[
         float, typer.Option(min=0.0, help="Weight of negatives over all tokens; 0: the paper.")
     ] = 1.0,
@@ -315,6 +320,18 @@ def train(
         bool, typer.Option("--two-query-encoders", help="As in the paper; else one with two heads.")
     ] = False,
     weights: Annotated[Literal["float32", "int8"], typer.Option(help="How weights are stored.")] = "float32",
+    truecase: Annotated[
+        bool, typer.Option("--truecase", help="Of a cased encoder: give queries in lower case their capital letters.")
+    ] = False,
+    distill: Annotated[
+        str, typer.Option(help="A question-answering checkpoint with the same tokenizer to learn from, too.")
+    ] = "",
+    distill_weight: Annotated[float, typer.Option(min=0.0, help="Of --distill: the paper's λ2.")] = 2.0,
+    temperature: Annotated[float, typer.Option(min=0.01, help="Of --distill: above 1 softens both sides.")] = 1.0,
+    teacher: Annotated[
+        bool,
+        typer.Option("--teacher", help="Train a reader instead, for --distill: question and passage in one input."),
+    ] = False,
     sparse: Annotated[bool, typer.Option("--sparse", help="Train a SPARTA model instead.")] = False,
     marked: Annotated[
         bool, typer.Option("--marked", help="Of --sparse: encode every sentence on its own, as in the paper.")
@@ -324,29 +341,49 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train phrase and query encoders from reading comprehension. Killed, it goes on from its last checkpoint."""
+    given = {"epochs": epochs, "learning_rate": learning_rate, "batch_tokens": batch_tokens, "seed": seed}
+    shared: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    command = shlex.join(["kbq", *sys.argv[1:]])
     if sparse:
         _refuse_given(context, "--sparse", FOR_DENSE_TRAINING)
         from kbq.training.sparta import SpartaRequest, SpartaSettings
 
-        wanted = SpartaSettings(epochs, batch_tokens, learning_rate, seed=seed)
-        command = shlex.join(["kbq", *sys.argv[1:]])
-        _train_sparta(SpartaRequest(examples, out, checkpoint, wanted, marked, device, command), as_json)
+        _train_sparta(
+            SpartaRequest(examples, out, checkpoint, SpartaSettings(**shared), marked, device, command), as_json
+        )
         return
     if marked:
         raise typer.BadParameter("belongs to --sparse", param_hint="--marked")
+    shared |= {"accumulate": accumulate}
+    if teacher:
+        _refuse_given(context, "--teacher", FOR_STUDENTS)
+        from kbq.training.teacher import TeacherRequest, TeacherSettings
+
+        _train_teacher(
+            TeacherRequest(examples, out, checkpoint, dev, TeacherSettings(**shared), device, command), as_json
+        )
+        return
+    if not distill:
+        _refuse_given(context, "no --distill", FOR_DISTILLATION)
     from kbq.encoding.model import ModelConfig
     from kbq.progress import training_progress
     from kbq.training.loop import TrainingSettings
     from kbq.training.training import TrainingRequest, train_model
 
     settings = TrainingSettings(
-        epochs, batch_tokens, learning_rate, pre_batches=pre_batches, tokens_weight=tokens_weight, seed=seed
+        **shared,
+        pre_batches=pre_batches,
+        same_answers=same_answers,
+        tokens_weight=tokens_weight,
+        distill_weight=distill_weight,
+        temperature=temperature,
     )
     config = ModelConfig(shared_query_encoder=not two_query_encoders)
-    command = shlex.join(["kbq", *sys.argv[1:]])
-    request = TrainingRequest(examples, out, checkpoint, dev, settings, config, weights, device, command)
-    with training_progress(f"training {out}") as report:
-        outcome = train_model(request, report)
+    request = TrainingRequest(
+        examples, out, checkpoint, dev, distill, settings, truecase, config, weights, device, command
+    )
+    with training_progress(f"training {out}") as (report, report_reading):
+        outcome = train_model(request, report, report_reading)
     if as_json:
         _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
         return
@@ -354,17 +391,29 @@ def train(
     print(f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries")
     print(f"reading, passage given    EM {scores.gold_em:.1f}  F1 {scores.gold_f1:.1f}  ({scores.queries:,} queries)")
     print(f"reading, all passages     EM {scores.open_em:.1f}  F1 {scores.open_f1:.1f}")
+    print(f"gold passage found        first {scores.open_passage:.1f}  in the top 5 {scores.open_passage_5:.1f}")
     print(f"the filter keeps {scores.kept:.0f} % of the tokens")
 
 
-FOR_DENSE_TRAINING = ("dev", "pre_batches", "tokens_weight", "two_query_encoders", "weights")
+FOR_DISTILLATION = ("distill_weight", "temperature")
+FOR_STUDENTS = (
+    "pre_batches",
+    "same_answers",
+    "tokens_weight",
+    "two_query_encoders",
+    "weights",
+    "truecase",
+    "distill",
+    *FOR_DISTILLATION,
+)
+FOR_DENSE_TRAINING = ("dev", "accumulate", "teacher", *FOR_STUDENTS)
 
 
 def _train_sparta(request: "SpartaRequest", as_json: bool) -> None:
     from kbq.progress import training_progress
     from kbq.training.sparta import train_sparta
 
-    with training_progress(f"training {request.out}") as report:
+    with training_progress(f"training {request.out}") as (report, _):
         outcome = train_sparta(request, report)
     if as_json:
         _print_json(dataclasses.asdict(outcome) | {"out": str(request.out)})
@@ -372,6 +421,70 @@ def _train_sparta(request: "SpartaRequest", as_json: bool) -> None:
     print(
         f"{request.out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries; "
         f"{outcome.left_out:,} were left out, their answer stands in no one sentence"
+    )
+
+
+def _train_teacher(request: "TeacherRequest", as_json: bool) -> None:
+    from kbq.progress import training_progress
+    from kbq.training.teacher import train_teacher
+
+    with training_progress(f"training {request.out}") as (report, _):
+        outcome = train_teacher(request, report)
+    if as_json:
+        _print_json(dataclasses.asdict(outcome) | {"out": str(request.out)})
+        return
+    print(f"{request.out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries")
+    print(f"reading, passage given    EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)")
+
+
+@app.command()
+def augment(
+    context: typer.Context,
+    corpus: Annotated[str, typer.Argument(help="A file or folder.")],
+    out: Annotated[Path, typer.Option(help="File of the new examples, for `kbq train`.")],
+    generator: Annotated[str, typer.Option(help="A sequence-to-sequence checkpoint that writes questions.")] = "",
+    reader: Annotated[
+        str, typer.Option(help="A question-answering checkpoint: what it answers otherwise is dropped.")
+    ] = "",
+    triples: Annotated[
+        Path | None, typer.Option(help="Make slot queries of these instead: KILT lines, or CSV/TSV/JSONL as finetune.")
+    ] = None,
+    format: Annotated[
+        Literal["auto", "kilt", "jsonl", "squad", "dpr", "text"], typer.Option(help="What the corpus looks like.")
+    ] = "auto",
+    entities: Annotated[
+        str, typer.Option(help="What is asked for: `written` (names and numbers), or a spaCy pipeline's entities.")
+    ] = "written",
+    prompt: Annotated[
+        str | None, typer.Option(help="What the generator reads: {before}, {answer}, {after}, {title}.")
+    ] = None,
+    beams: Annotated[int, typer.Option(min=1, help="Of the generator's search.")] = 1,
+    each: Annotated[int, typer.Option(min=1, help="Questions of a paragraph, at most.")] = 5,
+    seed: int = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Make training examples from a corpus: generated questions, or slot queries. Killed, it goes on."""
+    if triples is not None:
+        _refuse_given(context, "--triples", ("generator", "reader", "entities", "prompt", "beams", "each"))
+    elif not (generator and reader):
+        raise typer.BadParameter("give --generator and --reader, or --triples")
+    from kbq.augmentation.augmentation import AugmentationRequest
+    from kbq.augmentation.augmentation import augment as make_examples
+    from kbq.augmentation.generator import PROMPT
+    from kbq.progress import augmenting_progress
+
+    request = AugmentationRequest(
+        corpus, out, format, generator, reader, triples, entities, prompt or PROMPT, beams, each, seed, device
+    )
+    with augmenting_progress(f"reading {corpus}") as report:
+        outcome = make_examples(request, report)
+    if as_json:
+        _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
+        return
+    print(
+        f"{out}: {outcome.kept:,} of {outcome.asked:,} questions kept, on {outcome.paragraphs_kept:,} of "
+        f"{outcome.paragraphs:,} paragraphs"
     )
 
 

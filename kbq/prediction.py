@@ -4,7 +4,6 @@ Beside OUT stands OUT.run.json: the task, the knowledge base, the options and th
 only where they are the same.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -25,6 +24,7 @@ from kbq.records import Evidence, Hit, Prediction, Query
 from kbq.searching.evidence import Weights
 from kbq.searching.search import BATCH
 from kbq.task import Task
+from kbq.workshop import file_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +158,8 @@ def _evidence(hit: Hit, with_text: bool) -> Evidence:
 def _description(task: Task, inputs: Path, kb: KnowledgeBase, settings: PredictionSettings) -> dict[str, object]:
     return {
         "task": task.name,
-        "inputs": {"name": inputs.name, "sha256": _sha256(inputs)},
-        "knowledge_base": {"name": kb.folder.name, "manifest_sha256": _sha256(kb.folder / MANIFEST)},
+        "inputs": {"name": inputs.name, "sha256": file_digest(inputs)},
+        "knowledge_base": {"name": kb.folder.name, "manifest_sha256": file_digest(kb.folder / MANIFEST)},
         "index": kb.index.kind,
         "query_encoder": kb.model.config.query_fingerprint,
         "top_pages": settings.top_pages,
@@ -201,8 +201,3 @@ def _finished_lines(out: Path) -> int:
         file.seek(end)
         file.truncate()
     return count
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]

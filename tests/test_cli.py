@@ -409,6 +409,39 @@ def test_merge_kb(run: Run, kb_folder: Path, corpus: Path, model_folder: Path, t
     assert both.documents == whole.documents
 
 
+def test_a_student_learns_from_a_teacher(
+    run: Run, examples_file: Path, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KBQ_CACHE", str(tmp_path / "cache"))
+    command = ("train", examples_file, "--checkpoint", checkpoint, "--epochs", 1, "--batch-tokens", 200)
+    trained = run(*command, "--teacher", "--out", tmp_path / "reader")
+    assert (trained.status, trained.err) == (0, "")
+    assert trained.out.splitlines()[0].endswith(" steps over 11 passages with 22 queries")
+    assert trained.out.splitlines()[1].startswith("reading, passage given    EM ")
+    student = (*command, "--distill", tmp_path / "reader", "--temperature", 2, "--json")
+    (outcome,) = run(*student, "--out", tmp_path / "model").documents
+    assert (outcome["passages"], outcome["queries"]) == (11, 22)
+    facts = run("info", tmp_path / "model", "--json").documents[0]
+    assert isinstance(facts["training"], dict)
+    assert facts["training"]["reader"] == "reader"
+    assert facts["training"]["settings"]["temperature"] == 2
+    assert len(list((tmp_path / "cache" / "reader").iterdir())) == 1
+
+
+def test_triples_become_examples_to_train_on(
+    run: Run, corpus: Path, write_json_lines: Callable[..., Path], tmp_path: Path
+) -> None:
+    first = next(page for page in map(json.loads, corpus.read_text("utf-8").splitlines()) if page["paragraphs"])
+    word = first["paragraphs"][0].split()[0]
+    triple = {"subject": "Marie", "relation": "first word", "object": word, "page": first["id"]}
+    command = ("augment", corpus, "--triples", write_json_lines("triples.jsonl", triple), "--out")
+    made = run(*command, tmp_path / "made.jsonl")
+    assert (made.status, made.err) == (0, "")
+    assert made.out.startswith(f"{tmp_path / 'made.jsonl'}: 1 of 1 questions kept, on 1 of ")
+    (outcome,) = run(*command, tmp_path / "again.jsonl", "--json").documents
+    assert (outcome["asked"], outcome["kept"], outcome["out"]) == (1, 1, str(tmp_path / "again.jsonl"))
+
+
 @pytest.mark.parametrize("options", [(), ("--two-query-encoders", "--weights", "int8")])
 def test_train(
     options: tuple[str, ...], run: Run, examples_file: Path, checkpoint: Path, corpus: Path, tmp_path: Path
@@ -488,7 +521,7 @@ def test_version_and_help(run: Run) -> None:
     assert run("--version") == Outcome(0, f"{kbq.__version__}\n", "")
     told = run("--help")
     assert told.status == 0
-    names = ("build", "index", "merge-kb", "query", "explain", "train", "finetune", "info")
+    names = ("build", "index", "merge-kb", "query", "explain", "train", "augment", "finetune", "info")
     assert all(f"  {name} " in told.out for name in names)
 
 
@@ -514,6 +547,9 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("query", "x", "--nonsense"),
         ("train", "x"),
         ("train", "x", "--out", "y", "--checkpoint", "z", "--epochs", "-1"),
+        ("augment", "x", "--out", "y"),
+        ("augment", "x", "--out", "y", "--generator", "g"),
+        ("augment", "x", "--out", "y", "--triples", "t", "--reader", "r"),
         ("finetune", "x", "--out", "y"),
         ("finetune", "x", "--kb", "y"),
         ("finetune", "x", "--kb", "y", "--out", "z", "-k", "0"),
@@ -532,6 +568,9 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("index", "kb", "--terms", "100"),
         ("index", "kb", "--bm25", "--terms", "100"),
         ("merge-kb", "new"),
+        ("train", "file", "--out", "new", "--checkpoint", "model", "--sparse", "--teacher"),
+        ("train", "file", "--out", "new", "--checkpoint", "model", "--teacher", "--distill", "reader"),
+        ("train", "file", "--out", "new", "--checkpoint", "model", "--temperature", "2"),
         ("train", "file", "--out", "new", "--checkpoint", "model", "--sparse", "--dev", "file"),
         ("train", "file", "--out", "new", "--checkpoint", "model", "--marked"),
         ("query", "who", "--depth", "3"),
@@ -628,6 +667,9 @@ LONG = "word " * 10_000
         ("train corpus.jsonl --out new --checkpoint model", "is missing, there are id, title, paragraphs: write"),
         ("train examples.jsonl --out folder --checkpoint model", "folder already exists: choose another folder"),
         ("train examples.jsonl --out new --checkpoint folder", "folder holds no tokenizer"),
+        ("train examples.jsonl --out new --checkpoint model --distill folder", "folder is no checkpoint that transf"),
+        ("train examples.jsonl --out new --checkpoint model --distill model", "model is no question-answering check"),
+        ("train examples.jsonl --out new --checkpoint folder --teacher", "folder is no checkpoint that transformers"),
         ("train examples.jsonl --out empty/new --checkpoint model", "new cannot be written (Not a directory)"),
         ("finetune nothing --kb kb --out new", "nothing: cannot be read (No such file or directory)"),
         ("finetune folder --kb kb --out new", "folder: cannot be read (Is a directory)"),

@@ -11,7 +11,7 @@ import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import count, islice
@@ -31,7 +31,7 @@ from kbq.training.batches import batches
 from kbq.training.examples import Passage, read_examples
 from kbq.training.losses import marginal_nll
 from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
-from kbq.training.training import without_dropout
+from kbq.training.run import without_dropout
 
 POSITIVE_SHARE = 0.05  # of all impacts, at the start: about 1,600 terms a sentence, as the paper counts them in the end
 
@@ -70,8 +70,8 @@ class SpartaStep:
     size: int  # tokens of all windows
 
     @property
-    def losses(self) -> tuple[float, ...]:
-        return (self.loss,)
+    def losses(self) -> Mapping[str, float]:
+        return {"loss": self.loss}
 
 
 @dataclass(frozen=True, slots=True)

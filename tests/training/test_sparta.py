@@ -15,6 +15,7 @@ from kbq.sparse.sentences import SentenceWindow
 from kbq.sparse.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
 from kbq.training import sparta as training
 from kbq.training.examples import Passage, TrainingQuery
+from kbq.training.run import without_dropout
 from kbq.training.sparta import (
     SentenceExample,
     SpartaRequest,
@@ -25,7 +26,6 @@ from kbq.training.sparta import (
     prepare,
     train_sparta,
 )
-from kbq.training.training import without_dropout
 
 SETTINGS = SpartaSettings(epochs=6, batch_tokens=60, learning_rate=3e-3)
 
