@@ -72,6 +72,11 @@ DATA_SETS = [
     ("redocred-unseen", "Re-DocRED, unseen pages", [*WIKI, ("kbq, hybrid with BM25", "kilt_wiki_hybrid")]),
     ("redocred-seen", "Re-DocRED, pages seen in training", WIKI),
     ("squad-dev-kilt", "SQuAD dev, open", WIKI),
+    (
+        "squad-dev-kilt",
+        "SQuAD dev, open, at random",
+        [("kbq", "kilt_squad_dense"), ("kbq, hybrid with BM25", "kilt_squad_hybrid")],
+    ),
     ("el-dev-kilt", "entity linking", [*WIKI, ("kbq, hybrid with BM25", "kilt_wiki_hybrid")]),
 ]
 
