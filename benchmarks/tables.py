@@ -107,19 +107,21 @@ def words() -> str:
         for name, row in systems.items()
     ]
     first = table([f"SQuAD dev, {squad['sentences']:,} sentences", "MRR", "R@1", "bytes per sentence"], rows)
-    return f"{first}\n\n{together()}"
+    return f"{first}\n\n{together()}".rstrip()
 
 
 def together() -> str:
     """Words, vectors, and both, on the same queries."""
     rows = []
     for result, name, label in PARTS:
+        if not (ROOT / "results" / f"{result}.json").exists():
+            continue
         found = figures(result)[name]
         for system, values in found.items():
             cells = [interval(values[key]) if "alone" not in system or key in PAGE_SCORES else "–" for key in SHORT]
             rows.append([label, SYSTEMS.get(system, system), *cells])
             label = ""
-    return table(["", "weights", *SHORT], rows)
+    return table(["", "weights", *SHORT], rows) if rows else ""
 
 
 SHORT = ["accuracy", "Rprec", "recall@5", "KILT-accuracy"]
