@@ -14,6 +14,7 @@ import numpy as np
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.candidates import Candidates, Floats, Rows, from_hits
 from kbq.indexing.dump import Shard
+from kbq.indexing.products import float_products
 
 Codec = Literal["int8", "4 bit"]
 LEAST_HITS = 50  # starts and ends asked for, or more: the ten best phrases stand above the bound of so many
@@ -120,7 +121,7 @@ def candidates_at(shard: Shard, queries: Floats, rows: Rows, k: int, bonus: Floa
 def _rescored(shard: Shard, query: Floats, rows: Rows, k: int) -> tuple[Floats, Rows]:
     """The k best of the rows found, with their exact scores. Shapes: (dim,), (rows,), twice (k,) or fewer."""
     rows = rows[rows >= 0]
-    scores = shard.vectors[rows].astype(np.float32) @ query
+    scores = float_products(shard.vectors, rows, query[None])[:, 0]
     best = np.argsort(-scores, kind="stable")[:k]
     return scores[best], rows[best]
 
