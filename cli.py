@@ -84,6 +84,9 @@ def build(
     sparse: Annotated[bool, typer.Option("--sparse", help="Add a BM25 index, for --backend bm25 and hybrid.")] = False,
     append: Annotated[bool, typer.Option("--append", help="Add to a knowledge base that is there.")] = False,
     skip_bad_lines: Annotated[bool, typer.Option("--skip-bad-lines", help="Report bad lines and go on.")] = False,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes that encode, each with one thread, on GPUs by turns.")
+    ] = 1,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -91,7 +94,7 @@ def build(
     from kbq import commands
     from kbq.progress import build_progress
 
-    request = commands.BuildRequest(corpus, kb, format, model, index, sparse, append, skip_bad_lines, device)
+    request = commands.BuildRequest(corpus, kb, format, model, index, sparse, append, skip_bad_lines, device, workers)
     with build_progress(f"building {kb}") as report:
         outcome = commands.build(request, report, _note)
     if as_json:

@@ -44,6 +44,7 @@ class BuildRequest:
     append: bool = False
     skip_bad_lines: bool = False
     device: str = "auto"
+    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -
         append=request.append,
         index=request.index,
         sparse=request.sparse,
+        workers=request.workers,
         report=report,
     )
     return BuildOutcome(kb.counts, folder_bytes(request.folder), kb.index.kind, len(bad_lines))

@@ -66,6 +66,7 @@ class KnowledgeBase:
         append: bool = False,
         index: WantedKind = "auto",
         sparse: bool = False,
+        workers: int = 1,
         report: Callable[[Counts], None] = lambda counts: None,
     ) -> Self:
         """Encode documents into `folder` and publish it; a run that was killed goes on where it stopped.
@@ -76,6 +77,7 @@ class KnowledgeBase:
             model_name: what the manifest calls the model, so that it is found again.
             index: `auto` searches exactly up to about 2 million kept tokens.
             sparse: add a BM25 index; a knowledge base that has one keeps it.
+            workers: processes that encode; several need a main module that can be imported, as `multiprocessing` says.
             report: told after each block how much of this build is on the disk.
 
         Raises:
@@ -84,7 +86,7 @@ class KnowledgeBase:
         """
         try:
             before = claim(folder, model, model_name, append)
-            shards, corpus = build_shards(documents, model, folder, len(before.shards), report)
+            shards, corpus = build_shards(documents, model, folder, len(before.shards), report, workers)
             manifest = build_indexes(folder, before.with_shards(shards, corpus), model, IndexWish(index))
             if sparse or manifest.bm25:
                 manifest = add_bm25(folder, manifest)
