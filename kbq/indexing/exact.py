@@ -6,6 +6,7 @@ approximate indexes are measured against.
 """
 
 import warnings
+from functools import cache
 
 import numpy as np
 import torch
@@ -16,7 +17,8 @@ from kbq.indexing.dump import Shard
 from kbq.indexing.pieces import Block, blocks_of, piece_max
 from kbq.indexing.products import Factors
 
-BLOCK_ROWS = 2048  # rows multiplied at a time: with 64 queries their scores stay in the CPU's cache
+BLOCK_ROWS = 2048  # multiplied at a time: with 64 queries, their scores stay in the CPU's cache
+FEW = 8  # queries: for so many, blocks are that many times as long
 BLOCK_ROWS_CUDA = 2**18
 
 
@@ -29,17 +31,18 @@ class ExactIndex:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch knows no read-only memory; nothing here writes to it
             self._vectors = torch.from_numpy(shard.vectors).to(device)
-        size = BLOCK_ROWS if device.type == "cpu" else BLOCK_ROWS_CUDA
-        self._blocks = list(blocks_of(shard.paragraph_rows, size, device))
+        self._blocks = cache(lambda size: list(blocks_of(shard.paragraph_rows, size, device)))
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None = None) -> list[Candidates]:
         """All rows that may open a span as good as the best one of the k-th best piece; see `Index`."""
-        if k >= sum(len(block.begins) for block in self._blocks):
+        size = BLOCK_ROWS * (FEW if len(starts) <= FEW else 1) if self._device.type == "cpu" else BLOCK_ROWS_CUDA
+        blocks = self._blocks(size)
+        if k >= sum(len(block.begins) for block in blocks):
             return [Candidates(np.arange(len(self._vectors)), -np.inf)] * len(starts)
         factors = Factors.of(starts, ends, self._device)
         added = None if bonus is None else torch.from_numpy(bonus).to(self._device)
         best = _Best(k, factors.errors)
-        found = [self._promising(block, factors, added, best) for block in self._blocks]
+        found = [self._promising(block, factors, added, best) for block in blocks]
         queries, rows, uppers = (torch.cat(parts) for parts in zip(*found, strict=True))
         kept = uppers >= best.enough[queries]  # now that all blocks were seen
         queries, order = torch.sort(queries[kept], stable=True)  # the rows of a query stay in order
