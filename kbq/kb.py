@@ -44,10 +44,10 @@ class KnowledgeBase:
         self.model = model
         self.shards = [Shard(path) for path in manifest.shard_folders(folder)]
         for shard, counts in zip(self.shards, manifest.shards, strict=True):
-            if len(shard) != counts.rows:
+            if shard.vectors.shape != (counts.rows, manifest.dim):
                 raise KnowledgeBaseError(
-                    f"{shard.folder} holds {len(shard)} rows, the manifest says {counts.rows}: "
-                    "build the knowledge base again"
+                    f"{shard.folder} holds {len(shard)} rows of {shard.vectors.shape[1]} dimensions, the manifest says "
+                    f"{counts.rows} of {manifest.dim}: build the knowledge base again"
                 )
         self.index = manifest.entry(folder, index)
         self.indexes = open_indexes(self.shards, self.index, model.device)

@@ -10,10 +10,12 @@ from kbq.indexing.candidates import Floats, Index
 from kbq.indexing.compact import CompactIndex, build_compact
 from kbq.indexing.dump import Shard
 from kbq.indexing.exact import ExactIndex
+from kbq.indexing.gpus import places
 from kbq.indexing.index_folder import has_index
 from kbq.indexing.manifest import IndexEntry, IndexKind, Manifest
 
 WantedKind = Literal["auto", "exact", "approximate", "compact"]
+CPU = torch.device("cpu")
 EXACT_ROWS = 2_000_000  # up to here every query can be multiplied with every row
 
 
@@ -46,8 +48,13 @@ def is_built(shards: Sequence[Shard], kind: IndexKind) -> bool:
 
 
 def open_indexes(shards: Sequence[Shard], entry: IndexEntry, device: torch.device) -> list[Index]:
-    """The index of each shard, ready to search."""
-    return [_open(shard, entry, device) for shard in shards]
+    """The index of each shard, ready to search.
+
+    Raises:
+        KnowledgeBaseError: an index is missing, damaged or of other rows; or exact search does not fit on the GPUs.
+    """
+    devices = places(shards, device) if entry.kind == "exact" else [CPU] * len(shards)
+    return [_open(shard, entry, own) for shard, own in zip(shards, devices, strict=True)]
 
 
 def _open(shard: Shard, entry: IndexEntry, device: torch.device) -> Index:

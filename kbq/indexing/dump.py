@@ -133,6 +133,8 @@ class Shard:
 
     def __init__(self, folder: Path) -> None:
         """Raises KnowledgeBaseError when a file is missing, damaged, or of another length than the others."""
+        if not folder.is_dir():
+            raise KnowledgeBaseError(f"shard {folder} is missing: bring it back, or build the knowledge base again")
         try:
             self.vectors: NDArray[np.int8] = _typed(folder, "vectors", np.int8)
             self.positions = _typed(folder, "positions", np.uint32)
@@ -142,8 +144,14 @@ class Shard:
             self.paragraph_numbers = _typed(folder, "paragraph_numbers", np.uint32)
             self.paragraph_documents = _typed(folder, "paragraph_documents", np.uint32)
             self.texts, self.ids, self.titles = (Texts.open(folder, name) for name in ("texts", "ids", "titles"))
+            if self.vectors.ndim != 2:
+                raise ValueError("vectors.npy is no table")
         except (OSError, ValueError) as error:
             raise KnowledgeBaseError(f"shard {folder} is damaged ({error}): build the knowledge base again") from None
+        if self.vectors.ndim != 2:
+            raise KnowledgeBaseError(
+                f"shard {folder} is damaged (vectors.npy is no table): build the knowledge base again"
+            )
         rows = {len(array) for array in (self.vectors, self.positions, self.starts, self.ends)}
         if len(rows) != 1 or (len(self.paragraph_rows) and rows != {int(self.paragraph_rows[-1])}):
             raise KnowledgeBaseError(

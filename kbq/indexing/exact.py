@@ -6,6 +6,7 @@ approximate indexes are measured against.
 """
 
 import warnings
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from kbq.indexing.candidates import Candidates, Floats, Rows
 from kbq.indexing.dump import Shard
+from kbq.indexing.gpus import full_memory_is_said
 from kbq.indexing.pieces import Block, blocks_of, piece_max
 from kbq.indexing.products import Factors
 
@@ -30,7 +32,9 @@ class ExactIndex:
         self._device = device
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch knows no read-only memory; nothing here writes to it
-            self._vectors = torch.from_numpy(shard.vectors).to(device)
+            rows = torch.from_numpy(shard.vectors)
+        with full_memory_is_said(device):
+            self._vectors = rows.to(device)
         self._blocks = cache(lambda size: list(blocks_of(shard.paragraph_rows, size, device)))
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None = None) -> list[Candidates]:
@@ -39,6 +43,16 @@ class ExactIndex:
         blocks = self._blocks(size)
         if k >= sum(len(block.begins) for block in blocks):
             return [Candidates(np.arange(len(self._vectors)), -np.inf)] * len(starts)
+        with full_memory_is_said(self._device):
+            return self._best_rows(blocks, starts, ends, k, bonus)
+
+    def vectors(self, rows: Rows) -> Floats:
+        """The dump's own rows; see `Index`."""
+        return self._shard.vectors[rows].astype(np.float32)
+
+    def _best_rows(
+        self, blocks: Sequence[Block], starts: Floats, ends: Floats, k: int, bonus: Floats | None
+    ) -> list[Candidates]:
         factors = Factors.of(starts, ends, self._device)
         added = None if bonus is None else torch.from_numpy(bonus).to(self._device)
         best = _Best(k, factors.errors)
@@ -50,10 +64,6 @@ class ExactIndex:
         of_each = np.split(rows[kept][order].cpu().numpy(), behind.cpu().numpy())
         below = np.nextafter(best.enough.cpu().numpy(), np.float32(-np.inf))
         return [Candidates(own, float(bound)) for own, bound in zip(of_each, below, strict=True)]
-
-    def vectors(self, rows: Rows) -> Floats:
-        """The dump's own rows; see `Index`."""
-        return self._shard.vectors[rows].astype(np.float32)
 
     def _promising(
         self, block: Block, factors: Factors, bonus: Tensor | None, best: "_Best"
