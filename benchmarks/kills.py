@@ -19,14 +19,16 @@ import reporting
 from kbq import commands
 from kbq.indexing import building
 from kbq.indexing.manifest import MANIFEST
+from kbq.searching import indexes
 
 BLOCK_CHARACTERS = 2**13
 SHARD_ROWS = 3000
+OWN_QUERIES = 40  # that the index is measured with
 
 
 def build(corpus: str, folder: str, workers: int) -> None:
     """What is killed: a build in several blocks and shards, with an index."""
-    building.BLOCK_CHARACTERS, building.SHARD_ROWS = BLOCK_CHARACTERS, SHARD_ROWS
+    building.BLOCK_CHARACTERS, building.SHARD_ROWS, indexes.OWN_QUERIES = BLOCK_CHARACTERS, SHARD_ROWS, OWN_QUERIES
     request = commands.BuildRequest(
         corpus, Path(folder), index="approximate", sparse=True, device="cpu", workers=workers
     )
