@@ -133,6 +133,9 @@ def index(
         int | None,
         typer.Option(min=1, show_default="500", help="Of --sparta: strongest impacts kept of each sentence."),
     ] = None,
+    filter: Annotated[
+        float | None, typer.Option(help="Only rows whose filter logit is above; the model's own is in kbq info.")
+    ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -147,9 +150,9 @@ def index(
     if terms is not None and sparta is None:
         raise typer.BadParameter("belongs to --sparta", param_hint="--terms")
     if bm25 or sparta is not None:
-        if any(option is not None for option in (kind, recall, queries, model)):
+        if any(option is not None for option in (kind, recall, queries, model, filter)):
             raise typer.BadParameter(
-                "takes no --index, --recall, --queries or --model: run kbq index twice",
+                "takes no --index, --recall, --queries, --model or --filter: run kbq index twice",
                 param_hint="--bm25" if bm25 else "--sparta",
             )
         name = "a BM25 index" if sparta is None else "learned impacts"
@@ -160,7 +163,7 @@ def index(
             print(f"{kb}: {name} of {_size(size)}")
         return
     facts = commands.index(
-        commands.IndexRequest(kb, kind or "auto", 0.95 if recall is None else recall, queries, model, device)
+        commands.IndexRequest(kb, kind or "auto", 0.95 if recall is None else recall, queries, model, device, filter)
     )
     if as_json:
         _print_json(dataclasses.asdict(facts) | {"kb": str(kb)})
@@ -682,6 +685,7 @@ def _index_line(facts: "IndexFacts") -> str:
     return (
         f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds {facts.recall:.1%} of the ten best phrases "
         f"({facts.target:.1%} asked for, {facts.queries:,} queries) with {facts.probes:,} probes"
+        f"{'' if facts.filter is None else f', rows above {facts.filter:g}'}"
     )
 
 

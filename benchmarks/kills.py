@@ -1,47 +1,48 @@
 """Kills: a build is killed with SIGKILL at random moments and resumed; every result must be the same bytes.
 
-    python benchmarks/kills.py CORPUS WORK [--kills 20]
+    OMP_NUM_THREADS=1 python benchmarks/kills.py CORPUS WORK [--kills 20] [--pages 60]
 
-The corpus should be small: blocks are made so short that there are several of them, and each run also builds an index.
-Runs have one or two workers by turns, and so have the runs that go on. WORK is a folder for the knowledge bases.
+Blocks and shards are so short that there are several, and each build makes a BM25 index and an approximate one, too. A
+build is a process that this one forks, so that hardly any kill meets a process that is still loading its libraries.
+WORK is a folder for the knowledge bases.
 """
 
 import argparse
+import os
 import random
 import shutil
-import subprocess
-import sys
+import signal
 import time
 from pathlib import Path
 
 import reporting
+import torch
 
-from kbq import commands
+from kbq.corpus import read_corpus
+from kbq.encoding.model import Model
 from kbq.indexing import building
 from kbq.indexing.manifest import MANIFEST
+from kbq.kb import KnowledgeBase
+from kbq.records import Document
 from kbq.searching import indexes
 
-BLOCK_CHARACTERS = 2**13
-SHARD_ROWS = 3000
-OWN_QUERIES = 40  # that the index is measured with
+building.BLOCK_CHARACTERS, building.SHARD_ROWS = 2**12, 1500
+indexes.OWN_QUERIES = 40  # that the index is measured with
 
 
-def build(corpus: str, folder: str, workers: int) -> None:
-    """What is killed: a build in several blocks and shards, with an index."""
-    building.BLOCK_CHARACTERS, building.SHARD_ROWS, indexes.OWN_QUERIES = BLOCK_CHARACTERS, SHARD_ROWS, OWN_QUERIES
-    request = commands.BuildRequest(
-        corpus, Path(folder), index="approximate", sparse=True, device="cpu", workers=workers
-    )
-    commands.build(request, lambda counts: None, lambda line: None)
+def start(documents: list[Document], folder: Path, model: Model) -> int:
+    """Begin, or go on with, a build in a process of its own; its id."""
+    process = os.fork()
+    if not process:
+        KnowledgeBase.build(documents, folder, model, index="approximate", sparse=True)
+        os._exit(0)
+    return process
 
 
-def start(corpus: Path, folder: Path, workers: int) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([sys.executable, __file__, "--child", str(corpus), str(folder), "--workers", str(workers)])
-
-
-def finish(process: "subprocess.Popen[bytes]") -> None:
-    if process.wait():
-        raise SystemExit(f"a build ended with status {process.returncode}")
+def finish(process: int) -> None:
+    _, status = os.waitpid(process, 0)
+    if status:
+        raise SystemExit(f"a build ended with status {status}")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -53,40 +54,44 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("work", type=Path)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--pages", type=int, default=60)
     options = parser.parse_args()
-    if options.child:
-        build(str(options.corpus), str(options.work), options.workers)
-        return
+    torch.set_num_threads(1)
+    documents = list(read_corpus(str(options.corpus)))[: options.pages]
+    model = Model.open("default", "cpu")
     begun = time.monotonic()
-    whole = options.work / "whole"
-    finish(start(options.corpus, whole, 1))
+    finish(start(documents, options.work / "whole", model))
     seconds = time.monotonic() - begun
-    truth = contents(whole)
+    truth = contents(options.work / "whole")
     moments = random.Random(0)
-    kills = in_time = same = published = 0
-    while in_time < options.kills:
+    reached: list[str] = []
+    same = 0
+    while len(reached) < options.kills:
         folder = options.work / "killed"
-        process = start(options.corpus, folder, 1 + kills % 2)
-        kills += 1
-        try:
-            process.wait(moments.uniform(0, seconds))
-            shutil.rmtree(folder)  # it was faster than the kill: another moment
-            continue
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        in_time += 1
-        published += (folder / MANIFEST).exists()
-        begun_blocks = (folder / building.STATE).exists()
-        finish(start(options.corpus, folder, 1 + in_time // 2 % 2))
-        same += contents(folder) == truth
-        print(f"kill {in_time}: {'in the build' if begun_blocks else 'before it'}, {same} the same bytes", flush=True)
+        process = start(documents, folder, model)
+        time.sleep(moments.uniform(0, seconds))
+        done, _ = os.waitpid(process, os.WNOHANG)
+        if not done:  # else it was faster than the kill: another moment
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            reached.append(stage(folder))
+            finish(start(documents, folder, model))
+            same += contents(folder) == truth
+            print(f"kill {len(reached)}: {reached[-1]}; {same} with the same bytes", flush=True)
         shutil.rmtree(folder)
-    figures = {"kills": in_time, "resumed with the same bytes": same, "killed after it was published": published}
-    figures |= {"files": len(truth), "seconds of a build": round(seconds, 1)}
+    stages = {name: reached.count(name) for name in dict.fromkeys(reached)}
+    figures = {"kills": len(reached), "resumed with the same bytes": same, "killed": stages, "files": len(truth)}
     reporting.write("kills", figures, [options.corpus], seed=0)
+
+
+def stage(folder: Path) -> str:
+    """How far a build had got."""
+    if (folder / MANIFEST).exists():
+        return "after it was published"
+    shards = sorted(folder.glob("shard-*"))
+    if any((shard / "approximate").exists() for shard in shards):
+        return "while an index was built"
+    return f"in shard {len(shards) - 1}" if shards else "before the first shard"
 
 
 if __name__ == "__main__":

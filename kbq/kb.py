@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
 from kbq.indexing.building import build_shards
-from kbq.indexing.choice import WantedKind, open_indexes
+from kbq.indexing.choice import WantedKind, chosen_kind, open_indexes
 from kbq.indexing.dump import Counts, Shard
 from kbq.indexing.manifest import IndexKind, Manifest, claim, publish, read_manifest, write_manifest
 from kbq.records import Document, Hit
@@ -87,7 +87,9 @@ class KnowledgeBase:
         try:
             before = claim(folder, model, model_name, append)
             shards, corpus = build_shards(documents, model, folder, len(before.shards), report, workers)
-            manifest = build_indexes(folder, before.with_shards(shards, corpus), model, IndexWish(index))
+            filters = {entry.kind: entry.filter for entry in before.entries}
+            wish = IndexWish(index, filter=filters.get(chosen_kind(before, index)))
+            manifest = build_indexes(folder, before.with_shards(shards, corpus), model, wish)
             if sparse or manifest.bm25:
                 manifest = add_bm25(folder, manifest)
             publish(folder, manifest)

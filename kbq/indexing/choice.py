@@ -28,23 +28,24 @@ def chosen_kind(manifest: Manifest, wanted: WantedKind) -> IndexKind:
     return "exact" if manifest.counts.rows <= EXACT_ROWS else "approximate"
 
 
-def build_missing(shards: Sequence[Shard], kind: IndexKind, queries: Floats) -> None:
-    """Build the index of every shard that has none of this kind; exact search needs nothing.
+def build_missing(shards: Sequence[Shard], entry: IndexEntry, queries: Floats) -> None:
+    """Build the index of every shard that has none like this; exact search needs nothing.
 
     `queries`: what the index will be asked, in the units of the rows. Shape: (queries, dim).
     """
     for shard in shards:
-        if is_built([shard], kind):
+        if is_built([shard], entry):
             continue
-        if kind == "approximate":
-            build_approximate(shard)
+        if entry.kind == "approximate":
+            build_approximate(shard, entry.filter)
         else:
-            build_compact(shard, queries)
+            build_compact(shard, queries, entry.filter)
 
 
-def is_built(shards: Sequence[Shard], kind: IndexKind) -> bool:
+def is_built(shards: Sequence[Shard], entry: IndexEntry) -> bool:
     """Whether nothing is left to build; a shard without rows needs no index."""
-    return kind == "exact" or all(has_index(shard, kind) for shard in shards if len(shard))
+    kind = entry.kind
+    return kind == "exact" or all(has_index(shard, kind, entry.filter) for shard in shards if len(shard))
 
 
 def open_indexes(shards: Sequence[Shard], entry: IndexEntry, device: torch.device) -> list[Index]:

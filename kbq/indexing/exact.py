@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kbq.indexing.candidates import Candidates, Floats, Rows
+from kbq.indexing.candidates import Candidates, Floats
 from kbq.indexing.dump import Shard
 from kbq.indexing.gpus import full_memory_is_said
 from kbq.indexing.pieces import Block, blocks_of, piece_max
@@ -45,10 +45,6 @@ class ExactIndex:
             return [Candidates(np.arange(len(self._vectors)), -np.inf)] * len(starts)
         with full_memory_is_said(self._device):
             return self._best_rows(blocks, starts, ends, k, bonus)
-
-    def vectors(self, rows: Rows) -> Floats:
-        """The dump's own rows; see `Index`."""
-        return self._shard.vectors[rows].astype(np.float32)
 
     def _best_rows(
         self, blocks: Sequence[Block], starts: Floats, ends: Floats, k: int, bonus: Floats | None

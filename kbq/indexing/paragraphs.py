@@ -1,6 +1,7 @@
 """Paragraphs: documents become the kept tokens of their paragraphs, as int8 vectors with their places in the text."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,36 +29,40 @@ def encode_documents(model: Model, block: Sequence[Document]) -> list[list[Encod
             paragraph.text,
             len(text.ids),
             vectors,
+            logits,
             positions,
             text.starts[positions] + np.uint32(paragraph.begin),
             text.ends[positions] + np.uint32(paragraph.begin),
         )
-        for paragraph, text, (vectors, positions) in zip(paragraphs, texts, kept, strict=True)
+        for paragraph, text, (vectors, positions, logits) in zip(paragraphs, texts, kept, strict=True)
     )
     return [[next(encoded) for _ in document.paragraphs] for document in block]
 
 
-def _encode_kept(model: Model, cut: list[list[Window]]) -> list[tuple[NDArray[np.int8], NDArray[np.uint32]]]:
-    """The kept tokens of each paragraph, given as its windows: vectors (kept, dim) and positions (kept,)."""
+class _Kept(NamedTuple):
+    """Kept tokens. Shapes: (kept, dim), (kept,), (kept,)."""
+
+    vectors: NDArray[np.int8]
+    positions: NDArray[np.uint32]
+    logits: NDArray[np.float32]
+
+
+def _encode_kept(model: Model, cut: list[list[Window]]) -> list[_Kept]:
+    """The kept tokens of each paragraph, given as its windows."""
     flat = [window for paragraph in cut for window in paragraph]
-    vectors, positions = [_NOTHING] * len(flat), [_NOWHERE] * len(flat)
+    nothing = _Kept(np.empty((0, model.dim), np.int8), np.empty(0, np.uint32), np.empty(0, np.float32))
+    of_windows = [nothing] * len(flat)
     for index, found, logits in encode_windows(model.phrases, flat, model.tokenizer.pad_token_id, model.uses_segments):
         chance = logits.max(axis=1)
         # A window keeps its best token in any case, so that every paragraph can be found.
         kept = np.flatnonzero((chance > model.config.filter_threshold) | (chance == chance.max()))
-        vectors[index] = quantise(found[kept], model.scale)
-        positions[index] = (kept + flat[index].position).astype(np.uint32)
-    paragraphs, first = [], 0
-    for windows_of_one in cut:
-        own = slice(first, first + len(windows_of_one))
-        first = own.stop
-        empty = np.empty((0, model.dim), np.int8)
-        paragraphs.append((np.concatenate([empty, *vectors[own]]), np.concatenate([_NOWHERE, *positions[own]])))
-    return paragraphs
-
-
-_NOTHING = np.empty((0, 0), np.int8)
-_NOWHERE = np.empty(0, np.uint32)
+        positions = (kept + flat[index].position).astype(np.uint32)
+        of_windows[index] = _Kept(quantise(found[kept], model.scale), positions, chance[kept])
+    remaining = iter(of_windows)
+    return [
+        _Kept(*map(np.concatenate, zip(nothing, *(next(remaining) for _ in paragraph), strict=True)))
+        for paragraph in cut
+    ]
 
 
 def quantise(vectors: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.int8]:

@@ -130,6 +130,30 @@ def test_append_completes_every_index(documents: list[Document], model: Model, t
         }
 
 
+@pytest.mark.parametrize("kind", BUILT)
+def test_a_filtered_index_is_smaller_and_stays_filtered(
+    kind: IndexKind, documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    folder = tmp_path / "kb"
+    whole = KnowledgeBase.build(documents[:9], folder, model).with_index(IndexWish(kind, target=0.5))
+    before = (folder / "shard-00000" / kind / "cells.faiss").stat().st_size
+    kb = whole.with_index(IndexWish(kind, target=0.5, filter=1.5))
+    assert kb.index.filter == 1.5
+    assert (folder / "shard-00000" / kind / "cells.faiss").stat().st_size < before
+    true = {hit.phrase: hit.score for hit in whole.search(TEXTS[:1], 10**6)[0]}
+    for hit in kb.search(TEXTS[:1], 5)[0]:
+        assert hit.score == pytest.approx(true[hit.phrase], abs=1e-3)
+    kb = KnowledgeBase.build(documents[9:], folder, model, append=True)
+    assert kb.index.filter == 1.5
+    assert kb.with_index(IndexWish(kind, target=0.5)).index.filter is None
+
+
+def test_exact_search_takes_no_filter(folder: Path) -> None:
+    message = r"exact search looks at every row of .*, --filter 0\.5 is for an index: add --index app"
+    with pytest.raises(KnowledgeBaseError, match=message):
+        KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("exact", filter=0.5))
+
+
 @pytest.mark.parametrize(("limit", "kind"), [(10**6, "exact"), (10, "approximate")])
 def test_auto_chooses_by_size(
     limit: int, kind: str, documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
