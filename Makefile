@@ -1,4 +1,4 @@
-.PHONY: check format
+.PHONY: check format default-model
 
 check:
 	ruff check .
@@ -9,3 +9,6 @@ check:
 format:
 	ruff format .
 	ruff check --fix .
+
+default-model: # see recipes/Makefile: its variables can be given here
+	$(MAKE) -f recipes/Makefile $@

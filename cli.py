@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from kbq.pages import Pages
     from kbq.records import Hit
     from kbq.task import Task
+    from kbq.training.sparta import SpartaRequest
+    from kbq.training.teacher import TeacherRequest
 
 app = typer.Typer(
     name="kbq",
@@ -36,10 +38,26 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 BackendName = Annotated[
-    Literal["dense", "bm25", "sparse", "hybrid"],
-    typer.Option(help="What scores: phrase vectors, BM25 of paragraphs, their learned impacts, or vectors and BM25."),
+    Literal["auto", "dense", "bm25", "sparse", "hybrid"],
+    typer.Option(
+        help="What scores: phrase vectors, BM25 of paragraphs, their learned impacts, or vectors and these together; "
+        "auto: hybrid where the knowledge base can."
+    ),
 ]
-Bm25Weight = Annotated[float, typer.Option(min=0.0, help="Of hybrid: what a point of BM25 adds to a phrase's score.")]
+Bm25Weight = Annotated[
+    float | None,
+    typer.Option(min=0.0, show_default="8", help="Of hybrid: what a point of BM25 adds to a phrase's score."),
+]
+SpartaWeight = Annotated[
+    float | None, typer.Option(min=0.0, show_default="4", help="Of hybrid: the same of the learned impacts.")
+]
+Terms = Annotated[int, typer.Option(min=1, help="Of --sparta: strongest impacts kept of each sentence.")]
+ReaderName = Annotated[
+    str | None,
+    typer.Option(
+        help="A question-answering checkpoint that finds the answers in the paragraphs found: folder or hub name."
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:n.")]
 Kb = Annotated[Path | None, typer.Option(help="A knowledge base; without it the bundled sample answers.")]
 ModelName = Annotated[str, typer.Option(help="`default`, a model folder, or a hub name.")]
@@ -70,6 +88,7 @@ def _options(
 
 @app.command()
 def build(
+    context: typer.Context,
     corpus: Annotated[str, typer.Argument(help="A file or folder, or - for standard input.")],
     kb: Annotated[Path, typer.Argument(help="Folder of the new knowledge base.")],
     format: Annotated[
@@ -81,7 +100,13 @@ def build(
         Literal["auto", "exact", "approximate", "compact"],
         typer.Option(help="auto: exact up to about 2 million kept tokens."),
     ] = "auto",
-    sparse: Annotated[bool, typer.Option("--sparse", help="Add a BM25 index, for --backend bm25 and hybrid.")] = False,
+    bm25: Annotated[
+        bool, typer.Option("--bm25/--no-bm25", help="Index the words, too; what is appended to has them or not.")
+    ] = True,
+    sparta: Annotated[
+        Path | None, typer.Option(help="A SPARTA model: add its impacts of words, as kbq index --sparta does.")
+    ] = None,
+    terms: Terms = 500,
     append: Annotated[bool, typer.Option("--append", help="Add to a knowledge base that is there.")] = False,
     skip_bad_lines: Annotated[bool, typer.Option("--skip-bad-lines", help="Report bad lines and go on.")] = False,
     workers: Annotated[
@@ -91,12 +116,22 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Make a knowledge base from a corpus. A build that was killed goes on where it stopped."""
+    if sparta is None:
+        _refuse_given(context, "no --sparta", ("terms",))
+    if append:
+        _refuse_given(context, "--append", ("bm25",))
     from kbq import commands
     from kbq.progress import build_progress
+    from kbq.sparse.sparta_model import SpartaModel
 
-    request = commands.BuildRequest(corpus, kb, format, model, index, sparse, append, skip_bad_lines, device, workers)
+    if sparta is not None:
+        SpartaModel.open(sparta)  # a wrong one is said now, not after hours of building
+    request = commands.BuildRequest(corpus, kb, format, model, index, bm25, append, skip_bad_lines, device, workers)
     with build_progress(f"building {kb}") as report:
         outcome = commands.build(request, report, _note)
+    if sparta is not None:
+        _, size = _index_terms(kb, sparta, terms, device)
+        outcome = dataclasses.replace(outcome, bytes=outcome.bytes + size)
     if as_json:
         _print_json(dataclasses.asdict(outcome) | {"kb": str(kb)})
         return
@@ -108,17 +143,15 @@ def build(
 
 @app.command()
 def index(
+    context: typer.Context,
     kb: Annotated[Path, typer.Argument(help="A knowledge base.")],
     kind: Annotated[
-        Literal["auto", "exact", "approximate", "compact"] | None,
-        typer.Option(
-            "--index", show_default="auto", help="approximate: a byte per dimension; compact: a quarter of a byte."
-        ),
-    ] = None,
+        Literal["auto", "exact", "approximate", "compact"],
+        typer.Option("--index", help="approximate: a byte per dimension; compact: a quarter of a byte."),
+    ] = "auto",
     recall: Annotated[
-        float | None,
-        typer.Option(min=0.0, max=1.0, show_default="0.95", help="Share of the ten best phrases that it shall find."),
-    ] = None,
+        float, typer.Option(min=0.0, max=1.0, help="Share of the ten best phrases that it shall find.")
+    ] = 0.95,
     queries: Annotated[
         str | None, typer.Option(help="Queries like those to come, one per line; else slots of its own pages.")
     ] = None,
@@ -129,10 +162,7 @@ def index(
     sparta: Annotated[
         Path | None, typer.Option(help="A SPARTA model: add its impacts of words, for --backend sparse.")
     ] = None,
-    terms: Annotated[
-        int | None,
-        typer.Option(min=1, show_default="500", help="Of --sparta: strongest impacts kept of each sentence."),
-    ] = None,
+    terms: Terms = 500,
     filter: Annotated[
         float | None, typer.Option(help="Only rows whose filter logit is above; the model's own is in kbq info.")
     ] = None,
@@ -145,32 +175,45 @@ def index(
     """
     from kbq import commands
 
-    if bm25 and sparta is not None:
-        raise typer.BadParameter("takes no --sparta: run kbq index twice", param_hint="--bm25")
-    if terms is not None and sparta is None:
-        raise typer.BadParameter("belongs to --sparta", param_hint="--terms")
+    if bm25:
+        _refuse_given(context, "--bm25", ("sparta",))
+    if sparta is None:
+        _refuse_given(context, "no --sparta", ("terms",))
     if bm25 or sparta is not None:
-        if any(option is not None for option in (kind, recall, queries, model, filter)):
-            raise typer.BadParameter(
-                "takes no --index, --recall, --queries, --model or --filter: run kbq index twice",
-                param_hint="--bm25" if bm25 else "--sparta",
-            )
-        name = "a BM25 index" if sparta is None else "learned impacts"
-        size = commands.index_words(kb) if sparta is None else commands.index_impacts(kb, sparta, terms or 500, device)
+        _refuse_given(context, "--bm25" if bm25 else "--sparta", ("kind", "recall", "queries", "model", "filter"))
+        name, size = _index_terms(kb, sparta, terms, device)
         if as_json:
             _print_json({"kb": str(kb), "bytes": size})
         else:
             print(f"{kb}: {name} of {_size(size)}")
         return
-    facts = commands.index(
-        commands.IndexRequest(kb, kind or "auto", 0.95 if recall is None else recall, queries, model, device, filter)
-    )
+    facts = commands.index(commands.IndexRequest(kb, kind, recall, queries, model, device, filter))
     if as_json:
         _print_json(dataclasses.asdict(facts) | {"kb": str(kb)})
         return
     print(f"{kb}: {_index_line(facts)}")
     if facts.recall < facts.target:
         _note(f"all of its cells together do not find {facts.target:.1%}: choose --index exact or approximate for that")
+
+
+def _index_terms(kb: Path, sparta: Path | None, terms: int, device: str) -> tuple[str, int]:
+    """What was added, and its bytes."""
+    from kbq import commands
+    from kbq.progress import counting_progress
+
+    if sparta is None:
+        return "a BM25 index", commands.index_words(kb)
+    with counting_progress(f"learned impacts of {kb}, paragraphs") as report:
+        return "learned impacts", commands.index_impacts(kb, sparta, terms, device, report)
+
+
+def _refuse_given(context: typer.Context, option: str, others: "Sequence[str]") -> None:
+    """Options that would be ignored are wrong usage."""
+    for name in others:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            shown = "index" if name == "kind" else name.replace("_", "-")
+            raise typer.BadParameter(f"means nothing with {option}: leave it out", param_hint=f"--{shown}")
 
 
 @app.command("merge-kb")
@@ -180,6 +223,7 @@ def merge_kb(
     as_json: Json = False,
 ) -> None:
     """Join knowledge bases built with the same model, by linking their files."""
+    from kbq.indexing.manifest import read_manifest
     from kbq.indexing.merging import merge as merge_folders
 
     manifest = merge_folders(out, kbs)
@@ -188,6 +232,8 @@ def merge_kb(
         _print_json({"kb": str(out), "counts": dataclasses.asdict(counts), "shards": len(manifest.shards)})
         return
     print(f"{out}: {counts.documents:,} pages, {counts.rows:,} token vectors, in {len(manifest.shards)} shards")
+    if any(read_manifest(kb).bm25 for kb in kbs):
+        _note(f"words stay behind, they weigh something else in the whole: add them with `kbq index {out} --bm25`")
 
 
 @app.command()
@@ -202,7 +248,10 @@ def explain(
     from kbq import commands
 
     opened = commands.open_kb(kb, None, "cpu", _note)
-    for found in commands.explain(text, opened, k, backend):
+    explained = commands.explain(text, opened, k, backend)
+    if not explained:
+        _note(f"no paragraph shares a term with {text!r}: nothing is found")
+    for found in explained:
         if as_json:
             _print_json(_answer(found.hit) | {"terms": dict(found.parts)})
             continue
@@ -215,6 +264,7 @@ def explain(
 
 @app.command()
 def query(
+    context: typer.Context,
     texts: Annotated[
         list[str] | None,
         typer.Argument(help='"subject [SEP] relation" or a question; several give several answers.'),
@@ -226,8 +276,11 @@ def query(
         Literal["phrase", "sentence", "paragraph", "document"] | None,
         typer.Option(help="What is counted as one answer; else phrase, of bm25 and sparse paragraph."),
     ] = None,
-    backend: BackendName = "dense",
-    bm25_weight: Bm25Weight = 8.0,
+    backend: BackendName = "auto",
+    bm25_weight: Bm25Weight = None,
+    sparta_weight: SpartaWeight = None,
+    reader: ReaderName = None,
+    depth: Annotated[int, typer.Option(min=1, help="Of --reader: paragraphs that it reads for a query.")] = 20,
     model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
     index: IndexName = None,
     device: Device = "auto",
@@ -235,15 +288,21 @@ def query(
 ) -> None:
     """Answer queries with phrases, their pages and their exact places."""
     from kbq import commands
+    from kbq.reader import Reader
 
+    if reader is None:
+        _refuse_given(context, "no --reader", ("depth",))
     asked = commands.read_queries(texts or [], file)
     opened = commands.open_kb(kb, model, device, _note, index)
     _note_untuned(opened.model.config.untuned_relations(query.text for query in asked))
-    for text, hits in commands.ask(asked, opened, k, unit, backend, bm25_weight):
+    weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
+    reads = None if reader is None else Reader.open(reader, device)
+    for text, hits in commands.ask(asked, opened, commands.Wanted(k, unit, backend, weights, reads, depth)):
         if as_json:
-            _print_json({"query": text, "answers": [_answer(hit) for hit in hits]})
+            exact = opened.is_exact(backend)
+            _print_json({"query": text, "exact": exact, "answers": [_answer(hit) for hit in hits]})
         else:
-            _print_answers(text, hits, k)
+            _print_answers(text, hits, k, is_of_words=backend in ("bm25", "sparse"))
 
 
 @app.command()
@@ -251,12 +310,16 @@ def train(
     context: typer.Context,
     examples: Annotated[list[Path], typer.Argument(help="SQuAD JSON, QED, or JSON lines of passages with questions.")],
     out: Annotated[Path, typer.Option(help="Folder of the new model.")],
-    checkpoint: Annotated[str, typer.Option(help="A BERT-like encoder to start from: folder or hub name.")],
+    checkpoint: Annotated[str, typer.Option(help="Start from: a BERT-like encoder (folder, hub name) or a kbq model.")],
     dev: Annotated[Path | None, typer.Option(help="Examples to score on; else a twentieth is set aside.")] = None,
-    epochs: Annotated[float, typer.Option(min=0.0)] = 3.0,
+    epochs: Annotated[float | None, typer.Option(min=0.0, show_default="3; --teacher: 2")] = None,
     batch_tokens: Annotated[int, typer.Option(min=64, help="Tokens of a batch's passages, with padding.")] = 4096,
-    learning_rate: Annotated[float, typer.Option(min=0.0)] = 2e-4,
+    accumulate: Annotated[int, typer.Option(min=1, help="Batches of one step.")] = 1,
+    learning_rate: Annotated[float | None, typer.Option(min=0.0, show_default="2e-4; --teacher: 1e-4")] = None,
     pre_batches: Annotated[int, typer.Option(min=0, help="C: earlier batches that give negatives.")] = 2,
+    same_answers: Annotated[
+        bool, typer.Option("--same-answers", help="The same answer elsewhere is a negative, too, as in the paper.")
+    ] = False,
     tokens_weight: Annotated[
         float, typer.Option(min=0.0, help="Weight of negatives over all tokens; 0: the paper.")
     ] = 1.0,
@@ -264,33 +327,70 @@ def train(
         bool, typer.Option("--two-query-encoders", help="As in the paper; else one with two heads.")
     ] = False,
     weights: Annotated[Literal["float32", "int8"], typer.Option(help="How weights are stored.")] = "float32",
-    sparse: Annotated[bool, typer.Option("--sparse", help="Train a SPARTA model instead, for --steps.")] = False,
-    steps: Annotated[int, typer.Option(min=1, help="Of --sparse.")] = 10_000,
+    truecase: Annotated[
+        bool, typer.Option("--truecase", help="Of a cased encoder: give queries in lower case their capital letters.")
+    ] = False,
+    distill: Annotated[
+        str, typer.Option(help="A question-answering checkpoint with the same tokenizer to learn from, too.")
+    ] = "",
+    distill_weight: Annotated[float, typer.Option(min=0.0, help="Of --distill: the paper's λ2.")] = 2.0,
+    temperature: Annotated[float, typer.Option(min=0.01, help="Of --distill: above 1 softens both sides.")] = 1.0,
+    teacher: Annotated[
+        bool,
+        typer.Option("--teacher", help="Train a reader instead, for --distill: question and passage in one input."),
+    ] = False,
+    sparse: Annotated[bool, typer.Option("--sparse", help="Train a SPARTA model instead.")] = False,
+    marked: Annotated[
+        bool, typer.Option("--marked", help="Of --sparse: encode every sentence on its own, as in the paper.")
+    ] = False,
     seed: int = 0,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Train phrase and query encoders from reading comprehension. Killed, it goes on from its last checkpoint.
-
-    With --sparse it does not: a SPARTA run that was killed starts anew.
-    """
+    """Train phrase and query encoders from reading comprehension. Killed, it goes on from its last checkpoint."""
+    given = {"epochs": epochs, "learning_rate": learning_rate, "batch_tokens": batch_tokens, "seed": seed}
+    shared: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    command = shlex.join(["kbq", *sys.argv[1:]])
     if sparse:
         _refuse_given(context, "--sparse", FOR_DENSE_TRAINING)
-        _train_sparta(examples, out, checkpoint, steps, seed, device, as_json)
+        from kbq.training.sparta import SpartaRequest, SpartaSettings
+
+        _train_sparta(
+            SpartaRequest(examples, out, checkpoint, SpartaSettings(**shared), marked, device, command), as_json
+        )
         return
+    if marked:
+        raise typer.BadParameter("belongs to --sparse", param_hint="--marked")
+    shared |= {"accumulate": accumulate}
+    if teacher:
+        _refuse_given(context, "--teacher", FOR_STUDENTS)
+        from kbq.training.teacher import TeacherRequest, TeacherSettings
+
+        _train_teacher(
+            TeacherRequest(examples, out, checkpoint, dev, TeacherSettings(**shared), device, command), as_json
+        )
+        return
+    if not distill:
+        _refuse_given(context, "no --distill", FOR_DISTILLATION)
     from kbq.encoding.model import ModelConfig
     from kbq.progress import training_progress
     from kbq.training.loop import TrainingSettings
     from kbq.training.training import TrainingRequest, train_model
 
     settings = TrainingSettings(
-        epochs, batch_tokens, learning_rate, pre_batches=pre_batches, tokens_weight=tokens_weight, seed=seed
+        **shared,
+        pre_batches=pre_batches,
+        same_answers=same_answers,
+        tokens_weight=tokens_weight,
+        distill_weight=distill_weight,
+        temperature=temperature,
     )
     config = ModelConfig(shared_query_encoder=not two_query_encoders)
-    command = shlex.join(["kbq", *sys.argv[1:]])
-    request = TrainingRequest(examples, out, checkpoint, dev, settings, config, weights, device, command)
-    with training_progress(f"training {out}") as report:
-        outcome = train_model(request, report)
+    request = TrainingRequest(
+        examples, out, checkpoint, dev, distill, settings, truecase, config, weights, device, command
+    )
+    with training_progress(f"training {out}") as (report, report_reading):
+        outcome = train_model(request, report, report_reading)
     if as_json:
         _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
         return
@@ -298,37 +398,101 @@ def train(
     print(f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries")
     print(f"reading, passage given    EM {scores.gold_em:.1f}  F1 {scores.gold_f1:.1f}  ({scores.queries:,} queries)")
     print(f"reading, all passages     EM {scores.open_em:.1f}  F1 {scores.open_f1:.1f}")
+    print(f"gold passage found        first {scores.open_passage:.1f}  in the top 5 {scores.open_passage_5:.1f}")
     print(f"the filter keeps {scores.kept:.0f} % of the tokens")
 
 
-FOR_DENSE_TRAINING = (
-    *("dev", "epochs", "batch_tokens", "learning_rate", "pre_batches", "tokens_weight", "two_query_encoders"),
+FOR_DISTILLATION = ("distill_weight", "temperature")
+FOR_STUDENTS = (
+    "pre_batches",
+    "same_answers",
+    "tokens_weight",
+    "two_query_encoders",
     "weights",
+    "truecase",
+    "distill",
+    *FOR_DISTILLATION,
 )
+FOR_DENSE_TRAINING = ("dev", "accumulate", "teacher", *FOR_STUDENTS)
 
 
-def _refuse_given(context: typer.Context, option: str, others: "Sequence[str]") -> None:
-    """Options that would be ignored are wrong usage."""
-    for name in others:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            raise typer.BadParameter(f"--{name.replace('_', '-')} means nothing with {option}: leave it out")
+def _train_sparta(request: "SpartaRequest", as_json: bool) -> None:
+    from kbq.progress import training_progress
+    from kbq.training.sparta import train_sparta
 
-
-def _train_sparta(
-    examples: list[Path], out: Path, checkpoint: str, steps: int, seed: int, device: str, as_json: bool
-) -> None:
-    from kbq.progress import counting_progress
-    from kbq.training.sparta import SpartaRequest, SpartaSettings, train_sparta
-
-    command = shlex.join(["kbq", *sys.argv[1:]])
-    request = SpartaRequest(examples, out, checkpoint, SpartaSettings(steps, seed=seed), device, command)
-    with counting_progress(f"training {out}") as report:
-        loss = train_sparta(request, report)
+    with training_progress(f"training {request.out}") as (report, _):
+        outcome = train_sparta(request, report)
     if as_json:
-        _print_json({"out": str(out), "steps": steps, "loss": loss})
-    else:
-        print(f"{out}: {steps:,} steps, the last tenth with a mean loss of {loss:.3f}")
+        _print_json(dataclasses.asdict(outcome) | {"out": str(request.out)})
+        return
+    print(
+        f"{request.out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries; "
+        f"{outcome.left_out:,} were left out, their answer stands in no one sentence"
+    )
+
+
+def _train_teacher(request: "TeacherRequest", as_json: bool) -> None:
+    from kbq.progress import training_progress
+    from kbq.training.teacher import train_teacher
+
+    with training_progress(f"training {request.out}") as (report, _):
+        outcome = train_teacher(request, report)
+    if as_json:
+        _print_json(dataclasses.asdict(outcome) | {"out": str(request.out)})
+        return
+    print(f"{request.out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries")
+    print(f"reading, passage given    EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)")
+
+
+@app.command()
+def augment(
+    context: typer.Context,
+    corpus: Annotated[str, typer.Argument(help="A file or folder.")],
+    out: Annotated[Path, typer.Option(help="File of the new examples, for `kbq train`.")],
+    generator: Annotated[str, typer.Option(help="A sequence-to-sequence checkpoint that writes questions.")] = "",
+    reader: Annotated[
+        str, typer.Option(help="A question-answering checkpoint: what it answers otherwise is dropped.")
+    ] = "",
+    triples: Annotated[
+        Path | None, typer.Option(help="Make slot queries of these instead: KILT lines, or CSV/TSV/JSONL as finetune.")
+    ] = None,
+    format: Annotated[
+        Literal["auto", "kilt", "jsonl", "squad", "dpr", "text"], typer.Option(help="What the corpus looks like.")
+    ] = "auto",
+    entities: Annotated[
+        str, typer.Option(help="What is asked for: `written` (names and numbers), or a spaCy pipeline's entities.")
+    ] = "written",
+    prompt: Annotated[
+        str | None, typer.Option(help="What the generator reads: {before}, {answer}, {after}, {title}.")
+    ] = None,
+    beams: Annotated[int, typer.Option(min=1, help="Of the generator's search.")] = 1,
+    each: Annotated[int, typer.Option(min=1, help="Questions of a paragraph, at most.")] = 5,
+    seed: int = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Make training examples from a corpus: generated questions, or slot queries. Killed, it goes on."""
+    if triples is not None:
+        _refuse_given(context, "--triples", ("generator", "reader", "entities", "prompt", "beams", "each"))
+    elif not (generator and reader):
+        raise typer.BadParameter("give --generator and --reader, or --triples")
+    from kbq.augmentation.augmentation import AugmentationRequest
+    from kbq.augmentation.augmentation import augment as make_examples
+    from kbq.augmentation.generator import PROMPT
+    from kbq.progress import augmenting_progress
+
+    request = AugmentationRequest(
+        corpus, out, format, generator, reader, triples, entities, prompt or PROMPT, beams, each, seed, device
+    )
+    with augmenting_progress(f"reading {corpus}") as report:
+        outcome = make_examples(request, report)
+    if as_json:
+        _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
+        return
+    print(
+        f"{out}: {outcome.kept:,} of {outcome.asked:,} questions kept, on {outcome.paragraphs_kept:,} of "
+        f"{outcome.paragraphs:,} paragraphs"
+    )
 
 
 @app.command()
@@ -390,6 +554,9 @@ def finetune(
     print(f"the search found a right phrase for {found} of {reach.queries:,} queries")
     before, after = outcome.scores[0], max(outcome.scores)
     print(f"dev {outcome.measure}  {before:.1f} → {after:.1f}  ({outcome.dev_queries:,} queries)")
+    if outcome.hybrid_score is not None:
+        factor = f", whose weights are multiplied by {outcome.evidence:g}" if outcome.evidence != 1 else ""
+        print(f"dev {outcome.measure}  {outcome.hybrid_score:.1f} together with words{factor}")
 
 
 @app.command()
@@ -399,8 +566,10 @@ def predict(
     out: Annotated[Path, typer.Option(help="The prediction file.")],
     kb: Kb = None,
     model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
-    backend: BackendName = "dense",
-    bm25_weight: Bm25Weight = 8.0,
+    backend: BackendName = "auto",
+    bm25_weight: Bm25Weight = None,
+    sparta_weight: SpartaWeight = None,
+    reader: ReaderName = None,
     top_pages: Annotated[int, typer.Option(min=1, help="Pages of each provenance.")] = 20,
     with_text: Annotated[bool, typer.Option("--with-text", help="Write each page's paragraph too.")] = False,
     index: IndexName = None,
@@ -411,13 +580,16 @@ def predict(
     from kbq import commands
     from kbq.prediction import PredictionSettings, predict_file
     from kbq.progress import counting_progress
+    from kbq.reader import Reader
     from kbq.task import load_task
 
     chosen = load_task(task)
     opened = commands.open_kb(kb, model, device, _note, index)
     with counting_progress(f"predicting {out}") as report:
-        settings = PredictionSettings(top_pages, with_text, backend, bm25_weight)
-        outcome = predict_file(chosen, inputs, opened, out, settings, report)
+        weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
+        settings = PredictionSettings(top_pages, with_text, backend, weights)
+        reads = None if reader is None else Reader.open(reader, device)
+        outcome = predict_file(chosen, inputs, opened, out, settings, report, reads)
     _note_untuned(outcome.untuned_relations)
     if as_json:
         _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
@@ -666,7 +838,7 @@ def _answer(hit: "Hit") -> dict[str, Any]:
     }
 
 
-def _print_answers(text: str, hits: "list[Hit]", k: int) -> None:
+def _print_answers(text: str, hits: "list[Hit]", k: int, is_of_words: bool) -> None:
     typer.secho(text, bold=True)
     for rank, hit in enumerate(hits, start=1):
         phrase = hit.phrase
@@ -674,7 +846,9 @@ def _print_answers(text: str, hits: "list[Hit]", k: int) -> None:
         answer = typer.style(phrase.text, fg=typer.colors.GREEN, bold=True)
         typer.echo(f"{rank:3}. {answer}  {hit.score:.2f}  {typer.style(phrase.title, bold=True)}  ({place})")
         typer.echo(f"     {_excerpt(hit)}")
-    if len(hits) < k:
+    if is_of_words and not hits:
+        _note("nothing is found: no paragraph shares a term with the query")
+    elif len(hits) < k:
         _note(f"the knowledge base holds {len(hits)} of the {k} asked for")
     typer.echo()
 

@@ -76,7 +76,7 @@ def run(options: argparse.Namespace, task: Task, train: Path, gold: Path, size: 
     predictions = options.work / f"predictions-{size}-{seed}.jsonl"
     for old in (predictions, predictions.with_name(predictions.name + ".run.json")):
         old.unlink(missing_ok=True)
-    predict_file(task, gold, kb, predictions, PredictionSettings(), lambda done, total: None)
+    predict_file(task, gold, kb, predictions, PredictionSettings(backend="dense"), lambda done, total: None)
     return judged(gold, predictions) | facts | {"by relation": by_relation(gold, predictions)}
 
 

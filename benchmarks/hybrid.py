@@ -1,13 +1,14 @@
-"""Hybrid: how much a point of BM25 should weigh, and reciprocal rank fusion as the alternative that needs no weight.
+"""Hybrid: what a point of BM25 and of learned impacts should weigh beside the vectors, and rank fusion as alternative.
 
-    python benchmarks/hybrid.py KB TASK:TRAIN.jsonl [TASK:TRAIN.jsonl …] [--sample 800] [--name hybrid]
+    python benchmarks/hybrid.py KB TASK:TRAIN.jsonl [TASK:TRAIN.jsonl …] [--bm25 0 4 8] [--sparta 0 2 4] [--sample 300]
 
-For queries that are reported nowhere else. The fusion gives every paragraph 1 / (60 + rank) from each of the two sides.
+For queries that are reported nowhere else. The fusion gives every paragraph 1 / (60 + rank) from each ranking.
 """
 
 import argparse
 import json
 import tempfile
+from itertools import product
 from pathlib import Path
 
 import reporting
@@ -17,19 +18,20 @@ from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.lines import write_lines
 from kbq.prediction import PredictionSettings, kilt_line, predict_file, read_inputs
 from kbq.records import Evidence, Hit, Prediction
+from kbq.searching.evidence import Weights
 from kbq.task import load_task
 
-WEIGHTS = (0.0, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+BM25_WEIGHTS, SPARTA_WEIGHTS = (0.0, 4.0, 8.0, 16.0), (0.0, 2.0, 4.0, 8.0)
 WORDS_ONLY = 1e4  # a weight that leaves the vectors no say but which phrase of a paragraph is best
 DEPTH = 100  # paragraphs of each ranking
 PAGES = 5
 
 
-def fused(dense: list[Hit], words: list[Hit]) -> list[Hit]:
-    """The paragraphs of two rankings, best first by the sum of 1 / (60 + rank)."""
+def fused(*rankings: list[Hit]) -> list[Hit]:
+    """The paragraphs of several rankings, best first by the sum of 1 / (60 + rank)."""
     scores: dict[tuple[str, int], float] = {}
     hits: dict[tuple[str, int], Hit] = {}
-    for ranking in (dense, words):
+    for ranking in rankings:
         for rank, hit in enumerate(ranking, start=1):
             key = (hit.phrase.document_id, hit.phrase.paragraph)
             scores[key] = scores.get(key, 0.0) + 1 / (60 + rank)
@@ -50,11 +52,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kb", type=Path)
     parser.add_argument("gold", nargs="+", metavar="TASK:TRAIN")
-    parser.add_argument("--sample", type=int, default=800, help="queries of each file, at random; 0: all")
-    parser.add_argument("--weights", type=float, nargs="+", default=WEIGHTS)
+    parser.add_argument("--model", help="a tuned query encoder")
+    parser.add_argument("--sample", type=int, default=300, help="queries of each file, at random; 0: all")
+    parser.add_argument("--bm25", type=float, nargs="+", default=BM25_WEIGHTS)
+    parser.add_argument("--sparta", type=float, nargs="+", default=SPARTA_WEIGHTS)
     parser.add_argument("--name", default="hybrid")
     options = parser.parse_args()
-    kb = KnowledgeBase.open(options.kb)
+    kb = KnowledgeBase.open(options.kb, options.model)
     figures: dict[str, object] = {"model": kb.manifest.model_fingerprint}
     files = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -62,19 +66,19 @@ def main() -> None:
             files.append(Path(path))
             task, gold = load_task(name), sampled(Path(path), options.sample, Path(temporary))
             rows: dict[str, object] = {}
-            for weight in options.weights:
-                out = Path(temporary) / f"{gold.name}-{weight}"
-                settings = PredictionSettings(PAGES, backend="hybrid", bm25_weight=weight)
+            for bm25, sparta in product(options.bm25, options.sparta if kb.sparta else (0.0,)):
+                out = Path(temporary) / f"{gold.name}-{bm25}-{sparta}"
+                settings = PredictionSettings(PAGES, backend="hybrid", weights=Weights(bm25, sparta))
                 predict_file(task, gold, kb, out, settings, lambda done, total: None)
-                rows[f"weight {weight:g}"] = judged(gold, out)
+                rows[f"BM25 {bm25:g}, SPARTA {sparta:g}"] = judged(gold, out)
             if task.answer == "phrase":
                 queries = read_inputs(task, gold, kb)
                 texts = [query.text for query, _ in queries]
-                dense = kb.search(texts, DEPTH, "paragraph")
-                words = kb.search(texts, DEPTH, "paragraph", "hybrid", WORDS_ONLY)
+                alone = [Weights(0, 0), Weights(WORDS_ONLY, 0), *([Weights(0, WORDS_ONLY)] if kb.sparta else [])]
+                found = [kb.search(texts, DEPTH, "paragraph", "hybrid", weights) for weights in alone]
                 lines = (
                     kilt_line(prediction(query.id, text, fused(*rankings)))
-                    for (query, text), *rankings in zip(queries, dense, words, strict=True)
+                    for (query, text), *rankings in zip(queries, *found, strict=True)
                 )
                 out = Path(temporary) / f"{gold.name}-fused"
                 write_lines(out, (json.dumps(line, ensure_ascii=False) for line in lines))

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/kills.py CORPUS WORK [--kills 20] [--pages 60]
 
-Blocks and shards are so short that there are several, and each build makes a BM25 index and an approximate one, too. A
+Blocks and shards are so short that there are several, and each build makes a BM25 index and an approximate one. A
 build is a process that this one forks, so that hardly any kill meets a process that is still loading its libraries.
 WORK is a folder for the knowledge bases.
 """
@@ -34,7 +34,7 @@ def start(documents: list[Document], folder: Path, model: Model) -> int:
     """Begin, or go on with, a build in a process of its own; its id."""
     process = os.fork()
     if not process:
-        KnowledgeBase.build(documents, folder, model, index="approximate", sparse=True)
+        KnowledgeBase.build(documents, folder, model, index="approximate")
         os._exit(0)
     return process
 

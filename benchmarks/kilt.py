@@ -12,13 +12,14 @@ from typing import get_args
 
 import reporting
 
+from kbq.commands import chosen_weights
 from kbq.kb import Backend, KnowledgeBase
 from kbq.kilt.evaluation import score_downstream
 from kbq.kilt.reporting.significance import bootstrap_interval
 from kbq.kilt.scoring.deviations import Deviations
 from kbq.prediction import PredictionSettings, predict_file
+from kbq.reader import Reader
 from kbq.reading import read_lines
-from kbq.searching.evidence import BM25_WEIGHT
 from kbq.task import load_task
 
 SCORES = ("accuracy", "em", "f1", "Rprec", "recall@5", "KILT-accuracy", "KILT-f1")
@@ -50,11 +51,15 @@ def main() -> None:
     parser.add_argument("gold", nargs="+", metavar="TASK:GOLD")
     parser.add_argument("--model")
     parser.add_argument("--backend", choices=get_args(Backend), default="dense")
-    parser.add_argument("--bm25-weight", type=float, default=BM25_WEIGHT)
+    parser.add_argument("--bm25-weight", type=float)
+    parser.add_argument("--sparta-weight", type=float)
+    parser.add_argument("--reader", help="a question-answering checkpoint that reads what is found")
     parser.add_argument("--sample", type=int, default=0, help="queries of each file, at random; 0: all")
     parser.add_argument("--name", default="kilt")
     options = parser.parse_args()
     kb = KnowledgeBase.open(options.kb, options.model)
+    weights = chosen_weights(kb, options.backend, options.bm25_weight, options.sparta_weight)
+    reader = None if options.reader is None else Reader.open(options.reader)
     figures: dict[str, object] = {"model": kb.manifest.model_fingerprint}
     files = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -63,8 +68,8 @@ def main() -> None:
             gold = sampled(Path(path), options.sample, Path(temporary))
             begun = time.perf_counter()
             out = Path(temporary) / f"{gold.name.split('.')[0]}-predictions.jsonl"
-            settings = PredictionSettings(backend=options.backend, bm25_weight=options.bm25_weight)
-            predict_file(load_task(task), gold, kb, out, settings, lambda done, total: None)
+            settings = PredictionSettings(backend=options.backend, weights=weights)
+            predict_file(load_task(task), gold, kb, out, settings, lambda done, total: None, reader)
             seconds = round(time.perf_counter() - begun, 1)
             figures[gold.name.split(".")[0]] = judged(gold, out) | {"seconds to predict": seconds}
     reporting.write(options.name, figures, [options.kb, *files])

@@ -1,38 +1,135 @@
-"""ReQA: every sentence of a reading-comprehension file is a candidate; how high does the one with the answer stand?
+"""ReQA: every sentence is a candidate; how high does the one with the answer stand?
 
-    python benchmarks/reqa.py EXAMPLES.json [--sparta MODEL] [--articles 12] [--name reqa_squad]
+    python benchmarks/reqa.py NAME=EXAMPLES.json … [NAME=GOLD.jsonl,CORPUS …] --sparta MODEL [--untrained CHECKPOINT]
 
-MRR and R@1, in percent. BM25 sees the sentence alone, and once more with the rest of its paragraph behind it, as SPARTA
-does; SPARTA keeps the strongest 50, 500 and all impacts of a sentence. Ties rank at their worst.
+MRR and R@1, in percent, ties ranked at their worst. EXAMPLES is a reading-comprehension file: the candidates are its
+sentences. GOLD is a KILT file: the candidates are the sentences of its queries' gold pages; right are those that hold a
+given place, or where only pages are given, an answer's text. BM25 sees the sentence alone, and once more with the rest
+of its paragraph behind it, as SPARTA does.
 """
 
 import argparse
 import random
+import tempfile
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import bm25s
 import numpy as np
 import reporting
 from numpy.typing import NDArray
 
-from kbq.sparse.bm25 import words_of
-from kbq.sparse.sparta_model import SpartaModel, strongest_impacts
-from kbq.training.examples import Passage, read_examples
-from kbq.training.sparta import SentenceExample, prepare
+from kbq.corpus import read_corpus
+from kbq.encoding.windows import tokenize
+from kbq.reading import read_json_lines
+from kbq.sparse.bm25 import query_words, words_of
+from kbq.sparse.impacts import ImpactIndex, Impacts, query_text, write_impacts
+from kbq.sparse.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
+from kbq.training.examples import read_examples
+from kbq.training.sparta import calibrate_bias
 
 Scores = NDArray[np.float32]
-TERMS = (50, 500, 10**6)
+TERMS = (50, 100, 500, 1000, 2000)
+Place = tuple[int, int, int]  # passage, first character, character behind the last one
 
 
-def judged(
-    questions: Sequence[str], golds: Sequence[Sequence[int]], scored: Callable[[str], Scores]
-) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Passages as (title, text), and questions with the places of their answers."""
+
+    passages: list[tuple[str, str]]
+    questions: list[tuple[str, list[Place]]]
+
+
+def from_examples(path: Path, articles: int) -> Task:
+    """All passages of a reading-comprehension file, or of some articles at random."""
+    passages = read_examples([path], doubtful=True)[0]
+    groups = sorted({passage.group for passage in passages})
+    kept = set(groups if not articles else random.Random(0).sample(groups, min(articles, len(groups))))
+    passages = [passage for passage in passages if passage.group in kept]
+    questions = [
+        (query.text, [(number, *place) for place in query.places])
+        for number, passage in enumerate(passages)
+        for query in passage.queries
+    ]
+    return Task([(passage.title, passage.text) for passage in passages], questions)
+
+
+def from_kilt(gold: Path, corpus: Path, most: int) -> Task:
+    """A sample of the queries, and the paragraphs of all their gold pages."""
+    records = [record for _, record in read_json_lines(str(gold))]
+    records = random.Random(0).sample(records, min(most, len(records)) if most else len(records))
+    wanted = {place["wikipedia_id"] for record in records for place in provenance(record)}
+    passages: list[tuple[str, str]] = []
+    of_page: dict[str, dict[int, int]] = {}  # page → paragraph → passage
+    for document in read_corpus(str(corpus)):
+        if document.id in wanted:
+            of_page[document.id] = {p.number: len(passages) + i for i, p in enumerate(document.paragraphs)}
+            passages += [(document.title, paragraph.text) for paragraph in document.paragraphs]
+    questions = []
+    for record in records:
+        places: list[Place] = []
+        for place in provenance(record):
+            paragraphs = of_page.get(place["wikipedia_id"], {})
+            if "start_character" in place:
+                if place["start_paragraph_id"] in paragraphs:
+                    number = paragraphs[place["start_paragraph_id"]]
+                    places.append((number, place["start_character"], place["end_character"]))
+            else:
+                answers = {output["answer"] for output in record["output"] if "answer" in output}
+                places += [found for n in paragraphs.values() for found in occurrences(n, passages[n][1], answers)]
+        questions.append((query_text(str(record["input"])), places))
+    return Task(passages, questions)
+
+
+def provenance(record: Any) -> list[Any]:
+    return [place for output in record["output"] for place in output.get("provenance", [])]
+
+
+def occurrences(passage: int, text: str, answers: set[str]) -> list[Place]:
+    return [(passage, text.find(answer), text.find(answer) + len(answer)) for answer in answers if answer in text]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """All sentences, and each question with the right ones; questions without one are left out."""
+
+    windows: list[Any]
+    sentences: list[str]
+    in_context: list[str]
+    questions: list[tuple[str, list[int]]]
+
+
+def candidates(task: Task, model: SpartaModel) -> Candidates:
+    """As the model's tokenizer and windows cut them."""
+    windows, sentences, in_context = [], [], []
+    places: list[list[tuple[int, int, int]]] = []  # of each passage: sentence, first character, behind
+    titles = tokenize(model.tokenizer, [title for title, _ in task.passages])
+    for title, (_, text) in zip(titles, task.passages, strict=True):
+        found = model.windows(title.ids, text)
+        places.append([])
+        for sentence in (sentence for window in found for sentence in window.sentences):
+            places[-1].append((len(sentences), sentence.start, sentence.end))
+            sentences.append(text[sentence.start : sentence.end])
+            in_context.append(f"{sentences[-1]} {text}")
+        windows += found
+    questions = []
+    for text, answers in task.questions:
+        gold = {n for passage, a, b in answers for n, start, end in places[passage] if start <= a and b <= end}
+        if gold:
+            questions.append((text, sorted(gold)))
+    return Candidates(windows, sentences, in_context, questions)
+
+
+def judged(questions: Sequence[tuple[str, list[int]]], scored: Callable[[str], Scores]) -> dict[str, float]:
     """MRR and R@1 over the questions; of several right sentences the first one counts."""
     ranks = []
-    for question, gold in zip(questions, golds, strict=True):
+    for question, gold in questions:
         scores = scored(question)
-        ranks.append(int((scores >= scores[list(gold)].max()).sum()))
+        ranks.append(int((scores >= scores[gold].max()).sum()))
     found = np.array(ranks)
     return {"MRR": round(100 * float((1 / found).mean()), 2), "R@1": round(100 * float((found == 1).mean()), 2)}
 
@@ -43,58 +140,71 @@ def bm25(texts: Sequence[str]) -> Callable[[str], Scores]:
     index.index(words_of(texts), show_progress=False)
 
     def scored(question: str) -> Scores:
-        known = [word for word in words_of([question])[0] if word in index.vocab_dict]
+        known = [word for word in query_words(question) if word in index.vocab_dict]
         return np.asarray(index.get_scores(known)) if known else np.zeros(len(texts), np.float32)
 
     return scored
 
 
-def sparta(model: SpartaModel, examples: Sequence[SentenceExample], k: int) -> Callable[[str], Scores]:
-    """Sums of looked-up impacts."""
-    windows = [window for example in examples for window in example.windows]
-    table = np.zeros((len(model.vocabulary), len(windows)), np.float16)
-    for index, terms, impacts in strongest_impacts(model, windows, k):
-        table[terms.numpy(), index] = impacts.numpy()
-    return lambda question: table[model.query_terms(question)].sum(axis=0, dtype=np.float32)
+def sparta(model: SpartaModel, given: Candidates, sizes: Sequence[int]) -> dict[str, object]:
+    """Sums of looked-up impacts, for each number of terms kept of a sentence."""
+    begun = time.process_time()
+    found = list(strongest_impacts(model, given.windows, max(sizes)))
+    seconds = time.process_time() - begun
+    figures: dict[str, object] = {}
+    for k in sizes:
+        numbers = np.repeat([number for number, *_ in found], [min(k, len(terms)) for _, terms, _ in found])
+        terms, weights = (np.concatenate([row[column][:k].numpy() for row in found]) for column in (1, 2))
+        impacts = Impacts(numbers.astype(np.int32), terms.astype(np.int32), weights)
+        figures[f"{k} terms"] = looked_up(model, given, impacts) | {"terms": round(len(terms) / len(found))}
+    return figures | {"sentences per CPU second": round(len(given.sentences) / seconds, 1)}
 
 
-def chosen(passages: Sequence[Passage], articles: int) -> list[Passage]:
-    """All passages of some articles, at random."""
-    groups = sorted({passage.group for passage in passages})
-    kept = set(groups if not articles else random.Random(0).sample(groups, min(articles, len(groups))))
-    return [passage for passage in passages if passage.group in kept]
+def looked_up(model: SpartaModel, given: Candidates, impacts: Impacts) -> dict[str, float]:
+    """What an index of these impacts finds, and how large it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_impacts(Path(folder) / "i", model.vocabulary, impacts)
+        size = sum(path.stat().st_size for path in (Path(folder) / "i").iterdir())
+        index = ImpactIndex(Path(folder) / "i", len(given.sentences))
+
+        def scored(text: str) -> Scores:
+            return index.scores(model.tokenizer.convert_ids_to_tokens(model.query_terms(text)))
+
+        return judged(given.questions, scored) | {"bytes per sentence": round(size / len(given.sentences))}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("examples", type=Path)
-    parser.add_argument("--sparta", type=Path, required=True, help="its tokenizer and window cut the sentences")
-    parser.add_argument("--articles", type=int, default=0, help="at random; 0: all")
-    parser.add_argument("--without-network", action="store_true", help="BM25 only")
+    parser.add_argument("tasks", nargs="+", metavar="NAME=EXAMPLES or NAME=GOLD,CORPUS")
+    parser.add_argument("--sparta", type=Path, required=True, help="a model; it cuts the sentences for BM25, too")
+    parser.add_argument("--untrained", help="an encoder that is scored before any training")
+    parser.add_argument("--terms", type=int, nargs="+", default=TERMS, help="kept of each sentence")
+    parser.add_argument("--articles", type=int, default=0, help="of reading comprehension, at random; 0: all")
+    parser.add_argument("--sample", type=int, default=1000, help="queries of a KILT file, at random; 0: all")
     parser.add_argument("--name", default="reqa")
     options = parser.parse_args()
     model = SpartaModel.open(options.sparta)
-    passages = chosen(read_examples([options.examples], doubtful=True)[0], options.articles)
-    questions, golds, alone, in_context, examples = [], [], [], [], []
-    for passage in passages:
-        for example in prepare(model, [passage]):
-            first = len(alone)
-            sentences = [passage.text[window.start : window.end] for window in example.windows]
-            alone += sentences
-            in_context += [f"{sentence} {passage.text}" for sentence in sentences]
-            golds += [[first + place for place in gold] for gold in example.golds]
-            questions += example.texts
-            examples.append(example)
-    figures: dict[str, object] = {
-        "sentences": len(alone),
-        "questions": len(questions),
-        "BM25, sentence": judged(questions, golds, bm25(alone)),
-        "BM25, sentence and paragraph": judged(questions, golds, bm25(in_context)),
+    trained = {
+        name: fact for name, fact in model.config.training.items() if name in ("passages", "queries", "settings")
     }
-    for k in () if options.without_network else TERMS:
-        name = f"SPARTA, {k if k < TERMS[-1] else 'all'} terms"
-        figures[name] = judged(questions, golds, sparta(model, examples, k))
-    reporting.write(options.name, figures, [options.examples, options.sparta / "sparta.json"], seed=0)
+    figures: dict[str, object] = {"model": model.fingerprint(), "trained on": trained}
+    files = [options.sparta / "sparta.json"]
+    for name, _, source in (task.partition("=") for task in options.tasks):
+        paths = [Path(path) for path in source.split(",")]
+        files += paths
+        task = from_kilt(paths[0], paths[1], options.sample) if paths[1:] else from_examples(paths[0], options.articles)
+        given = candidates(task, model)
+        rows: dict[str, object] = {"sentences": len(given.sentences), "questions": len(given.questions)}
+        rows["BM25, sentence"] = judged(given.questions, bm25(given.sentences))
+        rows["BM25, sentence and paragraph"] = judged(given.questions, bm25(given.in_context))
+        if options.untrained:
+            untrained = SpartaModel.new(options.untrained, SpartaConfig(model.config.window, model.config.marked))
+            untrained.network.eval()
+            calibrate_bias(untrained, given.windows)
+            rows["untrained"] = sparta(untrained, given, [500])
+        rows["SPARTA"] = sparta(model, given, options.terms)
+        figures[name] = rows
+    reporting.write(options.name, figures, files, seed=0)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def tuning(kb: KnowledgeBase, texts: list[str]) -> Finetuner:
     """Ready to tune for an epoch; the gold answer of each query is what is found first now."""
     labeller = Labeller(kb.shards, Pages(kb.folder).ids())
     queries = []
-    for text, hits in zip(texts, kb.search(texts, k=1), strict=True):
+    for text, hits in zip(texts, kb.search(texts, k=1, backend="dense"), strict=True):
         phrase = hits[0].phrase
         output = GoldOutput(phrase.text, (phrase.document_id,), frozenset([phrase.document_id]), ())
         gold = Gold(text, 1, text, {}, (output,))
@@ -66,12 +66,12 @@ def main() -> None:
     passages, _ = read_examples([options.questions], doubtful=True)
     texts = [query.text for passage in passages for query in passage.queries][:512]
     with tempfile.TemporaryDirectory() as folder:
-        kb = KnowledgeBase.build(documents, Path(folder) / "warm", model)
+        kb = KnowledgeBase.build(documents, Path(folder) / "warm", model, bm25=False)
         places = iter(Path(folder) / str(number) for number in range(9))
-        encoding = rate(kb.counts.tokens, lambda: KnowledgeBase.build(documents, next(places), model))
+        encoding = rate(kb.counts.tokens, lambda: KnowledgeBase.build(documents, next(places), model, bm25=False))
         vectors = model.encode_queries(texts)
         searching = rate(len(texts), lambda: kb.search_vectors(*vectors, k=10))
-        answering = rate(128, lambda: [kb.search([text], k=10) for text in texts[:128]])
+        answering = rate(128, lambda: [kb.search([text], k=10, backend="dense") for text in texts[:128]])
         tuners = iter([tuning(kb, texts[:240]) for _ in range(3)])
         steps = rate(20, lambda: next(tuners).run(next(places) / "checkpoint.pt", lambda step: None))
     ours = dict(zip(OFFICIAL, (encoding, searching, answering, steps), strict=True))

@@ -76,6 +76,56 @@ DATA_SETS = [
 ]
 
 
+REQA = [
+    ("reqa_squad", "squad-dev", "SQuAD dev"),
+    ("reqa_across", "nq", "Natural Questions (QED)"),
+    ("reqa_across", "trex", "T-REx dev, pages of 1,000 queries"),
+    ("reqa_across", "redocred", "Re-DocRED, unseen pages of 1,000 queries"),
+]
+
+
+def words() -> str:
+    """ReQA, what the number of terms costs, and what words cost beside vectors."""
+    rows = []
+    for result, name, label in REQA:
+        task = figures(result)[name]
+        trained = task["SPARTA"]["500 terms"]
+        systems = [
+            task["BM25, sentence"],
+            task["BM25, sentence and paragraph"],
+            task["untrained"]["500 terms"],
+            trained,
+        ]
+        rows.append([f"{label} ({task['sentences']:,} sentences)", *map(ranked, systems)])
+    first = table(["MRR / R@1", "BM25", "BM25, paragraph seen", "SPARTA, untrained", "SPARTA"], rows)
+    squad = figures("reqa_squad")["squad-dev"]["SPARTA"]
+    curve = [
+        [name.split()[0], ranked(row), f"{row['bytes per sentence']:,}"]
+        for name, row in squad.items()
+        if "terms" in name
+    ]
+    second = table(["terms kept of a sentence", "SQuAD dev, MRR / R@1", "bytes per sentence"], curve)
+    costs = figures("words")
+    third = table(
+        ["T-REx, 89,299 paragraphs", "bytes per text", "query, CPU ms: p50", "p95"],
+        [
+            [label, f"{costs[name]['bytes per text']:,}" if "texts" in costs[name] else "–"]
+            + [f"{costs[name][key]:.1f}" for key in ("p50, ms", "p95, ms")]
+            for name, label in (
+                ("bm25", "BM25"),
+                ("sparse", "SPARTA"),
+                ("dense", "vectors"),
+                ("hybrid", "all together"),
+            )
+        ],
+    )
+    return f"{first}\n\n{second}\n\n{third}"
+
+
+def ranked(row: dict[str, float]) -> str:
+    return f"{row['MRR']:.1f} / {row['R@1']:.1f}"
+
+
 TUNED = [
     ("T-REx subset", "finetuning_trex"),
     ("8 relations of it that were not tuned on", "finetuning_unseen_relations"),
@@ -169,6 +219,7 @@ def main() -> None:
         ("first-answer", first_answer),
         ("finetuning", finetuning),
         ("quality", quality),
+        ("words", words),
         ("speed", speed),
     ):
         before, _, rest = text.partition(f"<!-- figures:{name} -->")

@@ -17,15 +17,16 @@ from kbq.indexing.dump import Counts
 from kbq.indexing.manifest import MANIFEST, IndexEntry, IndexKind, Manifest, read_manifest, write_manifest
 from kbq.kb import Backend, KnowledgeBase
 from kbq.pages import Pages
+from kbq.reader import DEPTH, Reader, ReadKnowledgeBase
 from kbq.reading import clean_text, read_lines, refuse, source_name
 from kbq.records import Hit, Query
 from kbq.sample_kb import open_sample
-from kbq.searching.evidence import BM25_WEIGHT
+from kbq.searching.evidence import Weights
 from kbq.searching.indexes import IndexWish
 from kbq.searching.search import BATCH
 from kbq.searching.units import Unit
 from kbq.sparse.bm25 import add_bm25, bm25_folder
-from kbq.sparse.learned import FOLDER, TERMS, add_sparta
+from kbq.sparse.learned import TERMS, add_sparta, remove_other_impacts, sparta_folder
 from kbq.sparse.sparta_model import SpartaModel
 
 Note = Callable[[str], None]  # takes a line for the person who waits
@@ -40,7 +41,7 @@ class BuildRequest:
     format: CorpusFormat = "auto"
     model: str = "default"
     index: WantedKind = "auto"
-    sparse: bool = False
+    bm25: bool = True
     append: bool = False
     skip_bad_lines: bool = False
     device: str = "auto"
@@ -75,7 +76,7 @@ def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -
         model_name=lasting_name(request.model),
         append=request.append,
         index=request.index,
-        sparse=request.sparse,
+        bm25=request.bm25,
         workers=request.workers,
         report=report,
     )
@@ -138,7 +139,13 @@ def index_words(folder: Path) -> int:
     return sum(folder_bytes(bm25_folder(shard, manifest)) for shard in manifest.shard_folders(folder))
 
 
-def index_impacts(folder: Path, sparta: Path, terms: int = TERMS, device: str = "auto") -> int:
+def index_impacts(
+    folder: Path,
+    sparta: Path,
+    terms: int = TERMS,
+    device: str = "auto",
+    report: Callable[[int, int], None] = lambda done, paragraphs: None,
+) -> int:
     """Add the impacts that a SPARTA model has learned, or make them anew. Returns the bytes of them all.
 
     Args:
@@ -148,9 +155,10 @@ def index_impacts(folder: Path, sparta: Path, terms: int = TERMS, device: str = 
     manifest = read_manifest(folder)
     model = SpartaModel.open(sparta, device)
     with _writing(folder):
-        manifest = add_sparta(folder, manifest, model, terms)
+        manifest = add_sparta(folder, manifest, model, terms, report)
         write_manifest(folder, manifest)
-    return sum(folder_bytes(shard / FOLDER) for shard in manifest.shard_folders(folder))
+        remove_other_impacts(folder, manifest)
+    return sum(folder_bytes(sparta_folder(shard, manifest)) for shard in manifest.shard_folders(folder))
 
 
 @contextmanager
@@ -174,24 +182,45 @@ def explain(text: str, kb: KnowledgeBase, k: int, backend: Backend) -> list[Expl
     return [Explanation(*pair) for pair in kb.evidence([text], backend).explained(0, k)]
 
 
-def ask(
-    queries: Sequence[Query],
-    kb: KnowledgeBase,
-    k: int,
-    unit: Unit | None = None,
-    backend: Backend = "dense",
-    bm25_weight: float = BM25_WEIGHT,
-) -> Iterator[tuple[str, list[Hit]]]:
-    """Each query with its answers, in order: phrases, or paragraphs where the backend knows no phrases.
+def chosen_weights(kb: KnowledgeBase, backend: Backend, bm25: float | None, sparta: float | None) -> Weights:
+    """The weights of a hybrid search: those given, else those of the query encoder.
+
+    Raises:
+        QueryError: one is given that would be ignored.
+    """
+    chosen = kb.chosen(backend)
+    for option, weight, is_used in (("--bm25-weight", bm25, kb.bm25), ("--sparta-weight", sparta, kb.sparta)):
+        if weight is not None and (chosen != "hybrid" or not is_used):
+            raise QueryError(f"{option} means nothing to the backend {chosen} of {kb.folder}: leave it out")
+    return Weights(kb.weights.bm25 if bm25 is None else bm25, kb.weights.sparta if sparta is None else sparta)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How queries are answered; see `kbq query --help`."""
+
+    k: int = 5
+    unit: Unit | None = None  # phrases, or paragraphs where the backend knows no phrases
+    backend: Backend = "auto"
+    weights: Weights | None = None
+    reader: Reader | None = None
+    depth: int = DEPTH  # paragraphs that the reader reads
+
+
+def ask(queries: Sequence[Query], kb: KnowledgeBase, wanted: Wanted) -> Iterator[tuple[str, list[Hit]]]:
+    """Each query with its answers, in order.
 
     Raises:
         QueryError: some are longer than the encoder reads (all of them are named); none has been answered then.
     """
-    unit = unit or ("paragraph" if backend in ("bm25", "sparse") else "phrase")
-    _refuse_malformed(queries, lambda text: kb.model.reader.token_ids([text]))
+    has_phrases = wanted.reader is not None or wanted.backend not in ("bm25", "sparse")
+    unit = wanted.unit or ("phrase" if has_phrases else "paragraph")
+    answering = kb if wanted.reader is None else ReadKnowledgeBase(kb, wanted.reader, wanted.depth)
+    readers = [kb.model.reader] if wanted.reader is None else [kb.model.reader, wanted.reader.queries]
+    _refuse_malformed(queries, lambda text: [reader.token_ids([text]) for reader in readers])
     for first in range(0, len(queries), BATCH):
         part = [query.text for query in queries[first : first + BATCH]]
-        yield from zip(part, kb.search(part, k, unit, backend, bm25_weight), strict=True)
+        yield from zip(part, answering.search(part, wanted.k, unit, wanted.backend, wanted.weights), strict=True)
 
 
 def open_kb(
@@ -263,7 +292,7 @@ def describe(folder: Path) -> dict[str, object]:
         "dimension": manifest.dim,
         "shards": len(manifest.shards),
         "BM25 index": manifest.bm25,
-        "learned impacts": manifest.sparta,
+        "learned impacts": bool(manifest.sparta),
         "bytes": folder_bytes(folder),
         "bytes per kept vector": round(folder_bytes(folder) / max(1, counts.rows), 1),
         "model": manifest.model,

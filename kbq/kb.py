@@ -18,7 +18,7 @@ from kbq.indexing.choice import WantedKind, chosen_kind, open_indexes
 from kbq.indexing.dump import Counts, Shard
 from kbq.indexing.manifest import IndexKind, Manifest, claim, publish, read_manifest, write_manifest
 from kbq.records import Document, Hit
-from kbq.searching.evidence import BM25_WEIGHT, Evidence
+from kbq.searching.evidence import Evidence, Weights
 from kbq.searching.indexes import IndexWish, build_indexes
 from kbq.searching.search import search
 from kbq.searching.units import Unit
@@ -26,7 +26,7 @@ from kbq.sparse.bm25 import add_bm25, open_bm25, query_words, remove_older
 from kbq.sparse.learned import PieceReader, SentenceImpacts
 
 Floats = NDArray[np.float32]
-Backend = Literal["dense", "bm25", "sparse", "hybrid"]
+Backend = Literal["auto", "dense", "bm25", "sparse", "hybrid"]
 
 
 class KnowledgeBase:
@@ -52,8 +52,8 @@ class KnowledgeBase:
         self.index = manifest.entry(folder, index)
         self.indexes = open_indexes(self.shards, self.index, model.device)
         self.bm25 = [open_bm25(shard, manifest) for shard in self.shards] if manifest.bm25 else []
-        self.sparta = [SentenceImpacts(shard) for shard in self.shards] if manifest.sparta else []
-        self.pieces = PieceReader(folder) if manifest.sparta else None
+        self.sparta = [SentenceImpacts(shard, manifest) for shard in self.shards] if manifest.sparta else []
+        self.pieces = PieceReader(folder, manifest) if manifest.sparta else None
 
     @classmethod
     def build(
@@ -65,7 +65,7 @@ class KnowledgeBase:
         model_name: str = "default",
         append: bool = False,
         index: WantedKind = "auto",
-        sparse: bool = False,
+        bm25: bool = True,
         workers: int = 1,
         report: Callable[[Counts], None] = lambda counts: None,
     ) -> Self:
@@ -76,7 +76,7 @@ class KnowledgeBase:
             folder: a new folder, one in which a build stopped half-way, or with `append` a knowledge base.
             model_name: what the manifest calls the model, so that it is found again.
             index: `auto` searches exactly up to about 2 million kept tokens.
-            sparse: add a BM25 index; a knowledge base that has one keeps it.
+            bm25: add a BM25 index; what is appended to has one or not as before.
             workers: processes that encode; several need a main module that can be imported, as `multiprocessing` says.
             report: told after each block how much of this build is on the disk.
 
@@ -90,7 +90,7 @@ class KnowledgeBase:
             filters = {entry.kind: entry.filter for entry in before.entries}
             wish = IndexWish(index, filter=filters.get(chosen_kind(before, index)))
             manifest = build_indexes(folder, before.with_shards(shards, corpus), model, wish)
-            if sparse or manifest.bm25:
+            if before.bm25 if append else bm25:
                 manifest = add_bm25(folder, manifest)
             publish(folder, manifest)
             remove_older(folder, manifest)
@@ -138,36 +138,64 @@ class KnowledgeBase:
         """Documents, paragraphs, tokens and rows of all shards."""
         return self.manifest.counts
 
+    def is_exact(self, backend: Backend = "dense") -> bool:
+        """Whether the k best units that a search returns are the k best that there are.
+
+        Exact search and sums of words see everything. An index cannot say it: no bound covers the cells that were not
+        probed, nor the rows that its codes or its filter hide.
+        """
+        return self.index.kind == "exact" or backend in ("bm25", "sparse")
+
     def search(
         self,
         texts: Sequence[str],
         k: int = 10,
         unit: Unit = "phrase",
-        backend: Backend = "dense",
-        bm25_weight: float = BM25_WEIGHT,
+        backend: Backend = "auto",
+        weights: Weights | None = None,
     ) -> list[list[Hit]]:
         """The k best distinct units for each query, best first; fewer only where the knowledge base holds fewer.
 
         Args:
-            backend: what scores a phrase: its vectors (dense), or these plus `bm25_weight` times the BM25 score of its
-                paragraph (hybrid). BM25 and learned impacts (sparse) alone find paragraphs and documents.
+            backend: what scores a phrase: its vectors (dense), or these plus what the words of its paragraph weigh
+                (hybrid): BM25 and learned impacts, those that are there. BM25 and learned impacts (sparse) alone find
+                paragraphs and documents. `auto` is hybrid where it can be, else dense.
+            weights: of the hybrid backend; without them those of the query encoder.
 
         Raises:
             QueryError: a text is empty, too long, or malformed; or the backend does not have what is asked for.
         """
+        backend = self.chosen(backend)
         if backend == "dense":
             return self.search_vectors(*self.model.encode_queries(texts), k, unit)
-        evidence = self.evidence(texts, backend, bm25_weight)
         if backend == "hybrid":
-            return self.search_vectors(*self.model.encode_queries(texts), k, unit, evidence)
+            return self.search_vectors(*self.model.encode_queries(texts), k, unit, self._sources(texts, weights))
         if k < 1:
             raise QueryError(f"k is {k}, must be at least 1")
         if unit not in ("paragraph", "document"):
             name = "BM25" if backend == "bm25" else "SPARTA"
             raise QueryError(f"{name} finds no {unit}: ask for paragraphs or documents, or use the backend hybrid")
+        evidence = self.evidence(texts, backend)
         return [evidence.best(query, unit, k) for query in range(len(texts))]
 
-    def evidence(self, texts: Sequence[str], backend: Backend, weight: float = BM25_WEIGHT) -> Evidence:
+    def chosen(self, backend: Backend) -> Backend:
+        """What `auto` stands for here."""
+        return backend if backend != "auto" else "hybrid" if self.bm25 or self.sparta else "dense"
+
+    @property
+    def weights(self) -> Weights:
+        """Of the hybrid backend, for this query encoder."""
+        return Weights().times(self.model.config.evidence)
+
+    def _sources(self, texts: Sequence[str], weights: Weights | None) -> list[Evidence]:
+        """The evidence that is there; BM25 is asked for where nothing is."""
+        weights = weights or self.weights
+        sources = [self.evidence(texts, "sparse", weights.sparta)] if self.sparta else []
+        if self.bm25 or not sources:
+            sources.append(self.evidence(texts, "bm25", weights.bm25))
+        return sources
+
+    def evidence(self, texts: Sequence[str], backend: Backend, weight: float = 1.0) -> Evidence:
         """What the terms of these queries say: learned impacts for the backend sparse, else BM25.
 
         Raises:
@@ -178,7 +206,7 @@ class KnowledgeBase:
                 raise QueryError(
                     f"{self.folder} has no learned impacts: add them with `kbq index {self.folder} --sparta MODEL`"
                 )
-            return Evidence(self.shards, self.sparta, [self.pieces.terms(text) for text in texts])
+            return Evidence(self.shards, self.sparta, [self.pieces.terms(text) for text in texts], weight)
         if not self.bm25:
             raise QueryError(f"{self.folder} has no BM25 index: add one with `kbq index {self.folder} --bm25`")
         return Evidence(self.shards, self.bm25, [query_words(text) for text in texts], weight)
@@ -189,7 +217,7 @@ class KnowledgeBase:
         ends: Floats,
         k: int = 10,
         unit: Unit = "phrase",
-        evidence: Evidence | None = None,
+        evidence: Sequence[Evidence] = (),
     ) -> list[list[Hit]]:
         """`search` for queries that are encoded already; `evidence` is added. Shapes: (queries, dim)."""
         if k < 1:

@@ -4,10 +4,9 @@ Beside OUT stands OUT.run.json: the task, the knowledge base, the options and th
 only where they are the same.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,13 @@ from kbq.errors import KbqError, QueryError
 from kbq.indexing.dump import write_json
 from kbq.indexing.manifest import MANIFEST
 from kbq.kb import Backend, KnowledgeBase
+from kbq.reader import Reader, ReadKnowledgeBase
 from kbq.reading import read_json_lines
 from kbq.records import Evidence, Hit, Prediction, Query
-from kbq.searching.evidence import BM25_WEIGHT
+from kbq.searching.evidence import Weights
 from kbq.searching.search import BATCH
 from kbq.task import Task
+from kbq.workshop import file_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,8 @@ class PredictionSettings:
 
     top_pages: int = 20
     with_text: bool = False  # write each page's paragraph too: large, but readable by a reader model
-    backend: Backend = "dense"
-    bm25_weight: float = BM25_WEIGHT  # of the hybrid backend
+    backend: Backend = "auto"
+    weights: Weights | None = None  # of the hybrid backend; None: those of the query encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,16 @@ def predict_file(
     out: Path,
     settings: PredictionSettings,
     report: Callable[[int, int], None],
+    reader: Reader | None = None,
 ) -> PredictionOutcome:
-    """Predict every record of a KILT file.
+    """Predict every record of a KILT file; with a reader, answers are what it reads in the paragraphs found.
 
     Raises:
         KbqError: inputs that are no KILT records (all problems at once), or `out` is of another run.
     """
     queries = read_inputs(task, inputs, kb)
-    _same_run(out, _description(task, inputs, kb, settings))
+    _same_run(out, _description(task, inputs, kb, settings) | ({} if reader is None else {"reader": reader.source}))
+    answering = kb if reader is None else ReadKnowledgeBase(kb, reader)
     done = _finished_lines(out)
     report(done, len(queries))
     without_pages = 0
@@ -69,7 +72,7 @@ def predict_file(
             lines = jsonlines.Writer(file, dumps=partial(json.dumps, ensure_ascii=False), flush=True)
             for first in range(done, len(queries), BATCH):
                 batch = queries[first : first + BATCH]
-                for prediction in predict(task, batch, kb, settings):
+                for prediction in predict(task, batch, answering, settings):
                     without_pages += not prediction.provenance
                     lines.write(kilt_line(prediction))
                 report(first + len(batch), len(queries))
@@ -82,11 +85,14 @@ def predict_file(
 
 
 def predict(
-    task: Task, queries: Sequence[tuple[Query, str]], kb: KnowledgeBase, settings: PredictionSettings
+    task: Task,
+    queries: Sequence[tuple[Query, str]],
+    kb: KnowledgeBase | ReadKnowledgeBase,
+    settings: PredictionSettings,
 ) -> Iterator[Prediction]:
     """Predictions for adapted queries, each given with its record's own input."""
     texts = [query.text for query, _ in queries]
-    hits = kb.search(texts, settings.top_pages, "document", settings.backend, settings.bm25_weight)
+    hits = kb.search(texts, settings.top_pages, "document", settings.backend, settings.weights)
     for (query, text), pages in zip(queries, hits, strict=True):
         answer = None
         if task.answer != "none":
@@ -152,13 +158,13 @@ def _evidence(hit: Hit, with_text: bool) -> Evidence:
 def _description(task: Task, inputs: Path, kb: KnowledgeBase, settings: PredictionSettings) -> dict[str, object]:
     return {
         "task": task.name,
-        "inputs": {"name": inputs.name, "sha256": _sha256(inputs)},
-        "knowledge_base": {"name": kb.folder.name, "manifest_sha256": _sha256(kb.folder / MANIFEST)},
+        "inputs": {"name": inputs.name, "sha256": file_digest(inputs)},
+        "knowledge_base": {"name": kb.folder.name, "manifest_sha256": file_digest(kb.folder / MANIFEST)},
         "index": kb.index.kind,
         "query_encoder": kb.model.config.query_fingerprint,
         "top_pages": settings.top_pages,
-        "backend": settings.backend,
-        "bm25_weight": settings.bm25_weight,
+        "backend": kb.chosen(settings.backend),
+        "weights": asdict(settings.weights or kb.weights),
         "with_text": settings.with_text,
         "kbq": kbq.__version__,
     }
@@ -195,8 +201,3 @@ def _finished_lines(out: Path) -> int:
         file.seek(end)
         file.truncate()
     return count
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]

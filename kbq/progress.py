@@ -17,7 +17,8 @@ from rich.progress import (
 
 from kbq.finetuning.loop import FinetuningStep
 from kbq.indexing.dump import Counts
-from kbq.training.loop import StepReport
+from kbq.training.run import StepReport
+from kbq.training.sparta import SpartaStep
 
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
 
@@ -43,29 +44,37 @@ def build_progress(title: str) -> Iterator[Callable[[Counts], None]]:
 
 
 @contextmanager
-def training_progress(title: str) -> Iterator[Callable[[StepReport], None]]:
-    """Shows steps, the moving averages of the losses, and tokens per second."""
+def training_progress(
+    title: str,
+) -> Iterator[tuple[Callable[[StepReport | SpartaStep], None], Callable[[int, int], None]]]:
+    """Shows steps, the moving averages of the losses, and tokens per second; before, what a teacher has read."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=_console())
-    begun, line = time.monotonic(), _Lines()
+    begun, line = 0.0, _Lines()
     done = 0
-    losses: list[float] = []
+    averages: dict[str, float] = {}
 
     with bar:
         task = bar.add_task(title, total=None)
 
-        def report(step: StepReport) -> None:
-            nonlocal done, losses
-            done += step.size
-            now = [step.single, step.negatives, step.tokens, step.filter]
-            losses = [0.97 * old + 0.03 * new for old, new in zip(losses, now, strict=True)] if losses else now
-            shown = " ".join(f"{loss:.3f}" for loss in losses)
-            speed = done / (time.monotonic() - begun)
-            text = f"{title}: step {step.step}/{step.steps}, losses {shown}, {speed:,.0f} tokens/s"
+        def report(step: StepReport | SpartaStep) -> None:
+            nonlocal done, begun
+            done += step.size if begun else 0
+            begun = begun or time.monotonic()
+            for name, loss in step.losses.items():
+                averages[name] = 0.97 * averages.get(name, loss) + 0.03 * loss
+            shown = ", ".join(f"{name} {loss:.3f}" for name, loss in averages.items())
+            speed = done / max(1e-3, time.monotonic() - begun)
+            text = f"{title}: step {step.step}/{step.steps}, {shown}, {speed:,.0f} tokens/s"
             bar.update(task, description=text, completed=step.step, total=step.steps)
             line.say(text)
 
-        yield report
+        def report_reading(read: int, passages: int) -> None:
+            text = f"{title}: the reader has read {read:,} of {passages:,} passages"
+            bar.update(task, description=text, completed=read, total=passages)
+            line.say(text)
+
+        yield report, report_reading
 
 
 @contextmanager
@@ -88,6 +97,23 @@ def finetuning_progress(title: str) -> Iterator[Callable[[FinetuningStep], None]
                 f"dev {step.dev:.1%}"
             )
             bar.update(task, description=text, completed=step.step, total=step.steps)
+            line.say(text)
+
+        yield report
+
+
+@contextmanager
+def augmenting_progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows how many paragraphs are read, and how many questions are kept."""
+    bar = Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=_console())
+    line = _Lines()
+
+    with bar:
+        task = bar.add_task(title, total=None)
+
+        def report(paragraphs: int, questions: int) -> None:
+            text = f"{title}: {paragraphs:,} paragraphs, {questions:,} questions"
+            bar.update(task, description=text)
             line.say(text)
 
         yield report

@@ -48,7 +48,7 @@ def _build(folder: Path, model: Model, report: Callable[[Counts], None]) -> None
             f"{folder.parent} cannot be written ({error.strerror}): set KBQ_CACHE to a folder that can"
         ) from error
     try:
-        KnowledgeBase.build(read_corpus(str(ARTICLES)), workshop / "kb", model, sparse=True, report=report)
+        KnowledgeBase.build(read_corpus(str(ARTICLES)), workshop / "kb", model, report=report)
         with contextlib.suppress(OSError):  # another process was faster
             (workshop / "kb").rename(folder)
     finally:

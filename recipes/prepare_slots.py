@@ -2,8 +2,10 @@
 
     python recipes/prepare_slots.py DATA OUT.jsonl
 
-DATA is a folder with redocred/, knowledgenet/, fewrel/, qamr/ and wiki/ as the model card names them. One page in five
-of Re-DocRED is held out, so that the benchmark can tell seen from unseen pages; T-REx is never read.
+DATA is a folder with redocred/, knowledgenet/, fewrel/, qamr/, nq/ and wiki/ as the model card names them. One page in
+five of Re-DocRED is held out, so that the benchmark can tell seen from unseen pages; T-REx is never read. Sentences
+that say what their subject is ("Emma is a novel by …") become queries for `instance of` and `occupation`, which no
+other source has. Mentions of wiki/el-train become queries for the first paragraph of the page that they mean.
 """
 
 import json
@@ -54,6 +56,16 @@ KNOWLEDGENET_NAMES = {  # as Wikidata calls them
 }
 MOST_PER_RELATION = 400  # of Re-DocRED: two relations of 96 are a third of it
 TITLE_SHARE = 0.7  # of passages whose page is called like the subject; the others have no title
+MENTION_WORDS = 30  # of the context on each side
+
+# What follows "… is a": modifiers, the kind itself, and a word or sign that ends it.
+BEHIND_A_KIND = (
+    "about|and|as|at|based|best|born|by|consisting|currently|designed|directed|during|featuring|for|from|in|known|made|"
+    "near|of|on|or|set|since|situated|starring|that|under|used|when|where|which|who|whom|whose|with|within|written"
+)
+A_KIND = re.compile(rf"(?:a|an|the|one of the) ([^.,;:()\[\]]{{2,70}}?)(?=\s+(?:{BEHIND_A_KIND})\b|[.,;:(\[]|\s*$)")
+LIFE = re.compile(r"\bborn\b|\bdied\b|\d{4} ?[-–] ?(?:\w+ )?(?:\d+ )?(?:\w+ )?\d{4}")  # in the brackets behind a name
+LIKE_A_PERSON = re.compile(r"(?:er|or|ist|ian|man|woman|ant|eer|ess|ath|ete)s?$")  # an occupation, or a river
 
 Question = dict[str, Any]
 Passages = dict[tuple[str, str, str], list[Question]]  # (title, text, group) → questions
@@ -152,6 +164,63 @@ def redocred(path: Path, source: Path, rng: random.Random, passages: Passages) -
             passages[title, text, title].append(question(subject, relation, text, places))
 
 
+def kind(subject: str, text: str) -> tuple[str, list[tuple[int, int]]] | None:
+    """Of a sentence "SUBJECT is a …": the relation that it states, and the places of the kind and of its last word.
+
+    >>> text = "Emma Stone (born 1988) is an American stage actress who was born in Arizona."
+    >>> relation, places = kind("Emma Stone", text)
+    >>> relation, [text[start:end] for start, end in places]
+    ('occupation', ['stage actress', 'actress'])
+    """
+    named = re.search(
+        rf"(?:^|[.!?] |[Tt]he ){re.escape(subject)}\b( ?\([^)]*\)|,[^.,]{{0,60}},)? (?:is|was|are|were) (?:also )?",
+        text,
+    )
+    found = A_KIND.match(text, named.end()) if named else None
+    if named is None or found is None:
+        return None
+    words = [(match.group(), match.span()) for match in re.finditer(r"\S+", found.group(1))]
+    while words and not words[0][0].islower():  # American, 1971
+        words.pop(0)
+    if not words or words[-1][0].endswith(("ly", "ed")):
+        return None
+    person = bool(LIFE.search(named.group(1) or ""))
+    if not person and LIKE_A_PERSON.search(words[-1][0]):
+        return None
+    first = found.start(1)
+    end = first + words[-1][1][1]
+    starts = sorted({first + words[0][1][0], first + words[-1][1][0]}) if len(words) <= 3 else [first + words[-1][1][0]]
+    return "occupation" if person else "instance of", [(start, end) for start in starts]
+
+
+def kinds(data: Path, rng: random.Random, passages: Passages) -> None:
+    """Of every sentence of NQ, FewRel and KnowledgeNet that says what its subject is."""
+    known = [(line["title_text"], line["paragraph_text"]) for line in json_lines(data / "nq/qed-train.jsonl.xz")]
+    for instances in next(json_lines(data / "fewrel/val_wiki.json.xz")).values():
+        known += [(" ".join(i["tokens"][n] for n in i["h"][2][0]), " ".join(i["tokens"])) for i in instances]
+    facts = json_lines(data / "knowledgenet/facts.jsonl.xz")
+    known += [(fact["subject"], fact["passage"].strip()) for fact in facts if fact["subject"]]
+    for subject, text in dict.fromkeys(known):
+        stated = kind(subject, text) if subject.lower() not in PRONOUNS else None
+        if stated is not None:
+            title = subject if rng.random() < TITLE_SHARE else ""
+            passages[title, text, stated[0]].append(question(subject, stated[0], text, stated[1]))
+
+
+def mentions(data: Path, passages: Passages) -> None:
+    """Marked mentions, answered by the name of the page that they mean, where its first paragraph holds it."""
+    pages = {page["wikipedia_id"]: page for page in json_lines(data / "wiki/knowledge_source.jsonl.xz")}
+    for line in json_lines(data / "wiki/el-train-kilt.jsonl.xz"):
+        place = line["output"][0]["provenance"][0]
+        text = "".join(pages[place["wikipedia_id"]]["text"][1:2])
+        answers = occurrences(re.sub(r" \(.*\)$", "", place["title"]), text)[:1]
+        if answers:
+            before, marked, after = re.split(r"(\[START_ENT\].*\[END_ENT\])", line["input"], flags=re.DOTALL)
+            context = " ".join([*before.split()[-MENTION_WORDS:], marked, *after.split()[:MENTION_WORDS]])
+            asked = question("", "", text, answers) | {"question": context}
+            passages[place["title"], text, "mentions"].append(asked)
+
+
 def qamr(path: Path, passages: Passages) -> None:
     for line in json_lines(path):
         if line.get("answer") and line["context"].startswith(line["answer"], line["answer_start"]):
@@ -167,6 +236,8 @@ def main(data: Path, out: Path) -> None:
     knowledgenet(data / "knowledgenet/facts.jsonl.xz", rng, passages)
     wiki = data / "wiki/knowledge_source.jsonl.xz"
     redocred(data / "redocred/redocred-dev-kilt.jsonl.xz", wiki, rng, passages)
+    kinds(data, rng, passages)
+    mentions(data, passages)
     qamr(data / "qamr/qamr.jsonl.xz", passages)
     with out.open("w", encoding="utf-8") as lines:
         for (title, text, group), questions in passages.items():

@@ -111,7 +111,7 @@ def main() -> None:
     passages += rng.sample(read_examples([options.squad_file])[0], options.squad)
     documents = [Document(str(i), p.title, (Paragraph(0, p.text),)) for i, p in enumerate(passages)]
     with tempfile.TemporaryDirectory() as folder:
-        shard = KnowledgeBase.build(documents, Path(folder) / "kb", model).shards[0]
+        shard = KnowledgeBase.build(documents, Path(folder) / "kb", model, bm25=False).shards[0]
         examples = make_examples(model, shard, passages)
         rows = torch.from_numpy(shard.vectors * model.scale).bfloat16()
         print(f"{len(examples)} queries, {len(rows)} rows", flush=True)

@@ -94,6 +94,29 @@ def checkpoint(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.Te
 
 
 @pytest.fixture(scope="session")
+def qa_checkpoint(make_tokenizer: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random question-answering network of 2 layers with 16 dimensions."""
+    import torch
+    import transformers
+
+    folder = tmp_path_factory.mktemp("reader")
+    tokenizer = make_tokenizer()
+    torch.manual_seed(5)
+    config = transformers.BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        initializer_range=0.5,
+    )
+    transformers.BertForQuestionAnswering(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def new_model(checkpoint: Path) -> Callable[..., "Model"]:
     """Makes a model with random heads and a filter that keeps about half of the tokens."""
     import numpy as np
@@ -175,11 +198,11 @@ def _word(source: random.Random) -> str:
 def kb_folder(
     model: "Model", model_folder: Path, documents: list[Document], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """A published knowledge base of all documents; tests read it only."""
+    """A published knowledge base of all documents, vectors only; tests read it only."""
     from kbq.kb import KnowledgeBase
 
     folder = tmp_path_factory.mktemp("kbs") / "kb"
-    KnowledgeBase.build(documents, folder, model, model_name=str(model_folder))
+    KnowledgeBase.build(documents, folder, model, model_name=str(model_folder), bm25=False)
     return folder
 
 

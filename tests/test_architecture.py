@@ -32,8 +32,9 @@ FORBIDDEN = {
     "sparse": ("kbq.searching", "kbq.training", "kbq.finetuning", "kbq.kilt", "kbq.kb", *COMMANDS),
     "searching": ("kbq.training", "kbq.finetuning", "kbq.kilt", "kbq.kb", *COMMANDS),
     "kb": ("kbq.training", "kbq.finetuning", "kbq.kilt", *COMMANDS),
-    "training": ("kbq.finetuning", *COMMANDS),
-    "finetuning": COMMANDS,
+    "training": ("kbq.finetuning", "kbq.augmentation", *COMMANDS),
+    "finetuning": ("kbq.augmentation", *COMMANDS),
+    "augmentation": COMMANDS,
     "prediction": ("kbq.training", "kbq.finetuning", *COMMANDS),
     "task": ("kbq.training", "kbq.finetuning", "kbq.kb", *COMMANDS),
     "kilt": (

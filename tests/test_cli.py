@@ -17,7 +17,7 @@ from kbq.encoding.model import DEFAULT_MODEL
 from kbq.indexing.building import STATE
 from kbq.pages import Pages
 from kbq.records import Document
-from kbq.searching.evidence import BM25_WEIGHT
+from kbq.searching.evidence import Weights
 from kbq.sparse.learned import TERMS
 
 ANSWER_KEYS = {"answer", "score", "document_id", "title", "paragraph", "start", "end", "text"}
@@ -102,7 +102,7 @@ def test_a_bm25_index_comes_with_the_build_or_later(
     later: bool, run: Run, corpus: Path, model_folder: Path, tmp_path: Path
 ) -> None:
     kb = tmp_path / "kb"
-    options = [] if later else ["--sparse"]
+    options = ["--no-bm25"] if later else []
     assert run("build", corpus, kb, "--model", model_folder, *options).status == 0
     vectors = (kb / "shard-00000" / "vectors.npy").stat()
     if later:
@@ -130,27 +130,58 @@ def test_an_index_that_is_added_leaves_a_stopped_append_alone(run: Run, kb_folde
 
 
 def test_the_terms_of_sparta_are_the_librarys(run: Run) -> None:
-    assert f"[default: ({TERMS});" in " ".join(run("index", "--help").out.split())
+    assert f"[default: {TERMS};" in " ".join(run("index", "--help").out.split())
 
 
 @pytest.mark.parametrize("command", ["query", "predict"])
-def test_the_weight_of_bm25_is_the_librarys(command: str, run: Run) -> None:
-    assert f"[default: {BM25_WEIGHT};" in " ".join(run(command, "--help").out.split())
+def test_the_weights_are_the_librarys(command: str, run: Run) -> None:
+    told = " ".join(run(command, "--help").out.split())
+    assert told.count(f"[default: ({Weights().bm25:g});") == 1
+    assert told.count(f"[default: ({Weights().sparta:g});") == 1
+
+
+@pytest.mark.parametrize("option", ["--bm25-weight", "--sparta-weight"])
+@pytest.mark.parametrize("backend", ["auto", "dense"])
+def test_a_weight_that_means_nothing_is_refused(option: str, backend: str, run: Run, kb_folder: Path) -> None:
+    refused = run("query", "the river", "--kb", kb_folder, "--backend", backend, option, 2)
+    assert (refused.status, refused.out) == (1, "")
+    assert f"{option} means nothing to the backend dense of {kb_folder}: leave it out" in refused.err
+
+
+def test_what_the_knowledge_base_has_decides_the_backend(
+    run: Run, corpus: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    kb = tmp_path / "kb"
+    assert run("build", corpus, kb, "--model", model_folder).status == 0
+    by_default, hybrid, dense = (
+        run("query", "the river of Paris", "--kb", kb, *backend, "--json").documents
+        for backend in ([], ["--backend", "hybrid"], ["--backend", "dense"])
+    )
+    assert by_default == hybrid != dense
 
 
 def test_sparta_from_training_to_an_explanation(
-    run: Run, examples_file: Path, checkpoint: Path, kb_folder: Path, tmp_path: Path
+    run: Run,
+    examples_file: Path,
+    checkpoint: Path,
+    kb_folder: Path,
+    corpus: Path,
+    model_folder: Path,
+    tmp_path: Path,
 ) -> None:
     kb = shutil.copytree(kb_folder, tmp_path / "kb")
     refused = run("query", "the river", "--kb", kb, "--backend", "sparse")
     assert f"kb has no learned impacts: add them with `kbq index {kb} --sparta MODEL`" in refused.err
-    options = ("--sparse", "--steps", 2, "--checkpoint", checkpoint, "--out", tmp_path / "m")
-    assert run("train", examples_file, *options).out.startswith(
-        f"{tmp_path / 'm'}: 2 steps, the last tenth with a mean"
-    )
+    options = ("--sparse", "--epochs", 1, "--batch-tokens", 128, "--checkpoint", checkpoint, "--out", tmp_path / "m")
+    trained = run("train", examples_file, *options, "--json").documents
+    assert [(outcome["queries"], outcome["left_out"]) for outcome in trained] == [(24, 0)]
     added = run("index", kb, "--sparta", tmp_path / "m", "--terms", 100)
     assert (added.status, added.out) == (0, f"{kb}: learned impacts of 0.0 MB\n")
     assert run("info", kb, "--json").documents[0]["learned impacts"] is True
+    built = run("build", corpus, tmp_path / "new", "--model", model_folder, "--sparta", tmp_path / "m", "--json")
+    size = sum(path.stat().st_size for path in (tmp_path / "new").rglob("*") if path.is_file())
+    assert built.documents[0]["bytes"] == pytest.approx(size, rel=0.5)  # that of the tokenizer is not counted
+    assert run("info", tmp_path / "new", "--json").documents[0]["learned impacts"] is True
     (found,) = run("query", "the river of Paris", "--kb", kb, "--backend", "sparse", "-k", 2, "--json").documents
     answers = found["answers"]
     assert isinstance(answers, list)
@@ -164,18 +195,52 @@ def test_sparta_from_training_to_an_explanation(
 
 
 def test_bm25_is_explained_word_by_word(run: Run, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
-    assert run("build", corpus, tmp_path / "kb", "--model", model_folder, "--sparse").status == 0
+    assert run("build", corpus, tmp_path / "kb", "--model", model_folder).status == 0
     (first,) = run("explain", "river river whale", "--kb", tmp_path / "kb", "-k", 1, "--json").documents
     assert isinstance(first["terms"], dict)
     assert first["terms"]["whale"] == 0
     assert first["terms"]["river"] == pytest.approx(first["score"], abs=1e-3)
+    nothing = run("explain", "whale", "--kb", tmp_path / "kb")
+    assert (nothing.status, nothing.out) == (0, "")
+    assert "no paragraph shares a term with 'whale': nothing is found" in nothing.err
+    nothing = run("query", "whale", "--kb", tmp_path / "kb", "--backend", "bm25")
+    assert (nothing.status, nothing.out) == (0, "whale\n\n")
+    assert "nothing is found: no paragraph shares a term with the query" in nothing.err
     shown = run("explain", "river whale", "--kb", tmp_path / "kb", "-k", 1).out.splitlines()
     assert shown[0].endswith(f"(page {first['document_id']}, paragraph {first['paragraph']})")
     assert [line.split()[1] for line in shown[2:]] == ["river", "whale"]
 
 
+def test_a_reader_answers_from_what_was_found(
+    run: Run,
+    corpus: Path,
+    model_folder: Path,
+    qa_checkpoint: Path,
+    write_json_lines: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    kb = tmp_path / "kb"
+    assert run("build", corpus, kb, "--model", model_folder).status == 0
+    options = ("--kb", kb, "--backend", "bm25", "--reader", qa_checkpoint)
+    (found,) = run("query", "the river of Paris", *options, "--depth", 2, "-k", 3, "--json").documents
+    answers = found["answers"]
+    assert isinstance(answers, list)
+    assert len(answers) == 3
+    for answer in answers:
+        assert answer["answer"] == answer["text"][answer["start"] : answer["end"]]
+    inputs = write_json_lines("in.jsonl", {"id": "1", "input": "Paris [SEP] river"})
+    out = tmp_path / "out.jsonl"
+    assert run("predict", inputs, "--task", "trex", "--out", out, *options).status == 0
+    (output,) = json.loads(out.read_text())["output"]
+    assert output["answer"]
+    assert output["provenance"][0]["end_character"] - output["provenance"][0]["start_character"] == len(
+        output["answer"]
+    )
+    assert json.loads((tmp_path / "out.jsonl.run.json").read_text())["reader"] == str(qa_checkpoint)
+
+
 def test_bm25_finds_no_sentence(run: Run, tmp_path: Path, corpus: Path, model_folder: Path) -> None:
-    assert run("build", corpus, tmp_path / "kb", "--model", model_folder, "--sparse").status == 0
+    assert run("build", corpus, tmp_path / "kb", "--model", model_folder).status == 0
     refused = run("query", "Paris", "--kb", tmp_path / "kb", "--backend", "bm25", "--unit", "sentence")
     assert refused.status == 1
     assert "BM25 finds no sentence" in refused.err
@@ -242,7 +307,8 @@ def test_query_as_json(unit: str, run: Run, kb_folder: Path, documents: list[Doc
     found = run("query", "Marie Curie [SEP] birth", "--kb", kb_folder, "-k", 3, "--unit", unit, "--json")
     assert (found.status, found.err) == (0, "")
     (document,) = found.documents
-    assert set(document) == {"query", "answers"}
+    assert set(document) == {"query", "exact", "answers"}
+    assert document["exact"] is True
     assert document["query"] == "Marie Curie [SEP] birth"
     assert isinstance(document["answers"], list)
     assert len(document["answers"]) == 3
@@ -333,11 +399,48 @@ def test_merge_kb(run: Run, kb_folder: Path, corpus: Path, model_folder: Path, t
         (tmp_path / f"{name}.jsonl").write_text("".join(part), "utf-8")
         assert run("build", tmp_path / f"{name}.jsonl", tmp_path / name, "--model", model_folder).status == 0
     merged = run("merge-kb", tmp_path / "both", tmp_path / "a", tmp_path / "b")
-    assert (merged.status, merged.err) == (0, "")
+    assert merged.status == 0
+    assert (
+        f"words stay behind, they weigh something else in the whole: add them with `kbq index {tmp_path / 'both'}"
+        in merged.err
+    )
     assert merged.out.startswith(f"{tmp_path / 'both'}: 12 pages, ")
     assert merged.out.endswith(" token vectors, in 2 shards\n")
     whole, both = (run("query", "Paris", "--json", "--kb", kb) for kb in (kb_folder, tmp_path / "both"))
     assert both.documents == whole.documents
+
+
+def test_a_student_learns_from_a_teacher(
+    run: Run, examples_file: Path, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KBQ_CACHE", str(tmp_path / "cache"))
+    command = ("train", examples_file, "--checkpoint", checkpoint, "--epochs", 1, "--batch-tokens", 200)
+    trained = run(*command, "--teacher", "--out", tmp_path / "reader")
+    assert (trained.status, trained.err) == (0, "")
+    assert trained.out.splitlines()[0].endswith(" steps over 11 passages with 22 queries")
+    assert trained.out.splitlines()[1].startswith("reading, passage given    EM ")
+    student = (*command, "--distill", tmp_path / "reader", "--temperature", 2, "--json")
+    (outcome,) = run(*student, "--out", tmp_path / "model").documents
+    assert (outcome["passages"], outcome["queries"]) == (11, 22)
+    facts = run("info", tmp_path / "model", "--json").documents[0]
+    assert isinstance(facts["training"], dict)
+    assert facts["training"]["reader"] == "reader"
+    assert facts["training"]["settings"]["temperature"] == 2
+    assert len(list((tmp_path / "cache" / "reader").iterdir())) == 1
+
+
+def test_triples_become_examples_to_train_on(
+    run: Run, corpus: Path, write_json_lines: Callable[..., Path], tmp_path: Path
+) -> None:
+    first = next(page for page in map(json.loads, corpus.read_text("utf-8").splitlines()) if page["paragraphs"])
+    word = first["paragraphs"][0].split()[0]
+    triple = {"subject": "Marie", "relation": "first word", "object": word, "page": first["id"]}
+    command = ("augment", corpus, "--triples", write_json_lines("triples.jsonl", triple), "--out")
+    made = run(*command, tmp_path / "made.jsonl")
+    assert (made.status, made.err) == (0, "")
+    assert made.out.startswith(f"{tmp_path / 'made.jsonl'}: 1 of 1 questions kept, on 1 of ")
+    (outcome,) = run(*command, tmp_path / "again.jsonl", "--json").documents
+    assert (outcome["asked"], outcome["kept"], outcome["out"]) == (1, 1, str(tmp_path / "again.jsonl"))
 
 
 @pytest.mark.parametrize("options", [(), ("--two-query-encoders", "--weights", "int8")])
@@ -419,7 +522,7 @@ def test_version_and_help(run: Run) -> None:
     assert run("--version") == Outcome(0, f"{kbq.__version__}\n", "")
     told = run("--help")
     assert told.status == 0
-    names = ("build", "index", "merge-kb", "query", "explain", "train", "finetune", "info")
+    names = ("build", "index", "merge-kb", "query", "explain", "train", "augment", "finetune", "info")
     assert all(f"  {name} " in told.out for name in names)
 
 
@@ -445,6 +548,9 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("query", "x", "--nonsense"),
         ("train", "x"),
         ("train", "x", "--out", "y", "--checkpoint", "z", "--epochs", "-1"),
+        ("augment", "x", "--out", "y"),
+        ("augment", "x", "--out", "y", "--generator", "g"),
+        ("augment", "x", "--out", "y", "--triples", "t", "--reader", "r"),
         ("finetune", "x", "--out", "y"),
         ("finetune", "x", "--kb", "y"),
         ("finetune", "x", "--kb", "y", "--out", "z", "-k", "0"),
@@ -463,7 +569,12 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("index", "kb", "--terms", "100"),
         ("index", "kb", "--bm25", "--terms", "100"),
         ("merge-kb", "new"),
-        ("train", "file", "--out", "new", "--checkpoint", "model", "--sparse", "--epochs", "2"),
+        ("train", "file", "--out", "new", "--checkpoint", "model", "--sparse", "--teacher"),
+        ("train", "file", "--out", "new", "--checkpoint", "model", "--teacher", "--distill", "reader"),
+        ("train", "file", "--out", "new", "--checkpoint", "model", "--temperature", "2"),
+        ("train", "file", "--out", "new", "--checkpoint", "model", "--sparse", "--dev", "file"),
+        ("train", "file", "--out", "new", "--checkpoint", "model", "--marked"),
+        ("query", "who", "--depth", "3"),
     ],
 )
 def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], run: Run) -> None:
@@ -557,6 +668,9 @@ LONG = "word " * 10_000
         ("train corpus.jsonl --out new --checkpoint model", "is missing, there are id, title, paragraphs: write"),
         ("train examples.jsonl --out folder --checkpoint model", "folder already exists: choose another folder"),
         ("train examples.jsonl --out new --checkpoint folder", "folder holds no tokenizer"),
+        ("train examples.jsonl --out new --checkpoint model --distill folder", "folder is no checkpoint that transf"),
+        ("train examples.jsonl --out new --checkpoint model --distill model", "model is no question-answering check"),
+        ("train examples.jsonl --out new --checkpoint folder --teacher", "folder is no checkpoint that transformers"),
         ("train examples.jsonl --out empty/new --checkpoint model", "new cannot be written (Not a directory)"),
         ("finetune nothing --kb kb --out new", "nothing: cannot be read (No such file or directory)"),
         ("finetune folder --kb kb --out new", "folder: cannot be read (Is a directory)"),

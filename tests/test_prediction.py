@@ -14,6 +14,7 @@ from kbq.indexing.manifest import IndexEntry, IndexKind
 from kbq.kb import Backend, KnowledgeBase
 from kbq.prediction import PredictionOutcome, PredictionSettings, predict_file
 from kbq.records import Hit, Phrase
+from kbq.searching.evidence import Weights
 from kbq.searching.search import BATCH
 from kbq.task import Task
 
@@ -47,12 +48,16 @@ class Answering:
         self.config = self
         self.reader = Reader()
         self.query_fingerprint = "f"
+        self.weights = Weights()
         self.dies_after, self.pages = dies_after, pages
 
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
         return sorted({query.rpartition(" [SEP] ")[2] for query in queries if "[SEP]" in query})
 
-    def search(self, texts: Sequence[str], k: int, unit: str, backend: str, weight: float) -> list[list[Hit]]:
+    def chosen(self, backend: str) -> str:
+        return "dense" if backend == "auto" else backend
+
+    def search(self, texts: Sequence[str], k: int, unit: str, backend: str, weights: Weights | None) -> list[list[Hit]]:
         assert unit == "document"
         self.dies_after -= 1
         if self.dies_after < 0:
@@ -78,7 +83,7 @@ def predict(tmp_path: Path) -> Predict:
         task: Task = TASK,
         top_pages: int = 20,
         with_text: bool = False,
-        backend: Backend = "dense",
+        backend: Backend = "auto",
         index: IndexKind = "exact",
         **fake: int,
     ) -> PredictionOutcome:
@@ -181,7 +186,7 @@ def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, ch
         predict(
             TITLES if change == "task" else TASK,
             top_pages=3 if change == "option" else 20,
-            backend="hybrid" if change == "backend" else "dense",
+            backend="hybrid" if change == "backend" else "auto",
             index="compact" if change == "index" else "exact",
             pages=1 if change == "knowledge base" else 3,
         )

@@ -84,18 +84,18 @@ def pretrained_backbone(source: str | Path) -> Any:
         ModelError: there is no such checkpoint, or it is not whole.
     """
     try:
-        return without_pooler(transformers.AutoModel.from_pretrained(str(source), **_PLAIN))
+        return without_pooler(transformers.AutoModel.from_pretrained(str(source), **PLAIN))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelError(f"{source} is no checkpoint that transformers can read: {first_line(error)}") from None
 
 
 def empty_backbone(config: Any) -> Any:
     """An encoder of this shape whose weights are about to be loaded."""
-    return without_pooler(transformers.AutoModel.from_config(config, **_PLAIN))
+    return without_pooler(transformers.AutoModel.from_config(config, **PLAIN))
 
 
 # Plain attention: our windows are short, and on CPUs its backward pass is a third faster than the fused one.
-_PLAIN = {"attn_implementation": "eager"}
+PLAIN = {"attn_implementation": "eager"}
 
 
 def without_pooler(backbone: Any) -> Any:

@@ -2,6 +2,7 @@
 
 model.safetensors   weights: float32, or int8 with one scale per row (`NAME.scale`)
 kbq.json            ModelConfig; config.json, tokenizer…  the backbone's own files
+casing.json         of a cased model, if wanted: how words are written that a query has in lower case
 
 A query encoder that was tuned for a knowledge base is a folder of the first two files, with the query side alone: its
 `base` has the rest.
@@ -30,8 +31,9 @@ from kbq.encoding.backbone import (
     load_tokenizer,
     pretrained_backbone,
 )
+from kbq.encoding.casing import Forms
 from kbq.encoding.phrases import PhraseEncoder
-from kbq.encoding.queries import QueryEncoder, QueryReader, encode_queries
+from kbq.encoding.queries import QueryEncoder, QueryReader, encode_queries, marker_tokens
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError
 
@@ -39,7 +41,7 @@ Floats = NDArray[np.float32]
 WeightType = Literal["float32", "int8"]
 FORMAT = 1
 SHORTEST = 80  # tokens: a window with its title and overlap
-CONFIG, WEIGHTS = "kbq.json", "model.safetensors"
+CONFIG, WEIGHTS, CASING = "kbq.json", "model.safetensors", "casing.json"
 DEFAULT_MODEL = Path(__file__).parents[1] / "models" / "default"
 
 
@@ -56,6 +58,7 @@ class ModelConfig:
     query_fingerprint: str = ""  # of the query side's weights
     training: dict[str, object] = dataclasses.field(default_factory=dict)  # command, data, seed, versions
     base: str = ""  # of a query-encoder folder: the model that has the phrase side
+    evidence: float = 1.0  # what the weights of words beside the vectors are multiplied by: scores differ in size
 
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
         """Relations of slot queries that the query encoder was not tuned on, where it was tuned on slots at all."""
@@ -76,14 +79,20 @@ class Model:
         phrases: PhraseEncoder,
         queries: QueryEncoder,
         scale: Floats,
+        casing: Forms | None = None,
     ) -> None:
-        """`scale`: size of one int8 step of each dimension in a phrase dump. Shape: (dim,)."""
+        """The parts of a model.
+
+        Args:
+            scale: size of one int8 step of each dimension in a phrase dump. Shape: (dim,).
+            casing: how queries without capital letters are read.
+        """
         self.config = config
         self.tokenizer = tokenizer
         self.phrases = phrases
         self.queries = queries
         self.scale = scale
-        self.reader = QueryReader(tokenizer, config.max_query_tokens, config.marker_tokens)
+        self.reader = QueryReader(tokenizer, config.max_query_tokens, config.marker_tokens, casing)
         self.uses_segments = "token_type_ids" in tokenizer.model_input_names
         self.source = ""  # where it was opened from: `default`, a hub name, or a folder's whole path
 
@@ -105,9 +114,6 @@ class Model:
     def new(cls, checkpoint: str, config: ModelConfig) -> Self:
         """An untrained model from any BERT-like checkpoint; its word embeddings serve both sides and stay frozen."""
         tokenizer = load_tokenizer(checkpoint)
-        known = tokenizer.get_vocab()
-        markers = {"[SEP]": tokenizer.sep_token}
-        markers |= {m: t for m, t in (("[START_ENT]", "[unused1]"), ("[END_ENT]", "[unused2]")) if t in known}
         phrases = PhraseEncoder(pretrained_backbone(checkpoint))
         queries = QueryEncoder(pretrained_backbone(checkpoint), config.shared_query_encoder)
         _share_word_embeddings(phrases, queries)
@@ -120,7 +126,7 @@ class Model:
             config,
             window=dataclasses.replace(config.window, length=min(config.window.length, positions)),
             max_query_tokens=min(config.max_query_tokens, positions),
-            marker_tokens=markers,
+            marker_tokens=marker_tokens(tokenizer),
         )
         return cls(
             config,
@@ -156,7 +162,8 @@ class Model:
         _load(phrases, weights, "phrases.", folder)
         _load(queries, weights, "queries.", folder, given=_word_embeddings(phrases))
         place = choose_device(device)
-        model = cls(config, load_tokenizer(folder), phrases.eval().to(place), queries.eval().to(place), scale.numpy())
+        networks = phrases.eval().to(place), queries.eval().to(place)
+        model = cls(config, load_tokenizer(folder), *networks, scale.numpy(), _read_casing(folder))
         model.source = lasting_name(str(source))
         return model
 
@@ -225,6 +232,8 @@ class Model:
         save_file(phrases | queries, folder / WEIGHTS)
         self.phrases.backbone.config.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+        if self.reader.casing:
+            (folder / CASING).write_text(json.dumps(self.reader.casing, ensure_ascii=False) + "\n", "utf-8")
         _write_config(folder, self.config)
 
 
@@ -249,6 +258,17 @@ def read_config(folder: Path) -> ModelConfig:
         return ModelConfig(**written | {"window": WindowShape(**written["window"])})
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{folder / CONFIG} is not whole: {first_line(error)}") from None
+
+
+def _read_casing(folder: Path) -> Forms | None:
+    """How words are written, where the model folder says so."""
+    try:
+        forms: Forms = json.loads((folder / CASING).read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder / CASING} cannot be read: {first_line(error)}") from None
+    return forms
 
 
 def lasting_name(source: str) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kbq.encoding.backbone import autocast, buckets, hidden_states, pad
+from kbq.encoding.casing import Forms, truecased
 from kbq.errors import QueryError
 
 Floats = NDArray[np.float32]
@@ -50,13 +51,28 @@ def _identity(dim: int) -> nn.Linear:
     return head
 
 
+def marker_tokens(tokenizer: Any) -> dict[str, str]:
+    """The token that stands for each marker in an untrained model; without one, a marker is ordinary text."""
+    known = tokenizer.get_vocab()
+    mentions = (("[START_ENT]", "[unused1]"), ("[END_ENT]", "[unused2]"))
+    return {"[SEP]": tokenizer.sep_token} | {marker: token for marker, token in mentions if token in known}
+
+
 class QueryReader:
     """Turns query texts into token ids, and refuses what the encoder cannot read."""
 
-    def __init__(self, tokenizer: Any, max_tokens: int, marker_tokens: dict[str, str]) -> None:
-        """`marker_tokens`: the vocabulary's token for each marker, for instance {"[SEP]": "[SEP]"}."""
+    def __init__(
+        self, tokenizer: Any, max_tokens: int, marker_tokens: dict[str, str], casing: Forms | None = None
+    ) -> None:
+        """A reader for one vocabulary.
+
+        Args:
+            marker_tokens: its token for each marker, for instance {"[SEP]": "[SEP]"}.
+            casing: how words are written; a query without any capital letter is read so.
+        """
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens
+        self.casing = casing or {}
         self.marker_ids = {marker: [tokenizer.convert_tokens_to_ids(token)] for marker, token in marker_tokens.items()}
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -66,6 +82,14 @@ class QueryReader:
             QueryError: a query is empty, has two `[SEP]`, an empty side, or more tokens than the encoder reads.
         """
         return [self._ids_of(text) for text in texts]
+
+    def takes(self, text: str) -> bool:
+        """Whether `token_ids` would accept a text."""
+        try:
+            self._ids_of(text)
+        except QueryError:
+            return False
+        return True
 
     def fits(self, text: str) -> bool:
         """Whether the encoder reads a text whole."""
@@ -85,6 +109,8 @@ class QueryReader:
         ids = [self.tokenizer.cls_token_id]
         text = text.strip().removesuffix("?")
         pieces, markers = MARKERS.split(text), [marker.upper() for marker in MARKERS.findall(text)]
+        if self.casing and all(piece == piece.lower() for piece in pieces):
+            pieces = [truecased(piece, self.casing) for piece in pieces]
         for piece, marker in zip(pieces, [*markers, None], strict=True):
             ids += self.tokenizer(piece, add_special_tokens=False, split_special_tokens=True, verbose=False)[
                 "input_ids"

@@ -51,7 +51,7 @@ class Window:
     """What the encoder reads: `ids`; its own tokens are ids[first : first + count]."""
 
     ids: list[int]
-    segments: list[int]  # 0 = title, 1 = paragraph
+    segments: list[int]  # 0 = title (of a reader's window: the question), 1 = paragraph
     first: int
     count: int
     position: int  # of its first own token, within the paragraph
@@ -88,14 +88,19 @@ def _inside_word(text: str, cut: int) -> bool:
 def windows(tokenizer: Any, title: list[int], paragraph: Tokens, shape: WindowShape) -> list[Window]:
     """Cut a paragraph into windows; title pieces beyond `shape.max_title` are left out."""
     head = [tokenizer.cls_token_id, *title[: shape.max_title], tokenizer.sep_token_id]
-    room = shape.length - len(head) - 1
-    cut = []
-    for begin, own_from, own_to in stretches(len(paragraph.ids), room, shape.overlap):
-        body = [*paragraph.ids[begin : begin + room], tokenizer.sep_token_id]
+    return cut(head, paragraph.ids, tokenizer.sep_token_id, shape.length, shape.overlap)
+
+
+def cut(head: list[int], paragraph: list[int], separator: int, length: int, overlap: int) -> list[Window]:
+    """Windows of at most `length` tokens: `head`, a stretch of the paragraph, `separator`."""
+    room = length - len(head) - 1
+    made = []
+    for begin, own_from, own_to in stretches(len(paragraph), room, overlap):
+        body = [*paragraph[begin : begin + room], separator]
         segments = [0] * len(head) + [1] * len(body)
         first = len(head) + own_from - begin
-        cut.append(Window(head + body, segments, first, own_to - own_from, own_from))
-    return cut
+        made.append(Window(head + body, segments, first, own_to - own_from, own_from))
+    return made
 
 
 def stretches(tokens: int, room: int, overlap: int) -> list[tuple[int, int, int]]:

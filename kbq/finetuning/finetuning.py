@@ -1,16 +1,12 @@
 """Finetuning: triples become a query-encoder folder for a knowledge base. The whole of `kbq finetune`."""
 
 import dataclasses
-import hashlib
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-import transformers
 
-import kbq
 from kbq.errors import TrainingError
 from kbq.finetuning.judge import Judge
 from kbq.finetuning.labels import Labeller
@@ -21,6 +17,7 @@ from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.records import Gold
 from kbq.kilt.scoring.grouping import NO_GROUP, relation_of
 from kbq.task import Task
+from kbq.workshop import file_digest, versions, workshop
 
 Note = Callable[[str], None]  # takes a line for the person who waits
 
@@ -48,6 +45,8 @@ class FinetuningOutcome:
     scores: Sequence[float]  # of dev queries, in percent: before tuning, and after each epoch
     found: Sequence[int]  # queries for which the search found a positive, in each epoch
     steps: int
+    evidence: float = 1.0  # what the weights of words beside the vectors are multiplied by
+    hybrid_score: float | None = None  # of dev queries with them, in percent; None: the knowledge base has no words
 
 
 def finetune(
@@ -62,31 +61,27 @@ def finetune(
         TrainingError: no usable triple, a loss that is no number, or a checkpoint of another run.
         EvaluationError: KILT lines that cannot be read.
     """
-    if request.out.exists():
-        raise TrainingError(f"{request.out} already exists: choose another folder for --out")
-    golds, dev = _data(request, note)
-    workshop = request.out.with_name(request.out.name + ".partial")
-    try:  # now, not after hours of tuning
-        workshop.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TrainingError(f"{request.out} cannot be written ({error.strerror}): choose another --out") from error
-    torch.manual_seed(request.settings.seed)
-    if request.settings.k > kb.counts.rows:
-        note(f"k is {request.settings.k}, the knowledge base holds {kb.counts.rows} phrases: all of them compete")
-    labeller = Labeller(kb.shards, {page for gold in [*golds, *dev] for page in pages_of(gold)})
-    queries, reach = prepare(request.task, golds, kb, labeller)
-    _check_positives(request, queries, reach, note)
-    judged = [with_page_ids(gold, labeller) for gold in dev if token_ids(request.task, gold, kb) is not None]
-    if len(judged) < len(dev):
-        note(f"{len(dev) - len(judged)} of {len(dev)} dev queries cannot be read: left out")
-    judge = Judge(request.task, judged, kb, workshop)
-    tuner = Finetuner(kb, labeller, queries, request.settings, judge.score, judge.digest)
-    tuner.run(workshop / "checkpoint.pt", report)
-    percent = [round(100 * score, 2) for score in tuner.scores]
-    outcome = FinetuningOutcome(reach, len(judge), judge.measure, percent, tuner.found, tuner.descent.done)
-    kb.model.save_query_encoder(workshop / "model", _facts(request, kb, golds, outcome))
-    (workshop / "model").rename(request.out)
-    shutil.rmtree(workshop)
+    with workshop(request.out) as folder:
+        golds, dev = _data(request, note)
+        torch.manual_seed(request.settings.seed)
+        if request.settings.k > kb.counts.rows:
+            note(f"k is {request.settings.k}, the knowledge base holds {kb.counts.rows} phrases: all of them compete")
+        labeller = Labeller(kb.shards, {page for gold in [*golds, *dev] for page in pages_of(gold)})
+        queries, reach = prepare(request.task, golds, kb, labeller)
+        _check_positives(request, queries, reach, note)
+        judged = [with_page_ids(gold, labeller) for gold in dev if token_ids(request.task, gold, kb) is not None]
+        if len(judged) < len(dev):
+            note(f"{len(dev) - len(judged)} of {len(dev)} dev queries cannot be read: left out")
+        judge = Judge(request.task, judged, kb, folder)
+        tuner = Finetuner(kb, labeller, queries, request.settings, judge.score, judge.digest)
+        tuner.run(folder / "checkpoint.pt", report)
+        percent = [round(100 * score, 2) for score in tuner.scores]
+        outcome = FinetuningOutcome(reach, len(judge), judge.measure, percent, tuner.found, tuner.descent.done)
+        if kb.chosen("auto") == "hybrid":
+            factor, hybrid_score = judge.best_factor()
+            outcome = dataclasses.replace(outcome, evidence=factor, hybrid_score=round(100 * hybrid_score, 2))
+        kb.model.config = dataclasses.replace(kb.model.config, evidence=outcome.evidence)
+        kb.model.save_query_encoder(folder / "model", _facts(request, kb, golds, outcome))
     return outcome
 
 
@@ -122,7 +117,7 @@ def _facts(
         "index": kb.index.kind,
         "settings": dataclasses.asdict(request.settings),
         "outcome": dataclasses.asdict(outcome),
-        "versions": {"kbq": kbq.__version__, "torch": torch.__version__, "transformers": transformers.__version__},
+        "versions": versions(),
     }
 
 
@@ -140,5 +135,4 @@ def _check_positives(request: FinetuningRequest, queries: Sequence[PreparedQuery
 
 
 def _source(path: Path) -> dict[str, str]:
-    with path.open("rb") as file:
-        return {"name": path.name, "sha256": hashlib.file_digest(file, "sha256").hexdigest()[:16]}
+    return {"name": path.name, "sha256": file_digest(path)}

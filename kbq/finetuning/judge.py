@@ -7,14 +7,17 @@ from pathlib import Path
 
 from kbq.errors import TrainingError
 from kbq.finetuning.triples import kilt_record, pages_of
-from kbq.kb import KnowledgeBase
+from kbq.kb import Backend, KnowledgeBase
 from kbq.kilt.evaluation import score_downstream
 from kbq.kilt.reading.lines import write_lines
 from kbq.kilt.reading.records import Gold
 from kbq.kilt.scoring.deviations import Deviations
 from kbq.prediction import PredictionSettings, kilt_line, predict
 from kbq.records import Query
+from kbq.searching.evidence import Weights
 from kbq.task import Task
+
+FACTORS = (1.0, 0.5, 2.0, 4.0)  # tried for the weights of words beside the vectors; the first of equals is taken
 
 
 class Judge:
@@ -42,11 +45,18 @@ class Judge:
         """Of the dev queries and their answers."""
         return hashlib.sha256(self._gold.read_bytes()).hexdigest()
 
-    def score(self) -> float:
+    def score(self, backend: Backend = "dense", weights: Weights | None = None) -> float:
         """The mean of the measure, from 0 to 1."""
-        predictions = predict(self._task, self._queries, self._kb, PredictionSettings(top_pages=5))
+        settings = PredictionSettings(top_pages=5, backend=backend, weights=weights)
+        predictions = predict(self._task, self._queries, self._kb, settings)
         lines = (kilt_line(prediction) for prediction in predictions)
         with_answers = ({**line, "output": [{"answer": "", **line["output"][0]}]} for line in lines)
         write_lines(self._guess, (json.dumps(line, ensure_ascii=False) for line in with_answers))
         column = score_downstream(self._gold, self._guess, Deviations(rouge=False)).column(self.measure)
         return float(column.mean())
+
+    def best_factor(self) -> tuple[float, float]:
+        """By how much the weights of words are to be multiplied for this query encoder, and its score then."""
+        scores = {factor: self.score("hybrid", Weights().times(factor)) for factor in FACTORS}
+        best = max(FACTORS, key=scores.__getitem__)
+        return best, scores[best]

@@ -22,11 +22,12 @@ from kbq.encoding.backbone import autocast
 from kbq.encoding.queries import query_tensors
 from kbq.errors import TrainingError
 from kbq.finetuning.candidates import Phrases, joined, retrieve, vectors
+from kbq.finetuning.choices import TERMS, Term, choices
 from kbq.finetuning.labels import Bools, Labeller, Objective
-from kbq.finetuning.losses import TERMS, Choice, Term, choices, marginal_loss
 from kbq.finetuning.preparation import PreparedQuery
 from kbq.kb import KnowledgeBase
 from kbq.task import Task
+from kbq.training.losses import marginal_losses
 from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
 
 
@@ -172,7 +173,7 @@ class Finetuner:
         of_end = torch.einsum("qd,qpd->qp", ends, columns["ends"])
         scores = {"joint": of_start + of_end, "start": of_start, "end": of_end}
         terms = [
-            marginal_loss(scores[term], Choice(columns[f"{term} counted"], columns[f"{term} positive"]))
+            marginal_losses(scores[term], columns[f"{term} positive"], columns[f"{term} counted"])
             for term in self.settings.terms
         ]
         return torch.stack(terms).mean(dim=0), with_positives

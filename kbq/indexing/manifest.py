@@ -46,7 +46,7 @@ class Manifest:
     index: IndexEntry = IndexEntry()
     others: tuple[IndexEntry, ...] = ()
     bm25: bool = False  # whether every shard has a BM25 index
-    sparta: bool = False  # whether every shard has learned impacts
+    sparta: str = ""  # which learned impacts every shard has; none
     kbq: str = kbq.__version__
 
     @property
@@ -76,7 +76,7 @@ class Manifest:
     def with_shards(self, shards: Sequence[Counts], corpus: str) -> "Manifest":
         """The same knowledge base with one more corpus, for which nothing has been learned yet."""
         shards, corpora = (*self.shards, *shards), (*self.corpora, corpus)
-        return dataclasses.replace(self, shards=shards, corpora=corpora, sparta=False)
+        return dataclasses.replace(self, shards=shards, corpora=corpora, sparta="")
 
     def shard_folders(self, folder: Path) -> list[Path]:
         """Where the shards lie, in order."""
@@ -137,6 +137,7 @@ def read_manifest(folder: Path) -> Manifest:
         written["corpora"] = tuple(written["corpora"])
         written["index"] = IndexEntry(**written["index"])
         written["others"] = tuple(IndexEntry(**entry) for entry in written.get("others", ()))
+        written["sparta"] = written.get("sparta") or ""
         return Manifest(**written)
     except (FileNotFoundError, NotADirectoryError):
         raise KnowledgeBaseError(_why_not(folder)) from None

@@ -35,7 +35,7 @@ def merge(out: Path, folders: Sequence[Path]) -> Manifest:
         index=IndexEntry(),
         others=(),
         bm25=False,
-        sparta=False,
+        sparta="",
     )
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """Evidence: what the terms of a query say about paragraphs, alone or added to the scores of their phrases."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -11,7 +12,17 @@ from kbq.indexing.dump import Shard
 from kbq.records import Hit, Phrase
 from kbq.searching.units import Unit
 
-BM25_WEIGHT = 8.0  # for the default model; chosen on T-REx train, see docs/decisions.md
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What a point of each source adds to the score of a phrase, for the default model; see docs/decisions.md."""
+
+    bm25: float = 8.0
+    sparta: float = 4.0
+
+    def times(self, factor: float) -> "Weights":
+        """For a query encoder whose scores are larger by this factor."""
+        return Weights(self.bm25 * factor, self.sparta * factor)
 
 
 class ParagraphIndex(Protocol):
@@ -35,7 +46,7 @@ class Evidence:
         shards: Sequence[Shard],
         indexes: Sequence[ParagraphIndex],
         terms: Sequence[Sequence[str]],
-        weight: float = BM25_WEIGHT,
+        weight: float = 1.0,
     ) -> None:
         self._shards, self._indexes, self._weight = shards, indexes, weight
         self._terms = terms

@@ -1,6 +1,9 @@
 """Search: query vectors become the k best distinct units of all shards, best first."""
 
 from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
 
 from kbq.indexing.candidates import Floats, Index
 from kbq.indexing.dump import Shard
@@ -18,14 +21,14 @@ def search(
     queries: Floats,
     k: int,
     unit: Unit,
-    evidence: Evidence | None = None,
+    evidence: Sequence[Evidence] = (),
 ) -> list[list[Hit]]:
     """The k best units for each query; fewer only where the shards hold fewer.
 
     Args:
         indexes: one for each shard.
         queries: start vector over end vector, in the units of the rows. Shape: (queries, 2, dim).
-        evidence: of the same queries, added to the scores of phrases.
+        evidence: of the same queries, from each source; all are added to the scores of phrases.
     """
     hits: list[list[Hit]] = [[] for _ in queries]
     deepest = max((len(shard) for shard in shards), default=0)
@@ -35,7 +38,7 @@ def search(
         depth = first_depth
         unsettled = list(range(first, min(first + BATCH, len(queries))))
         while unsettled:
-            bonus = evidence.bonus(unsettled) if evidence else [None] * len(shards)
+            bonus = _bonus(evidence, unsettled) if evidence else [None] * len(shards)
             found = [
                 batch_spans(shard, index, queries[unsettled], depth, extra)
                 for shard, index, extra in zip(shards, indexes, bonus, strict=True)
@@ -48,3 +51,8 @@ def search(
                     unsettled.append(query)
             depth *= 4
     return hits
+
+
+def _bonus(evidence: Sequence[Evidence], queries: Sequence[int]) -> list[Floats]:
+    """For each shard what all sources together add. Shapes: (queries, paragraphs)."""
+    return [reduce(np.add, parts) for parts in zip(*(source.bonus(queries) for source in evidence), strict=True)]

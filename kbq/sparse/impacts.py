@@ -11,7 +11,7 @@ All files are memory-mapped; bm25s adds the impacts up.
 import shutil
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,23 +36,26 @@ class Impacts:
     weights: Floats
 
 
-def write_impacts(folder: Path, vocabulary: Sequence[str], impacts: Impacts) -> None:
-    """Write an index in one step; one that lies there is replaced."""
+def write_impacts(
+    folder: Path, vocabulary: Sequence[str], impacts: Impacts, others: Mapping[str, NDArray[np.generic]] | None = None
+) -> None:
+    """Write an index in one step, with `others` as files of their own; one that lies there is replaced."""
     order = np.array(sorted(range(len(vocabulary)), key=vocabulary.__getitem__), np.int64)
-    place = np.empty_like(order)
+    place = np.empty(len(order), np.uint16 if len(order) <= 2**16 else np.uint32)  # 16 bits are sorted in one pass
     place[order] = np.arange(len(order))
     terms = place[impacts.terms]
-    by_term = np.lexsort((impacts.passages, terms))
+    by_term = np.argsort(terms, kind="stable")
     partial = folder.with_name(folder.name + ".tmp")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     columns: tuple[NDArray[np.generic], ...] = (
         impacts.passages[by_term],
         impacts.weights[by_term],
-        np.searchsorted(terms[by_term], np.arange(len(order) + 1)),
+        np.append(0, np.bincount(terms, minlength=len(order)).cumsum()),
     )
-    for name, values in zip(ARRAYS, columns, strict=True):
-        array = GrowingArray(partial / f"{name}.npy", values.dtype)
+    files = dict(zip((f"{name}.npy" for name in ARRAYS), columns, strict=True)) | dict(others or {})
+    for name, values in files.items():
+        array = GrowingArray(partial / name, values.dtype)
         array.append(values)
         array.close()
     texts = GrowingTexts(partial, "terms")

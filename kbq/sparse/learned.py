@@ -1,67 +1,96 @@
 """Learned: the impacts that a Sparta model gives the sentences of a knowledge base, the k strongest of each.
 
-`sparta/` of a shard holds its impacts; `sparta/` of the knowledge base the tokenizer, so that a query needs no network.
+`sparta-NAME/` of a shard holds its impacts; `sparta-NAME/` of the knowledge base the tokenizer, so that a query needs
+no network. NAME stands for the model and k, so that others are written beside those that answer, until the manifest
+names them.
 """
 
-from array import array
-from collections.abc import Sequence
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kbq.encoding.backbone import load_tokenizer
-from kbq.encoding.windows import tokenize
+from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.indexing.arrays import open_array
 from kbq.indexing.dump import Shard
 from kbq.indexing.manifest import Manifest
-from kbq.sparse.impacts import Floats, ImpactIndex, Impacts, damaged, query_text, write_impacts
-from kbq.sparse.sentences import SentenceWindow, sentence_windows
-from kbq.sparse.sparta_model import SpartaModel, strongest_impacts, word_pieces
+from kbq.sparse.blocks import PARAGRAPHS, write_sentence_impacts
+from kbq.sparse.impacts import Floats, ImpactIndex, damaged, query_text
+from kbq.sparse.sparta_model import SpartaModel, word_pieces
 
-FOLDER, PARAGRAPHS = "sparta", "paragraphs.npy"
 MADE_BY = "--sparta MODEL"
 TERMS = 500  # kept of each sentence: in the paper 500 reach 0.77 of the full index's 0.79 MRR
-CHUNK = 256  # paragraphs encoded together
 
 
-def add_sparta(folder: Path, manifest: Manifest, model: SpartaModel, k: int = TERMS) -> Manifest:
-    """Write the impacts of all shards, and the tokenizer; the manifest that knows them is the caller's to publish."""
+def add_sparta(
+    folder: Path,
+    manifest: Manifest,
+    model: SpartaModel,
+    k: int = TERMS,
+    report: Callable[[int, int], None] = lambda done, paragraphs: None,
+) -> Manifest:
+    """Write the impacts of all shards, and the tokenizer; the manifest that knows them is the caller's to publish.
+
+    A run that was killed goes on, and a shard that has these impacts keeps them.
+
+    Args:
+        k: impacts kept of each sentence, the strongest.
+        report: told how many paragraphs are done, of how many.
+
+    Raises:
+        KnowledgeBaseError: k is below 1.
+    """
+    if k < 1:
+        raise KnowledgeBaseError(f"{k} impacts of a sentence are asked for: keep at least 1 with --terms")
+    name = hashlib.blake2b(f"{model.fingerprint()} {k}".encode(), digest_size=4).hexdigest()
+    manifest = replace(manifest, sparta=name)
+    done = 0
+
+    def add(paragraphs: int) -> None:
+        nonlocal done
+        done += paragraphs
+        report(done, manifest.counts.paragraphs)
+
     for shard in map(Shard, manifest.shard_folders(folder)):
-        impacts, paragraphs = _impacts(shard, model, k)
-        write_impacts(shard.folder / FOLDER, model.vocabulary, impacts)
-        np.save(shard.folder / FOLDER / PARAGRAPHS, paragraphs)
-    model.tokenizer.save_pretrained(folder / FOLDER)
-    return replace(manifest, sparta=True)
+        if _is_whole(shard, manifest):
+            add(len(shard.texts))
+        else:
+            write_sentence_impacts(sparta_folder(shard.folder, manifest), shard, model, k, add)
+    model.tokenizer.save_pretrained(sparta_folder(folder, manifest))
+    return manifest
 
 
-def _impacts(shard: Shard, model: SpartaModel, k: int) -> tuple[Impacts, NDArray[np.uint32]]:
-    """The impacts of a shard's sentences, and the paragraph of each sentence."""
-    sentences, terms, weights, paragraphs = array("i"), array("i"), array("f"), array("I")
-    for first in range(0, len(shard.texts), CHUNK):
-        windows: list[SentenceWindow] = []
-        begin = len(paragraphs)
-        for paragraph in range(first, min(first + CHUNK, len(shard.texts))):
-            (title,) = tokenize(model.tokenizer, [shard.titles[int(shard.paragraph_documents[paragraph])]])
-            found = sentence_windows(model.tokenizer, title.ids, shard.texts[paragraph], model.config.window)
-            windows += found
-            paragraphs.extend([paragraph] * len(found))
-        for index, strongest, impacts in strongest_impacts(model, windows, k):
-            sentences.extend([begin + index] * len(strongest))
-            terms.frombytes(strongest.numpy().astype(np.int32).tobytes())
-            weights.frombytes(impacts.numpy().tobytes())
-    columns = (np.frombuffer(sentences, np.int32), np.frombuffer(terms, np.int32), np.frombuffer(weights, np.float32))
-    return Impacts(*columns), np.frombuffer(paragraphs, np.uint32)
+def sparta_folder(folder: Path, manifest: Manifest) -> Path:
+    """Where the impacts of a shard lie, or the tokenizer of a knowledge base."""
+    return folder / f"sparta-{manifest.sparta}"
+
+
+def remove_other_impacts(folder: Path, manifest: Manifest) -> None:
+    """Remove the impacts that earlier manifests named, and what killed runs have left."""
+    for place in (folder, *manifest.shard_folders(folder)):
+        for other in set(place.glob("sparta-*")) - {sparta_folder(place, manifest)}:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def _is_whole(shard: Shard, manifest: Manifest) -> bool:
+    try:
+        SentenceImpacts(shard, manifest)
+    except KnowledgeBaseError:
+        return False
+    return True
 
 
 class SentenceImpacts:
     """The learned impacts of one shard; a paragraph scores like its best sentence."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, manifest: Manifest) -> None:
         """Raises KnowledgeBaseError when files are missing or damaged."""
-        folder = shard.folder / FOLDER
+        folder = sparta_folder(shard.folder, manifest)
         try:
             self.paragraphs = open_array(folder / PARAGRAPHS)
         except (OSError, ValueError) as error:
@@ -85,8 +114,13 @@ class SentenceImpacts:
 class PieceReader:
     """Queries as the word pieces that learned impacts are looked up by."""
 
-    def __init__(self, folder: Path) -> None:
-        self._tokenizer: Any = load_tokenizer(folder / FOLDER)
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        """Raises KnowledgeBaseError when the tokenizer is missing or damaged."""
+        place = sparta_folder(folder, manifest)
+        try:
+            self._tokenizer: Any = load_tokenizer(place)
+        except ModelError as error:
+            raise damaged(place, error, MADE_BY) from None
 
     def terms(self, text: str) -> list[str]:
         """In order and with repetitions."""

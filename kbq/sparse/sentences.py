@@ -1,6 +1,6 @@
-"""Sentences: a paragraph becomes token windows, one around each of its sentences. Source: arXiv 2009.13013."""
+"""Sentences: a paragraph becomes token windows in which its sentences stand whole. Source: arXiv 2009.13013."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,30 +11,53 @@ from kbq.encoding.windows import Tokens, WindowShape, tokenize
 
 
 @dataclass(frozen=True, slots=True)
-class SentenceWindow:
-    """`[CLS] title [SEP] stretch of one paragraph [SEP]` as token ids; segment 1 marks the sentence in it."""
+class Sentence:
+    """Where a sentence stands: tokens [first, behind) of its window, characters [start, end) of its paragraph."""
 
-    ids: list[int]
-    segments: list[int]
-    start: int  # characters [start, end) of the sentence in its paragraph
+    first: int
+    behind: int
+    start: int
     end: int
 
 
-def sentence_windows(tokenizer: Any, title: list[int], text: str, shape: WindowShape) -> list[SentenceWindow]:
-    """A window for each sentence with as much of the paragraph around it, evenly, as fits.
+@dataclass(frozen=True, slots=True)
+class SentenceWindow:
+    """`[CLS] title [SEP] stretch of one paragraph [SEP]` as token ids, and the sentences that are read from it.
 
-    A sentence that is longer than the window becomes several.
+    They stand side by side; the rest of the stretch is their context.
+    """
+
+    ids: list[int]
+    sentences: tuple[Sentence, ...]
+
+    @property
+    def segments(self) -> list[int]:
+        """1 marks its sentences, 0 everything else."""
+        before, behind = self.sentences[0].first, self.sentences[-1].behind
+        return [0] * before + [1] * (behind - before) + [0] * (len(self.ids) - behind)
+
+
+def sentence_windows(
+    tokenizer: Any, title: list[int], text: str, shape: WindowShape, marked: bool
+) -> list[SentenceWindow]:
+    """Windows with as much of the paragraph around their sentences, evenly, as fits.
+
+    A sentence that is longer than the window becomes several. `marked`: a window for each sentence, as in the paper;
+    else as many sentences share a window as fit.
     """
     (tokens,) = tokenize(tokenizer, [text])
     head = [tokenizer.cls_token_id, *title[: shape.max_title], tokenizer.sep_token_id]
     room = shape.length - len(head) - 1
     found = []
-    for first, behind in _sentences(text, tokens, room):
-        begin, stop = around(first, behind, len(tokens.ids), room)
+    for members in _together(list(_sentences(text, tokens, room)), 0 if marked else room):
+        begin, stop = around(members[0][0], members[-1][1], len(tokens.ids), room)
         ids = [*head, *tokens.ids[begin:stop], tokenizer.sep_token_id]
-        before, inside = len(head) + first - begin, behind - first
-        segments = [0] * before + [1] * inside + [0] * (len(ids) - before - inside)
-        found.append(SentenceWindow(ids, segments, int(tokens.starts[first]), int(tokens.ends[behind - 1])))
+        moved = len(head) - begin
+        sentences = tuple(
+            Sentence(first + moved, behind + moved, int(tokens.starts[first]), int(tokens.ends[behind - 1]))
+            for first, behind in members
+        )
+        found.append(SentenceWindow(ids, sentences))
     return found
 
 
@@ -51,7 +74,18 @@ def around(first: int, behind: int, tokens: int, room: int) -> tuple[int, int]:
 
 def _sentences(text: str, tokens: Tokens, room: int) -> Iterator[tuple[int, int]]:
     """(first token, token behind) of each sentence that has tokens, or of its parts that fit."""
-    for item in sentencex.get_sentence_boundaries("en", text):
+    for item in sentencex.get_sentence_boundaries("en", text):  # its rules for English end Chinese sentences, too
         first, behind = np.searchsorted(tokens.starts, [item["start_index"], item["end_index"]]).tolist()
         for begin in range(first, behind, room):
             yield begin, min(begin + room, behind)
+
+
+def _together(sentences: Sequence[tuple[int, int]], room: int) -> list[list[tuple[int, int]]]:
+    """Neighbours whose tokens, from the first one's to the last one's, are at most `room`; each one at least alone."""
+    groups: list[list[tuple[int, int]]] = []
+    for first, behind in sentences:
+        if groups and behind - groups[-1][0][0] <= room:
+            groups[-1].append((first, behind))
+        else:
+            groups.append([(first, behind)])
+    return groups

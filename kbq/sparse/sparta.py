@@ -24,18 +24,21 @@ class Sparta(nn.Module):
         self.terms = nn.Parameter(backbone.get_input_embeddings().weight.detach().clone())  # Shape: (terms, dim)
         self.bias = nn.Parameter(torch.zeros(()))
 
-    def forward(self, ids: Tensor, mask: Tensor, segments: Tensor, terms: Tensor) -> Tensor:
-        """Impacts of these terms. Shapes: windows (sentences, tokens), terms (terms,), result (sentences, terms)."""
-        states = hidden_states(self.backbone, ids, mask, segments)
-        return self.impacts(self.best_products(states, segments, terms))
+    def forward(self, windows: "SentenceTensors", terms: Tensor) -> Tensor:
+        """Impacts of these terms. Shapes: terms (terms,), result (sentences, terms)."""
+        return self.impacts(self.best_products(self.sentence_states(windows), terms))
 
-    def best_products(self, states: Tensor, segments: Tensor, terms: Tensor) -> Tensor:
-        """The largest product of each term with a token of the sentence: neither context nor padding takes part.
+    def sentence_states(self, windows: "SentenceTensors") -> Tensor:
+        """Hidden states of each sentence's own tokens: neither context nor padding. See `SentenceTensors.tokens`.
 
-        Shapes: states (sentences, tokens, dim), segments (sentences, tokens), result (sentences, terms).
+        Shape: (sentences, longest, dim).
         """
-        products = states @ self.terms[terms].T
-        best: Tensor = products.masked_fill(segments[:, :, None] == 0, -torch.inf).amax(dim=1)
+        states = hidden_states(self.backbone, windows.ids, windows.mask, windows.segments)
+        return states.flatten(0, 1)[windows.tokens]
+
+    def best_products(self, states: Tensor, terms: Tensor) -> Tensor:
+        """The largest product of each term with a token. Shapes: (sentences, longest, dim), (terms,)."""
+        best: Tensor = (states @ self.terms[terms].T).amax(dim=1)  # Shape: (sentences, terms)
         return best
 
     def impacts(self, best_products: Tensor) -> Tensor:
@@ -51,11 +54,21 @@ def query_scores(impacts: Tensor, counts: Tensor) -> Tensor:
     return counts @ impacts.T
 
 
-def sentence_tensors(
-    windows: Sequence[SentenceWindow], pad_id: int, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor]:
-    """ids, mask and segments. Shapes: (sentences, longest)."""
-    ids = pad((window.ids for window in windows), pad_id, device)
-    lengths = torch.tensor([len(window.ids) for window in windows], device=device)
-    mask = (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
-    return ids, mask, pad((window.segments for window in windows), 0, device)
+class SentenceTensors:
+    """Windows as an encoder reads them. Shapes of `ids`, `mask`, `segments`: (windows, tokens).
+
+    `tokens`: where each sentence's tokens stand among all, counted row by row; a shorter sentence repeats its last one,
+    which changes no maximum. Shape: (sentences, longest). `lengths`: of the sentences, in tokens. Shape: (sentences,).
+    """
+
+    def __init__(self, windows: Sequence[SentenceWindow], pad_id: int, device: torch.device) -> None:
+        self.ids = pad((window.ids for window in windows), pad_id, device)
+        self.segments = pad((window.segments for window in windows), 0, device)
+        length = self.ids.shape[1]
+        filled = torch.tensor([len(window.ids) for window in windows], device=device)
+        self.mask = (torch.arange(length, device=device) < filled[:, None]).long()
+        places = [(row * length, sentence) for row, window in enumerate(windows) for sentence in window.sentences]
+        first = torch.tensor([begin + sentence.first for begin, sentence in places], device=device)[:, None]
+        self.lengths = torch.tensor([sentence.behind - sentence.first for _, sentence in places], device=device)
+        offsets = torch.arange(int(self.lengths.max()), device=device)
+        self.tokens = first + torch.minimum(offsets, self.lengths[:, None] - 1)

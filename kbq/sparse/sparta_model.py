@@ -1,8 +1,10 @@
 """Model: a Sparta with its tokenizer, as one folder: model.safetensors, sparta.json, the backbone's own files."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,27 +20,27 @@ from kbq.encoding.backbone import (
     choose_device,
     empty_backbone,
     first_line,
-    hidden_states,
     load_tokenizer,
     pretrained_backbone,
 )
 from kbq.encoding.queries import MARKERS
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError
-from kbq.sparse.sentences import SentenceWindow
-from kbq.sparse.sparta import Sparta, sentence_tensors
+from kbq.sparse.sentences import SentenceWindow, sentence_windows
+from kbq.sparse.sparta import SentenceTensors, Sparta
 
 CONFIG, WEIGHTS = "sparta.json", "model.safetensors"
 FORMAT = 1
 BATCH_TOKENS = 2048
-CHUNK = 1024  # terms multiplied at a time: their products stay in the CPU's cache
+SENTENCES, CHUNK = 32, 1024  # that many, of similar length, times that many terms: the products stay in the CPU's cache
 
 
 @dataclass(frozen=True, slots=True)
 class SpartaConfig:
     """What the weights alone do not say."""
 
-    window: WindowShape = field(default_factory=lambda: WindowShape(length=128, overlap=0))
+    window: WindowShape = field(default_factory=lambda: WindowShape(overlap=0))
+    marked: bool = False  # a window for each sentence, as in the paper, instead of one for as many as fit
     training: dict[str, object] = field(default_factory=dict)
 
 
@@ -63,7 +65,9 @@ class SpartaModel:
         network = Sparta(pretrained_backbone(checkpoint))
         if getattr(network.backbone.config, "type_vocab_size", 0) < 2:
             raise ModelError(f"{checkpoint} knows no segments to mark a sentence with: use a BERT-like encoder")
-        return cls(config, load_tokenizer(checkpoint), network)
+        positions = int(getattr(network.backbone.config, "max_position_embeddings", config.window.length))
+        window = replace(config.window, length=min(config.window.length, positions))
+        return cls(replace(config, window=window), load_tokenizer(checkpoint), network)
 
     @classmethod
     def open(cls, folder: Path, device: str = "auto") -> Self:
@@ -90,6 +94,19 @@ class SpartaModel:
         self.tokenizer.save_pretrained(folder)
         (folder / CONFIG).write_text(json.dumps({"format": FORMAT} | asdict(self.config), indent=1) + "\n", "utf-8")
 
+    def fingerprint(self) -> str:
+        """Tells this model's impacts from any other's."""
+        digest = hashlib.blake2b(
+            repr((self.config.window, self.config.marked, self.vocabulary)).encode(), digest_size=8
+        )
+        for name, value in sorted(self.network.state_dict().items()):
+            digest.update(name.encode() + value.cpu().numpy().tobytes())
+        return digest.hexdigest()
+
+    def windows(self, title: list[int], text: str) -> list[SentenceWindow]:
+        """A paragraph as this model reads it; `title` as token ids."""
+        return sentence_windows(self.tokenizer, title, text, self.config.window, self.config.marked)
+
     def query_terms(self, text: str) -> list[int]:
         """The word pieces of a query; see `word_pieces`."""
         return word_pieces(self.tokenizer, text)
@@ -106,21 +123,25 @@ def word_pieces(tokenizer: Any, text: str) -> list[int]:
 def strongest_impacts(
     model: SpartaModel, windows: Sequence[SentenceWindow], k: int
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Yield (index of the window, its k strongest terms, their impacts), without those of zero; batched by length.
+    """Yield (number of the sentence, its k strongest terms, their impacts), without those of zero; batched by length.
 
-    Shapes: (at most k,).
+    Sentences are numbered window by window. Shapes: (at most k,).
     """
     network = model.network
     device = network.bias.device
     terms = model.terms.to(device)
+    behind = list(accumulate(len(window.sentences) for window in windows))
     for members in buckets([len(window.ids) for window in windows], BATCH_TOKENS):
-        batch = [windows[index] for index in members]
-        ids, mask, segments = sentence_tensors(batch, model.tokenizer.pad_token_id, device)
+        tensors = SentenceTensors([windows[index] for index in members], model.tokenizer.pad_token_id, device)
+        numbers = [n for i in members for n in range(behind[i] - len(windows[i].sentences), behind[i])]
         with autocast(device):
-            states = hidden_states(network.backbone, ids, mask, segments)
-            parts = [network.best_products(states, segments, part) for part in torch.split(terms, CHUNK)]
-        best, place = torch.cat(parts, dim=1).float().topk(min(k, len(terms)), dim=1)  # log(1 + ·) keeps their order
-        impacts = network.impacts(best)
-        for row, index in enumerate(members):
-            found = impacts[row] > 0
-            yield index, terms[place[row][found]].cpu(), impacts[row][found].cpu()
+            states = network.sentence_states(tensors)
+        for rows in torch.split(torch.argsort(tensors.lengths, stable=True), SENTENCES):
+            some = states[rows, : int(tensors.lengths[rows].max())]
+            with autocast(device):
+                parts = [network.best_products(some, part) for part in torch.split(terms, CHUNK)]
+            best, place = torch.cat(parts, dim=1).float().topk(min(k, len(terms)), dim=1)  # log keeps their order
+            impacts = network.impacts(best)
+            for row, found, weights in zip(rows.tolist(), place, impacts, strict=True):
+                positive = weights > 0
+                yield numbers[row], terms[found[positive]].cpu(), weights[positive].cpu()

@@ -6,17 +6,35 @@ All questions of a passage stand in one batch, so that the passage is encoded on
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kbq.encoding.model import Model
 from kbq.encoding.phrases import window_tensors
-from kbq.encoding.queries import query_tensors
-from kbq.encoding.windows import Tokens, Window, tokenize, windows
+from kbq.encoding.queries import QueryReader, query_tensors
+from kbq.encoding.windows import Tokens, Window, WindowShape, tokenize, windows
 from kbq.errors import QueryError
 from kbq.training.examples import Passage
+
+
+class ReadWindow(Protocol):
+    """Something of a length in tokens."""
+
+    @property
+    def ids(self) -> Sequence[int]: ...
+
+
+class ReadPassage(Protocol):
+    """What `batches` must know of a passage."""
+
+    @property
+    def windows(self) -> Sequence[ReadWindow]: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def group(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +47,21 @@ class PreparedPassage:
     answers: tuple[int, ...]  # a number for each query's answer string: equal strings, equal numbers
     golds: tuple[tuple[tuple[int, int], ...], ...]
     group: str
+
+    @property
+    def text(self) -> list[int]:
+        """The word pieces of its paragraph, each once."""
+        return [id for window in self.windows for id in window.ids[window.first : window.first + window.count]]
+
+
+class Network(Protocol):
+    """What batches are made for: a model, or a reader."""
+
+    tokenizer: Any
+    uses_segments: bool
+
+    @property
+    def device(self) -> torch.device: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +77,32 @@ class Batch:
     gold_ends: Tensor
 
 
-def prepare(model: Model, passages: Sequence[Passage], max_queries: int) -> tuple[list[PreparedPassage], int]:
+def prepare(
+    reader: QueryReader, shape: WindowShape, passages: Sequence[Passage], max_queries: int
+) -> tuple[list[PreparedPassage], int]:
     """Token ids of all passages, and how many queries could not be used (too long).
 
     Of a passage with more than `max_queries` queries the first ones stay.
     """
+    tokenizer = reader.tokenizer
     numbers: dict[str, int] = {}
     prepared, unusable = [], 0
     for first in range(0, len(passages), 1000):
         part = passages[first : first + 1000]
-        titles = tokenize(model.tokenizer, [passage.title for passage in part])
-        texts = tokenize(model.tokenizer, [passage.text for passage in part])
+        titles = tokenize(tokenizer, [passage.title for passage in part])
+        texts = tokenize(tokenizer, [passage.text for passage in part])
         for passage, title, text in zip(part, titles, texts, strict=True):
             queries, answers, golds = [], [], []
             for query in passage.queries[:max_queries]:
                 try:
-                    ids = model.reader.token_ids([query.text])[0]
+                    ids = reader.token_ids([query.text])[0]
                 except QueryError:
                     unusable += 1
                     continue
                 queries.append(tuple(ids))
                 golds.append(tuple(token_span(text, *place) for place in query.places))
                 answers.append(numbers.setdefault(query.answers[0].lower(), len(numbers)))
-            cut = tuple(windows(model.tokenizer, title.ids, text, model.config.window))
+            cut = tuple(windows(tokenizer, title.ids, text, shape))
             total = sum(len(window.ids) for window in cut)
             if queries:
                 prepared.append(
@@ -84,7 +120,7 @@ def token_span(tokens: Tokens, start: int, end: int) -> tuple[int, int]:
 
 
 def batches(
-    passages: Sequence[PreparedPassage], max_tokens: int, rng: random.Random, together: int = 4
+    passages: Sequence[ReadPassage], max_tokens: int, rng: random.Random, together: int = 4
 ) -> Iterator[list[int]]:
     """One epoch: indices of passages, at most `max_tokens` a batch with padding, little padding, in random order.
 
@@ -115,21 +151,21 @@ def batches(
     yield from made
 
 
-def _padded(passages: Sequence[PreparedPassage], members: Sequence[int]) -> int:
+def _padded(passages: Sequence[ReadPassage], members: Sequence[int]) -> int:
     """Tokens of a batch with its padding."""
     return max(_longest(passages[i]) for i in members) * sum(len(passages[i].windows) for i in members)
 
 
-def _longest(passage: PreparedPassage) -> int:
+def _longest(passage: ReadPassage) -> int:
     return max(len(window.ids) for window in passage.windows)
 
 
-def collate(model: Model, passages: Sequence[PreparedPassage]) -> Batch:
-    """The tensors of one batch, on the model's device."""
-    device = model.device
+def collate(network: Network, passages: Sequence[PreparedPassage]) -> Batch:
+    """The tensors of one batch, on the network's device."""
+    device, pad_id = network.device, network.tokenizer.pad_token_id
     cut = [window for passage in passages for window in passage.windows]
     owners = [number for number, passage in enumerate(passages) for _ in passage.windows]
-    inputs = window_tensors(cut, model.tokenizer.pad_token_id, model.uses_segments, device)
+    inputs = window_tensors(cut, pad_id, network.uses_segments, device)
     longest = inputs[0].shape[1]
     passage_of_token = torch.full((len(cut), longest), -1)
     for row, (window, owner) in enumerate(zip(cut, owners, strict=True)):
@@ -148,7 +184,7 @@ def collate(model: Model, passages: Sequence[PreparedPassage]) -> Batch:
             golds[1, row, token_at[number][place[1]]] = True
     return Batch(
         windows=inputs,
-        queries=query_tensors([list(query) for _, _, query, _ in spans], model.tokenizer.pad_token_id, device),
+        queries=query_tensors([list(query) for _, _, query, _ in spans], pad_id, device),
         passage_of_token=passage_of_token.flatten().to(device),
         passage_of_query=torch.tensor([number for number, *_ in spans], device=device),
         answer_of_query=torch.tensor([answer for _, answer, *_ in spans], device=device),

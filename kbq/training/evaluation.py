@@ -28,30 +28,37 @@ class ReadingScores:
     open_em: float  # every passage is a candidate
     open_f1: float
     open_passage: float  # the best phrase stands in the gold passage
+    open_passage_5: float  # the gold passage is among the best five
     kept: float
 
 
 def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores:
-    """Build a knowledge base of the passages and ask it all their queries."""
+    """Build a knowledge base of the passages and ask it all their queries that the encoder can read."""
     documents = [
         Document(str(number), passage.title, (Paragraph(0, passage.text),)) for number, passage in enumerate(passages)
     ]
-    asked = [(number, query) for number, passage in enumerate(passages) for query in passage.queries]
-    golds = [[normalise(answer) for answer in query.answers] for _, query in asked]
+    asked = [
+        (number, query)
+        for number, passage in enumerate(passages)
+        for query in passage.queries
+        if model.reader.takes(query.text)
+    ]
+    golds = [query.answers for _, query in asked]
     with tempfile.TemporaryDirectory() as folder:
-        kb = KnowledgeBase.build(documents, Path(folder) / "kb", model)
+        kb = KnowledgeBase.build(documents, Path(folder) / "kb", model, bm25=False)
         vectors = model.encode_queries([query.text for _, query in asked])
-        hits = kb.search_vectors(*vectors, k=1)
+        hits = kb.search_vectors(*vectors, k=5, unit="document")
         scaled = np.stack(vectors, axis=1) * model.scale
         given = [_read(kb, number, query) for (number, _), query in zip(asked, scaled, strict=True)]
         kept = kb.counts.rows / max(1, kb.counts.tokens)
     found = [hit[0].phrase.text if hit else "" for hit in hits]
-    in_gold = [
-        bool(hit) and hit[0].phrase.document_id == str(number) for hit, (number, _) in zip(hits, asked, strict=True)
-    ]
-    gold_em, gold_f1 = _scores(given, golds)
-    open_em, open_f1 = _scores(found, golds)
-    return ReadingScores(len(asked), gold_em, gold_f1, open_em, open_f1, _percent(in_gold), 100 * kept)
+    pages = [[hit.phrase.document_id for hit in best] for best in hits]
+    first, top_5 = (
+        _percent([str(number) in best[:k] for best, (number, _) in zip(pages, asked, strict=True)]) for k in (1, 5)
+    )
+    gold_em, gold_f1 = answer_scores(given, golds)
+    open_em, open_f1 = answer_scores(found, golds)
+    return ReadingScores(len(asked), gold_em, gold_f1, open_em, open_f1, first, top_5, 100 * kept)
 
 
 def _read(kb: KnowledgeBase, number: int, query: Floats) -> str:
@@ -64,10 +71,12 @@ def _read(kb: KnowledgeBase, number: int, query: Floats) -> str:
     return shard.texts[number][shard.starts[best.starts[0]] : shard.ends[best.ends[0]]]
 
 
-def _scores(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple[float, float]:
+def answer_scores(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple[float, float]:
+    """EM and F1 in percent, under SQuAD's normalisation; of several gold answers the best counts."""
     guesses = [normalise(answer) for answer in answers]
-    exact = [guess in gold for guess, gold in zip(guesses, golds, strict=True)]
-    overlap = [max(token_f1(guess, text) for text in gold) for guess, gold in zip(guesses, golds, strict=True)]
+    right = [[normalise(text) for text in gold] for gold in golds]
+    exact = [guess in texts for guess, texts in zip(guesses, right, strict=True)]
+    overlap = [max(token_f1(guess, text) for text in texts) for guess, texts in zip(guesses, right, strict=True)]
     return _percent(exact), _percent(overlap)
 
 

@@ -6,6 +6,7 @@ optional and names what near-by negatives share (an article, a relation).
 """
 
 import json
+import random
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -83,6 +84,21 @@ def read_examples(paths: Sequence[Path], doubtful: bool = False) -> tuple[list[P
 
 
 RawPassage = tuple[str, str, str, list[dict[str, Any]]]  # title, text, group, questions in SQuAD's shape
+
+
+def set_aside(passages: list[Passage], dev: Path | None, seed: int) -> tuple[list[Passage], list[Passage]]:
+    """Passages to train on, and those to score on: of the dev file, or else a twentieth.
+
+    Raises:
+        TrainingError: nothing would be left to train on.
+    """
+    if dev is not None:
+        return passages, read_examples([dev], doubtful=True)[0]
+    shuffled = random.Random(seed).sample(passages, len(passages))
+    aside = max(1, len(passages) // 20)
+    if len(passages) <= aside:
+        raise TrainingError("one passage is not enough to train and to score: give more, or a --dev file")
+    return shuffled[aside:], shuffled[:aside]
 
 
 def _raw_passages(path: Path) -> Iterator[RawPassage]:

@@ -1,4 +1,4 @@
-"""Losses: the parts of Eq. 9 that need no teacher, as pure functions of scores. Source: arXiv 2012.12624, section 4.
+"""Losses: the parts of Eq. 9 as pure functions of scores. Source: arXiv 2012.12624, section 4.
 
 Shapes use `queries`, `tokens` (all tokens of a batch's windows, side by side) and `golds`. A query may have
 several gold tokens (the answer stands twice): the loss asks for their total probability.
@@ -10,16 +10,29 @@ from torch import Tensor
 
 
 def marginal_nll(scores: Tensor, gold: Tensor, allowed: Tensor) -> Tensor:
-    """-log of the gold tokens' share of the softmax over the allowed tokens, averaged over queries.
+    """The mean of `marginal_losses` over queries, each of which has gold."""
+    return marginal_losses(scores, gold, allowed).mean()
+
+
+def marginal_losses(scores: Tensor, gold: Tensor, allowed: Tensor) -> Tensor:
+    """-log of the gold tokens' share of the softmax over the allowed tokens; 0 for a query without gold.
 
     Args:
         scores: dot products. Shape: (queries, tokens).
-        gold: the right tokens, at least one of each query. Shape: (queries, tokens), bool.
+        gold: the right tokens. Shape: (queries, tokens), bool.
         allowed: tokens that take part; gold ones always do. Shape: (queries, tokens), bool.
+
+    Returns:
+        Shape: (queries,).
+
+    >>> everything, first = torch.ones(1, 3, dtype=torch.bool), torch.tensor([[True, False, False]])
+    >>> round(float(marginal_losses(torch.zeros(1, 3), first, everything)), 4)
+    1.0986
     """
-    every = scores.masked_fill(~(allowed | gold), -torch.inf).logsumexp(dim=1)
-    right = scores.masked_fill(~gold, -torch.inf).logsumexp(dim=1)
-    return (every - right).mean()
+    lowest = torch.finfo(scores.dtype).min  # not -inf, whose gradient is no number where a query has no gold
+    every = scores.masked_fill(~(allowed | gold), lowest).logsumexp(dim=1)
+    right = scores.masked_fill(~gold, lowest).logsumexp(dim=1)
+    return (every - right).where(gold.any(dim=1), 0.0)
 
 
 def single_passage_loss(scores: Tensor, gold: Tensor, own_passage: Tensor) -> Tensor:
@@ -51,3 +64,25 @@ def filter_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     logits, labels = logits[mask], labels[mask]
     weight = (mask.sum() / labels.sum(dim=0).clamp(min=1)).clamp(max=200)
     return functional.binary_cross_entropy_with_logits(logits, labels, pos_weight=weight)
+
+
+def distillation_loss(scores: Tensor, taught: Tensor, own_passage: Tensor, temperature: float) -> Tensor:
+    """L_distill: KL(reader ‖ student) over the tokens of the query's own passage (Eq. 7), averaged over queries.
+
+    Multiplied with the temperature's square, so that its gradient is as large at every temperature.
+
+    Args:
+        scores: dot products. Shape: (queries, tokens).
+        taught: the reader's logits; those outside of the own passage do not matter. Shape: (queries, tokens).
+        own_passage: title, question and padding are no part of it. Shape: (queries, tokens), bool.
+
+    >>> own = torch.tensor([[True, True, False]])
+    >>> reader, student = torch.tensor([[1.0, 1.0, 9.0]]), torch.log(torch.tensor([[0.25, 0.75, 0.9]]))
+    >>> round(float(distillation_loss(student, reader, own, 1.0)), 4)  # ½ log(½ ÷ ¼) + ½ log(½ ÷ ¾)
+    0.1438
+    """
+    lowest = torch.finfo(scores.dtype).min
+    given = (taught.masked_fill(~own_passage, lowest) / temperature).log_softmax(dim=1)
+    learned = (scores.masked_fill(~own_passage, lowest) / temperature).log_softmax(dim=1)
+    parts = given.exp() * (given - learned)
+    return temperature**2 * parts.masked_fill(~own_passage, 0.0).sum(dim=1).mean()

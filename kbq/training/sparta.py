@@ -5,24 +5,33 @@ near-by negatives, those of the other articles the random ones. Only the batch's
 paper draws negatives from the whole corpus, half of them near-by; here every sentence is encoded once for all queries.
 """
 
+import hashlib
+import math
 import random
+import shutil
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from itertools import count, islice
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 import kbq
-from kbq.encoding.backbone import autocast, choose_device, hidden_states
-from kbq.encoding.windows import tokenize
+from kbq.encoding.backbone import autocast, choose_device
+from kbq.encoding.windows import WindowShape, tokenize
 from kbq.errors import TrainingError
-from kbq.sparse.sentences import SentenceWindow, sentence_windows
-from kbq.sparse.sparta import query_scores, sentence_tensors
-from kbq.sparse.sparta_model import SpartaConfig, SpartaModel
+from kbq.sparse.sentences import Sentence, SentenceWindow
+from kbq.sparse.sparta import SentenceTensors, query_scores
+from kbq.sparse.sparta_model import CONFIG, SpartaConfig, SpartaModel
+from kbq.training.batches import batches
 from kbq.training.examples import Passage, read_examples
 from kbq.training.losses import marginal_nll
+from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
+from kbq.training.run import without_dropout
 
 POSITIVE_SHARE = 0.05  # of all impacts, at the start: about 1,600 terms a sentence, as the paper counts them in the end
 
@@ -31,9 +40,10 @@ POSITIVE_SHARE = 0.05  # of all impacts, at the start: about 1,600 terms a sente
 class SpartaSettings:
     """Everything that decides the outcome besides the data."""
 
-    steps: int = 10_000
-    passages: int = 8  # of a batch; half of them are neighbours of the others
-    learning_rate: float = 3e-5
+    epochs: float = 3.0
+    batch_tokens: int = 4096  # of all windows of a batch, padding included
+    learning_rate: float = 2e-4  # the paper's 3e-5 is for BERT-base
+    warmup: float = 0.05  # share of all steps
     seed: int = 0
 
 
@@ -43,54 +53,106 @@ class SpartaRequest:
 
     examples: Sequence[Path]
     out: Path
-    checkpoint: str  # a BERT-like encoder: hub name or folder
+    checkpoint: str  # a BERT-like encoder: hub name or folder; or a SPARTA model to go on with
     settings: SpartaSettings = field(default_factory=SpartaSettings)
+    marked: bool = False  # see `SpartaConfig`
     device: str = "auto"
     command: str = ""
 
 
-def train_sparta(request: SpartaRequest, report: Callable[[int, int], None] = lambda step, steps: None) -> float:
-    """Train and save a model; returns the mean loss of the last tenth of all steps.
+@dataclass(frozen=True, slots=True)
+class SpartaStep:
+    """What a step says."""
+
+    step: int
+    steps: int
+    loss: float
+    size: int  # tokens of all windows
+
+    @property
+    def losses(self) -> Mapping[str, float]:
+        return {"loss": self.loss}
+
+
+@dataclass(frozen=True, slots=True)
+class SpartaOutcome:
+    """What came of it; `left_out`: queries without terms, or with no sentence that holds their answer."""
+
+    passages: int
+    queries: int
+    left_out: int
+    steps: int
+
+
+def train_sparta(request: SpartaRequest, report: Callable[[SpartaStep], None] = lambda step: None) -> SpartaOutcome:
+    """Train and save a model. A killed run goes on from `OUT.partial/checkpoint.pt`.
 
     Raises:
-        TrainingError: `out` exists, there is no usable example, or a loss that is no number.
-        ModelError: the encoder to start from is missing or no BERT-like one.
+        TrainingError: `out` exists, there is no usable example, a loss that is no number, or a checkpoint of
+                another run.
+        ModelError: what to start from is missing or no BERT-like encoder.
     """
     if request.out.exists():
         raise TrainingError(f"{request.out} already exists: choose another folder for --out")
-    torch.manual_seed(request.settings.seed)
+    workshop = request.out.with_name(request.out.name + ".partial")
+    try:  # now, not after hours of training
+        workshop.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrainingError(f"{request.out} cannot be written ({error.strerror}): choose another --out") from error
+    is_new = not (Path(request.checkpoint) / CONFIG).exists()
+    if is_new:
+        window = WindowShape(length=128 if request.marked else 256, overlap=0)  # marked, it is read for one sentence
+        model = SpartaModel.new(request.checkpoint, SpartaConfig(window, request.marked))
+    else:
+        model = SpartaModel.open(Path(request.checkpoint))
+        model.config = replace(model.config, marked=request.marked)
+    model.network.to(choose_device(request.device))
+    without_dropout(model.network)
+    passages = read_examples(request.examples)[0]
+    examples = prepare(model, passages)
+    if not examples:
+        raise TrainingError("no query has its answer within a sentence: SPARTA learns from such queries only")
+    if is_new:
+        calibrate_bias(model, [window for example in examples[:64] for window in example.windows])
+    trainer = SpartaTrainer(model, examples, request.settings)
+    trainer.run(workshop / "checkpoint.pt", report)
+    queries = sum(len(example.queries) for example in examples)
+    left_out = sum(len(passage.queries) for passage in passages) - queries
     facts: dict[str, object] = {
+        **({} if is_new else {"begun": model.config.training}),
         "command": request.command,
+        "checkpoint": Path(request.checkpoint).name,
+        "examples": [path.name for path in request.examples],
+        "passages": len(examples),
+        "queries": queries,
         "settings": asdict(request.settings),
         "kbq": kbq.__version__,
     }
-    model = SpartaModel.new(request.checkpoint, SpartaConfig(training=facts))
-    model.network.to(choose_device(request.device))
-    examples = prepare(model, read_examples(request.examples)[0])
-    if not examples:
-        raise TrainingError("no query has its answer within a sentence: SPARTA learns from such queries only")
-    calibrate_bias(model, examples)
-    losses: list[float] = []
-
-    def note(step: int, loss: float) -> None:
-        losses.append(loss)
-        report(step, request.settings.steps)
-
-    SpartaTrainer(model, examples, request.settings).run(note)
-    model.save(request.out)
-    last = losses[-max(1, len(losses) // 10) :]
-    return sum(last) / len(last)
+    model.config = replace(model.config, training=facts)
+    model.save(workshop / "model")
+    (workshop / "model").rename(request.out)
+    shutil.rmtree(workshop)
+    return SpartaOutcome(len(examples), queries, left_out, trainer.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceExample:
-    """A passage's sentences, and for each query its text, its terms and the sentences that hold an answer."""
+    """A passage's sentences, and for each query its text, its terms and the sentences that hold an answer.
+
+    `tokens`: of all its windows. Sentences are numbered window by window.
+    """
 
     windows: tuple[SentenceWindow, ...]
+    tokens: int
     texts: tuple[str, ...]
     queries: tuple[Counter[int], ...]
     golds: tuple[tuple[int, ...], ...]
     group: str
+
+    @property
+    def sentences(self) -> list[Sentence]:
+        """Those of all windows, in order."""
+        return [sentence for window in self.windows for sentence in window.sentences]
 
 
 def prepare(model: SpartaModel, passages: Sequence[Passage]) -> list[SentenceExample]:
@@ -98,99 +160,109 @@ def prepare(model: SpartaModel, passages: Sequence[Passage]) -> list[SentenceExa
     examples = []
     for passage in passages:
         (title,) = tokenize(model.tokenizer, [passage.title])
-        windows = sentence_windows(model.tokenizer, title.ids, passage.text, model.config.window)
+        windows = tuple(model.windows(title.ids, passage.text))
+        sentences = [sentence for window in windows for sentence in window.sentences]
         asked, queries, golds = [], [], []
         for query in passage.queries:
-            gold = [i for i, window in enumerate(windows) if _holds(window, query.places)]
+            gold = [i for i, sentence in enumerate(sentences) if _holds(sentence, query.places)]
             terms = Counter(model.query_terms(query.text))
             if gold and terms:
                 asked.append(query.text)
                 queries.append(terms)
                 golds.append(tuple(gold))
         if queries:
-            examples.append(SentenceExample(tuple(windows), tuple(asked), tuple(queries), tuple(golds), passage.group))
+            tokens = sum(len(window.ids) for window in windows)
+            examples.append(SentenceExample(windows, tokens, tuple(asked), tuple(queries), tuple(golds), passage.group))
     return examples
 
 
-def _holds(window: SentenceWindow, places: Sequence[tuple[int, int]]) -> bool:
-    return any(window.start <= start and end <= window.end for start, end in places)
+def _holds(sentence: Sentence, places: Sequence[tuple[int, int]]) -> bool:
+    return any(sentence.start <= start and end <= sentence.end for start, end in places)
 
 
 class SpartaTrainer:
-    """Trains a model in place."""
+    """Trains a model in place; every checkpoint holds all that a killed run needs to go on."""
 
     def __init__(self, model: SpartaModel, examples: Sequence[SentenceExample], settings: SpartaSettings) -> None:
         self.model, self.examples, self.settings = model, examples, settings
-        self.optimizer = torch.optim.Adam(model.network.parameters(), lr=settings.learning_rate)
+        per_epoch = sum(1 for _ in batches(examples, settings.batch_tokens, random.Random(settings.seed)))
+        self.steps = max(1, math.ceil(per_epoch * settings.epochs))
+        parameters = list(model.network.parameters())
+        self.descent = Descent(parameters, settings.learning_rate, settings.warmup, self.steps)
 
-    def run(self, report: Callable[[int, float], None] = lambda step, loss: None) -> None:
-        """Train for all steps; `report` takes the step and its loss.
+    def run(self, checkpoint: Path, report: Callable[[SpartaStep], None] = lambda step: None) -> None:
+        """Train to the end, from `checkpoint` where there is one.
 
         Raises:
-            TrainingError: the loss is no number any more.
+            TrainingError: the loss is no number any more (the last checkpoint stays), or the checkpoint is of
+                another run.
         """
-        rng = random.Random(self.settings.seed)
+        state = read_checkpoint(checkpoint, self._device, asdict(self.settings), self._digest, "examples")
+        if state is not None:
+            self.descent.load_state(state)
         self.model.network.train()
-        batches = neighbouring(self.examples, self.settings.passages, rng)
-        for step, batch in zip(range(self.settings.steps), batches, strict=False):
+        saved = time.monotonic()
+        for members in islice(self._batches(), self.descent.done, self.steps):
+            batch = [self.examples[index] for index in members]
             loss = self.loss(batch)
-            if not torch.isfinite(loss):
-                raise TrainingError(f"the loss is {float(loss.detach())} at step {step}: lower --learning-rate")
-            self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.optimizer.step()
-            report(step + 1, float(loss.detach()))
+            self.descent.add(loss)
+            self.descent.step()
+            size = sum(example.tokens for example in batch)
+            report(SpartaStep(self.descent.done, self.steps, float(loss.detach()), size))
+            if time.monotonic() - saved > CHECKPOINT_SECONDS:
+                self._save(checkpoint)
+                saved = time.monotonic()
+        self._save(checkpoint)
         self.model.network.eval()
 
     def loss(self, batch: Sequence[SentenceExample]) -> Tensor:
         """Cross-entropy over all sentences of the batch; of several right ones, their total probability."""
-        device = self.model.network.bias.device
-        windows = [window for example in batch for window in example.windows]
         queries = [terms for example in batch for terms in example.queries]
         terms = sorted({term for query in queries for term in query})
         counts = torch.tensor([[query[term] for term in terms] for query in queries], dtype=torch.float32)
-        gold = torch.zeros((len(queries), len(windows)), dtype=torch.bool)
+        gold = torch.zeros((len(queries), sum(len(example.sentences) for example in batch)), dtype=torch.bool)
         row = first = 0
         for example in batch:
             for right in example.golds:
                 gold[row, [first + place for place in right]] = True
                 row += 1
-            first += len(example.windows)
-        tensors = sentence_tensors(windows, self.model.tokenizer.pad_token_id, device)
-        with autocast(device):
-            impacts = self.model.network(*tensors, torch.tensor(terms, device=device))
-        scores = query_scores(impacts, counts.to(device))
-        return marginal_nll(scores, gold.to(device), torch.ones_like(gold, device=device))
+            first += len(example.sentences)
+        windows = [window for example in batch for window in example.windows]
+        tensors = SentenceTensors(windows, self.model.tokenizer.pad_token_id, self._device)
+        with autocast(self._device):
+            impacts = self.model.network(tensors, torch.tensor(terms, device=self._device))
+        scores = query_scores(impacts, counts.to(self._device))
+        return marginal_nll(scores, gold.to(self._device), torch.ones_like(gold, device=self._device))
 
+    def _batches(self) -> Iterator[list[int]]:
+        """Without end; neighbours of one group share a batch."""
+        for epoch in count():
+            yield from batches(self.examples, self.settings.batch_tokens, random.Random(self.settings.seed + epoch))
 
-def neighbouring(examples: Sequence[SentenceExample], size: int, rng: random.Random) -> Iterator[list[SentenceExample]]:
-    """Batches without end: pairs from one group (an article) where it has two, in random order."""
-    groups: dict[str, list[SentenceExample]] = {}
-    for example in examples:
-        groups.setdefault(example.group, []).append(example)
-    while True:
-        pairs = []
-        for members in groups.values():
-            rng.shuffle(members)
-            pairs += [members[first : first + 2] for first in range(0, len(members), 2)]
-        rng.shuffle(pairs)
-        batch: list[SentenceExample] = []
-        for pair in pairs:
-            batch += pair
-            if len(batch) >= size:
-                yield batch
-                batch = []
-        if batch:
-            yield batch
+    def _save(self, checkpoint: Path) -> None:
+        state = {"settings": asdict(self.settings), "data": self._digest}
+        write_checkpoint(checkpoint, state | self.descent.state())
+
+    @cached_property
+    def _digest(self) -> str:
+        """Of what is trained on and with: a checkpoint of another run must not be continued."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(repr([tuple(parameter.shape) for parameter in self.descent.parameters]).encode())
+        for example in self.examples:
+            digest.update(repr(example).encode())
+        return digest.hexdigest()
+
+    @property
+    def _device(self) -> torch.device:
+        return self.model.network.bias.device
 
 
 @torch.no_grad()
-def calibrate_bias(model: SpartaModel, examples: Sequence[SentenceExample], share: float = POSITIVE_SHARE) -> None:
+def calibrate_bias(model: SpartaModel, windows: Sequence[SentenceWindow], share: float = POSITIVE_SHARE) -> None:
     """Set b so that this share of all impacts is positive; at b = 0 nearly all of an untrained model's are."""
     device = model.network.bias.device
-    windows = [window for example in examples for window in example.windows][:64]
-    ids, mask, segments = sentence_tensors(windows, model.tokenizer.pad_token_id, device)
+    tensors = SentenceTensors(windows[:64], model.tokenizer.pad_token_id, device)
     with autocast(device):
-        states = hidden_states(model.network.backbone, ids, mask, segments)
-        best = model.network.best_products(states, segments, model.terms[::16].to(device))
+        states = model.network.sentence_states(tensors)
+        best = model.network.best_products(states, model.terms[::16].to(device))
     model.network.bias.fill_(-torch.quantile(best.float().flatten()[: 2**23], 1 - share))

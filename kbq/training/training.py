@@ -1,26 +1,26 @@
 """Training: reading-comprehension files become a model folder. The whole of `kbq train`."""
 
 import dataclasses
-import platform
-import random
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-import transformers
-from torch import nn
 
-import kbq
 from kbq.encoding.backbone import choose_device
-from kbq.encoding.model import Model, ModelConfig, WeightType
+from kbq.encoding.casing import Forms, is_cased, usual_forms
+from kbq.encoding.cross_encoder import CrossEncoder
+from kbq.encoding.model import CONFIG, Model, ModelConfig, WeightType
 from kbq.errors import TrainingError
+from kbq.places import cache_folder
 from kbq.training.batches import prepare
-from kbq.training.calibration import calibrate
+from kbq.training.calibration import FilterPoint, calibrate
+from kbq.training.distillation import reader_outputs
 from kbq.training.evaluation import ReadingScores, evaluate_reading
-from kbq.training.examples import Passage, Repairs, read_examples
-from kbq.training.loop import StepReport, Trainer, TrainingSettings
+from kbq.training.examples import Passage, Repairs, read_examples, set_aside
+from kbq.training.loop import Trainer, TrainingSettings
+from kbq.training.run import StepReport, without_dropout
+from kbq.workshop import machine, versions, workshop
 
 CALIBRATION_PASSAGES = 500
 
@@ -31,9 +31,11 @@ class TrainingRequest:
 
     examples: Sequence[Path]
     out: Path
-    checkpoint: str  # a BERT-like encoder: hub name or folder
+    checkpoint: str  # a BERT-like encoder (hub name or folder), or a kbq model that goes on learning
     dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
+    reader: str = ""  # a question-answering checkpoint to distil from: hub name or folder
     settings: TrainingSettings = field(default_factory=TrainingSettings)
+    truecase: bool = False  # queries without capital letters are read as the training passages write their words
     config: ModelConfig = field(default_factory=ModelConfig)
     weights: WeightType = "float32"
     device: str = "auto"
@@ -49,79 +51,84 @@ class TrainingOutcome:
     repairs: Repairs
     too_long: int  # queries left out
     steps: int
+    filter: tuple[FilterPoint, ...]  # what it costs to drop tokens; the threshold is one of these
     scores: ReadingScores
 
 
-def train_model(request: TrainingRequest, report: Callable[[StepReport], None] = lambda step: None) -> TrainingOutcome:
+def train_model(
+    request: TrainingRequest,
+    report: Callable[[StepReport], None] = lambda step: None,
+    report_reading: Callable[[int, int], None] = lambda done, passages: None,
+) -> TrainingOutcome:
     """Train, calibrate, save and score a model. A killed run goes on from `OUT.partial/checkpoint.pt`.
+
+    Args:
+        report: takes every step.
+        report_reading: takes how many passages the reader to distil from has read, and how many there are.
 
     Raises:
         TrainingError: no usable example, a loss that is no number, or a checkpoint of other settings.
-        ModelError: the encoder to start from is missing or no BERT-like one.
+        ModelError: the encoder to start from is missing or no BERT-like one, or the reader does not fit it.
     """
-    torch.manual_seed(request.settings.seed)
-    if request.out.exists():
-        raise TrainingError(f"{request.out} already exists: choose another folder for --out")
-    workshop = request.out.with_name(request.out.name + ".partial")
-    try:  # now, not after hours of training
-        workshop.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TrainingError(f"{request.out} cannot be written ({error.strerror}): choose another --out") from error
-    model = Model.new(request.checkpoint, request.config)
-    model.phrases.to(choose_device(request.device))
-    model.queries.to(choose_device(request.device))
-    without_dropout(model)
-    passages, repairs = read_examples(request.examples)
-    passages, dev = _split(passages, request)
-    prepared, too_long = prepare(model, passages, request.settings.max_queries)
-    unseen, _ = prepare(model, dev[:CALIBRATION_PASSAGES], request.settings.max_queries)
-    if not prepared or not unseen:
-        raise TrainingError(
-            f"no query of the {'training' if not prepared else 'dev'} passages is short enough: "
-            f"the encoder reads {request.config.max_query_tokens} tokens"
-        )
-    trainer = Trainer(model, prepared, request.settings)
-    trainer.run(workshop / "checkpoint.pt", report)
-    model.phrases.eval()
-    model.queries.eval()
-    calibrate(model, unseen)
-    queries = sum(len(passage.queries) for passage in prepared)
-    facts = {
-        "command": request.command,
-        "checkpoint": Path(request.checkpoint).name,
-        "examples": [path.name for path in request.examples],
-        "passages": len(prepared),
-        "queries": queries,
-        "settings": dataclasses.asdict(request.settings),
-        "versions": {
-            "kbq": kbq.__version__,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        },
-        "machine": platform.processor() or platform.machine(),
-    }
-    model.config = dataclasses.replace(model.config, training=facts)
-    model.save(workshop / "model", request.weights)
-    saved = Model.open(workshop / "model", request.device)  # scored as it was written
-    scores = evaluate_reading(saved, dev)
-    (workshop / "model").rename(request.out)
-    shutil.rmtree(workshop)
-    return TrainingOutcome(len(prepared), queries, repairs, too_long, trainer.steps, scores)
+    settings = request.settings
+    with workshop(request.out) as folder:
+        torch.manual_seed(settings.seed)
+        model = _begun(request.checkpoint, request.config)
+        for module in (model.phrases, model.queries):
+            module.to(choose_device(request.device))
+        without_dropout(model.phrases, model.queries)
+        reader = None if not request.reader else CrossEncoder.open(request.reader, request.device)
+        if reader is not None:
+            reader.check_tokenizer(model.tokenizer)
+        passages, repairs = read_examples(request.examples)
+        passages, dev = set_aside(passages, request.dev, settings.seed)
+        if request.truecase:
+            model.reader.casing = _casing(model, passages)
+        prepared, too_long = prepare(model.reader, model.config.window, passages, settings.max_queries)
+        scored = [query for passage in dev for query in passage.queries if model.reader.takes(query.text)]
+        if not prepared or not scored:
+            raise TrainingError(
+                f"no query of the {'training' if not prepared else 'dev'} passages is short enough: "
+                f"the encoder reads {request.config.max_query_tokens} tokens"
+            )
+        taught = None
+        if reader is not None:
+            taught = reader_outputs(reader, prepared, cache_folder() / "reader", report_reading)
+        trainer = Trainer(model, prepared, settings, taught)
+        trainer.run(folder / "checkpoint.pt", report)
+        points = calibrate(model, dev[:CALIBRATION_PASSAGES])
+        queries = sum(len(passage.queries) for passage in prepared)
+        facts: dict[str, object] = {
+            **({"begun": model.config.training} if model.source else {}),
+            "command": request.command,
+            "checkpoint": Path(request.checkpoint).name,
+            "examples": [path.name for path in request.examples],
+            "reader": Path(request.reader).name,
+            "passages": len(prepared),
+            "queries": queries,
+            "settings": dataclasses.asdict(settings),
+            "versions": versions(),
+            "machine": machine(),
+        }
+        model.config = dataclasses.replace(model.config, training=facts)
+        model.save(folder / "model", request.weights)
+        saved = Model.open(folder / "model", request.device)  # scored as it was written
+        scores = evaluate_reading(saved, dev)
+    return TrainingOutcome(len(prepared), queries, repairs, too_long, trainer.steps, points, scores)
 
 
-def _split(passages: list[Passage], request: TrainingRequest) -> tuple[list[Passage], list[Passage]]:
-    if request.dev is not None:
-        return passages, read_examples([request.dev], doubtful=True)[0]
-    shuffled = random.Random(request.settings.seed).sample(passages, len(passages))
-    aside = max(1, len(passages) // 20)
-    if len(passages) <= aside:
-        raise TrainingError("one passage is not enough to train and to score: give more, or a --dev file")
-    return shuffled[aside:], shuffled[:aside]
+def _begun(checkpoint: str, config: ModelConfig) -> Model:
+    """A new model, or a kbq model that is there, with all its weights."""
+    if checkpoint != "default" and not (Path(checkpoint) / CONFIG).exists():
+        return Model.new(checkpoint, config)
+    model = Model.open(checkpoint, "cpu")
+    if model.config.shared_query_encoder > config.shared_query_encoder:
+        raise TrainingError(f"{checkpoint} has one query encoder with two heads: leave out --two-query-encoders")
+    model.config = dataclasses.replace(model.config, base="")
+    return model
 
 
-def without_dropout(model: Model) -> None:
-    """Few epochs over much data need no dropout, and a CPU spends a sixth of a step on its random numbers."""
-    for encoder in (model.phrases, model.queries):
-        for module in encoder.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = 0.0
+def _casing(model: Model, passages: Sequence[Passage]) -> Forms:
+    if not is_cased(model.tokenizer):
+        raise TrainingError("the encoder reads capital letters like small ones: leave out --truecase")
+    return usual_forms(passage.text for passage in passages)

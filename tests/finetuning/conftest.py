@@ -42,7 +42,7 @@ def two_shards(
 ) -> Path:
     """All documents, the last five of them appended."""
     folder = tmp_path_factory.mktemp("kbs") / "two"
-    KnowledgeBase.build(documents[:7], folder, model, model_name=str(model_folder))
+    KnowledgeBase.build(documents[:7], folder, model, model_name=str(model_folder), bm25=False)
     KnowledgeBase.build(documents[7:], folder, model, model_name=str(model_folder), append=True)
     return folder
 

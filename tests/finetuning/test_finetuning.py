@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from kbq.commands import index_words
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.finetuning import loop
 from kbq.finetuning.finetuning import FinetuningOutcome, FinetuningRequest, finetune
+from kbq.finetuning.judge import Judge
 from kbq.finetuning.loop import FinetuningSettings, FinetuningStep
-from kbq.kb import KnowledgeBase
+from kbq.kb import Backend, KnowledgeBase
 from kbq.kilt.reading.records import Gold
+from kbq.searching.evidence import Weights
 from kbq.task import load_task
 
 Rows = list[dict[str, str]]
@@ -58,6 +61,7 @@ def test_a_query_encoder_comes_out(
     assert len(outcome.scores) == 3
     assert all(0 <= score <= 100 for score in outcome.scores)
     assert outcome.steps == 2 * -(-len(rows) // 5)
+    assert (outcome.evidence, outcome.hybrid_score) == (1.0, None)  # this knowledge base has no words
     assert not request_of.out.with_name("out.partial").exists()
     tuned = KnowledgeBase.open(own_kb.folder, str(request_of.out), "cpu")
     assert tuned.model.config.base == str(model_folder)
@@ -75,6 +79,26 @@ def test_a_query_encoder_comes_out(
     assert after == own_kb.model.encode_queries(["Marie [SEP] birth"])[0].tolist()
     assert (after != before) == (outcome.scores[0] < max(outcome.scores))
     assert tuned.search(["Marie [SEP] birth"], 1)[0][0].phrase.text
+
+
+def test_what_words_weigh_is_chosen_on_dev_queries(
+    request_of: FinetuningRequest, own_kb: KnowledgeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(own_kb.folder, tmp_path / "kb")
+    index_words(folder)
+    seen: list[Weights] = []
+
+    def score(self: Judge, backend: Backend = "dense", weights: Weights | None = None) -> float:
+        if weights is not None:
+            seen.append(weights)
+        return 0.5 if weights == Weights(2 * Weights().bm25, 2 * Weights().sparta) else 0.1
+
+    monkeypatch.setattr(Judge, "score", score)
+    outcome = run(request_of, KnowledgeBase.open(folder, device="cpu"))
+    assert seen == [Weights().times(factor) for factor in (1.0, 0.5, 2.0, 4.0)]
+    assert (outcome.evidence, outcome.hybrid_score) == (2.0, 50.0)
+    tuned = KnowledgeBase.open(folder, str(request_of.out), "cpu")
+    assert tuned.weights.bm25 == 2 * own_kb.weights.bm25 == 16.0
 
 
 def test_it_learns(request_of: FinetuningRequest, own_kb: KnowledgeBase) -> None:

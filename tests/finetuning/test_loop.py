@@ -13,6 +13,7 @@ import torch
 from kbq.errors import TrainingError
 from kbq.finetuning import loop
 from kbq.finetuning.candidates import joined, phrases_of, retrieve, vectors
+from kbq.finetuning.choices import Term
 from kbq.finetuning.labels import Labeller, Objective
 from kbq.finetuning.loop import (
     Finetuner,
@@ -21,7 +22,6 @@ from kbq.finetuning.loop import (
     chosen_objective,
     chosen_terms,
 )
-from kbq.finetuning.losses import Term
 from kbq.finetuning.preparation import PreparedQuery
 from kbq.finetuning.triples import pages_of
 from kbq.kb import KnowledgeBase

@@ -242,7 +242,7 @@ def test_a_folder_in_use_is_refused(documents: list[Document], model: Model, tmp
 @pytest.mark.parametrize("index", ["exact", "approximate", "compact"])
 def test_append(index: Any, documents: list[Document], model: Model, tmp_path: Path) -> None:
     folder = tmp_path / "kb"
-    KnowledgeBase.build(documents[:6], folder, model, index=index)
+    KnowledgeBase.build(documents[:6], folder, model, index=index, bm25=False)
     files = [path for path in folder.glob("shard-*/**/*") if path.is_file()]
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
     kb = KnowledgeBase.build(documents[6:], folder, model, append=True, index=index)

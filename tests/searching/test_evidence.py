@@ -11,7 +11,7 @@ from kbq.errors import QueryError
 from kbq.kb import Backend, KnowledgeBase
 from kbq.records import Document, Hit, Paragraph, Phrase
 from kbq.searching import search as search_module
-from kbq.searching.evidence import Evidence
+from kbq.searching.evidence import Evidence, Weights
 from kbq.searching.units import Unit
 
 TEXTS = ["Marie Curie [SEP] place of birth", "the river of Paris"]
@@ -26,7 +26,7 @@ def kb(
 ) -> KnowledgeBase:
     folder, size = tmp_path_factory.mktemp("evidence") / "kb", 12 // request.param
     for first in range(0, 12, size):
-        kb = KnowledgeBase.build(documents[first : first + size], folder, model, append=first > 0, sparse=True)
+        kb = KnowledgeBase.build(documents[first : first + size], folder, model, append=first > 0)
     return kb
 
 
@@ -45,8 +45,8 @@ def place(hit: Hit) -> tuple[Phrase, tuple[int, int]]:
 def test_hybrid_scores_are_sums(unit: Unit, k: int, kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_module, "SEARCH_DEPTH", 0)
     inside: Unit = "paragraph" if unit == "document" else unit
-    found = kb.search(TEXTS, k, unit, "hybrid", bm25_weight=2.0)
-    for text, dense, hybrid in zip(TEXTS, kb.search(TEXTS, 1000, inside), found, strict=True):
+    found = kb.search(TEXTS, k, unit, "hybrid", Weights(bm25=2.0))
+    for text, dense, hybrid in zip(TEXTS, kb.search(TEXTS, 1000, inside, "dense"), found, strict=True):
         bonus = bm25_scores(kb, text)
         expected = {
             place(hit): hit.score + 2 * bonus.get((hit.phrase.document_id, hit.phrase.paragraph), 0) for hit in dense
@@ -60,7 +60,7 @@ def test_hybrid_scores_are_sums(unit: Unit, k: int, kb: KnowledgeBase, monkeypat
 
 
 def test_without_weight_it_is_the_dense_search(kb: KnowledgeBase) -> None:
-    assert kb.search(TEXTS, 5, backend="hybrid", bm25_weight=0) == kb.search(TEXTS, 5)
+    assert kb.search(TEXTS, 5, "phrase", "hybrid", Weights(0)) == kb.search(TEXTS, 5, backend="dense")
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def pages(model: Model, tmp_path_factory: pytest.TempPathFactory) -> KnowledgeBa
         Document("b", "Dogs", (Paragraph(0, "Red dogs, red dogs."), Paragraph(1, "They bark."))),
         Document("c", "Birds", (Paragraph(0, "Birds sing."),)),
     ]
-    return KnowledgeBase.build(documents, tmp_path_factory.mktemp("pages") / "kb", model, sparse=True)
+    return KnowledgeBase.build(documents, tmp_path_factory.mktemp("pages") / "kb", model)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_bm25_finds_no_phrase(unit: Unit, pages: KnowledgeBase) -> None:
 def test_a_knowledge_base_without_the_index_says_how_to_add_one(
     backend: Backend, documents: list[Document], model: Model, tmp_path: Path
 ) -> None:
-    kb = KnowledgeBase.build(documents, tmp_path / "kb", model)
+    kb = KnowledgeBase.build(documents, tmp_path / "kb", model, bm25=False)
     with pytest.raises(QueryError, match=r"kb has no BM25 index: add one with `kbq index .*kb --bm25`"):
         kb.search(["dogs"], 1, "document", backend)
 

@@ -104,6 +104,19 @@ def test_bm25_stays_beside_every_index(folder: Path) -> None:
         assert [len(hits) for hits in opened.search(TEXTS, backend="hybrid")] == [10, 10]
 
 
+def test_only_what_sees_every_row_calls_itself_exact(folder: Path) -> None:
+    index_words(folder)
+    kb = KnowledgeBase.open(folder, device="cpu")
+    assert [kb.is_exact(backend) for backend in get_args(Backend)] == [True] * 4
+    kb = kb.with_index(IndexWish("compact", target=0.5))
+    assert {backend: kb.is_exact(backend) for backend in get_args(Backend)} == {
+        "dense": False,
+        "hybrid": False,
+        "bm25": True,
+        "sparse": True,
+    }
+
+
 def test_an_index_leaves_a_stopped_append_alone(folder: Path) -> None:
     (folder / STATE).write_text("{}")
     KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("compact", target=0.5))

@@ -33,7 +33,7 @@ def test_words_of_a_query(text: str, words: list[str]) -> None:
 
 
 def test_weights_are_those_of_bm25s(documents: list[Document], tmp_path: Path, model: Model) -> None:
-    kb = KnowledgeBase.build(documents, tmp_path / "kb", model, sparse=True)
+    kb = KnowledgeBase.build(documents, tmp_path / "kb", model)
     passages = [f"{document.title} {paragraph.text}" for document in documents for paragraph in document.paragraphs]
     oracle = bm25s.BM25()
     oracle.index(words_of(passages), show_progress=False)
@@ -44,10 +44,10 @@ def test_weights_are_those_of_bm25s(documents: list[Document], tmp_path: Path, m
 
 
 def test_several_shards_weigh_like_one(documents: list[Document], model: Model, tmp_path: Path) -> None:
-    one = KnowledgeBase.build(documents, tmp_path / "one", model, sparse=True)
+    one = KnowledgeBase.build(documents, tmp_path / "one", model)
     parts = tmp_path / "parts"
     for first in range(0, 12, 4):  # the index is kept without being asked for again
-        many = KnowledgeBase.build(documents[first : first + 4], parts, model, append=first > 0, sparse=first == 0)
+        many = KnowledgeBase.build(documents[first : first + 4], parts, model, append=first > 0)
     assert [sorted(path.name for path in shard.folder.glob("bm25-*")) for shard in many.shards] == [["bm25-3"]] * 3
     for words in QUERIES:
         together = np.concatenate([index.scores(words) for index in many.bm25])
@@ -57,6 +57,6 @@ def test_several_shards_weigh_like_one(documents: list[Document], model: Model, 
 @pytest.mark.parametrize("texts", [[], ["?!"]])
 def test_a_knowledge_base_without_words(texts: list[str], model: Model, tmp_path: Path) -> None:
     page = Document("1", "?", tuple(Paragraph(number, text) for number, text in enumerate(texts)))
-    kb = KnowledgeBase.build([page], tmp_path / "kb", model, sparse=True)
+    kb = KnowledgeBase.build([page], tmp_path / "kb", model)
     assert kb.search(["river"], unit="paragraph", backend="bm25") == [[]]
     assert len(kb.search(["river"], unit="paragraph", backend="hybrid")[0]) == len(texts)

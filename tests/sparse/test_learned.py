@@ -1,5 +1,6 @@
-"""Learned impacts in a knowledge base: a paragraph scores like its best sentence."""
+"""Learned impacts in a knowledge base: a paragraph scores like its best sentence; a killed run goes on."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -7,13 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kbq.commands import index_impacts
 from kbq.encoding.windows import WindowShape
+from kbq.errors import KnowledgeBaseError
 from kbq.indexing.dump import Counts, EncodedParagraph, Progress, Shard, ShardWriter
-from kbq.indexing.manifest import Manifest
+from kbq.indexing.manifest import Manifest, read_manifest
+from kbq.kb import KnowledgeBase
 from kbq.records import Document
-from kbq.sparse.learned import PieceReader, SentenceImpacts, add_sparta
-from kbq.sparse.sentences import sentence_windows
+from kbq.sparse import blocks
+from kbq.sparse.learned import PieceReader, SentenceImpacts, add_sparta, sparta_folder
 from kbq.sparse.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
+
+TEXTS = ["The city. A river of Paris.", "", "Marie was born in Warsaw. Curie. The the."]
+
+
+class Killed(BaseException):
+    """Stands for `kill -9`."""
 
 
 @pytest.fixture
@@ -24,27 +34,119 @@ def sparta(checkpoint: Path) -> SpartaModel:
     return made
 
 
-def test_a_paragraph_scores_like_its_best_sentence(
-    sparta: SpartaModel, encoded: Callable[..., EncodedParagraph], tmp_path: Path
-) -> None:
-    texts = ["The city. A river of Paris.", "", "Marie was born in Warsaw. Curie. The the."]
+@pytest.fixture
+def shard(encoded: Callable[..., EncodedParagraph], tmp_path: Path) -> Shard:
+    """Each text on a page with the title `birth`."""
     writer = ShardWriter(tmp_path / "shard-00000", 2, Progress())
-    for number, text in enumerate(texts):
+    for number, text in enumerate(TEXTS):
         writer.append(Document(str(number), "birth", ()), [replace(encoded([[1, 1]]), text=text)])
     writer.close()
-    shard = Shard(tmp_path / "shard-00000")
-    add_sparta(tmp_path, Manifest("m", "f", 2, 0.0, (Counts(),)), sparta, k=40)
-    index, terms = SentenceImpacts(shard), PieceReader(tmp_path).terms("the river [SEP] the birth")
+    return Shard(tmp_path / "shard-00000")
+
+
+@pytest.fixture
+def manifest() -> Manifest:
+    return Manifest("m", "f", 2, 0.0, (Counts(paragraphs=len(TEXTS)),))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_paragraph_scores_like_its_best_sentence(
+    sparta: SpartaModel, shard: Shard, manifest: Manifest, tmp_path: Path
+) -> None:
+    manifest = add_sparta(tmp_path, manifest, sparta, k=40)
+    index, terms = SentenceImpacts(shard, manifest), PieceReader(tmp_path, manifest).terms("the river [SEP] the birth")
     assert terms == ["the", "river", "the", "birth"]
     (title,) = sparta.tokenizer(["birth"], add_special_tokens=False)["input_ids"]
     expected = []
-    for text in texts:
-        windows = sentence_windows(sparta.tokenizer, title, text, sparta.config.window)
+    for text in TEXTS:
         sums = [0.0]
-        for _, found, weights in strongest_impacts(sparta, windows, 40):
+        for _, found, weights in strongest_impacts(sparta, sparta.windows(title, text), 40):
             pieces = sparta.tokenizer.convert_ids_to_tokens(found.tolist())
             looked_up = dict(zip(pieces, weights.tolist(), strict=True))
             sums.append(sum(looked_up.get(term, 0.0) for term in terms))
         expected.append(max(sums))
     assert index.scores(terms) == pytest.approx(np.array(expected), abs=0.05)  # 16-bit, batched differently
     assert expected[1] == 0 < expected[0] != expected[2]
+
+
+@pytest.mark.usefixtures("shard")
+def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
+    sparta: SpartaModel, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "BLOCK", 1)
+    folder = sparta_folder(tmp_path / "shard-00000", add_sparta(tmp_path, manifest, sparta))
+    whole = content(folder)
+    shutil.rmtree(folder)
+    encoded: list[int] = []
+
+    def report(done: int, paragraphs: int) -> None:
+        assert paragraphs == len(TEXTS)
+        encoded.append(done)
+        if len(encoded) == 2:
+            raise Killed
+
+    with pytest.raises(Killed):
+        add_sparta(tmp_path, manifest, sparta, report=report)
+    assert not folder.exists()
+    read: list[int] = []
+
+    def write_block(path: Path, of: Shard, paragraphs: range, model: SpartaModel, k: int) -> None:
+        read.extend(paragraphs)
+        original(path, of, paragraphs, model, k)
+
+    original = blocks._write_block
+    monkeypatch.setattr(blocks, "_write_block", write_block)
+    add_sparta(tmp_path, manifest, sparta, report=report)
+    assert (read, encoded) == ([2], [1, 2, 1, 2, 3])
+    assert content(folder) == whole
+    assert [path.name for path in tmp_path.glob("shard-00000/sparta*")] == [folder.name]
+
+
+@pytest.mark.usefixtures("shard")
+def test_a_shard_that_has_its_impacts_keeps_them(sparta: SpartaModel, manifest: Manifest, tmp_path: Path) -> None:
+    folder = sparta_folder(tmp_path / "shard-00000", add_sparta(tmp_path, manifest, sparta))
+    before = (folder / "weights.npy").stat().st_mtime_ns
+    add_sparta(tmp_path, manifest, sparta)
+    assert (folder / "weights.npy").stat().st_mtime_ns == before
+    (folder / "weights.npy").write_bytes(b"")
+    add_sparta(tmp_path, manifest, sparta)
+    assert (folder / "weights.npy").stat().st_size > 0
+
+
+@pytest.mark.usefixtures("shard")
+def test_no_term_at_all_is_refused(sparta: SpartaModel, manifest: Manifest, tmp_path: Path) -> None:
+    with pytest.raises(KnowledgeBaseError, match="0 impacts of a sentence are asked for: keep at least 1"):
+        add_sparta(tmp_path, manifest, sparta, k=0)
+
+
+def test_others_are_made_beside_those_that_answer(
+    sparta: SpartaModel, kb_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kb = shutil.copytree(kb_folder, tmp_path / "kb")
+    sparta.save(tmp_path / "m")
+    index_impacts(kb, tmp_path / "m", terms=5)
+    few = KnowledgeBase.open(kb, device="cpu").search(["the river"], 99, "paragraph", "sparse")
+
+    def killed(done: int, paragraphs: int) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        index_impacts(kb, tmp_path / "m", terms=50, report=killed)
+    assert KnowledgeBase.open(kb, device="cpu").search(["the river"], 99, "paragraph", "sparse") == few
+    index_impacts(kb, tmp_path / "m", terms=50)
+    many = KnowledgeBase.open(kb, device="cpu").search(["the river"], 99, "paragraph", "sparse")
+    assert [hit.score for hit in many[0]] != [hit.score for hit in few[0]]
+    name = f"sparta-{read_manifest(kb).sparta}"
+    assert [path.name for path in (*kb.glob("sparta*"), *kb.glob("shard-*/sparta*"))] == [name, name]
+
+
+def test_a_missing_tokenizer_is_named(sparta: SpartaModel, kb_folder: Path, tmp_path: Path) -> None:
+    kb = shutil.copytree(kb_folder, tmp_path / "kb")
+    sparta.save(tmp_path / "m")
+    index_impacts(kb, tmp_path / "m")
+    shutil.rmtree(kb / f"sparta-{read_manifest(kb).sparta}")
+    with pytest.raises(KnowledgeBaseError, match=r"is missing or damaged .*`kbq index --sparta MODEL`"):
+        KnowledgeBase.open(kb, device="cpu")

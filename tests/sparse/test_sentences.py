@@ -1,4 +1,4 @@
-"""Sentence windows: the sentence is marked, stands in the middle, and is never cut short."""
+"""Sentence windows: sentences are marked, stand in the middle, share a window where they may, and are never cut."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +9,13 @@ from kbq.encoding.windows import WindowShape
 from kbq.sparse.sentences import SentenceWindow, around, sentence_windows
 
 TEXT = "Marie was born in Warsaw. The city of Paris. The river."
+WHOLE = "[CLS] Curie [SEP] Marie was born in Warsaw . T ##h ##e city of Paris . T ##h ##e river . [SEP]"
+SENTENCES = ["Marie was born in Warsaw .", "T ##h ##e city of Paris .", "T ##h ##e river ."]
 
 
-def cut(tokenizer: Any, text: str, length: int = 64, title: str = "Curie") -> list[SentenceWindow]:
+def cut(tokenizer: Any, text: str, length: int = 64, title: str = "Curie", marked: bool = True) -> list[SentenceWindow]:
     ids = tokenizer(title, add_special_tokens=False)["input_ids"]
-    return sentence_windows(tokenizer, ids, text, WindowShape(length=length, overlap=0, max_title=2))
+    return sentence_windows(tokenizer, ids, text, WindowShape(length=length, overlap=0, max_title=2), marked)
 
 
 def read(tokenizer: Any, window: SentenceWindow) -> tuple[str, str]:
@@ -23,22 +25,40 @@ def read(tokenizer: Any, window: SentenceWindow) -> tuple[str, str]:
     return context, sentence
 
 
+def read_sentences(tokenizer: Any, window: SentenceWindow) -> list[str]:
+    """The tokens of each of its sentences."""
+    parts = (window.ids[sentence.first : sentence.behind] for sentence in window.sentences)
+    return [" ".join(tokenizer.convert_ids_to_tokens(part)) for part in parts]
+
+
 def test_every_sentence_is_marked_in_its_context(make_tokenizer: Callable[..., Any]) -> None:
     tokenizer = make_tokenizer()
     windows = cut(tokenizer, TEXT)
-    marked = [read(tokenizer, window) for window in windows]
-    assert [sentence for _, sentence in marked] == [
-        "Marie was born in Warsaw .",
-        "T ##h ##e city of Paris .",
-        "T ##h ##e river .",
-    ]
-    whole = "[CLS] Curie [SEP] Marie was born in Warsaw . T ##h ##e city of Paris . T ##h ##e river . [SEP]"
-    assert {context for context, _ in marked} == {whole}
-    assert [TEXT[window.start : window.end] for window in windows] == [
+    assert [read(tokenizer, window) for window in windows] == [(WHOLE, sentence) for sentence in SENTENCES]
+    assert [read_sentences(tokenizer, window) for window in windows] == [[sentence] for sentence in SENTENCES]
+    assert [TEXT[window.sentences[0].start : window.sentences[0].end] for window in windows] == [
         "Marie was born in Warsaw.",
         "The city of Paris.",
         "The river.",
     ]
+
+
+def test_sentences_share_a_window(make_tokenizer: Callable[..., Any]) -> None:
+    tokenizer = make_tokenizer()
+    (window,) = cut(tokenizer, TEXT, marked=False)
+    assert read(tokenizer, window) == (WHOLE, " ".join(SENTENCES))
+    assert read_sentences(tokenizer, window) == SENTENCES
+    assert [(sentence.start, sentence.end) for sentence in window.sentences] == [(0, 25), (26, 44), (45, 55)]
+
+
+def test_what_does_not_fit_goes_into_another_window_with_what_stands_before_it(
+    make_tokenizer: Callable[..., Any],
+) -> None:
+    tokenizer = make_tokenizer()
+    first, second = cut(tokenizer, TEXT, length=18, marked=False)  # 14 tokens of text
+    assert read_sentences(tokenizer, first) == SENTENCES[:2]
+    assert read_sentences(tokenizer, second) == SENTENCES[2:]
+    assert read(tokenizer, second)[0] == f"[CLS] Curie [SEP] Warsaw . {' '.join(SENTENCES[1:])} [SEP]"
 
 
 def test_a_narrow_window_holds_as_much_on_either_side(make_tokenizer: Callable[..., Any]) -> None:
@@ -48,9 +68,10 @@ def test_a_narrow_window_holds_as_much_on_either_side(make_tokenizer: Callable[.
     assert sentence == "T ##h ##e city of Paris ."
 
 
-def test_a_sentence_longer_than_the_window_becomes_several(make_tokenizer: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_sentence_longer_than_the_window_becomes_several(marked: bool, make_tokenizer: Callable[..., Any]) -> None:
     tokenizer = make_tokenizer()
-    windows = cut(tokenizer, "city river city river born", length=6)
+    windows = cut(tokenizer, "city river city river born", length=6, marked=marked)
     assert [read(tokenizer, window) for window in windows] == [
         ("[CLS] Curie [SEP] city river [SEP]", "city river"),
         ("[CLS] Curie [SEP] city river [SEP]", "city river"),
@@ -58,14 +79,24 @@ def test_a_sentence_longer_than_the_window_becomes_several(make_tokenizer: Calla
     ]
 
 
+@pytest.mark.parametrize("marked", [True, False])
 @pytest.mark.parametrize("text", ["", "  \n "])
-def test_a_text_without_words_has_no_sentence(text: str, make_tokenizer: Callable[..., Any]) -> None:
-    assert cut(make_tokenizer(), text) == []
+def test_a_text_without_words_has_no_sentence(text: str, marked: bool, make_tokenizer: Callable[..., Any]) -> None:
+    assert cut(make_tokenizer(), text, marked=marked) == []
 
 
 def test_a_text_without_sentence_ends_is_one(make_tokenizer: Callable[..., Any]) -> None:
-    (window,) = cut(make_tokenizer(), "city of Paris")
-    assert (window.start, window.end) == (0, 13)
+    (window,) = cut(make_tokenizer(), "city of Paris", marked=False)
+    assert [(sentence.start, sentence.end) for sentence in window.sentences] == [(0, 13)]
+
+
+def test_chinese_sentences_end_too(make_tokenizer: Callable[..., Any]) -> None:
+    text = "居里夫人出生在华沙。居里夫人是一位科学家。"
+    (window,) = cut(make_tokenizer(), text, marked=False)
+    assert [text[sentence.start : sentence.end] for sentence in window.sentences] == [
+        "居里夫人出生在华沙。",
+        "居里夫人是一位科学家。",
+    ]
 
 
 @pytest.mark.parametrize(

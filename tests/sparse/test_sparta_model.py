@@ -1,26 +1,32 @@
 """Sparta: looked-up impacts sum up to the training score; padding and context change nothing; words are counted."""
 
+import random
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError
+from kbq.records import Document
 from kbq.sparse import sparta_model
-from kbq.sparse.sentences import SentenceWindow, sentence_windows
-from kbq.sparse.sparta import query_scores, sentence_tensors
+from kbq.sparse.impacts import ImpactIndex, Impacts, write_impacts
+from kbq.sparse.sentences import Sentence, SentenceWindow
+from kbq.sparse.sparta import SentenceTensors, query_scores
 from kbq.sparse.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
 
 TEXT = "Marie was born in Warsaw. The city of Paris. The river, a long long river of the city."
 
 
-@pytest.fixture(scope="module")
-def sparta(checkpoint: Path) -> SpartaModel:
+@pytest.fixture(scope="module", params=["marked", "shared"])
+def sparta(request: pytest.FixtureRequest, checkpoint: Path) -> SpartaModel:
     """Untrained, with a bias at which some of the terms are positive."""
     torch.manual_seed(0)
-    made = SpartaModel.new(str(checkpoint), SpartaConfig(WindowShape(length=32, overlap=0)))
+    config = SpartaConfig(WindowShape(length=32, overlap=0), marked=request.param == "marked")
+    made = SpartaModel.new(str(checkpoint), config)
     made.network.bias.data.fill_(-3.0)
     made.network.eval()
     return made
@@ -28,19 +34,20 @@ def sparta(checkpoint: Path) -> SpartaModel:
 
 @pytest.fixture(scope="module")
 def windows(sparta: SpartaModel) -> list[SentenceWindow]:
-    return [
-        window
-        for text in (TEXT, "Paris.")
-        for window in sentence_windows(sparta.tokenizer, [7], text, sparta.config.window)
-    ]
+    return [window for text in (TEXT, "Paris.") for window in sparta.windows([7], text)]
 
 
-def by_definition(sparta: SpartaModel, window: SentenceWindow, term: int) -> float:
+@pytest.fixture
+def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparta_model, "autocast", lambda device: torch.autocast("cpu", enabled=False))
+
+
+def by_definition(sparta: SpartaModel, window: SentenceWindow, sentence: Sentence, term: int) -> float:
     """log(1 + ReLU(max e·s + b)) with one unpadded window, in float64."""
     ids, segments = torch.tensor([window.ids]), torch.tensor([window.segments])
     with torch.no_grad():
         states = sparta.network.backbone(input_ids=ids, token_type_ids=segments).last_hidden_state[0].double()
-    products = states[segments[0] == 1] @ sparta.network.terms[term].detach().double()
+    products = states[sentence.first : sentence.behind] @ sparta.network.terms[term].detach().double()
     return float(torch.relu(products.max() + sparta.network.bias.detach()).log1p())
 
 
@@ -48,32 +55,68 @@ def test_impacts_are_those_of_the_definition_with_and_without_padding(
     sparta: SpartaModel, windows: list[SentenceWindow]
 ) -> None:
     terms = sparta.terms[::9]
-    tensors = sentence_tensors(windows, sparta.tokenizer.pad_token_id, torch.device("cpu"))
-    assert tensors[1].sum(dim=1).tolist() == [32, 32, 32, 6]  # the last one is padded
+    tensors = SentenceTensors(windows, sparta.tokenizer.pad_token_id, torch.device("cpu"))
+    assert tensors.mask.sum(dim=1).tolist() == [32] * (len(windows) - 1) + [6]  # the last one is padded
+    assert tensors.lengths.tolist() == [6, 7, 19, 2]  # and each sentence, too
     with torch.no_grad():
-        impacts = sparta.network(*tensors, terms)
-    for row, window in zip(impacts, windows, strict=True):
-        assert row.tolist() == pytest.approx([by_definition(sparta, window, int(t)) for t in terms], abs=1e-5)
+        impacts = sparta.network(tensors, terms)
+    sentences = [(window, sentence) for window in windows for sentence in window.sentences]
+    for row, (window, sentence) in zip(impacts, sentences, strict=True):
+        expected = [by_definition(sparta, window, sentence, int(term)) for term in terms]
+        assert row.tolist() == pytest.approx(expected, abs=1e-5)
     assert 0.05 < float((impacts > 0).float().mean()) < 0.95
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 10_000])
+@pytest.mark.usefixtures("in_float32")
+@pytest.mark.parametrize(("chunk", "together"), [(1, 1), (7, 2), (10_000, 32)])
 def test_the_index_sum_is_the_training_score(
-    chunk: int, sparta: SpartaModel, windows: list[SentenceWindow], monkeypatch: pytest.MonkeyPatch
+    chunk: int, together: int, sparta: SpartaModel, windows: list[SentenceWindow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sparta_model, "CHUNK", chunk)
-    monkeypatch.setattr(sparta_model, "autocast", lambda device: torch.autocast("cpu", enabled=False))
+    monkeypatch.setattr(sparta_model, "SENTENCES", together)
     query = Counter(sparta.query_terms("the river, the city of Warsaw"))
     terms = sorted(query)
     with torch.no_grad():
-        tensors = sentence_tensors(windows, sparta.tokenizer.pad_token_id, torch.device("cpu"))
-        impacts = sparta.network(*tensors, torch.tensor(terms))
+        impacts = sparta.network(
+            SentenceTensors(windows, sparta.tokenizer.pad_token_id, torch.device("cpu")), torch.tensor(terms)
+        )
         (scores,) = query_scores(impacts, torch.tensor([[query[term] for term in terms]], dtype=torch.float32))
     for index, found, weights in strongest_impacts(sparta, windows, k=10_000):
         looked_up = dict(zip(found.tolist(), weights.tolist(), strict=True))
         total = sum(count * looked_up.get(term, 0.0) for term, count in query.items())
         assert total == pytest.approx(float(scores[index]), abs=1e-5)
         assert min(looked_up.values()) > 0
+
+
+@pytest.mark.usefixtures("in_float32")
+def test_a_thousand_index_sums_are_training_scores(
+    sparta: SpartaModel, documents: list[Document], tmp_path: Path
+) -> None:
+    texts = [paragraph.text for document in documents for paragraph in document.paragraphs]
+    windows = [window for text in texts for window in sparta.windows([7], text)]
+    count = sum(len(window.sentences) for window in windows)
+    source = random.Random(0)
+    words = sorted({word for text in texts for word in text.split()})
+    queries = [[*source.choices(words, k=5), "the", "the"] for _ in range(1000 // count + 1)]
+    write_impacts(tmp_path / "i", sparta.vocabulary, as_impacts(strongest_impacts(sparta, windows, 10_000)))
+    index = ImpactIndex(tmp_path / "i", count)
+    pairs = 0
+    for query in queries:
+        counts = Counter(sparta.query_terms(" ".join(query)))
+        terms = sorted(counts)
+        with torch.no_grad():
+            impacts = sparta.network(SentenceTensors(windows, 0, torch.device("cpu")), torch.tensor(terms))
+            (scores,) = query_scores(impacts, torch.tensor([[counts[term] for term in terms]], dtype=torch.float32))
+        pieces = sparta.tokenizer.convert_ids_to_tokens(sparta.query_terms(" ".join(query)))
+        assert index.scores(pieces) == pytest.approx(scores.numpy(), abs=1e-5)
+        pairs += count
+    assert pairs >= 1000
+
+
+def as_impacts(found: Iterable[tuple[int, torch.Tensor, torch.Tensor]]) -> Impacts:
+    rows = [(number, term, weight) for number, *rest in found for term, weight in zip(*rest, strict=True)]
+    numbers, terms, weights = (np.array(column) for column in zip(*rows, strict=True))
+    return Impacts(numbers.astype(np.int32), terms.astype(np.int32), weights.astype(np.float32))
 
 
 def test_the_strongest_stay(sparta: SpartaModel, windows: list[SentenceWindow]) -> None:
@@ -98,10 +141,15 @@ def test_special_and_unused_pieces_are_no_terms(sparta: SpartaModel) -> None:
     assert "river" in pieces
 
 
+def test_a_window_is_no_longer_than_the_encoder_reads(checkpoint: Path) -> None:
+    made = SpartaModel.new(str(checkpoint), SpartaConfig(WindowShape(length=512, overlap=0)))
+    assert made.config.window.length == 256
+
+
 def test_a_saved_model_is_the_same(sparta: SpartaModel, windows: list[SentenceWindow], tmp_path: Path) -> None:
     sparta.save(tmp_path / "m")
     again = SpartaModel.open(tmp_path / "m", "cpu")
-    assert again.config == sparta.config
+    assert (again.config, again.fingerprint()) == (sparta.config, sparta.fingerprint())
     for (_, *one), (_, *other) in zip(
         strongest_impacts(sparta, windows, 9), strongest_impacts(again, windows, 9), strict=True
     ):

@@ -68,7 +68,7 @@ def test_there_is_little_padding() -> None:
 def test_prepare(model: Model) -> None:
     queries = [query("Where?", "Zug"), query("city " * 40, "Zug"), query("Who?", "Curie"), query("Why?", "Paris")]
     passages = [Passage("Marie", TEXT, tuple(queries), "g"), Passage("T", TEXT, (query("river " * 40, "Zug"),), "g")]
-    (prepared,), unusable = prepare(model, passages, max_queries=3)
+    (prepared,), unusable = prepare(model.reader, model.config.window, passages, max_queries=3)
     assert unusable == 2
     assert model.tokenizer.convert_ids_to_tokens(prepared.queries[0])[0] == "[CLS]"
     assert len(prepared.queries) == len(prepared.answers) == len(prepared.golds) == 2
@@ -81,7 +81,7 @@ def test_equal_answers_have_equal_numbers(model: Model) -> None:
         Passage(str(number), TEXT, (query("Where?", answer),), "g")
         for number, answer in enumerate(("Zug", "Paris", "Zug"))
     ]
-    prepared, _ = prepare(model, passages, max_queries=3)
+    prepared, _ = prepare(model.reader, model.config.window, passages, max_queries=3)
     numbers = [one.answers[0] for one in prepared]
     assert numbers[0] == numbers[2] != numbers[1]
 
@@ -105,7 +105,7 @@ def test_collate_marks_the_tokens_of_the_answers(model: Model) -> None:
         Passage("Marie", TEXT, asked, "g"),
         Passage("the", "in Paris", (TrainingQuery("", "Where?", ((3, 8),), ("Paris",)),), "g"),
     ]
-    prepared, _ = prepare(model, passages, max_queries=5)
+    prepared, _ = prepare(model.reader, model.config.window, passages, max_queries=5)
     assert len(prepared[0].windows) == 2
     batch = collate(model, prepared)
     ids = batch.windows[0].flatten().tolist()
@@ -127,6 +127,8 @@ def test_collate_marks_the_tokens_of_the_answers(model: Model) -> None:
 
 
 def test_every_owned_token_has_one_place(model: Model) -> None:
-    prepared, _ = prepare(model, [Passage("Marie", TEXT, (query("Who?", "Curie"),), "g")], 5)
+    prepared, _ = prepare(
+        model.reader, model.config.window, [Passage("Marie", TEXT, (query("Who?", "Curie"),), "g")], 5
+    )
     cut = prepared[0].windows
     assert all(one.position + one.count == other.position for one, other in pairwise(cut))

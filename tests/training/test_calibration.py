@@ -1,55 +1,76 @@
-"""Calibration: the threshold keeps the stated share of the answers, and no value is clipped."""
+"""Calibration: what the curve says is what a search finds, and the cheapest good threshold is taken."""
 
-import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kbq.encoding.model import Model
-from kbq.encoding.phrases import encode_windows
-from kbq.training.batches import PreparedPassage, prepare
-from kbq.training.calibration import calibrate
-from kbq.training.examples import read_examples
+from kbq.encoding.windows import tokenize
+from kbq.training import calibration
+from kbq.training.calibration import FilterPoint, best_ahead, calibrate, encode_tokens, filter_curve
+from kbq.training.evaluation import evaluate_reading
+from kbq.training.examples import Passage, read_examples
 
 
-def encode(model: Model, passage: PreparedPassage) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors and better filter logits of a passage's tokens."""
-    found = {
-        index: (vectors, logits)
-        for index, vectors, logits in encode_windows(
-            model.phrases, passage.windows, model.tokenizer.pad_token_id, model.uses_segments
-        )
-    }
-    vectors, logits = zip(*(found[index] for index in range(len(found))), strict=True)
-    return np.concatenate(vectors), np.concatenate(logits).max(axis=1)
+@pytest.fixture
+def passages(examples_file: Path, few_passages: list[Passage]) -> list[Passage]:
+    return [*read_examples([examples_file])[0], *few_passages]
 
 
-@pytest.mark.parametrize("answers_kept", [0.5, 0.9, 0.99, 1.0])
-def test_the_stated_share_of_answers_passes_the_filter(
-    answers_kept: float, new_model: Callable[..., Model], examples_file: Path
+def test_the_curve_is_what_a_search_finds(new_model: Callable[..., Model], passages: list[Passage]) -> None:
+    model = new_model()
+    points = calibrate(model, passages)
+    kept = [point.kept for point in points]
+    assert kept == sorted(kept, reverse=True)
+    assert points[0].kept == 100
+    tokens = sum(len(text.ids) for text in tokenize(model.tokenizer, [one.text for one in passages]))
+    assert points[0].vectors == round(tokens / len(passages), 2)
+    for point in points[::3]:
+        model.config = replace(model.config, filter_threshold=point.threshold)
+        scores = evaluate_reading(model, passages)
+        assert scores.queries == 27
+        assert scores.kept == pytest.approx(point.kept, abs=0.01)
+        assert (scores.open_em, scores.open_passage_5) == (point.open_em, point.open_passage_5)
+
+
+@pytest.mark.parametrize(
+    ("ems", "chosen"), [([50, 50, 40], 1), ([50, 49.6, 49.5], 1), ([50, 40, 49.9], 2), ([0, 0, 0], 2), ([50, 1, 1], 0)]
+)
+def test_the_cheapest_threshold_that_loses_less_than_half_a_point_is_taken(
+    ems: list[float],
+    chosen: int,
+    new_model: Callable[..., Model],
+    passages: list[Passage],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    points = tuple(FilterPoint(float(place), 100.0 - place, 1.0, em, 0.0) for place, em in enumerate(ems))
+    monkeypatch.setattr(calibration, "filter_curve", lambda *_: points)
     model = new_model()
-    passages, _ = prepare(model, read_examples([examples_file])[0], 12)
-    share = calibrate(model, passages, answers_kept)
-    threshold = model.config.filter_threshold
-    chances = [encode(model, passage)[1] for passage in passages]
-    passing = [
-        any(chance[first] > threshold and chance[last] > threshold for first, last in places)
-        for passage, chance in zip(passages, chances, strict=True)
-        for places in passage.golds
-    ]
-    assert len(passing) == 24
-    wanted = math.ceil(answers_kept * 24)
-    assert wanted <= sum(passing) <= wanted + 1
-    assert share == pytest.approx(float((np.concatenate(chances) > threshold).mean()), abs=0.02)
+    assert calibrate(model, passages) == points
+    assert model.config.filter_threshold == chosen
 
 
-def test_a_step_is_a_127th_of_the_largest_value(new_model: Callable[..., Model], examples_file: Path) -> None:
+def test_a_step_is_a_127th_of_the_largest_value(new_model: Callable[..., Model], passages: list[Passage]) -> None:
     model = new_model()
-    passages, _ = prepare(model, read_examples([examples_file])[0], 12)
     calibrate(model, passages)
-    largest = np.max([np.abs(encode(model, passage)[0]).max(axis=0) for passage in passages], axis=0)
+    tokens = encode_tokens(model, passages)
     assert model.scale.dtype == np.float32
-    assert model.scale == pytest.approx(largest / 127, rel=0.05)
+    assert model.scale == pytest.approx(np.abs(tokens.vectors).max(axis=0) / 127, rel=0.05)
+
+
+def test_what_is_asked_is_bounded(
+    new_model: Callable[..., Model], passages: list[Passage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "MOST_QUERIES", 4)
+    model = new_model()
+    points = filter_curve(model, passages, encode_tokens(model, passages))
+    assert {point.open_em % 25 for point in points} == {0}
+
+
+def test_best_ahead_looks_at_twenty_places() -> None:
+    scores = np.random.default_rng(0).normal(size=(3, 70)).astype(np.float32)
+    expected = [[max(row[place : place + 20]) for place in range(70)] for row in scores]
+    assert best_ahead(scores).tolist() == expected

@@ -15,10 +15,10 @@ def passage(text: str, *answers: str) -> Passage:
 @pytest.mark.parametrize(
     ("passages", "scores"),
     [
-        ([passage("Paris", "Paris")], ReadingScores(1, 100, 100, 100, 100, 100, 100)),
-        ([passage("Paris", "the paris!")], ReadingScores(1, 100, 100, 100, 100, 100, 100)),
-        ([passage("Paris", "Paris", "Warsaw")], ReadingScores(2, 50, 50, 50, 50, 100, 100)),
-        ([passage("Paris", "Paris Warsaw")], ReadingScores(1, 0, 66.67, 0, 66.67, 100, 100)),
+        ([passage("Paris", "Paris")], ReadingScores(1, 100, 100, 100, 100, 100, 100, 100)),
+        ([passage("Paris", "the paris!")], ReadingScores(1, 100, 100, 100, 100, 100, 100, 100)),
+        ([passage("Paris", "Paris", "Warsaw")], ReadingScores(2, 50, 50, 50, 50, 100, 100, 100)),
+        ([passage("Paris", "Paris Warsaw")], ReadingScores(1, 0, 66.67, 0, 66.67, 100, 100, 100)),
     ],
 )
 def test_scores(passages: list[Passage], scores: ReadingScores, model: Model) -> None:
@@ -31,3 +31,4 @@ def test_the_given_passage_is_read_and_all_passages_are_searched(model: Model) -
     assert (scores.queries, scores.gold_em, scores.gold_f1) == (3, 100, 100)
     # All queries are the same, so all are answered with the same passage.
     assert scores.open_em == scores.open_passage == pytest.approx(33.33)
+    assert scores.open_passage_5 == 100

@@ -1,5 +1,6 @@
 """Loop: it learns, it stops where it must, and a killed run ends with the same parameters."""
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,11 +12,11 @@ import torch
 
 from kbq.encoding.model import Model
 from kbq.errors import TrainingError
-from kbq.training import loop
-from kbq.training.batches import PreparedPassage, prepare
+from kbq.training import run
+from kbq.training.batches import PreparedPassage, collate, prepare
 from kbq.training.examples import read_examples
-from kbq.training.loop import StepReport, Trainer, TrainingSettings
-from kbq.training.training import without_dropout
+from kbq.training.loop import Trainer, TrainingSettings
+from kbq.training.run import StepReport, without_dropout
 
 SETTINGS = TrainingSettings(epochs=3, batch_tokens=100, learning_rate=1e-2, pre_batches=2)
 
@@ -26,7 +27,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def passages(model: Model, examples_file: Path) -> list[PreparedPassage]:
-    prepared, unusable = prepare(model, read_examples([examples_file])[0], 12)
+    prepared, unusable = prepare(model.reader, model.config.window, read_examples([examples_file])[0], 12)
     assert (len(prepared), unusable) == (12, 0)
     return prepared
 
@@ -45,7 +46,7 @@ def train(
         if step.step == stop:
             raise Killed
 
-    without_dropout(trained)
+    without_dropout(trained.phrases, trained.queries)
     Trainer(trained, passages, settings).run(checkpoint, report)
     return reports
 
@@ -54,8 +55,49 @@ def test_the_losses_fall(new_model: Callable[..., Model], passages: list[Prepare
     reports = train(new_model(), passages, tmp_path / "c.pt", replace(SETTINGS, epochs=12))
     assert [step.step for step in reports] == list(range(1, reports[0].steps + 1))
     for name in ("single", "tokens", "filter"):
-        losses = [getattr(step, name) for step in reports]
+        losses = [step.losses[name] for step in reports]
         assert sum(losses[-5:]) < 0.7 * sum(losses[:5]), name
+
+
+def test_the_same_seed_gives_the_same_loss_curve(
+    new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        one, same = (train(new_model(), passages, tmp_path / f"{name}.pt") for name in ("one", "same"))
+    finally:
+        torch.set_num_threads(threads)
+    other = train(new_model(), passages, tmp_path / "other.pt", replace(SETTINGS, seed=1))
+    assert [step.losses for step in one] == [step.losses for step in same] != [step.losses for step in other]
+
+
+def test_accumulated_gradients_are_those_of_the_whole(
+    new_model: Callable[..., Model], passages: list[PreparedPassage]
+) -> None:
+    # Losses that look at one passage at a time; L_neg has fewer negatives in smaller batches, L_filter other weights.
+    settings = replace(SETTINGS, negatives_weight=0.0, tokens_weight=0.0, filter_weight=0.0)
+    parts = [[0, 1, 2], [3], [4, 5]]  # of 6, 2 and 4 queries
+    gradients = []
+    for members in (parts, [[place for part in parts for place in part]]):
+        trainer = Trainer(new_model(), passages, settings)
+        before = [value.clone() for value in trainer.descent.values()]
+        report = trainer._one_step(members)
+        moved = [value - old for value, old in zip(trainer.descent.values(), before, strict=True)]
+        gradients.append((report.losses["single"], torch.cat([part.flatten() for part in moved])))
+    (loss, accumulated), (whole_loss, whole) = gradients
+    assert loss == pytest.approx(whole_loss, rel=0.02)  # bfloat16 where the machine has it
+    assert torch.nn.functional.cosine_similarity(accumulated, whole, dim=0) > 0.9
+
+
+@pytest.mark.parametrize("accumulate", [2, 4, 100])
+def test_several_batches_make_a_step(
+    accumulate: int, new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+) -> None:
+    batches = Trainer(new_model(), passages, SETTINGS).steps
+    reports = train(new_model(), passages, tmp_path / "c.pt", replace(SETTINGS, accumulate=accumulate))
+    assert [step.step for step in reports] == list(range(1, math.ceil(batches / accumulate) + 1))
+    assert min(step.size for step in reports) > SETTINGS.batch_tokens  # of one batch: at most that
 
 
 def test_word_embeddings_stay_frozen(
@@ -82,7 +124,7 @@ def test_a_killed_run_ends_with_the_same_parameters(
     whole = new_model()
     steps = train(whole, passages, tmp_path / "whole.pt")
     assert len(steps) > 9
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1.0 if saves == "every step" else 1e9)
+    monkeypatch.setattr(run, "CHECKPOINT_SECONDS", -1.0 if saves == "every step" else 1e9)
     with pytest.raises(Killed):
         train(new_model(), passages, tmp_path / "killed.pt", stop=stop)
     resumed = new_model()
@@ -117,8 +159,8 @@ def test_epochs_may_differ_in_their_number_of_batches(
         epoch = next(number for number in range(30) if rng.getstate() == random.Random(number).getstate())
         return iter([[(epoch + place) % 12] for place in range(sizes[epoch % 4])])
 
-    monkeypatch.setattr(loop, "batches", uneven)
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(run, "batches", uneven)
+    monkeypatch.setattr(run, "CHECKPOINT_SECONDS", -1.0)
     whole = train(new_model(), passages, tmp_path / "whole.pt")
     assert [step.step for step in whole] == list(range(1, 3 * sizes[0] + 1))
     for stop in range(2, len(whole)):
@@ -193,6 +235,28 @@ def test_the_queue_holds_the_answers_of_the_last_batches(
     else:
         assert len(starts) == len(ends) == len(answers) == seen[-1]
         assert len(trainer.queue) == queued
+
+
+def test_the_queue_is_used_after_its_warm_up(
+    new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+) -> None:
+    trainer = Trainer(new_model(), passages, replace(SETTINGS, pre_batches_from=0.5))
+    used: list[bool] = []
+    trainer.run(tmp_path / "c.pt", lambda step: used.append(len(trainer._queue()[0]) > 0))
+    assert used == [step + 1 >= 0.5 * trainer.steps for step in range(trainer.steps)]
+
+
+@pytest.mark.parametrize("same_answers", [False, True])
+def test_the_same_answer_elsewhere_is_a_negative_where_that_is_wanted(
+    same_answers: bool, new_model: Callable[..., Model], passages: list[PreparedPassage]
+) -> None:
+    # All queries have the same answer, and every passage has one query.
+    same = [replace(one, queries=one.queries[:1], answers=(7,), golds=one.golds[:1]) for one in passages]
+    settings = replace(SETTINGS, same_answers=same_answers, pre_batches_from=0.0)
+    trainer = Trainer(new_model(), same, settings)
+    for members in ([0, 1], [2, 3]):  # the second batch has the first one in its queue
+        losses = trainer.losses(collate(trainer.model, [same[index] for index in members]), members)
+        assert (float(losses["negatives"].detach()) > 0.01) == same_answers
 
 
 def test_the_learning_rate_rises_and_falls(

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from kbq.training.losses import filter_loss, marginal_nll, negatives_loss, single_passage_loss
+from kbq.training.losses import filter_loss, marginal_losses, marginal_nll, negatives_loss, single_passage_loss
 
 SCORES = torch.tensor([[0.0, log(2), log(3)]])  # chances 1 : 2 : 3
 
 
 def flags(*rows: str) -> Tensor:
     """`x.` → [[True, False]]."""
-    return torch.tensor([[letter == "x" for letter in row] for row in rows])
+    return torch.tensor([[letter == "x" for letter in row] for row in rows], dtype=torch.bool)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,9 @@ def test_marginal_nll(gold: str, allowed: str, loss: float) -> None:
 
 
 def test_queries_are_averaged() -> None:
-    both = marginal_nll(SCORES.repeat(2, 1), flags(".x.", "x.."), flags("xxx", "xx."))
-    assert float(both) == pytest.approx((log(3) + log(3)) / 2)
+    scores, gold, allowed = SCORES.repeat(2, 1), flags(".x.", "x.."), flags("xxx", "xx.")
+    assert marginal_losses(scores, gold, allowed).tolist() == pytest.approx([log(3), log(3)])
+    assert float(marginal_nll(scores, gold, allowed)) == pytest.approx((log(3) + log(3)) / 2)
 
 
 @pytest.mark.parametrize(
@@ -62,16 +63,35 @@ def test_filter_loss_weights_positives_by_their_rarity() -> None:
     assert float(filter_loss(torch.zeros((1, 3, 2)), labels, mask)) == pytest.approx(1.25 * log(2))
 
 
-def test_losses_equal_float64() -> None:
+def test_losses_and_gradients_equal_float64() -> None:
     source = np.random.default_rng(0)
-    scores = source.normal(size=(5, 40)) * 20
-    gold = source.random((5, 40)) < 0.1
-    gold[np.arange(5), np.arange(5)] = True
-    allowed = source.random((5, 40)) < 0.5
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    expected = -np.log((weights * gold).sum(axis=1) / (weights * (gold | allowed)).sum(axis=1)).mean()
-    given = marginal_nll(torch.from_numpy(scores).float(), torch.from_numpy(gold), torch.from_numpy(allowed))
-    assert float(given) == pytest.approx(expected, rel=1e-5)
+    scores = source.normal(size=(40, 9)) * 5
+    gold, allowed = source.random((40, 9)) < 0.2, source.random((40, 9)) < 0.6
+    gold[:5] = False
+    given = torch.tensor(scores, dtype=torch.float32, requires_grad=True)
+    losses = marginal_losses(given, torch.from_numpy(gold), torch.from_numpy(allowed))
+    every, right = np.exp(scores) * (gold | allowed), np.exp(scores) * gold
+    for loss, all_of, gold_of in zip(losses.tolist(), every, right, strict=True):
+        expected = -np.log(gold_of.sum() / all_of.sum()) if gold_of.any() else 0.0
+        assert loss == pytest.approx(expected, abs=1e-4)
+    losses.sum().backward()  # type: ignore[no-untyped-call]
+    assert given.grad is not None
+    for gradient, all_of, gold_of in zip(given.grad.numpy(), every, right, strict=True):
+        # What the gradient pulls down is the share among all; what it lifts, the share among the right ones.
+        shares = all_of / all_of.sum() - gold_of / gold_of.sum() if gold_of.any() else np.zeros(9)
+        assert gradient == pytest.approx(shares, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("scores", "gold", "expected"), [([1e4, -1e4, 0.0], "..x", 1e4), ([1e4, -1e4, 0.0], "...", 0.0), ([], "", 0.0)]
+)
+def test_extremes_have_gradients(scores: list[float], gold: str, expected: float) -> None:
+    given = torch.tensor([scores], requires_grad=True)
+    loss = marginal_losses(given, flags(gold), flags("x" * len(gold)))
+    assert loss.tolist() == [expected]
+    loss.sum().backward()  # type: ignore[no-untyped-call]
+    assert given.grad is not None
+    assert torch.isfinite(given.grad).all()
 
 
 def test_gradients_reach_allowed_and_gold_tokens_only() -> None:

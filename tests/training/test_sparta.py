@@ -1,8 +1,9 @@
 """SPARTA's training: the loss is that of the definition, and a few steps find the right sentences."""
 
 import math
-import random
 from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -10,17 +11,27 @@ import torch
 
 from kbq.encoding.windows import WindowShape
 from kbq.errors import TrainingError
+from kbq.sparse.sentences import SentenceWindow
 from kbq.sparse.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
+from kbq.training import sparta as training
 from kbq.training.examples import Passage, TrainingQuery
+from kbq.training.run import without_dropout
 from kbq.training.sparta import (
+    SentenceExample,
     SpartaRequest,
     SpartaSettings,
+    SpartaStep,
     SpartaTrainer,
     calibrate_bias,
-    neighbouring,
     prepare,
     train_sparta,
 )
+
+SETTINGS = SpartaSettings(epochs=6, batch_tokens=60, learning_rate=3e-3)
+
+
+class Killed(BaseException):
+    """Stands for `kill -9`."""
 
 
 def passage(group: str, text: str, *queries: tuple[str, str]) -> Passage:
@@ -40,13 +51,44 @@ PASSAGES = [
 
 
 @pytest.fixture
-def model(checkpoint: Path) -> SpartaModel:
-    torch.manual_seed(0)
-    made = SpartaModel.new(str(checkpoint), SpartaConfig(WindowShape(length=48, overlap=0)))
-    for module in made.network.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    return made
+def new_sparta(checkpoint: Path) -> Callable[..., SpartaModel]:
+    """Makes an untrained model, always the same."""
+
+    def make(marked: bool = False) -> SpartaModel:
+        torch.manual_seed(0)
+        made = SpartaModel.new(str(checkpoint), SpartaConfig(WindowShape(length=48, overlap=0), marked))
+        without_dropout(made.network)
+        made.network.bias.data.fill_(-2.0)
+        return made
+
+    return make
+
+
+@pytest.fixture(params=["marked", "shared"])
+def model(request: pytest.FixtureRequest, new_sparta: Callable[..., SpartaModel]) -> SpartaModel:
+    return new_sparta(request.param == "marked")
+
+
+def train(
+    model: SpartaModel,
+    examples: Sequence[SentenceExample],
+    checkpoint: Path,
+    settings: SpartaSettings = SETTINGS,
+    stop: int = 10**6,
+) -> list[SpartaStep]:
+    reports: list[SpartaStep] = []
+
+    def report(step: SpartaStep) -> None:
+        reports.append(step)
+        if step.step == stop:
+            raise Killed
+
+    SpartaTrainer(model, examples, settings).run(checkpoint, report)
+    return reports
+
+
+def windows_of(examples: Sequence[SentenceExample]) -> list[SentenceWindow]:
+    return [window for example in examples for window in example.windows]
 
 
 def test_queries_point_at_the_sentences_of_their_answers(model: SpartaModel) -> None:
@@ -61,11 +103,10 @@ def test_the_loss_is_the_cross_entropy_over_all_sentences_of_the_batch(
 ) -> None:
     for module in ("kbq.training.sparta", "kbq.sparse.sparta_model"):
         monkeypatch.setattr(f"{module}.autocast", lambda device: torch.autocast("cpu", enabled=False))
-    model.network.bias.data.fill_(-2.0)
     model.network.eval()
     examples = prepare(model, PASSAGES)
-    windows = [window for example in examples for window in example.windows]
-    impacts: list[dict[int, float]] = [{}] * len(windows)
+    windows = windows_of(examples)
+    impacts: list[dict[int, float]] = [{} for example in examples for _ in example.sentences]
     for index, terms, weights in strongest_impacts(model, windows, 10_000):
         impacts[index] = dict(zip(terms.tolist(), weights.tolist(), strict=True))
     losses = []
@@ -74,53 +115,86 @@ def test_the_loss_is_the_cross_entropy_over_all_sentences_of_the_batch(
         for query, gold in zip(example.queries, example.golds, strict=True):
             scores = [sum(count * of.get(term, 0.0) for term, count in query.items()) for of in impacts]
             losses.append(math.log(sum(map(math.exp, scores))) - scores[first + gold[0]])
-        first += len(example.windows)
+        first += len(example.sentences)
     loss = SpartaTrainer(model, examples, SpartaSettings()).loss(examples)
     assert float(loss.detach()) == pytest.approx(sum(losses) / len(losses), abs=1e-5)
 
 
-def test_it_learns(model: SpartaModel) -> None:
+def test_it_learns(model: SpartaModel, tmp_path: Path) -> None:
     examples = prepare(model, PASSAGES)
-    calibrate_bias(model, examples, share=0.3)
-    losses: list[float] = []
-    settings = SpartaSettings(steps=100, passages=4, learning_rate=3e-3)
-    SpartaTrainer(model, examples, settings).run(lambda step, loss: losses.append(loss))
-    assert losses[-1] < losses[0] / 2
+    calibrate_bias(model, windows_of(examples), share=0.3)
+    steps = train(model, examples, tmp_path / "c.pt", replace(SETTINGS, epochs=60, batch_tokens=1000))
+    assert steps[-1].loss < 0.75 * steps[0].loss
+
+
+@pytest.mark.parametrize("saves", ["every step", "never"])
+@pytest.mark.parametrize("stop", [1, 5])
+def test_a_killed_run_ends_with_the_same_parameters(
+    stop: int, saves: str, new_sparta: Callable[..., SpartaModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, killed, resumed = new_sparta(), new_sparta(), new_sparta()
+    examples = prepare(whole, PASSAGES)
+    steps = train(whole, examples, tmp_path / "whole.pt")
+    assert len(steps) > 5
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0 if saves == "every step" else 1e9)
+    with pytest.raises(Killed):
+        train(killed, examples, tmp_path / "killed.pt", stop=stop)
+    rest = train(resumed, examples, tmp_path / "killed.pt")
+    assert rest == steps[len(steps) - len(rest) :]
+    assert len(rest) == len(steps) - (stop - 1 if saves == "every step" else 0)
+    for one, other in zip(whole.network.parameters(), resumed.network.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("examples", "settings", "message"),
+    [(2, SETTINGS, "written with other examples"), (4, replace(SETTINGS, seed=1), "written with other settings")],
+)
+def test_a_checkpoint_of_another_run_is_refused(
+    examples: int, settings: SpartaSettings, message: str, new_sparta: Callable[..., SpartaModel], tmp_path: Path
+) -> None:
+    model = new_sparta()
+    train(model, prepare(model, PASSAGES), tmp_path / "c.pt")
+    with pytest.raises(TrainingError, match=message):
+        train(model, prepare(model, PASSAGES[:examples]), tmp_path / "c.pt", settings)
 
 
 def test_the_bias_lets_a_share_of_the_impacts_be_positive(model: SpartaModel) -> None:
     examples = prepare(model, PASSAGES)
     model.network.eval()
-    calibrate_bias(model, examples, share=0.25)
-    windows = [window for example in examples for window in example.windows]
-    kept = sum(len(terms) for _, terms, _ in strongest_impacts(model, windows, 10_000))
-    assert kept / (len(windows) * len(model.terms)) == pytest.approx(0.25, abs=0.08)
+    windows = windows_of(examples)
+    calibrate_bias(model, windows, share=0.25)
+    found = [len(terms) for _, terms, _ in strongest_impacts(model, windows, 10_000)]
+    assert sum(found) / (len(found) * len(model.terms)) == pytest.approx(0.25, abs=0.08)
 
 
-def test_neighbours_share_a_batch(model: SpartaModel) -> None:
-    batches = neighbouring(prepare(model, PASSAGES), 2, random.Random(0))
-    groups = [[example.group for example in next(batches)] for _ in range(6)]
-    assert all(one == other for one, other in groups)
-    assert {group for group, _ in groups} == {"a", "b"}
-
-
-def test_a_loss_that_is_no_number_stops(model: SpartaModel) -> None:
+def test_a_loss_that_is_no_number_stops(new_sparta: Callable[..., SpartaModel], tmp_path: Path) -> None:
+    model = new_sparta()
     model.network.bias.data.fill_(float("nan"))
     with pytest.raises(TrainingError, match="the loss is nan at step 0: lower --learning-rate"):
-        SpartaTrainer(model, prepare(model, PASSAGES), SpartaSettings(steps=1)).run()
+        train(model, prepare(model, PASSAGES), tmp_path / "c.pt")
 
 
-def test_from_a_file_to_a_model_folder(examples_file: Path, checkpoint: Path, tmp_path: Path) -> None:
-    steps = []
-    request = SpartaRequest([examples_file], tmp_path / "m", str(checkpoint), SpartaSettings(steps=3, passages=4))
-    loss = train_sparta(request, lambda step, total: steps.append((step, total)))
-    assert steps == [(1, 3), (2, 3), (3, 3)]
-    assert 0 < loss < 10
-    assert SpartaModel.open(tmp_path / "m", "cpu").config.training["settings"] == {
-        "steps": 3,
-        "passages": 4,
-        "learning_rate": 3e-5,
-        "seed": 0,
-    }
+def test_from_a_file_to_a_model_folder_and_on_from_there(examples_file: Path, checkpoint: Path, tmp_path: Path) -> None:
+    reports: list[SpartaStep] = []
+    settings = SpartaSettings(epochs=0.5, batch_tokens=256)
+    outcome = train_sparta(SpartaRequest([examples_file], tmp_path / "m", str(checkpoint), settings), reports.append)
+    assert [(step.step, step.steps) for step in reports] == [(1, outcome.steps)]
+    assert (outcome.passages, outcome.queries, outcome.left_out) == (12, 24, 0)
+    made = SpartaModel.open(tmp_path / "m", "cpu")
+    assert made.config.training["settings"] == asdict(settings)
+    assert [path.name for path in tmp_path.glob("m*")] == ["m"]
     with pytest.raises(TrainingError, match="m already exists: choose another folder"):
-        train_sparta(request)
+        train_sparta(SpartaRequest([examples_file], tmp_path / "m", str(checkpoint), settings))
+    still = replace(settings, learning_rate=0.0)
+    train_sparta(SpartaRequest([examples_file], tmp_path / "n", str(tmp_path / "m"), still))
+    assert SpartaModel.open(tmp_path / "n", "cpu").fingerprint() == made.fingerprint()
+
+
+def test_queries_without_a_sentence_are_no_examples(
+    write_json_lines: Callable[..., Path], checkpoint: Path, tmp_path: Path
+) -> None:
+    question = {"question": "the river", "answers": [{"text": "city. The", "answer_start": 0}]}
+    file = write_json_lines("q.jsonl", {"title": "t", "context": "city. The river", "questions": [question]})
+    with pytest.raises(TrainingError, match="no query has its answer within a sentence"):
+        train_sparta(SpartaRequest([file], tmp_path / "m", str(checkpoint)))

@@ -5,15 +5,18 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tokenizers
 
 from kbq.encoding.model import Model, ModelConfig, read_config
 from kbq.encoding.windows import WindowShape
 from kbq.errors import KbqError, ModelError, TrainingError
-from kbq.training import loop
+from kbq.training import run
 from kbq.training.examples import Repairs
-from kbq.training.loop import StepReport, TrainingSettings
+from kbq.training.loop import TrainingSettings
+from kbq.training.run import StepReport
 from kbq.training.training import TrainingRequest, train_model
 
 
@@ -66,7 +69,7 @@ def test_a_killed_run_gives_the_same_model(
         if step.step == 5:
             raise Killed
 
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(run, "CHECKPOINT_SECONDS", -1.0)
     train_model(replace(request_of, out=tmp_path / "whole"))
     with pytest.raises(Killed):
         train_model(request_of, stop)
@@ -140,3 +143,35 @@ def test_the_model_is_described(request_of: TrainingRequest, tmp_path: Path) -> 
     assert training["checkpoint"] == Path(request_of.checkpoint).name
     assert training["examples"] == ["examples.jsonl"]
     assert set(training) >= {"command", "settings", "versions", "machine", "queries"}
+
+
+def test_a_kbq_model_goes_on_learning(request_of: TrainingRequest, tmp_path: Path) -> None:
+    train_model(request_of)
+    still = replace(request_of, checkpoint=str(request_of.out), out=tmp_path / "still")
+    train_model(replace(still, settings=replace(request_of.settings, learning_rate=0.0)))
+    before, after = Model.open(request_of.out, "cpu"), Model.open(tmp_path / "still", "cpu")
+    assert after.config.phrase_fingerprint == before.config.phrase_fingerprint
+    assert after.config.query_fingerprint == before.config.query_fingerprint
+    assert after.config.window == before.config.window
+    assert after.config.training["begun"] == before.config.training
+    with pytest.raises(TrainingError, match="one query encoder with two heads: leave out --two-query-encoders"):
+        train_model(replace(still, out=tmp_path / "two", config=replace(still.config, shared_query_encoder=False)))
+
+
+def test_queries_get_the_capitals_of_the_passages(request_of: TrainingRequest, tmp_path: Path) -> None:
+    train_model(replace(request_of, truecase=True))
+    forms = json.loads((tmp_path / "out" / "casing.json").read_text("utf-8"))
+    assert forms
+    assert all(form != word == form.lower() for word, form in forms.items())
+    assert Model.open(tmp_path / "out", "cpu").reader.casing == forms
+
+
+def test_an_uncased_encoder_needs_no_capitals(
+    request_of: TrainingRequest, make_tokenizer: Callable[..., Any], tmp_path: Path
+) -> None:
+    shutil.copytree(request_of.checkpoint, tmp_path / "uncased")
+    tokenizer = make_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    tokenizer.save_pretrained(tmp_path / "uncased")
+    with pytest.raises(TrainingError, match="capital letters like small ones: leave out --truecase"):
+        train_model(replace(request_of, checkpoint=str(tmp_path / "uncased"), truecase=True))

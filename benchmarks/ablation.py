@@ -1,0 +1,98 @@
+"""Ablation: what each part of the loss is worth, on SQuAD. Source: arXiv 2012.12624, Tables 5 and 6.
+
+    python benchmarks/ablation.py squad/train-v1.1.json.xz squad/dev-v1.1.json.xz WORK --checkpoint ENCODER \\
+        [--reader READER] [--generated EXAMPLES.jsonl] [--share 0.2] [--epochs 1] [--passages 300] [--seed 0]
+
+Every run has the same passages, seed and number of epochs; scores with the gold paragraph given and with all dev
+paragraphs as the knowledge base. Runs with distillation need --reader, the last one --generated (from `kbq augment`).
+Killed, it goes on where it stopped; each run is written to results/ablation.json as soon as it is scored.
+"""
+
+import argparse
+import dataclasses
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import reporting
+
+from kbq.encoding.model import Model
+from kbq.training.evaluation import evaluate_reading
+from kbq.training.examples import Passage, read_examples
+from kbq.training.loop import TrainingSettings
+from kbq.training.training import TrainingRequest, train_model
+
+PLAIN = {"negatives_weight": 0.0, "tokens_weight": 0.0, "pre_batches": 0}
+IN_BATCH = PLAIN | {"negatives_weight": 1.0}
+RUNS = {
+    "none": PLAIN,
+    "in-batch": IN_BATCH,
+    "pre-batch, C = 1": IN_BATCH | {"pre_batches": 1},
+    "pre-batch, C = 2": IN_BATCH | {"pre_batches": 2},
+    "pre-batch, C = 4": IN_BATCH | {"pre_batches": 4},
+    "C = 2, all tokens": IN_BATCH | {"pre_batches": 2, "tokens_weight": 1.0},
+    "C = 2, distillation": IN_BATCH | {"pre_batches": 2},
+    "C = 2, all tokens, distillation": IN_BATCH | {"pre_batches": 2, "tokens_weight": 1.0},
+    "C = 2, all tokens, distillation, generated": IN_BATCH | {"pre_batches": 2, "tokens_weight": 1.0},
+}
+
+
+def write_examples(passages: Sequence[Passage], path: Path) -> Path:
+    with path.open("w", encoding="utf-8") as lines:
+        for passage in passages:
+            questions = [
+                {
+                    "id": query.id,
+                    "question": query.text,
+                    "answers": [
+                        {"text": passage.text[start:end], "answer_start": start} for start, end in query.places
+                    ],
+                }
+                for query in passage.queries
+            ]
+            line = {"title": passage.title, "context": passage.text, "group": passage.group, "questions": questions}
+            lines.write(json.dumps(line, ensure_ascii=False) + "\n")
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name in ("train", "dev", "work"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--checkpoint", required=True)
+    parser.add_argument("--reader")
+    parser.add_argument("--generated", type=Path)
+    parser.add_argument("--share", type=float, default=0.2)
+    parser.add_argument("--epochs", type=float, default=1.0)
+    parser.add_argument("--passages", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    rng = random.Random(options.seed)
+    passages, _ = read_examples([options.train])
+    train = write_examples(rng.sample(passages, int(options.share * len(passages))), options.work / "train.jsonl")
+    dev, _ = read_examples([options.dev], doubtful=True)
+    dev = rng.sample(dev, options.passages)
+    dev_file = write_examples(dev, options.work / "dev.jsonl")
+    scale = {"share of SQuAD": options.share, "epochs": options.epochs, "dev passages": options.passages}
+    figures: dict[str, object] = {"scale": scale}
+    for name, changes in RUNS.items():
+        reader = options.reader if "distillation" in name else ""
+        generated = [options.generated] if "generated" in name else []
+        if reader is None or generated == [None]:
+            figures[name] = f"not run: needs {'--reader' if reader is None else '--generated'}"
+            continue
+        out = options.work / name.replace(", ", "-").replace(" ", "")
+        settings = TrainingSettings(epochs=options.epochs, seed=options.seed, **changes)
+        if not out.exists():
+            request = TrainingRequest([train, *generated], out, options.checkpoint, dev_file, reader, settings)
+            train_model(request)
+        model = Model.open(out)
+        scores = dataclasses.asdict(evaluate_reading(model, dev))
+        figures[name] = {"queries trained on": model.config.training["queries"], **scores}
+        reporting.write("ablation", figures, [options.train, options.dev], options.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Words: what BM25 and learned impacts cost beside the vectors: bytes, and CPU milliseconds of a query, one at a time.
+
+    python benchmarks/words.py KB QUERIES.jsonl [--sample 300] [--name words]
+
+QUERIES is a KILT file. Of every query the ten best pages are asked for.
+"""
+
+import argparse
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import reporting
+
+from kbq.commands import folder_bytes
+from kbq.kb import Backend, KnowledgeBase
+from kbq.reading import read_json_lines
+from kbq.sparse.bm25 import bm25_folder
+from kbq.sparse.learned import sparta_folder
+
+
+def milliseconds(kb: KnowledgeBase, texts: list[str], backend: Backend) -> dict[str, float]:
+    """CPU time of a query: the median, and what 95 % stay below."""
+    kb.search(texts[:20], 10, "document", backend)  # warm
+    taken = []
+    for text in texts:
+        begun = time.process_time()
+        kb.search([text], 10, "document", backend)
+        taken.append(1000 * (time.process_time() - begun))
+    return {"p50, ms": round(float(np.median(taken)), 2), "p95, ms": round(float(np.quantile(taken, 0.95)), 2)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kb", type=Path)
+    parser.add_argument("queries", type=Path)
+    parser.add_argument("--sample", type=int, default=300, help="queries, at random")
+    parser.add_argument("--name", default="words")
+    options = parser.parse_args()
+    kb = KnowledgeBase.open(options.kb)
+    texts = [str(record["input"]) for _, record in read_json_lines(str(options.queries))]
+    texts = random.Random(0).sample(texts, min(options.sample, len(texts)))
+    figures: dict[str, object] = {"paragraphs": kb.counts.paragraphs}
+    sources = {"bm25": (kb.bm25, bm25_folder), "sparse": (kb.sparta, sparta_folder)}
+    for backend, (indexes, folder) in sources.items():
+        if indexes:
+            count = sum(len(index.paragraphs) for index in kb.sparta) if backend == "sparse" else kb.counts.paragraphs
+            size = sum(folder_bytes(folder(shard.folder, kb.manifest)) for shard in kb.shards)
+            figures[backend] = {"texts": count, "bytes per text": round(size / count)} | milliseconds(
+                kb, texts, backend
+            )
+    for backend in ("dense", "hybrid"):
+        figures[backend] = milliseconds(kb, texts, backend)
+    reporting.write(options.name, figures, [options.kb, options.queries], seed=0)
+
+
+if __name__ == "__main__":
+    main()

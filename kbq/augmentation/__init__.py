@@ -1,0 +1,1 @@
+"""New training examples from a corpus: generated questions, and slot queries from triples."""

@@ -1,0 +1,87 @@
+"""Generator: a marked answer in its context becomes a question. Any Hugging Face sequence-to-sequence checkpoint."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+import transformers
+
+from kbq.encoding.backbone import autocast, choose_device, first_line
+from kbq.errors import ModelError, TrainingError
+
+PROMPT = "generate question: {before}<hl> {answer} <hl>{after}"  # what most published checkpoints were trained with
+AROUND = 700  # characters on each side of the answer
+LONGEST = 48  # tokens of a question
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """An answer, and the text before and after it."""
+
+    before: str
+    answer: str
+    after: str
+    title: str = ""
+
+
+class Generator:
+    """Writes questions, always the most likely one."""
+
+    def __init__(self, network: Any, tokenizer: Any, prompt: str, beams: int) -> None:
+        self.network = network
+        self.tokenizer = tokenizer
+        self.prompt = prompt
+        self.beams = beams
+
+    @classmethod
+    def open(cls, source: str, prompt: str = PROMPT, beams: int = 1, device: str = "auto") -> Self:
+        """A checkpoint: hub name or folder.
+
+        Args:
+            prompt: what it reads, with {answer}, and any of {before}, {after}, {title}.
+
+        Raises:
+            ModelError: there is no such checkpoint.
+            TrainingError: the prompt does not hold the answer, or names something else.
+        """
+        try:
+            filled = prompt.format(before="", answer="the answer", after="", title="")
+        except (KeyError, IndexError, ValueError) as error:
+            raise TrainingError(
+                f"--prompt {prompt!r} has {error}: write {{before}}, {{answer}}, {{after}}, {{title}}"
+            ) from None
+        if "the answer" not in filled:
+            raise TrainingError(f"--prompt {prompt!r} does not hold {{answer}}")
+        try:
+            network, facts = transformers.AutoModelForSeq2SeqLM.from_pretrained(source, output_loading_info=True)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise ModelError(
+                f"{source} is no sequence-to-sequence checkpoint that transformers can read: {first_line(error)}"
+            ) from None
+        if facts["missing_keys"]:
+            raise ModelError(f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again")
+        return cls(network.eval().to(choose_device(device)), tokenizer, prompt, beams)
+
+    @torch.inference_mode()
+    def questions(self, marked: Sequence[Marked]) -> list[str]:
+        """A question for each answer, in one batch."""
+        if not marked:
+            return []
+        inputs = self.tokenizer(
+            [self._read(one) for one in marked], padding=True, return_token_type_ids=False, return_tensors="pt"
+        )
+        with autocast(self.network.device):
+            found = self.network.generate(
+                **inputs.to(self.network.device), max_new_tokens=LONGEST, num_beams=self.beams, do_sample=False
+            )
+        return [" ".join(text.split()) for text in self.tokenizer.batch_decode(found, skip_special_tokens=True)]
+
+    def _read(self, one: Marked) -> str:
+        before, after = one.before, one.after
+        if len(before) > AROUND:  # a word that is cut is left out
+            before = before[-AROUND:].partition(" ")[2]
+        if len(after) > AROUND:
+            after = after[:AROUND].rpartition(" ")[0]
+        return self.prompt.format(before=before, answer=one.answer, after=after, title=one.title)

@@ -1,0 +1,73 @@
+"""Mentions: the spans of a paragraph that a question may ask for. Source: arXiv 2012.12624, section 4.1.
+
+The paper asks for named entities. spaCy finds them (extra `augment`); without it, names and numbers are found by how
+they are written, which serves languages that write names with capitals.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from kbq.encoding.casing import opens_sentence
+from kbq.errors import TrainingError
+
+Span = tuple[int, int]  # characters [start, end)
+FindMentions = Callable[[str], list[Span]]
+WORD = re.compile(r"\w+(?:['’.\-]\w+|,\d{3}\b)*")
+OPENING_WORDS = (
+    "A After All Although An And As At Because Before Both But By During Each For From He Her His However If In It Its "
+    "Many Most No Of On One Or Other She Since So Some That The Their Then There These They This Those Through Thus To "
+    "Two Under Until Upon We When Where Which While Who With You"
+)
+OPENERS = frozenset(OPENING_WORDS.split())
+JOINED_BY = re.compile(r" (?:(?:of|the|de|la|le|du|da|di|del|von|van|der|den|al|el|bin|ibn|y|&) )*")
+
+
+def written_mentions(text: str) -> list[Span]:
+    """Runs of words that begin with a capital or a digit.
+
+    A single capital word that opens a sentence tells nothing, unless it stands so elsewhere in the text.
+
+    >>> text = "Born in Łódź, she met the Duke of York. Later Łódź was rebuilt in 7 November 1945."
+    >>> [text[start:end] for start, end in written_mentions(text)]
+    ['Łódź', 'Duke of York', 'Łódź', '7 November 1945']
+    """
+    words = [match for match in WORD.finditer(text) if match[0][0].isupper() or match[0][0].isdigit()]
+    opening = {match.start() for match in words if opens_sentence(text, match.start())}
+    words = [match for match in words if match.start() not in opening or match[0] not in OPENERS]
+    inside = {match[0] for match in words if match.start() not in opening}
+    spans: list[list[int]] = []
+    for match in words:
+        if spans and JOINED_BY.fullmatch(text, spans[-1][1], match.start()):
+            spans[-1][1] = match.end()
+        else:
+            spans.append([match.start(), match.end()])
+    return [
+        (start, end)
+        for start, end in spans
+        if start not in opening or not WORD.fullmatch(text, start, end) or text[start:end] in inside
+        or text[start].isdigit()
+    ]  # fmt: skip
+
+
+def entity_finder(pipeline: str) -> FindMentions:
+    """What finds the mentions: a spaCy pipeline by its name, or `written`.
+
+    Raises:
+        TrainingError: spaCy, or the pipeline, is not installed.
+    """
+    if pipeline == "written":
+        return written_mentions
+    try:
+        import spacy
+    except ImportError:
+        raise TrainingError(
+            f'the entities of {pipeline} need spaCy: pip install "kbq[augment]", or leave out --entities'
+        ) from None
+    try:
+        language: Any = spacy.load(pipeline)
+    except OSError:
+        raise TrainingError(
+            f"spaCy has no pipeline {pipeline}: python -m spacy download {pipeline}, or leave out --entities"
+        ) from None
+    return lambda text: [(entity.start_char, entity.end_char) for entity in language(text).ents]

@@ -1,0 +1,47 @@
+"""Slots: triples become slot queries on the paragraphs of a corpus that state them.
+
+A paragraph states a triple when it holds the object, whole words of it, on the triple's page; where there are several,
+one that names the subject, too, and of those the first. Without a page, it is the page that is called like the subject.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+from kbq.finetuning.triples import pages_of, subject_of
+from kbq.kilt.reading.records import Gold
+from kbq.records import Document
+
+Question = dict[str, object]  # as in a training file
+
+
+class Slots:
+    """Triples by the page that they are about."""
+
+    def __init__(self, golds: Sequence[Gold]) -> None:
+        self._by_page: dict[str, list[Gold]] = defaultdict(list)
+        for gold in golds:
+            for page in pages_of(gold) or {subject_of(gold)}:
+                self._by_page[page].append(gold)
+
+    def of(self, document: Document) -> list[list[Question]]:
+        """The questions of each paragraph of a page."""
+        questions: list[list[Question]] = [[] for _ in document.paragraphs]
+        golds = {gold.id: gold for key in (document.id, document.title) for gold in self._by_page.get(key, [])}
+        texts = [paragraph.text[paragraph.begin :] for paragraph in document.paragraphs]
+        for gold in golds.values():
+            stated = [(place, found) for place, text in enumerate(texts) if (found := answers(gold, text))]
+            if stated:
+                place, found = max(stated, key=lambda one: (subject_of(gold) in texts[one[0]], -one[0]))
+                questions[place].append({"id": gold.id, "question": gold.input, "answers": found})
+        return questions
+
+
+def answers(gold: Gold, text: str) -> list[dict[str, object]]:
+    """All places where an answer stands as whole words."""
+    found = {
+        match.span(): answer
+        for answer in sorted(gold.answers)
+        for match in re.finditer(rf"(?<!\w){re.escape(answer)}(?!\w)", text)
+    }
+    return [{"text": answer, "answer_start": start} for (start, _), answer in sorted(found.items())]

@@ -1,0 +1,148 @@
+"""Cross-encoder: question and passage in one input; how likely each token of the passage opens or closes the answer.
+
+Any Hugging Face question-answering checkpoint. Source: arXiv 2012.12624, section 4.1 (the teacher), arXiv 1810.04805.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from kbq.encoding.backbone import PLAIN, autocast, buckets, choose_device, first_line, load_tokenizer
+from kbq.encoding.phrases import BATCH_TOKENS, BATCH_TOKENS_CUDA, window_tensors
+from kbq.encoding.queries import QueryReader, marker_tokens
+from kbq.encoding.windows import Window, cut
+from kbq.errors import ModelError
+
+Floats = NDArray[np.float32]
+LENGTH, OVERLAP = 384, 64  # tokens of a window, question included
+MAX_QUESTION = 128
+PROBE = "Zoë O'Neill's 1,234 naïve USA [SEP] crème-brûlée — 北京 №7"
+
+
+class CrossEncoder:
+    """A question-answering network and its tokenizer, on one device: a reader."""
+
+    def __init__(self, network: nn.Module, tokenizer: Any, source: str) -> None:
+        self.network = network
+        self.tokenizer = tokenizer
+        self.source = source
+        self.uses_segments = "token_type_ids" in tokenizer.model_input_names
+        config: Any = network.config
+        self.length = min(LENGTH, int(getattr(config, "max_position_embeddings", LENGTH)))
+        self.queries = QueryReader(tokenizer, min(MAX_QUESTION, self.length // 2), marker_tokens(tokenizer))
+        # RoBERTa and its kin write two separators between question and passage.
+        self.separators = max(1, tokenizer.num_special_tokens_to_add(pair=True) - 2)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return next(self.network.parameters()).device
+
+    @classmethod
+    def open(cls, source: str, device: str = "auto") -> Self:
+        """A trained reader: a folder or a hub name.
+
+        Raises:
+            ModelError: there is no such checkpoint, or it has not learned to answer questions.
+        """
+        network, missing = _load(source)
+        if missing:
+            raise ModelError(
+                f"{source} is no question-answering checkpoint (it lacks {len(missing)} weights, the first is "
+                f"{missing[0]}): train one with `kbq train --teacher`"
+            )
+        return cls(network.eval().to(choose_device(device)), load_tokenizer(source), source)
+
+    @classmethod
+    def new(cls, checkpoint: str, device: str = "auto") -> Self:
+        """An untrained reader from any BERT-like encoder; its word embeddings stay frozen."""
+        network = _load(checkpoint)[0].to(choose_device(device))
+        network.get_input_embeddings().weight.requires_grad_(False)
+        return cls(network, load_tokenizer(checkpoint), checkpoint)
+
+    def save(self, folder: Path) -> None:
+        """Write an ordinary Hugging Face checkpoint."""
+        try:
+            self.network.save_pretrained(folder)  # type: ignore[operator]
+            self.tokenizer.save_pretrained(folder)
+        except (OSError, SafetensorError) as error:
+            raise ModelError(f"{folder} cannot be written ({first_line(error)}): make room") from None
+
+    def check_tokenizer(self, tokenizer: Any) -> None:
+        """Refuse another tokenizer: what a reader says about its tokens would say nothing about those of a student.
+
+        Raises:
+            ModelError: the vocabularies differ, or they cut text differently.
+        """
+        mine, other = self.tokenizer.get_vocab(), tokenizer.get_vocab()
+        if mine != other:
+            raise ModelError(
+                f"{self.source} has another vocabulary ({len(mine)} entries) than the model to train ({len(other)}): "
+                "distil from a reader with the same tokenizer, such as one made by `kbq train --teacher` from the "
+                "same --checkpoint"
+            )
+        if self.tokenizer.tokenize(PROBE) != tokenizer.tokenize(PROBE):
+            raise ModelError(
+                f"the tokenizer of {self.source} cuts text otherwise than that of the model to train (upper case or "
+                "accents, perhaps): distil from a reader with the same tokenizer"
+            )
+
+    def windows(self, question: Sequence[int], text: Sequence[int]) -> list[Window]:
+        """What the network reads for a question, `[CLS] … [SEP]`, and the word pieces of a passage."""
+        separator = self.tokenizer.sep_token_id
+        head = [*question, *[separator] * (self.separators - 1)]
+        return cut(head, list(text), separator, self.length, min(OVERLAP, (self.length - len(head) - 1) // 2))
+
+    def logits(self, ids: Tensor, mask: Tensor, segments: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Of each token, to open and to close the answer. Shapes: (windows, tokens)."""
+        inputs = {"input_ids": ids, "attention_mask": mask}
+        if segments is not None:
+            inputs["token_type_ids"] = segments
+        with autocast(self.device):
+            found = self.network(**inputs)
+        return found.start_logits.float(), found.end_logits.float()
+
+    @torch.inference_mode()
+    def score(self, examples: Sequence[Sequence[Window]]) -> list[Floats]:
+        """Logits of the tokens that the windows of each example own. Shape of each: (2, tokens)."""
+        windows = [(number, window) for number, example in enumerate(examples) for window in example]
+        limit = BATCH_TOKENS if self.device.type == "cpu" else BATCH_TOKENS_CUDA
+        found: list[list[Floats]] = [[np.empty((2, 0), np.float32)] * len(example) for example in examples]
+        first = np.cumsum([0, *map(len, examples)])
+        for members in buckets([len(window.ids) for _, window in windows], limit):
+            part = [windows[place][1] for place in members]
+            tensors = window_tensors(part, self.tokenizer.pad_token_id, self.uses_segments, self.device)
+            logits = torch.stack(self.logits(*tensors)).cpu().numpy()
+            for row, place in enumerate(members):
+                number, window = windows[place]
+                own = slice(window.first, window.first + window.count)
+                found[number][place - first[number]] = logits[:, row, own]
+        nothing = np.empty((2, 0), np.float32)
+        return [np.concatenate([nothing, *parts], axis=1) for parts in found]
+
+    def fingerprint(self) -> str:
+        """Of its weights."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name, tensor in sorted(self.network.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def _load(source: str) -> tuple[Any, list[str]]:
+    """The network of a checkpoint, and the weights that the checkpoint lacks, which are random now."""
+    try:
+        network, facts = transformers.AutoModelForQuestionAnswering.from_pretrained(
+            source, output_loading_info=True, **PLAIN
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelError(f"{source} is no checkpoint that transformers can read: {first_line(error)}") from None
+    return network, sorted(facts["missing_keys"])

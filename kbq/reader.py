@@ -1,0 +1,95 @@
+"""Reader: a question-answering network finds phrases in the paragraphs that a search has found. `--reader`.
+
+What opens and what closes an answer is normalised over all paragraphs of a query together, so that they compete.
+Source: arXiv 2009.13013, section 4. Any BERT-like question-answering checkpoint of Hugging Face can read.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kbq.encoding.cross_encoder import CrossEncoder, Floats
+from kbq.encoding.windows import Tokens, tokenize
+from kbq.errors import QueryError
+from kbq.indexing.candidates import MAX_TOKENS
+from kbq.kb import Backend, KnowledgeBase
+from kbq.records import Hit, Phrase
+from kbq.searching.evidence import Weights
+from kbq.searching.units import Unit
+
+DEPTH = 20  # paragraphs read for a query
+
+
+class Reader(CrossEncoder):
+    """A cross-encoder that answers from paragraphs."""
+
+    def read(self, query: str, paragraphs: Sequence[Hit]) -> list[Hit]:
+        """The phrases of these paragraphs, best first, none overlapping a better one.
+
+        A score is the logarithm of the chance that this start and this end are the answer's, among all of them.
+
+        Raises:
+            QueryError: the query cannot be read.
+        """
+        (ids,) = self.queries.token_ids([query])
+        texts = tokenize(self.tokenizer, [hit.context for hit in paragraphs])
+        logits = self.score([self.windows(ids, text.ids) for text in texts])
+        read = [one for one in zip(paragraphs, texts, logits, strict=True) if one[1].ids]
+        if not read:
+            return []
+        total = np.logaddexp.reduce(np.concatenate(logits, axis=1), axis=1, keepdims=True)
+        found = [hit for paragraph, text, scores in read for hit in _phrases(paragraph, text, scores - total)]
+        return sorted(found, key=lambda hit: -hit.score)
+
+
+def _phrases(paragraph: Hit, text: Tokens, scores: Floats) -> Iterator[Hit]:
+    """Each start with its best end, at most MAX_TOKENS long; the better one of two that overlap. Shape: (2, tokens)."""
+    starts, ends = scores
+    padded = np.pad(ends, (0, MAX_TOKENS - 1), constant_values=-np.inf)
+    reach = np.lib.stride_tricks.sliding_window_view(padded, MAX_TOKENS)
+    lengths, sums = reach.argmax(axis=1), starts + reach.max(axis=1)
+    taken = np.zeros(len(starts), bool)
+    place = paragraph.phrase
+    for first in np.argsort(-sums, kind="stable"):
+        behind = first + lengths[first] + 1
+        if taken[first:behind].any():
+            continue
+        taken[first:behind] = True
+        start, end = int(text.starts[first]), int(text.ends[behind - 1])
+        phrase = Phrase(paragraph.context[start:end], place.document_id, place.title, place.paragraph, start, end)
+        yield Hit(phrase, float(sums[first]), paragraph.context, (start, end))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadKnowledgeBase:
+    """Answers queries like a knowledge base, with phrases that a reader finds in the best `depth` paragraphs."""
+
+    kb: KnowledgeBase
+    reader: Reader
+    depth: int = DEPTH
+
+    def search(
+        self,
+        texts: Sequence[str],
+        k: int = 10,
+        unit: Unit = "phrase",
+        backend: Backend = "auto",
+        weights: Weights | None = None,
+    ) -> list[list[Hit]]:
+        """The k best phrases of each query, or the best phrase of each of the k best pages.
+
+        Raises:
+            QueryError: a query cannot be read, or another unit is asked for.
+        """
+        if unit not in ("phrase", "document"):
+            raise QueryError(f"a reader finds no {unit}: ask for phrases")
+        retrieved = self.kb.search(texts, self.depth, "paragraph", backend, weights)
+        answers = []
+        for text, paragraphs in zip(texts, retrieved, strict=True):
+            hits = self.reader.read(text, paragraphs)
+            if unit == "document":
+                hits = list({hit.phrase.document_id: hit for hit in reversed(hits)}.values())
+                hits.sort(key=lambda hit: -hit.score)
+            answers.append(hits[:k])
+        return answers

@@ -1,0 +1,89 @@
+"""Distillation: what a reader says about every question, computed once and kept on disk.
+
+Source: arXiv 2012.12624, Eq. 7.
+
+A file of float16 logits, passage after passage: of its first query the starts, of the second the starts, …, then the
+ends. Its name is a digest of the reader's weights and of the passages.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kbq.encoding.cross_encoder import CrossEncoder
+from kbq.errors import TrainingError
+from kbq.training.batches import Batch, PreparedPassage
+from kbq.training.run import passages_digest
+
+Halves = NDArray[np.float16]
+AT_A_TIME = 32  # passages read and written together
+
+
+class ReaderOutputs:
+    """The logits of a reader for all queries of all passages."""
+
+    def __init__(self, logits: Halves, passages: Sequence[PreparedPassage]) -> None:
+        self._logits = logits
+        self._shapes = [_shape(passage) for passage in passages]
+        self._ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
+
+    def of(self, index: int) -> Halves:
+        """Logits of one passage. Shape: (2, queries, tokens)."""
+        shape, end = self._shapes[index], int(self._ends[index])
+        return self._logits[end - int(np.prod(shape)) : end].reshape(shape)
+
+
+def _shape(passage: PreparedPassage) -> tuple[int, int, int]:
+    return 2, len(passage.queries), sum(window.count for window in passage.windows)
+
+
+def reader_outputs(
+    reader: CrossEncoder, passages: Sequence[PreparedPassage], folder: Path, report: Callable[[int, int], None]
+) -> ReaderOutputs:
+    """Let the reader read everything, or go on where an earlier call was killed.
+
+    Args:
+        folder: where files of this kind are kept.
+        report: takes how many passages are read, and how many there are.
+
+    Raises:
+        TrainingError: the file cannot be written.
+    """
+    digest = passages_digest(passages, f"{reader.fingerprint()} {reader.length} {reader.queries.max_tokens}")
+    path = folder / f"{digest}.f16"
+    ends = np.cumsum([2 * int(np.prod(_shape(passage))) for passage in passages])  # in bytes
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            done = int(np.searchsorted(ends, file.tell(), side="right"))
+            file.truncate(int(ends[done - 1]) if done else 0)
+            for first in range(done, len(passages), AT_A_TIME):
+                report(first, len(passages))
+                part = passages[first : first + AT_A_TIME]
+                asked = [(query, passage.text) for passage in part for query in passage.queries]
+                logits = iter(reader.score([reader.windows(query, text) for query, text in asked]))
+                for passage in part:
+                    mine = np.stack([next(logits) for _ in passage.queries], axis=1)
+                    file.write(mine.astype(np.float16).tobytes())
+                file.flush()
+    except OSError as error:
+        raise TrainingError(
+            f"{path} cannot be written ({error.strerror}): make room; the same command goes on where it stopped"
+        ) from error
+    report(len(passages), len(passages))
+    return ReaderOutputs(np.memmap(path, np.float16, "r"), passages)
+
+
+def taught_logits(batch: Batch, outputs: Sequence[Halves]) -> Tensor:
+    """Logits of a batch's passages where their tokens stand in it, -inf elsewhere. Shape: (2, queries, tokens)."""
+    queries, tokens = batch.gold_starts.shape
+    taught = torch.full((2, queries, tokens), -torch.inf, device=batch.gold_starts.device)
+    for number, logits in enumerate(outputs):
+        rows = (batch.passage_of_query == number).nonzero().flatten()
+        columns = (batch.passage_of_token == number).nonzero().flatten()
+        taught[:, rows[:, None], columns] = torch.from_numpy(logits.astype(np.float32)).to(taught.device)
+    return taught

@@ -1,0 +1,18 @@
+"""Memory: what the C library keeps after batches of many shapes goes back to the system."""
+
+import ctypes
+import sys
+from collections.abc import Callable
+from functools import cache
+
+
+def give_back() -> None:
+    """Without this, a run with batches of 4,096 tokens grew to 10 GB within forty minutes; it needs about 1 GB."""
+    _trim()(0)
+
+
+@cache
+def _trim() -> Callable[[int], object]:
+    """`malloc_trim` of glibc; elsewhere, nothing."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    return trim or (lambda keep: None)

@@ -1,0 +1,149 @@
+"""Run: all batches of all epochs, step by step, with checkpoints from which a killed run goes on."""
+
+import hashlib
+import math
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from kbq.training.batches import Batch, Network, PreparedPassage, batches, collate
+from kbq.training.memory import give_back
+from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What decides the outcome of every run, besides the data."""
+
+    epochs: float = 3.0
+    batch_tokens: int = 4096  # of all windows of a batch, padding included
+    learning_rate: float = 2e-4  # the paper's 3e-5 is for SpanBERT-base
+    warmup: float = 0.05  # share of all steps
+    accumulate: int = 1  # batches of one step: a large batch in the memory of a small one
+    max_queries: int = 12  # of one passage
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What a step says: its losses by name, averaged over queries, unweighted."""
+
+    step: int
+    steps: int
+    losses: Mapping[str, float]
+    size: int  # tokens of all windows and queries
+
+
+class Run(ABC):
+    """Trains networks in place; every checkpoint holds all that a killed run needs to go on."""
+
+    weights: Mapping[str, float]  # of each loss
+
+    def __init__(
+        self, network: Network, modules: Sequence[nn.Module], passages: Sequence[PreparedPassage], settings: RunSettings
+    ) -> None:
+        self.network = network
+        self.modules = modules
+        self.passages = passages
+        self.settings = settings
+        self.per_epoch = sum(1 for _ in self._epoch(0))
+        self.steps = max(1, math.ceil(self.per_epoch * settings.epochs / settings.accumulate))
+        parameters = dict.fromkeys(p for module in modules for p in module.parameters() if p.requires_grad)
+        self.descent = Descent(list(parameters), settings.learning_rate, settings.warmup, self.steps)
+
+    @abstractmethod
+    def losses(self, batch: Batch, members: Sequence[int]) -> dict[str, Tensor]:
+        """The losses of the batch that holds the passages `members`, by name, averaged over its queries."""
+
+    def state(self) -> dict[str, Any]:
+        """All that later steps depend on."""
+        return self.descent.state()
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go back to a state."""
+        self.descent.load_state(state)
+
+    def run(self, checkpoint: Path, report: Callable[[StepReport], None]) -> None:
+        """Train to the end, from `checkpoint` where there is one.
+
+        Raises:
+            TrainingError: the loss is no number any more (the last checkpoint stays), or the checkpoint is of
+                another run.
+        """
+        self._resume(checkpoint)
+        for module in self.modules:
+            module.train()
+        saved = time.monotonic()
+        rest = self._batches_from(self.descent.done * self.settings.accumulate)
+        while self.descent.done < self.steps:
+            report(self._one_step(list(islice(rest, self.settings.accumulate))))
+            if self.descent.done % 10 == 0:
+                give_back()
+            if time.monotonic() - saved > CHECKPOINT_SECONDS:
+                self._save(checkpoint)
+                saved = time.monotonic()
+        self._save(checkpoint)
+        for module in self.modules:
+            module.eval()
+
+    def _epoch(self, epoch: int) -> Iterator[list[int]]:
+        return batches(self.passages, self.settings.batch_tokens, random.Random(self.settings.seed + epoch))
+
+    def _batches_from(self, first: int) -> Iterator[list[int]]:
+        """The batches from the one with that number on, without end; epochs differ in how many they have."""
+        return islice((members for epoch in count() for members in self._epoch(epoch)), first, None)
+
+    def _one_step(self, parts: Sequence[Sequence[int]]) -> StepReport:
+        """A step of one batch or several. Every query counts alike, whichever batch it is in."""
+        queries = [sum(len(self.passages[index].queries) for index in members) for members in parts]
+        sums: dict[str, float] = {}
+        size = 0
+        for members, mine in zip(parts, queries, strict=True):
+            batch = collate(self.network, [self.passages[index] for index in members])
+            losses, share = self.losses(batch, members), mine / sum(queries)
+            weighted = [self.weights[name] * loss for name, loss in losses.items()]
+            self.descent.add(share * sum(weighted[1:], weighted[0]))
+            for name, loss in losses.items():
+                sums[name] = sums.get(name, 0.0) + share * float(loss.detach())
+            size += batch.windows[0].numel() + batch.queries[0].numel()
+        self.descent.step()
+        return StepReport(self.descent.done, self.steps, sums, size)
+
+    def _save(self, checkpoint: Path) -> None:
+        write_checkpoint(checkpoint, {"settings": asdict(self.settings), "data": self._digest} | self.state())
+
+    def _resume(self, checkpoint: Path) -> None:
+        settings = asdict(self.settings)
+        state = read_checkpoint(checkpoint, self.network.device, settings, self._digest, "passages")
+        if state is not None:
+            self.load_state(state)
+
+    @cached_property
+    def _digest(self) -> str:
+        """Of what is trained on and with: a checkpoint of another run must not be continued."""
+        shapes = repr([tuple(parameter.shape) for parameter in self.descent.parameters])
+        return passages_digest(self.passages, shapes)
+
+
+def passages_digest(passages: Sequence[PreparedPassage], more: str = "") -> str:
+    """A digest of prepared passages, and of what else decides."""
+    digest = hashlib.blake2b(more.encode(), digest_size=16)
+    for passage in passages:
+        digest.update(repr(passage).encode())
+    return digest.hexdigest()
+
+
+def without_dropout(*modules: nn.Module) -> None:
+    """Few epochs over much data need no dropout, and a CPU spends a sixth of a step on its random numbers."""
+    for module in modules:
+        for part in module.modules():
+            if isinstance(part, nn.Dropout):
+                part.p = 0.0

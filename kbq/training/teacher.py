@@ -1,0 +1,177 @@
+"""Teacher: reading-comprehension files become a reader that sees question and passage together. `kbq train --teacher`.
+
+The loss is the student's L_single: the answer's tokens against all tokens of the passage, in whichever window they
+stand. Source: arXiv 2012.12624, section 4.1.
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kbq.encoding.cross_encoder import CrossEncoder, Floats
+from kbq.encoding.windows import WindowShape, tokenize
+from kbq.errors import TrainingError
+from kbq.indexing.candidates import MAX_TOKENS
+from kbq.training.batches import Batch, PreparedPassage, prepare
+from kbq.training.evaluation import answer_scores
+from kbq.training.examples import Passage, Repairs, read_examples, set_aside
+from kbq.training.losses import single_passage_loss
+from kbq.training.run import Run, RunSettings, StepReport, without_dropout
+from kbq.workshop import file_digest, machine, versions, workshop
+
+FACTS = "training.json"
+AT_A_TIME = 64  # passages read together
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherSettings(RunSettings):
+    """Everything that decides the outcome besides the data."""
+
+    epochs: float = 2.0
+    learning_rate: float = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherRequest:
+    """What to train from what."""
+
+    examples: Sequence[Path]
+    out: Path
+    checkpoint: str  # a BERT-like encoder: hub name or folder
+    dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
+    settings: TeacherSettings = field(default_factory=TeacherSettings)
+    device: str = "auto"
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherOutcome:
+    """What came of it; also written into `training.json` of the folder. Scores are percentages of dev queries."""
+
+    passages: int
+    queries: int
+    repairs: Repairs
+    too_long: int  # queries left out
+    steps: int
+    dev_queries: int
+    em: float  # the gold passage is given
+    f1: float
+
+
+class TeacherRun(Run):
+    """Trains a reader."""
+
+    weights = {"reading": 1.0}  # noqa: RUF012 - never changed
+
+    def __init__(self, reader: CrossEncoder, passages: Sequence[PreparedPassage], settings: TeacherSettings) -> None:
+        super().__init__(reader, [reader.network], reading_examples(reader, passages), settings)
+        self.reader = reader
+
+    def losses(self, batch: Batch, members: Sequence[int]) -> dict[str, Tensor]:
+        """L_single of the reader's logits."""
+        own_passage = batch.passage_of_token == batch.passage_of_query[:, None]
+        sides = zip(self.reader.logits(*batch.windows), (batch.gold_starts, batch.gold_ends), strict=True)
+        starts, ends = (
+            single_passage_loss(logits.flatten().expand(len(gold), -1), gold, own_passage) for logits, gold in sides
+        )
+        return {"reading": (starts + ends) / 2}
+
+
+def reading_examples(reader: CrossEncoder, passages: Sequence[PreparedPassage]) -> list[PreparedPassage]:
+    """Each query of each passage as a passage of its own, whose windows have the question in place of the title."""
+    made: list[PreparedPassage] = []
+    for passage in passages:
+        text = passage.text
+        for query, answer, places in zip(passage.queries, passage.answers, passage.golds, strict=True):
+            windows = tuple(reader.windows(query, text))
+            tokens = sum(len(window.ids) for window in windows)
+            # A group of its own: questions of one passage are not needed side by side.
+            made.append(PreparedPassage(windows, tokens, (query,), (answer,), (places,), str(len(made))))
+    return made
+
+
+def train_teacher(request: TeacherRequest, report: Callable[[StepReport], None] = lambda step: None) -> TeacherOutcome:
+    """Train, score and save a reader. A killed run goes on from `OUT.partial/checkpoint.pt`.
+
+    Raises:
+        TrainingError: no usable example, a loss that is no number, or a checkpoint of other settings.
+        ModelError: the encoder to start from is missing or no BERT-like one.
+    """
+    settings = request.settings
+    with workshop(request.out) as folder:
+        torch.manual_seed(settings.seed)
+        reader = CrossEncoder.new(request.checkpoint, request.device)
+        without_dropout(reader.network)
+        passages, repairs = read_examples(request.examples)
+        passages, dev = set_aside(passages, request.dev, settings.seed)
+        prepared, too_long = prepare(reader.queries, WindowShape(), passages, settings.max_queries)
+        if not prepared:
+            raise TrainingError(f"no query is short enough: the reader takes {reader.queries.max_tokens} tokens")
+        run = TeacherRun(reader, prepared, settings)
+        run.run(folder / "checkpoint.pt", report)
+        em, f1, dev_queries = evaluate_reader(reader, dev)
+        queries = sum(len(passage.queries) for passage in prepared)
+        outcome = TeacherOutcome(len(prepared), queries, repairs, too_long, run.steps, dev_queries, em, f1)
+        reader.save(folder / "model")
+        facts = {
+            "command": request.command,
+            "checkpoint": Path(request.checkpoint).name,
+            "examples": {path.name: file_digest(path) for path in request.examples},
+            "settings": dataclasses.asdict(settings),
+            "outcome": dataclasses.asdict(outcome),
+            "versions": versions(),
+            "machine": machine(),
+        }
+        (folder / "model" / FACTS).write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    return outcome
+
+
+def evaluate_reader(reader: CrossEncoder, passages: Sequence[Passage]) -> tuple[float, float, int]:
+    """EM and F1 in percent with the gold passage given, and of how many queries; those too long are left out."""
+    found: list[tuple[str, Sequence[str]]] = []
+    for first in range(0, len(passages), AT_A_TIME):
+        asked = [(query, passage.text) for passage in passages[first : first + AT_A_TIME] for query in passage.queries]
+        answers = read_answers(reader, [(query.text, text) for query, text in asked])
+        found += [
+            (answer, query.answers) for answer, (query, _) in zip(answers, asked, strict=True) if answer is not None
+        ]
+    em, f1 = answer_scores([answer for answer, _ in found], [golds for _, golds in found])
+    return em, f1, len(found)
+
+
+def read_answers(reader: CrossEncoder, asked: Sequence[tuple[str, str]]) -> list[str | None]:
+    """The best phrase for each (question, passage); None where the question cannot be read, or the passage is empty."""
+    texts = list(dict.fromkeys(text for _, text in asked))
+    pieces = dict(zip(texts, tokenize(reader.tokenizer, texts), strict=True))
+    readable = [
+        place for place, (question, text) in enumerate(asked) if reader.queries.takes(question) and pieces[text].ids
+    ]
+    windows = [
+        reader.windows(reader.queries.token_ids([asked[place][0]])[0], pieces[asked[place][1]].ids)
+        for place in readable
+    ]
+    answers: list[str | None] = [None] * len(asked)
+    for place, logits in zip(readable, reader.score(windows), strict=True):
+        text = asked[place][1]
+        start, end = best_span(logits)
+        answers[place] = text[pieces[text].starts[start] : pieces[text].ends[end]]
+    return answers
+
+
+def best_span(logits: Floats) -> tuple[int, int]:
+    """First and last token of the phrase with the largest sum of logits. Shape: (2, tokens).
+
+    >>> best_span(np.float32([[1, 5, 0], [7, 0, 2]]))
+    (0, 0)
+    """
+    starts, ends = logits
+    padded = np.pad(ends, (0, MAX_TOKENS - 1), constant_values=-np.inf)
+    reach = np.lib.stride_tricks.sliding_window_view(padded, MAX_TOKENS)
+    start = int((starts + reach.max(axis=1)).argmax())
+    return start, start + int(reach[start].argmax())

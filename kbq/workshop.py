@@ -1,0 +1,52 @@
+"""Workshop: OUT.partial, where a result is made before it gets its name, and what a result says about its making."""
+
+import hashlib
+import platform
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+import kbq
+from kbq.errors import TrainingError
+
+
+@contextmanager
+def workshop(out: Path) -> Iterator[Path]:
+    """A folder for checkpoints and for `model/`, which becomes `out` at the end; a killed run finds it again.
+
+    Raises:
+        TrainingError: `out` is there, or cannot be made: said now, not after hours of training.
+    """
+    if out.exists():
+        raise TrainingError(f"{out} already exists: choose another folder for --out")
+    folder = out.with_name(out.name + ".partial")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrainingError(f"{out} cannot be written ({error.strerror}): choose another --out") from error
+    try:
+        yield folder
+    except BaseException:
+        if not any(folder.iterdir()):
+            folder.rmdir()
+        raise
+    (folder / "model").rename(out)
+    shutil.rmtree(folder)
+
+
+def versions() -> dict[str, str]:
+    """Of what a model depends on."""
+    return {"kbq": kbq.__version__} | {library: version(library) for library in ("torch", "transformers")}
+
+
+def machine() -> str:
+    """The kind of processor."""
+    return platform.processor() or platform.machine()
+
+
+def file_digest(path: Path) -> str:
+    """The first 16 digits of a file's SHA-256."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]

@@ -1,0 +1,108 @@
+"""Reader: chances are normalised over all paragraphs, phrases are exact, and the best of overlapping ones stays."""
+
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from kbq.encoding.windows import tokenize
+from kbq.errors import ModelError, QueryError
+from kbq.kb import KnowledgeBase
+from kbq.reader import Reader, ReadKnowledgeBase
+from kbq.records import Hit, Phrase
+
+TEXTS = ["Marie Curie was born in Warsaw. She left the city.", "The river of Paris, a long river.", ""]
+
+
+@pytest.fixture(scope="module")
+def reader(qa_checkpoint: Path) -> Reader:
+    return Reader.open(str(qa_checkpoint), "cpu")
+
+
+def paragraphs(*texts: str) -> list[Hit]:
+    return [
+        Hit(Phrase(text, f"P{n}", "Page", n, 0, len(text)), 1.0, text, (0, len(text))) for n, text in enumerate(texts)
+    ]
+
+
+def by_definition(reader: Reader, query: str, texts: list[str]) -> dict[tuple[int, int, int], float]:
+    """Of (paragraph, first and last token): log of the start's softmax times the end's, over all paragraphs."""
+    logits = []
+    for text in texts:
+        question, own = (reader.tokenizer(part, add_special_tokens=False)["input_ids"] for part in (query, text))
+        cls, sep = reader.tokenizer.cls_token_id, reader.tokenizer.sep_token_id
+        ids = [cls, *question, sep, *own, sep]
+        segments = [0] * (len(question) + 2) + [1] * (len(own) + 1)
+        with torch.no_grad():
+            said = reader.network(input_ids=torch.tensor([ids]), token_type_ids=torch.tensor([segments]))
+        place = slice(len(question) + 2, -1)
+        logits.append(torch.stack([said.start_logits[0, place], said.end_logits[0, place]]).numpy())
+    total = np.logaddexp.reduce(np.concatenate(logits, axis=1), axis=1)
+    return {
+        (number, first, last): float(scores[0, first] + scores[1, last] - total.sum())
+        for number, scores in enumerate(logits)
+        for first in range(scores.shape[1])
+        for last in range(first, scores.shape[1])
+    }
+
+
+def test_scores_are_chances_over_all_paragraphs(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbq.encoding.cross_encoder.autocast", lambda device: torch.autocast("cpu", enabled=False))
+    hits = reader.read("place of birth", paragraphs(*TEXTS))
+    expected = by_definition(reader, "place of birth", TEXTS[:2])
+    assert hits[0].score == pytest.approx(max(expected.values()), abs=1e-4)
+    number, first, last = max(expected, key=expected.__getitem__)
+    (tokens,) = tokenize(reader.tokenizer, [TEXTS[number]])
+    phrase = hits[0].phrase
+    assert (phrase.document_id, phrase.start, phrase.end) == (f"P{number}", tokens.starts[first], tokens.ends[last])
+    for hit in hits:
+        assert hit.phrase.text == hit.context[hit.phrase.start : hit.phrase.end] != ""
+    assert all(one.score >= other.score for one, other in pairwise(hits))
+
+
+def test_no_two_phrases_overlap(reader: Reader) -> None:
+    hits = reader.read("who", paragraphs(*TEXTS))
+    assert {hit.phrase.document_id for hit in hits} == {"P0", "P1"}
+    for page in ("P0", "P1"):
+        taken = sorted((hit.phrase.start, hit.phrase.end) for hit in hits if hit.phrase.document_id == page)
+        assert len(taken) > 1
+        assert all(end <= start for (_, end), (start, _) in pairwise(taken))
+
+
+def test_a_paragraph_longer_than_the_window_is_read_whole(reader: Reader) -> None:
+    text = "the river of Paris " * 40
+    last = max(hit.phrase.end for hit in reader.read("who", paragraphs(text)))
+    assert last == len(text) - 1
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", ""]])
+def test_nothing_to_read_gives_no_answer(texts: list[str], reader: Reader) -> None:
+    assert reader.read("who", paragraphs(*texts)) == []
+
+
+def test_a_knowledge_base_is_read(reader: Reader, kb: KnowledgeBase) -> None:
+    reading = ReadKnowledgeBase(kb, reader, depth=4)
+    (phrases,) = reading.search(["the river of Paris"], 3)
+    retrieved = {
+        (hit.phrase.document_id, hit.phrase.paragraph) for hit in kb.search(["the river of Paris"], 4, "paragraph")[0]
+    }
+    assert len(phrases) == 3
+    assert {(hit.phrase.document_id, hit.phrase.paragraph) for hit in phrases} <= retrieved
+    (pages,) = reading.search(["the river of Paris"], 9, "document")
+    assert len({hit.phrase.document_id for hit in pages}) == len(pages) == len({page for page, _ in retrieved})
+    assert pages[0] == phrases[0]
+    with pytest.raises(QueryError, match="a reader finds no sentence: ask for phrases"):
+        reading.search(["river"], 1, "sentence")
+
+
+def test_an_encoder_that_cannot_answer_is_refused(qa_checkpoint: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(qa_checkpoint, tmp_path / "m")
+    transformers.AutoModel.from_pretrained(qa_checkpoint).save_pretrained(folder)
+    with pytest.raises(ModelError, match=r"is no question-answering checkpoint .*the first is qa_outputs\.bias"):
+        Reader.open(str(folder))
+    with pytest.raises(ModelError, match="is no checkpoint that transformers can read"):
+        Reader.open(str(tmp_path / "nothing"))

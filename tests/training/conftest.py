@@ -1,0 +1,60 @@
+"""Fixtures: a tiny reader of this test run's own."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbq.encoding.cross_encoder import CrossEncoder
+from kbq.encoding.model import Model
+from kbq.training.batches import PreparedPassage, prepare
+from kbq.training.examples import Passage, TrainingQuery
+
+LONG = "Marie Curie was born in Warsaw, in the city of Paris by the river. " * 16
+
+
+@pytest.fixture
+def new_reader(checkpoint: Path) -> Callable[..., CrossEncoder]:
+    """Makes a reader with random weights; all heads of one seed are equal."""
+    import torch
+
+    def make(seed: int = 3, source: Path = checkpoint) -> CrossEncoder:
+        torch.manual_seed(seed)
+        reader = CrossEncoder.new(str(source), "cpu")
+        with torch.no_grad():
+            head: Any = reader.network.qa_outputs
+            head.weight.copy_(torch.randn_like(head.weight))
+        reader.network.eval()
+        return reader
+
+    return make
+
+
+@pytest.fixture
+def reader(new_reader: Callable[..., CrossEncoder]) -> CrossEncoder:
+    """One of them."""
+    return new_reader()
+
+
+@pytest.fixture
+def few_passages() -> list[Passage]:
+    """A short passage with two queries, and a long one (several windows) with one."""
+    short = "Marie was born in Paris."
+
+    def query(text: str, passage: str, answer: str) -> TrainingQuery:
+        start = passage.rindex(answer)
+        return TrainingQuery("", text, ((start, start + len(answer)),), (answer,))
+
+    return [
+        Passage("Marie", short, (query("born in?", short, "Paris"), query("Marie [SEP] birth", short, "Marie")), "a"),
+        Passage("the city", LONG, (query("Curie [SEP] place of birth", LONG, "river"),), "b"),
+    ]
+
+
+@pytest.fixture
+def few_prepared(model: Model, few_passages: list[Passage]) -> list[PreparedPassage]:
+    """The same, as token ids."""
+    prepared, unusable = prepare(model.reader, model.config.window, few_passages, 12)
+    assert (len(prepared), unusable) == (2, 0)
+    return prepared
