@@ -299,7 +299,7 @@ def query(
     reads = None if reader is None else Reader.open(reader, device)
     for text, hits in commands.ask(asked, opened, commands.Wanted(k, unit, backend, weights, reads, depth)):
         if as_json:
-            exact = opened.is_exact(backend)
+            exact = opened.is_exact(backend) and reads is None  # a reader reads some paragraphs only
             _print_json({"query": text, "exact": exact, "answers": [_answer(hit) for hit in hits]})
         else:
             _print_answers(text, hits, k, is_of_words=backend in ("bm25", "sparse"))

@@ -107,9 +107,10 @@ def test_bm25_stays_beside_every_index(folder: Path) -> None:
 def test_only_what_sees_every_row_calls_itself_exact(folder: Path) -> None:
     index_words(folder)
     kb = KnowledgeBase.open(folder, device="cpu")
-    assert [kb.is_exact(backend) for backend in get_args(Backend)] == [True] * 4
+    assert [kb.is_exact(backend) for backend in get_args(Backend)] == [True] * 5
     kb = kb.with_index(IndexWish("compact", target=0.5))
     assert {backend: kb.is_exact(backend) for backend in get_args(Backend)} == {
+        "auto": False,
         "dense": False,
         "hybrid": False,
         "bm25": True,
