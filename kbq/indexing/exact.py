@@ -53,6 +53,7 @@ class ExactIndex:
         added = None if bonus is None else torch.from_numpy(bonus).to(self._device)
         best = _Best(k, factors.errors)
         found = [self._promising(block, factors, added, best) for block in blocks]
+        best.settle()
         queries, rows, uppers = (torch.cat(parts) for parts in zip(*found, strict=True))
         kept = uppers >= best.enough[queries]  # now that all blocks were seen
         queries, order = torch.sort(queries[kept], stable=True)  # the rows of a query stay in order
@@ -91,14 +92,25 @@ class _Best:
     """The scores that the k best pieces seen so far are known to reach, for each query."""
 
     def __init__(self, k: int, errors: Tensor) -> None:
-        self._errors = errors
+        self._k, self._errors = k, errors
         self._scores = errors.new_full((len(errors), k), -torch.inf)
+        self._waiting: list[Tensor] = []
         self.enough = self._scores[:, 0].clone()  # what scores less is none of the k best. Shape: (queries,)
 
     def see(self, lowers: Tensor) -> None:
         """More pieces, each with a span of this score, give or take the error. Shape: (queries, pieces)."""
+        self._waiting.append(lowers)
+        if sum(part.shape[1] for part in self._waiting) >= self._k:  # not more often: a deep search has a large k
+            self.settle()
+
+    def settle(self) -> None:
+        """Let all that was seen count."""
+        if not self._waiting:
+            return
+        lowers = torch.cat(self._waiting, dim=1)
+        self._waiting = []
         better = (lowers.amax(dim=1) - self._errors > self.enough).nonzero()[:, 0]
         if len(better):
             both = torch.cat([self._scores[better], lowers[better]], dim=1)
-            self._scores[better] = both.topk(self._scores.shape[1]).values
+            self._scores[better] = both.topk(self._k).values
             self.enough[better] = self._scores[better].amin(dim=1) - self._errors[better]
