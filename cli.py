@@ -109,6 +109,9 @@ def build(
     terms: Terms = 500,
     append: Annotated[bool, typer.Option("--append", help="Add to a knowledge base that is there.")] = False,
     skip_bad_lines: Annotated[bool, typer.Option("--skip-bad-lines", help="Report bad lines and go on.")] = False,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes that encode, each with one thread, on GPUs by turns.")
+    ] = 1,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -123,7 +126,7 @@ def build(
 
     if sparta is not None:
         SpartaModel.open(sparta)  # a wrong one is said now, not after hours of building
-    request = commands.BuildRequest(corpus, kb, format, model, index, bm25, append, skip_bad_lines, device)
+    request = commands.BuildRequest(corpus, kb, format, model, index, bm25, append, skip_bad_lines, device, workers)
     with build_progress(f"building {kb}") as report:
         outcome = commands.build(request, report, _note)
     if sparta is not None:
@@ -160,6 +163,9 @@ def index(
         Path | None, typer.Option(help="A SPARTA model: add its impacts of words, for --backend sparse.")
     ] = None,
     terms: Terms = 500,
+    filter: Annotated[
+        float | None, typer.Option(help="Only rows whose filter logit is above; the model's own is in kbq info.")
+    ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -174,14 +180,14 @@ def index(
     if sparta is None:
         _refuse_given(context, "no --sparta", ("terms",))
     if bm25 or sparta is not None:
-        _refuse_given(context, "--bm25" if bm25 else "--sparta", ("kind", "recall", "queries", "model"))
+        _refuse_given(context, "--bm25" if bm25 else "--sparta", ("kind", "recall", "queries", "model", "filter"))
         name, size = _index_terms(kb, sparta, terms, device)
         if as_json:
             _print_json({"kb": str(kb), "bytes": size})
         else:
             print(f"{kb}: {name} of {_size(size)}")
         return
-    facts = commands.index(commands.IndexRequest(kb, kind, recall, queries, model, device))
+    facts = commands.index(commands.IndexRequest(kb, kind, recall, queries, model, device, filter))
     if as_json:
         _print_json(dataclasses.asdict(facts) | {"kb": str(kb)})
         return
@@ -293,7 +299,8 @@ def query(
     reads = None if reader is None else Reader.open(reader, device)
     for text, hits in commands.ask(asked, opened, commands.Wanted(k, unit, backend, weights, reads, depth)):
         if as_json:
-            _print_json({"query": text, "answers": [_answer(hit) for hit in hits]})
+            exact = opened.is_exact(backend) and reads is None  # a reader reads some paragraphs only
+            _print_json({"query": text, "exact": exact, "answers": [_answer(hit) for hit in hits]})
         else:
             _print_answers(text, hits, k, is_of_words=backend in ("bm25", "sparse"))
 
@@ -852,6 +859,7 @@ def _index_line(facts: "IndexFacts") -> str:
     return (
         f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds {facts.recall:.1%} of the ten best phrases "
         f"({facts.target:.1%} asked for, {facts.queries:,} queries) with {facts.probes:,} probes"
+        f"{'' if facts.filter is None else f', rows above {facts.filter:g}'}"
     )
 
 

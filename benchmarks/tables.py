@@ -86,7 +86,7 @@ DATA_SETS = [
 
 
 PARTS = [
-    ("hybrid_trex_part", "trex-dev", "T-REx dev, 3,000 pages, untuned"),
+    ("hybrid_trex_part", "trex-dev", "T-REx dev, 400 queries, 3,000 pages, untuned"),
     ("hybrid_trex_part_tuned", "trex-dev", "the same, tuned on 5,000 queries"),
     ("hybrid_wiki_part", "unseen", "Re-DocRED, unseen pages among 1,200"),
 ]

@@ -45,6 +45,7 @@ class BuildRequest:
     append: bool = False
     skip_bad_lines: bool = False
     device: str = "auto"
+    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -
         append=request.append,
         index=request.index,
         bm25=request.bm25,
+        workers=request.workers,
         report=report,
     )
     return BuildOutcome(kb.counts, folder_bytes(request.folder), kb.index.kind, len(bad_lines))
@@ -91,6 +93,7 @@ class IndexRequest:
     queries: str | None = None  # a file with one per line
     model: str | None = None
     device: str = "auto"
+    filter: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,7 @@ class IndexFacts:
     recall: float
     target: float
     queries: int  # that the recall was measured on; 0: exact search needs no measuring
+    filter: float | None  # threshold of the rows in it
 
 
 def index(request: IndexRequest) -> IndexFacts:
@@ -110,7 +114,8 @@ def index(request: IndexRequest) -> IndexFacts:
     asked = [] if request.queries is None else read_queries([], request.queries)
     kb = KnowledgeBase.open(request.folder, request.model, request.device, "exact")
     _refuse_malformed(asked, lambda text: kb.model.reader.token_ids([text]))
-    kb = kb.with_index(IndexWish(request.kind, request.recall, tuple(query.text for query in asked)))
+    texts = tuple(query.text for query in asked)
+    kb = kb.with_index(IndexWish(request.kind, request.recall, texts, request.filter))
     return _index_facts(kb.folder, kb.manifest, kb.index)
 
 
@@ -123,7 +128,7 @@ def describe_indexes(folder: Path) -> list[IndexFacts]:
 def _index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFacts:
     size = sum(folder_bytes(shard / entry.kind) for shard in manifest.shard_folders(folder))
     each = round(size / max(1, manifest.counts.rows), 1)
-    return IndexFacts(entry.kind, each, entry.probes, round(entry.recall, 4), entry.target, entry.queries)
+    return IndexFacts(entry.kind, each, entry.probes, round(entry.recall, 4), entry.target, entry.queries, entry.filter)
 
 
 def index_words(folder: Path) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
 from kbq.indexing.building import build_shards
-from kbq.indexing.choice import WantedKind, open_indexes
+from kbq.indexing.choice import WantedKind, chosen_kind, open_indexes
 from kbq.indexing.dump import Counts, Shard
 from kbq.indexing.manifest import IndexKind, Manifest, claim, publish, read_manifest, write_manifest
 from kbq.records import Document, Hit
@@ -44,10 +44,10 @@ class KnowledgeBase:
         self.model = model
         self.shards = [Shard(path) for path in manifest.shard_folders(folder)]
         for shard, counts in zip(self.shards, manifest.shards, strict=True):
-            if len(shard) != counts.rows:
+            if shard.vectors.shape != (counts.rows, manifest.dim):
                 raise KnowledgeBaseError(
-                    f"{shard.folder} holds {len(shard)} rows, the manifest says {counts.rows}: "
-                    "build the knowledge base again"
+                    f"{shard.folder} holds {len(shard)} rows of {shard.vectors.shape[1]} dimensions, the manifest says "
+                    f"{counts.rows} of {manifest.dim}: build the knowledge base again"
                 )
         self.index = manifest.entry(folder, index)
         self.indexes = open_indexes(self.shards, self.index, model.device)
@@ -66,6 +66,7 @@ class KnowledgeBase:
         append: bool = False,
         index: WantedKind = "auto",
         bm25: bool = True,
+        workers: int = 1,
         report: Callable[[Counts], None] = lambda counts: None,
     ) -> Self:
         """Encode documents into `folder` and publish it; a run that was killed goes on where it stopped.
@@ -76,6 +77,7 @@ class KnowledgeBase:
             model_name: what the manifest calls the model, so that it is found again.
             index: `auto` searches exactly up to about 2 million kept tokens.
             bm25: add a BM25 index; what is appended to has one or not as before.
+            workers: processes that encode; several need a main module that can be imported, as `multiprocessing` says.
             report: told after each block how much of this build is on the disk.
 
         Raises:
@@ -84,8 +86,10 @@ class KnowledgeBase:
         """
         try:
             before = claim(folder, model, model_name, append)
-            shards, corpus = build_shards(documents, model, folder, len(before.shards), report)
-            manifest = build_indexes(folder, before.with_shards(shards, corpus), model, IndexWish(index))
+            shards, corpus = build_shards(documents, model, folder, len(before.shards), report, workers)
+            filters = {entry.kind: entry.filter for entry in before.entries}
+            wish = IndexWish(index, filter=filters.get(chosen_kind(before, index)))
+            manifest = build_indexes(folder, before.with_shards(shards, corpus), model, wish)
             if before.bm25 if append else bm25:
                 manifest = add_bm25(folder, manifest)
             publish(folder, manifest)
@@ -133,6 +137,14 @@ class KnowledgeBase:
     def counts(self) -> Counts:
         """Documents, paragraphs, tokens and rows of all shards."""
         return self.manifest.counts
+
+    def is_exact(self, backend: Backend = "dense") -> bool:
+        """Whether the k best units that a search returns are the k best that there are.
+
+        Exact search and sums of words see everything. An index cannot say it: no bound covers the cells that were not
+        probed, nor the rows that its codes or its filter hide.
+        """
+        return self.index.kind == "exact" or backend in ("bm25", "sparse")
 
     def search(
         self,

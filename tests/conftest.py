@@ -227,7 +227,8 @@ def encoded() -> Callable[..., "EncodedParagraph"]:
         begins = [sum(len(word) + 1 for word in words[:place]) for place in kept]
         ends = [begin + len(words[place]) for begin, place in zip(begins, kept, strict=True)]
         columns = (np.array(column, np.uint32) for column in (kept, begins, ends))
-        return EncodedParagraph(number, " ".join(words), len(words), np.array(vectors, np.int8), *columns)
+        logits = np.arange(len(kept), dtype=np.float32) / np.float32(4)  # a row's number in its paragraph, in quarters
+        return EncodedParagraph(number, " ".join(words), len(words), np.array(vectors, np.int8), logits, *columns)
 
     return make
 

@@ -307,7 +307,8 @@ def test_query_as_json(unit: str, run: Run, kb_folder: Path, documents: list[Doc
     found = run("query", "Marie Curie [SEP] birth", "--kb", kb_folder, "-k", 3, "--unit", unit, "--json")
     assert (found.status, found.err) == (0, "")
     (document,) = found.documents
-    assert set(document) == {"query", "answers"}
+    assert set(document) == {"query", "exact", "answers"}
+    assert document["exact"] is True
     assert document["query"] == "Marie Curie [SEP] birth"
     assert isinstance(document["answers"], list)
     assert len(document["answers"]) == 3

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from kbq.finetuning.candidates import Phrases, phrases_of
 from kbq.finetuning.triples import pages_of
 from kbq.indexing.dump import Shard
-from kbq.indexing.exact import reach
 from kbq.kilt.answers import normalise
 from kbq.kilt.reading.records import Gold
+from kbq.searching.spans import reach
 
 Bools = NDArray[np.bool_]
 Objective = Literal["kilt", "phrase", "page"]
@@ -130,7 +130,7 @@ def _occurrences(shard: Shard, paragraph: int, text: str, answers: set[str]) -> 
     """First and last row of every legal phrase whose text is an answer."""
     first, behind = (int(row[0]) for row in shard.row_range(np.array([paragraph])))
     rows = np.arange(first, behind)
-    sizes = reach(shard, rows)
+    sizes = reach(shard, rows, np.arange(len(rows)))
     starts = np.repeat(rows, sizes)
     ends = starts + np.arange(len(starts)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     begins, behinds = shard.starts[starts], shard.ends[ends]

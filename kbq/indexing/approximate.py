@@ -2,16 +2,21 @@
 
 import numpy as np
 
-from kbq.indexing.candidates import Candidates, Floats, Rows
+from kbq.indexing.candidates import Candidates, Floats
 from kbq.indexing.cells import LEAST_HITS, OVERFETCH, Cells, build_cells, candidates_at
 from kbq.indexing.dump import Shard
 from kbq.indexing.index_folder import CELLS, open_folder, writing
 
 
-def build_approximate(shard: Shard) -> None:
-    """Build the index of one shard. Raises KnowledgeBaseError where faiss is missing or the disk full."""
-    with writing(shard, "approximate") as folder:
-        build_cells(folder / CELLS, len(shard), lambda rows: shard.vectors[rows].astype(np.float32), "int8")
+def build_approximate(shard: Shard, threshold: float | None = None) -> None:
+    """Build the index of one shard, of the rows above a filter's threshold.
+
+    Raises:
+        KnowledgeBaseError: faiss is missing or the disk full.
+    """
+    with writing(shard, "approximate", threshold) as folder:
+        kept = shard.rows_above(threshold)
+        build_cells(folder / CELLS, kept, lambda rows: shard.vectors[rows].astype(np.float32), "int8")
 
 
 class ApproximateIndex:
@@ -26,7 +31,3 @@ class ApproximateIndex:
         k = max(k, LEAST_HITS)
         queries = np.concatenate([starts, ends])
         return candidates_at(self._shard, queries, self._cells.search(queries, OVERFETCH * k), k, bonus)
-
-    def vectors(self, rows: Rows) -> Floats:
-        """The dump's own rows; see `Index`."""
-        return self._shard.vectors[rows].astype(np.float32)

@@ -9,18 +9,14 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kbq.encoding.model import Model
-from kbq.encoding.phrases import encode_windows
-from kbq.encoding.windows import Window, tokenize, windows
 from kbq.errors import KbqError, KnowledgeBaseError
-from kbq.indexing.dump import Counts, EncodedParagraph, Progress, ShardWriter, write_json
+from kbq.indexing.dump import Counts, Progress, ShardWriter, write_json
+from kbq.indexing.workers import encode_blocks
 from kbq.records import Document
 
 STATE = "building.json"
@@ -40,17 +36,30 @@ class BuildState:
     current: Progress = field(default_factory=Progress)
 
 
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Documents that are encoded together; `consumed` and `digest` are of the corpus up to its end."""
+
+    documents: list[Document]
+    consumed: int
+    digest: str
+
+
 def build_shards(
     documents: Iterable[Document],
     model: Model,
     folder: Path,
     first_shard: int,
     report: Callable[[Counts], None],
+    workers: int = 1,
 ) -> tuple[list[Counts], str]:
     """Write (the rest of) the shards; returns their counts and a digest of the corpus.
 
+    Whatever the number of `workers`, the processes that encode, this one alone writes, block after block.
+
     Raises:
-        KnowledgeBaseError: a build with another model, or of another corpus, stopped half-way in this folder.
+        KnowledgeBaseError: a build with another model, or of another corpus, stopped half-way in this folder; or a
+            worker died.
     """
     folder.mkdir(parents=True, exist_ok=True)
     state = _read_state(folder, model, first_shard)
@@ -58,13 +67,14 @@ def build_shards(
     write_json(folder / STATE, asdict(state))  # before anything else: an empty folder is the only other one to begin in
     writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
     try:
-        for block, consumed, digest in _new_blocks(documents, state, folder):
+        blocks = _new_blocks(documents, state, folder)
+        for block, encoded in encode_blocks(model, blocks, lambda block: block.documents, workers):
             if writer.counts.rows >= SHARD_ROWS:
                 state = replace(state, finished=(*state.finished, writer.close()), current=Progress())
                 writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
-            for document, paragraphs in encode_documents(model, block):
+            for document, paragraphs in zip(block.documents, encoded, strict=True):
                 writer.append(document, paragraphs)
-            state = replace(state, documents=consumed, digest=digest, current=writer.sync())
+            state = replace(state, documents=block.consumed, digest=block.digest, current=writer.sync())
             write_json(folder / STATE, asdict(state))
             report(_total(state))
         return [*state.finished, writer.close()], state.digest
@@ -89,65 +99,8 @@ def shard_name(number: int) -> str:
     return f"shard-{number:05d}"
 
 
-def encode_documents(model: Model, block: Sequence[Document]) -> Iterator[tuple[Document, list[EncodedParagraph]]]:
-    """Encode all paragraphs of a block of documents, together, and yield them document by document."""
-    titles = tokenize(model.tokenizer, [document.title for document in block])
-    paragraphs = [paragraph for document in block for paragraph in document.paragraphs]
-    texts = tokenize(model.tokenizer, [paragraph.text[paragraph.begin :] for paragraph in paragraphs])
-    title_of = [title.ids for document, title in zip(block, titles, strict=True) for _ in document.paragraphs]
-    cut = [
-        windows(model.tokenizer, title, text, model.config.window) for title, text in zip(title_of, texts, strict=True)
-    ]
-    kept = _encode_kept(model, cut)
-    encoded = iter(
-        EncodedParagraph(
-            paragraph.number,
-            paragraph.text,
-            len(text.ids),
-            vectors,
-            positions,
-            text.starts[positions] + np.uint32(paragraph.begin),
-            text.ends[positions] + np.uint32(paragraph.begin),
-        )
-        for paragraph, text, (vectors, positions) in zip(paragraphs, texts, kept, strict=True)
-    )
-    for document in block:
-        yield document, [next(encoded) for _ in document.paragraphs]
-
-
-def _encode_kept(model: Model, cut: list[list[Window]]) -> list[tuple[NDArray[np.int8], NDArray[np.uint32]]]:
-    """The kept tokens of each paragraph, given as its windows: vectors (kept, dim) and positions (kept,)."""
-    flat = [window for paragraph in cut for window in paragraph]
-    vectors, positions = [_NOTHING] * len(flat), [_NOWHERE] * len(flat)
-    for index, found, logits in encode_windows(model.phrases, flat, model.tokenizer.pad_token_id, model.uses_segments):
-        chance = logits.max(axis=1)
-        # A window keeps its best token in any case, so that every paragraph can be found.
-        kept = np.flatnonzero((chance > model.config.filter_threshold) | (chance == chance.max()))
-        vectors[index] = quantise(found[kept], model.scale)
-        positions[index] = (kept + flat[index].position).astype(np.uint32)
-    paragraphs, first = [], 0
-    for windows_of_one in cut:
-        own = slice(first, first + len(windows_of_one))
-        first = own.stop
-        empty = np.empty((0, model.dim), np.int8)
-        paragraphs.append((np.concatenate([empty, *vectors[own]]), np.concatenate([_NOWHERE, *positions[own]])))
-    return paragraphs
-
-
-_NOTHING = np.empty((0, 0), np.int8)
-_NOWHERE = np.empty(0, np.uint32)
-
-
-def quantise(vectors: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.int8]:
-    """Vectors in int8 steps of `scale`, symmetric per dimension. Shapes: (tokens, dim), (dim,)."""
-    steps: NDArray[np.int8] = np.clip(np.rint(vectors / scale), -127, 127).astype(np.int8)
-    return steps
-
-
-def _new_blocks(
-    documents: Iterable[Document], state: BuildState, folder: Path
-) -> Iterator[tuple[list[Document], int, str]]:
-    """The blocks that are not on the disk yet, each with the number of documents read so far and their digest.
+def _new_blocks(documents: Iterable[Document], state: BuildState, folder: Path) -> Iterator[_Block]:
+    """The blocks that are not on the disk yet.
 
     Raises:
         KnowledgeBaseError: the documents that are on the disk are others.
@@ -161,7 +114,7 @@ def _new_blocks(
         if before < state.documents <= consumed:  # where blocks are cut differently, the corpus is another one
             _same_corpus(folder, state, digest.hexdigest())
         if consumed > state.documents:
-            yield block, consumed, digest.hexdigest()
+            yield _Block(block, consumed, digest.hexdigest())
     if consumed < state.documents:
         _same_corpus(folder, state, digest.hexdigest())
 

@@ -35,12 +35,6 @@ class Index(Protocol):
         (queries, dim). `bonus`: what each paragraph adds to the score of its spans. Shape: (queries, paragraphs).
         """
 
-    def vectors(self, rows: Rows) -> Floats:
-        """These rows as the index holds them, in the dump's steps: what it tells them apart by.
-
-        Shapes: (rows,), (rows, dim).
-        """
-
 
 def from_hits(
     shard: Shard, starts: tuple[Floats, Rows], ends: tuple[Floats, Rows], k: int, bonus: Floats | None = None

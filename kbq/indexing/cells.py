@@ -14,6 +14,7 @@ import numpy as np
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.candidates import Candidates, Floats, Rows, from_hits
 from kbq.indexing.dump import Shard
+from kbq.indexing.products import float_products
 
 Codec = Literal["int8", "4 bit"]
 LEAST_HITS = 50  # starts and ends asked for, or more: the ten best phrases stand above the bound of so many
@@ -28,8 +29,8 @@ def clusters_for(rows: int) -> int:
     return int(max(1, min(4 * rows**0.5, rows / 39)))
 
 
-def build_cells(path: Path, rows: int, take: Callable[[Rows], Floats], codec: Codec, seed: int = 0) -> None:
-    """Cluster the rows, add them all, write the index, in one step.
+def build_cells(path: Path, rows: Rows, take: Callable[[Rows], Floats], codec: Codec, seed: int = 0) -> None:
+    """Cluster these rows, add them under their numbers, write the index, in one step.
 
     Args:
         take: the vectors of the rows asked for, as they are to be stored. Shapes: (rows,), (rows, dim).
@@ -39,9 +40,9 @@ def build_cells(path: Path, rows: int, take: Callable[[Rows], Floats], codec: Co
         KnowledgeBaseError: faiss is not installed, or cannot write the file.
     """
     faiss = _faiss()
-    clusters = clusters_for(rows)
+    clusters = clusters_for(len(rows))
     random = np.random.default_rng(seed)
-    sample = take(np.sort(random.choice(rows, min(rows, clusters * SAMPLES_PER_CLUSTER), replace=False)))
+    sample = take(np.sort(random.choice(rows, min(len(rows), clusters * SAMPLES_PER_CLUSTER), replace=False)))
     dim = sample.shape[1]
     kmeans = faiss.Kmeans(dim, clusters, niter=10, seed=seed, min_points_per_centroid=1)
     kmeans.train(sample)
@@ -50,8 +51,8 @@ def build_cells(path: Path, rows: int, take: Callable[[Rows], Floats], codec: Co
     kind = faiss.ScalarQuantizer.QT_4bit if codec == "4 bit" else faiss.ScalarQuantizer.QT_8bit_direct_signed
     index = faiss.IndexIVFScalarQuantizer(nearest, dim, clusters, kind, faiss.METRIC_INNER_PRODUCT, codec == "4 bit")
     index.train(random.choice(sample, min(len(sample), CODEC_SAMPLES), replace=False))
-    for first in range(0, rows, CHUNK):
-        index.add(take(np.arange(first, min(first + CHUNK, rows))))
+    for first in range(0, len(rows), CHUNK):
+        index.add_with_ids(take(rows[first : first + CHUNK]), rows[first : first + CHUNK])
     steepest = faiss.IndexFlatIP(dim)
     steepest.add(kmeans.centroids)
     index.quantizer = steepest
@@ -98,12 +99,6 @@ class Cells:
         _, found = self._index.search(queries, min(k, rows), params=self._faiss.SearchParametersIVF(nprobe=probes))
         return np.asarray(found)
 
-    def vectors(self, rows: Rows) -> Floats:
-        """What the codes of these rows say. Shapes: (rows,), (rows, dim)."""
-        self._index.set_direct_map_type(self._faiss.DirectMap.Array)  # 8 bytes of memory for each row, from now on
-        decoded: Floats = self._index.reconstruct_batch(rows)
-        return decoded
-
 
 def candidates_at(shard: Shard, queries: Floats, rows: Rows, k: int, bonus: Floats | None) -> list[Candidates]:
     """The paragraphs of the k best of the rows found, by their exact scores, or of the k best bonuses; see `Index`.
@@ -120,7 +115,7 @@ def candidates_at(shard: Shard, queries: Floats, rows: Rows, k: int, bonus: Floa
 def _rescored(shard: Shard, query: Floats, rows: Rows, k: int) -> tuple[Floats, Rows]:
     """The k best of the rows found, with their exact scores. Shapes: (dim,), (rows,), twice (k,) or fewer."""
     rows = rows[rows >= 0]
-    scores = shard.vectors[rows].astype(np.float32) @ query
+    scores = float_products(shard.vectors, rows, query[None])[:, 0]
     best = np.argsort(-scores, kind="stable")[:k]
     return scores[best], rows[best]
 

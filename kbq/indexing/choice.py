@@ -10,10 +10,12 @@ from kbq.indexing.candidates import Floats, Index
 from kbq.indexing.compact import CompactIndex, build_compact
 from kbq.indexing.dump import Shard
 from kbq.indexing.exact import ExactIndex
+from kbq.indexing.gpus import places
 from kbq.indexing.index_folder import has_index
 from kbq.indexing.manifest import IndexEntry, IndexKind, Manifest
 
 WantedKind = Literal["auto", "exact", "approximate", "compact"]
+CPU = torch.device("cpu")
 EXACT_ROWS = 2_000_000  # up to here every query can be multiplied with every row
 
 
@@ -26,28 +28,34 @@ def chosen_kind(manifest: Manifest, wanted: WantedKind) -> IndexKind:
     return "exact" if manifest.counts.rows <= EXACT_ROWS else "approximate"
 
 
-def build_missing(shards: Sequence[Shard], kind: IndexKind, queries: Floats) -> None:
-    """Build the index of every shard that has none of this kind; exact search needs nothing.
+def build_missing(shards: Sequence[Shard], entry: IndexEntry, queries: Floats) -> None:
+    """Build the index of every shard that has none like this; exact search needs nothing.
 
     `queries`: what the index will be asked, in the units of the rows. Shape: (queries, dim).
     """
     for shard in shards:
-        if is_built([shard], kind):
+        if is_built([shard], entry):
             continue
-        if kind == "approximate":
-            build_approximate(shard)
+        if entry.kind == "approximate":
+            build_approximate(shard, entry.filter)
         else:
-            build_compact(shard, queries)
+            build_compact(shard, queries, entry.filter)
 
 
-def is_built(shards: Sequence[Shard], kind: IndexKind) -> bool:
+def is_built(shards: Sequence[Shard], entry: IndexEntry) -> bool:
     """Whether nothing is left to build; a shard without rows needs no index."""
-    return kind == "exact" or all(has_index(shard, kind) for shard in shards if len(shard))
+    kind = entry.kind
+    return kind == "exact" or all(has_index(shard, kind, entry.filter) for shard in shards if len(shard))
 
 
 def open_indexes(shards: Sequence[Shard], entry: IndexEntry, device: torch.device) -> list[Index]:
-    """The index of each shard, ready to search."""
-    return [_open(shard, entry, device) for shard in shards]
+    """The index of each shard, ready to search.
+
+    Raises:
+        KnowledgeBaseError: an index is missing, damaged or of other rows; or exact search does not fit on the GPUs.
+    """
+    devices = places(shards, device) if entry.kind == "exact" else [CPU] * len(shards)
+    return [_open(shard, entry, own) for shard, own in zip(shards, devices, strict=True)]
 
 
 def _open(shard: Shard, entry: IndexEntry, device: torch.device) -> Index:

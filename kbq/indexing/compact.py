@@ -6,25 +6,26 @@ own rows, so that the scores are exact for the rows that it finds.
 
 import numpy as np
 
-from kbq.indexing.candidates import Candidates, Floats, Rows
+from kbq.indexing.candidates import Candidates, Floats
 from kbq.indexing.cells import LEAST_HITS, OVERFETCH, Cells, build_cells, candidates_at
 from kbq.indexing.dump import Shard
 from kbq.indexing.index_folder import CELLS, ROTATION, open_folder, writing
 from kbq.indexing.rotation import Rotation
 
 
-def build_compact(shard: Shard, queries: Floats) -> None:
-    """Build the index of one shard for queries like these, in the units of the rows. Shape: (queries, dim).
+def build_compact(shard: Shard, queries: Floats, threshold: float | None = None) -> None:
+    """Build the index of one shard, of the rows above a filter's threshold, for queries like these.
+
+    `queries` are in the units of the rows. Shape: (queries, dim).
 
     Raises:
         KnowledgeBaseError: faiss is missing or the disk full.
     """
-    with writing(shard, "compact") as folder:
+    with writing(shard, "compact", threshold) as folder:
         rotation = Rotation.fit(shard.vectors, queries, kept=queries.shape[1] // 2)
         rotation.save(folder / ROTATION)
-        build_cells(
-            folder / CELLS, len(shard), lambda rows: shard.vectors[rows].astype(np.float32) @ rotation.rows, "4 bit"
-        )
+        kept = shard.rows_above(threshold)
+        build_cells(folder / CELLS, kept, lambda rows: shard.vectors[rows].astype(np.float32) @ rotation.rows, "4 bit")
 
 
 class CompactIndex:
@@ -42,7 +43,3 @@ class CompactIndex:
         queries = np.concatenate([starts, ends])
         rows = self._cells.search(queries @ self._rotation.queries, OVERFETCH * k)
         return candidates_at(self._shard, queries, rows, k, bonus)
-
-    def vectors(self, rows: Rows) -> Floats:
-        """What the codes say, turned back; dimensions that were dropped say nothing. See `Index`."""
-        return self._cells.vectors(rows) @ self._rotation.queries.T

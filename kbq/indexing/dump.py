@@ -3,6 +3,7 @@
     shard-00000/  vectors.npy            int8 [rows, dim]     token vectors, in steps of `scale`
                   positions.npy          u32 [rows]           token position within its paragraph
                   starts.npy ends.npy    u32 [rows]           characters [start, end) of the token's word
+                  logits.npy             int8 [rows]          what the filter said, in steps of 1/8
                   paragraph_rows.npy     i64 [paragraphs]     first row behind each paragraph
                   paragraph_numbers.npy  u32 [paragraphs]     the source's own number
                   paragraph_documents.npy u32 [paragraphs]
@@ -29,6 +30,7 @@ from kbq.records import Document, Paragraph
 
 Rows = NDArray[np.int64]
 FINGERPRINT_ROWS = 64
+LOGIT_STEPS = 8  # for 1; logits beyond ±15.9 are cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class EncodedParagraph:
     text: str
     tokens: int  # before the filter
     vectors: NDArray[np.int8]
+    logits: NDArray[np.float32]  # the higher one of the filter's two
     positions: NDArray[np.uint32]
     starts: NDArray[np.uint32]
     ends: NDArray[np.uint32]
@@ -82,6 +85,7 @@ class ShardWriter:
         self.per_row = {
             name: GrowingArray(folder / f"{name}.npy", np.uint32) for name in ("positions", "starts", "ends")
         }
+        self.logits = GrowingArray(folder / "logits.npy", np.int8)
         self.paragraph_rows = GrowingArray(folder / "paragraph_rows.npy", np.int64)
         self.paragraph_numbers = GrowingArray(folder / "paragraph_numbers.npy", np.uint32)
         self.paragraph_documents = GrowingArray(folder / "paragraph_documents.npy", np.uint32)
@@ -98,6 +102,7 @@ class ShardWriter:
             self.vectors.append(paragraph.vectors)
             for name, array in self.per_row.items():
                 array.append(getattr(paragraph, name))
+            self.logits.append(np.clip(np.rint(paragraph.logits * LOGIT_STEPS), -127, 127))
             self.counts += Counts(0, 1, paragraph.tokens, len(paragraph.positions))
             self.paragraph_rows.append(np.array([self.counts.rows]))
             self.paragraph_numbers.append(np.array([paragraph.number]))
@@ -125,7 +130,7 @@ class ShardWriter:
     def _arrays(self) -> list[GrowingArray]:
         texts = [array for texts in (self.texts, self.ids, self.titles) for array in (texts.bytes, texts.ends)]
         numbers = [self.paragraph_rows, self.paragraph_numbers, self.paragraph_documents]
-        return [self.vectors, *self.per_row.values(), *numbers, *texts]
+        return [self.vectors, *self.per_row.values(), self.logits, *numbers, *texts]
 
 
 class Shard:
@@ -133,6 +138,8 @@ class Shard:
 
     def __init__(self, folder: Path) -> None:
         """Raises KnowledgeBaseError when a file is missing, damaged, or of another length than the others."""
+        if not folder.is_dir():
+            raise KnowledgeBaseError(f"shard {folder} is missing: bring it back, or build the knowledge base again")
         try:
             self.vectors: NDArray[np.int8] = _typed(folder, "vectors", np.int8)
             self.positions = _typed(folder, "positions", np.uint32)
@@ -142,8 +149,14 @@ class Shard:
             self.paragraph_numbers = _typed(folder, "paragraph_numbers", np.uint32)
             self.paragraph_documents = _typed(folder, "paragraph_documents", np.uint32)
             self.texts, self.ids, self.titles = (Texts.open(folder, name) for name in ("texts", "ids", "titles"))
+            if self.vectors.ndim != 2:
+                raise ValueError("vectors.npy is no table")
         except (OSError, ValueError) as error:
             raise KnowledgeBaseError(f"shard {folder} is damaged ({error}): build the knowledge base again") from None
+        if self.vectors.ndim != 2:
+            raise KnowledgeBaseError(
+                f"shard {folder} is damaged (vectors.npy is no table): build the knowledge base again"
+            )
         rows = {len(array) for array in (self.vectors, self.positions, self.starts, self.ends)}
         if len(rows) != 1 or (len(self.paragraph_rows) and rows != {int(self.paragraph_rows[-1])}):
             raise KnowledgeBaseError(
@@ -158,9 +171,40 @@ class Shard:
         """The paragraph of each row. Shape: that of `rows`."""
         return np.searchsorted(self.paragraph_rows, rows, side="right")
 
+    def paragraph_of(self, row: int) -> int:
+        """The paragraph of one row."""
+        return int(self.paragraph_rows.searchsorted(row, side="right"))
+
     def row_range(self, paragraphs: Rows) -> tuple[Rows, Rows]:
         """First row of each paragraph, and first row behind it. Shapes: that of `paragraphs`."""
         return np.where(paragraphs > 0, self.paragraph_rows[paragraphs - 1], 0), self.paragraph_rows[paragraphs]
+
+    def rows_above(self, threshold: float | None) -> Rows:
+        """The rows that a filter with this threshold keeps, and the best row of each paragraph; None: all.
+
+        Raises:
+            KnowledgeBaseError: the filter's logits are missing, of an older kbq's dump, or damaged.
+        """
+        if threshold is None or not len(self):
+            return np.arange(len(self))
+        try:
+            logits = _typed(self.folder, "logits", np.int8)
+        except (OSError, ValueError) as error:
+            raise KnowledgeBaseError(
+                f"shard {self.folder} does not say what the filter thought of its rows ({error}): "
+                "build the knowledge base again, or index it without --filter"
+            ) from None
+        if len(logits) != len(self):
+            raise KnowledgeBaseError(
+                f"shard {self.folder} is damaged (logits.npy has {len(logits)} of {len(self)} rows): "
+                "build the knowledge base again"
+            )
+        filled = np.flatnonzero(np.diff(self.paragraph_rows, prepend=0))
+        first, _ = self.row_range(filled)
+        best = np.maximum.reduceat(logits, first)
+        sizes = np.diff(np.append(first, len(self)))
+        kept: Rows = np.flatnonzero((logits > threshold * LOGIT_STEPS) | (logits == np.repeat(best, sizes)))
+        return kept
 
     def fingerprint(self) -> str:
         """Tells this shard's rows from any other's, by their number and a sample of them."""

@@ -1,24 +1,27 @@
-"""Exact: every row is multiplied with the query, and every paragraph gets bounds of its best span's score.
+"""Exact: every row is multiplied with the query; the rows that may open one of the best spans are the candidates.
 
-The paragraphs that may hold one of the best spans are the candidates, so that nothing better can be missed. This is the
-truth that approximate indexes are measured against.
+The best span of a piece scores at least as much as its best row alone, and at most its best start plus the best end in
+reach. Rows are left out only where such bounds allow it, so that nothing better can be missed: this is the truth that
+approximate indexes are measured against.
 """
 
 import warnings
+from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from kbq.indexing.candidates import MAX_TOKENS, Candidates, Floats, Rows, ranges
+from kbq.indexing.candidates import Candidates, Floats
 from kbq.indexing.dump import Shard
+from kbq.indexing.gpus import full_memory_is_said
+from kbq.indexing.pieces import Block, blocks_of, piece_max
+from kbq.indexing.products import Factors
 
-BLOCK_ROWS = 2048  # rows multiplied at a time: with 64 queries their scores stay in the CPU's cache
-BLOCK_ROWS_CUDA = 2**20
-LIMB = 128
+BLOCK_ROWS = 2048  # multiplied at a time: with 64 queries, their scores stay in the CPU's cache
+FEW = 8  # queries: for so many, blocks are that many times as long
+BLOCK_ROWS_CUDA = 2**18
 
 
 class ExactIndex:
@@ -29,120 +32,85 @@ class ExactIndex:
         self._device = device
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch knows no read-only memory; nothing here writes to it
-            self._vectors = torch.from_numpy(shard.vectors).to(device)
-        self._in_integers = device.type == "cpu" and has_fast_int8()
-        self._filled = np.flatnonzero(np.diff(shard.paragraph_rows, prepend=0))  # paragraphs that have rows
-        edges = np.concatenate([[0], shard.paragraph_rows[self._filled]])
-        self._blocks = _blocks(edges, BLOCK_ROWS if device.type == "cpu" else BLOCK_ROWS_CUDA)
+            rows = torch.from_numpy(shard.vectors)
+        with full_memory_is_said(device):
+            self._vectors = rows.to(device)
+        self._blocks = cache(lambda size: list(blocks_of(shard.paragraph_rows, size, device)))
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None = None) -> list[Candidates]:
-        """All rows of every paragraph that may be among the k with the best spans, for each query; see `Index`."""
-        if k >= len(self._filled):
+        """All rows that may open a span as good as the best one of the k-th best piece; see `Index`."""
+        size = BLOCK_ROWS * (FEW if len(starts) <= FEW else 1) if self._device.type == "cpu" else BLOCK_ROWS_CUDA
+        blocks = self._blocks(size)
+        if k >= sum(len(block.begins) for block in blocks):
             return [Candidates(np.arange(len(self._vectors)), -np.inf)] * len(starts)
-        lowers, uppers, errors = self._bounds(starts, ends)
-        if bonus is not None:
-            lowers, uppers = lowers + bonus[:, self._filled], uppers + bonus[:, self._filled]
-        found = []
-        for lower, upper, error in zip(lowers, uppers, errors, strict=True):
-            enough = np.partition(lower, -k)[-k] - error  # k paragraphs are at least as good
-            is_kept = upper + error >= enough
-            rows = ranges(*self._shard.row_range(self._filled[is_kept]))
-            found.append(Candidates(rows, float(np.max(upper[~is_kept], initial=-np.inf) + error)))
-        return found
+        with full_memory_is_said(self._device):
+            return self._best_rows(blocks, starts, ends, k, bonus)
 
-    def vectors(self, rows: Rows) -> Floats:
-        """The dump's own rows; see `Index`."""
-        return self._shard.vectors[rows].astype(np.float32)
+    def _best_rows(
+        self, blocks: Sequence[Block], starts: Floats, ends: Floats, k: int, bonus: Floats | None
+    ) -> list[Candidates]:
+        factors = Factors.of(starts, ends, self._device)
+        added = None if bonus is None else torch.from_numpy(bonus).to(self._device)
+        best = _Best(k, factors.errors)
+        found = [self._promising(block, factors, added, best) for block in blocks]
+        best.settle()
+        queries, rows, uppers = (torch.cat(parts) for parts in zip(*found, strict=True))
+        kept = uppers >= best.enough[queries]  # now that all blocks were seen
+        queries, order = torch.sort(queries[kept], stable=True)  # the rows of a query stay in order
+        behind = torch.searchsorted(queries, torch.arange(len(starts) - 1, device=self._device), right=True)
+        of_each = np.split(rows[kept][order].cpu().numpy(), behind.cpu().numpy())
+        below = np.nextafter(best.enough.cpu().numpy(), np.float32(-np.inf))
+        return [Candidates(own, float(bound)) for own, bound in zip(of_each, below, strict=True)]
 
-    def _bounds(self, starts: Floats, ends: Floats) -> tuple[Floats, Floats, Floats]:
-        """Bounds of the score of each filled paragraph's best span, and by how much they may be off.
+    def _promising(
+        self, block: Block, factors: Factors, bonus: Tensor | None, best: "_Best"
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, row, and what no span from there scores above, of all that may be good enough. Shapes: (found,).
 
-        Lower: the best span of one row. Upper: the best start and the best end, wherever in the paragraph they stand.
-        Shapes: (queries, paragraphs) twice, (queries,).
+        `bonus` has the shape (queries, paragraphs).
         """
-        queries = torch.from_numpy(np.concatenate([starts, ends])).to(self._device)
-        largest = np.abs(np.concatenate([starts, ends], axis=1)).max(axis=1).clip(min=1e-30)
-        steps = largest / largest_whole(starts.shape[1])
-        if self._in_integers:
-            factors = _limbs(queries, torch.from_numpy(np.tile(steps, 2))).T.contiguous()
-        lower, upper = [], []
-        for first, behind, offsets in self._blocks:
-            block = self._vectors[first:behind]
-            products = integer_products(block, factors) if self._in_integers else block.float() @ queries.T
-            of_starts, of_ends = products.T.contiguous().chunk(2)
-            lower.append(segment_max(of_starts + of_ends, offsets))
-            upper.append(segment_max(of_starts, offsets) + segment_max(of_ends, offsets))
-        bounds = [np.concatenate(parts, axis=1).astype(np.float32) for parts in (lower, upper)]
-        if not self._in_integers:
-            # float32 rounds every product and every sum, of values that may cancel out.
-            return bounds[0], bounds[1], np.asarray(4e-7 * largest * 127 * starts.shape[1], np.float32)
-        # Two limbs are off by at most half a step, in each of dim dimensions of two rows of at most 127.
-        return bounds[0] * steps[:, None], bounds[1] * steps[:, None], steps * 127 * starts.shape[1]
+        of_starts, of_ends = factors.products(self._vectors[block.rows])
+        units, added = factors.units[:, None], 0.0 if bonus is None else bonus[:, block.paragraphs]
+        best.see(piece_max(of_starts + of_ends, block.begins) * units + added)
+        ending = piece_max(of_ends, block.begins)
+        ending[:, block.continued] = torch.maximum(ending[:, block.continued], ending[:, block.continued + 1])
+        others = ending * units + (factors.errors[:, None] + added)  # all of an upper bound but the start's own part
+        is_open = piece_max(of_starts, block.begins) * units + others >= best.enough[:, None]
+        queries, pieces = is_open.nonzero(as_tuple=True)
+        sizes = block.sizes[pieces]
+        pairs = torch.repeat_interleave(sizes)  # for each row to look at, which query and piece it belongs to
+        rows = torch.arange(len(pairs), device=self._device)
+        rows += (block.begins[pieces] - sizes.cumsum(0) + sizes).index_select(0, pairs)
+        queries, others = queries.index_select(0, pairs), others[queries, pieces].index_select(0, pairs)
+        own = of_starts.flatten().index_select(0, queries * of_starts.shape[1] + rows)
+        uppers = own * factors.units.index_select(0, queries) + others
+        kept = (uppers >= best.enough.index_select(0, queries)).nonzero()[:, 0]
+        return queries[kept], rows[kept] + block.rows.start, uppers[kept]
 
 
-def reach(shard: Shard, rows: Rows, max_tokens: int = MAX_TOKENS) -> Rows:
-    """How many rows may end a span that starts at each row; all rows of a span's paragraph must be among `rows`."""
-    tokens = shard.paragraphs_of(rows) * 2**32 + shard.positions[rows]  # ascending, with a gap between paragraphs
-    counts: Rows = np.searchsorted(tokens, tokens + max_tokens) - np.arange(len(rows))
-    return counts
+class _Best:
+    """The scores that the k best pieces seen so far are known to reach, for each query."""
 
+    def __init__(self, k: int, errors: Tensor) -> None:
+        self._k, self._errors = k, errors
+        self._scores = errors.new_full((len(errors), k), -torch.inf)
+        self._waiting: list[Tensor] = []
+        self.enough = self._scores[:, 0].clone()  # what scores less is none of the k best. Shape: (queries,)
 
-def _blocks(edges: Rows, size: int) -> list[tuple[int, int, Rows]]:
-    """(first row, row behind, where in it each paragraph begins) of blocks of whole paragraphs.
+    def see(self, lowers: Tensor) -> None:
+        """More pieces, each with a span of this score, give or take the error. Shape: (queries, pieces)."""
+        self._waiting.append(lowers)
+        if sum(part.shape[1] for part in self._waiting) >= self._k:  # not more often: a deep search has a large k
+            self.settle()
 
-    `edges`: the first row of each paragraph, and behind the last one. A long paragraph is a block of its own.
-    """
-    blocks = []
-    paragraph = 0
-    while paragraph < len(edges) - 1:
-        last = int(np.searchsorted(edges, edges[paragraph] + size, side="right")) - 1
-        last = max(last, paragraph + 1)
-        blocks.append((int(edges[paragraph]), int(edges[last]), edges[paragraph:last] - edges[paragraph]))
-        paragraph = last
-    return blocks
-
-
-def segment_max(scores: Tensor, offsets: Rows) -> NDArray[np.int32 | np.float32]:
-    """The maximum of each run of rows. Shapes: scores (queries, rows), offsets (runs,), result (queries, runs)."""
-    if scores.device.type == "cpu":
-        maxima: NDArray[np.int32 | np.float32] = np.maximum.reduceat(scores.numpy(), offsets, axis=1)
-        return maxima
-    lengths = np.diff(np.append(offsets, scores.shape[1]))
-    run = torch.from_numpy(np.repeat(np.arange(len(offsets)), lengths)).to(scores.device)
-    lowest = torch.full((len(scores), len(offsets)), -torch.inf, device=scores.device)
-    found = lowest.scatter_reduce(1, run.expand_as(scores), scores, "amax")
-    result: NDArray[np.int32 | np.float32] = found.cpu().numpy()
-    return result
-
-
-def largest_whole(dim: int) -> int:
-    """The largest integer of a query: its high limb fits int8, and a span's score fits int32."""
-    return min(127 * LIMB + LIMB // 2 - 1, (2**31 - 1) // (2 * 127 * dim))
-
-
-def _limbs(queries: Tensor, step: Tensor) -> Tensor:
-    """Queries as 15-bit integers, high limbs over low ones. Shape: (2 × queries, dim), int8."""
-    whole = (queries / step[:, None]).round().to(torch.int32)
-    high = torch.div(whole + LIMB // 2, LIMB, rounding_mode="floor")
-    return torch.cat([high, whole - high * LIMB]).to(torch.int8)
-
-
-def integer_products(block: Tensor, limbs: Tensor) -> Tensor:
-    """Exact products of int8 rows with 15-bit queries, several times as fast as float32.
-
-    Shapes: block (rows, dim), limbs (dim, 2 × queries), result (rows, queries), int32.
-    """
-    high, low = torch._int_mm(block, limbs).chunk(2, dim=1)
-    return torch.add(low, high, alpha=LIMB)
-
-
-@cache
-def has_fast_int8() -> bool:
-    """Whether this CPU multiplies int8 in hardware (VNNI or AMX) and torch lets us."""
-    if not hasattr(torch, "_int_mm"):
-        return False
-    try:
-        flags = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False
-    return "avx512_vnni" in flags or "avx_vnni" in flags or "amx_int8" in flags
+    def settle(self) -> None:
+        """Let all that was seen count."""
+        if not self._waiting:
+            return
+        lowers = torch.cat(self._waiting, dim=1)
+        self._waiting = []
+        better = (lowers.amax(dim=1) - self._errors > self.enough).nonzero()[:, 0]
+        if len(better):
+            both = torch.cat([self._scores[better], lowers[better]], dim=1)
+            self._scores[better] = both.topk(self._k).values
+            self.enough[better] = self._scores[better].amin(dim=1) - self._errors[better]

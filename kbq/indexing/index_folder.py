@@ -17,13 +17,13 @@ ROTATION = "rotation.npy"
 
 
 @contextmanager
-def writing(shard: Shard, kind: BuiltKind) -> Iterator[Path]:
+def writing(shard: Shard, kind: BuiltKind, threshold: float | None) -> Iterator[Path]:
     """Gives an empty folder for the files of an index, and seals it where all went well."""
     folder = shard.folder / kind
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     yield folder
-    write_json(folder / SEAL, {"rows": shard.fingerprint(), "bytes": _sizes(folder)})
+    write_json(folder / SEAL, {"rows": shard.fingerprint(), "filter": threshold, "bytes": _sizes(folder)})
 
 
 def open_folder(shard: Shard, kind: BuiltKind) -> Path:
@@ -50,12 +50,13 @@ def open_folder(shard: Shard, kind: BuiltKind) -> Path:
     return folder
 
 
-def has_index(shard: Shard, kind: BuiltKind) -> bool:
-    """Whether a whole index of this shard is there."""
+def has_index(shard: Shard, kind: BuiltKind, threshold: float | None) -> bool:
+    """Whether a whole index of this shard is there, made with this filter."""
     try:
-        return bool(open_folder(shard, kind))
+        seal = (open_folder(shard, kind) / SEAL).read_text("utf-8")
     except KnowledgeBaseError:
         return False
+    return bool(json.loads(seal).get("filter") == threshold)
 
 
 def _sizes(folder: Path) -> dict[str, int]:

@@ -27,6 +27,7 @@ class IndexEntry:
     target: float = 1.0  # the recall that was asked for
     recall: float = 1.0  # the recall that was measured
     queries: int = 0  # on how many queries
+    filter: float | None = None  # threshold of a row to be in the index; None: all rows are
 
 
 @dataclass(frozen=True, slots=True)

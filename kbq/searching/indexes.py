@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from kbq.encoding.model import Model
+from kbq.errors import KnowledgeBaseError
 from kbq.indexing.choice import WantedKind, build_missing, chosen_kind, is_built
 from kbq.indexing.dump import Shard
 from kbq.indexing.manifest import IndexEntry, IndexKind, Manifest
@@ -23,21 +24,27 @@ class IndexWish:
     kind: WantedKind = "auto"
     target: float = 0.95  # share of the ten best phrases of exact search that it shall find
     queries: tuple[str, ...] = ()  # like those that will be asked; none: slot queries about its own pages
+    filter: float | None = None  # threshold of the rows in it, above that of the model; None: all rows
 
 
 def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexWish) -> Manifest:
     """Build the index wished for, and complete those that lack a new shard.
 
     Raises:
-        KnowledgeBaseError: faiss is missing, or the folder cannot be written.
+        KnowledgeBaseError: faiss is missing, the folder cannot be written, or a filter is for exact search.
         QueryError: a query of the wish cannot be read.
     """
     kind = chosen_kind(manifest, wish.kind)
+    if kind == "exact" and wish.filter is not None:
+        raise KnowledgeBaseError(
+            f"exact search looks at every row of {folder}, --filter {wish.filter:g} is for an index: "
+            "add --index approximate or compact"
+        )
     shards = [Shard(path) for path in manifest.shard_folders(folder)]
     entries: dict[IndexKind, IndexEntry] = {entry.kind: entry for entry in manifest.entries if entry.kind != "exact"}
-    unfinished = {other: entry for other, entry in entries.items() if not is_built(shards, other)}
+    unfinished = {other: entry for other, entry in entries.items() if not is_built(shards, entry)}
     if kind != "exact":
-        unfinished[kind] = IndexEntry(kind, target=wish.target)
+        unfinished[kind] = IndexEntry(kind, target=wish.target, filter=wish.filter)
     if unfinished:
         texts = wish.queries or own_queries(shards, model, OWN_QUERIES)
         entries |= {entry.kind: _built(shards, entry, model, texts) for entry in unfinished.values()}
@@ -49,5 +56,5 @@ def _built(shards: Sequence[Shard], entry: IndexEntry, model: Model, texts: Sequ
     starts, ends = (vectors * model.scale for vectors in model.encode_queries(texts))
     measured = min(MEASURED, -(-len(texts) // 2))
     teaching = slice(measured if len(texts) > 1 else 0, None)  # a single query must do both
-    build_missing(shards, entry.kind, np.concatenate([starts[teaching], ends[teaching]]))
+    build_missing(shards, entry, np.concatenate([starts[teaching], ends[teaching]]))
     return calibrate(shards, entry, starts[:measured], ends[:measured], model.device)

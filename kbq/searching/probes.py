@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from kbq.encoding.model import Model
-from kbq.errors import QueryError
+from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.indexing.candidates import Floats
 from kbq.indexing.cells import clusters_for
-from kbq.indexing.choice import open_indexes
+from kbq.indexing.choice import CPU, open_indexes
 from kbq.indexing.dump import Shard
+from kbq.indexing.gpus import places
 from kbq.indexing.manifest import IndexEntry
 from kbq.records import Hit
 from kbq.searching.search import search
@@ -73,7 +74,7 @@ def calibrate(
         starts, ends: query vectors in the units of the rows. Shapes: (queries, dim).
     """
     queries = np.stack([starts, ends], axis=1)
-    exact = search(shards, open_indexes(shards, IndexEntry(), device), queries, K, "phrase")
+    exact = search(shards, open_indexes(shards, IndexEntry(), _with_room(shards, device)), queries, K, "phrase")
 
     def measured(probes: int) -> IndexEntry:
         tried = replace(entry, probes=probes)
@@ -91,6 +92,15 @@ def calibrate(
         else:
             best = tried
     return best
+
+
+def _with_room(shards: Sequence[Shard], device: torch.device) -> torch.device:
+    """Where all rows fit: an index is often made because they do not fit on the GPU."""
+    try:
+        places(shards, device)
+    except KnowledgeBaseError:
+        return CPU
+    return device
 
 
 def recall(exact: Sequence[Sequence[Hit]], found: Sequence[Sequence[Hit]]) -> float:

@@ -12,7 +12,6 @@ from kbq.searching.evidence import Evidence
 from kbq.searching.spans import batch_spans
 from kbq.searching.units import Unit, best_units
 
-SEARCH_DEPTH = 5  # what an index looks at beyond k; deeper where that does not settle the answer
 BATCH = 64  # queries searched together
 
 
@@ -33,8 +32,10 @@ def search(
     """
     hits: list[list[Hit]] = [[] for _ in queries]
     deepest = max((len(shard) for shard in shards), default=0)
+    # The k best phrases open in the k best pieces; paragraphs and documents may hold several of these.
+    first_depth = k if unit in ("phrase", "sentence") else 2 * k
     for first in range(0, len(queries), BATCH):
-        depth = SEARCH_DEPTH + (2 * k if unit == "document" else k)  # the k best paragraphs hold the k best phrases
+        depth = first_depth
         unsettled = list(range(first, min(first + BATCH, len(queries))))
         while unsettled:
             bonus = _bonus(evidence, unsettled) if evidence else [None] * len(shards)

@@ -10,7 +10,7 @@ import numpy as np
 
 from kbq.indexing.candidates import MAX_TOKENS, Candidates, Floats, Index, Rows, ranges
 from kbq.indexing.dump import Shard
-from kbq.indexing.exact import reach
+from kbq.indexing.products import float_products
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ def find_spans(
     starts = candidates.starts
     _, behind = shard.row_range(shard.paragraphs_of(starts))
     rows = _union(starts, np.minimum(behind, starts + max_tokens))  # kept tokens are at least a token apart
-    products = shard.vectors[rows].astype(np.float32) @ query.T
+    products = float_products(shard.vectors, rows, query)
     if bonus is not None:
         products[:, 0] += bonus[shard.paragraphs_of(rows)]
     place = np.searchsorted(rows, starts)
-    ends = range_argmax(products[:, 1], place, reach(shard, rows, max_tokens)[place])
+    ends = range_argmax(products[:, 1], place, reach(shard, rows, place, max_tokens))
     scores = products[place, 0] + products[ends, 1]
     order = np.argsort(-scores, kind="stable")
     return Spans(scores[order], starts[order], rows[ends[order]], candidates.complete_above, rows, products)
@@ -82,6 +82,16 @@ def paragraph_spans(shard: Shard, paragraph: int, query: Floats) -> Spans:
     """The best span of each start in one paragraph; see `find_spans`."""
     first, behind = (int(row[0]) for row in shard.row_range(np.array([paragraph])))
     return find_spans(shard, Candidates(np.arange(first, behind), -np.inf), query)
+
+
+def reach(shard: Shard, rows: Rows, places: Rows, max_tokens: int = MAX_TOKENS) -> Rows:
+    """How many of `rows`, which ascend, may end a span that starts at rows[place]. Shape: (places,).
+
+    All rows of a span's paragraph in its reach must be among them.
+    """
+    tokens = shard.paragraphs_of(rows) * 2**32 + shard.positions[rows]  # ascending, with a gap between paragraphs
+    counts: Rows = np.searchsorted(tokens, tokens[places] + max_tokens) - places
+    return counts
 
 
 def range_argmax(values: Floats, begins: Rows, sizes: Rows) -> Rows:

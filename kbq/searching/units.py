@@ -119,8 +119,9 @@ def _merged(found: Sequence[Spans]) -> tuple[Rows, Rows, Rows]:
 
 
 def _found(shard: Shard, number: int, score: float, start: int, end: int) -> _Found:
-    paragraph = int(shard.paragraphs_of(np.array([start]))[0])
-    return _Found(score, number, start, end, paragraph, (int(shard.starts[start]), int(shard.ends[end])))
+    return _Found(
+        score, number, start, end, shard.paragraph_of(start), (int(shard.starts[start]), int(shard.ends[end]))
+    )
 
 
 def _hit(shard: Shard, span: _Found, unit: tuple[int, int]) -> Hit:

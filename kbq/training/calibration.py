@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from kbq.encoding.model import Floats, Model
 from kbq.encoding.phrases import encode_windows
 from kbq.encoding.windows import tokenize, windows
-from kbq.indexing.building import quantise
 from kbq.indexing.candidates import MAX_TOKENS
+from kbq.indexing.paragraphs import quantise
 from kbq.kilt.answers import normalise
 from kbq.training.examples import Passage, TrainingQuery
 

@@ -28,7 +28,8 @@ def spelled(text: str, number: int = 0) -> EncodedParagraph:
     words = list(re.finditer(r"\w+|[^\w\s]", text))
     columns = (range(len(words)), (word.start() for word in words), (word.end() for word in words))
     arrays = [np.array(list(column), np.uint32) for column in columns]
-    return EncodedParagraph(number, text, len(words), np.zeros((len(words), 2), np.int8), *arrays)
+    logits = np.zeros(len(words), np.float32)
+    return EncodedParagraph(number, text, len(words), np.zeros((len(words), 2), np.int8), logits, *arrays)
 
 
 def found(labeller: Labeller, wanted: Gold) -> list[tuple[int, int, int]]:

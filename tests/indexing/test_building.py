@@ -16,9 +16,8 @@ import kbq.kb
 from kbq.encoding.model import Model
 from kbq.encoding.windows import WindowShape
 from kbq.errors import CorpusError, KnowledgeBaseError
-from kbq.indexing import building, dump
+from kbq.indexing import building, dump, paragraphs
 from kbq.indexing.arrays import GrowingArray
-from kbq.indexing.building import quantise
 from kbq.indexing.dump import Counts, Shard
 from kbq.indexing.manifest import publish, read_manifest
 from kbq.kb import KnowledgeBase
@@ -104,7 +103,7 @@ def test_killed_while_it_reads(
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (building, "encode_windows"),
+        (paragraphs, "encode_windows"),
         (building, "write_json"),
         (dump.ShardWriter, "append"),
         (dump.ShardWriter, "sync"),
@@ -394,13 +393,13 @@ def test_the_filter_keeps_what_is_above_its_threshold(new_model: Callable[..., M
 
 def test_quantise() -> None:
     vectors = np.array([[0.1, -1.0], [0.26, 9.0], [-0.24, -9.0]], np.float32)
-    assert quantise(vectors, np.array([0.1, 0.05], np.float32)).tolist() == [[1, -20], [3, 127], [-2, -127]]
+    assert paragraphs.quantise(vectors, np.array([0.1, 0.05], np.float32)).tolist() == [[1, -20], [3, 127], [-2, -127]]
 
 
 def test_vectors_in_steps_are_close_to_those_of_the_encoder(model: Model, tmp_path: Path) -> None:
     shard = built(model, tmp_path / "kb", Paragraph(0, "Marie Curie was born in Warsaw"))
-    (block,) = building.encode_documents(model, [Document("1", "Title", (Paragraph(0, shard.texts[0]),))])
-    assert (block[1][0].vectors == shard.vectors).all()
+    (block,) = paragraphs.encode_documents(model, [Document("1", "Title", (Paragraph(0, shard.texts[0]),))])
+    assert (block[0].vectors == shard.vectors).all()
     assert (np.linalg.norm(shard.vectors * model.scale, axis=1) > 1).all()
 
 

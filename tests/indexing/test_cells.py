@@ -20,7 +20,7 @@ def vectors() -> np.ndarray:
 @pytest.fixture(scope="module")
 def path(vectors: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("index") / "cells.faiss"
-    build_cells(path, len(vectors), lambda rows: vectors[rows], "int8")
+    build_cells(path, np.arange(len(vectors)), lambda rows: vectors[rows], "int8")
     return path
 
 
@@ -67,7 +67,7 @@ def test_a_missing_or_damaged_index_is_refused(content: bytes | None, tmp_path: 
 
 def test_an_index_that_cannot_be_written_is_said(vectors: np.ndarray, tmp_path: Path) -> None:
     with pytest.raises(KnowledgeBaseError, match=r"faiss\.tmp cannot be written \(No such file or directory\): make"):
-        build_cells(tmp_path / "gone" / "cells.faiss", 900, lambda rows: vectors[rows], "int8")
+        build_cells(tmp_path / "gone" / "cells.faiss", np.arange(900), lambda rows: vectors[rows], "int8")
 
 
 def test_without_faiss_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

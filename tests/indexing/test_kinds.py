@@ -34,7 +34,7 @@ def random_queries(dim: int = 16, count: int = 7) -> tuple[np.ndarray, np.ndarra
 
 
 def opened(shard: Shard, kind: IndexKind, probes: int = ALL) -> Index:
-    build_missing([shard], kind, np.concatenate(random_queries(shard.vectors.shape[1])))
+    build_missing([shard], IndexEntry(kind), np.concatenate(random_queries(shard.vectors.shape[1])))
     return open_indexes([shard], IndexEntry(kind, probes), CPU)[0]
 
 
@@ -157,21 +157,64 @@ def test_with_as_many_bonuses_as_paragraphs_all_rows_are_candidates(
     assert (found.starts.tolist(), found.complete_above) == (list(range(120)), -np.inf)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_vectors_are_what_the_index_holds(kind: IndexKind, random_shard: Callable[..., Shard]) -> None:
-    shard = random_shard(300, 20)
-    index = opened(shard, kind)
-    rows = np.array([319, 0, 7])
-    held = index.vectors(rows)
-    assert held.shape == (3, 16)
-    assert held.dtype == np.float32
-    if kind != "compact":
-        assert held.tolist() == shard.vectors[rows].tolist()
-        return
-    queries = np.concatenate(random_queries())
-    true, seen = (vectors @ queries.T for vectors in (shard.vectors[rows].astype(np.float32), held))
-    assert np.corrcoef(true.ravel(), seen.ravel())[0, 1] > 0.8
-    assert index.vectors(rows).tolist() == held.tolist()
+@pytest.mark.parametrize(
+    ("threshold", "rows"),
+    [(None, list(range(8))), (-1.0, list(range(8))), (0.5, [3, 4, 5, 7]), (0.6, [3, 4, 5, 7]), (9.0, [5, 7])],
+)
+def test_a_filter_keeps_what_is_above_it_and_the_best_of_each_paragraph(
+    threshold: float | None,
+    rows: list[int],
+    encoded: Callable[..., EncodedParagraph],
+    make_shard: Callable[..., Shard],
+) -> None:
+    shard = make_shard([encoded([[1, 1]] * 6), encoded([])], [encoded([[1, 1]] * 2)])  # logits 0, 1/4, 1/2 …
+    assert shard.rows_above(threshold).tolist() == rows
+
+
+@pytest.mark.parametrize("kind", BUILT)
+def test_what_a_filtered_index_finds_is_named_right(kind: IndexKind, random_shard: Callable[..., Shard]) -> None:
+    shard = random_shard(*range(20, 40, 2))  # 290 rows
+    kept = shard.rows_above(6.0)
+    assert 10 < len(kept) < 100
+    entry = IndexEntry(kind, ALL, filter=6.0)
+    starts = ends = shard.vectors[kept[:6]].astype(np.float32)  # each row is its own best hit
+    build_missing([shard], entry, starts)
+    assert is_built([shard], entry)
+    assert not is_built([shard], IndexEntry(kind))
+    (index,) = open_indexes([shard], entry, CPU)
+    for query, found in enumerate(index.candidates(starts, ends, 5)):
+        spans = find_spans(shard, found, np.stack([starts[query], ends[query]]))
+        assert kept[query] in found.starts
+        true = best_of_each_start(shard, starts[query], ends[query])
+        assert spans.scores == pytest.approx(true[spans.starts], abs=1e-5 * np.abs(true).max())
+
+
+def without_logits(folder: Path) -> None:
+    (folder / "logits.npy").unlink()
+
+
+def half_of_the_logits(folder: Path) -> None:
+    np.save(folder / "logits.npy", np.load(folder / "logits.npy")[:5])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            without_logits,
+            r"does not say what the filter thought.*: build the knowledge base again, or index",
+        ),
+        (half_of_the_logits, r"is damaged \(logits\.npy has 5 of 40 rows\): build the knowledge base again"),
+    ],
+)
+def test_a_filter_needs_the_logits(
+    damage: Callable[[Path], None], message: str, random_shard: Callable[..., Shard]
+) -> None:
+    shard = random_shard(40)
+    damage(shard.folder)
+    with pytest.raises(KnowledgeBaseError, match=message):
+        build_missing([shard], IndexEntry("approximate", filter=1.0), random_queries()[0])
+    assert not is_built([shard], IndexEntry("approximate", filter=1.0))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -179,7 +222,7 @@ def test_a_shard_without_rows(kind: IndexKind, make_shard: Callable[..., Shard])
     shard = make_shard()
     (found,) = opened(shard, kind).candidates(np.ones((1, 2), np.float32), np.ones((1, 2), np.float32), 5)
     assert (found.starts.tolist(), found.complete_above) == ([], -np.inf)
-    assert is_built([shard], kind)
+    assert is_built([shard], IndexEntry(kind))
 
 
 @pytest.mark.parametrize("kind", BUILT)
@@ -224,7 +267,7 @@ def test_an_index_that_is_not_whole_or_of_other_rows_is_refused_and_built_again(
     opened(shard, kind)
     damage(shard.folder / kind)
     shard = Shard(shard.folder)
-    assert not is_built([shard], kind)
+    assert not is_built([shard], IndexEntry(kind))
     way_out = rf"build it with `kbq index .* --index {kind}`, or use --index exact"
     with pytest.raises(KnowledgeBaseError, match=f"{message}.*: {way_out}"):
         open_indexes([shard], IndexEntry(kind), CPU)

@@ -54,6 +54,16 @@ def of_other_type(folder: Path) -> None:
     np.save(folder / SHARD / "positions.npy", rows.astype(np.int64))
 
 
+def narrower(folder: Path) -> None:
+    rows = np.load(folder / SHARD / "vectors.npy")
+    np.save(folder / SHARD / "vectors.npy", np.ascontiguousarray(rows[:, :8]))
+
+
+def flat(folder: Path) -> None:
+    rows = np.load(folder / SHARD / "vectors.npy")
+    np.save(folder / SHARD / "vectors.npy", np.ascontiguousarray(rows[:, 0]))
+
+
 def one_row_less(folder: Path) -> None:
     rows = np.load(folder / SHARD / "positions.npy")
     np.save(folder / SHARD / "positions.npy", rows[:-1])
@@ -78,10 +88,20 @@ def one_row_less(folder: Path) -> None:
         (manifest(format=None), KnowledgeBaseError, "is damaged"),
         (manifest(shards=None), KnowledgeBaseError, "is damaged"),
         (manifest(surprise=1), KnowledgeBaseError, "is damaged"),
-        (one_row_more, KnowledgeBaseError, r"holds \d+ rows, the manifest says \d+: build the knowledge base again"),
+        (
+            one_row_more,
+            KnowledgeBaseError,
+            r"holds \d+ rows of 16 dimensions, the manifest says \d+ of 16: build",
+        ),
+        (narrower, KnowledgeBaseError, r"holds (\d+) rows of 8 dimensions, the manifest says \1 of 16: build the kn"),
+        (flat, KnowledgeBaseError, r"vectors\.npy is no table"),
         (one_row_less, KnowledgeBaseError, "its files differ in length"),
         (of_other_type, KnowledgeBaseError, "positions.npy holds int64, not uint32"),
-        (lambda folder: shutil.rmtree(folder / SHARD), KnowledgeBaseError, "is damaged"),
+        (
+            lambda folder: shutil.rmtree(folder / SHARD),
+            KnowledgeBaseError,
+            "shard-00000 is missing: bring it back",
+        ),
         (manifest(model="nowhere"), ModelError, "model folder nowhere does not exist"),
         (
             manifest(model_fingerprint="0123"),

@@ -10,7 +10,6 @@ from kbq.encoding.model import Model
 from kbq.errors import QueryError
 from kbq.kb import Backend, KnowledgeBase
 from kbq.records import Document, Hit, Paragraph, Phrase
-from kbq.searching import search as search_module
 from kbq.searching.evidence import Evidence, Weights
 from kbq.searching.units import Unit
 
@@ -42,8 +41,7 @@ def place(hit: Hit) -> tuple[Phrase, tuple[int, int]]:
 
 @pytest.mark.parametrize("k", [1, 3, 1000])
 @pytest.mark.parametrize("unit", get_args(Unit))
-def test_hybrid_scores_are_sums(unit: Unit, k: int, kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_module, "SEARCH_DEPTH", 0)
+def test_hybrid_scores_are_sums(unit: Unit, k: int, kb: KnowledgeBase) -> None:
     inside: Unit = "paragraph" if unit == "document" else unit
     found = kb.search(TEXTS, k, unit, "hybrid", Weights(bm25=2.0))
     for text, dense, hybrid in zip(TEXTS, kb.search(TEXTS, 1000, inside, "dense"), found, strict=True):

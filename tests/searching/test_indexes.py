@@ -104,6 +104,20 @@ def test_bm25_stays_beside_every_index(folder: Path) -> None:
         assert [len(hits) for hits in opened.search(TEXTS, backend="hybrid")] == [10, 10]
 
 
+def test_only_what_sees_every_row_calls_itself_exact(folder: Path) -> None:
+    index_words(folder)
+    kb = KnowledgeBase.open(folder, device="cpu")
+    assert [kb.is_exact(backend) for backend in get_args(Backend)] == [True] * 5
+    kb = kb.with_index(IndexWish("compact", target=0.5))
+    assert {backend: kb.is_exact(backend) for backend in get_args(Backend)} == {
+        "auto": False,
+        "dense": False,
+        "hybrid": False,
+        "bm25": True,
+        "sparse": True,
+    }
+
+
 def test_an_index_leaves_a_stopped_append_alone(folder: Path) -> None:
     (folder / STATE).write_text("{}")
     KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("compact", target=0.5))
@@ -128,6 +142,30 @@ def test_append_completes_every_index(documents: list[Document], model: Model, t
         assert {hit.phrase.document_id for hit in opened.search(["Paris"], 1000, "document")[0]} == {
             document.id for document in documents if document.paragraphs
         }
+
+
+@pytest.mark.parametrize("kind", BUILT)
+def test_a_filtered_index_is_smaller_and_stays_filtered(
+    kind: IndexKind, documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    folder = tmp_path / "kb"
+    whole = KnowledgeBase.build(documents[:9], folder, model).with_index(IndexWish(kind, target=0.5))
+    before = (folder / "shard-00000" / kind / "cells.faiss").stat().st_size
+    kb = whole.with_index(IndexWish(kind, target=0.5, filter=1.5))
+    assert kb.index.filter == 1.5
+    assert (folder / "shard-00000" / kind / "cells.faiss").stat().st_size < before
+    true = {hit.phrase: hit.score for hit in whole.search(TEXTS[:1], 10**6)[0]}
+    for hit in kb.search(TEXTS[:1], 5)[0]:
+        assert hit.score == pytest.approx(true[hit.phrase], abs=1e-3)
+    kb = KnowledgeBase.build(documents[9:], folder, model, append=True)
+    assert kb.index.filter == 1.5
+    assert kb.with_index(IndexWish(kind, target=0.5)).index.filter is None
+
+
+def test_exact_search_takes_no_filter(folder: Path) -> None:
+    message = r"exact search looks at every row of .*, --filter 0\.5 is for an index: add --index app"
+    with pytest.raises(KnowledgeBaseError, match=message):
+        KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("exact", filter=0.5))
 
 
 @pytest.mark.parametrize(("limit", "kind"), [(10**6, "exact"), (10, "approximate")])

@@ -46,7 +46,7 @@ def test_the_fewest_probes_that_reach_the_target(
     pytest.importorskip("faiss")
     shards = [random_shard(*[20] * 60), random_shard(3, 4, seed=1), random_shard(0, seed=2)]
     starts, ends = np.random.default_rng(0).normal(size=(2, 20, 16)).astype(np.float32)
-    build_missing(shards, kind, np.concatenate([starts, ends]))
+    build_missing(shards, IndexEntry(kind), np.concatenate([starts, ends]))
     entry = calibrate(shards, IndexEntry(kind, target=target), starts, ends, CPU)
     assert (entry.kind, entry.target, entry.queries) == (kind, target, 20)
     assert entry.recall >= target
@@ -60,7 +60,7 @@ def test_a_target_that_no_number_of_probes_reaches_is_not_claimed(random_shard: 
     pytest.importorskip("faiss")
     shards = [random_shard(*[20] * 60)]
     starts, ends = np.random.default_rng(0).normal(size=(2, 20, 16)).astype(np.float32)
-    build_missing(shards, "approximate", np.concatenate([starts, ends]))
+    build_missing(shards, IndexEntry("approximate"), np.concatenate([starts, ends]))
     entry = calibrate(shards, IndexEntry("approximate", target=2.0), starts, ends, CPU)
     assert (entry.probes, entry.recall) == (30, 1.0)
 

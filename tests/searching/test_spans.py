@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kbq.indexing.candidates import Candidates, ranges
 from kbq.indexing.dump import EncodedParagraph, Shard
 from kbq.indexing.exact import ExactIndex
-from kbq.searching.spans import Spans, find_spans, paragraph_spans, range_argmax
+from kbq.searching.spans import Spans, find_spans, paragraph_spans, range_argmax, reach
 
 Make = Callable[..., EncodedParagraph]
 Span = tuple[int, int]
@@ -156,3 +156,12 @@ def test_range_argmax(values: list[int], data: st.DataObject) -> None:
 def test_ranges() -> None:
     assert ranges(np.array([5, 0, 3, 9]), np.array([7, 1, 3, 8])).tolist() == [5, 6, 0]
     assert ranges(np.empty(0, np.int64), np.empty(0, np.int64)).tolist() == []
+
+
+def test_reach(encoded: Make, make_shard: Callable[..., Shard]) -> None:
+    shard = make_shard([encoded([[0, 0]] * 4, positions=[0, 1, 4, 5]), encoded([[0, 0]] * 2)])
+    rows = np.arange(6)
+    assert reach(shard, rows, rows, max_tokens=1).tolist() == [1, 1, 1, 1, 1, 1]
+    assert reach(shard, rows, rows, max_tokens=2).tolist() == [2, 1, 2, 1, 2, 1]
+    assert reach(shard, rows, rows, max_tokens=5).tolist() == [3, 3, 2, 1, 2, 1]
+    assert reach(shard, np.array([1, 2, 4]), np.array([0, 2]), max_tokens=5).tolist() == [2, 1]

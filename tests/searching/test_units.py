@@ -72,10 +72,7 @@ def queries() -> np.ndarray:
 
 @pytest.mark.parametrize("k", [1, 4, 1000])
 @pytest.mark.parametrize("unit", UNITS)
-def test_k_distinct_units_when_k_exist(
-    unit: Unit, k: int, kb: KnowledgeBase, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(search_module, "SEARCH_DEPTH", 1)
+def test_k_distinct_units_when_k_exist(unit: Unit, k: int, kb: KnowledgeBase, queries: np.ndarray) -> None:
     found = kb.search_vectors(queries[0], queries[1], k, unit)
     for hits, start, end in zip(found, queries[0], queries[1], strict=True):
         expected = all_units(kb, start, end, unit)[:k]

@@ -1,0 +1,98 @@
+"""Kills: a build is killed with SIGKILL at random moments and resumed; every result must be the same bytes.
+
+    OMP_NUM_THREADS=1 python benchmarks/kills.py CORPUS WORK [--kills 20] [--pages 60]
+
+Blocks and shards are so short that there are several, and each build makes a BM25 index and an approximate one. A
+build is a process that this one forks, so that hardly any kill meets a process that is still loading its libraries.
+WORK is a folder for the knowledge bases.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import reporting
+import torch
+
+from kbq.corpus import read_corpus
+from kbq.encoding.model import Model
+from kbq.indexing import building
+from kbq.indexing.manifest import MANIFEST
+from kbq.kb import KnowledgeBase
+from kbq.records import Document
+from kbq.searching import indexes
+
+building.BLOCK_CHARACTERS, building.SHARD_ROWS = 2**12, 1500
+indexes.OWN_QUERIES = 40  # that the index is measured with
+
+
+def start(documents: list[Document], folder: Path, model: Model) -> int:
+    """Begin, or go on with, a build in a process of its own; its id."""
+    process = os.fork()
+    if not process:
+        KnowledgeBase.build(documents, folder, model, index="approximate")
+        os._exit(0)
+    return process
+
+
+def finish(process: int) -> None:
+    _, status = os.waitpid(process, 0)
+    if status:
+        raise SystemExit(f"a build ended with status {status}")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--pages", type=int, default=60)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    documents = list(read_corpus(str(options.corpus)))[: options.pages]
+    model = Model.open("default", "cpu")
+    begun = time.monotonic()
+    finish(start(documents, options.work / "whole", model))
+    seconds = time.monotonic() - begun
+    truth = contents(options.work / "whole")
+    moments = random.Random(0)
+    reached: list[str] = []
+    same = 0
+    while len(reached) < options.kills:
+        folder = options.work / "killed"
+        process = start(documents, folder, model)
+        time.sleep(moments.uniform(0, seconds))
+        done, _ = os.waitpid(process, os.WNOHANG)
+        if not done:  # else it was faster than the kill: another moment
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            reached.append(stage(folder))
+            finish(start(documents, folder, model))
+            same += contents(folder) == truth
+            print(f"kill {len(reached)}: {reached[-1]}; {same} with the same bytes", flush=True)
+        shutil.rmtree(folder)
+    stages = {name: reached.count(name) for name in dict.fromkeys(reached)}
+    figures = {"kills": len(reached), "resumed with the same bytes": same, "killed": stages, "files": len(truth)}
+    reporting.write("kills", figures, [options.corpus], seed=0)
+
+
+def stage(folder: Path) -> str:
+    """How far a build had got."""
+    if (folder / MANIFEST).exists():
+        return "after it was published"
+    shards = sorted(folder.glob("shard-*"))
+    if any((shard / "approximate").exists() for shard in shards):
+        return "while an index was built"
+    return f"in shard {len(shards) - 1}" if shards else "before the first shard"
+
+
+if __name__ == "__main__":
+    main()

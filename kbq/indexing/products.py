@@ -1,0 +1,114 @@
+"""Products: queries with the rows of a dump; of all rows in whole numbers where the device multiplies these fast.
+
+A query becomes 15-bit integers in two int8 limbs, the rows are int8 as they lie in the dump: products are exact, and
+only the rounding of the query must be allowed for. Other devices multiply in float32, as everything does in the end.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
+
+Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
+LIMB = 128
+TILE = 32  # CUDA multiplies int8 matrices of such sizes
+CHUNK = 256  # rows that become float32 at a time: more fall out of the CPU's cache
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """A batch of start and end vectors, ready to be multiplied.
+
+    The score of a span is `units` times what `products` says of its first and its last row together, give or take
+    `errors`. Shapes: matrix (start vectors over end vectors, dim), units and errors (queries,).
+    """
+
+    matrix: Tensor
+    units: Tensor
+    errors: Tensor
+    in_integers: bool
+
+    @classmethod
+    def of(cls, starts: Floats, ends: Floats, device: torch.device) -> Self:
+        """Shapes: (queries, dim)."""
+        queries = torch.from_numpy(np.concatenate([starts, ends])).to(device)
+        dim = starts.shape[1]
+        largest = queries.abs().amax(dim=1).reshape(2, -1).amax(dim=0).clamp(min=1e-30)
+        most = largest * (127.2 * dim)  # that one row may score, and a little for rounding what is made of it
+        if not has_fast_int8(device.type):
+            # Each of dim sums, in each of two rows, is rounded by 2^-24 of what it may be; values may cancel out.
+            return cls(queries, torch.ones_like(largest), most * (2 * dim * 2.0**-24), False)
+        whole = largest_whole(dim)
+        # Two limbs are off by at most half a unit, in each dimension of two rows.
+        return cls(_limbs(queries, (largest / whole).repeat(2)), largest / whole, most / whole, True)
+
+    def products(self, block: Tensor) -> tuple[Tensor, Tensor]:
+        """Start vectors and end vectors with rows. Shapes: (rows, dim), twice (queries, rows)."""
+        both = integer_products(self.matrix, block) if self.in_integers else self.matrix @ block.float().T
+        of_starts, of_ends = both.chunk(2)
+        return of_starts, of_ends
+
+
+def integer_products(limbs: Tensor, block: Tensor) -> Tensor:
+    """Exact products of 15-bit queries with int8 rows, several times as fast as float32.
+
+    Shapes: limbs (2 × queries, dim), block (rows, dim), result (queries, rows), int32.
+    """
+    queries, rows = len(limbs) // 2, len(block)
+    if block.is_cuda:
+        limbs, block = (pad(matrix, (0, -matrix.shape[1] % TILE, 0, -len(matrix) % TILE)) for matrix in (limbs, block))
+    both = torch._int_mm(limbs, block.T)
+    return both[queries : 2 * queries, :rows].add_(both[:queries, :rows], alpha=LIMB)
+
+
+def largest_whole(dim: int) -> int:
+    """The largest integer of a query: its high limb fits int8, and a span's score fits int32."""
+    return min(127 * LIMB + LIMB // 2 - 1, (2**31 - 1) // (2 * 127 * dim))
+
+
+def _limbs(queries: Tensor, unit: Tensor) -> Tensor:
+    """Queries as 15-bit integers, high limbs over low ones. Shape: (2 × queries, dim), int8."""
+    whole = (queries / unit[:, None]).round().to(torch.int32)
+    high = torch.div(whole + LIMB // 2, LIMB, rounding_mode="floor")
+    return torch.cat([high, whole - high * LIMB]).to(torch.int8)
+
+
+@cache
+def has_fast_int8(device_type: str) -> bool:
+    """Whether this device multiplies int8 in hardware (VNNI, AMX, tensor cores) and torch lets us."""
+    if not hasattr(torch, "_int_mm"):
+        return False
+    if device_type == "cpu":
+        return _has_vnni()
+    ones = torch.ones(2, TILE, dtype=torch.int8, device=device_type)
+    try:
+        return integer_products(ones, ones).tolist() == [[(LIMB + 1) * TILE] * 2]
+    except RuntimeError:  # this device does not, or not in this version of torch
+        return False
+
+
+def _has_vnni() -> bool:
+    try:
+        flags = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    return "avx512_vnni" in flags or "avx_vnni" in flags or "amx_int8" in flags
+
+
+def float_products(vectors: NDArray[np.int8], rows: Rows, queries: Floats) -> Floats:
+    """What scores are made of: some of the vectors with each query.
+
+    Shapes: vectors (all, dim), rows (rows,), queries (queries, dim), result (rows, queries).
+    """
+    products = np.empty((len(rows), len(queries)), np.float32)
+    for first in range(0, len(rows), CHUNK):
+        part = slice(first, first + CHUNK)
+        products[part] = vectors[rows[part]].astype(np.float32) @ queries.T
+    return products

@@ -1,0 +1,91 @@
+"""GPUs: what fits is placed, what does not is said; where a GPU is here, it agrees with the CPU to the last bit."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from kbq.errors import KnowledgeBaseError
+from kbq.indexing import exact, gpus
+from kbq.indexing.choice import open_indexes
+from kbq.indexing.dump import Shard
+from kbq.indexing.exact import ExactIndex
+from kbq.indexing.gpus import fitted, full_memory_is_said, places
+from kbq.indexing.manifest import IndexEntry
+from kbq.indexing.pieces import scattered_max
+from kbq.searching.search import search
+
+CPU = torch.device("cpu")
+ONE, TWO = torch.device("cuda", 0), torch.device("cuda", 1)
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "free", "chosen"),
+    [
+        ([], {ONE: 5}, []),
+        ([3, 2], {ONE: 5}, [ONE, ONE]),
+        ([3, 3, 2], {ONE: 5, TWO: 5}, [ONE, TWO, ONE]),
+        ([4, 1], {TWO: 4, ONE: 4}, [TWO, ONE]),
+    ],
+)
+def test_what_does_not_fit_on_one_goes_to_the_next(
+    sizes: list[int], free: dict[torch.device, int], chosen: list[torch.device]
+) -> None:
+    assert fitted(sizes, free) == chosen
+
+
+def test_too_little_memory_is_said_with_what_is_needed_and_what_is_there() -> None:
+    gigabyte = 10**9
+    message = (
+        r"needs 72\.1 GB of GPU memory, free are 41\.1 GB of cuda:0, 31\.1 GB of cuda:1: use --device cpu, or an index"
+    )
+    with pytest.raises(KnowledgeBaseError, match=message):
+        fitted([35 * gigabyte, 35 * gigabyte], {ONE: 40 * gigabyte, TWO: 30 * gigabyte})
+
+
+def test_memory_that_others_have_taken_is_said() -> None:
+    message = r"cuda:0 ran out of memory, .*: use --device cpu, or an index that fits"
+    with pytest.raises(KnowledgeBaseError, match=message), full_memory_is_said(ONE):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_without_gpus_every_shard_lies_on_the_cpu(random_shard: Callable[..., Shard]) -> None:
+    assert places([random_shard(3), random_shard(4, seed=1)], CPU) == [CPU, CPU]
+
+
+def queries_like(shard: Shard) -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(20, 2, shard.vectors.shape[1])).astype(np.float32)
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["integers", "floats"])
+def test_the_code_for_gpus_finds_the_same_on_a_cpu(
+    fast: bool, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = random_shard(*range(20, 60), dim=32)
+    starts, ends = queries_like(shard).transpose(1, 0, 2)
+    truth = ExactIndex(shard, CPU).candidates(starts, ends, 5)
+    monkeypatch.setattr(exact, "piece_max", scattered_max)
+    monkeypatch.setattr("kbq.indexing.products.has_fast_int8", lambda device: fast)
+    for one, other in zip(truth, ExactIndex(shard, CPU).candidates(starts, ends, 5), strict=True):
+        sure = one.complete_above  # rounding decides about others
+        assert abs(other.complete_above - sure) < 1e-3 * abs(sure)
+        assert len(np.setxor1d(one.starts, other.starts)) <= 0.1 * len(one.starts)
+
+
+@needs_gpu
+def test_a_gpu_gives_the_same_hits(random_shard: Callable[..., Shard]) -> None:
+    shards = [random_shard(*range(20, 60), dim=384), random_shard(5, 0, 30, dim=384, seed=1)]
+    found = [
+        search(shards, open_indexes(shards, IndexEntry(), torch.device(device)), queries_like(shards[0]), 10, "phrase")
+        for device in ("cpu", "cuda")
+    ]
+    assert found[0] == found[1]  # scores too: they are computed by the CPU, from rows that the GPU has found
+
+
+@needs_gpu
+def test_a_gpu_that_is_too_small_is_said(random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "WORKING", 2**50)
+    with pytest.raises(KnowledgeBaseError, match="GB of GPU memory, free are"):
+        open_indexes([random_shard(30)], IndexEntry(), torch.device("cuda"))

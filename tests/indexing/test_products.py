@@ -1,0 +1,71 @@
+"""Products: whole numbers are exact, and what is said about rounding holds in float64."""
+
+import numpy as np
+import pytest
+import torch
+
+from kbq.indexing import products
+from kbq.indexing.products import Factors, float_products, integer_products
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(params=[True, False], ids=["integers", "floats"])
+def in_integers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr(products, "has_fast_int8", lambda device: bool(request.param))
+    return bool(request.param)
+
+
+def worst(rows: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> float:
+    """By how much a sum of two products is off, as a share of the error that is allowed for."""
+    factors = Factors.of(starts, ends, CPU)
+    of_starts, of_ends = (side.double().numpy() for side in factors.products(torch.from_numpy(rows)))
+    found = (of_starts[:, :, None] + of_ends[:, None]) * factors.units.double().numpy()[:, None, None]
+    true_starts, true_ends = (side.astype(np.float64) @ rows.T.astype(np.float64) for side in (starts, ends))
+    off = np.abs(found - true_starts[:, :, None] - true_ends[:, None])
+    return float((off / factors.errors.double().numpy()[:, None, None]).max())
+
+
+@pytest.mark.usefixtures("in_integers")
+@pytest.mark.parametrize("size", [1e-20, 1e-3, 1.0, 1e3, 1e20])
+@pytest.mark.parametrize("dim", [2, 16, 384, 1024])
+def test_the_error_covers_what_is_rounded(dim: int, size: float) -> None:
+    source = np.random.default_rng(dim)
+    rows = source.integers(-127, 128, (40, dim)).astype(np.int8)
+    rows[0], rows[1] = 127, -127
+    starts, ends = (source.normal(size=(2, 5, dim)) * size).astype(np.float32)
+    assert worst(rows, starts, ends) <= 1
+    assert worst(rows, np.abs(starts), np.abs(ends)) <= 1
+    assert worst(rows, np.full((1, dim), size, np.float32), np.full((1, dim), -size, np.float32)) <= 1
+
+
+@pytest.mark.usefixtures("in_integers")
+@pytest.mark.parametrize("values", [[3.0, 1.0], [-3.0, 1.0], [3.0, -3.0], [0.0, 0.0], [1e-20, 1e20]])
+def test_the_largest_value_of_a_query_is_kept(values: list[float]) -> None:
+    rows = np.array([[127, 127], [-127, 127], [100, -127]], np.int8)
+    query = np.array([values], np.float32)
+    assert worst(rows, query, query) <= 1
+    assert float(Factors.of(query, query, CPU).errors[0]) <= 1e-3 * max(127 * np.abs(query).max(), 1e-20)
+
+
+@pytest.mark.usefixtures("in_integers")
+def test_the_error_covers_scores_that_cancel_out() -> None:
+    query = np.array([[1000.1, -1000, 33.3, -33.3, 777.7, -777.7, 0.1, -0.1]], np.float32)
+    assert worst(np.array([[127] * 8, [126] * 8], np.int8), query, query) <= 1
+
+
+def test_integer_products() -> None:
+    limbs = torch.tensor([[1, -1], [2, 0], [3, 5], [4, 0]], dtype=torch.int8)  # high limbs, then low ones, of 2 queries
+    block = torch.tensor([[3, 10], [-3, 0]], dtype=torch.int8)
+    assert integer_products(limbs, block).tolist() == [[(3 - 10) * 128 + 59, -3 * 128 - 9], [6 * 128 + 12, -780]]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 256, 700])
+def test_float_products(rows: int) -> None:
+    source = np.random.default_rng(0)
+    vectors = source.integers(-127, 128, (900, 16)).astype(np.int8)
+    queries = source.normal(size=(2, 16)).astype(np.float32)
+    picked = source.choice(900, rows, replace=False)
+    found = float_products(vectors, picked, queries)
+    assert found.dtype == np.float32
+    assert found == pytest.approx(vectors[picked].astype(np.float64) @ queries.T.astype(np.float64), abs=1e-3)

@@ -1,0 +1,100 @@
+"""Workers: however many encode, and whatever stops them, the files are the same."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from kbq.encoding.model import Model
+from kbq.errors import CorpusError, KnowledgeBaseError
+from kbq.indexing import building, workers
+from kbq.indexing.building import STATE
+from kbq.kb import KnowledgeBase
+from kbq.records import Document
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """About two pages a block, about three blocks a shard."""
+    monkeypatch.setattr(building, "BLOCK_CHARACTERS", 300)
+    monkeypatch.setattr(building, "SHARD_ROWS", 60)
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_number_of_workers_does_not_matter(documents: list[Document], model: Model, tmp_path: Path) -> None:
+    KnowledgeBase.build(documents[:8], tmp_path / "one", model)
+    KnowledgeBase.build(documents[8:], tmp_path / "one", model, append=True)
+    KnowledgeBase.build(documents[:8], tmp_path / "two", model)
+    KnowledgeBase.build(documents[8:], tmp_path / "two", model, append=True, workers=2)
+    assert snapshot(tmp_path / "two") == snapshot(tmp_path / "one")
+
+
+def test_another_number_of_workers_goes_on(documents: list[Document], model: Model, tmp_path: Path) -> None:
+    def bad() -> Iterator[Document]:
+        yield from documents[:9]
+        raise CorpusError("corpus:10: bad")
+
+    KnowledgeBase.build(documents, tmp_path / "whole", model)
+    with pytest.raises(CorpusError, match="corpus:10: bad"):
+        KnowledgeBase.build(bad(), tmp_path / "kb", model)
+    assert (tmp_path / "kb" / STATE).exists()
+    KnowledgeBase.build(documents, tmp_path / "kb", model, workers=2)
+    assert snapshot(tmp_path / "kb") == snapshot(tmp_path / "whole")
+
+
+def dies(documents: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_dies_is_said(
+    documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "_encode", dies)
+    with pytest.raises(
+        KnowledgeBaseError, match=r"one of 2 workers died, .* fewer --workers; the same command goes on"
+    ):
+        KnowledgeBase.build(documents, tmp_path / "kb", model, workers=2)
+    monkeypatch.undo()
+    assert KnowledgeBase.build(documents, tmp_path / "kb", model).counts.documents == 12
+
+
+ORPHANS = """
+import sys
+from kbq.encoding.model import Model
+from kbq.indexing.workers import encode_blocks
+from kbq.records import Document, Paragraph
+
+def blocks():
+    while True:
+        yield [Document("1", "Title", (Paragraph(0, "the city"),))]
+
+if __name__ == "__main__":
+    for block, encoded in encode_blocks(Model.open(sys.argv[1], "cpu"), blocks(), list, 2):
+        print("encoded", flush=True)
+"""
+
+
+def test_a_parent_that_is_killed_leaves_no_workers(model_folder: Path, tmp_path: Path) -> None:
+    script = tmp_path / "orphans.py"
+    script.write_text(ORPHANS)
+    parent = subprocess.Popen([sys.executable, script, model_folder], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "encoded\n"
+    parent.kill()
+    parent.communicate(timeout=60)  # returns when the last process that holds the output has ended
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "places"),
+    [("cpu", 0, ["cpu"] * 3), ("cuda:0", 1, ["cuda:0"] * 3), ("cuda:1", 2, ["cuda:1", "cuda:0", "cuda:1"])],
+)
+def test_workers_take_the_gpus_by_turns(device: str, gpus: int, places: list[str]) -> None:
+    assert [workers.device_of(number, torch.device(device), gpus) for number in range(3)] == places
