@@ -85,13 +85,15 @@ def main() -> None:
             continue
         out = options.work / name.replace(", ", "-").replace(" ", "")
         settings = TrainingSettings(epochs=options.epochs, seed=options.seed, **changes)
-        if not out.exists():
+        if out.exists():
+            scores = evaluate_reading(Model.open(out), dev)
+        else:
             request = TrainingRequest([train, *generated], out, options.checkpoint, dev_file, reader, settings)
-            train_model(request)
-        model = Model.open(out)
-        scores = dataclasses.asdict(evaluate_reading(model, dev))
-        figures[name] = {"queries trained on": model.config.training["queries"], **scores}
+            scores = train_model(request).scores
+        trained = Model.open(out).config.training["queries"]
+        figures[name] = {"queries trained on": trained, **dataclasses.asdict(scores)}
         reporting.write("ablation", figures, [options.train, options.dev], options.seed)
+    reporting.write("ablation", figures, [options.train, options.dev], options.seed)
 
 
 if __name__ == "__main__":

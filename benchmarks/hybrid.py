@@ -2,7 +2,8 @@
 
     python benchmarks/hybrid.py KB TASK:TRAIN.jsonl [TASK:TRAIN.jsonl …] [--bm25 0 4 8] [--sparta 0 2 4] [--sample 300]
 
-For queries that are reported nowhere else. The fusion gives every paragraph 1 / (60 + rank) from each ranking.
+Weights are chosen on queries that are reported nowhere else. BM25 or SPARTA alone find pages, their answers are whole
+paragraphs. The fusion gives every paragraph 1 / (60 + rank) from each ranking.
 """
 
 import argparse
@@ -66,11 +67,19 @@ def main() -> None:
             files.append(Path(path))
             task, gold = load_task(name), sampled(Path(path), options.sample, Path(temporary))
             rows: dict[str, object] = {}
-            for bm25, sparta in product(options.bm25, options.sparta if kb.sparta else (0.0,)):
-                out = Path(temporary) / f"{gold.name}-{bm25}-{sparta}"
-                settings = PredictionSettings(PAGES, backend="hybrid", weights=Weights(bm25, sparta))
+            wanted = {
+                f"BM25 {bm25:g}, SPARTA {sparta:g}": PredictionSettings(
+                    PAGES, backend="hybrid", weights=Weights(bm25, sparta)
+                )
+                for bm25, sparta in product(options.bm25, options.sparta if kb.sparta else (0.0,))
+            }
+            wanted["BM25 alone"] = PredictionSettings(PAGES, backend="bm25")
+            if kb.sparta:
+                wanted["SPARTA alone"] = PredictionSettings(PAGES, backend="sparse")
+            for row, settings in wanted.items():
+                out = Path(temporary) / f"{gold.name}-{row}"
                 predict_file(task, gold, kb, out, settings, lambda done, total: None)
-                rows[f"BM25 {bm25:g}, SPARTA {sparta:g}"] = judged(gold, out)
+                rows[row] = judged(gold, out)
             if task.answer == "phrase":
                 queries = read_inputs(task, gold, kb)
                 texts = [query.text for query, _ in queries]

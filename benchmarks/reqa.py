@@ -184,9 +184,7 @@ def main() -> None:
     parser.add_argument("--name", default="reqa")
     options = parser.parse_args()
     model = SpartaModel.open(options.sparta)
-    trained = {
-        name: fact for name, fact in model.config.training.items() if name in ("passages", "queries", "settings")
-    }
+    trained = {name: fact for name, fact in model.config.training.items() if name in ("outcome", "settings")}
     figures: dict[str, object] = {"model": model.fingerprint(), "trained on": trained}
     files = [options.sparta / "sparta.json"]
     for name, _, source in (task.partition("=") for task in options.tasks):

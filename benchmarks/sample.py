@@ -17,7 +17,7 @@ QUERIES = ARTICLES.with_name("queries.jsonl")
 def main() -> None:
     kb = open_sample(lambda folder: None)
     gold = [line for _, line in read_json_lines(str(QUERIES))]
-    hits = kb.search([str(line["input"]) for line in gold], k=10)
+    hits = kb.search([str(line["input"]) for line in gold], k=10, backend="dense")
     rows = defaultdict(list)
     for line, found in zip(gold, hits, strict=True):
         answers = {normalise(output["answer"]) for output in line["output"]}  # type: ignore[attr-defined]

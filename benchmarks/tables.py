@@ -29,7 +29,7 @@ def quality() -> str:
     reading, sample = figures("reading"), figures("sample")["all"]
     trex = figures("slot_filling_trex")["all"]
     first = table(
-        ["default model (35 MB, 6 layers, 384-d), exact search", "", ""],
+        ["default model (35 MB, 6 layers, 384-d), exact search, vectors alone", "", ""],
         [
             ["SQuAD 1.1 dev, gold paragraph given", f"EM {reading['gold_em']:.1f}", f"F1 {reading['gold_f1']:.1f}"],
             [
@@ -61,69 +61,69 @@ def quality() -> str:
 
 COLUMNS = ["accuracy", "em", "f1", "Rprec", "recall@5", "KILT-accuracy", "KILT-f1"]
 PAGE_SCORES = {"Rprec", "recall@5"}
-WIKI = [("kbq", "kilt_wiki"), ("BM25", "bm25_wiki")]
+WIKI = [("vectors alone", "kilt_wiki"), ("BM25", "bm25_wiki")]
 DATA_SETS = [
     (
         "trex-dev-kilt",
         "T-REx subset, zero-shot",
-        [("kbq", "kilt_trex"), ("kbq, hybrid with BM25", "kilt_trex_hybrid"), ("BM25", "bm25_trex")],
+        [("vectors alone", "kilt_trex"), ("vectors and BM25, the default", "kilt_trex_hybrid"), ("BM25", "bm25_trex")],
     ),
-    ("trex-dev-kilt", "the same, tuned on 5,000 queries", [("kbq, hybrid with BM25", "kilt_trex_hybrid_tuned")]),
-    ("redocred-unseen", "Re-DocRED, unseen pages", [*WIKI, ("kbq, hybrid with BM25", "kilt_wiki_hybrid")]),
+    (
+        "trex-dev-kilt",
+        "the same, tuned on 5,000 queries",
+        [("vectors and BM25, the default", "kilt_trex_hybrid_tuned")],
+    ),
+    ("redocred-unseen", "Re-DocRED, unseen pages", [*WIKI, ("vectors and BM25, the default", "kilt_wiki_hybrid")]),
     ("redocred-seen", "Re-DocRED, pages seen in training", WIKI),
     ("squad-dev-kilt", "SQuAD dev, open", WIKI),
-    ("el-dev-kilt", "entity linking", [*WIKI, ("kbq, hybrid with BM25", "kilt_wiki_hybrid")]),
+    (
+        "squad-dev-kilt",
+        "SQuAD dev, open, at random",
+        [("vectors alone", "kilt_squad_dense"), ("vectors and BM25, the default", "kilt_squad_hybrid")],
+    ),
+    ("el-dev-kilt", "entity linking", [*WIKI, ("vectors and BM25, the default", "kilt_wiki_hybrid")]),
 ]
 
 
-REQA = [
-    ("reqa_squad", "squad-dev", "SQuAD dev"),
-    ("reqa_across", "nq", "Natural Questions (QED)"),
-    ("reqa_across", "trex", "T-REx dev, pages of 1,000 queries"),
-    ("reqa_across", "redocred", "Re-DocRED, unseen pages of 1,000 queries"),
+PARTS = [
+    ("hybrid_trex_part", "trex-dev", "T-REx dev, 3,000 pages, untuned"),
+    ("hybrid_trex_part_tuned", "trex-dev", "the same, tuned on 5,000 queries"),
+    ("hybrid_wiki_part", "unseen", "Re-DocRED, unseen pages among 1,200"),
 ]
 
 
 def words() -> str:
-    """ReQA, what the number of terms costs, and what words cost beside vectors."""
-    rows = []
-    for result, name, label in REQA:
-        task = figures(result)[name]
-        trained = task["SPARTA"]["500 terms"]
-        systems = [
-            task["BM25, sentence"],
-            task["BM25, sentence and paragraph"],
-            task["untrained"]["500 terms"],
-            trained,
-        ]
-        rows.append([f"{label} ({task['sentences']:,} sentences)", *map(ranked, systems)])
-    first = table(["MRR / R@1", "BM25", "BM25, paragraph seen", "SPARTA, untrained", "SPARTA"], rows)
-    squad = figures("reqa_squad")["squad-dev"]["SPARTA"]
-    curve = [
-        [name.split()[0], ranked(row), f"{row['bytes per sentence']:,}"]
-        for name, row in squad.items()
-        if "terms" in name
+    """ReQA, how many terms are worth keeping, and what words and vectors find together."""
+    squad = figures("reqa_squad")["squad-dev"]
+    trained = squad["SPARTA"]
+    systems = {
+        "BM25, the sentence": squad["BM25, sentence"],
+        "BM25, its paragraph behind it": squad["BM25, sentence and paragraph"],
+        "SPARTA, untrained, 500 terms": squad["untrained"]["500 terms"],
+    }
+    systems |= {f"SPARTA, {name}": row for name, row in trained.items() if name.endswith("terms")}
+    rows = [
+        [name, f"{row['MRR']:.1f}", f"{row['R@1']:.1f}", f"{row['bytes per sentence']:,}" if len(row) > 2 else "–"]
+        for name, row in systems.items()
     ]
-    second = table(["terms kept of a sentence", "SQuAD dev, MRR / R@1", "bytes per sentence"], curve)
-    costs = figures("words")
-    third = table(
-        ["T-REx, 89,299 paragraphs", "bytes per text", "query, CPU ms: p50", "p95"],
-        [
-            [label, f"{costs[name]['bytes per text']:,}" if "texts" in costs[name] else "–"]
-            + [f"{costs[name][key]:.1f}" for key in ("p50, ms", "p95, ms")]
-            for name, label in (
-                ("bm25", "BM25"),
-                ("sparse", "SPARTA"),
-                ("dense", "vectors"),
-                ("hybrid", "all together"),
-            )
-        ],
-    )
-    return f"{first}\n\n{second}\n\n{third}"
+    first = table([f"SQuAD dev, {squad['sentences']:,} sentences", "MRR", "R@1", "bytes per sentence"], rows)
+    return f"{first}\n\n{together()}"
 
 
-def ranked(row: dict[str, float]) -> str:
-    return f"{row['MRR']:.1f} / {row['R@1']:.1f}"
+def together() -> str:
+    """Words, vectors, and both, on the same queries."""
+    rows = []
+    for result, name, label in PARTS:
+        found = figures(result)[name]
+        for system, values in found.items():
+            cells = [interval(values[key]) if "alone" not in system or key in PAGE_SCORES else "–" for key in SHORT]
+            rows.append([label, SYSTEMS.get(system, system), *cells])
+            label = ""
+    return table(["", "weights", *SHORT], rows)
+
+
+SHORT = ["accuracy", "Rprec", "recall@5", "KILT-accuracy"]
+SYSTEMS = {"BM25 0, SPARTA 0": "vectors alone"}
 
 
 TUNED = [

@@ -18,7 +18,6 @@ from rich.progress import (
 from kbq.finetuning.loop import FinetuningStep
 from kbq.indexing.dump import Counts
 from kbq.training.run import StepReport
-from kbq.training.sparta import SpartaStep
 
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
 
@@ -46,7 +45,7 @@ def build_progress(title: str) -> Iterator[Callable[[Counts], None]]:
 @contextmanager
 def training_progress(
     title: str,
-) -> Iterator[tuple[Callable[[StepReport | SpartaStep], None], Callable[[int, int], None]]]:
+) -> Iterator[tuple[Callable[[StepReport], None], Callable[[int, int], None]]]:
     """Shows steps, the moving averages of the losses, and tokens per second; before, what a teacher has read."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=_console())
@@ -57,7 +56,7 @@ def training_progress(
     with bar:
         task = bar.add_task(title, total=None)
 
-        def report(step: StepReport | SpartaStep) -> None:
+        def report(step: StepReport) -> None:
             nonlocal done, begun
             done += step.size if begun else 0
             begun = begun or time.monotonic()

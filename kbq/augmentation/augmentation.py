@@ -7,7 +7,7 @@ that is done, so that a killed run goes on; its first line says of which run it 
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -50,10 +50,18 @@ class AugmentationRequest:
 class AugmentationOutcome:
     """How many paragraphs were read, questions asked, and questions kept, on how many paragraphs."""
 
-    paragraphs: int
-    asked: int
-    kept: int
-    paragraphs_kept: int
+    paragraphs: int = 0
+    asked: int = 0
+    kept: int = 0
+    paragraphs_kept: int = 0
+
+    def __add__(self, other: "AugmentationOutcome") -> "AugmentationOutcome":
+        return AugmentationOutcome(
+            self.paragraphs + other.paragraphs,
+            self.asked + other.asked,
+            self.kept + other.kept,
+            self.paragraphs_kept + other.paragraphs_kept,
+        )
 
 
 Line = dict[str, Any]
@@ -69,7 +77,7 @@ def augment(request: AugmentationRequest, report: Callable[[int, int], None]) ->
     """
     if request.out.exists():
         raise TrainingError(f"{request.out} already exists: choose another file for --out")
-    partial = request.out.with_name(request.out.name + ".partial")
+    partial, finished = (request.out.with_name(f"{request.out.name}.{end}") for end in ("partial", "tmp"))
     ask = _slots(request) if request.triples is not None else _generated(request)
     try:
         request.out.parent.mkdir(parents=True, exist_ok=True)
@@ -80,39 +88,33 @@ def augment(request: AugmentationRequest, report: Callable[[int, int], None]) ->
                 for document in read_corpus(request.corpus, request.format)
                 for paragraph in document.paragraphs
             )
-            count, kept = len(done), sum(len(line["questions"]) for line in done)
-            rest = islice(paragraphs, count, None)
+            rest = islice(paragraphs, done.paragraphs, None)
             while part := list(islice(rest, AT_A_TIME)):
                 for (document, paragraph), (asked, questions) in zip(part, ask(part), strict=True):
-                    _write(file, _line(document, paragraph, asked, questions))
-                    kept += len(questions)
-                file.flush()
-                count += len(part)
-                report(count, kept)
-            lines = _read(file)[1:]
-        with partial.with_suffix(".tmp").open("w", encoding="utf-8", newline="\n") as file:
-            for line in lines:
-                if line["questions"]:
+                    text = paragraph.text[paragraph.begin :]
+                    line = {"title": document.title, "context": text, "asked": asked, "questions": questions}
                     _write(file, line)
+                    done += _counts(line)
+                file.flush()
+                report(done.paragraphs, done.kept)
+            with finished.open("w", encoding="utf-8", newline="\n") as out:
+                for line in islice(_lines(file), 1, None):
+                    if line["questions"]:
+                        _write(out, line)
     except OSError as error:
         raise TrainingError(
             f"{request.out} cannot be written ({error.strerror}): make room (the same command goes on where it "
             "stopped), or choose another --out"
         ) from error
-    partial.with_suffix(".tmp").replace(request.out)
+    finished.replace(request.out)
     partial.unlink()
-    with_questions = [line for line in lines if line["questions"]]
-    return AugmentationOutcome(
-        len(lines),
-        sum(line["asked"] for line in lines),
-        sum(len(line["questions"]) for line in lines),
-        len(with_questions),
-    )
+    return done
 
 
-def _line(document: Document, paragraph: Paragraph, asked: int, questions: list[Question]) -> Line:
-    text = paragraph.text[paragraph.begin :]
-    return {"title": document.title, "context": text, "asked": asked, "questions": questions}
+def _counts(line: Line) -> AugmentationOutcome:
+    """What one paragraph adds."""
+    kept = len(line["questions"])
+    return AugmentationOutcome(1, line["asked"], kept, int(kept > 0))
 
 
 def _slots(request: AugmentationRequest) -> Ask:
@@ -175,29 +177,33 @@ def _description(request: AugmentationRequest) -> Line:
     }
 
 
-def _go_on(file: TextIO, description: Line, path: Path) -> list[Line]:
-    """The lines of a run that was killed; half a last line is cut off.
+def _go_on(file: TextIO, description: Line, path: Path) -> AugmentationOutcome:
+    """What a run that was killed had done; half a last line is cut off.
 
     Raises:
         TrainingError: it was another run.
     """
-    lines = _read(file)
-    if not lines:
-        _write(file, description)
-    elif lines[0] != description:
+    lines = _lines(file)
+    first = next(lines, None)
+    if first is not None and first != description:
         raise TrainingError(f"{path} is of a run with another corpus or other options: delete it to start anew")
-    return lines[1:]
+    done = sum(map(_counts, lines), AugmentationOutcome())
+    file.truncate(file.tell())
+    if first is None:
+        _write(file, description)
+    return done
 
 
-def _read(file: TextIO) -> list[Line]:
+def _lines(file: TextIO) -> Iterator[Line]:
+    """The whole lines of a file, from its beginning; it stands behind the last one then."""
     file.seek(0)
-    end, lines = 0, []
-    while (text := file.readline()).endswith("\n"):
-        lines.append(json.loads(text))
-        end = file.tell()
-    file.seek(end)
-    file.truncate()
-    return lines
+    while True:
+        place = file.tell()
+        text = file.readline()
+        if not text.endswith("\n"):
+            file.seek(place)
+            return
+        yield json.loads(text)
 
 
 def _write(file: TextIO, line: Line) -> None:

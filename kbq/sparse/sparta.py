@@ -26,7 +26,7 @@ class Sparta(nn.Module):
 
     def forward(self, windows: "SentenceTensors", terms: Tensor) -> Tensor:
         """Impacts of these terms. Shapes: terms (terms,), result (sentences, terms)."""
-        return self.impacts(self.best_products(self.sentence_states(windows), terms))
+        return self.impacts(best_products(self.sentence_states(windows), self.terms[terms]))
 
     def sentence_states(self, windows: "SentenceTensors") -> Tensor:
         """Hidden states of each sentence's own tokens: neither context nor padding. See `SentenceTensors.tokens`.
@@ -36,14 +36,17 @@ class Sparta(nn.Module):
         states = hidden_states(self.backbone, windows.ids, windows.mask, windows.segments)
         return states.flatten(0, 1)[windows.tokens]
 
-    def best_products(self, states: Tensor, terms: Tensor) -> Tensor:
-        """The largest product of each term with a token. Shapes: (sentences, longest, dim), (terms,)."""
-        best: Tensor = (states @ self.terms[terms].T).amax(dim=1)  # Shape: (sentences, terms)
-        return best
-
     def impacts(self, best_products: Tensor) -> Tensor:
         """log(1 + ReLU(y + b)), whatever the shape."""
         return torch.relu(best_products.float() + self.bias).log1p()
+
+
+def best_products(states: Tensor, vectors: Tensor) -> Tensor:
+    """The largest product of each term's vector with a token of each sentence.
+
+    Shapes: states (sentences, longest, dim), vectors (terms, dim), result (sentences, terms).
+    """
+    return (states @ vectors.T).amax(dim=1)
 
 
 def query_scores(impacts: Tensor, counts: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Model: a Sparta with its tokenizer, as one folder: model.safetensors, sparta.json, the backbone's own files."""
 
+import copy
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -15,10 +16,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from kbq.encoding.backbone import (
-    autocast,
     buckets,
     choose_device,
     empty_backbone,
+    fast_dtype,
     first_line,
     load_tokenizer,
     pretrained_backbone,
@@ -27,7 +28,7 @@ from kbq.encoding.queries import MARKERS
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError
 from kbq.sparse.sentences import SentenceWindow, sentence_windows
-from kbq.sparse.sparta import SentenceTensors, Sparta
+from kbq.sparse.sparta import SentenceTensors, Sparta, best_products
 
 CONFIG, WEIGHTS = "sparta.json", "model.safetensors"
 FORMAT = 1
@@ -127,21 +128,21 @@ def strongest_impacts(
 
     Sentences are numbered window by window. Shapes: (at most k,).
     """
-    network = model.network
-    device = network.bias.device
+    device = model.network.bias.device
     terms = model.terms.to(device)
+    # Everything in 16 bits, not products alone: twice as fast on CPUs, and 99 % of 500 strongest terms are the same.
+    fast = copy.deepcopy(model.network).to(fast_dtype(device.type))
+    vectors = fast.terms[terms]
     behind = list(accumulate(len(window.sentences) for window in windows))
     for members in buckets([len(window.ids) for window in windows], BATCH_TOKENS):
         tensors = SentenceTensors([windows[index] for index in members], model.tokenizer.pad_token_id, device)
         numbers = [n for i in members for n in range(behind[i] - len(windows[i].sentences), behind[i])]
-        with autocast(device):
-            states = network.sentence_states(tensors)
+        states = fast.sentence_states(tensors)
         for rows in torch.split(torch.argsort(tensors.lengths, stable=True), SENTENCES):
-            some = states[rows, : int(tensors.lengths[rows].max())]
-            with autocast(device):
-                parts = [network.best_products(some, part) for part in torch.split(terms, CHUNK)]
+            some = states[rows, : int(tensors.lengths[rows].max())].to(vectors.dtype)
+            parts = [best_products(some, part) for part in torch.split(vectors, CHUNK)]
             best, place = torch.cat(parts, dim=1).float().topk(min(k, len(terms)), dim=1)  # log keeps their order
-            impacts = network.impacts(best)
+            impacts = model.network.impacts(best)
             for row, found, weights in zip(rows.tolist(), place, impacts, strict=True):
                 positive = weights > 0
                 yield numbers[row], terms[found[positive]].cpu(), weights[positive].cpu()

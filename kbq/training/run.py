@@ -133,7 +133,7 @@ class Run(ABC):
         return passages_digest(self.passages, shapes)
 
 
-def passages_digest(passages: Sequence[PreparedPassage], more: str = "") -> str:
+def passages_digest(passages: Sequence[object], more: str = "") -> str:
     """A digest of prepared passages, and of what else decides."""
     digest = hashlib.blake2b(more.encode(), digest_size=16)
     for passage in passages:

@@ -5,13 +5,11 @@ near-by negatives, those of the other articles the random ones. Only the batch's
 paper draws negatives from the whole corpus, half of them near-by; here every sentence is encoded once for all queries.
 """
 
-import hashlib
 import math
 import random
-import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import count, islice
@@ -20,18 +18,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-import kbq
 from kbq.encoding.backbone import autocast, choose_device
 from kbq.encoding.windows import WindowShape, tokenize
 from kbq.errors import TrainingError
 from kbq.sparse.sentences import Sentence, SentenceWindow
-from kbq.sparse.sparta import SentenceTensors, query_scores
+from kbq.sparse.sparta import SentenceTensors, best_products, query_scores
 from kbq.sparse.sparta_model import CONFIG, SpartaConfig, SpartaModel
 from kbq.training.batches import batches
 from kbq.training.examples import Passage, read_examples
 from kbq.training.losses import marginal_nll
+from kbq.training.memory import give_back
 from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
-from kbq.training.run import without_dropout
+from kbq.training.run import StepReport, passages_digest, without_dropout
+from kbq.workshop import file_digest, machine, versions, workshop
 
 POSITIVE_SHARE = 0.05  # of all impacts, at the start: about 1,600 terms a sentence, as the paper counts them in the end
 
@@ -61,20 +60,6 @@ class SpartaRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class SpartaStep:
-    """What a step says."""
-
-    step: int
-    steps: int
-    loss: float
-    size: int  # tokens of all windows
-
-    @property
-    def losses(self) -> Mapping[str, float]:
-        return {"loss": self.loss}
-
-
-@dataclass(frozen=True, slots=True)
 class SpartaOutcome:
     """What came of it; `left_out`: queries without terms, or with no sentence that holds their answer."""
 
@@ -84,21 +69,44 @@ class SpartaOutcome:
     steps: int
 
 
-def train_sparta(request: SpartaRequest, report: Callable[[SpartaStep], None] = lambda step: None) -> SpartaOutcome:
+def train_sparta(request: SpartaRequest, report: Callable[[StepReport], None] = lambda step: None) -> SpartaOutcome:
     """Train and save a model. A killed run goes on from `OUT.partial/checkpoint.pt`.
 
     Raises:
         TrainingError: `out` exists, there is no usable example, a loss that is no number, or a checkpoint of
-                another run.
+            another run.
         ModelError: what to start from is missing or no BERT-like encoder.
     """
-    if request.out.exists():
-        raise TrainingError(f"{request.out} already exists: choose another folder for --out")
-    workshop = request.out.with_name(request.out.name + ".partial")
-    try:  # now, not after hours of training
-        workshop.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TrainingError(f"{request.out} cannot be written ({error.strerror}): choose another --out") from error
+    with workshop(request.out) as folder:
+        model, is_new = _begun(request)
+        passages = read_examples(request.examples)[0]
+        examples = prepare(model, passages)
+        if not examples:
+            raise TrainingError("no query has its answer within a sentence: SPARTA learns from such queries only")
+        if is_new:
+            calibrate_bias(model, [window for example in examples[:64] for window in example.windows])
+        trainer = SpartaTrainer(model, examples, request.settings)
+        trainer.run(folder / "checkpoint.pt", report)
+        queries = sum(len(example.queries) for example in examples)
+        left_out = sum(len(passage.queries) for passage in passages) - queries
+        outcome = SpartaOutcome(len(examples), queries, left_out, trainer.steps)
+        facts: dict[str, object] = {
+            **({} if is_new else {"begun": model.config.training}),
+            "command": request.command,
+            "checkpoint": Path(request.checkpoint).name,
+            "examples": {path.name: file_digest(path) for path in request.examples},
+            "settings": asdict(request.settings),
+            "outcome": asdict(outcome),
+            "versions": versions(),
+            "machine": machine(),
+        }
+        model.config = replace(model.config, training=facts)
+        model.save(folder / "model")
+    return outcome
+
+
+def _begun(request: SpartaRequest) -> tuple[SpartaModel, bool]:
+    """The model to train, and whether it is a new one."""
     is_new = not (Path(request.checkpoint) / CONFIG).exists()
     if is_new:
         window = WindowShape(length=128 if request.marked else 256, overlap=0)  # marked, it is read for one sentence
@@ -108,31 +116,7 @@ def train_sparta(request: SpartaRequest, report: Callable[[SpartaStep], None] = 
         model.config = replace(model.config, marked=request.marked)
     model.network.to(choose_device(request.device))
     without_dropout(model.network)
-    passages = read_examples(request.examples)[0]
-    examples = prepare(model, passages)
-    if not examples:
-        raise TrainingError("no query has its answer within a sentence: SPARTA learns from such queries only")
-    if is_new:
-        calibrate_bias(model, [window for example in examples[:64] for window in example.windows])
-    trainer = SpartaTrainer(model, examples, request.settings)
-    trainer.run(workshop / "checkpoint.pt", report)
-    queries = sum(len(example.queries) for example in examples)
-    left_out = sum(len(passage.queries) for passage in passages) - queries
-    facts: dict[str, object] = {
-        **({} if is_new else {"begun": model.config.training}),
-        "command": request.command,
-        "checkpoint": Path(request.checkpoint).name,
-        "examples": [path.name for path in request.examples],
-        "passages": len(examples),
-        "queries": queries,
-        "settings": asdict(request.settings),
-        "kbq": kbq.__version__,
-    }
-    model.config = replace(model.config, training=facts)
-    model.save(workshop / "model")
-    (workshop / "model").rename(request.out)
-    shutil.rmtree(workshop)
-    return SpartaOutcome(len(examples), queries, left_out, trainer.steps)
+    return model, is_new
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +174,7 @@ class SpartaTrainer:
         parameters = list(model.network.parameters())
         self.descent = Descent(parameters, settings.learning_rate, settings.warmup, self.steps)
 
-    def run(self, checkpoint: Path, report: Callable[[SpartaStep], None] = lambda step: None) -> None:
+    def run(self, checkpoint: Path, report: Callable[[StepReport], None] = lambda step: None) -> None:
         """Train to the end, from `checkpoint` where there is one.
 
         Raises:
@@ -208,7 +192,9 @@ class SpartaTrainer:
             self.descent.add(loss)
             self.descent.step()
             size = sum(example.tokens for example in batch)
-            report(SpartaStep(self.descent.done, self.steps, float(loss.detach()), size))
+            report(StepReport(self.descent.done, self.steps, {"loss": float(loss.detach())}, size))
+            if self.descent.done % 10 == 0:
+                give_back()
             if time.monotonic() - saved > CHECKPOINT_SECONDS:
                 self._save(checkpoint)
                 saved = time.monotonic()
@@ -246,11 +232,7 @@ class SpartaTrainer:
     @cached_property
     def _digest(self) -> str:
         """Of what is trained on and with: a checkpoint of another run must not be continued."""
-        digest = hashlib.blake2b(digest_size=16)
-        digest.update(repr([tuple(parameter.shape) for parameter in self.descent.parameters]).encode())
-        for example in self.examples:
-            digest.update(repr(example).encode())
-        return digest.hexdigest()
+        return passages_digest(self.examples, repr([tuple(p.shape) for p in self.descent.parameters]))
 
     @property
     def _device(self) -> torch.device:
@@ -264,5 +246,5 @@ def calibrate_bias(model: SpartaModel, windows: Sequence[SentenceWindow], share:
     tensors = SentenceTensors(windows[:64], model.tokenizer.pad_token_id, device)
     with autocast(device):
         states = model.network.sentence_states(tensors)
-        best = model.network.best_products(states, model.terms[::16].to(device))
+        best = best_products(states, model.network.terms[model.terms[::16].to(device)])
     model.network.bias.fill_(-torch.quantile(best.float().flatten()[: 2**23], 1 - share))

@@ -107,6 +107,7 @@ def train_model(
             "passages": len(prepared),
             "queries": queries,
             "settings": dataclasses.asdict(settings),
+            "filter": [dataclasses.asdict(point) for point in points],
             "versions": versions(),
             "machine": machine(),
         }

@@ -142,7 +142,7 @@ def test_the_model_is_described(request_of: TrainingRequest, tmp_path: Path) -> 
     training = read_config(tmp_path / "out").training
     assert training["checkpoint"] == Path(request_of.checkpoint).name
     assert training["examples"] == ["examples.jsonl"]
-    assert set(training) >= {"command", "settings", "versions", "machine", "queries"}
+    assert set(training) >= {"filter", "command", "settings", "versions", "machine", "queries"}
 
 
 def test_a_kbq_model_goes_on_learning(request_of: TrainingRequest, tmp_path: Path) -> None:

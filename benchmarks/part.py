@@ -1,0 +1,75 @@
+"""Part: some pages of a knowledge base as one of its own, and the queries about them, where the whole takes too long.
+
+    python benchmarks/part.py KB OUT --pages 4000 NAME=GOLD.jsonl:QUERIES …
+
+Takes QUERIES of each KILT file at random (0: all), their gold pages, and other pages at random up to the number asked
+for. OUT holds the knowledge base with BM25, and NAME.jsonl beside it the queries. Vectors are copied, not made.
+"""
+
+import argparse
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from kbq.commands import index_words
+from kbq.indexing.building import shard_name
+from kbq.indexing.dump import EncodedParagraph, Progress, Shard, ShardWriter
+from kbq.indexing.manifest import IndexEntry, publish, read_manifest
+from kbq.reading import read_json_lines
+
+
+def chosen(options: argparse.Namespace) -> set[str]:
+    """Write the queries, and return their gold pages."""
+    pages: set[str] = set()
+    for name, _, source in (item.partition("=") for item in options.gold):
+        path, _, most = source.rpartition(":")
+        records = [record for _, record in read_json_lines(path)]
+        records = random.Random(0).sample(records, min(int(most) or len(records), len(records)))
+        for record in records:
+            pages |= {str(p["wikipedia_id"]) for output in record["output"] for p in output.get("provenance", [])}
+        lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        options.out.with_name(f"{name}.jsonl").write_text("".join(lines), "utf-8")
+    return pages
+
+
+def paragraphs(shard: Shard, document: int) -> list[EncodedParagraph]:
+    """A document's paragraphs with the vectors that were kept."""
+    found = []
+    for place in range(*shard.paragraph_documents.searchsorted([document, document + 1])):
+        first, behind = (int(row[0]) for row in shard.row_range(np.array([place])))
+        rows = slice(first, behind)
+        columns = (shard.vectors[rows], shard.positions[rows], shard.starts[rows], shard.ends[rows])
+        tokens = int(shard.positions[behind - 1]) + 1
+        found.append(EncodedParagraph(int(shard.paragraph_numbers[place]), shard.texts[place], tokens, *columns))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kb", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("gold", nargs="+", metavar="NAME=GOLD:QUERIES")
+    parser.add_argument("--pages", type=int, default=4000)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True)
+    pages = chosen(options)
+    manifest = read_manifest(options.kb)
+    shards = [Shard(path) for path in manifest.shard_folders(options.kb)]
+    every = [(shard, number) for shard in shards for number in range(len(shard.ids))]
+    others = [place for place in every if place[0].ids[place[1]] not in pages]
+    kept = random.Random(0).sample(others, max(0, min(len(others), options.pages - len(pages))))
+    kept += [place for place in every if place[0].ids[place[1]] in pages]
+    writer = ShardWriter(options.out / shard_name(0), manifest.dim, Progress())
+    for shard, number in kept:
+        writer.append(shard.document(number), paragraphs(shard, number))
+    part = replace(manifest, shards=(writer.close(),), index=IndexEntry(), others=(), bm25=False, sparta="")
+    publish(options.out, part)
+    index_words(options.out)
+    print(part.counts)
+
+
+if __name__ == "__main__":
+    main()
