@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import kbq
 from kbq.corpus import read_corpus
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
@@ -31,7 +32,7 @@ def open_sample(
         KnowledgeBaseError: the cache folder cannot be written.
     """
     default = Model.open("default", device)
-    folder = cache_folder() / f"sample-{default.config.phrase_fingerprint}-{_digest()}"
+    folder = cache_folder() / f"sample-{kbq.__version__}-{default.config.phrase_fingerprint}-{_digest()}"
     if not (folder / "manifest.json").exists():
         announce(folder)
         _build(folder, default, report)

@@ -365,7 +365,15 @@ def test_info_says_true_and_false(run: Run, model_folder: Path) -> None:
 def test_info_of_a_knowledge_base(run: Run, kb_folder: Path, model_folder: Path) -> None:
     (facts,) = run("info", kb_folder, "--json").documents
     assert (facts["kind"], facts["pages"], facts["paragraphs"]) == ("knowledge base", 12, 18)
-    exact = {"kind": "exact", "bytes_per_vector": 0.0, "probes": 1, "recall": 1.0, "target": 1.0, "queries": 0}
+    exact = {
+        "kind": "exact",
+        "bytes_per_vector": 0.0,
+        "probes": 1,
+        "recall": 1.0,
+        "target": 1.0,
+        "queries": 0,
+        "filter": None,
+    }
     assert facts["indexes"] == [exact]
     assert (facts["model"], facts["built by"]) == (str(model_folder), f"kbq {kbq.__version__}")
 
