@@ -1,61 +1,66 @@
 """Exact: every row is multiplied with the query; the rows that may open one of the best spans are the candidates.
 
+Rows are looked at in pieces as long as the longest span, so that a span ends in the piece it starts in or in the next.
 The best span of a piece scores at least as much as its best row alone, and at most its best start plus the best end in
 reach. Rows are left out only where such bounds allow it, so that nothing better can be missed: this is the truth that
 approximate indexes are measured against.
 """
 
 import warnings
-from collections.abc import Sequence
-from functools import cache
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kbq.indexing.candidates import Candidates, Floats
+from kbq.indexing.candidates import MAX_TOKENS, Candidates, Floats
 from kbq.indexing.dump import Shard
 from kbq.indexing.gpus import full_memory_is_said
-from kbq.indexing.pieces import Block, blocks_of, piece_max
 from kbq.indexing.products import Factors
 
-BLOCK_ROWS = 2048  # multiplied at a time: with 64 queries, their scores stay in the CPU's cache
+BLOCK_PIECES = 128  # multiplied at a time: with 64 queries, their scores stay in the CPU's cache
 FEW = 8  # queries: for so many, blocks are that many times as long
-BLOCK_ROWS_CUDA = 2**18
+BLOCK_PIECES_CUDA = 12800
 
 
 class ExactIndex:
     """All rows of a shard, read where they lie: nothing is built, and no more than one block is copied."""
 
     def __init__(self, shard: Shard, device: torch.device) -> None:
-        self._shard = shard
         self._device = device
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch knows no read-only memory; nothing here writes to it
             rows = torch.from_numpy(shard.vectors)
         with full_memory_is_said(device):
             self._vectors = rows.to(device)
-        self._blocks = cache(lambda size: list(blocks_of(shard.paragraph_rows, size, device)))
+        sizes = np.diff(shard.paragraph_rows, prepend=0)
+        self._filled, self._behind = (  # the paragraphs that have rows, and the first row behind each
+            torch.from_numpy(numbers).to(device) for numbers in (np.flatnonzero(sizes), shard.paragraph_rows[sizes > 0])
+        )
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None = None) -> list[Candidates]:
         """All rows that may open a span as good as the best one of the k-th best piece; see `Index`."""
-        size = BLOCK_ROWS * (FEW if len(starts) <= FEW else 1) if self._device.type == "cpu" else BLOCK_ROWS_CUDA
-        blocks = self._blocks(size)
-        if k >= sum(len(block.begins) for block in blocks):
+        if k * MAX_TOKENS >= len(self._vectors):
             return [Candidates(np.arange(len(self._vectors)), -np.inf)] * len(starts)
         with full_memory_is_said(self._device):
-            return self._best_rows(blocks, starts, ends, k, bonus)
+            return self._best_rows(starts, ends, k, bonus)
 
-    def _best_rows(
-        self, blocks: Sequence[Block], starts: Floats, ends: Floats, k: int, bonus: Floats | None
-    ) -> list[Candidates]:
+    def _best_rows(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None) -> list[Candidates]:
+        few = len(starts) <= FEW
         factors = Factors.of(starts, ends, self._device)
-        added = None if bonus is None else torch.from_numpy(bonus).to(self._device)
-        best = _Best(k, factors.errors)
-        found = [self._promising(block, factors, added, best) for block in blocks]
+        added = None if bonus is None else torch.from_numpy(bonus.T).to(self._device).contiguous()
+        if added is not None:  # sums of float32 are rounded
+            factors = replace(factors, errors=factors.errors + added.abs().amax(dim=0) * 2.0**-21)
+        best = _Best(k, len(starts), self._device)
+        size = BLOCK_PIECES * (FEW if few else 1) if self._device.type == "cpu" else BLOCK_PIECES_CUDA
+        pieces = -(-len(self._vectors) // MAX_TOKENS)
+        found = [
+            self._promising(first, min(size - 1, pieces - first), factors, added, best)
+            for first in range(0, pieces, size - 1)
+        ]
         best.settle()
         queries, rows, uppers = (torch.cat(parts) for parts in zip(*found, strict=True))
-        kept = uppers >= best.enough[queries]  # now that all blocks were seen
+        kept = (uppers >= best.enough[queries]) & (rows < len(self._vectors))  # now that all blocks were seen
         queries, order = torch.sort(queries[kept], stable=True)  # the rows of a query stay in order
         behind = torch.searchsorted(queries, torch.arange(len(starts) - 1, device=self._device), right=True)
         of_each = np.split(rows[kept][order].cpu().numpy(), behind.cpu().numpy())
@@ -63,42 +68,61 @@ class ExactIndex:
         return [Candidates(own, float(bound)) for own, bound in zip(of_each, below, strict=True)]
 
     def _promising(
-        self, block: Block, factors: Factors, bonus: Tensor | None, best: "_Best"
+        self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: "_Best"
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Query, row, and what no span from there scores above, of all that may be good enough. Shapes: (found,).
 
-        `bonus` has the shape (queries, paragraphs).
+        Looks at `count` pieces from the `first` on. `bonus` has the shape (paragraphs, queries).
         """
-        of_starts, of_ends = factors.products(self._vectors[block.rows])
-        units, added = factors.units[:, None], 0.0 if bonus is None else bonus[:, block.paragraphs]
-        best.see(piece_max(of_starts + of_ends, block.begins) * units + added)
-        ending = piece_max(of_ends, block.begins)
-        ending[:, block.continued] = torch.maximum(ending[:, block.continued], ending[:, block.continued + 1])
-        others = ending * units + (factors.errors[:, None] + added)  # all of an upper bound but the start's own part
-        is_open = piece_max(of_starts, block.begins) * units + others >= best.enough[:, None]
-        queries, pieces = is_open.nonzero(as_tuple=True)
-        sizes = block.sizes[pieces]
-        pairs = torch.repeat_interleave(sizes)  # for each row to look at, which query and piece it belongs to
-        rows = torch.arange(len(pairs), device=self._device)
-        rows += (block.begins[pieces] - sizes.cumsum(0) + sizes).index_select(0, pairs)
-        queries, others = queries.index_select(0, pairs), others[queries, pieces].index_select(0, pairs)
-        own = of_starts.flatten().index_select(0, queries * of_starts.shape[1] + rows)
-        uppers = own * factors.units.index_select(0, queries) + others
-        kept = (uppers >= best.enough.index_select(0, queries)).nonzero()[:, 0]
-        return queries[kept], rows[kept] + block.rows.start, uppers[kept]
+        begin = first * MAX_TOKENS
+        scores = factors.products(self._vectors[begin : begin + (count + 1) * MAX_TOKENS])
+        missing = (count + 1) * MAX_TOKENS - len(scores)
+        if missing:  # at the end of the shard
+            scores = torch.cat([scores, scores[-1:].expand(missing, -1)])
+        by_piece = scores.view(count + 1, MAX_TOKENS, 2, -1)  # start and end vector of each query
+        starting, ending = by_piece.amax(dim=1).unbind(dim=1)
+        reached = torch.maximum(ending[:-1], ending[1:]) * factors.units + factors.errors
+        uppers = starting[:-1] * factors.units + reached
+        if bonus is not None:
+            uppers += self._largest(bonus, begin, count)
+        pieces, queries = (uppers >= best.enough).nonzero(as_tuple=True)
+        units = factors.units[queries, None]
+        own_starts, own_ends = (by_piece[pieces, :, side, queries] * units for side in (0, 1))  # (open pieces, tokens)
+        rows = pieces[:, None] * MAX_TOKENS + torch.arange(begin, begin + MAX_TOKENS, device=self._device)
+        if bonus is not None:
+            own_starts += bonus[self._paragraphs(rows), queries[:, None]]
+        alone = uppers.new_full((len(factors.units), count), -torch.inf)
+        alone[queries, pieces] = (own_starts + own_ends).amax(dim=1) - factors.errors[queries]
+        best.see(alone)
+        uppers = own_starts + reached[pieces, queries, None]
+        kept = uppers >= best.enough[queries, None]
+        return queries[:, None].expand_as(rows)[kept], rows[kept], uppers[kept]
+
+    def _largest(self, bonus: Tensor, begin: int, count: int) -> Tensor:
+        """The largest bonus of the paragraphs in each of some pieces. Shape: (count, queries)."""
+        begins = torch.arange(begin, begin + count * MAX_TOKENS, MAX_TOKENS, device=self._device)
+        behinds = (begins + MAX_TOKENS).clamp(max=len(self._vectors))
+        first, last = (torch.searchsorted(self._behind, rows, right=True) for rows in (begins, behinds - 1))
+        most = int((last - first).max()) + 1
+        within = (first[:, None] + torch.arange(most, device=self._device)).minimum(last[:, None])
+        return bonus[self._filled[within]].amax(dim=1)
+
+    def _paragraphs(self, rows: Tensor) -> Tensor:
+        """The paragraph of each row; rows behind the last count as part of the last paragraph."""
+        return self._filled[torch.searchsorted(self._behind, rows, right=True).clamp(max=len(self._filled) - 1)]
 
 
 class _Best:
     """The scores that the k best pieces seen so far are known to reach, for each query."""
 
-    def __init__(self, k: int, errors: Tensor) -> None:
-        self._k, self._errors = k, errors
-        self._scores = errors.new_full((len(errors), k), -torch.inf)
+    def __init__(self, k: int, queries: int, device: torch.device) -> None:
+        self._k = k
+        self._scores = torch.full((queries, k), -torch.inf, device=device)
         self._waiting: list[Tensor] = []
         self.enough = self._scores[:, 0].clone()  # what scores less is none of the k best. Shape: (queries,)
 
     def see(self, lowers: Tensor) -> None:
-        """More pieces, each with a span of this score, give or take the error. Shape: (queries, pieces)."""
+        """More pieces, each with a span of this score or more. Shape: (queries, pieces)."""
         self._waiting.append(lowers)
         if sum(part.shape[1] for part in self._waiting) >= self._k:  # not more often: a deep search has a large k
             self.settle()
@@ -109,8 +133,8 @@ class _Best:
             return
         lowers = torch.cat(self._waiting, dim=1)
         self._waiting = []
-        better = (lowers.amax(dim=1) - self._errors > self.enough).nonzero()[:, 0]
+        better = (lowers.amax(dim=1) > self.enough).nonzero()[:, 0]
         if len(better):
             both = torch.cat([self._scores[better], lowers[better]], dim=1)
             self._scores[better] = both.topk(self._k).values
-            self.enough[better] = self._scores[better].amin(dim=1) - self._errors[better]
+            self.enough[better] = self._scores[better].amin(dim=1)

@@ -19,6 +19,7 @@ Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 LIMB = 128
 TILE = 32  # CUDA multiplies int8 matrices of such sizes
+BLOCK = 2560  # rows that a CPU multiplies at a time: they stay in its cache, and their shape is prepared for once
 CHUNK = 256  # rows that become float32 at a time: more fall out of the CPU's cache
 
 
@@ -49,23 +50,24 @@ class Factors:
         # Two limbs are off by at most half a unit, in each dimension of two rows.
         return cls(_limbs(queries, (largest / whole).repeat(2)), largest / whole, most / whole, True)
 
-    def products(self, block: Tensor) -> tuple[Tensor, Tensor]:
-        """Start vectors and end vectors with rows. Shapes: (rows, dim), twice (queries, rows)."""
-        both = integer_products(self.matrix, block) if self.in_integers else self.matrix @ block.float().T
-        of_starts, of_ends = both.chunk(2)
-        return of_starts, of_ends
+    def products(self, rows: Tensor) -> Tensor:
+        """Rows with start vectors, then with end vectors. Shapes: (rows, dim), (rows, 2 × queries)."""
+        if not self.in_integers:
+            return rows.float() @ self.matrix.T
+        return integer_products(rows, self.matrix)
 
 
-def integer_products(limbs: Tensor, block: Tensor) -> Tensor:
-    """Exact products of 15-bit queries with int8 rows, several times as fast as float32.
+def integer_products(rows: Tensor, limbs: Tensor) -> Tensor:
+    """Exact products of int8 rows with 15-bit integers, several times as fast as float32.
 
-    Shapes: limbs (2 × queries, dim), block (rows, dim), result (queries, rows), int32.
+    Shapes: rows (rows, dim), limbs (2 × vectors, dim), result (rows, vectors), int32.
     """
-    queries, rows = len(limbs) // 2, len(block)
-    if block.is_cuda:
-        limbs, block = (pad(matrix, (0, -matrix.shape[1] % TILE, 0, -len(matrix) % TILE)) for matrix in (limbs, block))
-    both = torch._int_mm(limbs, block.T)
-    return both[queries : 2 * queries, :rows].add_(both[:queries, :rows], alpha=LIMB)
+    count, vectors = len(rows), len(limbs) // 2
+    if rows.is_cuda:
+        rows, limbs = (pad(matrix, (0, -matrix.shape[1] % TILE, 0, -len(matrix) % TILE)) for matrix in (rows, limbs))
+    parts = [torch._int_mm(part, limbs.T) for part in (torch.split(rows, BLOCK) if rows.is_cpu else [rows])]
+    both = parts[0][:count] if len(parts) == 1 else torch.cat(parts)
+    return both[:, vectors : 2 * vectors].add(both[:, :vectors], alpha=LIMB)
 
 
 def largest_whole(dim: int) -> int:
@@ -89,7 +91,7 @@ def has_fast_int8(device_type: str) -> bool:
         return _has_vnni()
     ones = torch.ones(2, TILE, dtype=torch.int8, device=device_type)
     try:
-        return integer_products(ones, ones).tolist() == [[(LIMB + 1) * TILE] * 2]
+        return integer_products(ones, ones).tolist() == [[(LIMB + 1) * TILE]] * 2
     except RuntimeError:  # this device does not, or not in this version of torch
         return False
 

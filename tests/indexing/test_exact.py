@@ -46,20 +46,30 @@ def best_spans(shard: Shard, start: np.ndarray, end: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.usefixtures("in_integers")
-@pytest.mark.parametrize("block", [1, 16, 4096])
+@pytest.mark.parametrize("with_bonus", [False, True])
+@pytest.mark.parametrize("block", [2, 3, 128])
 @pytest.mark.parametrize("k", [1, 2, 5, 1000])
 @pytest.mark.parametrize("kept", SIZES)
 def test_every_row_that_opens_one_of_the_k_best_spans_is_a_candidate(
-    kept: tuple[int, ...], k: int, block: int, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+    kept: tuple[int, ...],
+    k: int,
+    block: int,
+    with_bonus: bool,
+    random_shard: Callable[..., Shard],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(exact, "BLOCK_ROWS", block)
+    monkeypatch.setattr(exact, "BLOCK_PIECES", block)
+    monkeypatch.setattr(exact, "FEW", 1)
     shard = random_shard(*kept)
     starts, ends = random_queries()
-    for query, found in enumerate(ExactIndex(shard, CPU).candidates(starts, ends, k)):
-        true = best_spans(shard, starts[query], ends[query])
+    bonus = np.random.default_rng(2).normal(size=(7, len(kept))).astype(np.float32) * np.abs(starts).max() * 1000
+    paragraphs = shard.paragraphs_of(np.arange(len(shard)))
+    found_of_each = ExactIndex(shard, CPU).candidates(starts, ends, k, bonus if with_bonus else None)
+    for query, found in enumerate(found_of_each):
+        true = best_spans(shard, starts[query], ends[query]) + with_bonus * bonus[query, paragraphs].astype(np.float64)
         assert (np.diff(found.starts) > 0).all()
         assert np.delete(true, found.starts).max(initial=-np.inf) <= found.complete_above
-        assert np.count_nonzero(true[found.starts] > found.complete_above) >= min(k, sum(-(-n // 20) for n in kept))
+        assert np.count_nonzero(true[found.starts] > found.complete_above) >= min(k, -(-sum(kept) // 20))
 
 
 @pytest.mark.usefixtures("in_integers")
@@ -69,33 +79,35 @@ def test_most_rows_are_left_out(random_shard: Callable[..., Shard]) -> None:
     assert max(len(candidates.starts) for candidates in found) < 400
 
 
+@pytest.fixture
+def three(encoded: Callable[..., EncodedParagraph], make_shard: Callable[..., Shard]) -> Shard:
+    """Three paragraphs of 20 rows, and an empty one behind the first. Best rows 8 (of 1 + 7), 17 and 2."""
+    first, second, third = (
+        encoded(good + [[-9, -9]] * (20 - len(good))) for good in ([[5, 0], [0, 1], [1, 7]], [[9, 8]], [[1, 1]])
+    )
+    return make_shard([first, encoded([])], [second, third])
+
+
 @pytest.mark.usefixtures("in_integers")
+@pytest.mark.parametrize(
+    ("bonus", "k", "rows", "bound"),
+    [
+        (None, 1, [20], 17.0),
+        (None, 2, [0, 1, 2, 20], 8.0),  # starts 5, 0 and 1 and the best end in reach, 8
+        (None, 3, list(range(60)), -np.inf),
+        ([1, 99, 0, 20], 1, [40], 22.0),
+        ([1, 99, 0, 20], 2, [20, 40], 17.0),
+        ([9, 99, 0, 20], 2, [0, 1, 2, 20, 40], 17.0),
+    ],
+)
 def test_candidates_that_can_be_checked_by_eye(
-    encoded: Callable[..., EncodedParagraph], make_shard: Callable[..., Shard]
+    bonus: list[float] | None, k: int, rows: list[int], bound: float, three: Shard
 ) -> None:
-    # Best rows 8 (of 1 + 7), 17 and 2. Starts and the best end of their paragraph: 12, 7 and 8; 17; 2.
-    shard = make_shard([encoded([[5, 0], [0, 1], [1, 7]]), encoded([[9, 8]])], [encoded([[1, 1]])])
     starts, ends = np.array([[1, 0]], np.float32), np.array([[0, 1]], np.float32)
-    index = ExactIndex(shard, CPU)
-    for k, rows, bound in ((1, [3], 17.0), (2, [0, 2, 3], 8.0), (3, [0, 1, 2, 3, 4], -np.inf)):
-        (found,) = index.candidates(starts, ends, k)
-        assert found.starts.tolist() == rows
-        assert found.complete_above == pytest.approx(bound, abs=0.1)
-
-
-@pytest.mark.usefixtures("in_integers")
-def test_a_bonus_is_added_to_every_span_of_its_paragraph(
-    encoded: Callable[..., EncodedParagraph], make_shard: Callable[..., Shard]
-) -> None:
-    # Best rows 8, 17 and 2; the second paragraph has no rows, the bonus of the last one is largest.
-    shard = make_shard([encoded([[5, 0], [0, 1], [1, 7]]), encoded([])], [encoded([[9, 8]]), encoded([[1, 1]])])
-    starts, ends = np.array([[1, 0]], np.float32), np.array([[0, 1]], np.float32)
-    bonus = np.array([[1, 99, 0, 20]], np.float32)
-    index = ExactIndex(shard, CPU)
-    for k, rows, bound in ((1, [4], 22.0), (2, [3, 4], 17.0), (3, [0, 1, 2, 3, 4], -np.inf)):
-        (found,) = index.candidates(starts, ends, k, bonus)
-        assert found.starts.tolist() == rows
-        assert found.complete_above == pytest.approx(bound, abs=0.1)
+    added = None if bonus is None else np.array([bonus], np.float32)
+    (found,) = ExactIndex(three, CPU).candidates(starts, ends, k, added)
+    assert found.starts.tolist() == rows
+    assert found.complete_above == pytest.approx(bound, abs=0.1)
 
 
 def test_an_end_in_the_next_piece_is_seen(

@@ -13,7 +13,6 @@ from kbq.indexing.dump import Shard
 from kbq.indexing.exact import ExactIndex
 from kbq.indexing.gpus import fitted, full_memory_is_said, places
 from kbq.indexing.manifest import IndexEntry
-from kbq.indexing.pieces import scattered_max
 from kbq.searching.search import search
 
 CPU = torch.device("cpu")
@@ -66,7 +65,7 @@ def test_the_code_for_gpus_finds_the_same_on_a_cpu(
     shard = random_shard(*range(20, 60), dim=32)
     starts, ends = queries_like(shard).transpose(1, 0, 2)
     truth = ExactIndex(shard, CPU).candidates(starts, ends, 5)
-    monkeypatch.setattr(exact, "piece_max", scattered_max)
+    monkeypatch.setattr(exact, "BLOCK_PIECES", exact.BLOCK_PIECES_CUDA)
     monkeypatch.setattr("kbq.indexing.products.has_fast_int8", lambda device: fast)
     for one, other in zip(truth, ExactIndex(shard, CPU).candidates(starts, ends, 5), strict=True):
         sure = one.complete_above  # rounding decides about others

@@ -19,7 +19,7 @@ def in_integers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 def worst(rows: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> float:
     """By how much a sum of two products is off, as a share of the error that is allowed for."""
     factors = Factors.of(starts, ends, CPU)
-    of_starts, of_ends = (side.double().numpy() for side in factors.products(torch.from_numpy(rows)))
+    of_starts, of_ends = factors.products(torch.from_numpy(rows)).double().numpy().T.reshape(2, len(starts), -1)
     found = (of_starts[:, :, None] + of_ends[:, None]) * factors.units.double().numpy()[:, None, None]
     true_starts, true_ends = (side.astype(np.float64) @ rows.T.astype(np.float64) for side in (starts, ends))
     off = np.abs(found - true_starts[:, :, None] - true_ends[:, None])
@@ -55,9 +55,9 @@ def test_the_error_covers_scores_that_cancel_out() -> None:
 
 
 def test_integer_products() -> None:
-    limbs = torch.tensor([[1, -1], [2, 0], [3, 5], [4, 0]], dtype=torch.int8)  # high limbs, then low ones, of 2 queries
-    block = torch.tensor([[3, 10], [-3, 0]], dtype=torch.int8)
-    assert integer_products(limbs, block).tolist() == [[(3 - 10) * 128 + 59, -3 * 128 - 9], [6 * 128 + 12, -780]]
+    limbs = torch.tensor([[1, -1], [2, 0], [3, 5], [4, 0]], dtype=torch.int8)  # high limbs, then low ones, of 2 vectors
+    rows = torch.tensor([[3, 10], [-3, 0]], dtype=torch.int8)
+    assert integer_products(rows, limbs).tolist() == [[(3 - 10) * 128 + 59, 6 * 128 + 12], [-3 * 128 - 9, -780]]
 
 
 @pytest.mark.parametrize("rows", [0, 1, 256, 700])
