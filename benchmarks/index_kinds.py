@@ -1,14 +1,16 @@
 """Index kinds: what each costs to build and to hold, what it finds of exact search, and how fast it is.
 
-    OMP_NUM_THREADS=1 python benchmarks/index_kinds.py KB QUERIES.jsonl [--queries 256] [--recall 0.95]
+    OMP_NUM_THREADS=1 python benchmarks/index_kinds.py KB GOLD.jsonl [--queries 256] [--recall 0.95] [--tuned MODEL]
 
 All indexes are built again in KB. Their probes are calibrated on slot queries that kbq makes up from the pages' titles;
-the recall below is that of the ten best phrases for the given queries, which no calibration has seen.
+the recall below is that of the ten best phrases for some queries of GOLD, which no calibration has seen. All of GOLD is
+then predicted with each index, vectors alone, with the model of KB and with one tuned on queries.
 """
 
 import argparse
 import random
 import shutil
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,17 @@ from typing import Any
 import numpy as np
 import reporting
 import torch
+from kilt import judged
 
 from kbq.commands import describe_indexes
 from kbq.indexing.manifest import IndexKind
 from kbq.kb import KnowledgeBase
+from kbq.prediction import PredictionSettings, predict_file
 from kbq.reading import read_json_lines
 from kbq.records import Hit
 from kbq.searching.indexes import IndexWish
 from kbq.searching.probes import K, recall
+from kbq.task import load_task
 
 KINDS: tuple[IndexKind, ...] = ("exact", "compact", "approximate")
 ALONE = 64  # queries asked one at a time
@@ -48,12 +53,22 @@ def searched(kb: KnowledgeBase, starts: np.ndarray, ends: np.ndarray, together: 
     return hits, len(starts) / (time.process_time() - before)
 
 
+def end_task(folder: Path, kind: IndexKind, gold: Path, model: str | None) -> dict[str, object]:
+    """Scores of slot filling with this index: mean and confidence interval."""
+    kb = KnowledgeBase.open(folder, model, device="cpu", index=kind)
+    with tempfile.TemporaryDirectory() as temporary:
+        out = Path(temporary) / "predictions.jsonl"
+        predict_file(load_task("trex"), gold, kb, out, PredictionSettings(backend="dense"), lambda done, total: None)
+        return {name: value for name, value in judged(gold, out).items() if name in ("accuracy", "KILT-accuracy")}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kb", type=Path)
     parser.add_argument("queries", type=Path)
     parser.add_argument("--queries", dest="count", type=int, default=256)
     parser.add_argument("--recall", type=float, default=0.95)
+    parser.add_argument("--tuned", help="a query encoder: scores with it are reported, too")
     options = parser.parse_args()
     torch.set_num_threads(1)
     texts = [str(line["input"]) for _, line in read_json_lines(str(options.queries))]
@@ -78,6 +93,9 @@ def main() -> None:
             "queries per CPU second, 64 at a time": round(many, 1),
             "queries per CPU second, one at a time": round(alone, 1),
         }
+        figures[kind]["untuned"] = end_task(options.kb, kind, options.queries, None)
+        if options.tuned:
+            figures[kind]["tuned"] = end_task(options.kb, kind, options.queries, options.tuned)
         rows = {"vectors": kb.counts.rows, "queries": len(texts)}
         reporting.write("index_kinds", rows | figures, [options.kb, options.queries], seed=0)
 

@@ -1,6 +1,7 @@
 """Backbone: a BERT-like Hugging Face encoder and its tokenizer, on the device that is there."""
 
 import contextlib
+import copy
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -92,6 +93,14 @@ def pretrained_backbone(source: str | Path) -> Any:
 def empty_backbone(config: Any) -> Any:
     """An encoder of this shape whose weights are about to be loaded."""
     return without_pooler(transformers.AutoModel.from_config(config, **PLAIN))
+
+
+def fast_copy(backbone: Any, device: torch.device) -> Any:
+    """A copy to encode with, a third faster than `autocast`: everything in the device's fast type, fused attention."""
+    fast = copy.deepcopy(backbone).to(fast_dtype(device.type)).eval()
+    if hasattr(fast, "set_attn_implementation"):  # not in the oldest versions of transformers that we take
+        fast.set_attn_implementation("sdpa")
+    return fast
 
 
 # Plain attention: our windows are short, and on CPUs its backward pass is a third faster than the fused one.

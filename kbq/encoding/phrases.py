@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kbq.encoding.backbone import autocast, buckets, hidden_states, pad
+from kbq.encoding.backbone import buckets, fast_copy, hidden_states, pad
 from kbq.encoding.windows import Window
 
 Floats = NDArray[np.float32]
@@ -54,12 +54,11 @@ def encode_windows(
     Shapes: vectors (tokens, dim), logits (tokens, 2).
     """
     device = encoder.filter.weight.device
+    fast = fast_copy(encoder.backbone, device)
     limit = BATCH_TOKENS if device.type == "cpu" else BATCH_TOKENS_CUDA
     for members in buckets([len(window.ids) for window in batch], limit):
-        tensors = window_tensors([batch[i] for i in members], pad_id, uses_segments, device)
-        with autocast(device):
-            vectors, logits = encoder(*tensors)
-        vectors, logits = vectors.float().cpu().numpy(), logits.float().cpu().numpy()
+        states = hidden_states(fast, *window_tensors([batch[i] for i in members], pad_id, uses_segments, device))
+        vectors, logits = states.cpu().numpy(), encoder.filter(states).cpu().numpy()
         for place, index in enumerate(members):
             own = slice(batch[index].first, batch[index].first + batch[index].count)
             yield index, vectors[place, own], logits[place, own]

@@ -30,12 +30,12 @@ class Spans:
 
     def shortened(self, shard: Shard, start: int, end: int, limit: int) -> tuple[float, int] | None:
         """Score and end row of the best span from `start` to before `end` that stops before character `limit`."""
-        place = int(np.searchsorted(self.rows, start))
-        ends = np.flatnonzero(shard.ends[start:end] <= limit)
-        if not len(ends):
+        ends = int(shard.ends[start:end].searchsorted(limit, side="right"))  # that many stop before it
+        if not ends:
             return None
-        best = ends[np.argmax(self.products[place + ends, 1])]
-        return float(self.products[place, 0] + self.products[place + best, 1]), start + int(best)
+        place = int(self.rows.searchsorted(start))
+        best = int(self.products[place : place + ends, 1].argmax())
+        return float(self.products[place, 0] + self.products[place + best, 1]), start + best
 
 
 def find_spans(

@@ -6,7 +6,7 @@ A unit's score is the maximum over its phrases. Phrases that overlap are one uni
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import sentencex
@@ -17,6 +17,7 @@ from kbq.records import Hit, Phrase
 from kbq.searching.spans import Spans
 
 Unit = Literal["phrase", "sentence", "paragraph", "document"]
+TOGETHER = 16  # spans whose places are looked up together
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,10 @@ class Units:
     is_complete: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A span: where it stands, and in which shard. `characters` are those of its phrase."""
+class _Found(NamedTuple):
+    """A span: where it stands, and in which shard. Better ones are smaller; `characters` are those of its phrase."""
 
-    score: float
+    negative_score: float
     shard: int
     start: int
     end: int
@@ -50,7 +50,7 @@ def best_units(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit, k: i
     )
     hits: list[Hit] = []
     for span, characters in distinct:
-        if span.score <= complete_above:
+        if -span.negative_score <= complete_above:
             return Units(hits, is_complete=False)
         hits.append(_hit(shards[span.shard], span, characters))
         if len(hits) == k:
@@ -70,11 +70,8 @@ def _best_of_each(
             [shard.paragraph_documents[paragraphs[of_shard == number]] for number, shard in enumerate(shards)]
         )
     _, first = np.unique(np.stack([of_shard[order], keys[order]]), axis=1, return_index=True)
-    for index in order[np.sort(first)]:
-        number = int(of_shard[index])
-        spans, row = found[number], int(place[index])
-        span = _found(shards[number], number, float(spans.scores[row]), int(spans.starts[row]), int(spans.ends[row]))
-        yield span, (0, len(shards[number].texts[span.paragraph]))
+    for span in _described(shards, found, of_shard, place, order[np.sort(first)]):
+        yield span, (0, len(shards[span.shard].texts[span.paragraph]))
 
 
 def _separate(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit) -> Iterator[tuple[_Found, tuple[int, int]]]:
@@ -83,30 +80,35 @@ def _separate(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit) -> It
     A span that runs into a better unit is shortened to stop before it and waits for its turn.
     """
     order, of_shard, place = _merged(found)
-    in_order = (
-        (-float(found[n].scores[row]), n, int(found[n].starts[row]), int(found[n].ends[row]))
-        for n, row in zip(of_shard[order].tolist(), place[order].tolist(), strict=True)
-    )
+    in_order = _described(shards, found, of_shard, place, order)
     coming = next(in_order, None)
-    waiting: list[tuple[float, int, int, int]] = []  # -score, shard, start row, end row: a heap
+    waiting: list[_Found] = []  # a heap
     taken: dict[tuple[int, int], list[tuple[int, int]]] = {}
     while coming or waiting:
         if coming and (not waiting or coming <= waiting[0]):
-            (negative, number, start, end), coming = coming, next(in_order, None)
+            span, coming = coming, next(in_order, None)
         else:
-            negative, number, start, end = heapq.heappop(waiting)
-        shard = shards[number]
-        span = _found(shard, number, -negative, start, end)
-        units = taken.setdefault((number, span.paragraph), [])
+            span = heapq.heappop(waiting)
+        units = taken.setdefault((span.shard, span.paragraph), [])
         whole = span.characters
         if unit == "sentence":
-            whole = sentence_around(shard.texts[span.paragraph], *span.characters)
+            whole = sentence_around(shards[span.shard].texts[span.paragraph], *span.characters)
         hindered = [begin for begin, stop in units if whole[0] < stop and begin < whole[1]]
         if not hindered:
             units.append(whole)
             yield span, whole
-        elif (shorter := found[number].shortened(shard, start, end, min(hindered))) is not None:
-            heapq.heappush(waiting, (-shorter[0], number, start, shorter[1]))
+        elif (shorter := _shortened(shards[span.shard], found[span.shard], span, min(hindered))) is not None:
+            heapq.heappush(waiting, shorter)
+
+
+def _shortened(shard: Shard, spans: Spans, span: _Found, limit: int) -> _Found | None:
+    """The best span with this start that stops before character `limit`."""
+    begin = span.characters[0]
+    shorter = spans.shortened(shard, span.start, span.end, limit) if begin < limit else None
+    if shorter is None:
+        return None
+    score, end = shorter
+    return span._replace(negative_score=-score, end=end, characters=(begin, int(shard.ends[end])))
 
 
 def _merged(found: Sequence[Spans]) -> tuple[Rows, Rows, Rows]:
@@ -118,10 +120,21 @@ def _merged(found: Sequence[Spans]) -> tuple[Rows, Rows, Rows]:
     return np.argsort(-scores, kind="stable"), of_shard, place
 
 
-def _found(shard: Shard, number: int, score: float, start: int, end: int) -> _Found:
-    return _Found(
-        score, number, start, end, shard.paragraph_of(start), (int(shard.starts[start]), int(shard.ends[end]))
-    )
+def _described(
+    shards: Sequence[Shard], found: Sequence[Spans], of_shard: Rows, place: Rows, order: Rows
+) -> Iterator[_Found]:
+    """Where these spans stand, in this order. Shapes: (spans,)."""
+    for first in range(0, len(order), TOGETHER):
+        some = order[first : first + TOGETHER]
+        described: dict[int, Iterator[_Found]] = {}
+        for number in set(of_shard[some].tolist()):
+            spans, own = found[number], place[some[of_shard[some] == number]]
+            starts, ends = spans.starts[own], spans.ends[own]
+            paragraphs = shards[number].paragraphs_of(starts)
+            characters = zip(shards[number].starts[starts].tolist(), shards[number].ends[ends].tolist(), strict=True)
+            columns = ((-spans.scores[own]).tolist(), starts.tolist(), ends.tolist(), paragraphs.tolist(), characters)
+            described[number] = iter([_Found(score, number, *rest) for score, *rest in zip(*columns, strict=True)])
+        yield from (next(described[number]) for number in of_shard[some].tolist())
 
 
 def _hit(shard: Shard, span: _Found, unit: tuple[int, int]) -> Hit:
@@ -130,7 +143,7 @@ def _hit(shard: Shard, span: _Found, unit: tuple[int, int]) -> Hit:
     number = int(shard.paragraph_numbers[span.paragraph])
     start, end = span.characters
     phrase = Phrase(context[start:end], shard.ids[document], shard.titles[document], number, start, end)
-    return Hit(phrase, span.score, context, unit)
+    return Hit(phrase, -span.negative_score, context, unit)
 
 
 def sentence_around(text: str, start: int, end: int) -> tuple[int, int]:

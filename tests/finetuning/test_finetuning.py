@@ -230,11 +230,11 @@ def test_entity_linking_learns_pages(
         for page in gold.outputs[0].pages
     ]
     triples = write_json_lines("links.jsonl", *lines)
-    settings = replace(request_of.settings, objective="page", epochs=12, learning_rate=5e-3)
+    settings = replace(request_of.settings, objective="page", epochs=24, learning_rate=5e-3)
     task = load_task("entity_linking")
     outcome = run(replace(request_of, triples=triples, dev=triples, task=task, settings=settings), own_kb)
     assert outcome.measure == "KILT-accuracy"
-    assert max(outcome.scores) > outcome.scores[0]
+    assert max(outcome.scores) > 2 * outcome.scores[0]
 
 
 def test_out_that_exists_is_refused_before_anything_is_read(
