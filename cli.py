@@ -350,18 +350,17 @@ def train(
     """Train phrase and query encoders from reading comprehension. Killed, it goes on from its last checkpoint."""
     given = {"epochs": epochs, "learning_rate": learning_rate, "batch_tokens": batch_tokens, "seed": seed}
     shared: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    shared |= {"accumulate": accumulate}
     command = shlex.join(["kbq", *sys.argv[1:]])
     if sparse:
         _refuse_given(context, "--sparse", FOR_DENSE_TRAINING)
-        from kbq.training.sparta import SpartaRequest, SpartaSettings
+        from kbq.training.run import RunSettings
+        from kbq.training.sparta import SpartaRequest
 
-        _train_sparta(
-            SpartaRequest(examples, out, checkpoint, SpartaSettings(**shared), marked, device, command), as_json
-        )
+        _train_sparta(SpartaRequest(examples, out, checkpoint, RunSettings(**shared), marked, device, command), as_json)
         return
     if marked:
         raise typer.BadParameter("belongs to --sparse", param_hint="--marked")
-    shared |= {"accumulate": accumulate}
     if teacher:
         _refuse_given(context, "--teacher", FOR_STUDENTS)
         from kbq.training.teacher import TeacherRequest, TeacherSettings
@@ -413,7 +412,7 @@ FOR_STUDENTS = (
     "distill",
     *FOR_DISTILLATION,
 )
-FOR_DENSE_TRAINING = ("dev", "accumulate", "teacher", *FOR_STUDENTS)
+FOR_DENSE_TRAINING = ("dev", "teacher", *FOR_STUDENTS)
 
 
 def _train_sparta(request: "SpartaRequest", as_json: bool) -> None:

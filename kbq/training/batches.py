@@ -27,10 +27,12 @@ class ReadWindow(Protocol):
 
 
 class ReadPassage(Protocol):
-    """What `batches` must know of a passage."""
+    """What `batches` must know of a passage with its queries."""
 
     @property
     def windows(self) -> Sequence[ReadWindow]: ...
+    @property
+    def queries(self) -> Sequence[object]: ...
     @property
     def tokens(self) -> int: ...
     @property
@@ -75,6 +77,11 @@ class Batch:
     answer_of_query: Tensor  # Shape: (queries,)
     gold_starts: Tensor  # Shape: (queries, tokens), bool
     gold_ends: Tensor
+
+    @property
+    def size(self) -> int:
+        """Tokens of all windows and queries, with padding."""
+        return self.windows[0].numel() + self.queries[0].numel()
 
 
 def prepare(

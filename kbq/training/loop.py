@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kbq.encoding.backbone import autocast
 from kbq.encoding.model import Model
-from kbq.training.batches import Batch, PreparedPassage
+from kbq.training.batches import Batch, PreparedPassage, collate
 from kbq.training.distillation import ReaderOutputs, taught_logits
 from kbq.training.losses import distillation_loss, filter_loss, negatives_loss, single_passage_loss
 from kbq.training.run import Run, RunSettings
@@ -24,6 +24,7 @@ from kbq.training.run import Run, RunSettings
 class TrainingSettings(RunSettings):
     """Everything that decides the outcome besides the data."""
 
+    max_queries: int = 12  # of one passage
     pre_batches: int = 2  # C: earlier batches whose answers serve as negatives; 0 = in-batch only
     pre_batches_from: float = 0.3  # share of all steps after which the queue is used
     same_answers: bool = False  # whether a place elsewhere with the same answer string is a negative, too
@@ -46,8 +47,8 @@ class Trainer(Run):
         settings: TrainingSettings,
         taught: ReaderOutputs | None = None,
     ) -> None:
-        super().__init__(model, [model.phrases, model.queries], passages, settings)
-        self.model = model
+        super().__init__([model.phrases, model.queries], passages, settings)
+        self.model, self.passages = model, passages
         self.taught = taught
         self.weights = {
             "single": 1.0,
@@ -58,8 +59,9 @@ class Trainer(Run):
         }
         self.queue: deque[tuple[Tensor, Tensor, Tensor]] = deque(maxlen=max(1, settings.pre_batches))
 
-    def losses(self, batch: Batch, members: Sequence[int]) -> dict[str, Tensor]:
+    def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
         """L_single, L_distill where there is a reader, L_neg, L_neg over all tokens, L_filter."""
+        batch = collate(self.model, [self.passages[index] for index in members])
         with autocast(self.model.device):
             vectors, logits = self.model.phrases(*batch.windows)
             query_vectors = self.model.queries(*batch.queries)
@@ -85,7 +87,7 @@ class Trainer(Run):
         self._enqueue(vectors, batch)
         labels = torch.stack([gold.any(dim=0) for gold in golds], dim=1).reshape(*logits.shape).float()
         averaged = {name: (sides[0][name] + sides[1][name]) / 2 for name in sides[0]}
-        return averaged | {"filter": filter_loss(logits, labels, owned.reshape(logits.shape[:2]))}
+        return averaged | {"filter": filter_loss(logits, labels, owned.reshape(logits.shape[:2]))}, batch.size
 
     def state(self) -> dict[str, Any]:
         """With the queue."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from kbq.training.batches import Batch, Network, PreparedPassage, batches, collate
+from kbq.training.batches import ReadPassage, batches
 from kbq.training.memory import give_back
 from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
 
@@ -28,7 +28,6 @@ class RunSettings:
     learning_rate: float = 2e-4  # the paper's 3e-5 is for SpanBERT-base
     warmup: float = 0.05  # share of all steps
     accumulate: int = 1  # batches of one step: a large batch in the memory of a small one
-    max_queries: int = 12  # of one passage
     seed: int = 0
 
 
@@ -39,7 +38,7 @@ class StepReport:
     step: int
     steps: int
     losses: Mapping[str, float]
-    size: int  # tokens of all windows and queries
+    size: int  # tokens
 
 
 class Run(ABC):
@@ -47,21 +46,18 @@ class Run(ABC):
 
     weights: Mapping[str, float]  # of each loss
 
-    def __init__(
-        self, network: Network, modules: Sequence[nn.Module], passages: Sequence[PreparedPassage], settings: RunSettings
-    ) -> None:
-        self.network = network
+    def __init__(self, modules: Sequence[nn.Module], passages: Sequence[ReadPassage], settings: RunSettings) -> None:
         self.modules = modules
-        self.passages = passages
         self.settings = settings
+        self._passages = passages
         self.per_epoch = sum(1 for _ in self._epoch(0))
         self.steps = max(1, math.ceil(self.per_epoch * settings.epochs / settings.accumulate))
         parameters = dict.fromkeys(p for module in modules for p in module.parameters() if p.requires_grad)
         self.descent = Descent(list(parameters), settings.learning_rate, settings.warmup, self.steps)
 
     @abstractmethod
-    def losses(self, batch: Batch, members: Sequence[int]) -> dict[str, Tensor]:
-        """The losses of the batch that holds the passages `members`, by name, averaged over its queries."""
+    def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
+        """The losses of a batch of these passages, by name, averaged over its queries; and its size in tokens."""
 
     def state(self) -> dict[str, Any]:
         """All that later steps depend on."""
@@ -95,7 +91,7 @@ class Run(ABC):
             module.eval()
 
     def _epoch(self, epoch: int) -> Iterator[list[int]]:
-        return batches(self.passages, self.settings.batch_tokens, random.Random(self.settings.seed + epoch))
+        return batches(self._passages, self.settings.batch_tokens, random.Random(self.settings.seed + epoch))
 
     def _batches_from(self, first: int) -> Iterator[list[int]]:
         """The batches from the one with that number on, without end; epochs differ in how many they have."""
@@ -103,17 +99,17 @@ class Run(ABC):
 
     def _one_step(self, parts: Sequence[Sequence[int]]) -> StepReport:
         """A step of one batch or several. Every query counts alike, whichever batch it is in."""
-        queries = [sum(len(self.passages[index].queries) for index in members) for members in parts]
+        queries = [sum(len(self._passages[index].queries) for index in members) for members in parts]
         sums: dict[str, float] = {}
         size = 0
         for members, mine in zip(parts, queries, strict=True):
-            batch = collate(self.network, [self.passages[index] for index in members])
-            losses, share = self.losses(batch, members), mine / sum(queries)
+            losses, tokens = self.losses(members)
+            share = mine / sum(queries)
             weighted = [self.weights[name] * loss for name, loss in losses.items()]
             self.descent.add(share * sum(weighted[1:], weighted[0]))
             for name, loss in losses.items():
                 sums[name] = sums.get(name, 0.0) + share * float(loss.detach())
-            size += batch.windows[0].numel() + batch.queries[0].numel()
+            size += tokens
         self.descent.step()
         return StepReport(self.descent.done, self.steps, sums, size)
 
@@ -121,8 +117,8 @@ class Run(ABC):
         write_checkpoint(checkpoint, {"settings": asdict(self.settings), "data": self._digest} | self.state())
 
     def _resume(self, checkpoint: Path) -> None:
-        settings = asdict(self.settings)
-        state = read_checkpoint(checkpoint, self.network.device, settings, self._digest, "passages")
+        settings, device = asdict(self.settings), self.descent.parameters[0].device
+        state = read_checkpoint(checkpoint, device, settings, self._digest, "passages")
         if state is not None:
             self.load_state(state)
 
@@ -130,7 +126,7 @@ class Run(ABC):
     def _digest(self) -> str:
         """Of what is trained on and with: a checkpoint of another run must not be continued."""
         shapes = repr([tuple(parameter.shape) for parameter in self.descent.parameters])
-        return passages_digest(self.passages, shapes)
+        return passages_digest(self._passages, shapes)
 
 
 def passages_digest(passages: Sequence[object], more: str = "") -> str:

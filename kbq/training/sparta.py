@@ -5,14 +5,9 @@ near-by negatives, those of the other articles the random ones. Only the batch's
 paper draws negatives from the whole corpus, half of them near-by; here every sentence is encoded once for all queries.
 """
 
-import math
-import random
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
-from itertools import count, islice
 from pathlib import Path
 
 import torch
@@ -24,26 +19,12 @@ from kbq.errors import TrainingError
 from kbq.sparse.sentences import Sentence, SentenceWindow
 from kbq.sparse.sparta import SentenceTensors, best_products, query_scores
 from kbq.sparse.sparta_model import CONFIG, SpartaConfig, SpartaModel
-from kbq.training.batches import batches
 from kbq.training.examples import Passage, read_examples
 from kbq.training.losses import marginal_nll
-from kbq.training.memory import give_back
-from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
-from kbq.training.run import StepReport, passages_digest, without_dropout
+from kbq.training.run import Run, RunSettings, StepReport, without_dropout
 from kbq.workshop import file_digest, machine, versions, workshop
 
 POSITIVE_SHARE = 0.05  # of all impacts, at the start: about 1,600 terms a sentence, as the paper counts them in the end
-
-
-@dataclass(frozen=True, slots=True)
-class SpartaSettings:
-    """Everything that decides the outcome besides the data."""
-
-    epochs: float = 3.0
-    batch_tokens: int = 4096  # of all windows of a batch, padding included
-    learning_rate: float = 2e-4  # the paper's 3e-5 is for BERT-base
-    warmup: float = 0.05  # share of all steps
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +34,7 @@ class SpartaRequest:
     examples: Sequence[Path]
     out: Path
     checkpoint: str  # a BERT-like encoder: hub name or folder; or a SPARTA model to go on with
-    settings: SpartaSettings = field(default_factory=SpartaSettings)
+    settings: RunSettings = field(default_factory=RunSettings)
     marked: bool = False  # see `SpartaConfig`
     device: str = "auto"
     command: str = ""
@@ -85,7 +66,7 @@ def train_sparta(request: SpartaRequest, report: Callable[[StepReport], None] = 
             raise TrainingError("no query has its answer within a sentence: SPARTA learns from such queries only")
         if is_new:
             calibrate_bias(model, [window for example in examples[:64] for window in example.windows])
-        trainer = SpartaTrainer(model, examples, request.settings)
+        trainer = SpartaRun(model, examples, request.settings)
         trainer.run(folder / "checkpoint.pt", report)
         queries = sum(len(example.queries) for example in examples)
         left_out = sum(len(passage.queries) for passage in passages) - queries
@@ -164,45 +145,18 @@ def _holds(sentence: Sentence, places: Sequence[tuple[int, int]]) -> bool:
     return any(sentence.start <= start and end <= sentence.end for start, end in places)
 
 
-class SpartaTrainer:
-    """Trains a model in place; every checkpoint holds all that a killed run needs to go on."""
+class SpartaRun(Run):
+    """Trains a model."""
 
-    def __init__(self, model: SpartaModel, examples: Sequence[SentenceExample], settings: SpartaSettings) -> None:
-        self.model, self.examples, self.settings = model, examples, settings
-        per_epoch = sum(1 for _ in batches(examples, settings.batch_tokens, random.Random(settings.seed)))
-        self.steps = max(1, math.ceil(per_epoch * settings.epochs))
-        parameters = list(model.network.parameters())
-        self.descent = Descent(parameters, settings.learning_rate, settings.warmup, self.steps)
+    weights = {"sentences": 1.0}  # noqa: RUF012 - never changed
 
-    def run(self, checkpoint: Path, report: Callable[[StepReport], None] = lambda step: None) -> None:
-        """Train to the end, from `checkpoint` where there is one.
+    def __init__(self, model: SpartaModel, examples: Sequence[SentenceExample], settings: RunSettings) -> None:
+        super().__init__([model.network], examples, settings)
+        self.model, self.examples = model, examples
 
-        Raises:
-            TrainingError: the loss is no number any more (the last checkpoint stays), or the checkpoint is of
-                another run.
-        """
-        state = read_checkpoint(checkpoint, self._device, asdict(self.settings), self._digest, "examples")
-        if state is not None:
-            self.descent.load_state(state)
-        self.model.network.train()
-        saved = time.monotonic()
-        for members in islice(self._batches(), self.descent.done, self.steps):
-            batch = [self.examples[index] for index in members]
-            loss = self.loss(batch)
-            self.descent.add(loss)
-            self.descent.step()
-            size = sum(example.tokens for example in batch)
-            report(StepReport(self.descent.done, self.steps, {"loss": float(loss.detach())}, size))
-            if self.descent.done % 10 == 0:
-                give_back()
-            if time.monotonic() - saved > CHECKPOINT_SECONDS:
-                self._save(checkpoint)
-                saved = time.monotonic()
-        self._save(checkpoint)
-        self.model.network.eval()
-
-    def loss(self, batch: Sequence[SentenceExample]) -> Tensor:
+    def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
         """Cross-entropy over all sentences of the batch; of several right ones, their total probability."""
+        batch = [self.examples[index] for index in members]
         queries = [terms for example in batch for terms in example.queries]
         terms = sorted({term for query in queries for term in query})
         counts = torch.tensor([[query[term] for term in terms] for query in queries], dtype=torch.float32)
@@ -214,29 +168,13 @@ class SpartaTrainer:
                 row += 1
             first += len(example.sentences)
         windows = [window for example in batch for window in example.windows]
-        tensors = SentenceTensors(windows, self.model.tokenizer.pad_token_id, self._device)
-        with autocast(self._device):
-            impacts = self.model.network(tensors, torch.tensor(terms, device=self._device))
-        scores = query_scores(impacts, counts.to(self._device))
-        return marginal_nll(scores, gold.to(self._device), torch.ones_like(gold, device=self._device))
-
-    def _batches(self) -> Iterator[list[int]]:
-        """Without end; neighbours of one group share a batch."""
-        for epoch in count():
-            yield from batches(self.examples, self.settings.batch_tokens, random.Random(self.settings.seed + epoch))
-
-    def _save(self, checkpoint: Path) -> None:
-        state = {"settings": asdict(self.settings), "data": self._digest}
-        write_checkpoint(checkpoint, state | self.descent.state())
-
-    @cached_property
-    def _digest(self) -> str:
-        """Of what is trained on and with: a checkpoint of another run must not be continued."""
-        return passages_digest(self.examples, repr([tuple(p.shape) for p in self.descent.parameters]))
-
-    @property
-    def _device(self) -> torch.device:
-        return self.model.network.bias.device
+        device = self.model.network.bias.device
+        tensors = SentenceTensors(windows, self.model.tokenizer.pad_token_id, device)
+        with autocast(device):
+            impacts = self.model.network(tensors, torch.tensor(terms, device=device))
+        scores = query_scores(impacts, counts.to(device))
+        loss = marginal_nll(scores, gold.to(device), torch.ones_like(gold, device=device))
+        return {"sentences": loss}, sum(example.tokens for example in batch)
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from kbq.encoding.cross_encoder import CrossEncoder, Floats
 from kbq.encoding.windows import WindowShape, tokenize
 from kbq.errors import TrainingError
 from kbq.indexing.candidates import MAX_TOKENS
-from kbq.training.batches import Batch, PreparedPassage, prepare
+from kbq.training.batches import PreparedPassage, collate, prepare
 from kbq.training.evaluation import answer_scores
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside
 from kbq.training.losses import single_passage_loss
@@ -35,6 +35,7 @@ class TeacherSettings(RunSettings):
 
     epochs: float = 2.0
     learning_rate: float = 1e-4
+    max_queries: int = 12  # of one passage
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +71,18 @@ class TeacherRun(Run):
     weights = {"reading": 1.0}  # noqa: RUF012 - never changed
 
     def __init__(self, reader: CrossEncoder, passages: Sequence[PreparedPassage], settings: TeacherSettings) -> None:
-        super().__init__(reader, [reader.network], reading_examples(reader, passages), settings)
-        self.reader = reader
+        self.reader, self.examples = reader, reading_examples(reader, passages)
+        super().__init__([reader.network], self.examples, settings)
 
-    def losses(self, batch: Batch, members: Sequence[int]) -> dict[str, Tensor]:
+    def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
         """L_single of the reader's logits."""
+        batch = collate(self.reader, [self.examples[index] for index in members])
         own_passage = batch.passage_of_token == batch.passage_of_query[:, None]
         sides = zip(self.reader.logits(*batch.windows), (batch.gold_starts, batch.gold_ends), strict=True)
         starts, ends = (
             single_passage_loss(logits.flatten().expand(len(gold), -1), gold, own_passage) for logits, gold in sides
         )
-        return {"reading": (starts + ends) / 2}
+        return {"reading": (starts + ends) / 2}, batch.size
 
 
 def reading_examples(reader: CrossEncoder, passages: Sequence[PreparedPassage]) -> list[PreparedPassage]:

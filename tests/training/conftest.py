@@ -1,4 +1,4 @@
-"""Fixtures: a tiny reader of this test run's own."""
+"""Fixtures: a tiny reader of this test run's own; runs that are killed."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +10,26 @@ from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.encoding.model import Model
 from kbq.training.batches import PreparedPassage, prepare
 from kbq.training.examples import Passage, TrainingQuery
+from kbq.training.run import Run, StepReport
 
 LONG = "Marie Curie was born in Warsaw, in the city of Paris by the river. " * 16
+
+
+class Killed(BaseException):
+    """Stands for `kill -9`."""
+
+
+def steps_of(run: Run, checkpoint: Path, stop: int = 10**6) -> list[StepReport]:
+    """What a run reports; it is killed in step `stop`."""
+    reports: list[StepReport] = []
+
+    def report(step: StepReport) -> None:
+        reports.append(step)
+        if step.step == stop:
+            raise Killed
+
+    run.run(checkpoint, report)
+    return reports
 
 
 @pytest.fixture

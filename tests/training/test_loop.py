@@ -13,16 +13,14 @@ import torch
 from kbq.encoding.model import Model
 from kbq.errors import TrainingError
 from kbq.training import run
-from kbq.training.batches import PreparedPassage, collate, prepare
+from kbq.training.batches import PreparedPassage, prepare
 from kbq.training.examples import read_examples
 from kbq.training.loop import Trainer, TrainingSettings
 from kbq.training.run import StepReport, without_dropout
 
+from .conftest import Killed, steps_of
+
 SETTINGS = TrainingSettings(epochs=3, batch_tokens=100, learning_rate=1e-2, pre_batches=2)
-
-
-class Killed(BaseException):
-    """Stands for `kill -9`."""
 
 
 @pytest.fixture
@@ -39,16 +37,8 @@ def train(
     settings: TrainingSettings = SETTINGS,
     stop: int = 10**6,
 ) -> list[StepReport]:
-    reports: list[StepReport] = []
-
-    def report(step: StepReport) -> None:
-        reports.append(step)
-        if step.step == stop:
-            raise Killed
-
     without_dropout(trained.phrases, trained.queries)
-    Trainer(trained, passages, settings).run(checkpoint, report)
-    return reports
+    return steps_of(Trainer(trained, passages, settings), checkpoint, stop)
 
 
 def test_the_losses_fall(new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path) -> None:
@@ -255,7 +245,7 @@ def test_the_same_answer_elsewhere_is_a_negative_where_that_is_wanted(
     settings = replace(SETTINGS, same_answers=same_answers, pre_batches_from=0.0)
     trainer = Trainer(new_model(), same, settings)
     for members in ([0, 1], [2, 3]):  # the second batch has the first one in its queue
-        losses = trainer.losses(collate(trainer.model, [same[index] for index in members]), members)
+        losses, _ = trainer.losses(members)
         assert (float(losses["negatives"].detach()) > 0.01) == same_answers
 
 

@@ -13,24 +13,21 @@ from kbq.encoding.windows import WindowShape
 from kbq.errors import TrainingError
 from kbq.sparse.sentences import SentenceWindow
 from kbq.sparse.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
-from kbq.training import sparta as training
+from kbq.training import run
 from kbq.training.examples import Passage, TrainingQuery
-from kbq.training.run import StepReport, without_dropout
+from kbq.training.run import RunSettings, StepReport, without_dropout
 from kbq.training.sparta import (
     SentenceExample,
     SpartaRequest,
-    SpartaSettings,
-    SpartaTrainer,
+    SpartaRun,
     calibrate_bias,
     prepare,
     train_sparta,
 )
 
-SETTINGS = SpartaSettings(epochs=6, batch_tokens=60, learning_rate=3e-3)
+from .conftest import Killed, steps_of
 
-
-class Killed(BaseException):
-    """Stands for `kill -9`."""
+SETTINGS = RunSettings(epochs=6, batch_tokens=60, learning_rate=3e-3)
 
 
 def passage(group: str, text: str, *queries: tuple[str, str]) -> Passage:
@@ -72,18 +69,10 @@ def train(
     model: SpartaModel,
     examples: Sequence[SentenceExample],
     checkpoint: Path,
-    settings: SpartaSettings = SETTINGS,
+    settings: RunSettings = SETTINGS,
     stop: int = 10**6,
 ) -> list[StepReport]:
-    reports: list[StepReport] = []
-
-    def report(step: StepReport) -> None:
-        reports.append(step)
-        if step.step == stop:
-            raise Killed
-
-    SpartaTrainer(model, examples, settings).run(checkpoint, report)
-    return reports
+    return steps_of(SpartaRun(model, examples, settings), checkpoint, stop)
 
 
 def windows_of(examples: Sequence[SentenceExample]) -> list[SentenceWindow]:
@@ -115,7 +104,7 @@ def test_the_loss_is_the_cross_entropy_over_all_sentences_of_the_batch(
             scores = [sum(count * of.get(term, 0.0) for term, count in query.items()) for of in impacts]
             losses.append(math.log(sum(map(math.exp, scores))) - scores[first + gold[0]])
         first += len(example.sentences)
-    loss = SpartaTrainer(model, examples, SpartaSettings()).loss(examples)
+    loss = SpartaRun(model, examples, RunSettings()).losses(range(len(examples)))[0]["sentences"]
     assert float(loss.detach()) == pytest.approx(sum(losses) / len(losses), abs=1e-5)
 
 
@@ -123,7 +112,7 @@ def test_it_learns(model: SpartaModel, tmp_path: Path) -> None:
     examples = prepare(model, PASSAGES)
     calibrate_bias(model, windows_of(examples), share=0.3)
     steps = train(model, examples, tmp_path / "c.pt", replace(SETTINGS, epochs=60, batch_tokens=1000))
-    assert steps[-1].losses["loss"] < 0.75 * steps[0].losses["loss"]
+    assert steps[-1].losses["sentences"] < 0.75 * steps[0].losses["sentences"]
 
 
 @pytest.mark.parametrize("saves", ["every step", "never"])
@@ -135,7 +124,7 @@ def test_a_killed_run_ends_with_the_same_parameters(
     examples = prepare(whole, PASSAGES)
     steps = train(whole, examples, tmp_path / "whole.pt")
     assert len(steps) > 5
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0 if saves == "every step" else 1e9)
+    monkeypatch.setattr(run, "CHECKPOINT_SECONDS", -1.0 if saves == "every step" else 1e9)
     with pytest.raises(Killed):
         train(killed, examples, tmp_path / "killed.pt", stop=stop)
     rest = train(resumed, examples, tmp_path / "killed.pt")
@@ -147,10 +136,10 @@ def test_a_killed_run_ends_with_the_same_parameters(
 
 @pytest.mark.parametrize(
     ("examples", "settings", "message"),
-    [(2, SETTINGS, "written with other examples"), (4, replace(SETTINGS, seed=1), "written with other settings")],
+    [(2, SETTINGS, "written with other passages"), (4, replace(SETTINGS, seed=1), "written with other settings")],
 )
 def test_a_checkpoint_of_another_run_is_refused(
-    examples: int, settings: SpartaSettings, message: str, new_sparta: Callable[..., SpartaModel], tmp_path: Path
+    examples: int, settings: RunSettings, message: str, new_sparta: Callable[..., SpartaModel], tmp_path: Path
 ) -> None:
     model = new_sparta()
     train(model, prepare(model, PASSAGES), tmp_path / "c.pt")
@@ -176,7 +165,7 @@ def test_a_loss_that_is_no_number_stops(new_sparta: Callable[..., SpartaModel], 
 
 def test_from_a_file_to_a_model_folder_and_on_from_there(examples_file: Path, checkpoint: Path, tmp_path: Path) -> None:
     reports: list[StepReport] = []
-    settings = SpartaSettings(epochs=0.5, batch_tokens=256)
+    settings = RunSettings(epochs=0.5, batch_tokens=256)
     outcome = train_sparta(SpartaRequest([examples_file], tmp_path / "m", str(checkpoint), settings), reports.append)
     assert [(step.step, step.steps) for step in reports] == [(1, outcome.steps)]
     assert (outcome.passages, outcome.queries, outcome.left_out) == (12, 24, 0)

@@ -23,6 +23,8 @@ from kbq.training.teacher import (
     train_teacher,
 )
 
+from .conftest import Killed
+
 
 @pytest.fixture
 def request_of(checkpoint: Path, examples_file: Path, tmp_path: Path) -> TeacherRequest:
@@ -49,9 +51,6 @@ def test_it_learns(request_of: TeacherRequest, examples_file: Path, tmp_path: Pa
 def test_a_killed_run_gives_the_same_reader(
     request_of: TeacherRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(BaseException):
-        pass
-
     def stop(step: StepReport) -> None:
         if step.step == 4:
             raise Killed

@@ -19,6 +19,8 @@ from kbq.training.loop import TrainingSettings
 from kbq.training.run import StepReport
 from kbq.training.training import TrainingRequest, train_model
 
+from .conftest import Killed
+
 
 @pytest.fixture
 def request_of(checkpoint: Path, examples_file: Path, tmp_path: Path) -> TrainingRequest:
@@ -62,9 +64,6 @@ def test_a_dev_file_is_scored(request_of: TrainingRequest, examples_file: Path) 
 def test_a_killed_run_gives_the_same_model(
     request_of: TrainingRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(BaseException):
-        pass
-
     def stop(step: StepReport) -> None:
         if step.step == 5:
             raise Killed
