@@ -276,8 +276,8 @@ def test_small_batches_that_are_accumulated_are_one_large_batch(
     for number, (kb, batch, accumulate) in enumerate([(own_kb, 6, 1), (open_again(), 2, 3), (open_again(), 3, 2)]):
         settings = replace(SETTINGS, batch=batch, accumulate=accumulate, epochs=1)
         losses.append([step.loss for step in tune(tuner_of(kb, golds, settings), tmp_path / f"{number}.pt")])
-    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
-    assert losses[2] == pytest.approx(losses[0], rel=1e-2)
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
+    assert losses[2] == pytest.approx(losses[0], rel=0.02)
 
 
 def test_k_may_be_larger_than_the_knowledge_base(own_kb: KnowledgeBase, golds: list[Gold], tmp_path: Path) -> None:
