@@ -9,32 +9,23 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-import matplotlib
 import reporting
+from plotting import picture
 
 from kbq.encoding.model import Model
 from kbq.training.calibration import FilterPoint, encode_tokens, filter_curve
 from kbq.training.examples import read_examples
 
-matplotlib.use("Agg")
-from matplotlib import pyplot
 
-DOCS = Path(__file__).parents[1] / "docs"
-
-
-def draw(points: tuple[FilterPoint, ...], threshold: float, out: Path) -> None:
-    figure, axes = pyplot.subplots(figsize=(6.4, 4))
+def draw(points: tuple[FilterPoint, ...], threshold: float, name: str) -> None:
     vectors = [point.vectors for point in points]
-    axes.plot(vectors, [point.open_passage_5 for point in points], marker="o", label="gold passage among the top 5")
-    axes.plot(vectors, [point.open_em for point in points], marker="o", label="answer (open EM)")
     shipped = next(point for point in reversed(points) if point.threshold <= threshold or point is points[0])
-    axes.axvline(shipped.vectors, color="grey", linestyle=":", label="the model's threshold, about")
-    axes.set_xlabel("vectors of a passage")
-    axes.set_ylabel("percent of queries")
-    axes.grid(alpha=0.3)
-    axes.legend(loc="lower right")
-    figure.tight_layout()
-    figure.savefig(out, dpi=110)
+    with picture(name) as axes:
+        axes.plot(vectors, [point.open_passage_5 for point in points], marker="o", label="gold passage among the top 5")
+        axes.plot(vectors, [point.open_em for point in points], marker="o", label="answer (open EM)")
+        axes.axvline(shipped.vectors, color="grey", linestyle=":", label="the model's threshold, about")
+        axes.set_xlabel("vectors of a passage")
+        axes.set_ylabel("percent of queries")
 
 
 def main() -> None:
@@ -55,7 +46,7 @@ def main() -> None:
         "points": [dataclasses.asdict(point) for point in points],
     }
     reporting.write(options.name, figures, [options.dev])
-    draw(points, model.config.filter_threshold, DOCS / f"{options.name}.png")
+    draw(points, model.config.filter_threshold, options.name)
 
 
 if __name__ == "__main__":

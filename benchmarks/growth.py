@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import reporting
 import torch
+from plotting import picture
 
 from kbq.commands import folder_bytes
 from kbq.indexing.arrays import GrowingArray
@@ -29,10 +29,6 @@ from kbq.kb import KnowledgeBase
 from kbq.searching.indexes import IndexWish
 from kbq.searching.probes import own_queries
 
-matplotlib.use("Agg")
-from matplotlib import pyplot
-
-PLOT = Path(__file__).parents[1] / "docs" / "growth.png"
 TOGETHER, ALONE = 64, 8  # queries
 JITTER = 2  # int8 steps
 
@@ -126,28 +122,24 @@ def measured(source: KnowledgeBase, work: Path, millions: float, is_indexed: boo
 
 
 def plot(rows: list[dict[str, Any]]) -> None:
-    figure, (times, sizes) = pyplot.subplots(1, 2, figsize=(9, 4))
     indexed = [row for row in rows if "approximate" in row]
-    for kind, shown, mark in (("exact", rows, "o"), ("approximate", indexed, "s")):
-        for name, line in (("ms, 64 at a time", "-"), ("ms, one at a time", "--")):
-            values = [row[kind][name] for row in shown]
-            times.plot([row["rows"] for row in shown], values, line, marker=mark, label=f"{kind}, {name[4:]}")
-    times.set_ylabel("CPU milliseconds for a query")
-    sizes.plot([row["rows"] for row in rows], [row["dump, MB"] for row in rows], marker="o", label="dump, MB")
-    for name, label in (
-        ("MB", "approximate index, MB"),
-        ("build and calibration, CPU seconds", "its build, CPU seconds"),
-    ):
-        values = [row["approximate"][name] for row in indexed]
-        sizes.plot([row["rows"] for row in indexed], values, marker="s", label=label)
-    for axes in (times, sizes):
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlabel("vectors")
-        axes.grid(alpha=0.3, which="both")
-        axes.legend(fontsize="small")
-    figure.tight_layout()
-    figure.savefig(PLOT, dpi=110)
+    with picture("growth", columns=2) as (times, sizes):
+        for kind, shown, mark in (("exact", rows, "o"), ("approximate", indexed, "s")):
+            for name, line in (("ms, 64 at a time", "-"), ("ms, one at a time", "--")):
+                values = [row[kind][name] for row in shown]
+                times.plot([row["rows"] for row in shown], values, line, marker=mark, label=f"{kind}, {name[4:]}")
+        times.set_ylabel("CPU milliseconds for a query")
+        sizes.plot([row["rows"] for row in rows], [row["dump, MB"] for row in rows], marker="o", label="dump, MB")
+        for name, label in (
+            ("MB", "approximate index, MB"),
+            ("build and calibration, CPU seconds", "its build, CPU seconds"),
+        ):
+            values = [row["approximate"][name] for row in indexed]
+            sizes.plot([row["rows"] for row in indexed], values, marker="s", label=label)
+        for axes in (times, sizes):
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.set_xlabel("vectors")
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import logging
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -16,6 +17,7 @@ from kbq.errors import ModelError
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
+logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a name that no hub knows is an error of ours, once
 
 
 def choose_device(name: str) -> torch.device:
