@@ -4,7 +4,8 @@ python benchmarks/learning_curve.py
 """
 
 from plotting import picture
-from tables import figures, runs_by_size
+from rendering import figures
+from tables import runs_by_size
 
 LINES = {"KILT-accuracy": "answer and page (KILT-AC)", "accuracy": "answer", "Rprec": "page (R-precision)"}
 

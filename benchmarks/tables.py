@@ -1,24 +1,14 @@
-"""Tables: the figures in README.md come from results/*.json.
+"""Tables: the figures in README.md and docs/scale.md come from results/*.json.
 
     python benchmarks/tables.py
 
 Rewrites what stands between `<!-- figures:NAME -->` and `<!-- /figures -->`.
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-
-
-def figures(name: str) -> Any:
-    return json.loads((ROOT / "results" / f"{name}.json").read_text("utf-8"))["figures"]
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+import scale
+from rendering import ROOT, figures, interval, table
 
 
 def first_answer() -> str:
@@ -192,11 +182,6 @@ def quantised() -> str:
     )
 
 
-def interval(value: list[float]) -> str:
-    mean, low, high = value
-    return f"{mean:.1f} ±{(high - low) / 2:.1f}"
-
-
 def speed() -> str:
     speeds, build, exactness = figures("speed")["per CPU second"], figures("build_trex"), figures("exactness")
     rows = [
@@ -215,19 +200,29 @@ def speed() -> str:
 
 
 def main() -> None:
-    readme = ROOT / "README.md"
-    text = readme.read_text("utf-8")
-    for name, render in (
-        ("first-answer", first_answer),
-        ("finetuning", finetuning),
-        ("quality", quality),
-        ("words", words),
-        ("speed", speed),
-    ):
-        before, _, rest = text.partition(f"<!-- figures:{name} -->")
-        after = rest.partition("<!-- /figures -->")[2]
-        text = f"{before}<!-- figures:{name} -->\n{render()}\n<!-- /figures -->{after}"
-    readme.write_text(text, "utf-8")
+    pages = {
+        "README.md": {
+            "first-answer": first_answer,
+            "finetuning": finetuning,
+            "quality": quality,
+            "words": words,
+            "speed": speed,
+        },
+        "docs/scale.md": {
+            "kinds": scale.kinds,
+            "growth": scale.growth,
+            "wikipedia": scale.wikipedia,
+            "encoder": scale.encoder,
+            "robustness": scale.robustness,
+        },
+    }
+    for page, places in pages.items():
+        text = (ROOT / page).read_text("utf-8")
+        for name, render in places.items():
+            before, _, rest = text.partition(f"<!-- figures:{name} -->")
+            after = rest.partition("<!-- /figures -->")[2]
+            text = f"{before}<!-- figures:{name} -->\n{render()}\n<!-- /figures -->{after}"
+        (ROOT / page).write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,140 @@
+"""Scale: the tables of docs/scale.md; see tables.py.
+
+What Wikipedia would cost is computed from the largest measured size, and every factor is shown.
+"""
+
+from typing import Any
+
+from rendering import figures, interval, table
+
+WIKIPEDIA_VECTORS, WIKIPEDIA_TOKENS = 770e6, 3.1e9  # kept and all, as the DensePhrases papers count them
+CODES = 107  # bytes of a vector in the compact index
+GPU_BYTES, GPU_BYTES_PER_SECOND = 139 * 2**30, 4.8e12  # of one H200
+
+
+def kinds() -> str:
+    """Every index of one knowledge base: what it costs, finds, and answers."""
+    found = figures("index_kinds")
+    columns = {
+        "bytes a vector, beside the dump": "bytes per vector, beside the dump",
+        "build, CPU s": "build and calibration, CPU seconds",
+        "recall@10": "recall@10 of phrases, these queries",
+        "q per CPU s, 64": "queries per CPU second, 64 at a time",
+        "q per CPU s, 1": "queries per CPU second, one at a time",
+    }
+    rows = []
+    for kind, values in found.items():
+        if isinstance(values, dict):
+            scores = [interval(values[model]["KILT-accuracy"]) for model in ("untuned", "tuned")]
+            rows.append([kind, *(f"{values[key]:g}" for key in columns.values()), *scores])
+    head = ["", *columns, "KILT-accuracy, untuned", "tuned on 5,000"]
+    return f"{found['vectors']:,} vectors of T-REx pages, vectors alone:\n\n{table(head, rows)}"
+
+
+def growth() -> str:
+    """One row for each size."""
+    rows = [
+        [
+            f"{row['rows'] / 1e6:.1f}",
+            f"{row['dump, MB']:,}",
+            *_milliseconds(row["exact"]),
+            *(_index(row["approximate"]) if "approximate" in row else ["–"] * 5),
+        ]
+        for row in figures("growth")["sizes"]
+    ]
+    head = ["million vectors", "dump, MB", "exact, ms, 64", "1", "index, MB", "build, CPU s", "probes", "ms, 64", "1"]
+    return f"{table(head, rows)}\n\n![Cost against size, log-log](growth.png)"
+
+
+def _milliseconds(values: dict[str, Any]) -> list[str]:
+    return [f"{values[name]:.3g}" for name in ("ms, 64 at a time", "ms, one at a time")]
+
+
+def _index(values: dict[str, Any]) -> list[str]:
+    build = values["build and calibration, CPU seconds"]
+    return [f"{values['MB']:,}", f"{build:.0f}", str(values["probes"]), *_milliseconds(values)]
+
+
+def wikipedia() -> str:
+    """All of English Wikipedia, from what was measured."""
+    sizes = figures("growth")["sizes"]
+    largest, indexed = sizes[-1], [row for row in sizes if "approximate" in row][-1]
+    speed = figures("encoder")["now"]["tokens per second"]
+    times, root = WIKIPEDIA_VECTORS / largest["rows"], (WIKIPEDIA_VECTORS / indexed["rows"]) ** 0.5
+    measured, codes = largest["rows"] / 1e6, indexed["approximate"]
+    alone, together = (largest["exact"][name] / 1000 * times for name in ("ms, one at a time", "ms, 64 at a time"))
+    build, probing = codes["build and calibration, CPU seconds"] / indexed["rows"], codes["ms, 64 at a time"]
+    gpus, once = WIKIPEDIA_VECTORS * 384 / GPU_BYTES, GPU_BYTES / GPU_BYTES_PER_SECOND
+    vectors, tokens = f"{WIKIPEDIA_VECTORS / 1e6:.0f} million", f"{WIKIPEDIA_TOKENS / 1e9:g} billion"
+    rows = [
+        ["encoding, one core", f"{tokens} tokens / {speed:,} a second", _hours(WIKIPEDIA_TOKENS / speed)],
+        ["dump, with texts", *_bytes(vectors, largest["dump, MB"] / measured)],
+        ["approximate index", *_bytes(vectors, codes["MB"] / indexed["rows"] * 1e6)],
+        ["compact index", *_bytes(vectors, CODES)],
+        [
+            "an index's build, one core",
+            f"{1e6 * build:.0f} CPU s a million, as at {indexed['rows'] / 1e6:.0f} million; more cells cost more",
+            f"at least {_hours(WIKIPEDIA_VECTORS * build)}",
+        ],
+        [
+            "exact search, one core",
+            f"{times:.0f} times {measured:.0f} million: {alone:.0f} s for one query, {together:.1f} s for one of 64",
+            f"{1 / together:.2f} queries per CPU s",
+        ],
+        [
+            "approximate search, one core",
+            f"as many cells of √rows: {root:.0f} times {probing:.1f} ms",
+            f"{1000 / (root * probing):.0f} queries per CPU s",
+        ],
+        [
+            "exact search, GPUs of 139 GiB",
+            f"{vectors} × 384 bytes fill {gpus:.1f}; each reads its memory in {1000 * once:.0f} ms, for 64 queries",
+            f"{int(gpus) + 1} GPUs, at most {64 / once:,.0f} queries per s",
+        ],
+    ]
+    return table(["all of English Wikipedia", "arithmetic", ""], rows)
+
+
+def _bytes(vectors: str, each: float) -> tuple[str, str]:
+    return f"{vectors} × {each:.0f} bytes", f"{WIKIPEDIA_VECTORS * each / 1e9:,.0f} GB"
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:,.0f} hours"
+
+
+def _gigabytes(each: float) -> str:
+    return f"{WIKIPEDIA_VECTORS * each / 1e9:,.0f} GB"
+
+
+def encoder() -> str:
+    found = figures("encoder")
+    rows = [
+        [
+            name,
+            f"{values['tokens per second']:,}",
+            f"{values['share of the fastest product, percent']:.0f} %",
+            f"{values['mean cosine to float32']:.5f}",
+        ]
+        for name, values in (("autocast, plain attention", found["before"]), ("as kbq encodes", found["now"]))
+    ]
+    text = (
+        f"{found['windows']:,} windows, {found['padding, percent']:g} % padding, {found['threads']} thread; the "
+        f"fastest bf16 product of the same run makes {found['fastest product, GFLOP/s']:,} GFLOP/s."
+    )
+    return f"{table(['', 'tokens per second', 'of the fastest product', 'cosine to float32'], rows)}\n\n{text}"
+
+
+def robustness() -> str:
+    """Memory of builds, and kills."""
+    memory, kills = figures("memory"), figures("kills")
+    rows = [
+        [name, f"{row['text, MB']:g}", f"{row['tokens']:,}", f"{row['vectors, MB']:g}", f"{row['peak memory, MB']:,}"]
+        for name, row in memory.items()
+    ]
+    stages = ", ".join(f"{count} {name}" for name, count in kills["killed"].items())
+    text = (
+        f"A build was killed with SIGKILL at {kills['kills']} random moments ({stages}) and resumed: "
+        f"{kills['resumed with the same bytes']} times the result was the same bytes as without a kill, index included."
+    )
+    return f"{table(['corpus', 'text, MB', 'tokens', 'vectors, MB', 'peak memory of the build, MB'], rows)}\n\n{text}"
