@@ -19,7 +19,7 @@ from kbq.errors import KbqError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kbq.commands import IndexFacts
+    from kbq.description import IndexFacts
     from kbq.kilt.reporting.error_kinds import ErrorCase
     from kbq.pages import Pages
     from kbq.records import Hit
@@ -601,21 +601,35 @@ def predict(
 @app.command()
 def info(
     folder: Annotated[Path, typer.Argument(help="A knowledge base or a model; `default` is the one that ships.")],
+    speed: Annotated[bool, typer.Option("--speed", help="Time searches with each index of a knowledge base.")] = False,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Say what is in a knowledge base or a model."""
-    from kbq import commands
+    from kbq import description
 
-    facts = commands.describe(folder)
-    indexes = commands.describe_indexes(folder) if facts["kind"] == "knowledge base" else []
+    facts = description.describe(folder)
+    is_kb = facts["kind"] == "knowledge base"
+    if speed and not is_kb:
+        raise typer.BadParameter(
+            f"{folder} is a {facts['kind']}, and only a knowledge base can be searched: leave it out",
+            param_hint="--speed",
+        )
+    indexes = description.describe_indexes(folder) if is_kb else []
+    speeds = list(description.index_speeds(folder, device)) if speed else []
     if as_json:
-        _print_json(facts | ({"indexes": [dataclasses.asdict(entry) for entry in indexes]} if indexes else {}))
+        rows = {"indexes": [dataclasses.asdict(entry) for entry in indexes]}
+        rows["searches per second"] = [dataclasses.asdict(one) for one in speeds]
+        _print_json(facts | {name: some for name, some in rows.items() if some})
         return
     width = max(map(len, facts))
     for name, value in facts.items():
         print(f"{name:{width}}  {f'{value:,}' if type(value) is int else value}")  # True is an int, too
     for entry in indexes:
         print(f"{'index':{width}}  {_index_line(entry)}")
+    for one in speeds:
+        line = f"{one.kind}, {one.together:,.4g} searches per second 64 at a time, {one.alone:,.4g} one at a time"
+        print(f"{'speed':{width}}  {line}")
 
 
 @app.command()

@@ -20,7 +20,7 @@ import reporting
 import torch
 from plotting import picture
 
-from kbq.commands import folder_bytes
+from kbq.description import folder_bytes
 from kbq.indexing.arrays import GrowingArray
 from kbq.indexing.building import shard_name
 from kbq.indexing.dump import Counts, Shard

@@ -20,7 +20,7 @@ import reporting
 import torch
 from kilt import judged
 
-from kbq.commands import describe_indexes
+from kbq.description import describe_indexes
 from kbq.indexing.manifest import IndexKind
 from kbq.kb import KnowledgeBase
 from kbq.prediction import PredictionSettings, predict_file

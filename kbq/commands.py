@@ -1,20 +1,18 @@
-"""Commands: what `build`, `index`, `query`, `explain` and `info` do, without the command line."""
+"""Commands: what `build`, `index`, `query` and `explain` do, without the command line."""
 
-import dataclasses
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
 from kbq.corpus import CorpusFormat, read_corpus
-from kbq.encoding.model import CONFIG, DEFAULT_MODEL, Model, ModelConfig, lasting_name, read_config
+from kbq.description import IndexFacts, folder_bytes, index_facts
+from kbq.encoding.model import Model, lasting_name
 from kbq.encoding.queries import check_query
 from kbq.errors import KbqError, KnowledgeBaseError, QueryError
 from kbq.indexing.choice import WantedKind
 from kbq.indexing.dump import Counts
-from kbq.indexing.manifest import MANIFEST, IndexEntry, IndexKind, Manifest, read_manifest, write_manifest
+from kbq.indexing.manifest import IndexKind, read_manifest, write_manifest
 from kbq.kb import Backend, KnowledgeBase
 from kbq.pages import Pages
 from kbq.reader import DEPTH, Reader, ReadKnowledgeBase
@@ -96,19 +94,6 @@ class IndexRequest:
     filter: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class IndexFacts:
-    """What an index costs beyond the dump, and what it finds of the ten best phrases of exact search."""
-
-    kind: str
-    bytes_per_vector: float
-    probes: int
-    recall: float
-    target: float
-    queries: int  # that the recall was measured on; 0: exact search needs no measuring
-    filter: float | None  # threshold of the rows in it
-
-
 def index(request: IndexRequest) -> IndexFacts:
     """Build an index over the rows that are there, unless it is there too, and let it answer from now on."""
     asked = [] if request.queries is None else read_queries([], request.queries)
@@ -116,19 +101,7 @@ def index(request: IndexRequest) -> IndexFacts:
     _refuse_malformed(asked, lambda text: kb.model.reader.token_ids([text]))
     texts = tuple(query.text for query in asked)
     kb = kb.with_index(IndexWish(request.kind, request.recall, texts, request.filter))
-    return _index_facts(kb.folder, kb.manifest, kb.index)
-
-
-def describe_indexes(folder: Path) -> list[IndexFacts]:
-    """The indexes of a knowledge base, the one that answers first."""
-    manifest = read_manifest(folder)
-    return [_index_facts(folder, manifest, entry) for entry in manifest.entries]
-
-
-def _index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFacts:
-    size = sum(folder_bytes(shard / entry.kind) for shard in manifest.shard_folders(folder))
-    each = round(size / max(1, manifest.counts.rows), 1)
-    return IndexFacts(entry.kind, each, entry.probes, round(entry.recall, 4), entry.target, entry.queries, entry.filter)
+    return index_facts(kb.folder, kb.manifest, kb.index)
 
 
 def index_words(folder: Path) -> int:
@@ -264,67 +237,3 @@ def _refuse_malformed(queries: Sequence[Query], read: Callable[[str], object]) -
         raise QueryError(problems[0])
     if problems:
         raise QueryError(f"{len(problems)} of {len(queries)} queries cannot be asked", problems)
-
-
-def describe(folder: Path) -> dict[str, object]:
-    """What a knowledge base or a model holds, by name; `default` is the model that ships.
-
-    Raises:
-        KbqError: the folder is neither.
-    """
-    if folder == Path("default") and not folder.exists():
-        folder = DEFAULT_MODEL
-    if (folder / CONFIG).exists() and not (folder / MANIFEST).exists():
-        config = read_config(folder)
-        if config.base:
-            return {"kind": "query encoder", "bytes": folder_bytes(folder), **_tuning(config)}
-        fields = dataclasses.asdict(config)
-        threshold = _finite(config.filter_threshold)
-        return {"kind": "model", "bytes": folder_bytes(folder), **fields, "filter_threshold": threshold}
-    manifest = read_manifest(folder)
-    counts = manifest.counts
-    return {
-        "kind": "knowledge base",
-        "pages": counts.documents,
-        "paragraphs": counts.paragraphs,
-        "tokens": counts.tokens,
-        "kept vectors": counts.rows,
-        "dimension": manifest.dim,
-        "shards": len(manifest.shards),
-        "BM25 index": manifest.bm25,
-        "learned impacts": bool(manifest.sparta),
-        "bytes": folder_bytes(folder),
-        "bytes per kept vector": round(folder_bytes(folder) / max(1, counts.rows), 1),
-        "model": manifest.model,
-        "model fingerprint": manifest.model_fingerprint,
-        "filter threshold": _finite(manifest.filter_threshold),
-        "built by": f"kbq {manifest.kbq}",
-    }
-
-
-def _tuning(config: ModelConfig) -> dict[str, object]:
-    """What a query encoder belongs to, and what it was tuned on."""
-    facts = cast(dict[str, Any], config.training["finetuning"])
-    outcome = facts["outcome"]
-    return {
-        "base": config.base,
-        "phrase fingerprint": config.phrase_fingerprint,
-        "query fingerprint": config.query_fingerprint,
-        "task": facts["task"],
-        "triples": facts["triples"]["name"],
-        "queries tuned on": outcome["reach"]["queries"],
-        "relations tuned on": len(facts["relations"]),
-        "dev queries": outcome["dev_queries"],
-        f"dev {outcome['measure']} by epoch": outcome["scores"],
-        "command": facts["command"],
-    }
-
-
-def _finite(number: float) -> float | None:
-    """JSON knows no infinity: a filter that keeps everything has no threshold."""
-    return number if math.isfinite(number) else None
-
-
-def folder_bytes(folder: Path) -> int:
-    """Bytes of all files below a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -12,7 +12,17 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "kbq"
 FILES = sorted(PACKAGE.rglob("*.py"))
 HEAVY = ("torch", "transformers", "faiss", "bm25s", "numpy", "safetensors", "huggingface_hub", "tokenizers")
-COMMANDS = ("kbq.commands", "kbq.sample_kb", "kbq.progress", "kbq.__main__", "kbq.cli", "kbq.tasks", "cli", "tasks")
+COMMANDS = (
+    "kbq.commands",
+    "kbq.description",
+    "kbq.sample_kb",
+    "kbq.progress",
+    "kbq.__main__",
+    "kbq.cli",
+    "kbq.tasks",
+    "cli",
+    "tasks",
+)
 
 # Module or folder → what it must not import.
 FORBIDDEN = {

@@ -396,6 +396,11 @@ def test_index_and_query_with_it(run: Run, kb_folder: Path, tmp_path: Path) -> N
         "approximate,",
         "compact,",
     ]
+    timed = run("info", kb, "--speed", "--json").documents[0]["searches per second"]
+    assert isinstance(timed, list)
+    assert [one["kind"] for one in timed] == ["approximate", "compact"]
+    assert all(one["together"] > 0 and one["alone"] > 0 for one in timed)
+    assert "speed" in run("info", kb, "--speed").out
     for options in ((), ("--index", "compact"), ("--index", "exact")):
         assert run("query", "the river", "--kb", kb, *options).status == 0
     assert run("index", kb, "--index", "exact").out == f"{kb}: exact\n"
@@ -538,7 +543,7 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
     def interrupted(folder: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kbq.commands.describe", interrupted)
+    monkeypatch.setattr("kbq.description.describe", interrupted)
     stopped = "stopped; what is on the disk stays, the same command goes on\n"
     assert run("info", "kb") == Outcome(130, "", stopped)
 

@@ -1,0 +1,131 @@
+"""Description: what a knowledge base or a model holds, and what it costs. `kbq info`."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from kbq.encoding.model import CONFIG, DEFAULT_MODEL, ModelConfig, read_config
+from kbq.indexing.manifest import MANIFEST, IndexEntry, Manifest, read_manifest
+from kbq.kb import KnowledgeBase
+from kbq.searching.probes import own_queries
+from kbq.searching.search import BATCH
+
+ALONE = 16  # queries asked one at a time to see how long they take
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFacts:
+    """What an index costs beyond the dump, and what it finds of the ten best phrases of exact search."""
+
+    kind: str
+    bytes_per_vector: float
+    probes: int
+    recall: float
+    target: float
+    queries: int  # that the recall was measured on; 0: exact search needs no measuring
+    filter: float | None  # threshold of the rows in it
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpeed:
+    """Searches per second for the ten best phrases, on this machine and now; encoding the query comes on top."""
+
+    kind: str
+    together: float  # 64 queries at a time
+    alone: float
+
+
+def describe(folder: Path) -> dict[str, object]:
+    """What a knowledge base or a model holds, by name; `default` is the model that ships.
+
+    Raises:
+        KbqError: the folder is neither.
+    """
+    if folder == Path("default") and not folder.exists():
+        folder = DEFAULT_MODEL
+    if (folder / CONFIG).exists() and not (folder / MANIFEST).exists():
+        config = read_config(folder)
+        if config.base:
+            return {"kind": "query encoder", "bytes": folder_bytes(folder), **_tuning(config)}
+        fields = dataclasses.asdict(config)
+        threshold = _finite(config.filter_threshold)
+        return {"kind": "model", "bytes": folder_bytes(folder), **fields, "filter_threshold": threshold}
+    manifest = read_manifest(folder)
+    counts = manifest.counts
+    return {
+        "kind": "knowledge base",
+        "pages": counts.documents,
+        "paragraphs": counts.paragraphs,
+        "tokens": counts.tokens,
+        "kept vectors": counts.rows,
+        "dimension": manifest.dim,
+        "shards": len(manifest.shards),
+        "BM25 index": manifest.bm25,
+        "learned impacts": bool(manifest.sparta),
+        "bytes": folder_bytes(folder),
+        "bytes per kept vector": round(folder_bytes(folder) / max(1, counts.rows), 1),
+        "model": manifest.model,
+        "model fingerprint": manifest.model_fingerprint,
+        "filter threshold": _finite(manifest.filter_threshold),
+        "built by": f"kbq {manifest.kbq}",
+    }
+
+
+def describe_indexes(folder: Path) -> list[IndexFacts]:
+    """The indexes of a knowledge base, the one that answers first."""
+    manifest = read_manifest(folder)
+    return [index_facts(folder, manifest, entry) for entry in manifest.entries]
+
+
+def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFacts:
+    """Of one index."""
+    size = sum(folder_bytes(shard / entry.kind) for shard in manifest.shard_folders(folder))
+    each = round(size / max(1, manifest.counts.rows), 1)
+    return IndexFacts(entry.kind, each, entry.probes, round(entry.recall, 4), entry.target, entry.queries, entry.filter)
+
+
+def index_speeds(folder: Path, device: str = "auto") -> Iterator[IndexSpeed]:
+    """How fast each index of a knowledge base is, the one that answers first; asked are slots of its own pages."""
+    for entry in read_manifest(folder).entries:
+        kb = KnowledgeBase.open(folder, None, device, entry.kind)
+        starts, ends = kb.model.encode_queries(own_queries(kb.shards, kb.model, BATCH))
+        kb.search_vectors(starts, ends)  # reads the files
+        rates = []
+        for size, count in ((BATCH, BATCH), (1, ALONE)):
+            begun = time.perf_counter()
+            for first in range(0, count, size):
+                kb.search_vectors(starts[first : first + size], ends[first : first + size])
+            rates.append(count / (time.perf_counter() - begun))
+        yield IndexSpeed(entry.kind, *rates)
+
+
+def _tuning(config: ModelConfig) -> dict[str, object]:
+    """What a query encoder belongs to, and what it was tuned on."""
+    facts = cast(dict[str, Any], config.training["finetuning"])
+    outcome = facts["outcome"]
+    return {
+        "base": config.base,
+        "phrase fingerprint": config.phrase_fingerprint,
+        "query fingerprint": config.query_fingerprint,
+        "task": facts["task"],
+        "triples": facts["triples"]["name"],
+        "queries tuned on": outcome["reach"]["queries"],
+        "relations tuned on": len(facts["relations"]),
+        "dev queries": outcome["dev_queries"],
+        f"dev {outcome['measure']} by epoch": outcome["scores"],
+        "command": facts["command"],
+    }
+
+
+def _finite(number: float) -> float | None:
+    """JSON knows no infinity: a filter that keeps everything has no threshold."""
+    return number if math.isfinite(number) else None
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
