@@ -1,6 +1,6 @@
 """Index kinds: what each costs to build and to hold, what it finds of exact search, and how fast it is.
 
-    OMP_NUM_THREADS=1 python benchmarks/index_kinds.py KB GOLD.jsonl [--queries 256] [--recall 0.95] [--tuned MODEL]
+    OMP_NUM_THREADS=1 python benchmarks/index_kinds.py KB GOLD.jsonl [--queries 256] [--recall 0.95] [--tuned MODEL] [--name NAME]
 
 All indexes are built again in KB. Their probes are calibrated on slot queries that kbq makes up from the pages' titles;
 the recall below is that of the ten best phrases for some queries of GOLD, which no calibration has seen. All of GOLD is
@@ -68,6 +68,7 @@ def main() -> None:
     parser.add_argument("queries", type=Path)
     parser.add_argument("--queries", dest="count", type=int, default=256)
     parser.add_argument("--recall", type=float, default=0.95)
+    parser.add_argument("--name", default="index_kinds")
     parser.add_argument("--tuned", help="a query encoder: scores with it are reported, too")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -97,7 +98,7 @@ def main() -> None:
         if options.tuned:
             figures[kind]["tuned"] = end_task(options.kb, kind, options.queries, options.tuned)
         rows = {"vectors": kb.counts.rows, "queries": len(texts)}
-        reporting.write("index_kinds", rows | figures, [options.kb, options.queries], seed=0)
+        reporting.write(options.name, rows | figures, [options.kb, options.queries], seed=0)
 
 
 if __name__ == "__main__":
