@@ -1,6 +1,6 @@
 """Index kinds: what each costs to build and to hold, what it finds of exact search, and how fast it is.
 
-    OMP_NUM_THREADS=1 python benchmarks/index_kinds.py KB GOLD.jsonl [--queries 256] [--recall 0.95] [--tuned MODEL] [--name NAME]
+    OMP_NUM_THREADS=1 python benchmarks/index_kinds.py KB GOLD.jsonl [--recall 0.95] [--tuned MODEL] [--name NAME]
 
 All indexes are built again in KB. Their probes are calibrated on slot queries that kbq makes up from the pages' titles;
 the recall below is that of the ten best phrases for some queries of GOLD, which no calibration has seen. All of GOLD is
