@@ -17,6 +17,7 @@ from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.indexing.dump import Counts, Progress, ShardWriter, write_json
 from kbq.indexing.workers import encode_blocks
+from kbq.memory import give_back
 from kbq.records import Document
 
 STATE = "building.json"
@@ -77,6 +78,7 @@ def build_shards(
             state = replace(state, documents=block.consumed, digest=block.digest, current=writer.sync())
             write_json(folder / STATE, asdict(state))
             report(_total(state))
+            give_back()
         return [*state.finished, writer.close()], state.digest
     except KbqError:
         if state.documents == 0:  # a wrong file, say: nothing is worth going on with
