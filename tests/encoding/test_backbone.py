@@ -11,6 +11,7 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbq.encoding import backbone
 from kbq.encoding.backbone import buckets, choose_device, load_tokenizer, pretrained_backbone
 from kbq.errors import ModelError
 
@@ -76,3 +77,24 @@ def test_a_folder_without_weights_is_refused(tmp_path: Path, checkpoint: Path) -
 
 def test_a_checkpoint_has_no_pooler(checkpoint: Path) -> None:
     assert pretrained_backbone(checkpoint).pooler is None
+
+
+def test_a_fast_copy_is_one_of_its_own(checkpoint: Path) -> None:
+    trained = backbone.pretrained_backbone(checkpoint).train()
+    before = {name: value.clone() for name, value in trained.state_dict().items()}
+    fast = backbone.fast_copy(trained, torch.device("cpu"))
+    assert (fast.training, trained.training) == (False, True)
+    assert {value.dtype for value in fast.parameters()} == {backbone.fast_dtype("cpu")}
+    assert all(torch.equal(before[name], value) for name, value in trained.state_dict().items())
+
+
+def test_a_fast_copy_computes_the_same_states(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backbone, "fast_dtype", lambda device: torch.float32)
+    trained = backbone.pretrained_backbone(checkpoint).eval()
+    ids, mask = torch.tensor([[2, 7, 8, 3], [2, 9, 3, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+    with torch.inference_mode():
+        states, fast = (
+            backbone.hidden_states(network, ids, mask, None)
+            for network in (trained, backbone.fast_copy(trained, torch.device("cpu")))
+        )
+    assert torch.allclose(states[mask.bool()], fast[mask.bool()], atol=1e-5)  # fused attention against plain
