@@ -446,7 +446,9 @@ def _train_teacher(request: "TeacherRequest", as_json: bool) -> None:
 @app.command()
 def augment(
     context: typer.Context,
-    corpus: Annotated[str, typer.Argument(help="A file or folder.")],
+    corpus: Annotated[
+        str, typer.Argument(help="A file or folder; with --triples also a knowledge base: what it finds.")
+    ],
     out: Annotated[Path, typer.Option(help="File of the new examples, for `kbq train`.")],
     generator: Annotated[str, typer.Option(help="A sequence-to-sequence checkpoint that writes questions.")] = "",
     reader: Annotated[
@@ -466,6 +468,8 @@ def augment(
     ] = None,
     beams: Annotated[int, typer.Option(min=1, help="Of the generator's search.")] = 1,
     each: Annotated[int, typer.Option(min=1, help="Questions of a paragraph, at most.")] = 5,
+    depth: Annotated[int, typer.Option(min=1, help="Paragraphs that a knowledge base finds for a triple.")] = 5,
+    backend: BackendName = "auto",
     seed: int = 0,
     device: Device = "auto",
     as_json: Json = False,
@@ -475,13 +479,28 @@ def augment(
         _refuse_given(context, "--triples", ("generator", "reader", "entities", "prompt", "beams", "each"))
     elif not (generator and reader):
         raise typer.BadParameter("give --generator and --reader, or --triples")
+    else:
+        _refuse_given(context, "--generator", ("depth", "backend"))
     from kbq.augmentation.augmentation import AugmentationRequest
     from kbq.augmentation.augmentation import augment as make_examples
     from kbq.augmentation.generator import PROMPT
     from kbq.progress import augmenting_progress
 
     request = AugmentationRequest(
-        corpus, out, format, generator, reader, triples, entities, prompt or PROMPT, beams, each, seed, device
+        corpus,
+        out,
+        format,
+        generator,
+        reader,
+        triples,
+        entities,
+        prompt or PROMPT,
+        beams,
+        each,
+        depth,
+        backend,
+        seed,
+        device,
     )
     with augmenting_progress(f"reading {corpus}") as report:
         outcome = make_examples(request, report)

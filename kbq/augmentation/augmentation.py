@@ -1,18 +1,21 @@
 """Augmentation: a corpus becomes training examples, JSON lines of one paragraph each. The whole of `kbq augment`.
 
 Either questions are generated for the mentions of each paragraph and kept where a reader answers them with the same
-mention (arXiv 2012.12624, section 4.1), or triples become slot queries. `OUT.partial` holds a line for every paragraph
-that is done, so that a killed run goes on; its first line says of which run it is.
+mention (arXiv 2012.12624, section 4.1), or triples become slot queries: on the paragraphs of a corpus that state them,
+or on those that a search in a knowledge base finds. `OUT.partial` holds a line for every paragraph that is done, so
+that a killed run goes on; its first line says of which run it is.
 """
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
+from kbq.augmentation.distant import found_paragraphs
 from kbq.augmentation.generator import PROMPT, Generator, Marked
 from kbq.augmentation.mentions import FindMentions, entity_finder
 from kbq.augmentation.slots import Question, Slots
@@ -20,8 +23,9 @@ from kbq.corpus import CorpusFormat, read_corpus
 from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.errors import TrainingError
 from kbq.finetuning.triples import read_triples
+from kbq.indexing.manifest import MANIFEST
+from kbq.kb import Backend, KnowledgeBase
 from kbq.kilt.answers import normalise
-from kbq.records import Document, Paragraph
 from kbq.training.teacher import read_answers
 from kbq.workshop import file_digest
 
@@ -32,7 +36,7 @@ AT_A_TIME = 8  # paragraphs
 class AugmentationRequest:
     """What to make from what; either a generator and a reader, or triples."""
 
-    corpus: str
+    corpus: str  # with triples, also the folder of a knowledge base
     out: Path
     format: CorpusFormat = "auto"
     generator: str = ""  # a sequence-to-sequence checkpoint: hub name or folder
@@ -42,6 +46,8 @@ class AugmentationRequest:
     prompt: str = PROMPT
     beams: int = 1
     each: int = 5  # mentions asked for in a paragraph, at most
+    depth: int = 5  # paragraphs that are found for a query
+    backend: Backend = "auto"  # that finds them
     seed: int = 0
     device: str = "auto"
 
@@ -65,7 +71,7 @@ class AugmentationOutcome:
 
 
 Line = dict[str, Any]
-Ask = Callable[[Sequence[tuple[Document, Paragraph]]], list[tuple[int, list[Question]]]]
+Lines = Callable[[int], Iterator[Line]]  # for each paragraph, from the one with that number on
 
 
 def augment(request: AugmentationRequest, report: Callable[[int, int], None]) -> AugmentationOutcome:
@@ -78,21 +84,14 @@ def augment(request: AugmentationRequest, report: Callable[[int, int], None]) ->
     if request.out.exists():
         raise TrainingError(f"{request.out} already exists: choose another file for --out")
     partial, finished = (request.out.with_name(f"{request.out.name}.{end}") for end in ("partial", "tmp"))
-    ask = _slots(request) if request.triples is not None else _generated(request)
+    lines = _generated(request) if request.triples is None else _of_triples(request, request.triples)
     try:
         request.out.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("a+", encoding="utf-8", newline="\n") as file:
             done = _go_on(file, _description(request), partial)
-            paragraphs = (
-                (document, paragraph)
-                for document in read_corpus(request.corpus, request.format)
-                for paragraph in document.paragraphs
-            )
-            rest = islice(paragraphs, done.paragraphs, None)
+            rest = lines(done.paragraphs)
             while part := list(islice(rest, AT_A_TIME)):
-                for (document, paragraph), (asked, questions) in zip(part, ask(part), strict=True):
-                    text = paragraph.text[paragraph.begin :]
-                    line = {"title": document.title, "context": text, "asked": asked, "questions": questions}
+                for line in part:
                     _write(file, line)
                     done += _counts(line)
                 file.flush()
@@ -117,45 +116,58 @@ def _counts(line: Line) -> AugmentationOutcome:
     return AugmentationOutcome(1, line["asked"], kept, int(kept > 0))
 
 
-def _slots(request: AugmentationRequest) -> Ask:
-    slots = Slots(read_triples(request.triples or Path()))
+def _of_triples(request: AugmentationRequest, triples: Path) -> Lines:
+    golds = read_triples(triples)
+    if (Path(request.corpus) / MANIFEST).exists():
+        kb = KnowledgeBase.open(Path(request.corpus), device=request.device)
+        paragraphs = found_paragraphs(kb, golds, request.depth, request.backend)
+    else:
+        slots = Slots(golds)
+        paragraphs = (
+            (document.title, paragraph.text[paragraph.begin :], questions)
+            for document in read_corpus(request.corpus, request.format)
+            for paragraph, questions in zip(document.paragraphs, slots.of(document), strict=True)
+        )
+    return lambda first: (_line(*one) for one in islice(paragraphs, first, None))
 
-    def ask(part: Sequence[tuple[Document, Paragraph]]) -> list[tuple[int, list[Question]]]:
-        pages = {document.id: document for document, _ in part}
-        stated = {
-            (page.id, paragraph.number): questions
-            for page in pages.values()
-            for paragraph, questions in zip(page.paragraphs, slots.of(page), strict=True)
-        }
-        found = [stated[document.id, paragraph.number] for document, paragraph in part]
-        return [(len(questions), questions) for questions in found]
 
-    return ask
+def _line(title: str, text: str, questions: list[Question], asked: int | None = None) -> Line:
+    asked = len(questions) if asked is None else asked
+    return {"title": title, "context": text, "asked": asked, "questions": questions}
 
 
-def _generated(request: AugmentationRequest) -> Ask:
+def _generated(request: AugmentationRequest) -> Lines:
     find = entity_finder(request.entities)
     generator = Generator.open(request.generator, request.prompt, request.beams, request.device)
     reader = CrossEncoder.open(request.reader, request.device)
 
-    def ask(part: Sequence[tuple[Document, Paragraph]]) -> list[tuple[int, list[Question]]]:
+    def lines(first: int) -> Iterator[Line]:
+        paragraphs = (
+            (document.title, paragraph.text[paragraph.begin :])
+            for document in read_corpus(request.corpus, request.format)
+            for paragraph in document.paragraphs
+        )
+        rest = islice(paragraphs, first, None)
+        while part := list(islice(rest, AT_A_TIME)):
+            yield from asked(part)
+
+    def asked(part: Sequence[tuple[str, str]]) -> Iterator[Line]:
         marked: list[tuple[int, int, Marked]] = []  # place in the part, first character, mention
-        for place, (document, paragraph) in enumerate(part):
-            text = paragraph.text[paragraph.begin :]
+        for place, (title, text) in enumerate(part):
             for start, end in _some_mentions(find, text, request):
-                marked.append((place, start, Marked(text[:start], text[start:end], text[end:], document.title)))
+                marked.append((place, start, Marked(text[:start], text[start:end], text[end:], title)))
         questions = generator.questions([mention for *_, mention in marked])
         texts = [mention.before + mention.answer + mention.after for *_, mention in marked]
         answers = read_answers(reader, list(zip(questions, texts, strict=True)))
-        found: list[tuple[int, list[Question]]] = [(0, []) for _ in part]
+        kept: list[list[Question]] = [[] for _ in part]
         for (place, start, mention), question, answer in zip(marked, questions, answers, strict=True):
-            asked, kept = found[place]
             if answer is not None and normalise(answer) == normalise(mention.answer) != "":
-                kept.append({"question": question, "answers": [{"text": mention.answer, "answer_start": start}]})
-            found[place] = asked + 1, kept
-        return found
+                found = [{"text": mention.answer, "answer_start": start}]
+                kept[place].append({"question": question, "answers": found})
+        counts = Counter(place for place, *_ in marked)
+        return (_line(*one, kept[place], counts[place]) for place, one in enumerate(part))
 
-    return ask
+    return lines
 
 
 def _some_mentions(find: FindMentions, text: str, request: AugmentationRequest) -> list[tuple[int, int]]:
@@ -167,13 +179,22 @@ def _some_mentions(find: FindMentions, text: str, request: AugmentationRequest) 
 
 def _description(request: AugmentationRequest) -> Line:
     """What decides the examples."""
-    files = [Path(request.corpus), request.triples]
+    files = [Path(request.corpus), Path(request.corpus) / MANIFEST, request.triples]
     return {
         "corpus": Path(request.corpus).name,
         "digests": [file_digest(path) for path in files if path is not None and path.is_file()],
         "generator": Path(request.generator).name,
         "reader": Path(request.reader).name,
-        "options": [request.format, request.entities, request.prompt, request.beams, request.each, request.seed],
+        "options": [
+            request.format,
+            request.entities,
+            request.prompt,
+            request.beams,
+            request.each,
+            request.depth,
+            request.backend,
+            request.seed,
+        ],
     }
 
 

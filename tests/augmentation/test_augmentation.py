@@ -9,7 +9,10 @@ import pytest
 
 from kbq.augmentation import augmentation
 from kbq.augmentation.augmentation import AugmentationOutcome, AugmentationRequest, augment
+from kbq.corpus import read_corpus
+from kbq.encoding.model import Model
 from kbq.errors import KbqError
+from kbq.kb import KnowledgeBase
 from kbq.training.examples import Repairs, read_examples
 
 from .conftest import QUESTION, sentence
@@ -101,6 +104,40 @@ def test_triples_become_slot_queries(triples: Path, corpus: Path, tmp_path: Path
         "Marie Curie [SEP] birth": [{"text": "1867", "answer_start": sentence("Zug").index("1867")}],
         "Life in Zug [SEP] part": [{"text": "the river", "answer_start": 0}, {"text": "city", "answer_start": 21}],
     }
+
+
+@pytest.fixture
+def found_kb(corpus: Path, model: Model, model_folder: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "kb"
+    KnowledgeBase.build(read_corpus(str(corpus)), folder, model, model_name=str(model_folder))
+    return folder
+
+
+def test_what_a_search_finds_is_taken_for_what_states_a_triple(triples: Path, found_kb: Path, tmp_path: Path) -> None:
+    request = AugmentationRequest(str(found_kb), tmp_path / "out.jsonl", triples=triples, depth=6, backend="bm25")
+    outcome = augment(request, quiet)
+    lines = [json.loads(line) for line in request.out.read_text("utf-8").splitlines()]
+    assert (outcome.asked, outcome.kept, outcome.paragraphs_kept) == (len(lines),) * 3
+    assert outcome.paragraphs > outcome.kept  # found, but without the answer
+    stated = {(line["questions"][0]["question"], line["context"]) for line in lines}
+    assert ("Marie Curie [SEP] place of birth", sentence("Paris")) in stated
+    assert {context for question, context in stated if question == "Marie Curie [SEP] birth"} > {sentence("Zug")}
+    for line in lines:
+        for answer in line["questions"][0]["answers"]:
+            assert line["context"][answer["answer_start"] :].startswith(answer["text"])
+
+
+def test_a_killed_search_goes_on(triples: Path, found_kb: Path, tmp_path: Path) -> None:
+    request = AugmentationRequest(str(found_kb), tmp_path / "out.jsonl", triples=triples, depth=4)
+    whole = augment(replace(request, out=tmp_path / "whole.jsonl"), quiet)
+
+    def kill(paragraphs: int, questions: int) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        augment(request, kill)
+    assert augment(request, quiet) == whole
+    assert request.out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
 Change = Callable[[AugmentationRequest], AugmentationRequest]

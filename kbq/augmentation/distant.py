@@ -1,0 +1,31 @@
+"""Distant: queries whose answers are known become examples on the paragraphs that a search finds.
+
+A found paragraph that holds an answer, as whole words, counts as one that states it, though nobody has said so.
+Source: distant supervision of the reader in arXiv 2009.13013, section 4.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from kbq.augmentation.slots import Question, answers
+from kbq.kb import Backend, KnowledgeBase
+from kbq.kilt.reading.records import Gold
+from kbq.searching.search import BATCH
+
+
+def found_paragraphs(
+    kb: KnowledgeBase, golds: Sequence[Gold], depth: int, backend: Backend = "auto"
+) -> Iterator[tuple[str, str, list[Question]]]:
+    """Title, text and questions of the `depth` best paragraphs of each query; where no answer stands, no question.
+
+    Raises:
+        QueryError: a query cannot be read, or the knowledge base does not have what the backend asks for.
+    """
+    asked = [(gold, gold.input) for gold in golds if gold.input]
+    for first in range(0, len(asked), BATCH):
+        part = asked[first : first + BATCH]
+        found = kb.search([text for _, text in part], depth, "paragraph", backend)
+        for (gold, text), hits in zip(part, found, strict=True):
+            for hit in hits:
+                stated = answers(gold, hit.context)
+                question: Question = {"id": gold.id, "question": text, "answers": stated}
+                yield hit.phrase.title, hit.context, [question] if stated else []
