@@ -16,7 +16,7 @@ import numpy as np
 
 from kbq.commands import index_words
 from kbq.indexing.building import shard_name
-from kbq.indexing.dump import EncodedParagraph, Progress, Shard, ShardWriter
+from kbq.indexing.dump import LOGIT_STEPS, EncodedParagraph, Progress, Shard, ShardWriter
 from kbq.indexing.manifest import IndexEntry, publish, read_manifest
 from kbq.reading import read_json_lines
 
@@ -41,7 +41,8 @@ def paragraphs(shard: Shard, document: int) -> list[EncodedParagraph]:
     for place in range(*shard.paragraph_documents.searchsorted([document, document + 1])):
         first, behind = (int(row[0]) for row in shard.row_range(np.array([place])))
         rows = slice(first, behind)
-        columns = (shard.vectors[rows], shard.positions[rows], shard.starts[rows], shard.ends[rows])
+        logits = np.load(shard.folder / "logits.npy", mmap_mode="r")[rows] / np.float32(LOGIT_STEPS)
+        columns = (shard.vectors[rows], logits, shard.positions[rows], shard.starts[rows], shard.ends[rows])
         tokens = int(shard.positions[behind - 1]) + 1
         found.append(EncodedParagraph(int(shard.paragraph_numbers[place]), shard.texts[place], tokens, *columns))
     return found
