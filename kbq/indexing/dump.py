@@ -153,10 +153,6 @@ class Shard:
                 raise ValueError("vectors.npy is no table")
         except (OSError, ValueError) as error:
             raise KnowledgeBaseError(f"shard {folder} is damaged ({error}): build the knowledge base again") from None
-        if self.vectors.ndim != 2:
-            raise KnowledgeBaseError(
-                f"shard {folder} is damaged (vectors.npy is no table): build the knowledge base again"
-            )
         rows = {len(array) for array in (self.vectors, self.positions, self.starts, self.ends)}
         if len(rows) != 1 or (len(self.paragraph_rows) and rows != {int(self.paragraph_rows[-1])}):
             raise KnowledgeBaseError(

@@ -24,20 +24,13 @@ from kbq.kb import KnowledgeBase
 from kbq.pages import Pages
 from kbq.records import Document, Paragraph
 
+from .conftest import snapshot
+
+pytestmark = pytest.mark.usefixtures("small_blocks")
+
 
 class Killed(BaseException):
     """Stands for `kill -9`: no part of kbq may catch it."""
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """About two pages a block, about three blocks a shard."""
-    monkeypatch.setattr(building, "BLOCK_CHARACTERS", 300)
-    monkeypatch.setattr(building, "SHARD_ROWS", 60)
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture

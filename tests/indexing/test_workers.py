@@ -12,21 +12,14 @@ import torch
 
 from kbq.encoding.model import Model
 from kbq.errors import CorpusError, KnowledgeBaseError
-from kbq.indexing import building, workers
+from kbq.indexing import workers
 from kbq.indexing.building import STATE
 from kbq.kb import KnowledgeBase
 from kbq.records import Document
 
+from .conftest import snapshot
 
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """About two pages a block, about three blocks a shard."""
-    monkeypatch.setattr(building, "BLOCK_CHARACTERS", 300)
-    monkeypatch.setattr(building, "SHARD_ROWS", 60)
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 def test_the_number_of_workers_does_not_matter(documents: list[Document], model: Model, tmp_path: Path) -> None:
