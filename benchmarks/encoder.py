@@ -3,7 +3,7 @@
     python benchmarks/encoder.py CORPUS [--paragraphs 2000] [--threads 2]
 
 The share counts what real tokens need: linear layers, and attention within each window. `before` is autocast with plain
-attention, as kbq trains; the ways are measured by turns. How far vectors are from those of float32 is said as cosines.
+attention; the ways are measured by turns. How far vectors are from those of float32 is said as cosines.
 """
 
 import argparse

@@ -105,7 +105,7 @@ def fast_copy(network: Any, device: torch.device) -> Any:
     return fast
 
 
-# Plain attention: our windows are short, and on CPUs its backward pass is a third faster than the fused one.
+# Plain attention for a few short queries; `fast_copy` and `recompute_attention` have others for long texts.
 PLAIN = {"attn_implementation": "eager"}
 
 
@@ -125,10 +125,22 @@ def hidden_states(backbone: nn.Module, ids: Tensor, mask: Tensor, segments: Tens
     return states.float()
 
 
+# Fused attention over 190 tokens takes a CPU with matrix tiles (AMX) longer than over 208, and is a third of all work.
+LONG, MULTIPLE = 160, 16
+
+
 def pad(rows: Iterable[list[int]], value: int, device: torch.device) -> Tensor:
-    """Rows of unequal length as one matrix. Shape: (rows, longest)."""
+    """Rows of unequal length as one matrix. Shape: (rows, longest); if long, rounded up."""
     tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
-    return nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value).to(device)
+    padded = nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)
+    more = -padded.shape[1] % MULTIPLE if padded.shape[1] > LONG else 0
+    return nn.functional.pad(padded, (0, more), value=value).to(device)
+
+
+def readable_length(backbone: Any, wanted: int) -> int:
+    """The longest input of at most `wanted` tokens that a network still reads when it is padded."""
+    positions = int(getattr(backbone.config, "max_position_embeddings", wanted))
+    return min(wanted, positions if positions <= LONG else positions // MULTIPLE * MULTIPLE)
 
 
 def buckets(lengths: list[int], max_tokens: int) -> list[list[int]]:

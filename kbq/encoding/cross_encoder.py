@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from kbq.encoding.backbone import PLAIN, autocast, buckets, choose_device, first_line, load_tokenizer
+from kbq.encoding.backbone import (
+    PLAIN,
+    autocast,
+    buckets,
+    choose_device,
+    first_line,
+    load_tokenizer,
+    readable_length,
+)
 from kbq.encoding.phrases import BATCH_TOKENS, BATCH_TOKENS_CUDA, window_tensors
 from kbq.encoding.queries import QueryReader, marker_tokens
 from kbq.encoding.windows import Window, cut
@@ -35,8 +43,7 @@ class CrossEncoder:
         self.tokenizer = tokenizer
         self.source = source
         self.uses_segments = "token_type_ids" in tokenizer.model_input_names
-        config: Any = network.config
-        self.length = min(LENGTH, int(getattr(config, "max_position_embeddings", LENGTH)))
+        self.length = readable_length(network, LENGTH)
         self.queries = QueryReader(tokenizer, min(MAX_QUESTION, self.length // 2), marker_tokens(tokenizer))
         # RoBERTa and its kin write two separators between question and passage.
         self.separators = max(1, tokenizer.num_special_tokens_to_add(pair=True) - 2)

@@ -30,6 +30,7 @@ from kbq.encoding.backbone import (
     first_line,
     load_tokenizer,
     pretrained_backbone,
+    readable_length,
 )
 from kbq.encoding.casing import Forms
 from kbq.encoding.phrases import PhraseEncoder
@@ -117,15 +118,13 @@ class Model:
         phrases = PhraseEncoder(pretrained_backbone(checkpoint))
         queries = QueryEncoder(pretrained_backbone(checkpoint), config.shared_query_encoder)
         _share_word_embeddings(phrases, queries)
-        positions = int(getattr(phrases.backbone.config, "max_position_embeddings", config.window.length))
-        if positions < SHORTEST:
-            raise ModelError(
-                f"{checkpoint} reads {positions} tokens, kbq needs {SHORTEST} or more: use another encoder"
-            )
+        if readable_length(phrases.backbone, SHORTEST) < SHORTEST:
+            raise ModelError(f"{checkpoint} reads fewer than {SHORTEST} tokens: use another encoder")
+        length = readable_length(phrases.backbone, config.window.length)
         config = dataclasses.replace(
             config,
-            window=dataclasses.replace(config.window, length=min(config.window.length, positions)),
-            max_query_tokens=min(config.max_query_tokens, positions),
+            window=dataclasses.replace(config.window, length=length),
+            max_query_tokens=readable_length(queries.start, config.max_query_tokens),
             marker_tokens=marker_tokens(tokenizer),
         )
         return cls(

@@ -22,6 +22,7 @@ from kbq.encoding.backbone import (
     first_line,
     load_tokenizer,
     pretrained_backbone,
+    readable_length,
 )
 from kbq.encoding.queries import MARKERS
 from kbq.encoding.windows import WindowShape
@@ -65,8 +66,7 @@ class SpartaModel:
         network = Sparta(pretrained_backbone(checkpoint))
         if getattr(network.backbone.config, "type_vocab_size", 0) < 2:
             raise ModelError(f"{checkpoint} knows no segments to mark a sentence with: use a BERT-like encoder")
-        positions = int(getattr(network.backbone.config, "max_position_embeddings", config.window.length))
-        window = replace(config.window, length=min(config.window.length, positions))
+        window = replace(config.window, length=readable_length(network.backbone, config.window.length))
         return cls(replace(config, window=window), load_tokenizer(checkpoint), network)
 
     @classmethod

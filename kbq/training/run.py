@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from kbq.memory import give_back
+from kbq.training.attention import recompute_attention
 from kbq.training.batches import ReadPassage, batches
 from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
 
@@ -76,7 +77,7 @@ class Run(ABC):
         """
         self._resume(checkpoint)
         for module in self.modules:
-            module.train()
+            recompute_attention(module.train())
         saved = time.monotonic()
         rest = self._batches_from(self.descent.done * self.settings.accumulate)
         while self.descent.done < self.steps:

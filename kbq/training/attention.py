@@ -1,0 +1,81 @@
+"""Attention to train with on a CPU: what the backward pass needs of all pairs of tokens is computed once more.
+
+The fused backward pass of PyTorch is slow there, and the plain one keeps a matrix of all pairs of tokens per layer:
+gigabytes, which the system hands out and takes back in every step. Here a few texts at a time go through matrices that
+stay in the cache. Source: arXiv 2205.14135, section 3.1 (recomputation, and the row sums in `_backward`).
+"""
+
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+NAME = "kbq_recomputed"
+PAIRS = 800_000  # of tokens, over all heads, that are computed together
+
+
+class RecomputedAttention(torch.autograd.Function):
+    """softmax(scale · q kᵀ + mask) v."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+        """Shapes: q, k, v, result (texts, heads, tokens, size); mask, True where to look (texts, 1, tokens, tokens)."""
+        found = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+        ctx.save_for_backward(q, k, v, mask, found)
+        ctx.scale = scale
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of q, k and v."""
+        q, k, v, mask, found = ctx.saved_tensors
+        texts, heads, tokens, size = q.shape
+        step = max(1, PAIRS // (heads * tokens * tokens))
+        parts = [
+            _backward(
+                *(matrix[first : first + step].reshape(-1, tokens, size) for matrix in (q, k, v, found, above[0])),
+                mask=None if mask is None else mask[first : first + step].expand(-1, heads, -1, -1).flatten(0, 1),
+                scale=ctx.scale,
+            )
+            for first in range(0, texts, step)
+        ]
+        return *(torch.cat(part).view(q.shape) for part in zip(*parts, strict=True)), None, None
+
+
+def _backward(
+    q: Tensor, k: Tensor, v: Tensor, found: Tensor, above: Tensor, *, mask: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Shapes: (texts · heads, tokens, size); products in the type of q, everything else in float32 or better."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    scores = (q @ k.mT).to(wide).mul_(scale)
+    if mask is not None:
+        scores.masked_fill_(~mask, torch.finfo(wide).min)
+    weights = scores.softmax(dim=-1)
+    slopes = (above @ v.mT).to(wide)
+    slopes -= (above.to(wide) * found.to(wide)).sum(dim=-1, keepdim=True)
+    slopes = slopes.mul_(weights).mul_(scale).to(q.dtype)
+    return slopes @ k, slopes.mT @ q, weights.to(q.dtype).mT @ above
+
+
+def recompute_attention(module: nn.Module) -> None:
+    """Let every network inside work so: on a CPU, and where it takes another's attention (not in old transformers)."""
+    for part in module.modules():
+        if getattr(part, "_supports_attention_backend", False) and next(part.parameters()).device.type == "cpu":
+            _register()
+            part.set_attn_implementation(NAME)  # type: ignore[operator]
+
+
+def _register() -> None:
+    transformers.AttentionInterface.register(NAME, _attention)
+    transformers.AttentionMaskInterface.register(NAME, transformers.masking_utils.sdpa_mask)
+
+
+def _attention(
+    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float | None = None, **_: Any
+) -> tuple[Tensor, None]:
+    """As transformers calls it. Shapes: q, k, v (texts, heads, tokens, size); result (texts, tokens, heads, size)."""
+    scale = q.shape[-1] ** -0.5 if scaling is None else scaling
+    found: Tensor = RecomputedAttention.apply(q, k, v, mask, scale)  # type: ignore[no-untyped-call]
+    return found.transpose(1, 2).contiguous(), None
