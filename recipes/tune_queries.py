@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kbq.encoding.attention import recompute_attention
 from kbq.encoding.backbone import autocast
 from kbq.encoding.model import Model
 from kbq.encoding.queries import query_tensors
@@ -123,6 +124,7 @@ def main() -> None:
 
 def train(model: Model, rows: Tensor, examples: list[Example], steps: int, rng: random.Random) -> None:
     """AdamW with linear warm-up and decay, on the query encoder alone."""
+    recompute_attention(model.queries)
     parameters = [p for p in model.queries.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=0.01, fused=True)
     begun, average = time.monotonic(), 0.0

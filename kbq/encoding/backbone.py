@@ -87,26 +87,19 @@ def pretrained_backbone(source: str | Path) -> Any:
         ModelError: there is no such checkpoint, or it is not whole.
     """
     try:
-        return without_pooler(transformers.AutoModel.from_pretrained(str(source), **PLAIN))
+        return without_pooler(transformers.AutoModel.from_pretrained(str(source)))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelError(f"{source} is no checkpoint that transformers can read: {first_line(error)}") from None
 
 
 def empty_backbone(config: Any) -> Any:
     """An encoder of this shape whose weights are about to be loaded."""
-    return without_pooler(transformers.AutoModel.from_config(config, **PLAIN))
+    return without_pooler(transformers.AutoModel.from_config(config))
 
 
 def fast_copy(network: Any, device: torch.device) -> Any:
-    """A copy to encode with, a third faster than `autocast`: everything in the device's fast type, fused attention."""
-    fast = copy.deepcopy(network).to(fast_dtype(device.type)).eval()
-    if hasattr(fast, "set_attn_implementation"):  # a backbone, but of the oldest versions of transformers that we take
-        fast.set_attn_implementation("sdpa")
-    return fast
-
-
-# Plain attention for a few short queries; `fast_copy` and `recompute_attention` have others for long texts.
-PLAIN = {"attn_implementation": "eager"}
+    """A copy to encode with, everything in the device's fast type: faster than `autocast`."""
+    return copy.deepcopy(network).to(fast_dtype(device.type)).eval()
 
 
 def without_pooler(backbone: Any) -> Any:

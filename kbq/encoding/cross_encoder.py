@@ -16,7 +16,6 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from kbq.encoding.backbone import (
-    PLAIN,
     autocast,
     buckets,
     choose_device,
@@ -147,9 +146,7 @@ class CrossEncoder:
 def _load(source: str) -> tuple[Any, list[str]]:
     """The network of a checkpoint, and the weights that the checkpoint lacks, which are random now."""
     try:
-        network, facts = transformers.AutoModelForQuestionAnswering.from_pretrained(
-            source, output_loading_info=True, **PLAIN
-        )
+        network, facts = transformers.AutoModelForQuestionAnswering.from_pretrained(source, output_loading_info=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelError(f"{source} is no checkpoint that transformers can read: {first_line(error)}") from None
     return network, sorted(facts["missing_keys"])

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from kbq.encoding.attention import recompute_attention
 from kbq.encoding.backbone import autocast
 from kbq.encoding.queries import query_tensors
 from kbq.errors import TrainingError
@@ -99,6 +100,7 @@ class Finetuner:
         self.dev = dev
         self.per_epoch = math.ceil(len(queries) / (settings.batch * settings.accumulate))
         # Word embeddings are the phrase encoder's, too: they stay.
+        recompute_attention(kb.model.queries)
         parameters = [parameter for parameter in kb.model.queries.parameters() if parameter.requires_grad]
         self.descent = Descent(parameters, settings.learning_rate, settings.warmup, settings.epochs * self.per_epoch)
         self.scores: list[float] = []  # before tuning, and after each epoch

@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from kbq.encoding.attention import recompute_attention
 from kbq.memory import give_back
-from kbq.training.attention import recompute_attention
 from kbq.training.batches import ReadPassage, batches
 from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from kbq.encoding import attention
+from kbq.encoding.attention import NAME, RecomputedAttention, recompute_attention
 from kbq.encoding.model import Model
-from kbq.training import attention
-from kbq.training.attention import NAME, RecomputedAttention, recompute_attention
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
