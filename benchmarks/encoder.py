@@ -1,12 +1,15 @@
 """Encoder: tokens per second of paragraphs, against the fastest matrix product of the same run; and what is padding.
 
-    python benchmarks/encoder.py CORPUS [--paragraphs 2000] [--threads 2]
+    python benchmarks/encoder.py CORPUS… [--paragraphs 2000] [--threads 2]
 
 The share counts what real tokens need: linear layers, and attention within each window. `before` is autocast with plain
-attention; the ways are measured by turns. How far vectors are from those of float32 is said as cosines.
+attention; the ways are measured by turns. How far vectors are from those of float32 is said as cosines. Beside it: what
+the default model takes on the disk and in memory, and how long it encodes one query.
 """
 
 import argparse
+import re
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -22,7 +25,7 @@ import torch
 from kbq.corpus import read_corpus
 from kbq.encoding import phrases
 from kbq.encoding.backbone import autocast, buckets, hidden_states
-from kbq.encoding.model import Model
+from kbq.encoding.model import DEFAULT_MODEL, WEIGHTS, Model
 from kbq.encoding.windows import Window, tokenize, windows
 
 ROUNDS = 3
@@ -67,15 +70,17 @@ def encoded(model: Model, batch: list[Window]) -> np.ndarray:
 
 
 @contextmanager
-def before() -> Iterator[None]:
+def before(model: Model) -> Iterator[None]:
     """Products alone in 16 bits, plain attention."""
 
     def states(*arguments: Any) -> torch.Tensor:
         with autocast(torch.device("cpu")):
             return hidden_states(*arguments)
 
+    model.phrases.backbone.set_attn_implementation("eager")
     with in_float32(), mock.patch.object(phrases, "hidden_states", states):
         yield
+    model.phrases.backbone.set_attn_implementation("sdpa")
 
 
 @contextmanager
@@ -84,20 +89,30 @@ def in_float32() -> Iterator[None]:
         yield
 
 
-now = nullcontext  # as kbq encodes
+def now(model: Model) -> nullcontext[None]:
+    """As kbq encodes."""
+    return nullcontext()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("corpus", type=Path)
-    parser.add_argument("--paragraphs", type=int, default=2000)
-    parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    model = Model.open("default", "cpu")
-    batch = windows_of(options.corpus, model, options.paragraphs)
+def own_memory() -> float:
+    """MB that are no mapped file. Linux only."""
+    return int(re.findall(r"^RssAnon:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)[0]) / 1000
+
+
+def one_query(model: Model) -> dict[str, float]:
+    """Seconds that one query takes to encode, by percentile, in ms of wall time."""
+    taken = [1000 * seconds(lambda: model.encode_queries(["Marie Curie [SEP] place of birth"])) for _ in range(200)]
+    return {"p50": round(statistics.median(taken), 1), "p95": round(statistics.quantiles(taken, n=20)[-1], 1)}
+
+
+def compared(model: Model, corpus: Path, paragraphs: int) -> dict[str, object]:
+    """Both ways on the first paragraphs of a corpus."""
+    batch = windows_of(corpus, model, paragraphs)
     lengths = [len(window.ids) for window in batch]
-    padded = sum(len(part) * max(lengths[i] for i in part) for part in buckets(lengths, phrases.BATCH_TOKENS))
+    padded = sum(
+        phrases.window_tensors([batch[i] for i in part], 0, False, torch.device("cpu"))[0].numel()
+        for part in buckets(lengths, phrases.BATCH_TOKENS)
+    )
     with in_float32():
         truth = encoded(model, batch)
     fastest = 0.0
@@ -106,14 +121,13 @@ def main() -> None:
     for _ in range(ROUNDS):
         fastest = max(fastest, peak())
         for name, way in (("before", before), ("now", now)):
-            with way():
+            with way(model):
                 begun = time.perf_counter()
                 vectors = encoded(model, batch)
                 taken[name] = min(taken.get(name, np.inf), time.perf_counter() - begun)
             lengths_of = np.linalg.norm(truth, axis=1) * np.linalg.norm(vectors, axis=1)
             cosines[name] = float(((truth * vectors).sum(axis=1) / lengths_of).mean())
     figures: dict[str, object] = {
-        "threads": options.threads,
         "windows": len(batch),
         "tokens": sum(lengths),
         "padding, percent": round(100 * (1 - sum(lengths) / padded), 1),
@@ -125,7 +139,27 @@ def main() -> None:
             "share of the fastest product, percent": round(100 * operations(model, lengths) / best / fastest, 1),
             "mean cosine to float32": round(cosines[name], 6),
         }
-    reporting.write("encoder", figures, [options.corpus])
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("corpora", type=Path, nargs="+")
+    parser.add_argument("--paragraphs", type=int, default=2000)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    empty = own_memory()
+    model = Model.open("default", "cpu")
+    figures: dict[str, object] = {
+        "threads": options.threads,
+        "model on the disk, MB": round((DEFAULT_MODEL / WEIGHTS).stat().st_size / 1e6, 1),
+        "model in memory, MB": round(own_memory() - empty),
+        "one query, ms": one_query(model),
+    }
+    for corpus in options.corpora:
+        figures[corpus.parent.name] = compared(model, corpus, options.paragraphs)
+        reporting.write("encoder", figures, options.corpora)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def products(shard: Shard, queries: np.ndarray) -> np.ndarray:
     return np.concatenate([queries.astype(np.float64) @ block.T for block in blocks], axis=1)
 
 
-def brute_force(shard: Shard, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def brute_force(shard: Shard, starts: np.ndarray, ends: np.ndarray, penalty: float) -> tuple[np.ndarray, np.ndarray]:
     """Score of the best span of every start row, and its end row; every legal span is looked at, in float64.
 
     `starts`, `ends`: products of one query. Shapes: (rows,).
@@ -41,7 +41,7 @@ def brute_force(shard: Shard, starts: np.ndarray, ends: np.ndarray) -> tuple[np.
     best, best_end = np.full(rows, -np.inf), np.arange(rows)
     for step in range(MAX_TOKENS):
         stop = rows - step
-        scores = starts[:stop] + ends[step:]
+        scores = starts[:stop] + ends[step:] - penalty * (positions[step:] - positions[:stop])
         legal = (paragraphs[:stop] == paragraphs[step:]) & (positions[step:] - positions[:stop] < MAX_TOKENS)
         better = legal & (scores > best[:stop])
         best[:stop][better] = scores[better]
@@ -59,19 +59,20 @@ def main() -> None:
     texts = [str(line["input"]) for _, line in read_json_lines(str(options.queries))]
     texts = random.Random(0).sample(texts, options.count)
     starts, ends = (vectors * kb.model.scale for vectors in kb.model.encode_queries(texts))
+    penalty = kb.model.config.length_penalty
     compared = differing = 0
     worst = 0.0
     complete = []
     for shard, index in zip(kb.shards, kb.indexes, strict=True):
         for query, candidates in enumerate(index.candidates(starts, ends, k=30)):
             vectors = np.stack([starts[query], ends[query]])
-            spans = find_spans(shard, candidates, vectors)
+            spans = find_spans(shard, candidates, vectors, length_penalty=penalty)
             sure = int(np.count_nonzero(spans.scores > spans.complete_above))
             complete.append(sure)
             if query % TOGETHER == 0:
                 part = slice(query, query + TOGETHER)
                 of_starts, of_ends = products(shard, starts[part]), products(shard, ends[part])
-            truth, truth_ends = brute_force(shard, of_starts[query % TOGETHER], of_ends[query % TOGETHER])
+            truth, truth_ends = brute_force(shard, of_starts[query % TOGETHER], of_ends[query % TOGETHER], penalty)
             order = np.argsort(-truth, kind="stable")[:sure]
             compared += sure
             worst = max(worst, float(np.abs(spans.scores[:sure] - truth[order]).max(initial=0)))

@@ -224,6 +224,27 @@ def quantised() -> str:
     )
 
 
+def ablation() -> str:
+    """What each part of the loss is worth; runs that could not be made say why."""
+    found = figures("ablation")
+    scale_of = found.pop("scale")
+    rows = [
+        [name, *(f"{values[key]:.1f}" for key in ABLATION)] if isinstance(values, dict) else [name, values, *[""] * 4]
+        for name, values in found.items()
+    ]
+    queries = next(values["queries trained on"] for values in found.values() if isinstance(values, dict))
+    text = (
+        f"Every run: {queries:,} questions of SQuAD ({scale_of['share of SQuAD']:.0%} of its paragraphs), "
+        f"{scale_of['epochs']:g} epoch; scored on {scale_of['dev passages']} paragraphs of SQuAD dev, every token a "
+        "candidate."
+    )
+    head = ["", "EM, paragraph given", "F1", f"EM, all {scale_of['dev passages']}", "F1", "right one in the top 5"]
+    return f"{table(head, rows)}\n\n{text}"
+
+
+ABLATION = ("gold_em", "gold_f1", "open_em", "open_f1", "open_passage_5")
+
+
 def speed() -> str:
     speeds, build, exactness = figures("speed")["per CPU second"], figures("build_trex"), figures("exactness")
     rows = [
@@ -255,6 +276,7 @@ def main() -> None:
             "words": words,
             "speed": speed,
         },
+        "docs/training.md": {"ablation": ablation},
         "docs/scale.md": {
             "kinds": scale.kinds,
             "growth": scale.growth,

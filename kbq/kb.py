@@ -223,7 +223,7 @@ class KnowledgeBase:
         if k < 1:
             raise QueryError(f"k is {k}, must be at least 1")
         queries = np.stack([starts, ends], axis=1) * self.model.scale  # now in the units of the int8 rows
-        return search(self.shards, self.indexes, queries, k, unit, evidence)
+        return search(self.shards, self.indexes, queries, k, unit, evidence, self.model.config.length_penalty)
 
 
 def _unwritable(folder: Path, error: OSError) -> KnowledgeBaseError:

@@ -34,7 +34,8 @@ def retrieve(kb: KnowledgeBase, starts: Floats, ends: Floats, k: int) -> list[Ph
     queries = np.stack([starts, ends], axis=1) * kb.model.scale  # now in the units of the int8 rows
     found: list[list[Phrases]] = [[] for _ in queries]
     for number, (shard, index) in enumerate(zip(kb.shards, kb.indexes, strict=True)):
-        for query, spans in enumerate(batch_spans(shard, index, queries, k)):
+        spans_of = batch_spans(shard, index, queries, k, length_penalty=kb.model.config.length_penalty)
+        for query, spans in enumerate(spans_of):
             best = slice(0, k)
             shards = np.full(len(spans.starts[best]), number)
             found[query].append(Phrases(shards, spans.starts[best], spans.ends[best], spans.scores[best]))

@@ -22,6 +22,7 @@ def search(
     k: int,
     unit: Unit,
     evidence: Sequence[Evidence] = (),
+    length_penalty: float = 0.0,
 ) -> list[list[Hit]]:
     """The k best units for each query; fewer only where the shards hold fewer.
 
@@ -29,6 +30,7 @@ def search(
         indexes: one for each shard.
         queries: start vector over end vector, in the units of the rows. Shape: (queries, 2, dim).
         evidence: of the same queries, from each source; all are added to the scores of phrases.
+        length_penalty: what each token of a phrase after the first takes from its score.
     """
     hits: list[list[Hit]] = [[] for _ in queries]
     deepest = max((len(shard) for shard in shards), default=0)
@@ -40,7 +42,7 @@ def search(
         while unsettled:
             bonus = _bonus(evidence, unsettled) if evidence else [None] * len(shards)
             found = [
-                batch_spans(shard, index, queries[unsettled], depth, extra)
+                batch_spans(shard, index, queries[unsettled], depth, extra, length_penalty)
                 for shard, index, extra in zip(shards, indexes, bonus, strict=True)
             ]
             asked, unsettled = unsettled, []

@@ -1,7 +1,8 @@
 """Spans: likely starts become phrases. Source: arXiv 2012.12624, section 3.3; constraint: section 4.
 
 A span is a pair of rows (start, end) of one paragraph, start ≤ end, at most `max_tokens` tokens long, counted in the
-paragraph's own tokens. Its score is the start's dot product plus the end's. Each start goes with its best end.
+paragraph's own tokens. Its score is the start's dot product plus the end's, less a penalty for each token after the
+first: start and end know nothing of each other, and may belong to two answers. Each start goes with its best end.
 """
 
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ class Spans:
     complete_above: float
     rows: Rows  # all rows that were looked at, ascending
     products: Floats  # of these rows with the start vector (and the bonus) and the end vector. Shape: (rows, 2)
+    length_penalty: float = 0.0
 
     def shortened(self, shard: Shard, start: int, end: int, limit: int) -> tuple[float, int] | None:
         """Score and end row of the best span from `start` to before `end` that stops before character `limit`."""
@@ -34,8 +36,10 @@ class Spans:
         if not ends:
             return None
         place = int(self.rows.searchsorted(start))
-        best = int(self.products[place : place + ends, 1].argmax())
-        return float(self.products[place, 0] + self.products[place + best, 1]), start + best
+        lost = self.length_penalty * (shard.positions[start : start + ends] - shard.positions[start])
+        values = self.products[place : place + ends, 1] - lost.astype(np.float32)
+        best = int(values.argmax())
+        return float(self.products[place, 0] + values[best]), start + best
 
 
 def find_spans(
@@ -44,6 +48,7 @@ def find_spans(
     query: Floats,
     max_tokens: int = MAX_TOKENS,
     bonus: Floats | None = None,
+    length_penalty: float = 0.0,
 ) -> Spans:
     """The best span of each candidate start, with its exact score; ties in the order of rows.
 
@@ -51,6 +56,7 @@ def find_spans(
         query: start vector over end vector, in the units of the rows. Shape: (2, dim).
         max_tokens: longest span, both ends included.
         bonus: what each paragraph adds to the score of its spans. Shape: (paragraphs,).
+        length_penalty: what each token after the first takes from the score, 0 or more.
     """
     starts = candidates.starts
     _, behind = shard.row_range(shard.paragraphs_of(starts))
@@ -59,13 +65,22 @@ def find_spans(
     if bonus is not None:
         products[:, 0] += bonus[shard.paragraphs_of(rows)]
     place = np.searchsorted(rows, starts)
-    ends = range_argmax(products[:, 1], place, reach(shard, rows, place, max_tokens))
-    scores = products[place, 0] + products[ends, 1]
+    lost = (length_penalty * shard.positions[rows]).astype(np.float32)
+    ends = range_argmax(products[:, 1] - lost, place, reach(shard, rows, place, max_tokens))
+    scores = products[place, 0] + products[ends, 1] - (lost[ends] - lost[place])
     order = np.argsort(-scores, kind="stable")
-    return Spans(scores[order], starts[order], rows[ends[order]], candidates.complete_above, rows, products)
+    bound = candidates.complete_above
+    return Spans(scores[order], starts[order], rows[ends[order]], bound, rows, products, length_penalty)
 
 
-def batch_spans(shard: Shard, index: Index, queries: Floats, depth: int, bonus: Floats | None = None) -> list[Spans]:
+def batch_spans(
+    shard: Shard,
+    index: Index,
+    queries: Floats,
+    depth: int,
+    bonus: Floats | None = None,
+    length_penalty: float = 0.0,
+) -> list[Spans]:
     """The spans of several queries among the candidates that an index of the shard gives at this depth.
 
     Shapes: queries (queries, 2, dim), bonus (queries, paragraphs); see `find_spans`.
@@ -73,15 +88,15 @@ def batch_spans(shard: Shard, index: Index, queries: Floats, depth: int, bonus: 
     found = index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
     extra = [None] * len(queries) if bonus is None else bonus
     return [
-        find_spans(shard, candidates, query, bonus=own)
+        find_spans(shard, candidates, query, bonus=own, length_penalty=length_penalty)
         for candidates, query, own in zip(found, queries, extra, strict=True)
     ]
 
 
-def paragraph_spans(shard: Shard, paragraph: int, query: Floats) -> Spans:
+def paragraph_spans(shard: Shard, paragraph: int, query: Floats, length_penalty: float = 0.0) -> Spans:
     """The best span of each start in one paragraph; see `find_spans`."""
     first, behind = (int(row[0]) for row in shard.row_range(np.array([paragraph])))
-    return find_spans(shard, Candidates(np.arange(first, behind), -np.inf), query)
+    return find_spans(shard, Candidates(np.arange(first, behind), -np.inf), query, length_penalty=length_penalty)
 
 
 def reach(shard: Shard, rows: Rows, places: Rows, max_tokens: int = MAX_TOKENS) -> Rows:

@@ -1,7 +1,8 @@
-"""Calibration: after training, the size of an int8 step and the filter's threshold are read off real passages.
+"""Calibration: after training, int8 step, length penalty and filter threshold are read off real passages.
 
-The threshold is the one that drops most tokens while open EM falls by less than half a point. Source: arXiv
-2109.08133, Fig. 4. Passages are encoded once; thresholds are masks over all their tokens.
+The penalty is the one with the best open EM. The threshold is the one that drops most tokens while open EM falls by
+less than half a point. Source: arXiv 2109.08133, Fig. 4. Passages are encoded once; thresholds are masks over all their
+tokens.
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ Bools = NDArray[np.bool_]
 Asked = list[tuple[int, TrainingQuery]]  # number of the gold passage, and the query
 MOST_LOST = 0.5  # points of open EM
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1)  # of all tokens, kept
+LENGTH_PENALTIES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
 MOST_QUERIES = 2000
 AT_A_TIME = 32  # queries
 TOP = 5  # passages
@@ -56,12 +58,14 @@ class EncodedTokens:
 
 
 def calibrate(model: Model, passages: Sequence[Passage]) -> tuple[FilterPoint, ...]:
-    """Set the model's `scale` and filter threshold; returns what was tried.
+    """Set the model's `scale`, length penalty and filter threshold; returns what was tried for the last.
 
     `passages` should be ones that the model was not trained on.
     """
     tokens = encode_tokens(model, passages)
     model.scale = (np.maximum(np.abs(tokens.vectors).max(axis=0), 1e-6) / 127).astype(np.float32)
+    penalty = _best_penalty(model, passages, tokens)
+    model.config = dataclasses.replace(model.config, length_penalty=penalty)
     points = filter_curve(model, passages, tokens)
     good = [point for point in points if point.open_em > points[0].open_em - MOST_LOST]
     model.config = dataclasses.replace(model.config, filter_threshold=good[-1].threshold)
@@ -70,27 +74,42 @@ def calibrate(model: Model, passages: Sequence[Passage]) -> tuple[FilterPoint, .
 
 def filter_curve(model: Model, passages: Sequence[Passage], tokens: EncodedTokens) -> tuple[FilterPoint, ...]:
     """Reading among all passages, at thresholds that keep fewer and fewer tokens; the first one keeps all."""
-    rows = quantise(tokens.vectors, model.scale).astype(np.float32)
     real = np.isfinite(tokens.chances)
     chances = tokens.chances[real]
-    asked = _asked(model, passages)
-    encoded = model.encode_queries([query.text for _, query in asked])
-    starts, ends = ((side * model.scale).astype(np.float32) for side in encoded)
     # A token passes above the threshold, so that it stands just below the weakest token that is kept.
     weakest = [np.quantile(chances, 1 - share, method="lower") for share in SHARES]
     thresholds = [float(np.nextafter(np.float32(chance), np.float32(-np.inf))) for chance in weakest]
     masks = [real & ((tokens.chances > threshold) | tokens.always) for threshold in thresholds]
-    right = np.zeros((len(masks), 2), np.int64)  # answers, passages
-    for first in range(0, len(asked), AT_A_TIME):
-        part = slice(first, first + AT_A_TIME)
-        scores = starts[part] @ rows.T, ends[part] @ rows.T
-        for point, mask in enumerate(masks):
-            right[point] += _right(scores, mask, tokens, passages, asked[part])
-    percent = (100 * right / max(1, len(asked))).round(2).tolist()
+    percent = _read(model, passages, tokens, [(mask, model.config.length_penalty) for mask in masks])
     return tuple(
         FilterPoint(threshold, round(100 * mask.sum() / len(chances), 2), round(mask.sum() / len(passages), 2), *found)
         for threshold, mask, found in zip(thresholds, masks, percent, strict=True)
     )
+
+
+def _best_penalty(model: Model, passages: Sequence[Passage], tokens: EncodedTokens) -> float:
+    """The length penalty with the best open EM while every token is a candidate."""
+    real = np.isfinite(tokens.chances)
+    read = _read(model, passages, tokens, [(real, penalty) for penalty in LENGTH_PENALTIES])
+    return max(zip(read, LENGTH_PENALTIES, strict=True), key=lambda found: found[0][0])[1]
+
+
+def _read(
+    model: Model, passages: Sequence[Passage], tokens: EncodedTokens, ways: Sequence[tuple[Bools, float]]
+) -> list[list[float]]:
+    """Open EM, and how often the gold passage is among the best five, in percent: for each mask and length penalty."""
+    rows = quantise(tokens.vectors, model.scale).astype(np.float32)
+    asked = _asked(model, passages)
+    encoded = model.encode_queries([query.text for _, query in asked])
+    starts, ends = ((side * model.scale).astype(np.float32) for side in encoded)
+    right = np.zeros((len(ways), 2), np.int64)  # answers, passages
+    for first in range(0, len(asked), AT_A_TIME):
+        part = slice(first, first + AT_A_TIME)
+        scores = starts[part] @ rows.T, ends[part] @ rows.T
+        for way, (mask, penalty) in enumerate(ways):
+            right[way] += _right(scores, mask, penalty, tokens, passages, asked[part])
+    found: list[list[float]] = (100 * right / max(1, len(asked))).round(2).tolist()
+    return found
 
 
 def _asked(model: Model, passages: Sequence[Passage]) -> Asked:
@@ -105,12 +124,21 @@ def _asked(model: Model, passages: Sequence[Passage]) -> Asked:
 
 
 def _right(
-    scores: tuple[Floats, Floats], mask: Bools, tokens: EncodedTokens, passages: Sequence[Passage], asked: Asked
+    scores: tuple[Floats, Floats],
+    mask: Bools,
+    penalty: float,
+    tokens: EncodedTokens,
+    passages: Sequence[Passage],
+    asked: Asked,
 ) -> tuple[int, int]:
     """For how many queries the best phrase is an answer, and one of the five best passages the gold one."""
     of_start, of_end = (np.where(mask, side, np.float32(-np.inf)) for side in scores)
-    best = of_start + best_ahead(of_end)
     begins = np.flatnonzero(np.diff(tokens.passages, prepend=-1))
+    lost = (penalty * (np.arange(len(mask)) - begins[tokens.passages])).astype(
+        np.float32
+    )  # of a passage's first tokens
+    of_start, of_end = of_start + lost, of_end - lost
+    best = of_start + best_ahead(of_end)
     of_passage = np.maximum.reduceat(best, begins, axis=1)
     top = np.argsort(-of_passage, axis=1, kind="stable")[:, :TOP]
     answers = found = 0

@@ -67,7 +67,7 @@ def _read(kb: KnowledgeBase, number: int, query: Floats) -> str:
         if number < len(shard.texts):
             break
         number -= len(shard.texts)
-    best = paragraph_spans(shard, number, query)
+    best = paragraph_spans(shard, number, query, kb.model.config.length_penalty)
     return shard.texts[number][shard.starts[best.starts[0]] : shard.ends[best.ends[0]]]
 
 

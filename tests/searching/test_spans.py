@@ -17,7 +17,7 @@ Make = Callable[..., EncodedParagraph]
 Span = tuple[int, int]
 
 
-def truth(shard: Shard, query: np.ndarray, max_tokens: int = 20) -> dict[Span, float]:
+def truth(shard: Shard, query: np.ndarray, max_tokens: int = 20, penalty: float = 0.0) -> dict[Span, float]:
     """The float64 score of every legal span, by the definition."""
     opens, closes = (shard.vectors.astype(np.float64) @ side.astype(np.float64) for side in query)
     spans = {}
@@ -25,8 +25,9 @@ def truth(shard: Shard, query: np.ndarray, max_tokens: int = 20) -> dict[Span, f
         first = int(shard.paragraph_rows[paragraph - 1]) if paragraph else 0
         for start in range(first, int(shard.paragraph_rows[paragraph])):
             for end in range(start, int(shard.paragraph_rows[paragraph])):
-                if int(shard.positions[end]) - int(shard.positions[start]) < max_tokens:
-                    spans[start, end] = float(opens[start] + closes[end])
+                further = int(shard.positions[end]) - int(shard.positions[start])
+                if further < max_tokens:
+                    spans[start, end] = float(opens[start] + closes[end] - penalty * further)
     return spans
 
 
@@ -68,17 +69,18 @@ def test_every_start_has_its_best_end(
         assert found.complete_above == -np.inf
 
 
+@pytest.mark.parametrize("penalty", [0.0, 0.1, 30.0])
 @pytest.mark.parametrize("k", [1, 2, 3, 1000])
 @pytest.mark.parametrize("kept", [(1,), (5, 0, 3), (30, 1, 0, 0, 25, 12), (3, 8, 2, 9, 9, 4, 1, 0, 7)])
 def test_what_stands_above_the_bound_is_what_a_search_over_all_spans_finds(
-    kept: tuple[int, ...], k: int, random_shard: Callable[..., Shard]
+    kept: tuple[int, ...], k: int, penalty: float, random_shard: Callable[..., Shard]
 ) -> None:
     shard = random_shard(*kept)
     index = ExactIndex(shard, torch.device("cpu"))
     queries = random_queries()
     for query, candidates in zip(queries, index.candidates(queries[:, 0], queries[:, 1], k), strict=True):
-        found = find_spans(shard, candidates, query)
-        scores, true = as_dict(found), truth(shard, query)
+        found = find_spans(shard, candidates, query, length_penalty=penalty)
+        scores, true = as_dict(found), truth(shard, query, penalty=penalty)
         for span, score in true.items():
             if score > found.complete_above:
                 assert span[0] in found.starts
@@ -110,6 +112,23 @@ def test_a_bonus_moves_all_spans_of_its_paragraph(encoded: Make, make_shard: Cal
     found = find_spans(shard, everywhere(shard), EYE, bonus=np.array([10, 0.5], np.float32))
     assert as_dict(found) == {(0, 2): 22.0, (2, 2): 18.0, (3, 3): 17.5, (1, 2): 17.0}
     assert found.shortened(shard, 0, 2, limit=5) == (16.0, 1)  # without w2
+
+
+@pytest.mark.parametrize(
+    ("penalty", "best"),
+    [
+        (0.0, {(0, 2): 12.0, (2, 2): 8.0, (1, 2): 7.0}),
+        (0.5, {(0, 1): 10.5, (2, 2): 8.0, (1, 1): 6.0}),
+        (7.0, {(2, 2): 8.0, (1, 1): 6.0, (0, 0): 5.0}),
+    ],
+)
+def test_each_token_after_the_first_costs(
+    penalty: float, best: dict[Span, float], encoded: Make, make_shard: Callable[..., Shard]
+) -> None:
+    shard = make_shard([encoded([[5, 0], [0, 6], [1, 7]], positions=[0, 1, 4])])
+    found = find_spans(shard, everywhere(shard), EYE, length_penalty=penalty)
+    assert as_dict(found) == best
+    assert found.shortened(shard, 0, 2, limit=5) == ((11.0 - penalty, 1) if penalty < 6 else (5.0, 0))
 
 
 def test_no_span_crosses_a_paragraph(encoded: Make, make_shard: Callable[..., Shard]) -> None:

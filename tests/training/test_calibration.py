@@ -61,6 +61,21 @@ def test_a_step_is_a_127th_of_the_largest_value(new_model: Callable[..., Model],
     assert model.scale == pytest.approx(np.abs(tokens.vectors).max(axis=0) / 127, rel=0.05)
 
 
+@pytest.mark.parametrize(("ems", "chosen"), [([50, 51, 52, 52, 51, 40], 0.1), ([50, 50, 49, 0, 0, 0], 0.0)])
+def test_the_smallest_penalty_with_the_best_answers_is_taken(
+    ems: list[float],
+    chosen: float,
+    new_model: Callable[..., Model],
+    passages: list[Passage],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calibration, "_read", lambda *_: [[em, 0.0] for em in ems])
+    monkeypatch.setattr(calibration, "filter_curve", lambda *_: (FilterPoint(0.0, 100.0, 1.0, 50.0, 0.0),))
+    model = new_model()
+    calibrate(model, passages)
+    assert model.config.length_penalty == chosen
+
+
 def test_what_is_asked_is_bounded(
     new_model: Callable[..., Model], passages: list[Passage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
