@@ -37,6 +37,7 @@ from kbq.encoding.phrases import PhraseEncoder
 from kbq.encoding.queries import QueryEncoder, QueryReader, encode_queries, marker_tokens
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError
+from kbq.memory import give_back
 
 Floats = NDArray[np.float32]
 WeightType = Literal["float32", "int8"]
@@ -165,6 +166,7 @@ class Model:
         networks = phrases.eval().to(place), queries.eval().to(place)
         model = cls(config, load_tokenizer(folder), *networks, scale.numpy(), _read_casing(folder))
         model.source = lasting_name(str(source))
+        give_back()  # what the weights were unpacked in: a third
         return model
 
     @classmethod
