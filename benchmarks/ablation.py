@@ -32,6 +32,7 @@ RUNS = {
     "pre-batch, C = 1": IN_BATCH | {"pre_batches": 1},
     "pre-batch, C = 2": IN_BATCH | {"pre_batches": 2},
     "pre-batch, C = 4": IN_BATCH | {"pre_batches": 4},
+    "in-batch, all tokens": IN_BATCH | {"tokens_weight": 1.0},
     "C = 2, all tokens": IN_BATCH | {"pre_batches": 2, "tokens_weight": 1.0},
     "C = 2, distillation": IN_BATCH | {"pre_batches": 2},
     "C = 2, all tokens, distillation": IN_BATCH | {"pre_batches": 2, "tokens_weight": 1.0},

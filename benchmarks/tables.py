@@ -227,7 +227,7 @@ def quantised() -> str:
 
 def ablation() -> str:
     """What each part of the loss is worth; runs that could not be made say why."""
-    found = figures("ablation")
+    found, reader = figures("ablation"), figures("reader")["outcome"]
     scale_of = found.pop("scale")
     rows = [
         [name, *(f"{values[key]:.1f}" for key in ABLATION)] if isinstance(values, dict) else [name, values, *[""] * 4]
@@ -237,7 +237,8 @@ def ablation() -> str:
     text = (
         f"Every run: {queries:,} questions of SQuAD ({scale_of['share of SQuAD']:.0%} of its paragraphs), "
         f"{scale_of['epochs']:g} epoch; scored on {scale_of['dev passages']} paragraphs of SQuAD dev, every token a "
-        "candidate."
+        f"candidate, no length penalty. The reader to distil from has {reader['em']:.1f} EM and {reader['f1']:.1f} F1 "
+        f"given the paragraph, on all of SQuAD dev, after {reader['steps']:,} steps on SQuAD and NQ."
     )
     head = ["", "EM, paragraph given", "F1", f"EM, all {scale_of['dev passages']}", "F1", "right one in the top 5"]
     return f"{table(head, rows)}\n\n{text}"
