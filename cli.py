@@ -316,7 +316,7 @@ def train(
     batch_tokens: Annotated[int, typer.Option(min=64, help="Tokens of a batch's passages, with padding.")] = 4096,
     accumulate: Annotated[int, typer.Option(min=1, help="Batches of one step.")] = 1,
     learning_rate: Annotated[float | None, typer.Option(min=0.0, show_default="2e-4; --teacher: 1e-4")] = None,
-    pre_batches: Annotated[int, typer.Option(min=0, help="C: earlier batches that give negatives.")] = 2,
+    pre_batches: Annotated[int, typer.Option(min=0, help="C: earlier batches that give negatives.")] = 0,
     same_answers: Annotated[
         bool, typer.Option("--same-answers", help="The same answer elsewhere is a negative, too, as in the paper.")
     ] = False,

@@ -25,7 +25,7 @@ class TrainingSettings(RunSettings):
     """Everything that decides the outcome besides the data."""
 
     max_queries: int = 12  # of one passage
-    pre_batches: int = 2  # C: earlier batches whose answers serve as negatives; 0 = in-batch only
+    pre_batches: int = 0  # C: earlier batches whose answers serve as negatives (the paper: 2)
     pre_batches_from: float = 0.3  # share of all steps after which the queue is used
     same_answers: bool = False  # whether a place elsewhere with the same answer string is a negative, too
     negatives_weight: float = 1.0  # L_neg: answers of other passages, of this batch and of the queue
