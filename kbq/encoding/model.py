@@ -166,7 +166,8 @@ class Model:
         networks = phrases.eval().to(place), queries.eval().to(place)
         model = cls(config, load_tokenizer(folder), *networks, scale.numpy(), _read_casing(folder))
         model.source = lasting_name(str(source))
-        give_back()  # what the weights were unpacked in: a third
+        del weights, backbone
+        give_back()  # what the weights were unpacked in
         return model
 
     @classmethod
