@@ -63,6 +63,11 @@ class ModelConfig:
     base: str = ""  # of a query-encoder folder: the model that has the phrase side
     evidence: float = 1.0  # what the weights of words beside the vectors are multiplied by: scores differ in size
 
+    def __post_init__(self) -> None:
+        # A negative one would break the bounds of exact search without a word.
+        if not isinstance(self.length_penalty, int | float) or not self.length_penalty >= 0:
+            raise ValueError(f"length_penalty is {self.length_penalty!r}, must be a number, 0 or more")
+
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
         """Relations of slot queries that the query encoder was not tuned on, where it was tuned on slots at all."""
         facts = self.training.get("finetuning")

@@ -99,8 +99,8 @@ class Finetuner:
         self.score = score
         self.dev = dev
         self.per_epoch = math.ceil(len(queries) / (settings.batch * settings.accumulate))
-        # Word embeddings are the phrase encoder's, too: they stay.
         recompute_attention(kb.model.queries)
+        # Word embeddings are the phrase encoder's, too: they stay.
         parameters = [parameter for parameter in kb.model.queries.parameters() if parameter.requires_grad]
         self.descent = Descent(parameters, settings.learning_rate, settings.warmup, settings.epochs * self.per_epoch)
         self.scores: list[float] = []  # before tuning, and after each epoch

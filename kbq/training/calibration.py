@@ -134,9 +134,7 @@ def _right(
     """For how many queries the best phrase is an answer, and one of the five best passages the gold one."""
     of_start, of_end = (np.where(mask, side, np.float32(-np.inf)) for side in scores)
     begins = np.flatnonzero(np.diff(tokens.passages, prepend=-1))
-    lost = (penalty * (np.arange(len(mask)) - begins[tokens.passages])).astype(
-        np.float32
-    )  # of a passage's first tokens
+    lost = (penalty * (np.arange(len(mask)) - begins[tokens.passages])).astype(np.float32)
     of_start, of_end = of_start + lost, of_end - lost
     best = of_start + best_ahead(of_end)
     of_passage = np.maximum.reduceat(best, begins, axis=1)

@@ -136,6 +136,11 @@ EMBEDDINGS = "phrases.backbone.embeddings.word_embeddings.weight"
         (lambda folder: (folder / "kbq.json").unlink(), "is no kbq model .it has no kbq.json.: make one with"),
         (lambda folder: (folder / "kbq.json").write_text("{"), "kbq.json cannot be read"),
         (lambda folder: (folder / "kbq.json").write_text("[]"), "kbq.json"),
+        (with_config(length_penalty="x"), "kbq.json is not whole: length_penalty is 'x', must be a number, 0 or more"),
+        (
+            with_config(length_penalty=-0.1),
+            "kbq.json is not whole: length_penalty is -0.1, must be a number, 0 or more",
+        ),
         (with_config(format=2), "is of another format than 1: use the kbq version that wrote it"),
         (with_config(window=None), "kbq.json is not whole"),
         (with_config(window={"length": 19, "overlap": 6, "max_title": 10}), "kbq.json is not whole.*19"),
