@@ -19,6 +19,7 @@ from kbq.errors import KbqError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kbq.augmentation.training import GeneratorRequest
     from kbq.description import IndexFacts
     from kbq.kilt.reporting.error_kinds import ErrorCase
     from kbq.pages import Pages
@@ -312,7 +313,7 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder of the new model.")],
     checkpoint: Annotated[str, typer.Option(help="Start from: a BERT-like encoder (folder, hub name) or a kbq model.")],
     dev: Annotated[Path | None, typer.Option(help="Examples to score on; else a twentieth is set aside.")] = None,
-    epochs: Annotated[float | None, typer.Option(min=0.0, show_default="3; --teacher: 2")] = None,
+    epochs: Annotated[float | None, typer.Option(min=0.0, show_default="3; --teacher, --generator: 2")] = None,
     batch_tokens: Annotated[int, typer.Option(min=64, help="Tokens of a batch's passages, with padding.")] = 4096,
     accumulate: Annotated[int, typer.Option(min=1, help="Batches of one step.")] = 1,
     learning_rate: Annotated[float | None, typer.Option(min=0.0, show_default="2e-4; --teacher: 1e-4")] = None,
@@ -339,6 +340,9 @@ def train(
         bool,
         typer.Option("--teacher", help="Train a reader instead, for --distill: question and passage in one input."),
     ] = False,
+    generator: Annotated[
+        bool, typer.Option("--generator", help="Train what writes questions instead, for `kbq augment`.")
+    ] = False,
     sparse: Annotated[bool, typer.Option("--sparse", help="Train a SPARTA model instead.")] = False,
     marked: Annotated[
         bool, typer.Option("--marked", help="Of --sparse: encode every sentence on its own, as in the paper.")
@@ -361,6 +365,14 @@ def train(
         return
     if marked:
         raise typer.BadParameter("belongs to --sparse", param_hint="--marked")
+    if generator:
+        _refuse_given(context, "--generator", ("teacher", *FOR_STUDENTS))
+        from kbq.augmentation.training import GeneratorRequest, GeneratorSettings
+
+        _train_generator(
+            GeneratorRequest(examples, out, checkpoint, dev, GeneratorSettings(**shared), device, command), as_json
+        )
+        return
     if teacher:
         _refuse_given(context, "--teacher", FOR_STUDENTS)
         from kbq.training.teacher import TeacherRequest, TeacherSettings
@@ -412,7 +424,7 @@ FOR_STUDENTS = (
     "distill",
     *FOR_DISTILLATION,
 )
-FOR_DENSE_TRAINING = ("dev", "teacher", *FOR_STUDENTS)
+FOR_DENSE_TRAINING = ("dev", "teacher", "generator", *FOR_STUDENTS)
 
 
 def _train_sparta(request: "SpartaRequest", as_json: bool) -> None:
@@ -441,6 +453,20 @@ def _train_teacher(request: "TeacherRequest", as_json: bool) -> None:
         return
     print(f"{request.out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries")
     print(f"reading, passage given    EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)")
+
+
+def _train_generator(request: "GeneratorRequest", as_json: bool) -> None:
+    from kbq.augmentation.training import train_generator
+    from kbq.progress import training_progress
+
+    with training_progress(f"training {request.out}") as (report, _):
+        outcome = train_generator(request, report)
+    if as_json:
+        _print_json(dataclasses.asdict(outcome) | {"out": str(request.out)})
+        return
+    questions = f"{outcome.passages:,} passages with {outcome.queries:,} questions"
+    print(f"{request.out}: {outcome.steps:,} steps over {questions}")
+    print(f"perplexity                {outcome.perplexity:.1f}  ({outcome.dev_queries:,} questions)")
 
 
 @app.command()

@@ -1,12 +1,15 @@
 """Workshop: OUT.partial, where a result is made before it gets its name, and what a result says about its making."""
 
+import dataclasses
 import hashlib
+import json
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import kbq
 from kbq.errors import TrainingError
@@ -34,6 +37,26 @@ def workshop(out: Path) -> Iterator[Path]:
         raise
     (folder / "model").rename(out)
     shutil.rmtree(folder)
+
+
+def training_facts(
+    command: str, checkpoint: str, examples: Sequence[Path], settings: Any, **more: object
+) -> dict[str, object]:
+    """How something was trained: what its folder says about itself. `settings`: a dataclass."""
+    return {
+        "command": command,
+        "checkpoint": Path(checkpoint).name,
+        "examples": {path.name: file_digest(path) for path in examples},
+        "settings": dataclasses.asdict(settings),
+        **more,
+        "versions": versions(),
+        "machine": machine(),
+    }
+
+
+def write_facts(folder: Path, facts: dict[str, object]) -> None:
+    """Lay them beside weights that have no `kbq.json`."""
+    (folder / "training.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def versions() -> dict[str, str]:

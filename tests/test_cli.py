@@ -442,6 +442,25 @@ def test_a_student_learns_from_a_teacher(
     assert len(list((tmp_path / "cache" / "reader").iterdir())) == 1
 
 
+def test_questions_are_learned_and_asked(
+    run: Run, examples_file: Path, checkpoint: Path, write_json_lines: Callable[..., Path], tmp_path: Path
+) -> None:
+    command = ("train", examples_file, "--checkpoint", checkpoint, "--epochs", 1, "--batch-tokens", 200)
+    trained = run(*command, "--generator", "--out", tmp_path / "generator")
+    assert (trained.status, trained.err) == (0, "")
+    assert trained.out.splitlines()[0].endswith(" steps over 11 passages with 22 questions")
+    assert trained.out.splitlines()[1].startswith("perplexity ")
+    (outcome,) = run(*command, "--generator", "--out", tmp_path / "again", "--json").documents
+    assert (outcome["passages"], outcome["queries"], outcome["dev_queries"]) == (11, 22, 2)
+    assert run(*command, "--teacher", "--out", tmp_path / "reader").status == 0
+    page = {"id": "1", "title": "Marie", "paragraphs": ["Marie Curie was born in Paris in 1867."]}
+    corpus = write_json_lines("corpus.jsonl", page)
+    asked = ("augment", corpus, "--generator", tmp_path / "generator", "--reader", tmp_path / "reader", "--out")
+    made = run(*asked, tmp_path / "made.jsonl", "--json")
+    assert (made.status, made.err) == (0, "")
+    assert (made.documents[0]["paragraphs"], made.documents[0]["asked"]) == (1, 3)
+
+
 def test_triples_become_examples_to_train_on(
     run: Run, corpus: Path, write_json_lines: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -584,6 +603,8 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("merge-kb", "new"),
         ("train", "file", "--out", "new", "--checkpoint", "model", "--sparse", "--teacher"),
         ("train", "file", "--out", "new", "--checkpoint", "model", "--teacher", "--distill", "reader"),
+        ("train", "file", "--out", "new", "--checkpoint", "model", "--generator", "--teacher"),
+        ("train", "file", "--out", "new", "--checkpoint", "model", "--generator", "--weights", "int8"),
         ("train", "file", "--out", "new", "--checkpoint", "model", "--temperature", "2"),
         ("train", "file", "--out", "new", "--checkpoint", "model", "--sparse", "--dev", "file"),
         ("train", "file", "--out", "new", "--checkpoint", "model", "--marked"),

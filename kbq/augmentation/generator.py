@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import torch
 import transformers
+from safetensors import SafetensorError
 
 from kbq.encoding.backbone import autocast, choose_device, first_line
 from kbq.errors import ModelError, TrainingError
 
 PROMPT = "generate question: {before}<hl> {answer} <hl>{after}"  # what most published checkpoints were trained with
-AROUND = 700  # characters on each side of the answer
+AROUND = 700  # characters on each side of the answer, where the checkpoint does not say
+MAX_PROMPT = 512  # tokens of a prompt, where the checkpoint sets no limit
 LONGEST = 48  # tokens of a question
 
 
@@ -28,11 +31,14 @@ class Marked:
 class Generator:
     """Writes questions, always the most likely one."""
 
-    def __init__(self, network: Any, tokenizer: Any, prompt: str, beams: int) -> None:
+    def __init__(self, network: Any, tokenizer: Any, prompt: str = PROMPT, beams: int = 1) -> None:
         self.network = network
         self.tokenizer = tokenizer
         self.prompt = prompt
         self.beams = beams
+        self.around = int(getattr(network.config, "around", AROUND))
+        reads = getattr(network.config, "encoder", network.config)
+        self.length = int(getattr(reads, "max_position_embeddings", MAX_PROMPT))
 
     @classmethod
     def open(cls, source: str, prompt: str = PROMPT, beams: int = 1, device: str = "auto") -> Self:
@@ -64,24 +70,38 @@ class Generator:
             raise ModelError(f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again")
         return cls(network.eval().to(choose_device(device)), tokenizer, prompt, beams)
 
+    def save(self, folder: Path) -> None:
+        """Write an ordinary Hugging Face checkpoint."""
+        try:
+            self.network.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+        except (OSError, SafetensorError) as error:
+            raise ModelError(f"{folder} cannot be written ({first_line(error)}): make room") from None
+
     @torch.inference_mode()
     def questions(self, marked: Sequence[Marked]) -> list[str]:
         """A question for each answer, in one batch."""
         if not marked:
             return []
-        inputs = self.tokenizer(
-            [self._read(one) for one in marked], padding=True, return_token_type_ids=False, return_tensors="pt"
-        )
+        inputs = self.tokenizer.pad({"input_ids": self.prompts(marked)}, return_tensors="pt")
         with autocast(self.network.device):
             found = self.network.generate(
                 **inputs.to(self.network.device), max_new_tokens=LONGEST, num_beams=self.beams, do_sample=False
             )
         return [" ".join(text.split()) for text in self.tokenizer.batch_decode(found, skip_special_tokens=True)]
 
+    def prompts(self, marked: Sequence[Marked]) -> list[list[int]]:
+        """What the network reads for each answer, as token ids."""
+        if not marked:
+            return []
+        texts = [self._read(one) for one in marked]
+        ids: list[list[int]] = self.tokenizer(texts, truncation=True, max_length=self.length)["input_ids"]
+        return ids
+
     def _read(self, one: Marked) -> str:
         before, after = one.before, one.after
-        if len(before) > AROUND:  # a word that is cut is left out
-            before = before[-AROUND:].partition(" ")[2]
-        if len(after) > AROUND:
-            after = after[:AROUND].rpartition(" ")[0]
+        if len(before) > self.around:  # a word that is cut is left out
+            before = before[-self.around :].partition(" ")[2]
+        if len(after) > self.around:
+            after = after[: self.around].rpartition(" ")[0]
         return self.prompt.format(before=before, answer=one.answer, after=after, title=one.title)

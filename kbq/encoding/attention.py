@@ -21,7 +21,9 @@ class RecomputedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-        """Shapes: q, k, v, result (texts, heads, tokens, size); mask, True where to look (texts, 1, tokens, tokens)."""
+        """Shapes: q, result (texts, heads, tokens, size); k, v (texts, heads, seen, size); mask, True where to look
+        (texts, 1, tokens, seen).
+        """
         found = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
         ctx.save_for_backward(q, k, v, mask, found)
         ctx.scale = scale
@@ -31,17 +33,18 @@ class RecomputedAttention(torch.autograd.Function):
     def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of q, k and v."""
         q, k, v, mask, found = ctx.saved_tensors
-        texts, heads, tokens, size = q.shape
-        step = max(1, PAIRS // (heads * tokens * tokens))
+        texts, heads, tokens, _ = q.shape
+        step = max(1, PAIRS // (heads * tokens * k.shape[2]))
         parts = [
             _backward(
-                *(matrix[first : first + step].reshape(-1, tokens, size) for matrix in (q, k, v, found, above[0])),
+                *(matrix[first : first + step].flatten(0, 1) for matrix in (q, k, v, found, above[0])),
                 mask=None if mask is None else mask[first : first + step].expand(-1, heads, -1, -1).flatten(0, 1),
                 scale=ctx.scale,
             )
             for first in range(0, texts, step)
         ]
-        return *(torch.cat(part).view(q.shape) for part in zip(*parts, strict=True)), None, None
+        grads = (torch.cat(part) for part in zip(*parts, strict=True))
+        return *(grad.view(matrix.shape) for grad, matrix in zip(grads, (q, k, v), strict=True)), None, None
 
 
 def _backward(
@@ -60,11 +63,15 @@ def _backward(
 
 
 def recompute_attention(module: nn.Module) -> None:
-    """Let every network inside work so: on a CPU, and where it takes another's attention (not in old transformers)."""
+    """Let every network inside work so: on a CPU, and where it takes another attention (BERT: transformers 5)."""
     for part in module.modules():
         if getattr(part, "_supports_attention_backend", False) and next(part.parameters()).device.type == "cpu":
             _register()
             part.set_attn_implementation(NAME)  # type: ignore[operator]
+            for layer in part.modules():  # those of an encoder-decoder have a configuration of their own
+                configuration: Any = getattr(layer, "config", None)
+                if configuration is not None:
+                    configuration._attn_implementation = NAME
 
 
 def _register() -> None:
@@ -75,7 +82,13 @@ def _register() -> None:
 def _attention(
     module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float | None = None, **_: Any
 ) -> tuple[Tensor, None]:
-    """As transformers calls it. Shapes: q, k, v (texts, heads, tokens, size); result (texts, tokens, heads, size)."""
+    """As transformers calls it. Shapes: q, k, v (texts, heads, tokens, size); result (texts, tokens, heads, size).
+
+    A decoder may give no mask where nothing is padded: it still looks only behind.
+    """
+    if mask is None and getattr(module, "is_causal", False):
+        mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(k.shape[2] - q.shape[2])
+        mask = mask.expand(len(q), 1, -1, -1)
     scale = q.shape[-1] ** -0.5 if scaling is None else scaling
     found: Tensor = RecomputedAttention.apply(q, k, v, mask, scale)  # type: ignore[no-untyped-call]
     return found.transpose(1, 2).contiguous(), None

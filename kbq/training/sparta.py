@@ -22,7 +22,7 @@ from kbq.sparse.sparta_model import CONFIG, SpartaConfig, SpartaModel
 from kbq.training.examples import Passage, read_examples
 from kbq.training.losses import marginal_nll
 from kbq.training.run import Run, RunSettings, StepReport, without_dropout
-from kbq.workshop import file_digest, machine, versions, workshop
+from kbq.workshop import training_facts, workshop
 
 POSITIVE_SHARE = 0.05  # of all impacts, at the start: about 1,600 terms a sentence, as the paper counts them in the end
 
@@ -71,17 +71,11 @@ def train_sparta(request: SpartaRequest, report: Callable[[StepReport], None] = 
         queries = sum(len(example.queries) for example in examples)
         left_out = sum(len(passage.queries) for passage in passages) - queries
         outcome = SpartaOutcome(len(examples), queries, left_out, trainer.steps)
-        facts: dict[str, object] = {
-            **({} if is_new else {"begun": model.config.training}),
-            "command": request.command,
-            "checkpoint": Path(request.checkpoint).name,
-            "examples": {path.name: file_digest(path) for path in request.examples},
-            "settings": asdict(request.settings),
-            "outcome": asdict(outcome),
-            "versions": versions(),
-            "machine": machine(),
-        }
-        model.config = replace(model.config, training=facts)
+        begun = {} if is_new else {"begun": model.config.training}
+        facts = training_facts(
+            request.command, request.checkpoint, request.examples, request.settings, outcome=asdict(outcome)
+        )
+        model.config = replace(model.config, training=begun | facts)
         model.save(folder / "model")
     return outcome
 

@@ -5,7 +5,6 @@ stand. Source: arXiv 2012.12624, section 4.1.
 """
 
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +22,8 @@ from kbq.training.evaluation import answer_scores
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside
 from kbq.training.losses import single_passage_loss
 from kbq.training.run import Run, RunSettings, StepReport, without_dropout
-from kbq.workshop import file_digest, machine, versions, workshop
+from kbq.workshop import training_facts, workshop, write_facts
 
-FACTS = "training.json"
 AT_A_TIME = 64  # passages read together
 
 
@@ -121,16 +119,12 @@ def train_teacher(request: TeacherRequest, report: Callable[[StepReport], None] 
         queries = sum(len(passage.queries) for passage in prepared)
         outcome = TeacherOutcome(len(prepared), queries, repairs, too_long, run.steps, dev_queries, em, f1)
         reader.save(folder / "model")
-        facts = {
-            "command": request.command,
-            "checkpoint": Path(request.checkpoint).name,
-            "examples": {path.name: file_digest(path) for path in request.examples},
-            "settings": dataclasses.asdict(settings),
-            "outcome": dataclasses.asdict(outcome),
-            "versions": versions(),
-            "machine": machine(),
-        }
-        (folder / "model" / FACTS).write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        write_facts(
+            folder / "model",
+            training_facts(
+                request.command, request.checkpoint, request.examples, settings, outcome=dataclasses.asdict(outcome)
+            ),
+        )
     return outcome
 
 

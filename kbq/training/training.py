@@ -20,7 +20,7 @@ from kbq.training.evaluation import ReadingScores, evaluate_reading
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside
 from kbq.training.loop import Trainer, TrainingSettings
 from kbq.training.run import StepReport, without_dropout
-from kbq.workshop import machine, versions, workshop
+from kbq.workshop import training_facts, workshop
 
 CALIBRATION_PASSAGES = 500
 
@@ -98,20 +98,18 @@ def train_model(
         trainer.run(folder / "checkpoint.pt", report)
         points = calibrate(model, dev[:CALIBRATION_PASSAGES])
         queries = sum(len(passage.queries) for passage in prepared)
-        facts: dict[str, object] = {
-            **({"begun": model.config.training} if model.source else {}),
-            "command": request.command,
-            "checkpoint": Path(request.checkpoint).name,
-            "examples": [path.name for path in request.examples],
-            "reader": Path(request.reader).name,
-            "passages": len(prepared),
-            "queries": queries,
-            "settings": dataclasses.asdict(settings),
-            "filter": [dataclasses.asdict(point) for point in points],
-            "versions": versions(),
-            "machine": machine(),
-        }
-        model.config = dataclasses.replace(model.config, training=facts)
+        begun = {"begun": model.config.training} if model.source else {}
+        facts = training_facts(
+            request.command,
+            request.checkpoint,
+            request.examples,
+            settings,
+            reader=Path(request.reader).name,
+            passages=len(prepared),
+            queries=queries,
+            filter=[dataclasses.asdict(point) for point in points],
+        )
+        model.config = dataclasses.replace(model.config, training=begun | facts)
         model.save(folder / "model", request.weights)
         saved = Model.open(folder / "model", request.device)  # scored as it was written
         scores = evaluate_reading(saved, dev)

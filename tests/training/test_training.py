@@ -18,6 +18,7 @@ from kbq.training.examples import Repairs
 from kbq.training.loop import TrainingSettings
 from kbq.training.run import StepReport
 from kbq.training.training import TrainingRequest, train_model
+from kbq.workshop import file_digest
 
 from .conftest import Killed
 
@@ -140,7 +141,7 @@ def test_the_model_is_described(request_of: TrainingRequest, tmp_path: Path) -> 
     train_model(request_of)
     training = read_config(tmp_path / "out").training
     assert training["checkpoint"] == Path(request_of.checkpoint).name
-    assert training["examples"] == ["examples.jsonl"]
+    assert training["examples"] == {"examples.jsonl": file_digest(request_of.examples[0])}
     assert set(training) >= {"filter", "command", "settings", "versions", "machine", "queries"}
 
 

@@ -1,0 +1,196 @@
+"""Training: reading-comprehension files become a generator: an answer marked in its passage goes in, its question out.
+
+Encoder and decoder both begin as one BERT-like encoder; what the decoder asks of the encoder's states begins random.
+Source: arXiv 1907.12461 (BERT2BERT); arXiv 2012.12624, section 4.1 (what the questions are for).
+"""
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from kbq.augmentation.generator import LONGEST, Generator, Marked
+from kbq.encoding.backbone import autocast, choose_device, first_line, load_tokenizer, pad
+from kbq.errors import ModelError, TrainingError
+from kbq.training.examples import Passage, Repairs, read_examples, set_aside
+from kbq.training.run import Run, RunSettings, StepReport, without_dropout
+from kbq.workshop import training_facts, workshop, write_facts
+
+AROUND = 200  # characters on each side of the answer: the sentences near it
+NO_LABEL = -100  # what the loss passes over
+AT_A_TIME = 64  # questions scored together
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorSettings(RunSettings):
+    """Everything that decides the outcome besides the data."""
+
+    epochs: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorRequest:
+    """What to train from what."""
+
+    examples: Sequence[Path]
+    out: Path
+    checkpoint: str  # a BERT-like encoder: hub name or folder
+    dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
+    settings: GeneratorSettings = field(default_factory=GeneratorSettings)
+    device: str = "auto"
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorOutcome:
+    """What came of it; also written into `training.json` of the folder."""
+
+    passages: int
+    queries: int
+    repairs: Repairs
+    steps: int
+    dev_queries: int
+    perplexity: float  # of the dev questions, per word piece
+
+
+@dataclass(frozen=True, slots=True)
+class AskedAnswer:
+    """A marked answer and its question as token ids: a passage of one window and one query."""
+
+    ids: tuple[int, ...]
+    question: tuple[int, ...]  # with the mark that ends it
+    group: str
+
+    @property
+    def windows(self) -> tuple["AskedAnswer"]:
+        """Itself."""
+        return (self,)
+
+    @property
+    def queries(self) -> tuple[tuple[int, ...]]:
+        """Its question."""
+        return (self.question,)
+
+    @property
+    def tokens(self) -> int:
+        """Of the marked answer."""
+        return len(self.ids)
+
+
+class GeneratorRun(Run):
+    """Trains a generator."""
+
+    weights = {"question": 1.0}  # noqa: RUF012 - never changed
+
+    def __init__(self, generator: Generator, asked: Sequence[AskedAnswer], settings: GeneratorSettings) -> None:
+        self.generator, self.asked = generator, asked
+        super().__init__([generator.network], asked, settings)
+
+    def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
+        """Cross entropy of the questions, averaged over their tokens."""
+        return _loss(self.generator, [self.asked[index] for index in members])
+
+
+def _loss(generator: Generator, asked: Sequence[AskedAnswer]) -> tuple[dict[str, Tensor], int]:
+    network, padding = generator.network, generator.tokenizer.pad_token_id
+    ids = pad([list(one.ids) for one in asked], padding, network.device)
+    labels = pad([list(one.question) for one in asked], NO_LABEL, network.device)
+    with autocast(network.device), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # transformers tells everyone of a change of long ago
+        loss = network(input_ids=ids, attention_mask=(ids != padding).long(), labels=labels).loss
+    return {"question": loss.float()}, ids.numel() + labels.numel()
+
+
+def train_generator(
+    request: GeneratorRequest, report: Callable[[StepReport], None] = lambda step: None
+) -> GeneratorOutcome:
+    """Train, score and save a generator. A killed run goes on from `OUT.partial/checkpoint.pt`.
+
+    Raises:
+        TrainingError: no usable example, a loss that is no number, or a checkpoint of other settings.
+        ModelError: the encoder to start from is missing or no BERT-like one.
+    """
+    settings = request.settings
+    with workshop(request.out) as folder:
+        torch.manual_seed(settings.seed)
+        generator = new_generator(request.checkpoint, request.device)
+        without_dropout(generator.network)
+        passages, repairs = read_examples(request.examples)
+        passages, dev = set_aside(passages, request.dev, settings.seed)
+        asked = asked_answers(generator, passages)
+        if not asked:
+            raise TrainingError(f"no question is short enough: at most {LONGEST} word pieces can be learned")
+        run = GeneratorRun(generator, asked, settings)
+        run.run(folder / "checkpoint.pt", report)
+        dev_asked = asked_answers(generator, dev)
+        outcome = GeneratorOutcome(
+            len(passages), len(asked), repairs, run.steps, len(dev_asked), round(perplexity(generator, dev_asked), 2)
+        )
+        generator.save(folder / "model")
+        write_facts(
+            folder / "model",
+            training_facts(
+                request.command, request.checkpoint, request.examples, settings, outcome=dataclasses.asdict(outcome)
+            ),
+        )
+    return outcome
+
+
+def new_generator(checkpoint: str, device: str = "auto") -> Generator:
+    """An untrained generator from any BERT-like encoder; the encoder's word embeddings stay frozen.
+
+    Raises:
+        ModelError: there is no such checkpoint, or no decoder can be made of it.
+    """
+    tokenizer = load_tokenizer(checkpoint)
+    try:
+        network = transformers.EncoderDecoderModel.from_encoder_decoder_pretrained(checkpoint, checkpoint)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelError(f"{checkpoint} is no checkpoint that can become a generator: {first_line(error)}") from None
+    marks: dict[str, Any] = {
+        "decoder_start_token_id": tokenizer.cls_token_id,
+        "eos_token_id": tokenizer.sep_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    network.config.update(marks | {"around": AROUND})
+    network.generation_config = transformers.GenerationConfig(**marks)
+    network.get_input_embeddings().weight.requires_grad_(False)
+    return Generator(network.to(choose_device(device)), tokenizer)
+
+
+def asked_answers(generator: Generator, passages: Sequence[Passage]) -> list[AskedAnswer]:
+    """Every question with its first answer marked; questions that are too long are left out."""
+    marked: list[Marked] = []
+    questions: list[str] = []
+    for passage in passages:
+        for query in passage.queries:
+            start, end = query.places[0]
+            marked.append(Marked(passage.text[:start], passage.text[start:end], passage.text[end:], passage.title))
+            questions.append(query.text)
+    prompts = generator.prompts(marked)
+    written = generator.tokenizer(questions, add_special_tokens=False)["input_ids"] if questions else []
+    end_mark = generator.network.config.eos_token_id
+    return [
+        AskedAnswer(tuple(ids), (*question, end_mark), str(number))
+        for number, (ids, question) in enumerate(zip(prompts, written, strict=True))
+        if 0 < len(question) < LONGEST
+    ]
+
+
+@torch.inference_mode()
+def perplexity(generator: Generator, asked: Sequence[AskedAnswer]) -> float:
+    """Of the questions, per word piece."""
+    total, pieces = 0.0, 0
+    for first in range(0, len(asked), AT_A_TIME):
+        part = asked[first : first + AT_A_TIME]
+        mine = sum(len(one.question) for one in part)
+        total += float(_loss(generator, part)[0]["question"]) * mine
+        pieces += mine
+    return math.exp(total / max(1, pieces))
