@@ -47,10 +47,13 @@ BackendName = Annotated[
 ]
 Bm25Weight = Annotated[
     float | None,
-    typer.Option(min=0.0, show_default="8", help="Of hybrid: what a point of BM25 adds to a phrase's score."),
+    typer.Option(
+        min=0.0, show_default="8; default model: 4", help="Of hybrid: what a point of BM25 adds to a phrase's score."
+    ),
 ]
 SpartaWeight = Annotated[
-    float | None, typer.Option(min=0.0, show_default="4", help="Of hybrid: the same of the learned impacts.")
+    float | None,
+    typer.Option(min=0.0, show_default="4; default model: 2", help="Of hybrid: the same of the learned impacts."),
 ]
 Terms = Annotated[int, typer.Option(min=1, help="Of --sparta: strongest impacts kept of each sentence.")]
 ReaderName = Annotated[

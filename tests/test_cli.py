@@ -13,7 +13,7 @@ import pytest
 
 import kbq
 from kbq.__main__ import main
-from kbq.encoding.model import DEFAULT_MODEL
+from kbq.encoding.model import DEFAULT_MODEL, read_config
 from kbq.indexing.building import STATE
 from kbq.pages import Pages
 from kbq.records import Document
@@ -136,8 +136,9 @@ def test_the_terms_of_sparta_are_the_librarys(run: Run) -> None:
 @pytest.mark.parametrize("command", ["query", "predict"])
 def test_the_weights_are_the_librarys(command: str, run: Run) -> None:
     told = " ".join(run(command, "--help").out.split())
-    assert told.count(f"[default: ({Weights().bm25:g});") == 1
-    assert told.count(f"[default: ({Weights().sparta:g});") == 1
+    plain, of_model = Weights(), Weights().times(read_config(DEFAULT_MODEL).evidence)
+    assert told.count(f"[default: ({plain.bm25:g}; default model: {of_model.bm25:g});") == 1
+    assert told.count(f"[default: ({plain.sparta:g}; default model: {of_model.sparta:g});") == 1
 
 
 @pytest.mark.parametrize("option", ["--bm25-weight", "--sparta-weight"])
