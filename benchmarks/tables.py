@@ -46,12 +46,12 @@ def quality() -> str:
             cells = [interval(values[key]) if system != "BM25" or key in PAGE_SCORES else "–" for key in COLUMNS]
             rows.append([f"{label} ({values['queries']:,})" if label else "", system, *cells])
             label = ""
-    return "\n\n".join([first, table(["", "", *COLUMNS], rows), f"{EARLIER}."])
+    return "\n\n".join([first, table(["", "", *COLUMNS], rows)])
 
 
 COLUMNS = ["accuracy", "em", "f1", "Rprec", "recall@5", "KILT-accuracy", "KILT-f1"]
 PAGE_SCORES = {"Rprec", "recall@5"}
-WIKI = [("vectors alone ¹", "kilt_wiki"), ("BM25", "bm25_wiki")]
+WIKI = [("vectors alone", "kilt_wiki"), ("BM25", "bm25_wiki")]
 DATA_SETS = [
     (
         "trex-dev-kilt",
