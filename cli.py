@@ -17,7 +17,7 @@ import kbq
 from kbq.errors import KbqError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kbq.augmentation.training import GeneratorRequest
     from kbq.description import IndexFacts
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kbq.pages import Pages
     from kbq.records import Hit
     from kbq.task import Task
+    from kbq.training.run import StepReport
     from kbq.training.sparta import SpartaRequest
     from kbq.training.teacher import TeacherRequest
 
@@ -430,14 +431,22 @@ FOR_STUDENTS = (
 FOR_DENSE_TRAINING = ("dev", "teacher", "generator", *FOR_STUDENTS)
 
 
-def _train_sparta(request: "SpartaRequest", as_json: bool) -> None:
+def _trained(request: Any, train: "Callable[[Any, Callable[[StepReport], None]], Any]", as_json: bool) -> Any:
+    """What came of it; with --json, it is printed."""
     from kbq.progress import training_progress
-    from kbq.training.sparta import train_sparta
 
     with training_progress(f"training {request.out}") as (report, _):
-        outcome = train_sparta(request, report)
+        outcome = train(request, report)
     if as_json:
         _print_json(dataclasses.asdict(outcome) | {"out": str(request.out)})
+    return outcome
+
+
+def _train_sparta(request: "SpartaRequest", as_json: bool) -> None:
+    from kbq.training.sparta import train_sparta
+
+    outcome = _trained(request, train_sparta, as_json)
+    if as_json:
         return
     print(
         f"{request.out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries; "
@@ -446,13 +455,10 @@ def _train_sparta(request: "SpartaRequest", as_json: bool) -> None:
 
 
 def _train_teacher(request: "TeacherRequest", as_json: bool) -> None:
-    from kbq.progress import training_progress
     from kbq.training.teacher import train_teacher
 
-    with training_progress(f"training {request.out}") as (report, _):
-        outcome = train_teacher(request, report)
+    outcome = _trained(request, train_teacher, as_json)
     if as_json:
-        _print_json(dataclasses.asdict(outcome) | {"out": str(request.out)})
         return
     print(f"{request.out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries")
     print(f"reading, passage given    EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)")
@@ -460,12 +466,9 @@ def _train_teacher(request: "TeacherRequest", as_json: bool) -> None:
 
 def _train_generator(request: "GeneratorRequest", as_json: bool) -> None:
     from kbq.augmentation.training import train_generator
-    from kbq.progress import training_progress
 
-    with training_progress(f"training {request.out}") as (report, _):
-        outcome = train_generator(request, report)
+    outcome = _trained(request, train_generator, as_json)
     if as_json:
-        _print_json(dataclasses.asdict(outcome) | {"out": str(request.out)})
         return
     questions = f"{outcome.passages:,} passages with {outcome.queries:,} questions"
     print(f"{request.out}: {outcome.steps:,} steps over {questions}")

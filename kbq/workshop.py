@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import kbq
 from kbq.errors import TrainingError
@@ -39,15 +39,26 @@ def workshop(out: Path) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def training_facts(
-    command: str, checkpoint: str, examples: Sequence[Path], settings: Any, **more: object
-) -> dict[str, object]:
-    """How something was trained: what its folder says about itself. `settings`: a dataclass."""
+class TrainedAs(Protocol):
+    """What a request says of every training."""
+
+    @property
+    def examples(self) -> Sequence[Path]: ...
+    @property
+    def checkpoint(self) -> str: ...
+    @property
+    def settings(self) -> Any: ...  # a dataclass
+    @property
+    def command(self) -> str: ...
+
+
+def training_facts(request: TrainedAs, **more: object) -> dict[str, object]:
+    """How something was trained: what its folder says about itself."""
     return {
-        "command": command,
-        "checkpoint": Path(checkpoint).name,
-        "examples": {path.name: file_digest(path) for path in examples},
-        "settings": dataclasses.asdict(settings),
+        "command": request.command,
+        "checkpoint": Path(request.checkpoint).name,
+        "examples": {path.name: file_digest(path) for path in request.examples},
+        "settings": dataclasses.asdict(request.settings),
         **more,
         "versions": versions(),
         "machine": machine(),

@@ -9,7 +9,6 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from kbq.augmentation.generator import LONGEST, Generator, Marked
 from kbq.encoding.backbone import autocast, choose_device, first_line, load_tokenizer, pad
 from kbq.errors import ModelError, TrainingError
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside
-from kbq.training.run import Run, RunSettings, StepReport, without_dropout
+from kbq.training.run import Run, RunRequest, RunSettings, StepReport, without_dropout
 from kbq.workshop import training_facts, workshop, write_facts
 
 AROUND = 200  # characters on each side of the answer: the sentences near it
@@ -36,16 +35,10 @@ class GeneratorSettings(RunSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class GeneratorRequest:
+class GeneratorRequest(RunRequest):
     """What to train from what."""
 
-    examples: Sequence[Path]
-    out: Path
-    checkpoint: str  # a BERT-like encoder: hub name or folder
-    dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
     settings: GeneratorSettings = field(default_factory=GeneratorSettings)
-    device: str = "auto"
-    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +127,7 @@ def train_generator(
             len(passages), len(asked), repairs, run.steps, len(dev_asked), round(perplexity(generator, dev_asked), 2)
         )
         generator.save(folder / "model")
-        write_facts(
-            folder / "model",
-            training_facts(
-                request.command, request.checkpoint, request.examples, settings, outcome=dataclasses.asdict(outcome)
-            ),
-        )
+        write_facts(folder / "model", training_facts(request, outcome=dataclasses.asdict(outcome)))
     return outcome
 
 

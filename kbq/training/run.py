@@ -6,7 +6,7 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import count, islice
 from pathlib import Path
@@ -30,6 +30,19 @@ class RunSettings:
     warmup: float = 0.05  # share of all steps
     accumulate: int = 1  # batches of one step: a large batch in the memory of a small one
     seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What to train from what."""
+
+    examples: Sequence[Path]
+    out: Path
+    checkpoint: str  # a BERT-like encoder: hub name or folder
+    dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
+    settings: RunSettings = field(default_factory=RunSettings)
+    device: str = "auto"
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)

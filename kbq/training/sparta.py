@@ -72,9 +72,7 @@ def train_sparta(request: SpartaRequest, report: Callable[[StepReport], None] = 
         left_out = sum(len(passage.queries) for passage in passages) - queries
         outcome = SpartaOutcome(len(examples), queries, left_out, trainer.steps)
         begun = {} if is_new else {"begun": model.config.training}
-        facts = training_facts(
-            request.command, request.checkpoint, request.examples, request.settings, outcome=asdict(outcome)
-        )
+        facts = training_facts(request, outcome=asdict(outcome))
         model.config = replace(model.config, training=begun | facts)
         model.save(folder / "model")
     return outcome

@@ -7,7 +7,6 @@ stand. Source: arXiv 2012.12624, section 4.1.
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from kbq.training.batches import PreparedPassage, collate, prepare
 from kbq.training.evaluation import answer_scores
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside
 from kbq.training.losses import single_passage_loss
-from kbq.training.run import Run, RunSettings, StepReport, without_dropout
+from kbq.training.run import Run, RunRequest, RunSettings, StepReport, without_dropout
 from kbq.workshop import training_facts, workshop, write_facts
 
 AT_A_TIME = 64  # passages read together
@@ -37,16 +36,10 @@ class TeacherSettings(RunSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class TeacherRequest:
+class TeacherRequest(RunRequest):
     """What to train from what."""
 
-    examples: Sequence[Path]
-    out: Path
-    checkpoint: str  # a BERT-like encoder: hub name or folder
-    dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
     settings: TeacherSettings = field(default_factory=TeacherSettings)
-    device: str = "auto"
-    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +112,7 @@ def train_teacher(request: TeacherRequest, report: Callable[[StepReport], None] 
         queries = sum(len(passage.queries) for passage in prepared)
         outcome = TeacherOutcome(len(prepared), queries, repairs, too_long, run.steps, dev_queries, em, f1)
         reader.save(folder / "model")
-        write_facts(
-            folder / "model",
-            training_facts(
-                request.command, request.checkpoint, request.examples, settings, outcome=dataclasses.asdict(outcome)
-            ),
-        )
+        write_facts(folder / "model", training_facts(request, outcome=dataclasses.asdict(outcome)))
     return outcome
 
 

@@ -100,10 +100,7 @@ def train_model(
         queries = sum(len(passage.queries) for passage in prepared)
         begun = {"begun": model.config.training} if model.source else {}
         facts = training_facts(
-            request.command,
-            request.checkpoint,
-            request.examples,
-            settings,
+            request,
             reader=Path(request.reader).name,
             passages=len(prepared),
             queries=queries,
