@@ -36,7 +36,7 @@ class GeneratorSettings(RunSettings):
 
 @dataclass(frozen=True, slots=True)
 class GeneratorRequest(RunRequest):
-    """What to train from what."""
+    """What to train from what; `checkpoint` may be a sequence-to-sequence one, which goes on learning."""
 
     settings: GeneratorSettings = field(default_factory=GeneratorSettings)
 
@@ -108,12 +108,12 @@ def train_generator(
 
     Raises:
         TrainingError: no usable example, a loss that is no number, or a checkpoint of other settings.
-        ModelError: the encoder to start from is missing or no BERT-like one.
+        ModelError: what to start from is missing, or neither a BERT-like encoder nor a sequence-to-sequence checkpoint.
     """
     settings = request.settings
     with workshop(request.out) as folder:
         torch.manual_seed(settings.seed)
-        generator = new_generator(request.checkpoint, request.device)
+        generator = generator_to_train(request.checkpoint, request.device)
         without_dropout(generator.network)
         passages, repairs = read_examples(request.examples)
         passages, dev = set_aside(passages, request.dev, settings.seed)
@@ -129,6 +129,19 @@ def train_generator(
         generator.save(folder / "model")
         write_facts(folder / "model", training_facts(request, outcome=dataclasses.asdict(outcome)))
     return outcome
+
+
+def generator_to_train(checkpoint: str, device: str = "auto") -> Generator:
+    """A sequence-to-sequence checkpoint goes on learning with all its weights; of any other a new generator is made.
+
+    Raises:
+        ModelError: there is no such checkpoint, or no generator can be made of it.
+    """
+    try:
+        knows_how = transformers.AutoConfig.from_pretrained(checkpoint).is_encoder_decoder
+    except (OSError, ValueError, KeyError):
+        knows_how = False  # what is wrong is said when it is read
+    return Generator.open(checkpoint, device=device) if knows_how else new_generator(checkpoint, device)
 
 
 def new_generator(checkpoint: str, device: str = "auto") -> Generator:

@@ -16,7 +16,7 @@ from kbq.encoding.backbone import autocast
 from kbq.encoding.model import Model
 from kbq.training.batches import Batch, PreparedPassage, collate
 from kbq.training.distillation import ReaderOutputs, taught_logits
-from kbq.training.losses import distillation_loss, filter_loss, negatives_loss, single_passage_loss
+from kbq.training.losses import distillation_loss, filter_loss, marginal_losses, negatives_loss, single_passage_loss
 from kbq.training.run import Run, RunSettings
 
 
@@ -33,6 +33,7 @@ class TrainingSettings(RunSettings):
     filter_weight: float = 0.3
     distill_weight: float = 2.0  # the paper's λ2; L_distill needs a reader
     temperature: float = 1.0  # of the reader's distributions and ours in L_distill
+    trust_by_gold: bool = True  # L_distill counts as much as the reader believes in the gold tokens (the paper: 1)
 
 
 class Trainer(Run):
@@ -80,7 +81,14 @@ class Trainer(Run):
             with_queue = torch.cat([same, queued_same], dim=1)
             losses = {"single": single_passage_loss(scores, gold, own_passage)}
             if taught is not None:
-                losses["distilled"] = distillation_loss(scores, taught[side], own_passage, self.settings.temperature)
+                trust = (
+                    marginal_losses(taught[side], gold, own_passage).neg().exp()
+                    if self.settings.trust_by_gold
+                    else None
+                )
+                losses["distilled"] = distillation_loss(
+                    scores, taught[side], own_passage, self.settings.temperature, trust
+                )
             losses["negatives"] = negatives_loss(scores, gold, gold.any(dim=0), queries @ queued.T, with_queue)
             losses["tokens"] = negatives_loss(scores, gold, owned, scores[:, :0], same)
             sides.append(losses)

@@ -66,7 +66,9 @@ def filter_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     return functional.binary_cross_entropy_with_logits(logits, labels, pos_weight=weight)
 
 
-def distillation_loss(scores: Tensor, taught: Tensor, own_passage: Tensor, temperature: float) -> Tensor:
+def distillation_loss(
+    scores: Tensor, taught: Tensor, own_passage: Tensor, temperature: float, trust: Tensor | None = None
+) -> Tensor:
     """L_distill: KL(reader ‖ student) over the tokens of the query's own passage (Eq. 7), averaged over queries.
 
     Multiplied with the temperature's square, so that its gradient is as large at every temperature.
@@ -75,6 +77,7 @@ def distillation_loss(scores: Tensor, taught: Tensor, own_passage: Tensor, tempe
         scores: dot products. Shape: (queries, tokens).
         taught: the reader's logits; those outside of the own passage do not matter. Shape: (queries, tokens).
         own_passage: title, question and padding are no part of it. Shape: (queries, tokens), bool.
+        trust: a factor for each query; without it all count alike, as in the paper. Shape: (queries,).
 
     >>> own = torch.tensor([[True, True, False]])
     >>> reader, student = torch.tensor([[1.0, 1.0, 9.0]]), torch.log(torch.tensor([[0.25, 0.75, 0.9]]))
@@ -85,4 +88,5 @@ def distillation_loss(scores: Tensor, taught: Tensor, own_passage: Tensor, tempe
     given = (taught.masked_fill(~own_passage, lowest) / temperature).log_softmax(dim=1)
     learned = (scores.masked_fill(~own_passage, lowest) / temperature).log_softmax(dim=1)
     parts = given.exp() * (given - learned)
-    return temperature**2 * parts.masked_fill(~own_passage, 0.0).sum(dim=1).mean()
+    divergence = parts.masked_fill(~own_passage, 0.0).sum(dim=1)
+    return temperature**2 * (divergence if trust is None else trust * divergence).mean()

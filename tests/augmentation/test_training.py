@@ -63,6 +63,17 @@ def test_it_learns_what_to_ask(request_of: GeneratorRequest, tmp_path: Path) -> 
     assert list(facts["examples"]) == ["examples.jsonl"]
 
 
+def test_a_generator_goes_on_learning(request_of: GeneratorRequest, tmp_path: Path) -> None:
+    settings = replace(request_of.settings, epochs=30)
+    begun: list[StepReport] = []
+    steps: list[StepReport] = []
+    first = train_generator(replace(request_of, out=tmp_path / "first", settings=settings), begun.append)
+    more = replace(request_of, checkpoint=str(tmp_path / "first"), settings=settings)
+    second = train_generator(more, steps.append)
+    assert begun[0].losses["question"] > 2 > 1.5 > steps[0].losses["question"]
+    assert second.perplexity < first.perplexity
+
+
 def test_a_killed_run_gives_the_same_generator(
     request_of: GeneratorRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

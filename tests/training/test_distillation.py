@@ -116,6 +116,38 @@ def test_distillation_loss(student: list[float], temperature: float, loss: float
     assert scores.grad[0, 2] == 0
 
 
+def test_trust_weighs_queries() -> None:
+    scores = torch.tensor([[log(1), log(3), 0.0], [0.0, 0.0, 0.0]])
+    taught = READER.expand(2, 3)
+    one = distillation_loss(scores[:1], READER, OWN, 1.0)
+    trusted = distillation_loss(scores, taught, OWN.expand(2, 3), 1.0, torch.tensor([0.5, 1.0]))
+    assert float(trusted) == pytest.approx(0.5 * float(one) / 2)  # the second query agrees already
+
+
+def test_a_reader_that_is_wrong_teaches_nothing(
+    new_model: Callable[..., Model], few_prepared: list[PreparedPassage]
+) -> None:
+    model = new_model()
+
+    def taught(gold: float, other: float) -> ReaderOutputs:
+        """Logits that are `gold` on right tokens."""
+        said = []
+        for passage in few_prepared:
+            batch = collate(model, [passage])
+            sides = torch.stack([batch.gold_starts, batch.gold_ends])[:, :, batch.passage_of_token == 0]
+            said.append(torch.where(sides, gold, other).numpy().astype(np.float16).ravel())
+        return ReaderOutputs(np.concatenate(said), few_prepared)
+
+    def distilled(outputs: ReaderOutputs, trust_by_gold: bool) -> float:
+        trainer = Trainer(model, few_prepared, TrainingSettings(trust_by_gold=trust_by_gold), outputs)
+        return float(trainer.losses([0, 1])[0]["distilled"].detach())
+
+    right, wrong = taught(60.0, 0.0), taught(-60.0, 0.0)
+    assert distilled(right, True) == pytest.approx(distilled(right, False), rel=1e-4)
+    assert distilled(wrong, False) > 0.01
+    assert distilled(wrong, True) == pytest.approx(0, abs=1e-6)
+
+
 def own_scores(model: Model, passages: Sequence[PreparedPassage]) -> ReaderOutputs:
     """A reader that says what the student says."""
     said = []
@@ -144,7 +176,9 @@ def test_a_student_learns_from_a_reader(
 ) -> None:
     model = new_model()
     without_dropout(model.phrases, model.queries)
-    settings = TrainingSettings(epochs=40, learning_rate=1e-2, tokens_weight=0.0, negatives_weight=0.0)
+    settings = TrainingSettings(
+        epochs=40, learning_rate=1e-2, tokens_weight=0.0, negatives_weight=0.0, trust_by_gold=False
+    )
     taught = reader_outputs(reader, few_prepared, tmp_path, quiet)
     steps: list[StepReport] = []
     Trainer(model, few_prepared, settings, taught).run(tmp_path / "c.pt", steps.append)
