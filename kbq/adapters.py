@@ -76,9 +76,18 @@ def dialogue(text: str, fits: Fits) -> str:
 
 
 def beginning(text: str, fits: Fits) -> str:
-    """As many of the first words as the encoder reads."""
+    """As many of the first words as the encoder reads; of a first word that is too long, its first characters.
+
+    >>> beginning("who owns one?", lambda text: len(text) <= 9)
+    'who owns'
+    >>> beginning("居里夫人出生在哪里", lambda text: len(text) <= 4)
+    '居里夫人'
+    """
     words = text.split()
-    return " ".join(words[: _most(lambda count: " ".join(words[:count]), len(words), fits)])
+    whole = " ".join(words[: _most(lambda count: " ".join(words[:count]), len(words), fits)])
+    if whole or not words:
+        return whole
+    return words[0][: _most(lambda count: words[0][:count], len(words[0]), fits)]
 
 
 def _most(cut: Callable[[int], str], largest: int, fits: Fits) -> int:

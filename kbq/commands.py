@@ -1,5 +1,6 @@
 """Commands: what `build`, `index`, `query` and `explain` do, without the command line."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from kbq.indexing.choice import WantedKind
 from kbq.indexing.dump import Counts
 from kbq.indexing.manifest import IndexKind, read_manifest, write_manifest
 from kbq.kb import Backend, KnowledgeBase
+from kbq.locks import writing_alone
 from kbq.pages import Pages
 from kbq.reader import DEPTH, Reader, ReadKnowledgeBase
 from kbq.reading import clean_text, read_lines, refuse, source_name
@@ -106,6 +108,7 @@ def index(request: IndexRequest) -> IndexFacts:
 
 def index_words(folder: Path) -> int:
     """Add a BM25 index to a knowledge base, or make it anew; nothing is encoded. Returns the bytes of them all."""
+    read_manifest(folder)
     with _writing(folder):
         manifest = add_bm25(folder, read_manifest(folder))
         write_manifest(folder, manifest)
@@ -125,10 +128,10 @@ def index_impacts(
         sparta: folder of the model.
         terms: impacts kept of each sentence, the strongest.
     """
-    manifest = read_manifest(folder)
+    read_manifest(folder)
     model = SpartaModel.open(sparta, device)
     with _writing(folder):
-        manifest = add_sparta(folder, manifest, model, terms, report)
+        manifest = add_sparta(folder, read_manifest(folder), model, terms, report)
         write_manifest(folder, manifest)
         remove_other_impacts(folder, manifest)
     return sum(folder_bytes(sparta_folder(shard, manifest)) for shard in manifest.shard_folders(folder))
@@ -137,7 +140,8 @@ def index_impacts(
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
     try:
-        yield
+        with writing_alone(folder):
+            yield
     except OSError as error:
         raise KnowledgeBaseError(f"{folder} cannot be written ({error.strerror}): make room") from error
 
@@ -159,12 +163,14 @@ def chosen_weights(kb: KnowledgeBase, backend: Backend, bm25: float | None, spar
     """The weights of a hybrid search: those given, else those of the query encoder.
 
     Raises:
-        QueryError: one is given that would be ignored.
+        QueryError: one is given that would be ignored, or is no number.
     """
     chosen = kb.chosen(backend)
     for option, weight, is_used in (("--bm25-weight", bm25, kb.bm25), ("--sparta-weight", sparta, kb.sparta)):
         if weight is not None and (chosen != "hybrid" or not is_used):
             raise QueryError(f"{option} means nothing to the backend {chosen} of {kb.folder}: leave it out")
+        if weight is not None and not math.isfinite(weight):
+            raise QueryError(f"{option} is {weight}, must be a number of 0 or more")
     return Weights(kb.weights.bm25 if bm25 is None else bm25, kb.weights.sparta if sparta is None else sparta)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from kbq.encoding.model import CONFIG, DEFAULT_MODEL, ModelConfig, read_config
+from kbq.indexing.index_folder import folder_of
 from kbq.indexing.manifest import MANIFEST, IndexEntry, Manifest, read_manifest
 from kbq.kb import KnowledgeBase
 from kbq.searching.probes import own_queries
@@ -83,7 +84,7 @@ def describe_indexes(folder: Path) -> list[IndexFacts]:
 
 def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFacts:
     """Of one index."""
-    size = sum(folder_bytes(shard / entry.kind) for shard in manifest.shard_folders(folder))
+    size = sum(folder_bytes(folder_of(shard, entry.kind, entry.filter)) for shard in manifest.shard_folders(folder))
     each = round(size / max(1, manifest.counts.rows), 1)
     return IndexFacts(entry.kind, each, entry.probes, round(entry.recall, 4), entry.target, entry.queries, entry.filter)
 

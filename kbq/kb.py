@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
 from kbq.indexing.building import build_shards
-from kbq.indexing.choice import WantedKind, chosen_kind, open_indexes
+from kbq.indexing.choice import WantedKind, chosen_kind, open_indexes, remove_other_filters
 from kbq.indexing.dump import Counts, Shard
 from kbq.indexing.manifest import IndexKind, Manifest, claim, publish, read_manifest, write_manifest
+from kbq.locks import writing_alone
 from kbq.records import Document, Hit
 from kbq.searching.evidence import Evidence, Weights
 from kbq.searching.indexes import IndexWish, build_indexes
@@ -85,15 +86,18 @@ class KnowledgeBase:
             CorpusError: from `documents`; nothing is published.
         """
         try:
+            if not append:
+                folder.mkdir(parents=True, exist_ok=True)
             before = claim(folder, model, model_name, append)
-            shards, corpus = build_shards(documents, model, folder, len(before.shards), report, workers)
-            filters = {entry.kind: entry.filter for entry in before.entries}
-            wish = IndexWish(index, filter=filters.get(chosen_kind(before, index)))
-            manifest = build_indexes(folder, before.with_shards(shards, corpus), model, wish)
-            if before.bm25 if append else bm25:
-                manifest = add_bm25(folder, manifest)
-            publish(folder, manifest)
-            remove_older(folder, manifest)
+            with writing_alone(folder):
+                before = claim(folder, model, model_name, append)  # who wrote meanwhile is done
+                shards, corpus = build_shards(documents, model, folder, len(before.shards), report, workers)
+                after = before.with_shards(shards, corpus)
+                manifest = build_indexes(folder, after, model, IndexWish.as_before(chosen_kind(after, index), before))
+                if before.bm25 if append else bm25:
+                    manifest = add_bm25(folder, manifest)
+                publish(folder, manifest)
+                remove_older(folder, manifest)
         except OSError as error:
             raise _unwritable(folder, error) from error
         return cls(folder, manifest, model)
@@ -127,8 +131,10 @@ class KnowledgeBase:
             KnowledgeBaseError: faiss is missing, or the folder cannot be written.
         """
         try:
-            manifest = build_indexes(self.folder, self.manifest, self.model, wish)
-            write_manifest(self.folder, manifest)
+            with writing_alone(self.folder):
+                manifest = build_indexes(self.folder, read_manifest(self.folder), self.model, wish)
+                write_manifest(self.folder, manifest)
+                remove_other_filters(manifest.shard_folders(self.folder), manifest.index)
         except OSError as error:
             raise _unwritable(self.folder, error) from error
         return KnowledgeBase(self.folder, manifest, self.model)

@@ -4,6 +4,7 @@ Beside OUT stands OUT.run.json: the task, the knowledge base, the options and th
 only where they are the same.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ from typing import Any
 import jsonlines
 
 import kbq
+from kbq.encoding.queries import QueryReader
 from kbq.errors import KbqError, QueryError
 from kbq.indexing.dump import write_json
 from kbq.indexing.manifest import MANIFEST
@@ -39,7 +41,7 @@ class PredictionSettings:
 
 @dataclass(frozen=True, slots=True)
 class PredictionOutcome:
-    """How many lines the file has, how many of them an earlier run had written, and how many have no answer."""
+    """How many lines the file has, how many of them an earlier run wrote, and how many of the others have no answer."""
 
     lines: int
     kept: int
@@ -61,8 +63,8 @@ def predict_file(
     Raises:
         KbqError: inputs that are no KILT records (all problems at once), or `out` is of another run.
     """
-    queries = read_inputs(task, inputs, kb)
-    _same_run(out, _description(task, inputs, kb, settings) | ({} if reader is None else {"reader": reader.source}))
+    queries = read_inputs(task, inputs, [kb.model.reader, *([] if reader is None else [reader.queries])])
+    _same_run(out, _description(task, inputs, queries, kb, reader, settings))
     answering = kb if reader is None else ReadKnowledgeBase(kb, reader)
     done = _finished_lines(out)
     report(done, len(queries))
@@ -118,11 +120,14 @@ def kilt_line(prediction: Prediction) -> dict[str, Any]:
     return {"id": prediction.id, "input": prediction.input, "output": [output | {"provenance": provenance}]}
 
 
-def read_inputs(task: Task, path: Path, kb: KnowledgeBase) -> list[tuple[Query, str]]:
+def read_inputs(task: Task, path: Path, readers: Sequence[QueryReader]) -> list[tuple[Query, str]]:
     """Each record's adapted query and its own input.
 
+    Args:
+        readers: of all networks that will read the queries.
+
     Raises:
-        QueryError: records without id or input, or whose query the encoder cannot read: all of them are named.
+        QueryError: records without id or input, or whose query a network cannot read: all of them are named.
         KbqError: the task's own code fails.
     """
     read: list[tuple[Query, str]] = []
@@ -136,9 +141,10 @@ def read_inputs(task: Task, path: Path, kb: KnowledgeBase) -> list[tuple[Query, 
         if identity in places:
             problems.append(f"{path}:{number}: id {identity} stands in line {places[identity]} too: ids are unique")
         places.setdefault(identity, number)
-        adapted = task.query_of(text, kb.model.reader.fits, f"{path}:{number}")
+        adapted = task.query_of(text, lambda text: all(reader.fits(text) for reader in readers), f"{path}:{number}")
         try:
-            kb.model.reader.token_ids([adapted])
+            for reader in readers:
+                reader.token_ids([adapted])
         except QueryError as error:
             problems.append(f"{path}:{number}: {error}")
         read.append((Query(identity, adapted), text))
@@ -155,9 +161,20 @@ def _evidence(hit: Hit, with_text: bool) -> Evidence:
     return Evidence(phrase.document_id, phrase.title, phrase.paragraph, phrase.start, phrase.end, text)
 
 
-def _description(task: Task, inputs: Path, kb: KnowledgeBase, settings: PredictionSettings) -> dict[str, object]:
+def _description(
+    task: Task,
+    inputs: Path,
+    queries: Sequence[tuple[Query, str]],
+    kb: KnowledgeBase,
+    reader: Reader | None,
+    settings: PredictionSettings,
+) -> dict[str, object]:
+    asked = "\n".join(query.text for query, _ in queries)  # a task file may change and keep its name
     return {
         "task": task.name,
+        "answer": task.answer,
+        "queries_sha256": hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:16],
+        "reader": None if reader is None else {"name": reader.source, "fingerprint": reader.fingerprint()},
         "inputs": {"name": inputs.name, "sha256": file_digest(inputs)},
         "knowledge_base": {"name": kb.folder.name, "manifest_sha256": file_digest(kb.folder / MANIFEST)},
         "index": kb.index.kind,

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import kbq
 from kbq.errors import TrainingError
+from kbq.locks import writing_alone
 
 
 @contextmanager
@@ -29,13 +30,14 @@ def workshop(out: Path) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TrainingError(f"{out} cannot be written ({error.strerror}): choose another --out") from error
-    try:
-        yield folder
-    except BaseException:
-        if not any(folder.iterdir()):
-            folder.rmdir()
-        raise
-    (folder / "model").rename(out)
+    with writing_alone(folder):
+        try:
+            yield folder
+        except BaseException:
+            if not any(folder.iterdir()):
+                folder.rmdir()
+            raise
+        (folder / "model").rename(out)
     shutil.rmtree(folder)
 
 

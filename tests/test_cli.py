@@ -149,6 +149,16 @@ def test_a_weight_that_means_nothing_is_refused(option: str, backend: str, run: 
     assert f"{option} means nothing to the backend dense of {kb_folder}: leave it out" in refused.err
 
 
+@pytest.mark.parametrize("weight", ["nan", "inf"])
+def test_a_weight_that_is_no_number_is_refused(
+    weight: str, run: Run, corpus: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    assert run("build", corpus, tmp_path / "kb", "--model", model_folder).status == 0
+    refused = run("query", "the river", "--kb", tmp_path / "kb", "--bm25-weight", weight, "--json")
+    assert (refused.status, refused.out) == (1, "")
+    assert f"--bm25-weight is {weight}, must be a number of 0 or more" in refused.err
+
+
 def test_what_the_knowledge_base_has_decides_the_backend(
     run: Run, corpus: Path, model_folder: Path, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ import json
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ from kbq.errors import KbqError, QueryError
 from kbq.indexing.manifest import IndexEntry, IndexKind
 from kbq.kb import Backend, KnowledgeBase
 from kbq.prediction import PredictionOutcome, PredictionSettings, predict_file
+from kbq.reader import Reader as AnsweringReader
 from kbq.records import Hit, Phrase
 from kbq.searching.evidence import Weights
 from kbq.searching.search import BATCH
@@ -104,6 +106,34 @@ def lines(folder: Path) -> list[Any]:
 
 def many(count: int) -> list[dict[str, object]]:
     return [{"id": number, "input": f"q{number}"} for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        Task("mine", lambda text, fits: f"about {text}", "phrase", ("em",), "em"),
+        Task("mine", question, "title", ("em",), "em"),
+    ],
+)
+def test_a_task_that_was_edited_is_another_task(changed: Task, tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(3))
+    predict()
+    assert predict().kept == 3
+    with pytest.raises(KbqError, match="was made with another task, input, knowledge base or option"):
+        predict(changed)
+
+
+def test_what_a_reader_cannot_read_is_said_before_it_reads(tmp_path: Path) -> None:
+    class Strict(Reader):
+        def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+            raise QueryError("too long for the reader")
+
+    write_inputs(tmp_path, *many(2))
+    reader = cast(AnsweringReader, SimpleNamespace(queries=Strict()))
+    kb = cast(KnowledgeBase, Answering(tmp_path, "exact"))
+    with pytest.raises(QueryError, match="has 2 records that cannot be asked"):
+        predict_file(TASK, tmp_path / "in", kb, tmp_path / "out", PredictionSettings(), lambda *_: None, reader)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_line_has_the_answer_and_distinct_pages_the_answers_page_first(tmp_path: Path, predict: Predict) -> None:

@@ -63,6 +63,16 @@ def vectors(kb: KnowledgeBase, phrases: Phrases) -> tuple[Floats, Floats]:
     return starts * kb.model.scale, ends * kb.model.scale
 
 
+def penalties(kb: KnowledgeBase, phrases: Phrases) -> Floats:
+    """What each phrase loses by its length, as in the search. Shape: (phrases,)."""
+    tokens = np.zeros(len(phrases), np.float32)  # after the first one
+    for number in np.unique(phrases.shards):
+        here = np.flatnonzero(phrases.shards == number)
+        positions = kb.shards[number].positions
+        tokens[here] = positions[phrases.ends[here]] - positions[phrases.starts[here]]
+    return kb.model.config.length_penalty * tokens
+
+
 def _best(parts: Sequence[Phrases], k: int) -> Phrases:
     both = _concatenated(parts)
     order = np.argsort(-both.scores, kind="stable")[:k]

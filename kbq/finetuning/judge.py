@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from kbq.errors import TrainingError
 from kbq.finetuning.triples import kilt_record, pages_of
@@ -33,9 +34,12 @@ class Judge:
         texts = [task.query_of(gold.input or "", kb.model.reader.fits, gold.id) for gold in golds]
         self._queries = [(Query(gold.id, text), gold.input or "") for gold, text in zip(golds, texts, strict=True)]
         write_lines(self._gold, (json.dumps(kilt_record(gold), ensure_ascii=False) for gold in golds))
+        self._have_answers = [bool(gold.answers) for gold in golds]
         plain = "em" if task.ranked == "KILT-em" else "accuracy"
-        has_answers, has_pages = any(gold.answers for gold in golds), any(map(pages_of, golds))
-        self.measure = "Rprec" if not has_answers or task.answer == "none" else f"KILT-{plain}" if has_pages else plain
+        if task.answer == "none" or not any(self._have_answers):
+            self.measure = "Rprec"
+        else:
+            self.measure = f"KILT-{plain}" if any(map(pages_of, golds)) else plain
 
     def __len__(self) -> int:
         return len(self._queries)
@@ -50,8 +54,9 @@ class Judge:
         settings = PredictionSettings(top_pages=5, backend=backend, weights=weights)
         predictions = predict(self._task, self._queries, self._kb, settings)
         lines = (kilt_line(prediction) for prediction in predictions)
-        with_answers = ({**line, "output": [{"answer": "", **line["output"][0]}]} for line in lines)
-        write_lines(self._guess, (json.dumps(line, ensure_ascii=False) for line in with_answers))
+        answered = zip(lines, self._have_answers, strict=True)
+        guesses = ({**line, "output": [_with_answer(line["output"][0], has_answer)]} for line, has_answer in answered)
+        write_lines(self._guess, (json.dumps(guess, ensure_ascii=False) for guess in guesses))
         column = score_downstream(self._gold, self._guess, Deviations(rouge=False)).column(self.measure)
         return float(column.mean())
 
@@ -60,3 +65,8 @@ class Judge:
         scores = {factor: self.score("hybrid", Weights().times(factor)) for factor in FACTORS}
         best = max(FACTORS, key=scores.__getitem__)
         return best, scores[best]
+
+
+def _with_answer(output: dict[str, Any], has_answer: bool) -> dict[str, Any]:
+    """An output as the evaluation wants it: with an answer, an empty one where the gold has none to compare it with."""
+    return {"answer": "", **output} if has_answer else {**output, "answer": ""}

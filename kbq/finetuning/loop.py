@@ -22,7 +22,7 @@ from kbq.encoding.attention import recompute_attention
 from kbq.encoding.backbone import autocast
 from kbq.encoding.queries import query_tensors
 from kbq.errors import TrainingError
-from kbq.finetuning.candidates import Phrases, joined, retrieve, vectors
+from kbq.finetuning.candidates import Phrases, joined, penalties, retrieve, vectors
 from kbq.finetuning.choices import TERMS, Term, choices
 from kbq.finetuning.labels import Bools, Labeller, Objective
 from kbq.finetuning.preparation import PreparedQuery
@@ -173,7 +173,7 @@ class Finetuner:
         columns = {name: pad_sequence([part[name] for part in parts], batch_first=True) for name in parts[0]}
         of_start = torch.einsum("qd,qpd->qp", starts, columns["starts"])
         of_end = torch.einsum("qd,qpd->qp", ends, columns["ends"])
-        scores = {"joint": of_start + of_end, "start": of_start, "end": of_end}
+        scores = {"joint": of_start + of_end - columns["penalties"], "start": of_start, "end": of_end}
         terms = [
             marginal_losses(scores[term], columns[f"{term} positive"], columns[f"{term} counted"])
             for term in self.settings.terms
@@ -181,10 +181,11 @@ class Finetuner:
         return torch.stack(terms).mean(dim=0), with_positives
 
     def _tensors(self, phrases: Phrases, positive: Bools) -> dict[str, Tensor]:
-        """Vectors of a query's phrases, shape (phrases, dim); what competes in each term, shape (phrases,)."""
+        """Vectors of a query's phrases, shape (phrases, dim); penalties and what competes in each term, (phrases,)."""
         device = self.kb.model.device
         starts, ends = vectors(self.kb, phrases)
-        tensors = {"starts": torch.from_numpy(starts).to(device), "ends": torch.from_numpy(ends).to(device)}
+        numbers = {"starts": starts, "ends": ends, "penalties": penalties(self.kb, phrases)}
+        tensors = {name: torch.from_numpy(values).to(device) for name, values in numbers.items()}
         for term, (counted, right) in choices(phrases, positive).items():
             tensors[f"{term} counted"] = torch.from_numpy(counted).to(device)
             tensors[f"{term} positive"] = torch.from_numpy(right).to(device)

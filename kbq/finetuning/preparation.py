@@ -1,8 +1,9 @@
 """Preparation: gold records become token ids with their gold phrases, and it is said which can be answered at all."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, product
 
 from kbq.errors import QueryError, TrainingError
 from kbq.finetuning.candidates import Phrases
@@ -10,6 +11,8 @@ from kbq.finetuning.labels import Labeller
 from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.records import Gold, GoldOutput
 from kbq.task import Task
+
+MOST_NAMESAKES = 100  # ways to read an output whose pages are named by titles that several pages have
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +68,12 @@ def token_ids(task: Task, gold: Gold, kb: KnowledgeBase) -> list[int] | None:
 
 
 def with_page_ids(gold: Gold, labeller: Labeller) -> Gold:
-    """Pages that are named by their titles get their ids: predictions name ids."""
+    """Pages that are named by their titles get their ids: predictions name ids. Namesakes are alternatives."""
 
-    def of(output: GoldOutput) -> GoldOutput:
-        pages = tuple(name for page in output.pages for name in labeller.page_ids(page) or [page])
-        evidence = None if output.evidence is None else frozenset(pages)
-        return dataclasses.replace(output, pages=pages, evidence=evidence)
+    def of(output: GoldOutput) -> Iterator[GoldOutput]:
+        named = [labeller.page_ids(page) or [page] for page in output.pages]
+        for pages in islice(product(*named), MOST_NAMESAKES):
+            evidence = None if output.evidence is None else frozenset(pages)
+            yield dataclasses.replace(output, pages=pages, evidence=evidence)
 
-    return dataclasses.replace(gold, outputs=tuple(map(of, gold.outputs)))
+    return dataclasses.replace(gold, outputs=tuple(each for output in gold.outputs for each in of(output)))

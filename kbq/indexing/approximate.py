@@ -22,9 +22,9 @@ def build_approximate(shard: Shard, threshold: float | None = None) -> None:
 class ApproximateIndex:
     """Scores are exact for the rows that it finds."""
 
-    def __init__(self, shard: Shard, probes: int) -> None:
+    def __init__(self, shard: Shard, probes: int, threshold: float | None = None) -> None:
         self._shard = shard
-        self._cells = Cells(open_folder(shard, "approximate") / CELLS, probes)
+        self._cells = Cells(open_folder(shard, "approximate", threshold) / CELLS, probes)
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None = None) -> list[Candidates]:
         """The paragraphs with the k best starts and ends of the cells that are probed, or bonuses; see `Index`."""

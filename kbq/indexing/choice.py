@@ -1,6 +1,8 @@
 """Choice: which index a knowledge base of this size gets, and how it is built and opened."""
 
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -11,7 +13,7 @@ from kbq.indexing.compact import CompactIndex, build_compact
 from kbq.indexing.dump import Shard
 from kbq.indexing.exact import ExactIndex
 from kbq.indexing.gpus import places
-from kbq.indexing.index_folder import has_index
+from kbq.indexing.index_folder import folder_of, has_index
 from kbq.indexing.manifest import IndexEntry, IndexKind, Manifest
 
 WantedKind = Literal["auto", "exact", "approximate", "compact"]
@@ -48,6 +50,13 @@ def is_built(shards: Sequence[Shard], entry: IndexEntry) -> bool:
     return kind == "exact" or all(has_index(shard, kind, entry.filter) for shard in shards if len(shard))
 
 
+def remove_other_filters(shards: Sequence[Path], entry: IndexEntry) -> None:
+    """Remove the indexes of this kind with another filter from the folders of all shards."""
+    for shard in shards:
+        for other in set(shard.glob(f"{entry.kind}*")) - {folder_of(shard, entry.kind, entry.filter)}:
+            shutil.rmtree(other, ignore_errors=True)
+
+
 def open_indexes(shards: Sequence[Shard], entry: IndexEntry, device: torch.device) -> list[Index]:
     """The index of each shard, ready to search.
 
@@ -60,7 +69,7 @@ def open_indexes(shards: Sequence[Shard], entry: IndexEntry, device: torch.devic
 
 def _open(shard: Shard, entry: IndexEntry, device: torch.device) -> Index:
     if entry.kind == "approximate" and len(shard):
-        return ApproximateIndex(shard, entry.probes)
+        return ApproximateIndex(shard, entry.probes, entry.filter)
     if entry.kind == "compact" and len(shard):
-        return CompactIndex(shard, entry.probes)
+        return CompactIndex(shard, entry.probes, entry.filter)
     return ExactIndex(shard, device)

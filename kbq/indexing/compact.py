@@ -31,8 +31,8 @@ def build_compact(shard: Shard, queries: Floats, threshold: float | None = None)
 class CompactIndex:
     """Scores are exact for the rows that it finds."""
 
-    def __init__(self, shard: Shard, probes: int) -> None:
-        folder = open_folder(shard, "compact")
+    def __init__(self, shard: Shard, probes: int, threshold: float | None = None) -> None:
+        folder = open_folder(shard, "compact", threshold)
         self._shard = shard
         self._rotation = Rotation.open(folder / ROTATION)
         self._cells = Cells(folder / CELLS, probes)

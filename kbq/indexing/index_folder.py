@@ -18,21 +18,29 @@ ROTATION = "rotation.npy"
 
 @contextmanager
 def writing(shard: Shard, kind: BuiltKind, threshold: float | None) -> Iterator[Path]:
-    """Gives an empty folder for the files of an index, and seals it where all went well."""
-    folder = shard.folder / kind
+    """Gives an empty folder for the files of an index, and seals it where all went well.
+
+    Another filter means another folder: the index that answers stays whole until the manifest names the new one.
+    """
+    folder = folder_of(shard.folder, kind, threshold)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     yield folder
-    write_json(folder / SEAL, {"rows": shard.fingerprint(), "filter": threshold, "bytes": _sizes(folder)})
+    write_json(folder / SEAL, {"rows": shard.fingerprint(), "bytes": _sizes(folder)})
 
 
-def open_folder(shard: Shard, kind: BuiltKind) -> Path:
+def folder_of(shard: Path, kind: str, threshold: float | None) -> Path:
+    """Where the index of a kind and filter lies in the folder of a shard."""
+    return shard / (kind if threshold is None else f"{kind}-above{threshold!r}")
+
+
+def open_folder(shard: Shard, kind: BuiltKind, threshold: float | None) -> Path:
     """The folder of an index that is whole and of this shard.
 
     Raises:
         KnowledgeBaseError: it is missing, of another dump, or a file of it is missing or of another length.
     """
-    folder = shard.folder / kind
+    folder = folder_of(shard.folder, kind, threshold)
     way_out = f"build it with `kbq index {shard.folder.parent} --index {kind}`, or use --index exact"
     try:
         seal = json.loads((folder / SEAL).read_text("utf-8"))
@@ -53,10 +61,10 @@ def open_folder(shard: Shard, kind: BuiltKind) -> Path:
 def has_index(shard: Shard, kind: BuiltKind, threshold: float | None) -> bool:
     """Whether a whole index of this shard is there, made with this filter."""
     try:
-        seal = (open_folder(shard, kind) / SEAL).read_text("utf-8")
+        open_folder(shard, kind, threshold)
     except KnowledgeBaseError:
         return False
-    return bool(json.loads(seal).get("filter") == threshold)
+    return True
 
 
 def _sizes(folder: Path) -> dict[str, int]:

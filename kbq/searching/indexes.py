@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -25,6 +26,12 @@ class IndexWish:
     target: float = 0.95  # share of the ten best phrases of exact search that it shall find
     queries: tuple[str, ...] = ()  # like those that will be asked; none: slot queries about its own pages
     filter: float | None = None  # threshold of the rows in it, above that of the model; None: all rows
+
+    @classmethod
+    def as_before(cls, kind: IndexKind, manifest: Manifest) -> Self:
+        """What was wished for when the index of this kind was built, or the usual."""
+        entry = next((entry for entry in manifest.entries if entry.kind == kind), None)
+        return cls(kind) if entry is None else cls(kind, entry.target, filter=entry.filter)
 
 
 def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexWish) -> Manifest:

@@ -1,13 +1,14 @@
 """Candidates: what is retrieved is what a search over all phrases finds, and its vectors give its scores."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kbq.encoding.model import Model
-from kbq.finetuning.candidates import Phrases, joined, phrases_of, retrieve, vectors
+from kbq.finetuning.candidates import Phrases, joined, penalties, phrases_of, retrieve, vectors
 from kbq.kb import KnowledgeBase
 from kbq.records import Document
 
@@ -35,13 +36,15 @@ def each_start_with_its_best_end(
 
 
 @pytest.mark.parametrize("k", [1, 7, 10**6])
-def test_vectors_give_the_scores_of_the_search(k: int, any_kb: KnowledgeBase) -> None:
+def test_vectors_give_the_scores_of_the_search(k: int, any_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(any_kb.model, "config", replace(any_kb.model.config, length_penalty=0.25))
     starts, ends = any_kb.model.encode_queries(QUERIES)
     for phrases, start, end in zip(retrieve(any_kb, starts, ends, k), starts, ends, strict=True):
         assert 0 < len(phrases) <= k
         opening, closing = vectors(any_kb, phrases)
-        assert opening.dtype == closing.dtype == np.float32
-        assert opening @ start + closing @ end == pytest.approx(phrases.scores, abs=1e-3)
+        lost = penalties(any_kb, phrases)
+        assert opening.dtype == closing.dtype == lost.dtype == np.float32
+        assert opening @ start + closing @ end - lost == pytest.approx(phrases.scores, abs=1e-3)
         assert phrases.scores.tolist() == sorted(phrases.scores.tolist(), reverse=True)
         assert len({*places(phrases)}) == len(phrases)
 

@@ -5,6 +5,8 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -15,9 +17,11 @@ from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.finetuning import loop
 from kbq.finetuning.finetuning import FinetuningOutcome, FinetuningRequest, finetune
 from kbq.finetuning.judge import Judge
+from kbq.finetuning.labels import Labeller
 from kbq.finetuning.loop import FinetuningSettings, FinetuningStep
+from kbq.finetuning.preparation import with_page_ids
 from kbq.kb import Backend, KnowledgeBase
-from kbq.kilt.reading.records import Gold
+from kbq.kilt.reading.records import Gold, GoldOutput
 from kbq.searching.evidence import Weights
 from kbq.task import load_task
 
@@ -119,6 +123,41 @@ def test_pages_may_be_named_by_their_titles(
     )
     by_id = run(once, own_kb)
     assert by_title == by_id
+
+
+@pytest.mark.parametrize("with_answers", [0, 2])
+def test_pages_can_be_learned_without_answers(
+    with_answers: int,
+    request_of: FinetuningRequest,
+    own_kb: KnowledgeBase,
+    rows: Rows,
+    write_json_lines: Callable[..., Path],
+) -> None:
+    lines = []
+    for number, row in enumerate(rows):
+        answer = {"answer": row["object"]} if number < with_answers else {}
+        output = answer | {"provenance": [{"wikipedia_id": row["page"]}]}
+        lines.append({"id": str(number), "input": f"{row['subject']} [SEP] {row['relation']}", "output": [output]})
+    triples = write_json_lines("pages.jsonl", *lines)
+    settings = replace(request_of.settings, objective="page", epochs=1)
+    outcome = run(replace(request_of, triples=triples, dev=triples, settings=settings), own_kb)
+    assert outcome.measure == ("KILT-accuracy" if with_answers else "Rprec")
+    assert outcome.dev_queries == len(rows)
+    assert (max(outcome.scores) > 0) >= (not with_answers)
+
+
+def test_namesakes_are_alternatives() -> None:
+    labeller = cast(Labeller, SimpleNamespace(page_ids={"Marie Curie": ["1", "2"], "Paris": ["3"]}.get))
+    outputs = (
+        GoldOutput("Warsaw", ("Marie Curie", "Paris"), frozenset(["Marie Curie", "Paris"]), ()),
+        GoldOutput("Rome", ("9",), None, ()),
+    )
+    gold = with_page_ids(Gold("x", 1, "Marie Curie [SEP] birth", {}, outputs), labeller)
+    assert [(output.answer, output.pages, output.evidence) for output in gold.outputs] == [
+        ("Warsaw", ("1", "3"), frozenset("13")),
+        ("Warsaw", ("2", "3"), frozenset("23")),
+        ("Rome", ("9",), None),
+    ]
 
 
 def test_about_a_tenth_is_set_aside_to_the_end_of_a_page(

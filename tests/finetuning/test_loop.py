@@ -92,8 +92,10 @@ def loss_by_hand(kb: KnowledgeBase, tuner: Finetuner, query: PreparedQuery) -> d
     for place in range(len(phrases)):
         shard, first, last = (int(c[place]) for c in (phrases.shards, phrases.starts, phrases.ends))
         of_start, of_end = float(opening[place] @ starts[0]), float(closing[place] @ ends[0])
+        positions = kb.shards[shard].positions
+        lost = kb.model.config.length_penalty * (int(positions[last]) - int(positions[first]))
         for term, key, score in (
-            ("joint", (shard, first, last), of_start + of_end),
+            ("joint", (shard, first, last), of_start + of_end - lost),
             ("start", (shard, first), of_start),
             ("end", (shard, last), of_end),
         ):
@@ -107,6 +109,7 @@ def loss_by_hand(kb: KnowledgeBase, tuner: Finetuner, query: PreparedQuery) -> d
 def test_the_loss_is_that_of_the_formula(
     objective: Objective, terms: tuple[Term, ...], own_kb: KnowledgeBase, golds: list[Gold], tmp_path: Path
 ) -> None:
+    own_kb.model.config = replace(own_kb.model.config, length_penalty=0.2)
     stranger = Gold("x", 99, "Paris [SEP] river", {}, (GoldOutput("nowhere at all", (), None, ()),))
     some = [*golds[:6], stranger]
     settings = replace(SETTINGS, objective=objective, terms=terms, epochs=1, batch=3)

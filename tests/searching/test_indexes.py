@@ -7,6 +7,7 @@ from typing import get_args
 import pytest
 
 from kbq.commands import index_words
+from kbq.description import index_facts
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing import cells, choice
@@ -136,7 +137,7 @@ def test_append_completes_every_index(documents: list[Document], model: Model, t
     for kind in BUILT:
         kb = kb.with_index(IndexWish(kind, target=0.75))
     kb = KnowledgeBase.build(documents[6:], tmp_path / "kb", model, append=True)
-    assert [(entry.kind, entry.target) for entry in kb.manifest.entries] == [("approximate", 0.95), ("compact", 0.75)]
+    assert [(entry.kind, entry.target) for entry in kb.manifest.entries] == [("approximate", 0.75), ("compact", 0.75)]
     for kind in BUILT:
         opened = KnowledgeBase(tmp_path / "kb", kb.manifest, model, kind)
         assert {hit.phrase.document_id for hit in opened.search(["Paris"], 1000, "document")[0]} == {
@@ -150,16 +151,35 @@ def test_a_filtered_index_is_smaller_and_stays_filtered(
 ) -> None:
     folder = tmp_path / "kb"
     whole = KnowledgeBase.build(documents[:9], folder, model).with_index(IndexWish(kind, target=0.5))
-    before = (folder / "shard-00000" / kind / "cells.faiss").stat().st_size
+    before = index_facts(folder, whole.manifest, whole.index).bytes_per_vector
     kb = whole.with_index(IndexWish(kind, target=0.5, filter=1.5))
     assert kb.index.filter == 1.5
-    assert (folder / "shard-00000" / kind / "cells.faiss").stat().st_size < before
+    assert 0 < index_facts(folder, kb.manifest, kb.index).bytes_per_vector < before
+    assert not (folder / "shard-00000" / kind).exists()  # nobody asks for it any more
     true = {hit.phrase: hit.score for hit in whole.search(TEXTS[:1], 10**6)[0]}
     for hit in kb.search(TEXTS[:1], 5)[0]:
         assert hit.score == pytest.approx(true[hit.phrase], abs=1e-3)
     kb = KnowledgeBase.build(documents[9:], folder, model, append=True)
     assert kb.index.filter == 1.5
     assert kb.with_index(IndexWish(kind, target=0.5)).index.filter is None
+
+
+@pytest.mark.parametrize("kind", BUILT)
+def test_until_another_filter_is_measured_the_index_answers_as_before(
+    kind: IndexKind, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = KnowledgeBase.open(folder, device="cpu").with_index(IndexWish(kind, target=1.0))
+    found = whole.search(TEXTS, 50)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(indexes, "calibrate", killed)
+    with pytest.raises(KeyboardInterrupt):
+        whole.with_index(IndexWish(kind, target=1.0, filter=1.5))
+    again = KnowledgeBase.open(folder, device="cpu")
+    assert again.index == whole.index
+    assert again.search(TEXTS, 50) == found
 
 
 def test_exact_search_takes_no_filter(folder: Path) -> None:

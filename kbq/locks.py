@@ -1,0 +1,35 @@
+"""Locks: one process at a time writes into a folder; the lock ends with the process, however that ends."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kbq.errors import KbqError
+
+try:
+    import fcntl
+except ImportError:  # Windows cannot lock folders
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def writing_alone(folder: Path) -> Iterator[None]:
+    """Nobody else who asks for it writes into the folder meanwhile. File systems without locks are trusted.
+
+    Raises:
+        KbqError: somebody does already.
+    """
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise KbqError(f"another kbq is writing into {folder}: wait until it is done") from None
+        yield
+    finally:
+        os.close(handle)
