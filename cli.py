@@ -254,12 +254,13 @@ def explain(
 
     opened = commands.open_kb(kb, None, "cpu", _note)
     explained = commands.explain(text, opened, k, backend)
+    if as_json:
+        paragraphs = [_answer(found.hit) | {"terms": dict(found.parts)} for found in explained]
+        _print_json({"query": text, "backend": backend, "answers": paragraphs})
+        return
     if not explained:
         _note(f"no paragraph shares a term with {text!r}: nothing is found")
     for found in explained:
-        if as_json:
-            _print_json(_answer(found.hit) | {"terms": dict(found.parts)})
-            continue
         phrase = found.hit.phrase
         print(f"{found.hit.score:.2f}  {phrase.title}  (page {phrase.document_id}, paragraph {phrase.paragraph})")
         print(f"      {' '.join(found.hit.context.split())[:160]}")
@@ -302,12 +303,13 @@ def query(
     _note_untuned(opened.model.config.untuned_relations(query.text for query in asked))
     weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
     reads = None if reader is None else Reader.open(reader, device)
-    for text, hits in commands.ask(asked, opened, commands.Wanted(k, unit, backend, weights, reads, depth)):
+    for one, hits in commands.ask(asked, opened, commands.Wanted(k, unit, backend, weights, reads, depth)):
         if as_json:
             exact = opened.is_exact(backend) and reads is None  # a reader reads some paragraphs only
-            _print_json({"query": text, "exact": exact, "answers": [_answer(hit) for hit in hits]})
+            answers = {"query": one.text, "exact": exact, "answers": [_answer(hit) for hit in hits]}
+            _print_json(({"id": one.id} if one.id else {}) | answers)
         else:
-            _print_answers(text, hits, k, is_of_words=backend in ("bm25", "sparse"))
+            _print_answers(one.text, hits, k, is_of_words=backend in ("bm25", "sparse"))
 
 
 @app.command()
@@ -513,6 +515,12 @@ def augment(
         raise typer.BadParameter("give --generator and --reader, or --triples")
     else:
         _refuse_given(context, "--generator", ("depth", "backend"))
+    from kbq.indexing.manifest import MANIFEST
+
+    if triples is not None and (Path(corpus) / MANIFEST).exists():
+        _refuse_given(context, f"the knowledge base {corpus}", ("format",))
+    elif triples is not None:
+        _refuse_given(context, f"{corpus}, which is no knowledge base", ("depth", "backend", "device"))
     from kbq.augmentation.augmentation import AugmentationRequest
     from kbq.augmentation.augmentation import augment as make_examples
     from kbq.augmentation.generator import PROMPT
@@ -611,6 +619,7 @@ def finetune(
 
 @app.command()
 def predict(
+    context: typer.Context,
     inputs: Annotated[Path, typer.Argument(help="KILT records, plain or compressed.")],
     task: Annotated[str, typer.Option(help="A task's name, or a task file.")],
     out: Annotated[Path, typer.Option(help="The prediction file.")],
@@ -620,6 +629,7 @@ def predict(
     bm25_weight: Bm25Weight = None,
     sparta_weight: SpartaWeight = None,
     reader: ReaderName = None,
+    depth: Annotated[int, typer.Option(min=1, help="Of --reader: paragraphs that it reads for a query.")] = 20,
     top_pages: Annotated[int, typer.Option(min=1, help="Pages of each provenance.")] = 20,
     with_text: Annotated[bool, typer.Option("--with-text", help="Write each page's paragraph too.")] = False,
     index: IndexName = None,
@@ -633,11 +643,13 @@ def predict(
     from kbq.reader import Reader
     from kbq.task import load_task
 
+    if reader is None:
+        _refuse_given(context, "no --reader", ("depth",))
     chosen = load_task(task)
     opened = commands.open_kb(kb, model, device, _note, index)
     with counting_progress(f"predicting {out}") as report:
         weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
-        settings = PredictionSettings(top_pages, with_text, backend, weights)
+        settings = PredictionSettings(top_pages, with_text, backend, weights, depth)
         reads = None if reader is None else Reader.open(reader, device)
         outcome = predict_file(chosen, inputs, opened, out, settings, report, reads)
     _note_untuned(outcome.untuned_relations)
@@ -651,6 +663,7 @@ def predict(
 
 @app.command()
 def info(
+    context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="A knowledge base or a model; `default` is the one that ships.")],
     speed: Annotated[bool, typer.Option("--speed", help="Time searches with each index of a knowledge base.")] = False,
     device: Device = "auto",
@@ -659,6 +672,8 @@ def info(
     """Say what is in a knowledge base or a model."""
     from kbq import description
 
+    if not speed:
+        _refuse_given(context, "no --speed", ("device",))
     facts = description.describe(folder)
     is_kb = facts["kind"] == "knowledge base"
     if speed and not is_kb:
@@ -670,12 +685,12 @@ def info(
     speeds = list(description.index_speeds(folder, device)) if speed else []
     if as_json:
         rows = {"indexes": [dataclasses.asdict(entry) for entry in indexes]}
-        rows["searches per second"] = [dataclasses.asdict(one) for one in speeds]
+        rows["searches_per_second"] = [dataclasses.asdict(one) for one in speeds]
         _print_json(facts | {name: some for name, some in rows.items() if some})
         return
     width = max(map(len, facts))
     for name, value in facts.items():
-        print(f"{name:{width}}  {f'{value:,}' if type(value) is int else value}")  # True is an int, too
+        print(f"{name.replace('_', ' '):{width}}  {_fact(value)}")
     for entry in indexes:
         print(f"{'index':{width}}  {_index_line(entry)}")
     for one in speeds:
@@ -718,6 +733,8 @@ def evaluate(
     from kbq.kilt.scoring.deviations import Deviations
     from kbq.kilt.scoring.metrics import RANK_KEYS, Cutoffs
 
+    if as_csv and as_json:
+        raise typer.BadParameter("is another way to print than --json: leave one of them out", param_hint="--csv")
     deviations = Deviations(missing, empty_provenance, coupled, top_1, rouge=not no_rouge)
     cutoffs = Cutoffs(_numbers(ks, "--ks"), RANK_KEYS.get(rank_keys, tuple(rank_keys.split(","))))
     wanted = Wanted(_task(task), by, compare, ci, diagnosis, measures, per_item, trec_run, trec_qrels)
@@ -728,9 +745,10 @@ def evaluate(
     for note in summary.notes:
         _note(note)
     if as_csv:
+        _note(header(deviations, cutoffs))
         print(summary.tables()[-1].csv(), end="")
     elif not as_json:
-        print(header(deviations))
+        print(header(deviations, cutoffs))
         for table in summary.tables():
             print(f"\n{table.markdown()}", end="")
 
@@ -828,7 +846,7 @@ def submit(
     for entry in entries:
         print(f"{out / entry.file}: {entry.lines:,} lines, {_size(entry.bytes)}, sha256 {entry.sha256}")
         for warning, count in entry.warnings.items():
-            _note(f"{entry.file}: {warning}, {count:,} times")
+            _note(f"{warning}{f', {count:,} times' if count > 1 else ''}")
     print(f"how to upload: {out / 'UPLOAD.md'}")
 
 
@@ -915,6 +933,15 @@ def _print_answers(text: str, hits: "list[Hit]", k: int, is_of_words: bool) -> N
     elif len(hits) < k:
         _note(f"the knowledge base holds {len(hits)} of the {k} asked for")
     typer.echo()
+
+
+def _fact(value: object) -> str:
+    """A fact on one line; the whole story of a training is for --json."""
+    if not isinstance(value, dict):
+        return f"{value:,}" if type(value) is int else str(value)  # True is an int, too
+    if any(isinstance(part, dict | list) for part in value.values()):
+        return f"{value['command']} (more with --json)" if "command" in value else "(with --json)"
+    return ", ".join(f"{name} {part}" for name, part in value.items())
 
 
 def _index_line(facts: "IndexFacts") -> str:

@@ -34,8 +34,8 @@ def quality() -> str:
             ],
             [
                 f"T-REx dev subset, {trex['queries']:,} slot queries, zero-shot",
-                f"EM {trex['EM']:.1f}",
-                f"in the top 10 {trex['answer in top 10']:.1f}, top 100 {trex['answer in top 100']:.1f}",
+                f"answer in the top 10 {trex['answer in top 10']:.1f}",
+                f"in the top 100 {trex['answer in top 100']:.1f}",
             ],
         ],
     )

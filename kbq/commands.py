@@ -1,7 +1,7 @@
 """Commands: what `build`, `index`, `query` and `explain` do, without the command line."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from kbq.corpus import CorpusFormat, read_corpus
 from kbq.description import IndexFacts, folder_bytes, index_facts
 from kbq.encoding.model import Model, lasting_name
 from kbq.encoding.queries import check_query
-from kbq.errors import KbqError, KnowledgeBaseError, QueryError
+from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, QueryError
 from kbq.indexing.choice import WantedKind
 from kbq.indexing.dump import Counts
 from kbq.indexing.manifest import IndexKind, read_manifest, write_manifest
@@ -18,8 +18,8 @@ from kbq.kb import Backend, KnowledgeBase
 from kbq.locks import writing_alone
 from kbq.pages import Pages
 from kbq.reader import DEPTH, Reader, ReadKnowledgeBase
-from kbq.reading import clean_text, read_lines, refuse, source_name
-from kbq.records import Hit, Query
+from kbq.reading import clean_text, read_lines, source_name
+from kbq.records import Document, Hit, Query
 from kbq.sample_kb import open_sample
 from kbq.searching.evidence import Weights
 from kbq.searching.indexes import IndexWish
@@ -30,6 +30,8 @@ from kbq.sparse.learned import TERMS, add_sparta, remove_other_impacts, sparta_f
 from kbq.sparse.sparta_model import SpartaModel
 
 Note = Callable[[str], None]  # takes a line for the person who waits
+MOST_PROBLEMS = 100  # bad lines of a corpus that are named
+READ_ON = 100_000  # documents behind the first bad line that are searched for more
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +68,12 @@ def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -
 
     def skip(problem: KbqError) -> None:
         bad_lines.append(problem)
-        note(f"skipped: {problem}")
+        if request.skip_bad_lines:
+            note(f"skipped: {problem}")
 
-    documents = read_corpus(request.corpus, request.format, skip if request.skip_bad_lines else refuse, known)
+    documents = read_corpus(request.corpus, request.format, skip, known)
     kb = KnowledgeBase.build(
-        documents,
+        documents if request.skip_bad_lines else _all_or_none(documents, bad_lines, request.corpus),
         request.folder,
         model,
         model_name=lasting_name(request.model),
@@ -81,6 +84,33 @@ def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -
         report=report,
     )
     return BuildOutcome(kb.counts, folder_bytes(request.folder), kb.index.kind, len(bad_lines))
+
+
+def _all_or_none(documents: Iterable[Document], problems: Sequence[KbqError], corpus: str) -> Iterator[Document]:
+    """The documents up to the first bad line; from there on the corpus is only read, so that all bad lines are named.
+
+    Raises:
+        CorpusError: there are `problems`.
+    """
+    read_on = 0
+    try:
+        for document in documents:
+            if not problems:
+                yield document
+                continue
+            read_on += 1
+            if len(problems) >= MOST_PROBLEMS or read_on >= READ_ON:
+                break
+    except CorpusError:
+        if not problems:  # else it says that no line was good
+            raise
+    if len(problems) == 1:
+        raise CorpusError(str(problems[0]))
+    if problems:
+        raise CorpusError(
+            f"{source_name(corpus)} has bad lines: mend them, or leave them out with --skip-bad-lines",
+            [str(problem) for problem in problems],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +216,7 @@ class Wanted:
     depth: int = DEPTH  # paragraphs that the reader reads
 
 
-def ask(queries: Sequence[Query], kb: KnowledgeBase, wanted: Wanted) -> Iterator[tuple[str, list[Hit]]]:
+def ask(queries: Sequence[Query], kb: KnowledgeBase, wanted: Wanted) -> Iterator[tuple[Query, list[Hit]]]:
     """Each query with its answers, in order.
 
     Raises:
@@ -198,8 +228,9 @@ def ask(queries: Sequence[Query], kb: KnowledgeBase, wanted: Wanted) -> Iterator
     readers = [kb.model.reader] if wanted.reader is None else [kb.model.reader, wanted.reader.queries]
     _refuse_malformed(queries, lambda text: [reader.token_ids([text]) for reader in readers])
     for first in range(0, len(queries), BATCH):
-        part = [query.text for query in queries[first : first + BATCH]]
-        yield from zip(part, answering.search(part, wanted.k, unit, wanted.backend, wanted.weights), strict=True)
+        part = queries[first : first + BATCH]
+        texts = [query.text for query in part]
+        yield from zip(part, answering.search(texts, wanted.k, unit, wanted.backend, wanted.weights), strict=True)
 
 
 def open_kb(

@@ -62,17 +62,17 @@ def describe(folder: Path) -> dict[str, object]:
         "pages": counts.documents,
         "paragraphs": counts.paragraphs,
         "tokens": counts.tokens,
-        "kept vectors": counts.rows,
+        "kept_vectors": counts.rows,
         "dimension": manifest.dim,
         "shards": len(manifest.shards),
-        "BM25 index": manifest.bm25,
-        "learned impacts": bool(manifest.sparta),
+        "bm25": manifest.bm25,
+        "learned_impacts": bool(manifest.sparta),
         "bytes": folder_bytes(folder),
-        "bytes per kept vector": round(folder_bytes(folder) / max(1, counts.rows), 1),
+        "bytes_per_kept_vector": round(folder_bytes(folder) / max(1, counts.rows), 1),
         "model": manifest.model,
-        "model fingerprint": manifest.model_fingerprint,
-        "filter threshold": _finite(manifest.filter_threshold),
-        "built by": f"kbq {manifest.kbq}",
+        "model_fingerprint": manifest.model_fingerprint,
+        "filter_threshold": _finite(manifest.filter_threshold),
+        "built_by": f"kbq {manifest.kbq}",
     }
 
 
@@ -110,14 +110,15 @@ def _tuning(config: ModelConfig) -> dict[str, object]:
     outcome = facts["outcome"]
     return {
         "base": config.base,
-        "phrase fingerprint": config.phrase_fingerprint,
-        "query fingerprint": config.query_fingerprint,
+        "phrase_fingerprint": config.phrase_fingerprint,
+        "query_fingerprint": config.query_fingerprint,
         "task": facts["task"],
         "triples": facts["triples"]["name"],
-        "queries tuned on": outcome["reach"]["queries"],
-        "relations tuned on": len(facts["relations"]),
-        "dev queries": outcome["dev_queries"],
-        f"dev {outcome['measure']} by epoch": outcome["scores"],
+        "queries_tuned_on": outcome["reach"]["queries"],
+        "relations_tuned_on": len(facts["relations"]),
+        "dev_queries": outcome["dev_queries"],
+        "dev_measure": outcome["measure"],
+        "dev_scores": outcome["scores"],  # before tuning, and after each epoch
         "command": facts["command"],
     }
 

@@ -20,7 +20,7 @@ from kbq.errors import KbqError, QueryError
 from kbq.indexing.dump import write_json
 from kbq.indexing.manifest import MANIFEST
 from kbq.kb import Backend, KnowledgeBase
-from kbq.reader import Reader, ReadKnowledgeBase
+from kbq.reader import DEPTH, Reader, ReadKnowledgeBase
 from kbq.reading import read_json_lines
 from kbq.records import Evidence, Hit, Prediction, Query
 from kbq.searching.evidence import Weights
@@ -37,6 +37,7 @@ class PredictionSettings:
     with_text: bool = False  # write each page's paragraph too: large, but readable by a reader model
     backend: Backend = "auto"
     weights: Weights | None = None  # of the hybrid backend; None: those of the query encoder
+    depth: int = DEPTH  # paragraphs that a reader reads for a query
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def predict_file(
     """
     queries = read_inputs(task, inputs, [kb.model.reader, *([] if reader is None else [reader.queries])])
     _same_run(out, _description(task, inputs, queries, kb, reader, settings))
-    answering = kb if reader is None else ReadKnowledgeBase(kb, reader)
+    answering = kb if reader is None else ReadKnowledgeBase(kb, reader, settings.depth)
     done = _finished_lines(out)
     report(done, len(queries))
     without_pages = 0
@@ -133,7 +134,7 @@ def read_inputs(task: Task, path: Path, readers: Sequence[QueryReader]) -> list[
     read: list[tuple[Query, str]] = []
     problems: list[str] = []
     places: dict[str, int] = {}
-    for number, record in read_json_lines(str(path), QueryError):
+    for number, record in read_json_lines(str(path), QueryError, lambda problem: problems.append(str(problem))):
         text, identity = record.get("input"), "" if record.get("id") is None else str(record["id"]).strip()
         if not isinstance(text, str) or not identity:
             problems.append(f"{path}:{number}: no {'id' if isinstance(text, str) else 'input'}: write KILT records")
@@ -170,11 +171,14 @@ def _description(
     settings: PredictionSettings,
 ) -> dict[str, object]:
     asked = "\n".join(query.text for query, _ in queries)  # a task file may change and keep its name
+    read = None
+    if reader is not None:
+        read = {"name": reader.source, "fingerprint": reader.fingerprint(), "depth": settings.depth}
     return {
         "task": task.name,
         "answer": task.answer,
         "queries_sha256": hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:16],
-        "reader": None if reader is None else {"name": reader.source, "fingerprint": reader.fingerprint()},
+        "reader": read,
         "inputs": {"name": inputs.name, "sha256": file_digest(inputs)},
         "knowledge_base": {"name": kb.folder.name, "manifest_sha256": file_digest(kb.folder / MANIFEST)},
         "index": kb.index.kind,

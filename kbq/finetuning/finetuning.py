@@ -122,7 +122,11 @@ def _facts(
 
 
 def _check_positives(request: FinetuningRequest, queries: Sequence[PreparedQuery], reach: Reach, note: Note) -> None:
-    """Refuse to tune where nothing can be right."""
+    """Refuse to tune where nothing can be right; name the lines whose pages are not there."""
+    lost = [str(query.gold.line) for query in queries if query.is_lost]
+    if lost:
+        more = " …" if len(lost) > 10 else ""
+        note(f"the knowledge base has no page named in {request.triples}, line {', '.join(lost[:10])}{more}")
     objective, no_pages = request.settings.objective, reach.no_page == reach.queries
     if objective == "page" and no_pages:
         raise TrainingError(

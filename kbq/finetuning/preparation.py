@@ -8,6 +8,7 @@ from itertools import islice, product
 from kbq.errors import QueryError, TrainingError
 from kbq.finetuning.candidates import Phrases
 from kbq.finetuning.labels import Labeller
+from kbq.finetuning.triples import pages_of
 from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.records import Gold, GoldOutput
 from kbq.task import Task
@@ -22,6 +23,7 @@ class PreparedQuery:
     ids: tuple[int, ...]
     gold: Gold
     golds: Phrases
+    is_lost: bool = False  # it names pages, and the knowledge base has none of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,8 @@ def prepare(
             counts["unreadable"] += 1
             continue
         found = labeller.find(gold)
-        prepared.append(PreparedQuery(tuple(ids), gold, found.phrases))
+        is_lost = found.kind == "no_page" and bool(pages_of(gold))
+        prepared.append(PreparedQuery(tuple(ids), gold, found.phrases, is_lost))
         counts[found.kind] += 1
     if not prepared:
         raise TrainingError(f"no query can be read: the encoder reads {kb.model.config.max_query_tokens} tokens")

@@ -136,6 +136,11 @@ def test_rank_keys_may_be_a_name_or_keys(kbq: Kbq, write: Write) -> None:
         document = kbq("evaluate", guess, gold, "--rank-keys", keys, "--json").json
         assert document["retrieval"]["Rprec"] == expected
         assert document["downstream"]["retrieval"]["Rprec"] == 1.0
+    assert "deviations: rank_keys=wikipedia_id+section" in kbq("evaluate", guess, gold, "--rank-keys", "section").out
+    for keys in ("pages", "paragraph"):
+        refused = kbq("evaluate", guess, gold, "--rank-keys", keys)
+        assert refused.status == 1
+        assert "rank by page, section, paragraph, title, or by keys that it has" in refused.err
 
 
 def test_a_kind_that_refuses_its_input_is_null_with_its_problems(kbq: Kbq, guess: Path, write: Write) -> None:
@@ -244,6 +249,11 @@ def test_merge_and_submit(kbq: Kbq, guess: Path, gold: Path, write: Write, tmp_p
         ("trex.jsonl", 4, "KILT-accuracy"),
     ]
     assert sorted(path.name for path in folder.iterdir()) == ["UPLOAD.md", "fever.jsonl", "manifest.json", "trex.jsonl"]
+    few = "trex.jsonl: number of lines (4 lines, the official files have 2,284,168 or 5,000)"
+    assert few in entries[1]["warnings"]
+    assert few in (folder / "UPLOAD.md").read_text("utf-8")
+    family = kbq("submit", guess, "--task", "slot_filling", "--out", tmp_path / "family")
+    assert (family.status, "the leaderboard has no data set called slot_filling" in family.err) == (0, True)
     assert kbq("submit", merged, guess, "--tasks", "fever", "--out", folder).status == 1
     pages = write("pages", *({"id": n, "output": [{"provenance": [{"wikipedia_id": n}]}]} for n in range(4)))
     refused = kbq("submit", pages, "--task", "fever", "--out", tmp_path / "other")

@@ -11,7 +11,7 @@ from kbq.kilt.reporting.comparison import Difference
 from kbq.kilt.reporting.diagnosis import Ceilings, Decomposition
 from kbq.kilt.reporting.significance import STANDARD, bootstrap_interval
 from kbq.kilt.scoring.deviations import SEMANTICS, Deviations
-from kbq.kilt.scoring.metrics import Kind
+from kbq.kilt.scoring.metrics import STANDARD_CUTOFFS, Cutoffs, Kind
 from kbq.kilt.scoring.passages import PassageScores
 from kbq.kilt.scoring.scores import Scores
 
@@ -77,9 +77,10 @@ CEILING_WORDS = {
 }
 
 
-def header(deviations: Deviations) -> str:
+def header(deviations: Deviations, cutoffs: Cutoffs = STANDARD_CUTOFFS) -> str:
     """One line on the semantics."""
-    return f"semantics: {SEMANTICS}; deviations: {', '.join(deviations.named()) or 'none'}"
+    ranked = () if cutoffs.rank_keys == STANDARD_CUTOFFS.rank_keys else (f"rank_keys={'+'.join(cutoffs.rank_keys)}",)
+    return f"semantics: {SEMANTICS}; deviations: {', '.join((*deviations.named(), *ranked)) or 'none'}"
 
 
 def score_table(shown: Sequence[tuple[Scores, Sequence[str]]], with_intervals: bool) -> Table:

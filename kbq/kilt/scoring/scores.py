@@ -15,7 +15,7 @@ from kbq.kilt.reading.problems import Problems, UnfitError
 from kbq.kilt.reading.records import Gold, Guess
 from kbq.kilt.scoring.deviations import Deviations
 from kbq.kilt.scoring.grouping import GroupOf
-from kbq.kilt.scoring.metrics import ANSWER_NAMES, COUPLED, KILT_NAMES, PAGE_NAMES, Kind, Metrics
+from kbq.kilt.scoring.metrics import ANSWER_NAMES, COUPLED, KILT_NAMES, PAGE_NAMES, RANK_KEYS, Kind, Metrics
 
 Floats = NDArray[np.float64]
 
@@ -130,14 +130,21 @@ class Scoring:
         pairing = Pairing(golds, read_guesses(self.guess_path, parse, problems))
         table = Table(len(self.metrics.names))
         seen = Observations()
+        names_pages = False
         for gold, guess in pairing:
             seen.look_at(gold, guess)
+            names_pages = names_pages or any(output.pages for output in gold.outputs)
             row = self._row(gold, guess, problems)
             if row is not None:
                 table.add(gold.id, self.group_of(gold), row)
         seen.unknown = pairing.unknown
         hint = seen.hint()
         problems.raise_if_any(f"the {self.metrics.kind} evaluation of {self.guess_path} against {self.gold_path}{hint}")
+        if not names_pages and tuple(rank_keys) != RANK_KEYS["page"]:  # pages are scored as officially
+            raise EvaluationError(
+                f"no provenance in {self.gold_path} has {' and '.join(rank_keys)}: rank by {', '.join(RANK_KEYS)}, or "
+                "by keys that it has"
+            )
         return self._scores(table, seen)
 
     def _row(self, gold: Gold, guess: Guess | None, problems: Problems) -> tuple[float, ...] | None:

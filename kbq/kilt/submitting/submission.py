@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
@@ -56,7 +55,7 @@ class ManifestEntry:
     lines: int
     bytes: int
     sha256: str
-    warnings: dict[str, int]  # how often each kind was found
+    warnings: dict[str, int]  # the first of each kind, and how often the kind was found
 
 
 def prepare_submission(files: Sequence[SubmissionFile], out: str | PathLike[str]) -> tuple[ManifestEntry, ...]:
@@ -108,6 +107,9 @@ def prepare_file(file: SubmissionFile, folder: Path) -> tuple[ManifestEntry, Val
     target = folder / f"{file.task}.jsonl"
     lines = fix(file.path, target, file.inputs_path, keep_texts=False)
     validation = validate(target, file.inputs_path, file.expected)
+    warnings = {str(first).replace(str(target), target.name): count for first, count in validation.first_warnings()}
+    if not file.expected.lines:
+        warnings[f"the leaderboard has no data set called {file.task}"] = 1
     content = target.read_bytes()
     entry = ManifestEntry(
         task=file.task,
@@ -117,7 +119,7 @@ def prepare_file(file: SubmissionFile, folder: Path) -> tuple[ManifestEntry, Val
         lines=lines,
         bytes=len(content),
         sha256=hashlib.sha256(content).hexdigest(),
-        warnings=dict(sorted(Counter(warning.kind for warning in validation.warnings).items())),
+        warnings=warnings,
     )
     return entry, validation
 
@@ -130,5 +132,8 @@ def write_manifest(entries: Sequence[ManifestEntry], folder: Path) -> None:
     """
     manifest = {"semantics": SEMANTICS, "files": [asdict(entry) for entry in entries]}
     write_lines(folder / "manifest.json", [json.dumps(manifest, indent=2)])
-    listed = [f"   * {entry.task}: `{entry.file}`, {entry.lines:,} lines, {entry.metrics[0]}" for entry in entries]
+    listed = []
+    for entry in entries:
+        listed.append(f"   * {entry.task}: `{entry.file}`, {entry.lines:,} lines, {entry.metrics[0]}")
+        listed += [f"     * warning: {warning}" for warning in entry.warnings]
     write_lines(folder / "UPLOAD.md", [STEPS.format(files="\n".join(listed)).rstrip("\n")])
