@@ -24,7 +24,7 @@ from kbq.training.examples import Passage, read_examples
 from kbq.training.loop import TrainingSettings
 from kbq.training.training import TrainingRequest, train_model
 
-PLAIN = {"negatives_weight": 0.0, "tokens_weight": 0.0, "pre_batches": 0}
+PLAIN = {"negatives_weight": 0.0, "tokens_weight": 0.0, "pre_batches": 0, "trust_by_gold": False}  # as in the paper
 IN_BATCH = PLAIN | {"negatives_weight": 1.0}
 RUNS = {
     "none": PLAIN,
