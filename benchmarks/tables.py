@@ -237,11 +237,16 @@ def ablation() -> str:
     text = (
         f"Every run: {queries:,} questions of SQuAD ({scale_of['share of SQuAD']:.0%} of its paragraphs), "
         f"{scale_of['epochs']:g} epoch; scored on {scale_of['dev passages']} paragraphs of SQuAD dev, every token a "
-        f"candidate, no length penalty. The reader to distil from has {reader['em']:.1f} EM and {reader['f1']:.1f} F1 "
-        f"given the paragraph, on all of SQuAD dev, after {reader['steps']:,} steps on SQuAD and NQ."
+        f"candidate, no length penalty. {_generated(found)}The reader to distil from has {reader['em']:.1f} EM and "
+        f"{reader['f1']:.1f} F1, given the paragraph, on all of SQuAD dev ({reader['steps']:,} steps on SQuAD and NQ)."
     )
     head = ["", "EM, paragraph given", "F1", f"EM, all {scale_of['dev passages']}", "F1", "right one in the top 5"]
     return f"{table(head, rows)}\n\n{text}"
+
+
+def _generated(found: dict[str, Any]) -> str:
+    last = next((values for name, values in found.items() if "generated" in name), "")
+    return f"The last run has {last['queries trained on']:,} questions. " if isinstance(last, dict) else ""
 
 
 ABLATION = ("gold_em", "gold_f1", "open_em", "open_f1", "open_passage_5")

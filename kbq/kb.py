@@ -86,11 +86,12 @@ class KnowledgeBase:
             CorpusError: from `documents`; nothing is published.
         """
         try:
-            if not append:
+            if append:
+                read_manifest(folder)
+            else:
                 folder.mkdir(parents=True, exist_ok=True)
-            before = claim(folder, model, model_name, append)
             with writing_alone(folder):
-                before = claim(folder, model, model_name, append)  # who wrote meanwhile is done
+                before = claim(folder, model, model_name, append)
                 shards, corpus = build_shards(documents, model, folder, len(before.shards), report, workers)
                 after = before.with_shards(shards, corpus)
                 manifest = build_indexes(folder, after, model, IndexWish.as_before(chosen_kind(after, index), before))

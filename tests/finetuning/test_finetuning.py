@@ -198,9 +198,12 @@ def test_what_is_unusual_is_a_note_and_no_error(
 def test_answers_that_can_never_be_found_are_counted(
     request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
 ) -> None:
-    triples = write_json_lines("lost.jsonl", rows[0] | {"object": "nowhere at all"}, *rows[1:])
-    outcome = run(replace(request_of, triples=triples), own_kb)
-    assert (outcome.reach.elsewhere, outcome.reach.on_page) == (1, len(rows) - 1)
+    lost = (rows[0] | {"object": "nowhere at all"}, rows[1] | {"page": "NoSuchPage"})
+    triples = write_json_lines("lost.jsonl", *lost, *rows[2:])
+    notes: list[str] = []
+    outcome = run(replace(request_of, triples=triples), own_kb, notes)
+    assert (outcome.reach.elsewhere, outcome.reach.no_page, outcome.reach.on_page) == (1, 1, len(rows) - 2)
+    assert notes == [f"the knowledge base has no page named in {triples}, line 2"]
 
 
 def test_queries_that_are_unreadable_are_left_out_on_either_side(
