@@ -249,6 +249,18 @@ def _generated(found: dict[str, Any]) -> str:
     return f"The last run has {last['queries trained on']:,} questions. " if isinstance(last, dict) else ""
 
 
+def determinism() -> str:
+    """Whether a seed decides a training."""
+    found = figures("determinism")
+    equal = "the same bytes" if found["same weights"] else "other weights"
+    return (
+        f"Two trainings with the same seed on one thread ({found['passages']} passages, {found['steps']} steps; the "
+        f"sum of losses goes from {found['first loss']:.1f} to {found['last loss']:.1f}) differ by "
+        f"{found['largest difference, same seed']:g} in the loss of any step, and the weights are {equal}. Another "
+        f"seed makes up to {found['largest difference, another seed']:.2g} of difference."
+    )
+
+
 ABLATION = ("gold_em", "gold_f1", "open_em", "open_f1", "open_passage_5")
 
 
@@ -283,7 +295,7 @@ def main() -> None:
             "words": words,
             "speed": speed,
         },
-        "docs/training.md": {"ablation": ablation},
+        "docs/training.md": {"ablation": ablation, "determinism": determinism},
         "docs/scale.md": {
             "kinds": scale.kinds,
             "growth": scale.growth,

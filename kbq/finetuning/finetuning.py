@@ -78,7 +78,7 @@ def finetune(
         percent = [round(100 * score, 2) for score in tuner.scores]
         outcome = FinetuningOutcome(reach, len(judge), judge.measure, percent, tuner.found, tuner.descent.done)
         if kb.chosen("auto") == "hybrid":
-            factor, hybrid_score = judge.best_factor()
+            factor, hybrid_score = judge.best_factor(kb.model.config.evidence)
             outcome = dataclasses.replace(outcome, evidence=factor, hybrid_score=round(100 * hybrid_score, 2))
         kb.model.config = dataclasses.replace(kb.model.config, evidence=outcome.evidence)
         kb.model.save_query_encoder(folder / "model", _facts(request, kb, golds, outcome))

@@ -2,9 +2,13 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kbq.errors import TrainingError
 from kbq.finetuning.triples import kilt_record, pages_of
@@ -18,7 +22,9 @@ from kbq.records import Query
 from kbq.searching.evidence import Weights
 from kbq.task import Task
 
-FACTORS = (1.0, 0.5, 2.0, 4.0)  # tried for the weights of words beside the vectors; the first of equals is taken
+Floats = NDArray[np.float64]
+
+FACTORS = (0.5, 1.0, 2.0, 4.0)  # tried for the weights of words beside the vectors
 
 
 class Judge:
@@ -51,20 +57,30 @@ class Judge:
 
     def score(self, backend: Backend = "dense", weights: Weights | None = None) -> float:
         """The mean of the measure, from 0 to 1."""
+        return float(self.values(backend, weights).mean())
+
+    def values(self, backend: Backend = "dense", weights: Weights | None = None) -> Floats:
+        """The measure of each dev query. Shape: (queries,)."""
         settings = PredictionSettings(top_pages=5, backend=backend, weights=weights)
         predictions = predict(self._task, self._queries, self._kb, settings)
         lines = (kilt_line(prediction) for prediction in predictions)
         answered = zip(lines, self._have_answers, strict=True)
         guesses = ({**line, "output": [_with_answer(line["output"][0], has_answer)]} for line, has_answer in answered)
         write_lines(self._guess, (json.dumps(guess, ensure_ascii=False) for guess in guesses))
-        column = score_downstream(self._gold, self._guess, Deviations(rouge=False)).column(self.measure)
-        return float(column.mean())
+        return score_downstream(self._gold, self._guess, Deviations(rouge=False)).column(self.measure)
 
-    def best_factor(self) -> tuple[float, float]:
-        """By how much the weights of words are to be multiplied for this query encoder, and its score then."""
-        scores = {factor: self.score("hybrid", Weights().times(factor)) for factor in FACTORS}
-        best = max(FACTORS, key=scores.__getitem__)
-        return best, scores[best]
+    def best_factor(self, usual: float) -> tuple[float, float]:
+        """By how much the weights of words are to be multiplied for this query encoder, and its score then.
+
+        The `usual` factor stays unless another one gains more than a standard error on these queries.
+        """
+        factors = dict.fromkeys((usual, *FACTORS))
+        values = {factor: self.values("hybrid", Weights().times(factor)) for factor in factors}
+        best = max(values, key=lambda factor: float(values[factor].mean()))
+        gain = values[best] - values[usual]
+        if gain.mean() <= gain.std() / math.sqrt(len(gain)):
+            best = usual
+        return best, float(values[best].mean())
 
 
 def _with_answer(output: dict[str, Any], has_answer: bool) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import numpy as np
 import pytest
 import torch
 
@@ -85,24 +86,31 @@ def test_a_query_encoder_comes_out(
     assert tuned.search(["Marie [SEP] birth"], 1)[0][0].phrase.text
 
 
-def test_what_words_weigh_is_chosen_on_dev_queries(
-    request_of: FinetuningRequest, own_kb: KnowledgeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("better", "evidence"), [(12, 2.0), (2, 1.0)])
+def test_what_words_weigh_is_chosen_on_dev_queries_where_they_say_so_clearly(
+    better: int,
+    evidence: float,
+    request_of: FinetuningRequest,
+    own_kb: KnowledgeBase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = shutil.copytree(own_kb.folder, tmp_path / "kb")
     index_words(folder)
     seen: list[Weights] = []
 
-    def score(self: Judge, backend: Backend = "dense", weights: Weights | None = None) -> float:
+    def values(self: Judge, backend: Backend = "dense", weights: Weights | None = None) -> np.ndarray:
         if weights is not None:
             seen.append(weights)
-        return 0.5 if weights == Weights(2 * Weights().bm25, 2 * Weights().sparta) else 0.1
+        queries = np.arange(16)
+        return np.where(weights == Weights().times(2), queries < better, queries == 15).astype(float)
 
-    monkeypatch.setattr(Judge, "score", score)
+    monkeypatch.setattr(Judge, "values", values)
     outcome = run(request_of, KnowledgeBase.open(folder, device="cpu"))
     assert seen == [Weights().times(factor) for factor in (1.0, 0.5, 2.0, 4.0)]
-    assert (outcome.evidence, outcome.hybrid_score) == (2.0, 50.0)
+    assert (outcome.evidence, outcome.hybrid_score) == (evidence, 75.0 if evidence == 2 else 6.25)
     tuned = KnowledgeBase.open(folder, str(request_of.out), "cpu")
-    assert tuned.weights.bm25 == 2 * own_kb.weights.bm25 == 16.0
+    assert tuned.weights.bm25 == evidence * own_kb.weights.bm25
 
 
 def test_it_learns(request_of: FinetuningRequest, own_kb: KnowledgeBase) -> None:
