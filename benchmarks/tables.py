@@ -246,7 +246,7 @@ def ablation() -> str:
 
 def _generated(found: dict[str, Any]) -> str:
     last = next((values for name, values in found.items() if "generated" in name), "")
-    return f"The last run has {last['queries trained on']:,} questions. " if isinstance(last, dict) else ""
+    return f"With generated ones there are {last['queries trained on']:,}. " if isinstance(last, dict) else ""
 
 
 def determinism() -> str:

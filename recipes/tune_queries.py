@@ -109,7 +109,8 @@ def main() -> None:
     rng = random.Random(0)
     model = Model.open(options.model)
     passages = [passage for passage in read_examples([options.slots])[0] if passage.group != "qamr"]
-    passages += rng.sample(read_examples([options.squad_file])[0], options.squad)
+    squad, _ = read_examples([options.squad_file])
+    passages += rng.sample(squad, min(options.squad, len(squad)))
     documents = [Document(str(i), p.title, (Paragraph(0, p.text),)) for i, p in enumerate(passages)]
     with tempfile.TemporaryDirectory() as folder:
         shard = KnowledgeBase.build(documents, Path(folder) / "kb", model, bm25=False).shards[0]
