@@ -4,9 +4,9 @@
         [--reader READER] [--generated EXAMPLES.jsonl] [--share 0.2] [--epochs 1] [--passages 300] [--seed 0]
 
 Every run has the same passages, seed and number of epochs, but the last, which has as many steps as the one before.
-Scores with the gold paragraph given and with all dev paragraphs as the knowledge base, every phrase a candidate. Runs with
-distillation need --reader, the last but one --generated (from `kbq augment`). Killed, it goes on where it stopped; each run
-is written to results/ablation.json as soon as it is scored.
+Scores with the gold paragraph given and with all dev paragraphs as the knowledge base, every phrase a candidate. Runs
+with distillation need --reader, the one with generated questions --generated (from `kbq augment`). Killed, it goes on
+where it stopped; each run is written to results/ablation.json as soon as it is scored.
 """
 
 import argparse
