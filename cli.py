@@ -515,9 +515,9 @@ def augment(
         raise typer.BadParameter("give --generator and --reader, or --triples")
     else:
         _refuse_given(context, "--generator", ("depth", "backend"))
-    from kbq.indexing.manifest import MANIFEST
+    from kbq.indexing.manifest import is_knowledge_base
 
-    if triples is not None and (Path(corpus) / MANIFEST).exists():
+    if triples is not None and is_knowledge_base(Path(corpus)):
         _refuse_given(context, f"the knowledge base {corpus}", ("format",))
     elif triples is not None:
         _refuse_given(context, f"{corpus}, which is no knowledge base", ("depth", "backend", "device"))

@@ -81,7 +81,7 @@ def main() -> None:
                 predict_file(task, gold, kb, out, settings, lambda done, total: None)
                 rows[row] = judged(gold, out)
             if task.answer == "phrase":
-                queries = read_inputs(task, gold, [kb.model.reader])
+                queries = read_inputs(task, gold, kb.readers)
                 texts = [query.text for query, _ in queries]
                 alone = [Weights(0, 0), Weights(WORDS_ONLY, 0), *([Weights(0, WORDS_ONLY)] if kb.sparta else [])]
                 found = [kb.search(texts, DEPTH, "paragraph", "hybrid", weights) for weights in alone]

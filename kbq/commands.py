@@ -13,7 +13,7 @@ from kbq.encoding.queries import check_query
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, QueryError
 from kbq.indexing.choice import WantedKind
 from kbq.indexing.dump import Counts
-from kbq.indexing.manifest import IndexKind, read_manifest, write_manifest
+from kbq.indexing.manifest import IndexKind, Manifest, read_manifest, write_manifest
 from kbq.kb import Backend, KnowledgeBase
 from kbq.locks import writing_alone
 from kbq.pages import Pages
@@ -138,9 +138,8 @@ def index(request: IndexRequest) -> IndexFacts:
 
 def index_words(folder: Path) -> int:
     """Add a BM25 index to a knowledge base, or make it anew; nothing is encoded. Returns the bytes of them all."""
-    read_manifest(folder)
-    with _writing(folder):
-        manifest = add_bm25(folder, read_manifest(folder))
+    with _writing(folder) as before:
+        manifest = add_bm25(folder, before)
         write_manifest(folder, manifest)
     return sum(folder_bytes(bm25_folder(shard, manifest)) for shard in manifest.shard_folders(folder))
 
@@ -158,20 +157,20 @@ def index_impacts(
         sparta: folder of the model.
         terms: impacts kept of each sentence, the strongest.
     """
-    read_manifest(folder)
-    model = SpartaModel.open(sparta, device)
-    with _writing(folder):
-        manifest = add_sparta(folder, read_manifest(folder), model, terms, report)
+    with _writing(folder) as before:
+        manifest = add_sparta(folder, before, SpartaModel.open(sparta, device), terms, report)
         write_manifest(folder, manifest)
         remove_other_impacts(folder, manifest)
     return sum(folder_bytes(sparta_folder(shard, manifest)) for shard in manifest.shard_folders(folder))
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[None]:
+def _writing(folder: Path) -> Iterator[Manifest]:
+    """Its manifest, which nobody else changes meanwhile."""
+    read_manifest(folder)  # what is no knowledge base is not locked
     try:
         with writing_alone(folder):
-            yield
+            yield read_manifest(folder)
     except OSError as error:
         raise KnowledgeBaseError(f"{folder} cannot be written ({error.strerror}): make room") from error
 
@@ -225,8 +224,7 @@ def ask(queries: Sequence[Query], kb: KnowledgeBase, wanted: Wanted) -> Iterator
     has_phrases = wanted.reader is not None or wanted.backend not in ("bm25", "sparse")
     unit = wanted.unit or ("phrase" if has_phrases else "paragraph")
     answering = kb if wanted.reader is None else ReadKnowledgeBase(kb, wanted.reader, wanted.depth)
-    readers = [kb.model.reader] if wanted.reader is None else [kb.model.reader, wanted.reader.queries]
-    _refuse_malformed(queries, lambda text: [reader.token_ids([text]) for reader in readers])
+    _refuse_malformed(queries, lambda text: [reader.token_ids([text]) for reader in answering.readers])
     for first in range(0, len(queries), BATCH):
         part = queries[first : first + BATCH]
         texts = [query.text for query in part]

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from kbq.encoding.model import CONFIG, DEFAULT_MODEL, ModelConfig, read_config
 from kbq.indexing.index_folder import folder_of
-from kbq.indexing.manifest import MANIFEST, IndexEntry, Manifest, read_manifest
+from kbq.indexing.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
 from kbq.kb import KnowledgeBase
 from kbq.searching.probes import own_queries
 from kbq.searching.search import BATCH
@@ -48,7 +48,7 @@ def describe(folder: Path) -> dict[str, object]:
     """
     if folder == Path("default") and not folder.exists():
         folder = DEFAULT_MODEL
-    if (folder / CONFIG).exists() and not (folder / MANIFEST).exists():
+    if (folder / CONFIG).exists() and not is_knowledge_base(folder):
         config = read_config(folder)
         if config.base:
             return {"kind": "query encoder", "bytes": folder_bytes(folder), **_tuning(config)}

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.encoding.model import Model
+from kbq.encoding.queries import QueryReader
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
 from kbq.indexing.building import build_shards
 from kbq.indexing.choice import WantedKind, chosen_kind, open_indexes, remove_other_filters
@@ -87,7 +88,7 @@ class KnowledgeBase:
         """
         try:
             if append:
-                read_manifest(folder)
+                read_manifest(folder)  # what is no knowledge base is not locked
             else:
                 folder.mkdir(parents=True, exist_ok=True)
             with writing_alone(folder):
@@ -188,6 +189,11 @@ class KnowledgeBase:
     def chosen(self, backend: Backend) -> Backend:
         """What `auto` stands for here."""
         return backend if backend != "auto" else "hybrid" if self.bm25 or self.sparta else "dense"
+
+    @property
+    def readers(self) -> list[QueryReader]:
+        """Of all networks that a query is read by."""
+        return [self.model.reader]
 
     @property
     def weights(self) -> Weights:

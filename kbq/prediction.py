@@ -64,9 +64,9 @@ def predict_file(
     Raises:
         KbqError: inputs that are no KILT records (all problems at once), or `out` is of another run.
     """
-    queries = read_inputs(task, inputs, [kb.model.reader, *([] if reader is None else [reader.queries])])
-    _same_run(out, _description(task, inputs, queries, kb, reader, settings))
     answering = kb if reader is None else ReadKnowledgeBase(kb, reader, settings.depth)
+    queries = read_inputs(task, inputs, answering.readers)
+    _same_run(out, _description(task, inputs, queries, kb, reader, settings))
     done = _finished_lines(out)
     report(done, len(queries))
     without_pages = 0

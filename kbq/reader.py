@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kbq.encoding.cross_encoder import CrossEncoder, Floats
+from kbq.encoding.queries import QueryReader
 from kbq.encoding.windows import Tokens, tokenize
 from kbq.errors import QueryError
 from kbq.indexing.candidates import MAX_TOKENS
@@ -68,6 +69,11 @@ class ReadKnowledgeBase:
     kb: KnowledgeBase
     reader: Reader
     depth: int = DEPTH
+
+    @property
+    def readers(self) -> list[QueryReader]:
+        """Of all networks that a query is read by."""
+        return [*self.kb.readers, self.reader.queries]
 
     def search(
         self,

@@ -12,7 +12,7 @@ from kbq.corpus import read_corpus
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.dump import Counts
-from kbq.indexing.manifest import IndexKind
+from kbq.indexing.manifest import IndexKind, is_knowledge_base
 from kbq.kb import KnowledgeBase
 from kbq.places import PACKAGE, cache_folder
 
@@ -33,7 +33,7 @@ def open_sample(
     """
     default = Model.open("default", device)
     folder = cache_folder() / f"sample-{kbq.__version__}-{default.config.phrase_fingerprint}-{_digest()}"
-    if not (folder / "manifest.json").exists():
+    if not is_knowledge_base(folder):
         announce(folder)
         _build(folder, default, report)
     return KnowledgeBase.open(folder, model, device, index)

@@ -49,6 +49,7 @@ class Answering:
         self.model = self
         self.config = self
         self.reader = Reader()
+        self.readers = [self.reader]
         self.query_fingerprint = "f"
         self.weights = Weights()
         self.dies_after, self.pages = dies_after, pages

@@ -23,7 +23,7 @@ from kbq.corpus import CorpusFormat, read_corpus
 from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.errors import TrainingError
 from kbq.finetuning.triples import read_triples
-from kbq.indexing.manifest import MANIFEST
+from kbq.indexing.manifest import MANIFEST, is_knowledge_base
 from kbq.kb import Backend, KnowledgeBase
 from kbq.kilt.answers import normalise
 from kbq.training.teacher import read_answers
@@ -118,7 +118,7 @@ def _counts(line: Line) -> AugmentationOutcome:
 
 def _of_triples(request: AugmentationRequest, triples: Path) -> Lines:
     golds = read_triples(triples)
-    if (Path(request.corpus) / MANIFEST).exists():
+    if is_knowledge_base(Path(request.corpus)):
         kb = KnowledgeBase.open(Path(request.corpus), device=request.device)
         paragraphs = found_paragraphs(kb, golds, request.depth, request.backend)
     else:

@@ -83,6 +83,11 @@ class Manifest:
         return [folder / shard_name(number) for number in range(len(self.shards))]
 
 
+def is_knowledge_base(folder: Path) -> bool:
+    """Whether one is published there."""
+    return (folder / MANIFEST).exists()
+
+
 def claim(folder: Path, model: Model, model_name: str, append: bool) -> Manifest:
     """What `folder` holds before a build: the manifest to append to, or an empty one.
 
@@ -98,7 +103,7 @@ def claim(folder: Path, model: Model, model_name: str, append: bool) -> Manifest
                 f"not {model_name} ({fresh.model_fingerprint}): use --model {manifest.model}"
             )
         return manifest
-    if (folder / MANIFEST).exists():
+    if is_knowledge_base(folder):
         raise KnowledgeBaseError(
             f"{folder} already holds a knowledge base: add to it with --append, or choose another folder"
         )
