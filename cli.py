@@ -156,7 +156,7 @@ def index(
     ] = "auto",
     recall: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Share of the ten best phrases that it shall find.")
-    ] = 0.95,
+    ] = 0.99,
     queries: Annotated[
         str | None, typer.Option(help="Queries like those to come, one per line; else slots of its own pages.")
     ] = None,
@@ -323,6 +323,7 @@ def train(
     batch_tokens: Annotated[int, typer.Option(min=64, help="Tokens of a batch's passages, with padding.")] = 4096,
     accumulate: Annotated[int, typer.Option(min=1, help="Batches of one step.")] = 1,
     learning_rate: Annotated[float | None, typer.Option(min=0.0, show_default="2e-4; --teacher: 1e-4")] = None,
+    dropout: Annotated[float, typer.Option(min=0.0, max=0.9, help="Share of hidden values left out in a step.")] = 0.0,
     pre_batches: Annotated[int, typer.Option(min=0, help="C: earlier batches that give negatives.")] = 0,
     same_answers: Annotated[
         bool, typer.Option("--same-answers", help="The same answer elsewhere is a negative, too, as in the paper.")
@@ -360,7 +361,7 @@ def train(
     """Train phrase and query encoders from reading comprehension. Killed, it goes on from its last checkpoint."""
     given = {"epochs": epochs, "learning_rate": learning_rate, "batch_tokens": batch_tokens, "seed": seed}
     shared: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    shared |= {"accumulate": accumulate}
+    shared |= {"accumulate": accumulate, "dropout": dropout}
     command = shlex.join(["kbq", *sys.argv[1:]])
     if sparse:
         _refuse_given(context, "--sparse", FOR_DENSE_TRAINING)

@@ -19,7 +19,7 @@ from kbq.augmentation.generator import LONGEST, Generator, Marked
 from kbq.encoding.backbone import autocast, choose_device, first_line, load_tokenizer, pad
 from kbq.errors import ModelError, TrainingError
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside
-from kbq.training.run import Run, RunRequest, RunSettings, StepReport, without_dropout
+from kbq.training.run import Run, RunRequest, RunSettings, StepReport
 from kbq.workshop import training_facts, workshop, write_facts
 
 AROUND = 200  # characters on each side of the answer: the sentences near it
@@ -114,7 +114,6 @@ def train_generator(
     with workshop(request.out) as folder:
         torch.manual_seed(settings.seed)
         generator = generator_to_train(request.checkpoint, request.device)
-        without_dropout(generator.network)
         passages, repairs = read_examples(request.examples)
         passages, dev = set_aside(passages, request.dev, settings.seed)
         asked = asked_answers(generator, passages)

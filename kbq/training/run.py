@@ -12,12 +12,15 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from kbq.encoding.attention import recompute_attention
 from kbq.memory import give_back
 from kbq.training.batches import ReadPassage, batches
 from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
+
+SEEDS = 1_000_003  # of steps, between those of two runs; the generators of a CPU read 32 bits of a seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class RunSettings:
     learning_rate: float = 2e-4  # the paper's 3e-5 is for SpanBERT-base
     warmup: float = 0.05  # share of all steps
     accumulate: int = 1  # batches of one step: a large batch in the memory of a small one
+    dropout: float = 0.0  # of hidden states; on a CPU its random numbers take a sixth of a step
     seed: int = 0
 
 
@@ -64,6 +68,8 @@ class Run(ABC):
         self.modules = modules
         self.settings = settings
         self._passages = passages
+        for module in modules:
+            _set_dropout(module, settings.dropout)
         self.per_epoch = sum(1 for _ in self._epoch(0))
         self.steps = max(1, math.ceil(self.per_epoch * settings.epochs / settings.accumulate))
         parameters = dict.fromkeys(p for module in modules for p in module.parameters() if p.requires_grad)
@@ -113,6 +119,7 @@ class Run(ABC):
 
     def _one_step(self, parts: Sequence[Sequence[int]]) -> StepReport:
         """A step of one batch or several. Every query counts alike, whichever batch it is in."""
+        torch.manual_seed(SEEDS * self.settings.seed + self.descent.done)  # what is dropped: the same after a kill
         queries = [sum(len(self._passages[index].queries) for index in members) for members in parts]
         sums: dict[str, float] = {}
         size = 0
@@ -151,9 +158,7 @@ def passages_digest(passages: Sequence[object], more: str = "") -> str:
     return digest.hexdigest()
 
 
-def without_dropout(*modules: nn.Module) -> None:
-    """Few epochs over much data need no dropout, and a CPU spends a sixth of a step on its random numbers."""
-    for module in modules:
-        for part in module.modules():
-            if isinstance(part, nn.Dropout):
-                part.p = 0.0
+def _set_dropout(module: nn.Module, share: float) -> None:
+    for part in module.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = share

@@ -21,7 +21,7 @@ from kbq.sparse.sparta import SentenceTensors, best_products, query_scores
 from kbq.sparse.sparta_model import CONFIG, SpartaConfig, SpartaModel
 from kbq.training.examples import Passage, read_examples
 from kbq.training.losses import marginal_nll
-from kbq.training.run import Run, RunSettings, StepReport, without_dropout
+from kbq.training.run import Run, RunSettings, StepReport
 from kbq.workshop import training_facts, workshop
 
 POSITIVE_SHARE = 0.05  # of all impacts, at the start: about 1,600 terms a sentence, as the paper counts them in the end
@@ -88,7 +88,6 @@ def _begun(request: SpartaRequest) -> tuple[SpartaModel, bool]:
         model = SpartaModel.open(Path(request.checkpoint))
         model.config = replace(model.config, marked=request.marked)
     model.network.to(choose_device(request.device))
-    without_dropout(model.network)
     return model, is_new
 
 

@@ -20,7 +20,7 @@ from kbq.training.batches import PreparedPassage, collate, prepare
 from kbq.training.evaluation import answer_scores
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside
 from kbq.training.losses import single_passage_loss
-from kbq.training.run import Run, RunRequest, RunSettings, StepReport, without_dropout
+from kbq.training.run import Run, RunRequest, RunSettings, StepReport
 from kbq.workshop import training_facts, workshop, write_facts
 
 AT_A_TIME = 64  # passages read together
@@ -100,7 +100,6 @@ def train_teacher(request: TeacherRequest, report: Callable[[StepReport], None] 
     with workshop(request.out) as folder:
         torch.manual_seed(settings.seed)
         reader = CrossEncoder.new(request.checkpoint, request.device)
-        without_dropout(reader.network)
         passages, repairs = read_examples(request.examples)
         passages, dev = set_aside(passages, request.dev, settings.seed)
         prepared, too_long = prepare(reader.queries, WindowShape(), passages, settings.max_queries)

@@ -19,7 +19,7 @@ from kbq.training.distillation import reader_outputs
 from kbq.training.evaluation import ReadingScores, evaluate_reading
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside
 from kbq.training.loop import Trainer, TrainingSettings
-from kbq.training.run import StepReport, without_dropout
+from kbq.training.run import StepReport
 from kbq.workshop import training_facts, workshop
 
 CALIBRATION_PASSAGES = 500
@@ -76,7 +76,6 @@ def train_model(
         model = _begun(request.checkpoint, request.config)
         for module in (model.phrases, model.queries):
             module.to(choose_device(request.device))
-        without_dropout(model.phrases, model.queries)
         reader = None if not request.reader else CrossEncoder.open(request.reader, request.device)
         if reader is not None:
             reader.check_tokenizer(model.tokenizer)

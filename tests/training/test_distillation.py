@@ -18,7 +18,7 @@ from kbq.training.batches import PreparedPassage, collate
 from kbq.training.distillation import ReaderOutputs, reader_outputs, taught_logits
 from kbq.training.loop import Trainer, TrainingSettings
 from kbq.training.losses import distillation_loss
-from kbq.training.run import StepReport, without_dropout
+from kbq.training.run import StepReport
 from kbq.training.teacher import reading_examples
 
 
@@ -175,7 +175,6 @@ def test_a_student_learns_from_a_reader(
     new_model: Callable[..., Model], reader: CrossEncoder, few_prepared: list[PreparedPassage], tmp_path: Path
 ) -> None:
     model = new_model()
-    without_dropout(model.phrases, model.queries)
     settings = TrainingSettings(
         epochs=40, learning_rate=1e-2, tokens_weight=0.0, negatives_weight=0.0, trust_by_gold=False
     )

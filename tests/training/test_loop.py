@@ -16,7 +16,7 @@ from kbq.training import run
 from kbq.training.batches import PreparedPassage, prepare
 from kbq.training.examples import read_examples
 from kbq.training.loop import Trainer, TrainingSettings
-from kbq.training.run import StepReport, without_dropout
+from kbq.training.run import StepReport
 
 from .conftest import Killed, steps_of
 
@@ -37,7 +37,6 @@ def train(
     settings: TrainingSettings = SETTINGS,
     stop: int = 10**6,
 ) -> list[StepReport]:
-    without_dropout(trained.phrases, trained.queries)
     return steps_of(Trainer(trained, passages, settings), checkpoint, stop)
 
 
@@ -101,9 +100,30 @@ def test_word_embeddings_stay_frozen(
     assert (model.phrases.filter.weight != other).any()
 
 
+def test_dropout_leaves_out_other_values_in_every_step(
+    new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+) -> None:
+    still = replace(SETTINGS, learning_rate=0.0, epochs=2, dropout=0.2)
+    without, first, again = (
+        train(new_model(), passages, tmp_path / f"{number}.pt", replace(still, dropout=share))
+        for number, share in enumerate((0.0, 0.2, 0.2))
+    )
+    assert first == again
+    assert all(one.losses["single"] != other.losses["single"] for one, other in zip(without, first, strict=True))
+    trainer = Trainer(new_model(), passages, still)
+    trainer.model.phrases.train()
+    losses = set()
+    for done in (0, 1, 1):
+        trainer.descent.done = done
+        losses.add(trainer._one_step([[0, 1]]).losses["single"])
+    assert len(losses) == 2  # by step
+
+
 @pytest.mark.parametrize("saves", ["every step", "never"])
 @pytest.mark.parametrize("stop", [1, 4, 9])
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
 def test_a_killed_run_ends_with_the_same_parameters(
+    dropout: float,
     stop: int,
     saves: str,
     new_model: Callable[..., Model],
@@ -111,14 +131,15 @@ def test_a_killed_run_ends_with_the_same_parameters(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    settings = replace(SETTINGS, dropout=dropout)
     whole = new_model()
-    steps = train(whole, passages, tmp_path / "whole.pt")
+    steps = train(whole, passages, tmp_path / "whole.pt", settings)
     assert len(steps) > 9
     monkeypatch.setattr(run, "CHECKPOINT_SECONDS", -1.0 if saves == "every step" else 1e9)
     with pytest.raises(Killed):
-        train(new_model(), passages, tmp_path / "killed.pt", stop=stop)
+        train(new_model(), passages, tmp_path / "killed.pt", settings, stop=stop)
     resumed = new_model()
-    rest = train(resumed, passages, tmp_path / "killed.pt")
+    rest = train(resumed, passages, tmp_path / "killed.pt", settings)
     assert rest == steps[len(steps) - len(rest) :]
     assert len(rest) == len(steps) - (stop - 1 if saves == "every step" else 0)
     for one, other in zip(whole.phrases.parameters(), resumed.phrases.parameters(), strict=True):

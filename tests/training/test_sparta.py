@@ -15,7 +15,7 @@ from kbq.sparse.sentences import SentenceWindow
 from kbq.sparse.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
 from kbq.training import run
 from kbq.training.examples import Passage, TrainingQuery
-from kbq.training.run import RunSettings, StepReport, without_dropout
+from kbq.training.run import RunSettings, StepReport
 from kbq.training.sparta import (
     SentenceExample,
     SpartaRequest,
@@ -53,7 +53,6 @@ def new_sparta(checkpoint: Path) -> Callable[..., SpartaModel]:
     def make(marked: bool = False) -> SpartaModel:
         torch.manual_seed(0)
         made = SpartaModel.new(str(checkpoint), SpartaConfig(WindowShape(length=48, overlap=0), marked))
-        without_dropout(made.network)
         made.network.bias.data.fill_(-2.0)
         return made
 
