@@ -1,10 +1,10 @@
 """Weights of several rounds of one model, averaged: better than any of the rounds.
 
-    python recipes/average_models.py OUT MODEL MODEL…
+    python recipes/average_models.py OUT MODEL MODEL… [--dev EXAMPLES]
 
 Every model must go on from the one before, or from a common one: weights trained apart do not fit together. Length
-penalty and filter threshold are those of the first. Source: arXiv 2203.05482 (model soups), arXiv 2109.01903 (the
-average of before and after).
+penalty and filter threshold are those of the first, or calibrated on EXAMPLES. Source: arXiv 2203.05482 (model soups),
+arXiv 2109.01903 (the average of before and after).
 """
 
 import argparse
@@ -14,6 +14,9 @@ from pathlib import Path
 from torch import nn
 
 from kbq.encoding.model import Model
+from kbq.training.calibration import calibrate
+from kbq.training.examples import read_examples
+from kbq.training.training import CALIBRATION_PASSAGES
 
 
 def average(networks: list[nn.Module]) -> None:
@@ -27,6 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("models", nargs="+")
+    parser.add_argument("--dev", type=Path)
     options = parser.parse_args()
     models = [Model.open(name) for name in options.models]
     facts = {"averaged": [model.config.training for model in models]}
@@ -35,6 +39,8 @@ def main() -> None:
     model = models[0]
     model.scale = sum(one.scale for one in models) / len(models)
     model.config = dataclasses.replace(model.config, base="", training=facts)
+    if options.dev:
+        calibrate(model, read_examples([options.dev], doubtful=True)[0][:CALIBRATION_PASSAGES])
     model.save(options.out, "int8")
 
 

@@ -1,8 +1,8 @@
 """Calibration: after training, int8 step, length penalty and filter threshold are read off real passages.
 
-The penalty is the one with the best open EM. The threshold is the one that drops most tokens while open EM falls by
-less than half a point. Source: arXiv 2109.08133, Fig. 4. Passages are encoded once; thresholds are masks over all their
-tokens.
+The penalty is the one with the best open EM. The threshold is the one that drops most tokens while EM falls by less
+than half a point, among all passages and in the gold one. Source: arXiv 2109.08133, Fig. 4. Passages are encoded once;
+thresholds are masks over all their tokens.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from kbq.training.examples import Passage, TrainingQuery
 
 Bools = NDArray[np.bool_]
 Asked = list[tuple[int, TrainingQuery]]  # number of the gold passage, and the query
-MOST_LOST = 0.5  # points of open EM
+MOST_LOST = 0.5  # points of EM
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1)  # of all tokens, kept
 LENGTH_PENALTIES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
 MOST_QUERIES = 2000
@@ -40,6 +40,7 @@ class FilterPoint:
     vectors: float  # of a passage
     open_em: float
     open_passage_5: float  # the gold passage is among the best five
+    gold_em: float  # the gold passage is given
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,11 @@ def calibrate(model: Model, passages: Sequence[Passage]) -> tuple[FilterPoint, .
     penalty = _best_penalty(model, passages, tokens)
     model.config = dataclasses.replace(model.config, length_penalty=penalty)
     points = filter_curve(model, passages, tokens)
-    good = [point for point in points if point.open_em > points[0].open_em - MOST_LOST]
+    good = [
+        point
+        for point in points
+        if min(point.open_em - points[0].open_em, point.gold_em - points[0].gold_em) > -MOST_LOST
+    ]
     model.config = dataclasses.replace(model.config, filter_threshold=good[-1].threshold)
     return points
 
@@ -97,12 +102,12 @@ def _best_penalty(model: Model, passages: Sequence[Passage], tokens: EncodedToke
 def _read(
     model: Model, passages: Sequence[Passage], tokens: EncodedTokens, ways: Sequence[tuple[Bools, float]]
 ) -> list[list[float]]:
-    """Open EM, and how often the gold passage is among the best five, in percent: for each mask and length penalty."""
+    """Open EM, the gold passage among the best five, EM in the gold passage, in percent: for each mask and penalty."""
     rows = quantise(tokens.vectors, model.scale).astype(np.float32)
     asked = _asked(model, passages)
     encoded = model.encode_queries([query.text for _, query in asked])
     starts, ends = ((side * model.scale).astype(np.float32) for side in encoded)
-    right = np.zeros((len(ways), 2), np.int64)  # answers, passages
+    right = np.zeros((len(ways), 3), np.int64)  # answers, passages, answers in the gold passage
     for first in range(0, len(asked), AT_A_TIME):
         part = slice(first, first + AT_A_TIME)
         scores = starts[part] @ rows.T, ends[part] @ rows.T
@@ -130,8 +135,10 @@ def _right(
     tokens: EncodedTokens,
     passages: Sequence[Passage],
     asked: Asked,
-) -> tuple[int, int]:
-    """For how many queries the best phrase is an answer, and one of the five best passages the gold one."""
+) -> tuple[int, int, int]:
+    """For how many queries the best phrase is an answer, one of the five best passages the gold one, and the best
+    phrase of the gold one an answer.
+    """
     of_start, of_end = (np.where(mask, side, np.float32(-np.inf)) for side in scores)
     begins = np.flatnonzero(np.diff(tokens.passages, prepend=-1))
     lost = (penalty * (np.arange(len(mask)) - begins[tokens.passages])).astype(np.float32)
@@ -139,14 +146,24 @@ def _right(
     best = of_start + best_ahead(of_end)
     of_passage = np.maximum.reduceat(best, begins, axis=1)
     top = np.argsort(-of_passage, axis=1, kind="stable")[:, :TOP]
-    answers = found = 0
+    behinds = np.append(begins[1:], len(mask))
+    answers = found = given = 0
     for row, (number, query) in enumerate(asked):
-        start = int(best[row].argmax())
-        end = start + int(of_end[row, start : start + MAX_TOKENS].argmax())
-        text = passages[tokens.passages[start]].text[tokens.starts[start] : tokens.ends[end]]
-        answers += normalise(text) in map(normalise, query.answers)
+        right = {normalise(answer) for answer in query.answers}
+        first = begins[number]
+        anywhere = int(best[row].argmax())
+        within = first + int(best[row, first : behinds[number]].argmax())
+        answers += normalise(_phrase(anywhere, of_end[row], tokens, passages)) in right
         found += number in tokens.passages[begins[top[row]]]
-    return answers, found
+        given += normalise(_phrase(within, of_end[row], tokens, passages)) in right
+    return answers, found, given
+
+
+def _phrase(start: int, of_end: Floats, tokens: EncodedTokens, passages: Sequence[Passage]) -> str:
+    """From the place `start` to its best end. Shape of the scores of ends: (places,)."""
+    end = start + int(of_end[start : start + MAX_TOKENS].argmax())
+    text = passages[int(tokens.passages[start])].text
+    return text[tokens.starts[start] : tokens.ends[end]]
 
 
 def best_ahead(scores: Floats) -> Floats:

@@ -33,20 +33,24 @@ def test_the_curve_is_what_a_search_finds(new_model: Callable[..., Model], passa
         scores = evaluate_reading(model, passages)
         assert scores.queries == 27
         assert scores.kept == pytest.approx(point.kept, abs=0.01)
-        assert (scores.open_em, scores.open_passage_5) == (point.open_em, point.open_passage_5)
+        assert (scores.open_em, scores.gold_em) == (point.open_em, point.gold_em)
+        assert scores.open_passage_5 == point.open_passage_5
 
 
+@pytest.mark.parametrize("side", ["open_em", "gold_em"])
 @pytest.mark.parametrize(
     ("ems", "chosen"), [([50, 50, 40], 1), ([50, 49.6, 49.5], 1), ([50, 40, 49.9], 2), ([0, 0, 0], 2), ([50, 1, 1], 0)]
 )
 def test_the_cheapest_threshold_that_loses_less_than_half_a_point_is_taken(
     ems: list[float],
     chosen: int,
+    side: str,
     new_model: Callable[..., Model],
     passages: list[Passage],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    points = tuple(FilterPoint(float(place), 100.0 - place, 1.0, em, 0.0) for place, em in enumerate(ems))
+    same = FilterPoint(0.0, 100.0, 1.0, 50.0, 0.0, 50.0)
+    points = tuple(replace(same, threshold=float(place), **{side: em}) for place, em in enumerate(ems))
     monkeypatch.setattr(calibration, "filter_curve", lambda *_: points)
     model = new_model()
     assert calibrate(model, passages) == points
@@ -69,8 +73,8 @@ def test_the_smallest_penalty_with_the_best_answers_is_taken(
     passages: list[Passage],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(calibration, "_read", lambda *_: [[em, 0.0] for em in ems])
-    monkeypatch.setattr(calibration, "filter_curve", lambda *_: (FilterPoint(0.0, 100.0, 1.0, 50.0, 0.0),))
+    monkeypatch.setattr(calibration, "_read", lambda *_: [[em, 0.0, 0.0] for em in ems])
+    monkeypatch.setattr(calibration, "filter_curve", lambda *_: (FilterPoint(0.0, 100.0, 1.0, 50.0, 0.0, 50.0),))
     model = new_model()
     calibrate(model, passages)
     assert model.config.length_penalty == chosen
