@@ -1,10 +1,11 @@
 """Index kinds: what each costs to build and to hold, what it finds of exact search, and how fast it is.
 
-    OMP_NUM_THREADS=1 python benchmarks/index_kinds.py KB GOLD.jsonl [--recall 0.95] [--tuned MODEL] [--name NAME]
+    OMP_NUM_THREADS=1 python benchmarks/index_kinds.py KB GOLD.jsonl [--recall 0.95 0.99] [--tuned MODEL] [--name NAME]
 
-All indexes are built again in KB. Their probes are calibrated on slot queries that kbq makes up from the pages' titles;
-the recall below is that of the ten best phrases for some queries of GOLD, which no calibration has seen. All of GOLD is
-then predicted with each index, vectors alone, with the model of KB and with one tuned on queries.
+All indexes are built again in KB, once; another recall takes another calibration only. Their probes are calibrated on
+slot queries that kbq makes up from the pages' titles; the recall below is that of the ten best phrases for some queries
+of GOLD, which no calibration has seen. All of GOLD is then predicted with each index, vectors alone, with the model of
+KB and with one tuned on queries.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import random
 import shutil
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import torch
 from kilt import judged
 
 from kbq.description import describe_indexes
-from kbq.indexing.manifest import IndexKind
+from kbq.indexing.manifest import IndexEntry, IndexKind, read_manifest, write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.prediction import PredictionSettings, predict_file
 from kbq.reading import read_json_lines
@@ -34,13 +36,20 @@ KINDS: tuple[IndexKind, ...] = ("exact", "compact", "approximate")
 ALONE = 64  # queries asked one at a time
 
 
+def remove_indexes(folder: Path) -> None:
+    """So that all are built again."""
+    manifest = replace(read_manifest(folder), index=IndexEntry(), others=())
+    write_manifest(folder, manifest)
+    for shard in manifest.shard_folders(folder):
+        for kind in KINDS:
+            shutil.rmtree(shard / kind, ignore_errors=True)
+
+
 def built(folder: Path, kind: IndexKind, target: float) -> tuple[KnowledgeBase, float]:
-    """The knowledge base with a new index of this kind, and the CPU seconds that it took."""
-    kb = KnowledgeBase.open(folder, device="cpu", index="exact")
-    for shard in kb.shards:
-        shutil.rmtree(shard.folder / kind, ignore_errors=True)
+    """The knowledge base with an index of this kind and recall, and the CPU seconds that it took."""
     before = time.process_time()
-    return kb.with_index(IndexWish(kind, target)), time.process_time() - before
+    kb = KnowledgeBase.open(folder, device="cpu", index="exact").with_index(IndexWish(kind, target))
+    return kb, time.process_time() - before
 
 
 def searched(kb: KnowledgeBase, starts: np.ndarray, ends: np.ndarray, together: int) -> tuple[list[list[Hit]], float]:
@@ -67,36 +76,41 @@ def main() -> None:
     parser.add_argument("kb", type=Path)
     parser.add_argument("queries", type=Path)
     parser.add_argument("--queries", dest="count", type=int, default=256)
-    parser.add_argument("--recall", type=float, default=0.95)
+    parser.add_argument("--recall", type=float, nargs="+", default=[0.95, 0.99])
     parser.add_argument("--name", default="index_kinds")
     parser.add_argument("--tuned", help="a query encoder: scores with it are reported, too")
     options = parser.parse_args()
     torch.set_num_threads(1)
     texts = [str(line["input"]) for _, line in read_json_lines(str(options.queries))]
     texts = random.Random(0).sample(texts, options.count)
+    remove_indexes(options.kb)
     truth: list[list[Hit]] = []
+    truth_with_words: list[list[Hit]] = []
     figures: dict[str, Any] = {}
-    for kind in KINDS:
-        kb, seconds = built(options.kb, kind, options.recall)
+    for kind, target in (("exact", 1.0), *((kind, target) for kind in KINDS[1:] for target in options.recall)):
+        kb, seconds = built(options.kb, kind, target)
         starts, ends = kb.model.encode_queries(texts)
         searched(kb, starts[:64], ends[:64], 64)  # reads the files
         hits, many = searched(kb, starts, ends, 64)
         _, alone = searched(kb, starts[:ALONE], ends[:ALONE], 1)
-        truth = truth or hits
+        with_words = kb.search(texts, K, backend="hybrid")
+        truth, truth_with_words = truth or hits, truth_with_words or with_words
         facts = describe_indexes(options.kb)[0]
-        figures[kind] = {
+        found = {
             "bytes per vector, beside the dump": facts.bytes_per_vector,
             "build and calibration, CPU seconds": round(seconds, 1),
             "probes": facts.probes,
             "recall@10 of phrases asked for": facts.target,
             "recall@10 of phrases, calibration queries": facts.recall,
             "recall@10 of phrases, these queries": round(recall(truth, hits), 4),
+            "recall@10 of phrases, these queries, with BM25": round(recall(truth_with_words, with_words), 4),
             "queries per CPU second, 64 at a time": round(many, 1),
             "queries per CPU second, one at a time": round(alone, 1),
+            "untuned": end_task(options.kb, kind, options.queries, None),
         }
-        figures[kind]["untuned"] = end_task(options.kb, kind, options.queries, None)
         if options.tuned:
-            figures[kind]["tuned"] = end_task(options.kb, kind, options.queries, options.tuned)
+            found["tuned"] = end_task(options.kb, kind, options.queries, options.tuned)
+        figures[kind if kind == "exact" else f"{kind}, recall {target:g}"] = found
         rows = {"vectors": kb.counts.rows, "queries": len(texts)}
         reporting.write(options.name, rows | figures, [options.kb, options.queries], seed=0)
 

@@ -119,7 +119,7 @@ class IndexRequest:
 
     folder: Path
     kind: WantedKind = "auto"
-    recall: float = 0.95
+    recall: float = 0.99
     queries: str | None = None  # a file with one per line
     model: str | None = None
     device: str = "auto"

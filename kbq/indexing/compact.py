@@ -1,16 +1,18 @@
 """Compact: rotated to half the dimensions, four bits for each, in cells; a quarter of a byte per dimension of the dump.
 
-Codes only say which rows are worth a look: twice as many hits as are wanted are scored again with the dump's
+Codes only say which rows are worth a look: eight times as many hits as are wanted are scored again with the dump's
 own rows, so that the scores are exact for the rows that it finds.
 """
 
 import numpy as np
 
 from kbq.indexing.candidates import Candidates, Floats
-from kbq.indexing.cells import LEAST_HITS, OVERFETCH, Cells, build_cells, candidates_at
+from kbq.indexing.cells import LEAST_HITS, Cells, build_cells, candidates_at
 from kbq.indexing.dump import Shard
 from kbq.indexing.index_folder import CELLS, ROTATION, open_folder, writing
 from kbq.indexing.rotation import Rotation
+
+OVERFETCH = 8  # times the hits that are wanted: four bits, and sums in whole numbers, put rows in a rough order
 
 
 def build_compact(shard: Shard, queries: Floats, threshold: float | None = None) -> None:

@@ -85,15 +85,18 @@ class ExactIndex:
         uppers = starting[:-1] * factors.units + reached
         if bonus is not None:
             uppers += self._largest(bonus, begin, count)
+        else:  # seen before anything is opened: nothing is known in the first block, and all would be
+            lowers = (by_piece[:-1, :, 0] + by_piece[:-1, :, 1]).amax(dim=1) * factors.units - factors.errors
+            best.see(lowers.T)
         pieces, queries = (uppers >= best.enough).nonzero(as_tuple=True)
         units = factors.units[queries, None]
         own_starts, own_ends = (by_piece[pieces, :, side, queries] * units for side in (0, 1))  # (open pieces, tokens)
         rows = pieces[:, None] * MAX_TOKENS + torch.arange(begin, begin + MAX_TOKENS, device=self._device)
         if bonus is not None:
             own_starts += bonus[self._paragraphs(rows), queries[:, None]]
-        alone = uppers.new_full((len(factors.units), count), -torch.inf)
-        alone[queries, pieces] = (own_starts + own_ends).amax(dim=1) - factors.errors[queries]
-        best.see(alone)
+            alone = uppers.new_full((len(factors.units), count), -torch.inf)
+            alone[queries, pieces] = (own_starts + own_ends).amax(dim=1) - factors.errors[queries]
+            best.see(alone)
         uppers = own_starts + reached[pieces, queries, None]
         kept = uppers >= best.enough[queries, None]
         return queries[:, None].expand_as(rows)[kept], rows[kept], uppers[kept]

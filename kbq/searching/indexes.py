@@ -23,7 +23,7 @@ class IndexWish:
     """The index that shall answer."""
 
     kind: WantedKind = "auto"
-    target: float = 0.95  # share of the ten best phrases of exact search that it shall find
+    target: float = 0.99  # share of the ten best phrases of exact search that it shall find
     queries: tuple[str, ...] = ()  # like those that will be asked; none: slot queries about its own pages
     filter: float | None = None  # threshold of the rows in it, above that of the model; None: all rows
 
