@@ -68,11 +68,8 @@ def calibrate(model: Model, passages: Sequence[Passage]) -> tuple[FilterPoint, .
     penalty = _best_penalty(model, passages, tokens)
     model.config = dataclasses.replace(model.config, length_penalty=penalty)
     points = filter_curve(model, passages, tokens)
-    good = [
-        point
-        for point in points
-        if min(point.open_em - points[0].open_em, point.gold_em - points[0].gold_em) > -MOST_LOST
-    ]
+    whole = points[0]
+    good = [one for one in points if max(whole.open_em - one.open_em, whole.gold_em - one.gold_em) < MOST_LOST]
     model.config = dataclasses.replace(model.config, filter_threshold=good[-1].threshold)
     return points
 

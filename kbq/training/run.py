@@ -119,7 +119,7 @@ class Run(ABC):
 
     def _one_step(self, parts: Sequence[Sequence[int]]) -> StepReport:
         """A step of one batch or several. Every query counts alike, whichever batch it is in."""
-        torch.manual_seed(SEEDS * self.settings.seed + self.descent.done)  # what is dropped: the same after a kill
+        torch.manual_seed((SEEDS * self.settings.seed + self.descent.done) % 2**32)  # what is dropped, after a kill too
         queries = [sum(len(self._passages[index].queries) for index in members) for members in parts]
         sums: dict[str, float] = {}
         size = 0
