@@ -103,7 +103,7 @@ def build(
     model: ModelName = "default",
     index: Annotated[
         Literal["auto", "exact", "approximate", "compact"],
-        typer.Option(help="auto: exact up to about 2 million kept tokens."),
+        typer.Option(help="auto: exact up to about 2 million kept tokens, then compact."),
     ] = "auto",
     bm25: Annotated[
         bool, typer.Option("--bm25/--no-bm25", help="Index the words, too; what is appended to has them or not.")

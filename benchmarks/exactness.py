@@ -63,8 +63,8 @@ def main() -> None:
     compared = differing = 0
     worst = 0.0
     complete = []
-    for shard, index in zip(kb.shards, kb.indexes, strict=True):
-        for query, candidates in enumerate(index.candidates(starts, ends, k=30)):
+    for shard, found in zip(kb.shards, kb.opened_index.candidates(starts, ends, k=30), strict=True):
+        for query, candidates in enumerate(found):
             vectors = np.stack([starts[query], ends[query]])
             spans = find_spans(shard, candidates, vectors, length_penalty=penalty)
             sure = int(np.count_nonzero(spans.scores > spans.complete_above))

@@ -15,7 +15,7 @@ from kbq.encoding.model import Model
 from kbq.encoding.queries import QueryReader
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
 from kbq.indexing.building import build_shards
-from kbq.indexing.choice import WantedKind, chosen_kind, open_indexes, remove_other_filters
+from kbq.indexing.choice import WantedKind, chosen_kind, open_index, remove_other_filters
 from kbq.indexing.dump import Counts, Shard
 from kbq.indexing.manifest import IndexKind, Manifest, claim, publish, read_manifest, write_manifest
 from kbq.locks import writing_alone
@@ -52,7 +52,7 @@ class KnowledgeBase:
                     f"{counts.rows} of {manifest.dim}: build the knowledge base again"
                 )
         self.index = manifest.entry(folder, index)
-        self.indexes = open_indexes(self.shards, self.index, model.device)
+        self.opened_index = open_index(self.shards, self.index, model.device)
         self.bm25 = [open_bm25(shard, manifest) for shard in self.shards] if manifest.bm25 else []
         self.sparta = [SentenceImpacts(shard, manifest) for shard in self.shards] if manifest.sparta else []
         self.pieces = PieceReader(folder, manifest) if manifest.sparta else None
@@ -77,7 +77,7 @@ class KnowledgeBase:
             documents: pages with unique ids.
             folder: a new folder, one in which a build stopped half-way, or with `append` a knowledge base.
             model_name: what the manifest calls the model, so that it is found again.
-            index: `auto` searches exactly up to about 2 million kept tokens.
+            index: `auto` searches exactly up to about 2 million kept tokens, above with a compact index.
             bm25: add a BM25 index; what is appended to has one or not as before.
             workers: processes that encode; several need a main module that can be imported, as `multiprocessing` says.
             report: told after each block how much of this build is on the disk.
@@ -236,7 +236,7 @@ class KnowledgeBase:
         if k < 1:
             raise QueryError(f"k is {k}, must be at least 1")
         queries = np.stack([starts, ends], axis=1) * self.model.scale  # now in the units of the int8 rows
-        return search(self.shards, self.indexes, queries, k, unit, evidence, self.model.config.length_penalty)
+        return search(self.shards, self.opened_index, queries, k, unit, evidence, self.model.config.length_penalty)
 
 
 def _unwritable(folder: Path, error: OSError) -> KnowledgeBaseError:

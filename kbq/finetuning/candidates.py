@@ -7,7 +7,7 @@ import numpy as np
 
 from kbq.indexing.candidates import Floats, Rows
 from kbq.kb import KnowledgeBase
-from kbq.searching.spans import batch_spans
+from kbq.searching.spans import Spans, batch_spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ def phrases_of(places: Sequence[tuple[int, int, int]]) -> Phrases:
 def retrieve(kb: KnowledgeBase, starts: Floats, ends: Floats, k: int) -> list[Phrases]:
     """The k best phrases for each query: each start with its best end, overlaps included. Shapes: (queries, dim)."""
     queries = np.stack([starts, ends], axis=1) * kb.model.scale  # now in the units of the int8 rows
-    found: list[list[Phrases]] = [[] for _ in queries]
-    for number, (shard, index) in enumerate(zip(kb.shards, kb.indexes, strict=True)):
-        spans_of = batch_spans(shard, index, queries, k, length_penalty=kb.model.config.length_penalty)
-        for query, spans in enumerate(spans_of):
-            best = slice(0, k)
-            shards = np.full(len(spans.starts[best]), number)
-            found[query].append(Phrases(shards, spans.starts[best], spans.ends[best], spans.scores[best]))
-    return [_best(parts, k) for parts in found]
+    found = batch_spans(kb.shards, kb.opened_index, queries, k, length_penalty=kb.model.config.length_penalty)
+    return [_best([_phrases(number, spans, k) for number, spans in enumerate(of_query)], k) for of_query in found]
+
+
+def _phrases(shard: int, spans: Spans, k: int) -> Phrases:
+    """The k best of a shard's spans."""
+    starts, ends, scores = spans.starts[:k], spans.ends[:k], spans.scores[:k]
+    return Phrases(np.full(len(starts), shard), starts, ends, scores)
 
 
 def joined(found: Phrases, more: Phrases) -> Phrases:

@@ -1,12 +1,11 @@
 """Candidates: what an index finds for a query, and how sure it is that nothing better was missed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from kbq.indexing.dump import Shard
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -26,33 +25,21 @@ class Candidates:
 
 
 class Index(Protocol):
-    """Finds candidates by inner product: exact, or approximate."""
+    """Finds candidates by inner product in all shards of a knowledge base: exact, or approximate."""
 
-    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None = None) -> list[Candidates]:
-        """Candidates of each query; `k` is the depth, and a larger one finds at least as much.
+    def candidates(
+        self, starts: Floats, ends: Floats, k: int, bonus: Sequence[Floats] | None = None
+    ) -> list[list[Candidates]]:
+        """For each shard, the candidates of each query; `k` is the depth, and a larger one finds at least as much.
 
         `starts`, `ends`: query vectors in the units of the rows, that is multiplied by the dump's scale. Shapes:
-        (queries, dim). `bonus`: what each paragraph adds to the score of its spans. Shape: (queries, paragraphs).
+        (queries, dim). `bonus`: for each shard, what each paragraph adds to its spans. Shapes: (queries, paragraphs).
         """
 
 
-def from_hits(
-    shard: Shard, starts: tuple[Floats, Rows], ends: tuple[Floats, Rows], k: int, bonus: Floats | None = None
-) -> Candidates:
-    """All rows of the paragraphs that hold a hit of one query's start or end vector, or have one of the k best bonuses.
-
-    More than the spans at the hits: where cells were left out, a paragraph is found by any of its good rows.
-    A side: scores and rows, best first; behind what was found, rows are -1. Shapes: (k,); bonus: (paragraphs,).
-    """
-    if k >= len(shard) or (bonus is not None and k >= len(bonus)):
-        return Candidates(np.arange(len(shard)), -np.inf)
-    paragraphs = np.unique(shard.paragraphs_of(np.concatenate([rows[rows >= 0] for _, rows in (starts, ends)])))
-    # A side that came out short is bounded by its last hit, too: a deeper search, in more cells, may find more.
-    bound = sum(float(scores[found >= 0][-1]) if (found >= 0).any() else np.inf for scores, found in (starts, ends))
-    if bonus is not None:
-        order = np.argpartition(-bonus, k)  # the k best, then the best of the others
-        paragraphs, bound = np.union1d(paragraphs, order[:k]), bound + float(bonus[order[k]])
-    return Candidates(ranges(*shard.row_range(paragraphs)), bound)
+def everything(sizes: Sequence[int], queries: int) -> list[list[Candidates]]:
+    """All rows of shards of these sizes, for so many queries."""
+    return [[Candidates(np.arange(size), -np.inf)] * queries for size in sizes]
 
 
 def ranges(begins: Rows, behinds: Rows) -> Rows:

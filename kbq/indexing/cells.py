@@ -1,4 +1,4 @@
-"""Cells: an inverted file (faiss) over the rows of a shard, for those too many to multiply with every query.
+"""Cells: an inverted file (faiss) over the rows of a shard, where these are too many to multiply with every query.
 
 Cells are L2 clusters; a query probes those whose means have the largest inner products with it. faiss's own default for
 inner products, unit centroids, loses half the recall where the vectors' norms vary; so clusters are our own
@@ -6,20 +6,16 @@ inner products, unit centroids, loses half the recall where the vectors' norms v
 """
 
 import contextlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.candidates import Candidates, Floats, Rows, from_hits
+from kbq.indexing.candidates import Floats, Rows
 from kbq.indexing.clusters import Clusters, Values
-from kbq.indexing.dump import Shard
-from kbq.indexing.products import float_products
 
-Codec = Literal["int8", "4 bit"]
-LEAST_HITS = 50  # starts and ends asked for, or more: the ten best phrases stand above the bound of so many
 SAMPLES_PER_CLUSTER = 40  # rows seen by k-means
 CODEC_SAMPLES = 50_000  # rows that show the codec where values lie
 CHUNK = 65536  # rows added at a time
@@ -31,13 +27,19 @@ def clusters_for(rows: int) -> int:
     return int(max(1, min(4 * rows**0.5, rows / 39)))
 
 
-def build_cells(path: Path, rows: Rows, take: Callable[[Rows], Values], codec: Codec, seed: int = 0) -> None:
-    """Cluster these rows, add them under their numbers, write the index, in one step.
+def build_cells(
+    path: Path, vectors: NDArray[np.int8], rows: Rows, rotation: Floats | None = None, seed: int = 0
+) -> None:
+    """Cluster these rows of the vectors, add them under their numbers, write the index, in one step.
+
+    Clusters are of the vectors as they are, whatever is stored of them: where they are rotated for the queries, cells
+    would have to be probed eight times as often.
 
     Args:
-        take: the vectors of the rows asked for, as they are to be stored. Shapes: (rows,), (rows, dim).
-        codec: the dump's int8 values as they are, or four bits for each value of what a vector has more than its cell's
-            mean, in blocks that are searched within registers (fast scan, arXiv 1704.07355).
+        vectors: of the dump. Shape: (all, dim).
+        rotation: four bits are stored for each value of what a rotated vector has more than its cell's mean, in blocks
+            that are searched within registers (fast scan, arXiv 1704.07355). Shape: (dim, kept). None: the dump's int8
+            values are stored as they are.
 
     Raises:
         KnowledgeBaseError: faiss is not installed, or cannot write the file.
@@ -45,36 +47,33 @@ def build_cells(path: Path, rows: Rows, take: Callable[[Rows], Values], codec: C
     faiss = _faiss()
     count = clusters_for(len(rows))
     random = np.random.default_rng(seed)
-    sample = take(np.sort(random.choice(rows, min(len(rows), count * SAMPLES_PER_CLUSTER), replace=False)))
-    clusters = Clusters.of(sample, count, seed)
-    index = _empty(clusters, sample, codec, random)
+    picked = random.choice(rows, min(len(rows), count * SAMPLES_PER_CLUSTER), replace=False)
+    clusters = Clusters.of(vectors[np.sort(picked)], count, seed)
+    means = _stored(clusters.means, rotation)
+    steepest = faiss.IndexFlatIP(means.shape[1])  # what is probed; it must live until the index is written
+    steepest.add(means)
+    if rotation is None:
+        kind = faiss.ScalarQuantizer.QT_8bit_direct_signed
+        index = faiss.IndexIVFScalarQuantizer(steepest, steepest.d, count, kind, faiss.METRIC_INNER_PRODUCT, False)
+    else:
+        index = faiss.IndexIVFPQ(steepest, steepest.d, count, steepest.d, 4, faiss.METRIC_INNER_PRODUCT)
+        index.by_residual = True
+        shown = vectors[random.choice(picked, min(len(picked), CODEC_SAMPLES), replace=False)]
+        more = _stored(shown, rotation) - means[clusters.nearest(shown)]
+        index.pq.cp.min_points_per_centroid = 1
+        index.pq.train(np.resize(more, (max(len(more), LEAST_SAMPLES), steepest.d)))
+    index.is_trained = True
     for first in range(0, len(rows), CHUNK):
         numbers = rows[first : first + CHUNK]
-        vectors = take(numbers)
-        nearest, added = clusters.nearest(vectors), vectors.astype(np.float32)
+        nearest, added = clusters.nearest(vectors[numbers]), _stored(vectors[numbers], rotation)
         index.add_core(len(numbers), *(faiss.swig_ptr(array) for array in (added, numbers, nearest)))
-    steepest = faiss.IndexFlatIP(index.d)  # what is probed; it must live until the index is written
-    steepest.add(clusters.means)
-    index.quantizer = steepest
-    _write(faiss.IndexIVFPQFastScan(index) if codec == "4 bit" else index, path)
+    _write(index if rotation is None else faiss.IndexIVFPQFastScan(index), path)
 
 
-def _empty(clusters: Clusters, sample: Values, codec: Codec, random: np.random.Generator) -> Any:
-    """An index that has these cells and knows how to write down rows like these, but holds none. Shape: (rows, dim)."""
-    faiss = _faiss()
-    count, dim = clusters.means.shape
-    closest = faiss.IndexFlatL2(dim)
-    closest.add(clusters.means)
-    if codec == "4 bit":
-        index = faiss.IndexIVFPQ(closest, dim, count, dim, 4, faiss.METRIC_INNER_PRODUCT)
-        index.by_residual = True
-        index.pq.cp.min_points_per_centroid = 1
-    else:
-        kind = faiss.ScalarQuantizer.QT_8bit_direct_signed
-        index = faiss.IndexIVFScalarQuantizer(closest, dim, count, kind, faiss.METRIC_INNER_PRODUCT, False)
-    shown = random.choice(sample, min(len(sample), CODEC_SAMPLES), replace=False)
-    index.train(np.resize(shown, (max(len(shown), LEAST_SAMPLES), dim)).astype(np.float32))
-    return index
+def _stored(rows: Values, rotation: Floats | None) -> Floats:
+    """What of rows, or means, is written down, before it is rounded. Shapes: (rows, dim), (rows, kept or dim)."""
+    as_floats = rows.astype(np.float32)
+    return as_floats if rotation is None else as_floats @ rotation
 
 
 def _write(index: Any, path: Path) -> None:
@@ -90,10 +89,10 @@ def _write(index: Any, path: Path) -> None:
 
 
 class Cells:
-    """An inverted file: int8 values are memory-mapped, four bits are read into memory."""
+    """The inverted file of one shard: int8 values are memory-mapped, four bits are read into memory."""
 
-    def __init__(self, path: Path, probes: int) -> None:
-        """`probes`: cells looked at for one query."""
+    def __init__(self, path: Path, probes: int, rotation: Floats | None = None) -> None:
+        """`probes`: cells looked at for one query; `rotation`: of queries, as the rows were. Shape: (dim, kept)."""
         self._faiss = _faiss()
         try:
             self._index: Any = self._faiss.read_index(str(path), self._faiss.IO_FLAG_MMAP)
@@ -102,40 +101,22 @@ class Cells:
                 f"index {path} is missing or damaged ({str(error)[:80]}…): build it again with `kbq index`"
             ) from None
         self._probes = probes
+        self._rotation = rotation
 
-    def search(self, queries: Floats, k: int) -> Rows:
-        """The k best rows in the cells that are probed, best first; -1 where these hold fewer.
+    def search(self, queries: Floats, k: int) -> tuple[Floats, Rows]:
+        """The k best rows in the cells that are probed, by what their codes score; -1 where these hold fewer.
 
         A search for many of the rows looks at as large a share of the cells: at full depth, at all of them.
-        Shapes: (queries, dim), (queries, k).
+        Shapes: (queries, dim), twice (queries, k) or less.
         """
-        if isinstance(self._index, self._faiss.IndexIVFScalarQuantizer):
-            # faiss multiplies these codes with whole numbers only: a query of small values would be all zeros.
+        if self._rotation is not None:
+            queries = queries @ self._rotation
+        else:  # faiss multiplies int8 codes with whole numbers only: a query of small values would be all zeros
             queries = np.rint(queries * (127 / np.abs(queries).max(axis=1, keepdims=True).clip(min=1e-30)))
         cells, rows = self._index.nlist, self._index.ntotal
         probes = min(cells, max(self._probes, -(-cells * k // rows)))
-        _, found = self._index.search(queries, min(k, rows), params=self._faiss.SearchParametersIVF(nprobe=probes))
-        return np.asarray(found)
-
-
-def candidates_at(shard: Shard, queries: Floats, rows: Rows, k: int, bonus: Floats | None) -> list[Candidates]:
-    """The paragraphs of the k best of the rows found, by their exact scores, or of the k best bonuses; see `Index`.
-
-    Shapes: queries (start vectors over end vectors, dim), rows (the same, hits), bonus (queries, paragraphs).
-    """
-    hits = [_rescored(shard, query, found, k) for query, found in zip(queries, rows, strict=True)]
-    half = len(hits) // 2
-    extra = [None] * half if bonus is None else bonus
-    sides = zip(hits[:half], hits[half:], extra, strict=True)
-    return [from_hits(shard, of_start, of_end, k, own) for of_start, of_end, own in sides]
-
-
-def _rescored(shard: Shard, query: Floats, rows: Rows, k: int) -> tuple[Floats, Rows]:
-    """The k best of the rows found, with their exact scores. Shapes: (dim,), (rows,), twice (k,) or fewer."""
-    rows = rows[rows >= 0]
-    scores = float_products(shard.vectors, rows, query[None])[:, 0]
-    best = np.argsort(-scores, kind="stable")[:k]
-    return scores[best], rows[best]
+        found = self._index.search(queries, min(k, rows), params=self._faiss.SearchParametersIVF(nprobe=probes))
+        return np.asarray(found[0]), np.asarray(found[1])
 
 
 def _faiss() -> Any:

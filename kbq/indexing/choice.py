@@ -7,9 +7,9 @@ from typing import Literal
 
 import torch
 
-from kbq.indexing.approximate import ApproximateIndex, build_approximate
+from kbq.indexing.approximate import build_approximate, open_approximate
 from kbq.indexing.candidates import Floats, Index
-from kbq.indexing.compact import CompactIndex, build_compact
+from kbq.indexing.compact import build_compact, open_compact
 from kbq.indexing.dump import Shard
 from kbq.indexing.exact import ExactIndex
 from kbq.indexing.gpus import places
@@ -27,7 +27,7 @@ def chosen_kind(manifest: Manifest, wanted: WantedKind) -> IndexKind:
         return wanted
     if manifest.index.kind != "exact":
         return manifest.index.kind
-    return "exact" if manifest.counts.rows <= EXACT_ROWS else "approximate"
+    return "exact" if manifest.counts.rows <= EXACT_ROWS else "compact"
 
 
 def build_missing(shards: Sequence[Shard], entry: IndexEntry, queries: Floats) -> None:
@@ -57,19 +57,14 @@ def remove_other_filters(shards: Sequence[Path], entry: IndexEntry) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
-def open_indexes(shards: Sequence[Shard], entry: IndexEntry, device: torch.device) -> list[Index]:
-    """The index of each shard, ready to search.
+def open_index(shards: Sequence[Shard], entry: IndexEntry, device: torch.device) -> Index:
+    """The index of all shards, ready to search.
 
     Raises:
         KnowledgeBaseError: an index is missing, damaged or of other rows; or exact search does not fit on the GPUs.
     """
-    devices = places(shards, device) if entry.kind == "exact" else [CPU] * len(shards)
-    return [_open(shard, entry, own) for shard, own in zip(shards, devices, strict=True)]
-
-
-def _open(shard: Shard, entry: IndexEntry, device: torch.device) -> Index:
-    if entry.kind == "approximate" and len(shard):
-        return ApproximateIndex(shard, entry.probes, entry.filter)
-    if entry.kind == "compact" and len(shard):
-        return CompactIndex(shard, entry.probes, entry.filter)
-    return ExactIndex(shard, device)
+    if entry.kind == "approximate":
+        return open_approximate(shards, entry.probes, entry.filter)
+    if entry.kind == "compact":
+        return open_compact(shards, entry.probes, entry.filter)
+    return ExactIndex(shards, places(shards, device))

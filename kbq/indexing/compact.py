@@ -4,12 +4,13 @@ Codes only say which rows are worth a look: eight times as many hits as are want
 own rows, so that the scores are exact for the rows that it finds.
 """
 
-import numpy as np
+from collections.abc import Sequence
 
-from kbq.indexing.candidates import Candidates, Floats
-from kbq.indexing.cells import LEAST_HITS, Cells, build_cells, candidates_at
+from kbq.indexing.candidates import Floats
+from kbq.indexing.cell_index import CellIndex
+from kbq.indexing.cells import Cells, build_cells
 from kbq.indexing.dump import Shard
-from kbq.indexing.index_folder import CELLS, ROTATION, open_folder, writing
+from kbq.indexing.index_folder import CELLS, ROTATION, open_folders, writing
 from kbq.indexing.rotation import Rotation
 
 OVERFETCH = 8  # times the hits that are wanted: four bits, and sums in whole numbers, put rows in a rough order
@@ -26,22 +27,14 @@ def build_compact(shard: Shard, queries: Floats, threshold: float | None = None)
     with writing(shard, "compact", threshold) as folder:
         rotation = Rotation.fit(shard.vectors, queries, kept=queries.shape[1] // 2)
         rotation.save(folder / ROTATION)
-        kept = shard.rows_above(threshold)
-        build_cells(folder / CELLS, kept, lambda rows: shard.vectors[rows].astype(np.float32) @ rotation.rows, "4 bit")
+        build_cells(folder / CELLS, shard.vectors, shard.rows_above(threshold), rotation.rows)
 
 
-class CompactIndex:
-    """Scores are exact for the rows that it finds."""
-
-    def __init__(self, shard: Shard, probes: int, threshold: float | None = None) -> None:
-        folder = open_folder(shard, "compact", threshold)
-        self._shard = shard
-        self._rotation = Rotation.open(folder / ROTATION)
-        self._cells = Cells(folder / CELLS, probes)
-
-    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None = None) -> list[Candidates]:
-        """The paragraphs with the k best starts and ends of the cells that are probed, or bonuses; see `Index`."""
-        k = max(k, LEAST_HITS)
-        queries = np.concatenate([starts, ends])
-        rows = self._cells.search(queries @ self._rotation.queries, OVERFETCH * k)
-        return candidates_at(self._shard, queries, rows, k, bonus)
+def open_compact(shards: Sequence[Shard], probes: int, threshold: float | None = None) -> CellIndex:
+    """The indexes of all shards, ready to search."""
+    folders = open_folders(shards, "compact", threshold)
+    cells = {
+        number: Cells(folder / CELLS, probes, Rotation.open(folder / ROTATION).queries)
+        for number, folder in folders.items()
+    }
+    return CellIndex(shards, cells, OVERFETCH)

@@ -7,13 +7,15 @@ approximate indexes are measured against.
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kbq.indexing.candidates import MAX_TOKENS, Candidates, Floats
+from kbq.indexing.candidates import MAX_TOKENS, Candidates, Floats, Rows, everything
 from kbq.indexing.dump import Shard
 from kbq.indexing.gpus import full_memory_is_said
 from kbq.indexing.products import Factors
@@ -24,10 +26,55 @@ BLOCK_PIECES_CUDA = 12800
 
 
 class ExactIndex:
-    """All rows of a shard, read where they lie: nothing is built, and no more than one block is copied."""
+    """All rows of all shards: nothing is built, and what one shard has shown to be good enough holds for the next."""
+
+    def __init__(self, shards: Sequence[Shard], devices: Sequence[torch.device]) -> None:
+        """`devices`: where the rows of each shard lie."""
+        self._shards = [_ShardRows(shard, device) for shard, device in zip(shards, devices, strict=True)]
+        self._sizes = [len(shard) for shard in shards]
+
+    def candidates(
+        self, starts: Floats, ends: Floats, k: int, bonus: Sequence[Floats] | None = None
+    ) -> list[list[Candidates]]:
+        """All rows that may open a span as good as the best one of the k-th best piece; see `Index`."""
+        if k * MAX_TOKENS >= sum(self._sizes):
+            return everything(self._sizes, len(starts))
+        devices = {rows.device for rows in self._shards}
+        factors = {device: Factors.of(starts, ends, device) for device in devices}
+        best = {device: _Best(k, len(starts), device) for device in devices}
+        found = [
+            rows.promising(factors[rows.device], best[rows.device], None if bonus is None else bonus[number])
+            for number, rows in enumerate(self._shards)
+        ]
+        enough = np.max([seen.settled().cpu().numpy() for seen in best.values()], axis=0)
+        below = np.nextafter(enough, np.float32(-np.inf)).tolist()
+        return [
+            [Candidates(rows, bound) for rows, bound in zip(_by_query(here, enough), below, strict=True)]
+            for here in found
+        ]
+
+
+class _Found(NamedTuple):
+    """Queries, rows, and what no span that opens there scores above. Shapes: (found,)."""
+
+    queries: Tensor
+    rows: Tensor
+    uppers: Tensor
+
+
+def _by_query(found: _Found, enough: Floats) -> list[Rows]:
+    """The rows of each query that may be good enough, now that all shards were seen. Shape: (queries,)."""
+    kept = found.uppers >= torch.from_numpy(enough).to(found.uppers.device)[found.queries]
+    queries, order = torch.sort(found.queries[kept], stable=True)  # the rows of a query stay in order
+    behind = np.searchsorted(queries.cpu().numpy(), np.arange(len(enough) - 1), side="right")
+    return np.split(found.rows[kept][order].cpu().numpy(), behind)
+
+
+class _ShardRows:
+    """The rows of one shard, read where they lie: no more than one block is copied."""
 
     def __init__(self, shard: Shard, device: torch.device) -> None:
-        self._device = device
+        self.device = device
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch knows no read-only memory; nothing here writes to it
             rows = torch.from_numpy(shard.vectors)
@@ -38,42 +85,25 @@ class ExactIndex:
             torch.from_numpy(numbers).to(device) for numbers in (np.flatnonzero(sizes), shard.paragraph_rows[sizes > 0])
         )
 
-    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None = None) -> list[Candidates]:
-        """All rows that may open a span as good as the best one of the k-th best piece; see `Index`."""
-        if k * MAX_TOKENS >= len(self._vectors):
-            return [Candidates(np.arange(len(self._vectors)), -np.inf)] * len(starts)
-        with full_memory_is_said(self._device):
-            return self._best_rows(starts, ends, k, bonus)
+    def promising(self, factors: Factors, best: "_Best", bonus: Floats | None) -> _Found:
+        """What may be good enough, as far as is known by now. Shape of `bonus`: (queries, paragraphs)."""
+        with full_memory_is_said(self.device):
+            added = None if bonus is None else torch.from_numpy(bonus.T).to(self.device).contiguous()
+            if added is not None:  # sums of float32 are rounded
+                factors = replace(factors, errors=factors.errors + added.abs().amax(dim=0) * 2.0**-21)
+            few = len(factors.units) <= FEW
+            size = BLOCK_PIECES * (FEW if few else 1) if self.device.type == "cpu" else BLOCK_PIECES_CUDA
+            pieces = -(-len(self._vectors) // MAX_TOKENS)
+            nothing = torch.empty(0, dtype=torch.int64, device=self.device)
+            found = [_Found(nothing, nothing, nothing.float())]
+            for first in range(0, pieces, size - 1):
+                found.append(self._in_block(first, min(size - 1, pieces - first), factors, added, best))
+            queries, rows, uppers = (torch.cat(parts) for parts in zip(*found, strict=True))
+            inside = rows < len(self._vectors)
+            return _Found(queries[inside], rows[inside], uppers[inside])
 
-    def _best_rows(self, starts: Floats, ends: Floats, k: int, bonus: Floats | None) -> list[Candidates]:
-        few = len(starts) <= FEW
-        factors = Factors.of(starts, ends, self._device)
-        added = None if bonus is None else torch.from_numpy(bonus.T).to(self._device).contiguous()
-        if added is not None:  # sums of float32 are rounded
-            factors = replace(factors, errors=factors.errors + added.abs().amax(dim=0) * 2.0**-21)
-        best = _Best(k, len(starts), self._device)
-        size = BLOCK_PIECES * (FEW if few else 1) if self._device.type == "cpu" else BLOCK_PIECES_CUDA
-        pieces = -(-len(self._vectors) // MAX_TOKENS)
-        found = [
-            self._promising(first, min(size - 1, pieces - first), factors, added, best)
-            for first in range(0, pieces, size - 1)
-        ]
-        best.settle()
-        queries, rows, uppers = (torch.cat(parts) for parts in zip(*found, strict=True))
-        kept = (uppers >= best.enough[queries]) & (rows < len(self._vectors))  # now that all blocks were seen
-        queries, order = torch.sort(queries[kept], stable=True)  # the rows of a query stay in order
-        behind = torch.searchsorted(queries, torch.arange(len(starts) - 1, device=self._device), right=True)
-        of_each = np.split(rows[kept][order].cpu().numpy(), behind.cpu().numpy())
-        below = np.nextafter(best.enough.cpu().numpy(), np.float32(-np.inf))
-        return [Candidates(own, float(bound)) for own, bound in zip(of_each, below, strict=True)]
-
-    def _promising(
-        self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: "_Best"
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, row, and what no span from there scores above, of all that may be good enough. Shapes: (found,).
-
-        Looks at `count` pieces from the `first` on. `bonus` has the shape (paragraphs, queries).
-        """
+    def _in_block(self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: "_Best") -> _Found:
+        """What may be good enough in `count` pieces from the `first` on. Shape of `bonus`: (paragraphs, queries)."""
         begin = first * MAX_TOKENS
         scores = factors.products(self._vectors[begin : begin + (count + 1) * MAX_TOKENS])
         missing = (count + 1) * MAX_TOKENS - len(scores)
@@ -91,7 +121,7 @@ class ExactIndex:
         pieces, queries = (uppers >= best.enough).nonzero(as_tuple=True)
         units = factors.units[queries, None]
         own_starts, own_ends = (by_piece[pieces, :, side, queries] * units for side in (0, 1))  # (open pieces, tokens)
-        rows = pieces[:, None] * MAX_TOKENS + torch.arange(begin, begin + MAX_TOKENS, device=self._device)
+        rows = pieces[:, None] * MAX_TOKENS + torch.arange(begin, begin + MAX_TOKENS, device=self.device)
         if bonus is not None:
             own_starts += bonus[self._paragraphs(rows), queries[:, None]]
             alone = uppers.new_full((len(factors.units), count), -torch.inf)
@@ -99,15 +129,15 @@ class ExactIndex:
             best.see(alone)
         uppers = own_starts + reached[pieces, queries, None]
         kept = uppers >= best.enough[queries, None]
-        return queries[:, None].expand_as(rows)[kept], rows[kept], uppers[kept]
+        return _Found(queries[:, None].expand_as(rows)[kept], rows[kept], uppers[kept])
 
     def _largest(self, bonus: Tensor, begin: int, count: int) -> Tensor:
         """The largest bonus of the paragraphs in each of some pieces. Shape: (count, queries)."""
-        begins = torch.arange(begin, begin + count * MAX_TOKENS, MAX_TOKENS, device=self._device)
+        begins = torch.arange(begin, begin + count * MAX_TOKENS, MAX_TOKENS, device=self.device)
         behinds = (begins + MAX_TOKENS).clamp(max=len(self._vectors))
         first, last = (torch.searchsorted(self._behind, rows, right=True) for rows in (begins, behinds - 1))
         most = int((last - first).max()) + 1
-        within = (first[:, None] + torch.arange(most, device=self._device)).minimum(last[:, None])
+        within = (first[:, None] + torch.arange(most, device=self.device)).minimum(last[:, None])
         return bonus[self._filled[within]].amax(dim=1)
 
     def _paragraphs(self, rows: Tensor) -> Tensor:
@@ -128,12 +158,12 @@ class _Best:
         """More pieces, each with a span of this score or more. Shape: (queries, pieces)."""
         self._waiting.append(lowers)
         if sum(part.shape[1] for part in self._waiting) >= self._k:  # not more often: a deep search has a large k
-            self.settle()
+            self.settled()
 
-    def settle(self) -> None:
-        """Let all that was seen count."""
+    def settled(self) -> Tensor:
+        """`enough`, now that all that was seen counts."""
         if not self._waiting:
-            return
+            return self.enough
         lowers = torch.cat(self._waiting, dim=1)
         self._waiting = []
         better = (lowers.amax(dim=1) > self.enough).nonzero()[:, 0]
@@ -141,3 +171,4 @@ class _Best:
             both = torch.cat([self._scores[better], lowers[better]], dim=1)
             self._scores[better] = both.topk(self._k).values
             self.enough[better] = self._scores[better].amin(dim=1)
+        return self.enough

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -56,6 +56,11 @@ def open_folder(shard: Shard, kind: BuiltKind, threshold: float | None) -> Path:
             f"index {folder} is not whole: its files hold {_sizes(folder)} bytes, not {sizes}: {way_out}"
         )
     return folder
+
+
+def open_folders(shards: Sequence[Shard], kind: BuiltKind, threshold: float | None) -> dict[int, Path]:
+    """The same of all shards that have rows, by their number."""
+    return {number: open_folder(shard, kind, threshold) for number, shard in enumerate(shards) if len(shard)}
 
 
 def has_index(shard: Shard, kind: BuiltKind, threshold: float | None) -> bool:

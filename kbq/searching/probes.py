@@ -13,7 +13,7 @@ from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.indexing.candidates import Floats
 from kbq.indexing.cells import clusters_for
-from kbq.indexing.choice import CPU, open_indexes
+from kbq.indexing.choice import CPU, open_index
 from kbq.indexing.dump import Shard
 from kbq.indexing.gpus import places
 from kbq.indexing.manifest import IndexEntry
@@ -74,11 +74,11 @@ def calibrate(
         starts, ends: query vectors in the units of the rows. Shapes: (queries, dim).
     """
     queries = np.stack([starts, ends], axis=1)
-    exact = search(shards, open_indexes(shards, IndexEntry(), _with_room(shards, device)), queries, K, "phrase")
+    exact = search(shards, open_index(shards, IndexEntry(), _with_room(shards, device)), queries, K, "phrase")
 
     def measured(probes: int) -> IndexEntry:
         tried = replace(entry, probes=probes)
-        found = search(shards, open_indexes(shards, tried, device), queries, K, "phrase")
+        found = search(shards, open_index(shards, tried, device), queries, K, "phrase")
         return replace(tried, recall=recall(exact, found), queries=len(starts))
 
     cells = max((clusters_for(len(shard)) for shard in shards), default=1)

@@ -17,7 +17,7 @@ BATCH = 64  # queries searched together
 
 def search(
     shards: Sequence[Shard],
-    indexes: Sequence[Index],
+    index: Index,
     queries: Floats,
     k: int,
     unit: Unit,
@@ -27,26 +27,23 @@ def search(
     """The k best units for each query; fewer only where the shards hold fewer.
 
     Args:
-        indexes: one for each shard.
+        index: of these shards.
         queries: start vector over end vector, in the units of the rows. Shape: (queries, 2, dim).
         evidence: of the same queries, from each source; all are added to the scores of phrases.
         length_penalty: what each token of a phrase after the first takes from its score.
     """
     hits: list[list[Hit]] = [[] for _ in queries]
-    deepest = max((len(shard) for shard in shards), default=0)
+    deepest = sum(len(shard) for shard in shards)
     # The k best phrases open in the k best pieces; paragraphs and documents may hold several of these.
     first_depth = k if unit in ("phrase", "sentence") else 2 * k
     for first in range(0, len(queries), BATCH):
         depth = first_depth
         unsettled = list(range(first, min(first + BATCH, len(queries))))
         while unsettled:
-            bonus = _bonus(evidence, unsettled) if evidence else [None] * len(shards)
-            found = [
-                batch_spans(shard, index, queries[unsettled], depth, extra, length_penalty)
-                for shard, index, extra in zip(shards, indexes, bonus, strict=True)
-            ]
+            bonus = _bonus(evidence, unsettled) if evidence else None
+            found = batch_spans(shards, index, queries[unsettled], depth, bonus, length_penalty)
             asked, unsettled = unsettled, []
-            for query, spans in zip(asked, zip(*found, strict=True), strict=True):
+            for query, spans in zip(asked, found, strict=True):
                 units = best_units(shards, spans, unit, k)
                 hits[query] = units.hits
                 if not units.is_complete and depth < deepest:

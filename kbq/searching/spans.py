@@ -5,6 +5,7 @@ paragraph's own tokens. Its score is the start's dot product plus the end's, les
 first: start and end know nothing of each other, and may belong to two answers. Each start goes with its best end.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,22 +75,30 @@ def find_spans(
 
 
 def batch_spans(
-    shard: Shard,
+    shards: Sequence[Shard],
     index: Index,
     queries: Floats,
     depth: int,
-    bonus: Floats | None = None,
+    bonus: Sequence[Floats] | None = None,
     length_penalty: float = 0.0,
-) -> list[Spans]:
-    """The spans of several queries among the candidates that an index of the shard gives at this depth.
+) -> list[list[Spans]]:
+    """For each query, the spans of each shard among the candidates that the index gives at this depth.
 
-    Shapes: queries (queries, 2, dim), bonus (queries, paragraphs); see `find_spans`.
+    Shapes: queries (queries, 2, dim), bonus of each shard (queries, paragraphs); see `find_spans`.
     """
     found = index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
-    extra = [None] * len(queries) if bonus is None else bonus
     return [
-        find_spans(shard, candidates, query, bonus=own, length_penalty=length_penalty)
-        for candidates, query, own in zip(found, queries, extra, strict=True)
+        [
+            find_spans(
+                shard,
+                found[number][query],
+                queries[query],
+                bonus=None if bonus is None else bonus[number][query],
+                length_penalty=length_penalty,
+            )
+            for number, shard in enumerate(shards)
+        ]
+        for query in range(len(queries))
     ]
 
 

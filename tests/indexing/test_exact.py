@@ -64,7 +64,7 @@ def test_every_row_that_opens_one_of_the_k_best_spans_is_a_candidate(
     starts, ends = random_queries()
     bonus = np.random.default_rng(2).normal(size=(7, len(kept))).astype(np.float32) * np.abs(starts).max() * 1000
     paragraphs = shard.paragraphs_of(np.arange(len(shard)))
-    found_of_each = ExactIndex(shard, CPU).candidates(starts, ends, k, bonus if with_bonus else None)
+    (found_of_each,) = ExactIndex([shard], [CPU]).candidates(starts, ends, k, [bonus] if with_bonus else None)
     for query, found in enumerate(found_of_each):
         true = best_spans(shard, starts[query], ends[query]) + with_bonus * bonus[query, paragraphs].astype(np.float64)
         assert (np.diff(found.starts) > 0).all()
@@ -75,7 +75,7 @@ def test_every_row_that_opens_one_of_the_k_best_spans_is_a_candidate(
 @pytest.mark.usefixtures("in_integers")
 def test_most_rows_are_left_out(random_shard: Callable[..., Shard]) -> None:
     shard = random_shard(*range(20, 60))  # 1,580 rows in 98 pieces
-    found = ExactIndex(shard, CPU).candidates(*random_queries(), 5)
+    (found,) = ExactIndex([shard], [CPU]).candidates(*random_queries(), 5)
     assert max(len(candidates.starts) for candidates in found) < 400
 
 
@@ -104,8 +104,8 @@ def test_candidates_that_can_be_checked_by_eye(
     bonus: list[float] | None, k: int, rows: list[int], bound: float, three: Shard
 ) -> None:
     starts, ends = np.array([[1, 0]], np.float32), np.array([[0, 1]], np.float32)
-    added = None if bonus is None else np.array([bonus], np.float32)
-    (found,) = ExactIndex(three, CPU).candidates(starts, ends, k, added)
+    added = None if bonus is None else [np.array([bonus], np.float32)]
+    ((found,),) = ExactIndex([three], [CPU]).candidates(starts, ends, k, added)
     assert found.starts.tolist() == rows
     assert found.complete_above == pytest.approx(bound, abs=0.1)
 
@@ -116,10 +116,12 @@ def test_an_end_in_the_next_piece_is_seen(
     # A start in the last row of a piece, its end in the first row of the next one; elsewhere one good row.
     long = [[0, 0]] * 19 + [[6, 0], [0, 6]] + [[0, 0]] * 9
     shard = make_shard([encoded(long), encoded([[5, 5]]), encoded([[0, 5]] * 30)])
-    (found,) = ExactIndex(shard, CPU).candidates(np.array([[1, 0]], np.float32), np.array([[0, 1]], np.float32), 1)
+    starts, ends = np.array([[1, 0]], np.float32), np.array([[0, 1]], np.float32)
+    ((found,),) = ExactIndex([shard], [CPU]).candidates(starts, ends, 1)
     assert found.starts.tolist() == [19, 30]
 
 
 def test_an_empty_shard_has_no_candidates(make_shard: Callable[..., Shard]) -> None:
-    (found,) = ExactIndex(make_shard(), CPU).candidates(np.ones((1, 2), np.float32), np.ones((1, 2), np.float32), 5)
+    ones = np.ones((1, 2), np.float32)
+    ((found,),) = ExactIndex([make_shard()], [CPU]).candidates(ones, ones, 5)
     assert (found.starts.tolist(), found.complete_above) == ([], -np.inf)

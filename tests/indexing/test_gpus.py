@@ -8,7 +8,7 @@ import torch
 
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing import exact, gpus
-from kbq.indexing.choice import open_indexes
+from kbq.indexing.choice import open_index
 from kbq.indexing.dump import Shard
 from kbq.indexing.exact import ExactIndex
 from kbq.indexing.gpus import fitted, full_memory_is_said, places
@@ -64,10 +64,11 @@ def test_the_code_for_gpus_finds_the_same_on_a_cpu(
 ) -> None:
     shard = random_shard(*range(20, 60), dim=32)
     starts, ends = queries_like(shard).transpose(1, 0, 2)
-    truth = ExactIndex(shard, CPU).candidates(starts, ends, 5)
+    (truth,) = ExactIndex([shard], [CPU]).candidates(starts, ends, 5)
     monkeypatch.setattr(exact, "BLOCK_PIECES", exact.BLOCK_PIECES_CUDA)
     monkeypatch.setattr("kbq.indexing.products.has_fast_int8", lambda device: fast)
-    for one, other in zip(truth, ExactIndex(shard, CPU).candidates(starts, ends, 5), strict=True):
+    (found,) = ExactIndex([shard], [CPU]).candidates(starts, ends, 5)
+    for one, other in zip(truth, found, strict=True):
         sure = one.complete_above  # rounding decides about others
         assert abs(other.complete_above - sure) < 1e-3 * abs(sure)
         assert len(np.setxor1d(one.starts, other.starts)) <= 0.1 * len(one.starts)
@@ -77,7 +78,7 @@ def test_the_code_for_gpus_finds_the_same_on_a_cpu(
 def test_a_gpu_gives_the_same_hits(random_shard: Callable[..., Shard]) -> None:
     shards = [random_shard(*range(20, 60), dim=384), random_shard(5, 0, 30, dim=384, seed=1)]
     found = [
-        search(shards, open_indexes(shards, IndexEntry(), torch.device(device)), queries_like(shards[0]), 10, "phrase")
+        search(shards, open_index(shards, IndexEntry(), torch.device(device)), queries_like(shards[0]), 10, "phrase")
         for device in ("cpu", "cuda")
     ]
     assert found[0] == found[1]  # scores too: they are computed by the CPU, from rows that the GPU has found
@@ -87,4 +88,4 @@ def test_a_gpu_gives_the_same_hits(random_shard: Callable[..., Shard]) -> None:
 def test_a_gpu_that_is_too_small_is_said(random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "WORKING", 2**50)
     with pytest.raises(KnowledgeBaseError, match="GB of GPU memory, free are"):
-        open_indexes([random_shard(30)], IndexEntry(), torch.device("cuda"))
+        open_index([random_shard(30)], IndexEntry(), torch.device("cuda"))

@@ -11,7 +11,7 @@ import torch
 
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.candidates import Index
-from kbq.indexing.choice import build_missing, is_built, open_indexes
+from kbq.indexing.choice import build_missing, is_built, open_index
 from kbq.indexing.dump import EncodedParagraph, Shard
 from kbq.indexing.manifest import IndexEntry, IndexKind
 from kbq.searching.spans import find_spans
@@ -35,7 +35,7 @@ def random_queries(dim: int = 16, count: int = 7) -> tuple[np.ndarray, np.ndarra
 
 def opened(shard: Shard, kind: IndexKind, probes: int = ALL) -> Index:
     build_missing([shard], IndexEntry(kind), np.concatenate(random_queries(shard.vectors.shape[1])))
-    return open_indexes([shard], IndexEntry(kind, probes), CPU)[0]
+    return open_index([shard], IndexEntry(kind, probes), CPU)
 
 
 def best_of_each_start(shard: Shard, start: np.ndarray, end: np.ndarray) -> np.ndarray:
@@ -64,13 +64,14 @@ def test_no_better_span_is_missed_and_the_scores_are_exact(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if with_bonus and kind != "exact":  # then there are more paragraphs than hits
-        monkeypatch.setattr(f"kbq.indexing.{kind}.LEAST_HITS", 1)
+        monkeypatch.setattr("kbq.indexing.cell_index.LEAST_HITS", 1)
         monkeypatch.setattr("kbq.indexing.compact.OVERFETCH", 1000)  # codes may err: score all rows again
     shard = random_shard(*kept)
     starts, ends = random_queries()
     random_bonus = (1000 * np.random.default_rng(2).normal(size=(7, len(kept)))).astype(np.float32)
     bonus = random_bonus if with_bonus else None
-    for query, found in enumerate(opened(shard, kind).candidates(starts, ends, k, bonus)):
+    (found_of_each,) = opened(shard, kind).candidates(starts, ends, k, [random_bonus] if with_bonus else None)
+    for query, found in enumerate(found_of_each):
         true = best_of_each_start(shard, starts[query], ends[query])
         own = None if bonus is None else bonus[query]
         if own is not None:
@@ -85,12 +86,43 @@ def test_no_better_span_is_missed_and_the_scores_are_exact(
             assert found.complete_above == -np.inf
 
 
+@pytest.mark.parametrize("with_bonus", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_shards_are_searched_as_if_they_were_one(
+    kind: IndexKind,
+    with_bonus: bool,
+    random_shard: Callable[..., Shard],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kbq.indexing.cell_index.LEAST_HITS", 1)
+    monkeypatch.setattr("kbq.indexing.compact.OVERFETCH", 1000)
+    shards = [random_shard(*[30] * 6), random_shard(0), random_shard(*[25] * 8, seed=1), random_shard(3, seed=2)]
+    starts, ends = random_queries()
+    source = np.random.default_rng(2)
+    random_bonus = [source.normal(size=(7, len(shard.paragraph_rows))).astype(np.float32) for shard in shards]
+    build_missing(shards, IndexEntry(kind), np.concatenate([starts, ends]))
+    index = open_index(shards, IndexEntry(kind, ALL), CPU)
+    found = index.candidates(starts, ends, 2, random_bonus if with_bonus else None)
+    for query in range(len(starts)):
+        true = []
+        for shard, bonus in zip(shards, random_bonus, strict=True):
+            own = bonus[query][shard.paragraphs_of(np.arange(len(shard)))]
+            true.append(best_of_each_start(shard, starts[query], ends[query]) + with_bonus * own)
+        of_each = [of_shard[query] for of_shard in found]
+        (bound,) = {candidates.complete_above for candidates in of_each}
+        missed = [np.delete(scores, one.starts) for scores, one in zip(true, of_each, strict=True)]
+        error = 1e-5 * np.abs(np.concatenate(true)).max()
+        assert np.concatenate(missed).max() <= bound + error
+        assert sum(len(candidates.starts) for candidates in of_each) <= 180  # of 383: two paragraphs for each reason
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_best_spans_of_a_larger_shard_are_found(kind: IndexKind, random_shard: Callable[..., Shard]) -> None:
     shard = random_shard(*range(20, 60, 2))  # 780 rows
     starts, ends = random_queries(count=20)
     found_of_ten = []
-    for query, found in enumerate(opened(shard, kind).candidates(starts, ends, 50)):
+    (found_of_each,) = opened(shard, kind).candidates(starts, ends, 50)
+    for query, found in enumerate(found_of_each):
         true = best_of_each_start(shard, starts[query], ends[query])
         found_of_ten.append(np.isin(np.argsort(-true)[:10], found.starts).mean())
     # 8 of 16 random dimensions hold half of what a query asks for: a hard case for codes of half the dimensions.
@@ -103,7 +135,7 @@ def test_the_size_of_a_query_does_not_matter(kind: IndexKind, size: float, rando
     shard = random_shard(*range(20, 60, 2), dim=384)  # wide vectors take other paths through faiss than narrow ones
     source = np.random.default_rng(3)
     starts, ends = shard.vectors[source.choice(len(shard), (2, 20))].astype(np.float32)
-    found = opened(shard, kind).candidates(size * starts / 127, size * ends / 127, 5)
+    (found,) = opened(shard, kind).candidates(size * starts / 127, size * ends / 127, 5)
     best = [(shard.vectors.astype(np.float64) @ side.T).argmax(axis=0) for side in (starts, ends)]
     assert all(set(pair) <= set(one.starts.tolist()) for pair, one in zip(zip(*best, strict=True), found, strict=True))
 
@@ -115,16 +147,16 @@ def test_candidates_that_can_be_checked_by_eye(
     make_shard: Callable[..., Shard],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(f"kbq.indexing.{kind}.LEAST_HITS", 1)
+    monkeypatch.setattr("kbq.indexing.cell_index.LEAST_HITS", 1)
     monkeypatch.setattr("kbq.indexing.compact.OVERFETCH", 6)  # one of two dimensions says little: look at all rows
     # Best starts: row 3 (9), then row 0 (5). Best ends: row 5 (8), then row 2 (7).
     rows = [[5, 0], [0, 1], [1, 7], [9, 0], [0, 1], [0, 8]]
     shard = make_shard([encoded(rows[:3]), encoded(rows[3:])])
     starts, ends = np.array([[1, 0]], np.float32), np.array([[0, 1]], np.float32)
-    (found,) = opened(shard, kind).candidates(starts, ends, 1)
+    ((found,),) = opened(shard, kind).candidates(starts, ends, 1)
     assert found.starts.tolist() == [3, 4, 5]
     assert found.complete_above == pytest.approx(17)
-    (found,) = opened(shard, kind).candidates(starts, ends, 2)
+    ((found,),) = opened(shard, kind).candidates(starts, ends, 2)
     assert found.starts.tolist() == [0, 1, 2, 3, 4, 5]
     assert found.complete_above == pytest.approx(12)
 
@@ -134,13 +166,13 @@ def test_candidates_that_can_be_checked_by_eye(
 def test_paragraphs_with_the_largest_bonus_are_candidates(
     k: int, kind: IndexKind, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"kbq.indexing.{kind}.LEAST_HITS", 1)
+    monkeypatch.setattr("kbq.indexing.cell_index.LEAST_HITS", 1)
     shard = random_shard(*[10] * 90)
     index = opened(shard, kind)
     starts, ends = random_queries(count=1)
     bonus = np.random.default_rng(2).normal(size=(1, 90)).astype(np.float32)
-    (alone,) = index.candidates(starts, ends, k)
-    (found,) = index.candidates(starts, ends, k, bonus)
+    ((alone,),) = index.candidates(starts, ends, k)
+    ((found,),) = index.candidates(starts, ends, k, [bonus])
     best = np.argsort(-bonus[0])
     rows = {10 * paragraph + row for paragraph in best[:k].tolist() for row in range(10)}
     assert found.starts.tolist() == sorted({*alone.starts.tolist(), *rows})
@@ -153,7 +185,7 @@ def test_with_as_many_bonuses_as_paragraphs_all_rows_are_candidates(
 ) -> None:
     shard = random_shard(60, 0, 60)
     bonus = np.ones((1, 3), np.float32)
-    (found,) = opened(shard, kind).candidates(*random_queries(count=1), 3, bonus)
+    ((found,),) = opened(shard, kind).candidates(*random_queries(count=1), 3, [bonus])
     assert (found.starts.tolist(), found.complete_above) == (list(range(120)), -np.inf)
 
 
@@ -181,8 +213,8 @@ def test_what_a_filtered_index_finds_is_named_right(kind: IndexKind, random_shar
     build_missing([shard], entry, starts)
     assert is_built([shard], entry)
     assert not is_built([shard], IndexEntry(kind))
-    (index,) = open_indexes([shard], entry, CPU)
-    for query, found in enumerate(index.candidates(starts, ends, 5)):
+    (found_of_each,) = open_index([shard], entry, CPU).candidates(starts, ends, 5)
+    for query, found in enumerate(found_of_each):
         spans = find_spans(shard, found, np.stack([starts[query], ends[query]]))
         assert kept[query] in found.starts
         true = best_of_each_start(shard, starts[query], ends[query])
@@ -220,7 +252,7 @@ def test_a_filter_needs_the_logits(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_shard_without_rows(kind: IndexKind, make_shard: Callable[..., Shard]) -> None:
     shard = make_shard()
-    (found,) = opened(shard, kind).candidates(np.ones((1, 2), np.float32), np.ones((1, 2), np.float32), 5)
+    ((found,),) = opened(shard, kind).candidates(np.ones((1, 2), np.float32), np.ones((1, 2), np.float32), 5)
     assert (found.starts.tolist(), found.complete_above) == ([], -np.inf)
     assert is_built([shard], IndexEntry(kind))
 
@@ -270,5 +302,5 @@ def test_an_index_that_is_not_whole_or_of_other_rows_is_refused_and_built_again(
     assert not is_built([shard], IndexEntry(kind))
     way_out = rf"build it with `kbq index .* --index {kind}`, or use --index exact"
     with pytest.raises(KnowledgeBaseError, match=f"{message}.*: {way_out}"):
-        open_indexes([shard], IndexEntry(kind), CPU)
-    assert opened(shard, kind).candidates(*random_queries(), 100)[0].starts.tolist() == list(range(40))
+        open_index([shard], IndexEntry(kind), CPU)
+    assert opened(shard, kind).candidates(*random_queries(), 100)[0][0].starts.tolist() == list(range(40))

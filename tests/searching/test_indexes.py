@@ -44,7 +44,7 @@ def test_every_kind_answers_like_exact_search(
 ) -> None:
     monkeypatch.setattr(cells, "clusters_for", lambda rows: 1)  # then every cell is probed
     if backend == "hybrid":  # then few paragraphs come by their hits, the others by their words
-        monkeypatch.setattr(f"kbq.indexing.{kind}.LEAST_HITS", 3)
+        monkeypatch.setattr("kbq.indexing.cell_index.LEAST_HITS", 3)
         monkeypatch.setattr("kbq.indexing.compact.OVERFETCH", 1000)  # codes may err: score all rows again
     index_words(folder)
     exact = KnowledgeBase.open(folder, device="cpu")
@@ -188,7 +188,7 @@ def test_exact_search_takes_no_filter(folder: Path) -> None:
         KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("exact", filter=0.5))
 
 
-@pytest.mark.parametrize(("limit", "kind"), [(10**6, "exact"), (10, "approximate")])
+@pytest.mark.parametrize(("limit", "kind"), [(10**6, "exact"), (10, "compact")])
 def test_auto_chooses_by_size(
     limit: int, kind: str, documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

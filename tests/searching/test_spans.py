@@ -76,9 +76,10 @@ def test_what_stands_above_the_bound_is_what_a_search_over_all_spans_finds(
     kept: tuple[int, ...], k: int, penalty: float, random_shard: Callable[..., Shard]
 ) -> None:
     shard = random_shard(*kept)
-    index = ExactIndex(shard, torch.device("cpu"))
+    index = ExactIndex([shard], [torch.device("cpu")])
     queries = random_queries()
-    for query, candidates in zip(queries, index.candidates(queries[:, 0], queries[:, 1], k), strict=True):
+    (found_of_each,) = index.candidates(queries[:, 0], queries[:, 1], k)
+    for query, candidates in zip(queries, found_of_each, strict=True):
         found = find_spans(shard, candidates, query, length_penalty=penalty)
         scores, true = as_dict(found), truth(shard, query, penalty=penalty)
         for span, score in true.items():
