@@ -122,9 +122,11 @@ def test_the_oracle_prediction_is_perfect(write: Write) -> None:
 
 
 @pytest.mark.parametrize("missing", ["error", "zero", "skip"])
-def test_two_empty_files_score_zero(write: Write, missing: str) -> None:
+def test_two_empty_files_score_zero_and_it_is_said_why(write: Write, missing: str) -> None:
     empty = write("empty")
     deviations = Deviations(missing=missing)  # type: ignore[arg-type]
+    (note,) = score_downstream(empty, empty, deviations).notes
+    assert note.startswith("the gold file holds no record")
     assert evaluate_downstream(empty, empty, deviations)["kilt"]["KILT-em"] == 0.0
     assert evaluate_retrieval(empty, empty, ks=(2,))["recall@2"] == 0.0
 

@@ -57,6 +57,7 @@ class Observations:
         """One sentence for each thing worth knowing."""
         guesses = self.matched + self.unknown
         found = {
+            "the gold file holds no record, so that every score is 0: is it the file you mean?": not self.golds,
             f"{self.golds:,} gold records, {guesses:,} predictions": guesses != self.golds,
             f"{self.unknown:,} predictions have ids that the gold file lacks: ignored": self.unknown,
             f"{self.no_input:,} gold records have no input: entity_in_input is left out": self.no_input,
