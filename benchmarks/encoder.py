@@ -21,10 +21,11 @@ from unittest import mock
 import numpy as np
 import reporting
 import torch
+import transformers
 
 from kbq.corpus import read_corpus
 from kbq.encoding import phrases
-from kbq.encoding.backbone import autocast, buckets, hidden_states
+from kbq.encoding.backbone import autocast, buckets, empty_backbone, hidden_states
 from kbq.encoding.model import DEFAULT_MODEL, WEIGHTS, Model
 from kbq.encoding.windows import Window, tokenize, windows
 
@@ -150,11 +151,14 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     empty = own_memory()
+    empty_backbone(transformers.BertConfig(num_hidden_layers=0))  # imports what every BERT needs
+    libraries = own_memory()
     model = Model.open("default", "cpu")
     figures: dict[str, object] = {
         "threads": options.threads,
         "model on the disk, MB": round((DEFAULT_MODEL / WEIGHTS).stat().st_size / 1e6, 1),
-        "model in memory, MB": round(own_memory() - empty),
+        "model in memory, MB": round(own_memory() - libraries),
+        "libraries for it in memory, MB": round(libraries - empty),
         "one query, ms": one_query(model),
     }
     for corpus in options.corpora:

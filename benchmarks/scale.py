@@ -7,17 +7,21 @@ from typing import Any
 
 from rendering import figures, interval, table
 
-from kbq.indexing.building import SHARD_ROWS
-
 WIKIPEDIA_VECTORS, WIKIPEDIA_TOKENS = 770e6, 3.1e9  # kept and all, as the DensePhrases papers count them
 CORPORA = ("trex", "wiki")
-RECALLS = 0.95, 0.99  # an index is built for the first, and calibrated anew for the second
 GPU_BYTES, GPU_BYTES_PER_SECOND = 139 * 2**30, 4.8e12  # of one H200
 
 
 def kinds() -> str:
-    """Every index of one knowledge base: what it costs, finds, and answers."""
-    found = figures("index_kinds")
+    """Every index of two knowledge bases: what it costs, finds, and answers."""
+    kept, everything = figures("index_kinds"), figures("index_kinds_all")
+    return (
+        f"{kept['vectors']:,} vectors of T-REx pages, vectors alone:\n\n{_kinds(kept)}\n\n"
+        f"{everything['vectors']:,} vectors, all tokens of T-REx and wiki pages:\n\n{_kinds(everything)}"
+    )
+
+
+def _kinds(found: dict[str, Any]) -> str:
     columns = {
         "bytes a vector, beside the dump": "bytes per vector, beside the dump",
         "build, CPU s": "build and calibration, CPU seconds",
@@ -31,10 +35,8 @@ def kinds() -> str:
     for name, values in found.items():
         if isinstance(values, dict):
             scores = [interval(values[model]["KILT-accuracy"]) for model in ("untuned", "tuned")]
-            cells = (f"{values[key]:g}" if key in values else "–" for key in columns.values())
-            rows.append([name, *cells, *scores])
-    head = ["", *columns, "KILT-accuracy, untuned", "tuned on 5,000"]
-    return f"{found['vectors']:,} vectors of T-REx pages, vectors alone:\n\n{table(head, rows)}"
+            rows.append([name, *(f"{values[key]:g}" for key in columns.values()), *scores])
+    return table(["", *columns, "KILT-accuracy, untuned", "tuned on 5,000"], rows)
 
 
 def growth() -> str:
@@ -44,21 +46,19 @@ def growth() -> str:
             f"{row['rows'] / 1e6:.1f}",
             f"{row['dump, MB']:,}",
             *_milliseconds(row["exact"]),
-            *(_index(row["approximate"]) if "approximate" in row else ["–"] * 5),
+            f"{row['compact']['MB']:,}",
+            f"{row['compact']['build and calibration, CPU seconds']:,.0f}",
+            f"{row['compact']['probes']}",
+            *_milliseconds(row["compact"]),
         ]
         for row in figures("growth")["sizes"]
     ]
-    head = ["million vectors", "dump, MB", "exact, ms, 64", "1", "index, MB", "build, CPU s", "probes", "ms, 64", "1"]
+    head = ["million vectors", "dump, MB", "exact, ms, 64", "1", "compact, MB", "build, CPU s", "probes", "ms, 64", "1"]
     return f"{table(head, rows)}\n\n![Cost against size, log-log](growth.png)"
 
 
 def _milliseconds(values: dict[str, Any]) -> list[str]:
     return [f"{values[name]:.3g}" for name in ("ms, 64 at a time", "ms, one at a time")]
-
-
-def _index(values: dict[str, Any]) -> list[str]:
-    build = values["build and calibration, CPU seconds"]
-    return [f"{values['MB']:,}", f"{build:.0f}", str(values["probes"]), *_milliseconds(values)]
 
 
 def wikipedia() -> str:
@@ -88,24 +88,20 @@ def wikipedia() -> str:
 
 
 def _index_of_wikipedia(kind: str) -> list[list[str]]:
-    """Every shard has cells of its own; what a shard costs grows with the root of its rows, as its cells do."""
-    measured = figures("index_kinds")
-    rows, found = measured["vectors"], measured[f"{kind}, recall {RECALLS[1]:g}"]
-    build = measured[f"{kind}, recall {RECALLS[0]:g}"]["build and calibration, CPU seconds"] / rows
-    shards, root = WIKIPEDIA_VECTORS / SHARD_ROWS, (SHARD_ROWS / rows) ** 0.5
-    one = root / found["queries per CPU second, 64 at a time"]
+    """Shards of this size are asked one after another, so that all costs grow with the rows."""
+    measured = figures("index_kinds_all")
+    rows, found = measured["vectors"], measured[f"{kind}, recall 0.99"]
+    times, millions = WIKIPEDIA_VECTORS / rows, rows / 1e6
+    alone, together = (times / found[f"queries per CPU second, {name} at a time"] for name in ("one", "64"))
+    build = found["build and calibration, CPU seconds"] / millions
     size = _bytes(f"{WIKIPEDIA_VECTORS / 1e6:.0f} million", found["bytes per vector, beside the dump"])
     return [
         [f"{kind} index", *size],
+        ["its build, one core", f"{build:.0f} CPU s a million", _hours(WIKIPEDIA_VECTORS / 1e6 * build)],
         [
-            "its build, one core",
-            f"{1e6 * build:.0f} CPU s a million; {root:.1f} times as many cells in a full shard",
-            _hours(WIKIPEDIA_VECTORS * build * root),
-        ],
-        [
-            f"its search, one core, recall {RECALLS[1]:g}",
-            f"{shards:.0f} shards of {SHARD_ROWS / 1e6:.1f} million, {1000 * one:.0f} ms each",
-            f"{1 / (shards * one):.2g} queries per CPU s",
+            "its search, one core, recall 0.99",
+            f"{times:.0f} times {millions:.1f} million: {alone:.1f} s for one query, {together:.2f} s for one of 64",
+            f"{1 / together:.1f} queries per CPU s",
         ],
     ]
 
@@ -116,10 +112,6 @@ def _bytes(vectors: str, each: float) -> tuple[str, str]:
 
 def _hours(seconds: float) -> str:
     return f"{seconds / 3600:,.0f} hours"
-
-
-def _gigabytes(each: float) -> str:
-    return f"{WIKIPEDIA_VECTORS * each / 1e9:,.0f} GB"
 
 
 def encoder() -> str:
@@ -141,7 +133,8 @@ def encoder() -> str:
     query = found["one query, ms"]
     text = (
         f"{found['threads']} thread; the fastest bf16 products beside these make {fastest} GFLOP/s. The default model "
-        f"takes {found['model on the disk, MB']:.0f} MB on the disk and {found['model in memory, MB']} MB in memory; "
+        f"takes {found['model on the disk, MB']:.0f} MB on the disk and {found['model in memory, MB']} MB in memory, "
+        f"beside {found['libraries for it in memory, MB']} MB of libraries; "
         f"it encodes one query in {query['p50']} ms ({query['p95']} ms in 19 of 20)."
     )
     head = ["", "", "tokens per second", "of the fastest product", "padding", "cosine to float32"]

@@ -21,6 +21,17 @@ class Hits(NamedTuple):
     rows: Rows
 
 
+class Favourites(NamedTuple):
+    """Paragraphs with the largest bonuses, and the largest bonus of the others. Shapes: (paragraphs,)."""
+
+    shards: Rows
+    paragraphs: Rows
+    others: float
+
+
+NO_FAVOURITES = Favourites(np.empty(0, np.int64), np.empty(0, np.int64), 0.0)
+
+
 class CellIndex:
     """Scores are exact for the rows that it finds."""
 
@@ -29,7 +40,6 @@ class CellIndex:
         self._shards = shards
         self._cells = cells
         self._overfetch = overfetch
-        self._first_paragraphs = np.cumsum([0, *(len(shard.paragraph_rows) for shard in shards)])
 
     def candidates(
         self, starts: Floats, ends: Floats, k: int, bonus: Sequence[Floats] | None = None
@@ -40,12 +50,12 @@ class CellIndex:
         """
         k = max(k, LEAST_HITS)
         sizes = [len(shard) for shard in self._shards]
-        if k >= sum(sizes) or (bonus is not None and k >= self._first_paragraphs[-1]):
+        if k >= sum(sizes) or (bonus is not None and k >= sum(own.shape[1] for own in bonus)):
             return everything(sizes, len(starts))
         hits = self._best_rows(np.concatenate([starts, ends]), k)
-        bonuses = [None] * len(starts) if bonus is None else np.concatenate(bonus, axis=1)
-        sides = zip(hits[: len(starts)], hits[len(starts) :], bonuses, strict=True)
-        by_query = [self._around(of_start, of_end, k, own) for of_start, of_end, own in sides]
+        of_queries = zip(*bonus, strict=True) if bonus else ()
+        favourites = [_favourites(own, k) for own in of_queries] or [NO_FAVOURITES] * len(starts)
+        by_query = map(self._around, hits[: len(starts)], hits[len(starts) :], favourites)
         return [list(of_shard) for of_shard in zip(*by_query, strict=True)]
 
     def _best_rows(self, queries: Floats, k: int) -> list[Hits]:
@@ -71,19 +81,24 @@ class CellIndex:
         best = np.argsort(-scores, kind="stable")[:k]
         return Hits(scores[best], shards[best], rows[best])
 
-    def _around(self, starts: Hits, ends: Hits, k: int, bonus: Floats | None) -> list[Candidates]:
-        """For each shard, the rows of paragraphs with a hit or one of the k best bonuses. Shape: (all paragraphs,)."""
+    def _around(self, starts: Hits, ends: Hits, favourites: Favourites) -> list[Candidates]:
+        """For each shard, the rows of the paragraphs that hold a hit or are a favourite."""
         # A side that came out short is bounded by its last hit, too: a deeper search, in more cells, may find more.
         bound = sum(float(side.scores[-1]) if len(side.scores) else np.inf for side in (starts, ends))
-        best = np.empty(0, np.int64)
-        if bonus is not None:
-            order = np.argpartition(-bonus, k)  # the k best, then the best of the others
-            best, bound = order[:k], bound + float(bonus[order[k]])
         shards, rows = (np.concatenate(sides) for sides in ((starts.shards, ends.shards), (starts.rows, ends.rows)))
         candidates = []
         for number, shard in enumerate(self._shards):
-            first, behind = self._first_paragraphs[number : number + 2]
-            with_bonus = best[(first <= best) & (best < behind)] - first
-            paragraphs = np.union1d(shard.paragraphs_of(rows[shards == number]), with_bonus)
-            candidates.append(Candidates(ranges(*shard.row_range(paragraphs)), bound))
+            own = favourites.paragraphs[favourites.shards == number]
+            paragraphs = np.union1d(shard.paragraphs_of(rows[shards == number]), own)
+            candidates.append(Candidates(ranges(*shard.row_range(paragraphs)), bound + favourites.others))
         return candidates
+
+
+def _favourites(bonus: Sequence[Floats], k: int) -> Favourites:
+    """The k best paragraphs of one query, of more than k in all shards. Shape of each shard's: (paragraphs,)."""
+    best = [np.argpartition(-own, k)[: k + 1] if len(own) > k else np.arange(len(own)) for own in bonus]
+    shards = np.repeat(np.arange(len(bonus)), [len(paragraphs) for paragraphs in best])
+    paragraphs = np.concatenate(best)
+    values = np.concatenate([own[some] for own, some in zip(bonus, best, strict=True)])
+    order = np.argpartition(-values, k)  # the k best, then the best of the others
+    return Favourites(shards[order[:k]], paragraphs[order[:k]], float(values[order[k]]))

@@ -13,6 +13,7 @@ from kbq.searching.spans import batch_spans
 from kbq.searching.units import Unit, best_units
 
 BATCH = 64  # queries searched together
+BONUSES = 2**28  # of paragraphs for queries that are held together: 1 GiB
 
 
 def search(
@@ -36,9 +37,11 @@ def search(
     deepest = sum(len(shard) for shard in shards)
     # The k best phrases open in the k best pieces; paragraphs and documents may hold several of these.
     first_depth = k if unit in ("phrase", "sentence") else 2 * k
-    for first in range(0, len(queries), BATCH):
+    paragraphs = sum(len(shard.paragraph_rows) for shard in shards)
+    together = max(1, min(BATCH, BONUSES // max(1, paragraphs))) if evidence else BATCH
+    for first in range(0, len(queries), together):
         depth = first_depth
-        unsettled = list(range(first, min(first + BATCH, len(queries))))
+        unsettled = list(range(first, min(first + together, len(queries))))
         while unsettled:
             bonus = _bonus(evidence, unsettled) if evidence else None
             found = batch_spans(shards, index, queries[unsettled], depth, bonus, length_penalty)

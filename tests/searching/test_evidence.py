@@ -95,6 +95,16 @@ def test_what_shares_no_word_is_not_found(pages: KnowledgeBase) -> None:
     assert [hit.phrase.document_id for hit in pages.search(["whale", "sing"], 5, "document", "bm25")[1]] == ["c"]
 
 
+def test_with_many_paragraphs_fewer_queries_are_searched_together(
+    kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = kb.search(TEXTS, 5, backend="hybrid")
+    monkeypatch.setattr("kbq.searching.search.BONUSES", 1)
+    assert [[hit.phrase for hit in hits] for hits in kb.search(TEXTS, 5, backend="hybrid")] == [
+        [hit.phrase for hit in hits] for hits in together
+    ]
+
+
 def test_evidence_weighs_every_paragraph(pages: KnowledgeBase) -> None:
     (bonus,) = Evidence(pages.shards, pages.bm25, [["sing"], ["bark", "dog"]], weight=10.0).bonus([1, 0])
     scores = pages.bm25[0].scores(["bark", "dog"])
