@@ -53,6 +53,8 @@ def cut(shards: Sequence[Shard], folder: Path, rows: int) -> tuple[Counts, ...]:
             with (to / f"{name}.bin").open("wb") as file:
                 np.save(file, characters[: int(ends[count - 1])])
         written.append(Counts(documents, paragraphs, own, own))
+        if paragraphs < len(shard.paragraph_rows):
+            break
     return tuple(written)
 
 

@@ -1,14 +1,16 @@
 """Index kinds: what each costs to build and to hold, what it finds of exact search, and how fast it is.
 
     OMP_NUM_THREADS=1 python benchmarks/index_kinds.py KB GOLD.jsonl [--recall 0.95 0.99] [--tuned MODEL] [--name NAME]
+                                                       [--kinds compact approximate] [--more]
 
-All indexes are built again in KB, once; another recall takes another calibration only. Their probes are calibrated on
-slot queries that kbq makes up from the pages' titles; the recall below is that of the ten best phrases for some queries
-of GOLD, which no calibration has seen. All of GOLD is then predicted with each index, vectors alone, with the model of
-KB and with one tuned on queries.
+All indexes are built again in KB, once; another recall takes another calibration only, also in a later run with --more.
+Their probes are calibrated on slot queries that kbq makes up from the pages' titles; the recall below is that of the
+ten best phrases for some queries of GOLD, which no calibration has seen. All of GOLD is then predicted with each index,
+vectors alone, with the model of KB and with one tuned on queries.
 """
 
 import argparse
+import json
 import random
 import shutil
 import tempfile
@@ -77,17 +79,22 @@ def main() -> None:
     parser.add_argument("queries", type=Path)
     parser.add_argument("--queries", dest="count", type=int, default=256)
     parser.add_argument("--recall", type=float, nargs="+", default=[0.95, 0.99])
+    parser.add_argument("--kinds", nargs="+", choices=KINDS[1:], default=KINDS[1:])
+    parser.add_argument("--more", action="store_true", help="keep the indexes and the figures that are there")
     parser.add_argument("--name", default="index_kinds")
     parser.add_argument("--tuned", help="a query encoder: scores with it are reported, too")
     options = parser.parse_args()
     torch.set_num_threads(1)
     texts = [str(line["input"]) for _, line in read_json_lines(str(options.queries))]
     texts = random.Random(0).sample(texts, options.count)
-    remove_indexes(options.kb)
+    figures: dict[str, Any] = {}
+    if options.more:
+        figures = json.loads((reporting.RESULTS / f"{options.name}.json").read_text("utf-8"))["figures"]
+    else:
+        remove_indexes(options.kb)
     truth: list[list[Hit]] = []
     truth_with_words: list[list[Hit]] = []
-    figures: dict[str, Any] = {}
-    for kind, target in (("exact", 1.0), *((kind, target) for kind in KINDS[1:] for target in options.recall)):
+    for kind, target in (("exact", 1.0), *((kind, target) for kind in options.kinds for target in options.recall)):
         kb, seconds = built(options.kb, kind, target)
         starts, ends = kb.model.encode_queries(texts)
         searched(kb, starts[:64], ends[:64], 64)  # reads the files
@@ -95,6 +102,9 @@ def main() -> None:
         _, alone = searched(kb, starts[:ALONE], ends[:ALONE], 1)
         with_words = kb.search(texts, K, backend="hybrid")
         truth, truth_with_words = truth or hits, truth_with_words or with_words
+        name = kind if kind == "exact" else f"{kind}, recall {target:g}"
+        if name in figures:
+            continue
         facts = describe_indexes(options.kb)[0]
         found = {
             "bytes per vector, beside the dump": facts.bytes_per_vector,
@@ -110,7 +120,7 @@ def main() -> None:
         }
         if options.tuned:
             found["tuned"] = end_task(options.kb, kind, options.queries, options.tuned)
-        figures[kind if kind == "exact" else f"{kind}, recall {target:g}"] = found
+        figures[name] = found
         rows = {"vectors": kb.counts.rows, "queries": len(texts)}
         reporting.write(options.name, rows | figures, [options.kb, options.queries], seed=0)
 

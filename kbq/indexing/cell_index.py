@@ -50,7 +50,8 @@ class CellIndex:
         """
         k = max(k, LEAST_HITS)
         sizes = [len(shard) for shard in self._shards]
-        if k >= sum(sizes) or (bonus is not None and k >= sum(own.shape[1] for own in bonus)):
+        paragraphs = sum(len(shard.paragraph_rows) for shard in self._shards)
+        if k >= sum(sizes) or (bonus is not None and k >= paragraphs) or not len(starts):
             return everything(sizes, len(starts))
         hits = self._best_rows(np.concatenate([starts, ends]), k)
         of_queries = zip(*bonus, strict=True) if bonus else ()
@@ -61,16 +62,22 @@ class CellIndex:
     def _best_rows(self, queries: Floats, k: int) -> list[Hits]:
         """The k best rows for each vector, or as many as the cells hold. Shape: (vectors, dim)."""
         wanted = self._overfetch * k
-        found = [(number, *cells.search(queries, wanted)) for number, cells in self._cells.items()]
-        shards = np.concatenate([np.full(rows.shape[1], number) for number, _, rows in found])
-        scores = np.concatenate([scores for _, scores, _ in found], axis=1)
-        rows = np.concatenate([rows for _, _, rows in found], axis=1)
-        order = np.argsort(np.where(rows < 0, np.inf, -scores), axis=1, kind="stable")[:, :wanted]
-        hits = []
-        for query, best, own in zip(queries, order, rows, strict=True):
-            best = best[own[best] >= 0]
-            hits.append(self._rescored(query, shards[best], own[best], k))
-        return hits
+        scores: Floats = np.empty((len(queries), 0), np.float32)
+        shards: Rows = np.empty((len(queries), 0), np.int64)
+        rows = shards
+        for number, cells in self._cells.items():  # never more than the hits wanted and those of one shard
+            own_scores, own_rows = cells.search(queries, wanted)
+            scores = np.hstack([scores, np.where(own_rows < 0, -np.inf, own_scores)])
+            shards, rows = np.hstack([shards, np.full_like(own_rows, number)]), np.hstack([rows, own_rows])
+            if scores.shape[1] > wanted:
+                best = np.argpartition(-scores, wanted, axis=1)[:, :wanted]
+                scores = np.take_along_axis(scores, best, axis=1)
+                shards, rows = np.take_along_axis(shards, best, axis=1), np.take_along_axis(rows, best, axis=1)
+        found = rows >= 0
+        return [
+            self._rescored(query, of_query[here], own[here], k)
+            for query, of_query, own, here in zip(queries, shards, rows, found, strict=True)
+        ]
 
     def _rescored(self, query: Floats, shards: Rows, rows: Rows, k: int) -> Hits:
         """The k best of these rows. Shapes: (dim,), twice (rows,)."""

@@ -6,12 +6,14 @@ own rows, so that the scores are exact for the rows that it finds.
 
 from collections.abc import Sequence
 
+from kbq.errors import KnowledgeBaseError
 from kbq.indexing.candidates import Floats
 from kbq.indexing.cell_index import CellIndex
 from kbq.indexing.cells import Cells, build_cells
 from kbq.indexing.dump import Shard
 from kbq.indexing.index_folder import CELLS, ROTATION, open_folders, writing
 from kbq.indexing.rotation import Rotation
+from kbq.memory import available
 
 OVERFETCH = 8  # times the hits that are wanted: four bits, and sums in whole numbers, put rows in a rough order
 
@@ -31,8 +33,18 @@ def build_compact(shard: Shard, queries: Floats, threshold: float | None = None)
 
 
 def open_compact(shards: Sequence[Shard], probes: int, threshold: float | None = None) -> CellIndex:
-    """The indexes of all shards, ready to search."""
+    """The indexes of all shards, ready to search.
+
+    Raises:
+        KnowledgeBaseError: one is missing, damaged or of other rows, or they do not fit in memory.
+    """
     folders = open_folders(shards, "compact", threshold)
+    need, free = sum((folder / CELLS).stat().st_size for folder in folders.values()), available()
+    if need > free:
+        raise KnowledgeBaseError(
+            f"the compact index takes {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: use --index "
+            "approximate, which stays on the disk, or exact"
+        )
     cells = {
         number: Cells(folder / CELLS, probes, Rotation.open(folder / ROTATION).queries)
         for number, folder in folders.items()

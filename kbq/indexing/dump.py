@@ -167,10 +167,6 @@ class Shard:
         """The paragraph of each row. Shape: that of `rows`."""
         return np.searchsorted(self.paragraph_rows, rows, side="right")
 
-    def paragraph_of(self, row: int) -> int:
-        """The paragraph of one row."""
-        return int(self.paragraph_rows.searchsorted(row, side="right"))
-
     def row_range(self, paragraphs: Rows) -> tuple[Rows, Rows]:
         """First row of each paragraph, and first row behind it. Shapes: that of `paragraphs`."""
         return np.where(paragraphs > 0, self.paragraph_rows[paragraphs - 1], 0), self.paragraph_rows[paragraphs]

@@ -37,8 +37,14 @@ class ExactIndex:
         self, starts: Floats, ends: Floats, k: int, bonus: Sequence[Floats] | None = None
     ) -> list[list[Candidates]]:
         """All rows that may open a span as good as the best one of the k-th best piece; see `Index`."""
-        if k * MAX_TOKENS >= sum(self._sizes):
+        if k * MAX_TOKENS >= sum(self._sizes) or not len(starts):
             return everything(self._sizes, len(starts))
+        with full_memory_is_said(self._shards[0].device):
+            return self._best_rows(starts, ends, k, bonus)
+
+    def _best_rows(
+        self, starts: Floats, ends: Floats, k: int, bonus: Sequence[Floats] | None
+    ) -> list[list[Candidates]]:
         devices = {rows.device for rows in self._shards}
         factors = {device: Factors.of(starts, ends, device) for device in devices}
         best = {device: _Best(k, len(starts), device) for device in devices}
@@ -87,6 +93,10 @@ class _ShardRows:
 
     def promising(self, factors: Factors, best: "_Best", bonus: Floats | None) -> _Found:
         """What may be good enough, as far as is known by now. Shape of `bonus`: (queries, paragraphs)."""
+        nothing = torch.empty(0, dtype=torch.int64, device=self.device)
+        found = [_Found(nothing, nothing, nothing.float())]
+        if not len(self._vectors):
+            return found[0]
         with full_memory_is_said(self.device):
             added = None if bonus is None else torch.from_numpy(bonus.T).to(self.device).contiguous()
             if added is not None:  # sums of float32 are rounded
@@ -94,8 +104,6 @@ class _ShardRows:
             few = len(factors.units) <= FEW
             size = BLOCK_PIECES * (FEW if few else 1) if self.device.type == "cpu" else BLOCK_PIECES_CUDA
             pieces = -(-len(self._vectors) // MAX_TOKENS)
-            nothing = torch.empty(0, dtype=torch.int64, device=self.device)
-            found = [_Found(nothing, nothing, nothing.float())]
             for first in range(0, pieces, size - 1):
                 found.append(self._in_block(first, min(size - 1, pieces - first), factors, added, best))
             queries, rows, uppers = (torch.cat(parts) for parts in zip(*found, strict=True))

@@ -1,8 +1,9 @@
 """Rotation: fewer dimensions that keep what queries ask of the vectors. Queries are rotated, stored vectors never.
 
 With C the second moment of the queries, h → C^½ h and q → C^-½ q leave every inner product as it is, and make an error
-in h as large as the error of the scores. There the directions in which vectors vary most are kept (a principal
-component analysis), and turned at random, so that one number of bits suits all of them.
+in h as large as the error of the scores. There the directions in which vectors are longest are kept (principal
+components around zero, not around their mean: what is lost has a mean of zero, and scores of different shards can be
+compared), and turned at random, so that one number of bits suits all of them.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from kbq.indexing.candidates import Floats
 
 FLOOR = 1e-3  # of C's largest eigenvalue: directions that these queries do not use may still be used by others
-SAMPLE = 100_000  # rows that show how vectors vary
+SAMPLE = 100_000  # rows that show where vectors are long
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,6 @@ class Rotation:
         root = (directions * values**0.5) @ directions.T
         inverse = (directions * values**-0.5) @ directions.T
         weighted = vectors[picked].astype(np.float64) @ root
-        weighted -= weighted.mean(axis=0)
         widest = np.linalg.eigh(weighted.T @ weighted)[1][:, ::-1][:, :kept]
         turned = widest @ np.linalg.qr(random.normal(size=(kept, kept)))[0]
         return cls((root @ turned).astype(np.float32), (inverse @ turned).astype(np.float32))

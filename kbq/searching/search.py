@@ -13,7 +13,7 @@ from kbq.searching.spans import batch_spans
 from kbq.searching.units import Unit, best_units
 
 BATCH = 64  # queries searched together
-BONUSES = 2**28  # of paragraphs for queries that are held together: 1 GiB
+BONUSES = 2**28  # of a paragraph for a query, held at once: 1 GiB of each source, and of their sum
 
 
 def search(

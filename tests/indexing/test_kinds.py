@@ -96,10 +96,11 @@ def test_shards_are_searched_as_if_they_were_one(
 ) -> None:
     monkeypatch.setattr("kbq.indexing.cell_index.LEAST_HITS", 1)
     monkeypatch.setattr("kbq.indexing.compact.OVERFETCH", 1000)
-    shards = [random_shard(*[30] * 6), random_shard(0), random_shard(*[25] * 8, seed=1), random_shard(3, seed=2)]
+    shards = [random_shard(*[30] * 6), random_shard(*[25] * 8, seed=1), random_shard(3, seed=2)]
+    shards[1:1] = [random_shard(0), random_shard()]  # without rows, and without paragraphs
     starts, ends = random_queries()
     source = np.random.default_rng(2)
-    random_bonus = [source.normal(size=(7, len(shard.paragraph_rows))).astype(np.float32) for shard in shards]
+    random_bonus = [1000 * source.normal(size=(7, len(shard.paragraph_rows))).astype(np.float32) for shard in shards]
     build_missing(shards, IndexEntry(kind), np.concatenate([starts, ends]))
     index = open_index(shards, IndexEntry(kind, ALL), CPU)
     found = index.candidates(starts, ends, 2, random_bonus if with_bonus else None)
@@ -114,6 +115,20 @@ def test_shards_are_searched_as_if_they_were_one(
         error = 1e-5 * np.abs(np.concatenate(true)).max()
         assert np.concatenate(missed).max() <= bound + error
         assert sum(len(candidates.starts) for candidates in of_each) <= 180  # of 383: two paragraphs for each reason
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_query_has_no_candidates(kind: IndexKind, random_shard: Callable[..., Shard]) -> None:
+    none = np.empty((0, 16), np.float32)
+    assert opened(random_shard(30, 5), kind).candidates(none, none, 1) == [[]]
+
+
+def test_an_index_that_does_not_fit_in_memory_is_said(
+    random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbq.indexing.compact.available", lambda: 1000.0)
+    with pytest.raises(KnowledgeBaseError, match=r"takes 0\.0 GB of memory, .* free: use --index approximate"):
+        opened(random_shard(30, 5), "compact")
 
 
 @pytest.mark.parametrize("kind", KINDS)

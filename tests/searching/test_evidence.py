@@ -1,7 +1,7 @@
 """Evidence: a hybrid score is the phrase's own score plus its paragraph's BM25, weighted, whatever the unit."""
 
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -99,10 +99,18 @@ def test_with_many_paragraphs_fewer_queries_are_searched_together(
     kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = kb.search(TEXTS, 5, backend="hybrid")
+    asked: list[int] = []
+    candidates = kb.opened_index.candidates
+
+    def counted(starts: np.ndarray, *rest: Any) -> Any:
+        asked.append(len(starts))
+        return candidates(starts, *rest)
+
+    monkeypatch.setattr(kb.opened_index, "candidates", counted)
     monkeypatch.setattr("kbq.searching.search.BONUSES", 1)
-    assert [[hit.phrase for hit in hits] for hits in kb.search(TEXTS, 5, backend="hybrid")] == [
-        [hit.phrase for hit in hits] for hits in together
-    ]
+    alone = kb.search(TEXTS, 5, backend="hybrid")
+    assert set(asked) == {1}
+    assert [[hit.phrase for hit in hits] for hits in alone] == [[hit.phrase for hit in hits] for hits in together]
 
 
 def test_evidence_weighs_every_paragraph(pages: KnowledgeBase) -> None:
