@@ -72,6 +72,18 @@ def test_every_row_that_opens_one_of_the_k_best_spans_is_a_candidate(
         assert np.count_nonzero(true[found.starts] > found.complete_above) >= min(k, -(-sum(kept) // 20))
 
 
+def test_what_shards_on_several_devices_leave_out_is_below_the_bound(random_shard: Callable[..., Shard]) -> None:
+    shards = [random_shard(*[30] * 6), random_shard(*[25] * 8, seed=1), random_shard(*[30] * 7, seed=2)]
+    starts, ends = random_queries()
+    devices = [CPU, torch.device("cpu", 0), CPU]  # not equal, as two GPUs are not
+    by_shard = ExactIndex(shards, devices).candidates(starts, ends, 2)
+    for shard, found_of_each in zip(shards, by_shard, strict=True):
+        for query, found in enumerate(found_of_each):
+            true = best_spans(shard, starts[query], ends[query])
+            assert np.delete(true, found.starts).max(initial=-np.inf) <= found.complete_above
+    assert sum(len(found_of_each[0].starts) for found_of_each in by_shard) < 200  # of 590
+
+
 @pytest.mark.usefixtures("in_integers")
 def test_most_rows_are_left_out(random_shard: Callable[..., Shard]) -> None:
     shard = random_shard(*range(20, 60))  # 1,580 rows in 98 pieces
