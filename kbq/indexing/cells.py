@@ -32,8 +32,8 @@ def build_cells(
 ) -> None:
     """Cluster these rows of the vectors, add them under their numbers, write the index, in one step.
 
-    Clusters are of the vectors as they are, whatever is stored of them: where they are rotated for the queries, cells
-    would have to be probed eight times as often.
+    Clusters are of the vectors as they are, whatever is stored of them: of clusters of rotated ones, several times as
+    many must be probed for the same recall.
 
     Args:
         vectors: of the dump. Shape: (all, dim).
@@ -65,7 +65,8 @@ def build_cells(
     index.is_trained = True
     for first in range(0, len(rows), CHUNK):
         numbers = rows[first : first + CHUNK]
-        nearest, added = clusters.nearest(vectors[numbers]), _stored(vectors[numbers], rotation)
+        part = vectors[numbers]
+        nearest, added = clusters.nearest(part), _stored(part, rotation)
         index.add_core(len(numbers), *(faiss.swig_ptr(array) for array in (added, numbers, nearest)))
     _write(index if rotation is None else faiss.IndexIVFPQFastScan(index), path)
 
