@@ -1,0 +1,29 @@
+"""Search: as deep as all shards together, where nothing better is known before."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from kbq.indexing.candidates import Candidates, Floats, everything
+from kbq.indexing.dump import Shard
+from kbq.searching.search import search
+
+
+class Hesitant:
+    """An index that finds nothing before it is asked for all rows."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self._sizes = [len(shard) for shard in shards]
+
+    def candidates(
+        self, starts: Floats, ends: Floats, k: int, bonus: Sequence[Floats] | None = None
+    ) -> list[list[Candidates]]:
+        if k >= sum(self._sizes):
+            return everything(self._sizes, len(starts))
+        return [[Candidates(np.empty(0, np.int64), np.inf)] * len(starts) for _ in self._sizes]
+
+
+def test_a_search_goes_on_until_it_has_asked_for_the_rows_of_all_shards(random_shard: Callable[..., Shard]) -> None:
+    shards = [random_shard(30, seed=seed) for seed in range(5)]
+    queries = np.random.default_rng(0).normal(size=(3, 2, 16)).astype(np.float32)
+    assert [len(hits) for hits in search(shards, Hesitant(shards), queries, 10, "phrase")] == [10] * 3
