@@ -7,6 +7,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kbq.indexing.dump import Shard
+
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 MAX_TOKENS = 20  # L of the paper: the longest phrase
@@ -22,24 +24,35 @@ class Candidates:
 
     starts: Rows
     complete_above: float
+    bonus: Floats | None = None  # what is added to the spans that start there. Shape: that of `starts`
+
+
+class Bonus(Protocol):
+    """What paragraphs add to the scores of their spans, one shard at a time: it need not be held for all of them."""
+
+    def __getitem__(self, shard: int, /) -> Floats:
+        """Shape: (queries, paragraphs)."""
 
 
 class Index(Protocol):
     """Finds candidates by inner product in all shards of a knowledge base: exact, or approximate."""
 
-    def candidates(
-        self, starts: Floats, ends: Floats, k: int, bonus: Sequence[Floats] | None = None
-    ) -> list[list[Candidates]]:
+    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
         """For each shard, the candidates of each query; `k` is the depth, and a larger one finds at least as much.
 
         `starts`, `ends`: query vectors in the units of the rows, that is multiplied by the dump's scale. Shapes:
-        (queries, dim). `bonus`: for each shard, what each paragraph adds to its spans. Shapes: (queries, paragraphs).
+        (queries, dim). Each shard's `bonus` is asked for once.
         """
 
 
-def everything(sizes: Sequence[int], queries: int) -> list[list[Candidates]]:
-    """All rows of shards of these sizes, for so many queries."""
-    return [[Candidates(np.arange(size), -np.inf)] * queries for size in sizes]
+def everything(shards: Sequence[Shard], queries: int, bonus: Bonus | None) -> list[list[Candidates]]:
+    """All rows of the shards, for so many queries."""
+    found = []
+    for number, shard in enumerate(shards):
+        rows = np.arange(len(shard))
+        added = [None] * queries if bonus is None else bonus[number][:, shard.paragraphs_of(rows)]
+        found.append([Candidates(rows, -np.inf, own) for own in added])
+    return found
 
 
 def ranges(begins: Rows, behinds: Rows) -> Rows:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kbq.indexing.candidates import Candidates, Floats, Rows, everything, ranges
+from kbq.indexing.candidates import Bonus, Candidates, Floats, Rows, everything, ranges
 from kbq.indexing.cells import Cells
 from kbq.indexing.dump import Shard
 from kbq.indexing.products import float_products
@@ -21,15 +21,11 @@ class Hits(NamedTuple):
     rows: Rows
 
 
-class Favourites(NamedTuple):
-    """Paragraphs with the largest bonuses, and the largest bonus of the others. Shapes: (paragraphs,)."""
+class Paragraphs(NamedTuple):
+    """Paragraphs of one shard, and what they add to their spans. Shapes: (paragraphs,)."""
 
-    shards: Rows
-    paragraphs: Rows
-    others: float
-
-
-NO_FAVOURITES = Favourites(np.empty(0, np.int64), np.empty(0, np.int64), 0.0)
+    numbers: Rows
+    bonus: Floats
 
 
 class CellIndex:
@@ -41,23 +37,33 @@ class CellIndex:
         self._cells = cells
         self._overfetch = overfetch
 
-    def candidates(
-        self, starts: Floats, ends: Floats, k: int, bonus: Sequence[Floats] | None = None
-    ) -> list[list[Candidates]]:
+    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
         """All rows of the paragraphs with the k best starts and ends of the cells probed, or bonuses; see `Index`.
 
         More than the spans at the hits: where cells were left out, a paragraph is found by any of its good rows.
         """
         k = max(k, LEAST_HITS)
-        sizes = [len(shard) for shard in self._shards]
         paragraphs = sum(len(shard.paragraph_rows) for shard in self._shards)
-        if k >= sum(sizes) or (bonus is not None and k >= paragraphs) or not len(starts):
-            return everything(sizes, len(starts))
+        if k >= sum(len(shard) for shard in self._shards) or (bonus is not None and k >= paragraphs) or not len(starts):
+            return everything(self._shards, len(starts), bonus)
         hits = self._best_rows(np.concatenate([starts, ends]), k)
-        of_queries = zip(*bonus, strict=True) if bonus else ()
-        favourites = [_favourites(own, k) for own in of_queries] or [NO_FAVOURITES] * len(starts)
-        by_query = map(self._around, hits[: len(starts)], hits[len(starts) :], favourites)
-        return [list(of_shard) for of_shard in zip(*by_query, strict=True)]
+        sides = list(zip(hits[: len(starts)], hits[len(starts) :], strict=True))
+        # A side that came out short is bounded by its last hit, too: a deeper search, in more cells, may find more.
+        bounds = [sum(float(side.scores[-1]) if len(side.scores) else np.inf for side in both) for both in sides]
+        near = [[self._around(number, both) for both in sides] for number in range(len(self._shards))]
+        if bonus is None:
+            return [
+                [_all_rows(shard, numbers, bound) for numbers, bound in zip(of_shard, bounds, strict=True)]
+                for shard, of_shard in zip(self._shards, near, strict=True)
+            ]
+        found, others = _with_favourites(near, bonus, k)
+        return [
+            [
+                _all_rows(shard, some.numbers, bound + other, some.bonus)
+                for some, bound, other in zip(of_shard, bounds, others, strict=True)
+            ]
+            for shard, of_shard in zip(self._shards, found, strict=True)
+        ]
 
     def _best_rows(self, queries: Floats, k: int) -> list[Hits]:
         """The k best rows for each vector, or as many as the cells hold. Shape: (vectors, dim)."""
@@ -88,24 +94,52 @@ class CellIndex:
         best = np.argsort(-scores, kind="stable")[:k]
         return Hits(scores[best], shards[best], rows[best])
 
-    def _around(self, starts: Hits, ends: Hits, favourites: Favourites) -> list[Candidates]:
-        """For each shard, the rows of the paragraphs that hold a hit or are a favourite."""
-        # A side that came out short is bounded by its last hit, too: a deeper search, in more cells, may find more.
-        bound = sum(float(side.scores[-1]) if len(side.scores) else np.inf for side in (starts, ends))
-        shards, rows = (np.concatenate(sides) for sides in ((starts.shards, ends.shards), (starts.rows, ends.rows)))
-        candidates = []
-        for number, shard in enumerate(self._shards):
-            own = favourites.paragraphs[favourites.shards == number]
-            paragraphs = np.union1d(shard.paragraphs_of(rows[shards == number]), own)
-            candidates.append(Candidates(ranges(*shard.row_range(paragraphs)), bound + favourites.others))
-        return candidates
+    def _around(self, number: int, sides: Sequence[Hits]) -> Rows:
+        """The paragraphs of a shard that hold a hit, ascending."""
+        rows = np.concatenate([side.rows[side.shards == number] for side in sides])
+        return np.unique(self._shards[number].paragraphs_of(rows))
 
 
-def _favourites(bonus: Sequence[Floats], k: int) -> Favourites:
-    """The k best paragraphs of one query, of more than k in all shards. Shape of each shard's: (paragraphs,)."""
-    best = [np.argpartition(-own, k)[: k + 1] if len(own) > k else np.arange(len(own)) for own in bonus]
-    shards = np.repeat(np.arange(len(bonus)), [len(paragraphs) for paragraphs in best])
-    paragraphs = np.concatenate(best)
-    values = np.concatenate([own[some] for own, some in zip(bonus, best, strict=True)])
-    order = np.argpartition(-values, k)  # the k best, then the best of the others
-    return Favourites(shards[order[:k]], paragraphs[order[:k]], float(values[order[k]]))
+def _with_favourites(
+    near: Sequence[Sequence[Rows]], bonus: Bonus, k: int
+) -> tuple[list[list[Paragraphs]], list[float]]:
+    """For each shard and query, these paragraphs and those whose bonus is among the k largest of all shards.
+
+    Also the largest bonus of the others, for each query; of equal ones all or none are taken. More than k paragraphs
+    are needed.
+    """
+    shards = [_near_and_largest(bonus[number], of_shard, k + 1) for number, of_shard in enumerate(near)]
+    others = [
+        float(np.sort(np.concatenate([largest.bonus for largest in of_query]))[-k - 1])
+        for of_query in zip(*(largest for _, largest in shards), strict=True)
+    ]
+    found = [
+        [_with_better(some, more, other) for some, more, other in zip(close, largest, others, strict=True)]
+        for close, largest in shards
+    ]
+    return found, others
+
+
+def _near_and_largest(table: Floats, near: Sequence[Rows], count: int) -> tuple[list[Paragraphs], list[Paragraphs]]:
+    """Of one shard's table, the paragraphs that are near and those with the largest values, for each query."""
+    close = [Paragraphs(numbers, own[numbers]) for numbers, own in zip(near, table, strict=True)]
+    return close, [_largest(own, count) for own in table]
+
+
+def _largest(bonus: Floats, count: int) -> Paragraphs:
+    """The paragraphs with the largest values, in any order, of all of a shard. Shape: (paragraphs,)."""
+    numbers = np.argpartition(-bonus, count - 1)[:count] if len(bonus) > count else np.arange(len(bonus))
+    return Paragraphs(numbers, bonus[numbers])
+
+
+def _with_better(paragraphs: Paragraphs, more: Paragraphs, other: float) -> Paragraphs:
+    """Both, ascending; of the second those above a value."""
+    better = more.bonus > other
+    numbers, place = np.unique(np.concatenate([paragraphs.numbers, more.numbers[better]]), return_index=True)
+    return Paragraphs(numbers, np.concatenate([paragraphs.bonus, more.bonus[better]])[place])
+
+
+def _all_rows(shard: Shard, paragraphs: Rows, bound: float, bonus: Floats | None = None) -> Candidates:
+    """The rows of these paragraphs, which ascend. Shapes: (paragraphs,)."""
+    begins, behinds = shard.row_range(paragraphs)
+    return Candidates(ranges(begins, behinds), bound, None if bonus is None else np.repeat(bonus, behinds - begins))

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kbq.indexing.candidates import MAX_TOKENS, Candidates, Floats, Rows, everything
+from kbq.indexing.candidates import MAX_TOKENS, Bonus, Candidates, Floats, everything
 from kbq.indexing.dump import Shard
 from kbq.indexing.gpus import full_memory_is_said
 from kbq.indexing.products import Factors
@@ -30,50 +30,48 @@ class ExactIndex:
 
     def __init__(self, shards: Sequence[Shard], devices: Sequence[torch.device]) -> None:
         """`devices`: where the rows of each shard lie."""
-        self._shards = [_ShardRows(shard, device) for shard, device in zip(shards, devices, strict=True)]
-        self._sizes = [len(shard) for shard in shards]
+        self._shards = shards
+        self._rows = [_ShardRows(shard, device) for shard, device in zip(shards, devices, strict=True)]
 
-    def candidates(
-        self, starts: Floats, ends: Floats, k: int, bonus: Sequence[Floats] | None = None
-    ) -> list[list[Candidates]]:
+    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
         """All rows that may open a span as good as the best one of the k-th best piece; see `Index`."""
-        if k * MAX_TOKENS >= sum(self._sizes) or not len(starts):
-            return everything(self._sizes, len(starts))
-        with full_memory_is_said(self._shards[0].device):
+        if k * MAX_TOKENS >= sum(len(shard) for shard in self._shards) or not len(starts):
+            return everything(self._shards, len(starts), bonus)
+        with full_memory_is_said(self._rows[0].device):
             return self._best_rows(starts, ends, k, bonus)
 
-    def _best_rows(
-        self, starts: Floats, ends: Floats, k: int, bonus: Sequence[Floats] | None
-    ) -> list[list[Candidates]]:
-        devices = {rows.device for rows in self._shards}
+    def _best_rows(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None) -> list[list[Candidates]]:
+        devices = {rows.device for rows in self._rows}
         factors = {device: Factors.of(starts, ends, device) for device in devices}
         best = {device: _Best(k, len(starts), device) for device in devices}
         found = [
             rows.promising(factors[rows.device], best[rows.device], None if bonus is None else bonus[number])
-            for number, rows in enumerate(self._shards)
+            for number, rows in enumerate(self._rows)
         ]
         enough = np.max([seen.settled().cpu().numpy() for seen in best.values()], axis=0)
-        below = np.nextafter(enough, np.float32(-np.inf)).tolist()
-        return [
-            [Candidates(rows, bound) for rows, bound in zip(_by_query(here, enough), below, strict=True)]
-            for here in found
-        ]
+        return [_by_query(here, enough, bonus is not None) for here in found]
 
 
 class _Found(NamedTuple):
-    """Queries, rows, and what no span that opens there scores above. Shapes: (found,)."""
+    """Queries, rows, what no span that opens there scores above, and the bonus in that. Shapes: (found,)."""
 
     queries: Tensor
     rows: Tensor
     uppers: Tensor
+    added: Tensor
 
 
-def _by_query(found: _Found, enough: Floats) -> list[Rows]:
-    """The rows of each query that may be good enough, now that all shards were seen. Shape: (queries,)."""
+def _by_query(found: _Found, enough: Floats, with_bonus: bool) -> list[Candidates]:
+    """What may be good enough for each query, now that all shards were seen. Shape: (queries,)."""
     kept = found.uppers >= torch.from_numpy(enough).to(found.uppers.device)[found.queries]
     queries, order = torch.sort(found.queries[kept], stable=True)  # the rows of a query stay in order
     behind = np.searchsorted(queries.cpu().numpy(), np.arange(len(enough) - 1), side="right")
-    return np.split(found.rows[kept][order].cpu().numpy(), behind)
+    rows, added = (np.split(column[kept][order].cpu().numpy(), behind) for column in (found.rows, found.added))
+    below = np.nextafter(enough, np.float32(-np.inf)).tolist()
+    return [
+        Candidates(own, bound, more if with_bonus else None)
+        for own, bound, more in zip(rows, below, added, strict=True)
+    ]
 
 
 class _ShardRows:
@@ -94,7 +92,7 @@ class _ShardRows:
     def promising(self, factors: Factors, best: "_Best", bonus: Floats | None) -> _Found:
         """What may be good enough, as far as is known by now. Shape of `bonus`: (queries, paragraphs)."""
         nothing = torch.empty(0, dtype=torch.int64, device=self.device)
-        found = [_Found(nothing, nothing, nothing.float())]
+        found = [_Found(nothing, nothing, nothing.float(), nothing.float())]
         if not len(self._vectors):
             return found[0]
         with full_memory_is_said(self.device):
@@ -106,9 +104,9 @@ class _ShardRows:
             pieces = -(-len(self._vectors) // MAX_TOKENS)
             for first in range(0, pieces, size - 1):
                 found.append(self._in_block(first, min(size - 1, pieces - first), factors, added, best))
-            queries, rows, uppers = (torch.cat(parts) for parts in zip(*found, strict=True))
-            inside = rows < len(self._vectors)
-            return _Found(queries[inside], rows[inside], uppers[inside])
+            columns = [torch.cat(parts) for parts in zip(*found, strict=True)]
+            inside = columns[1] < len(self._vectors)  # the last piece may be longer than the rows
+            return _Found(*(column[inside] for column in columns))
 
     def _in_block(self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: "_Best") -> _Found:
         """What may be good enough in `count` pieces from the `first` on. Shape of `bonus`: (paragraphs, queries)."""
@@ -130,14 +128,15 @@ class _ShardRows:
         units = factors.units[queries, None]
         own_starts, own_ends = (by_piece[pieces, :, side, queries] * units for side in (0, 1))  # (open pieces, tokens)
         rows = pieces[:, None] * MAX_TOKENS + torch.arange(begin, begin + MAX_TOKENS, device=self.device)
+        added = torch.zeros_like(own_starts) if bonus is None else bonus[self._paragraphs(rows), queries[:, None]]
         if bonus is not None:
-            own_starts += bonus[self._paragraphs(rows), queries[:, None]]
+            own_starts += added
             alone = uppers.new_full((len(factors.units), count), -torch.inf)
             alone[queries, pieces] = (own_starts + own_ends).amax(dim=1) - factors.errors[queries]
             best.see(alone)
         uppers = own_starts + reached[pieces, queries, None]
         kept = uppers >= best.enough[queries, None]
-        return _Found(queries[:, None].expand_as(rows)[kept], rows[kept], uppers[kept])
+        return _Found(queries[:, None].expand_as(rows)[kept], rows[kept], uppers[kept], added[kept])
 
     def _largest(self, bonus: Tensor, begin: int, count: int) -> Tensor:
         """The largest bonus of the paragraphs in each of some pieces. Shape: (count, queries)."""

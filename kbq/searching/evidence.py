@@ -51,12 +51,11 @@ class Evidence:
         self._shards, self._indexes, self._weight = shards, indexes, weight
         self._terms = terms
 
-    def bonus(self, queries: Sequence[int]) -> list[Floats]:
-        """For each shard what its paragraphs add to the scores of their phrases. Shapes: (queries, paragraphs)."""
-        return [
-            np.float32(self._weight) * np.stack([index.scores(self._terms[query]) for query in queries])
-            for index in self._indexes
-        ]
+    def bonus(self, shard: int, queries: Sequence[int]) -> Floats:
+        """What the paragraphs of a shard add to the scores of their phrases. Shape: (queries, paragraphs)."""
+        scores = np.stack([self._indexes[shard].scores(self._terms[query]) for query in queries])
+        scores *= np.float32(self._weight)
+        return scores
 
     def best(self, query: int, unit: Unit, k: int) -> list[Hit]:
         """The k paragraphs, or pages by their best paragraph, that share most with the query; none that share nothing.
@@ -91,6 +90,19 @@ class Evidence:
         found = np.flatnonzero(everywhere > 0)
         for index in found[np.argsort(-everywhere[found], kind="stable")]:
             yield float(everywhere[index]), int(shards[index]), int(paragraphs[index])
+
+
+class Sum:
+    """The `Bonus` of all sources together, for some of their queries; computed when a shard is asked for."""
+
+    def __init__(self, sources: Sequence[Evidence], queries: Sequence[int]) -> None:
+        self._sources, self._queries = sources, queries
+
+    def __getitem__(self, shard: int, /) -> Floats:
+        total, *others = (source.bonus(shard, self._queries) for source in self._sources)
+        for more in others:
+            total += more
+        return total
 
 
 def _whole_paragraph(shard: Shard, paragraph: int, score: float) -> Hit:

@@ -1,19 +1,15 @@
 """Search: query vectors become the k best distinct units of all shards, best first."""
 
 from collections.abc import Sequence
-from functools import reduce
-
-import numpy as np
 
 from kbq.indexing.candidates import Floats, Index
 from kbq.indexing.dump import Shard
 from kbq.records import Hit
-from kbq.searching.evidence import Evidence
+from kbq.searching.evidence import Evidence, Sum
 from kbq.searching.spans import batch_spans
 from kbq.searching.units import Unit, best_units
 
 BATCH = 64  # queries searched together
-BONUSES = 2**28  # of a paragraph for a query, held at once: 1 GiB of each source, and of their sum
 
 
 def search(
@@ -37,13 +33,11 @@ def search(
     deepest = sum(len(shard) for shard in shards)
     # The k best phrases open in the k best pieces; paragraphs and documents may hold several of these.
     first_depth = k if unit in ("phrase", "sentence") else 2 * k
-    paragraphs = sum(len(shard.paragraph_rows) for shard in shards)
-    together = max(1, min(BATCH, BONUSES // max(1, paragraphs))) if evidence else BATCH
-    for first in range(0, len(queries), together):
+    for first in range(0, len(queries), BATCH):
         depth = first_depth
-        unsettled = list(range(first, min(first + together, len(queries))))
+        unsettled = list(range(first, min(first + BATCH, len(queries))))
         while unsettled:
-            bonus = _bonus(evidence, unsettled) if evidence else None
+            bonus = Sum(evidence, unsettled) if evidence else None
             found = batch_spans(shards, index, queries[unsettled], depth, bonus, length_penalty)
             asked, unsettled = unsettled, []
             for query, spans in zip(asked, found, strict=True):
@@ -53,8 +47,3 @@ def search(
                     unsettled.append(query)
             depth *= 4
     return hits
-
-
-def _bonus(evidence: Sequence[Evidence], queries: Sequence[int]) -> list[Floats]:
-    """For each shard what all sources together add. Shapes: (queries, paragraphs)."""
-    return [reduce(np.add, parts) for parts in zip(*(source.bonus(queries) for source in evidence), strict=True)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kbq.indexing.candidates import MAX_TOKENS, Candidates, Floats, Index, Rows, ranges
+from kbq.indexing.candidates import MAX_TOKENS, Bonus, Candidates, Floats, Index, Rows, ranges
 from kbq.indexing.dump import Shard
 from kbq.indexing.products import float_products
 
@@ -28,7 +28,7 @@ class Spans:
     ends: Rows
     complete_above: float
     rows: Rows  # all rows that were looked at, ascending
-    products: Floats  # of these rows with the start vector (and the bonus) and the end vector. Shape: (rows, 2)
+    products: Floats  # of these rows with the start vector (and what candidates add) and the end vector: (rows, 2)
     length_penalty: float = 0.0
 
     def shortened(self, shard: Shard, start: int, end: int, limit: int) -> tuple[float, int] | None:
@@ -48,7 +48,6 @@ def find_spans(
     candidates: Candidates,
     query: Floats,
     max_tokens: int = MAX_TOKENS,
-    bonus: Floats | None = None,
     length_penalty: float = 0.0,
 ) -> Spans:
     """The best span of each candidate start, with its exact score; ties in the order of rows.
@@ -56,16 +55,15 @@ def find_spans(
     Args:
         query: start vector over end vector, in the units of the rows. Shape: (2, dim).
         max_tokens: longest span, both ends included.
-        bonus: what each paragraph adds to the score of its spans. Shape: (paragraphs,).
         length_penalty: what each token after the first takes from the score, 0 or more.
     """
     starts = candidates.starts
     _, behind = shard.row_range(shard.paragraphs_of(starts))
     rows = _union(starts, np.minimum(behind, starts + max_tokens))  # kept tokens are at least a token apart
     products = float_products(shard.vectors, rows, query)
-    if bonus is not None:
-        products[:, 0] += bonus[shard.paragraphs_of(rows)]
     place = np.searchsorted(rows, starts)
+    if candidates.bonus is not None:
+        products[place, 0] += candidates.bonus
     lost = (length_penalty * shard.positions[rows]).astype(np.float32)
     ends = range_argmax(products[:, 1] - lost, place, reach(shard, rows, place, max_tokens))
     scores = products[place, 0] + products[ends, 1] - (lost[ends] - lost[place])
@@ -79,24 +77,18 @@ def batch_spans(
     index: Index,
     queries: Floats,
     depth: int,
-    bonus: Sequence[Floats] | None = None,
+    bonus: Bonus | None = None,
     length_penalty: float = 0.0,
 ) -> list[list[Spans]]:
     """For each query, the spans of each shard among the candidates that the index gives at this depth.
 
-    Shapes: queries (queries, 2, dim), bonus of each shard (queries, paragraphs); see `find_spans`.
+    Shape of queries: (queries, 2, dim); see `find_spans`.
     """
     found = index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
     return [
         [
-            find_spans(
-                shard,
-                found[number][query],
-                queries[query],
-                bonus=None if bonus is None else bonus[number][query],
-                length_penalty=length_penalty,
-            )
-            for number, shard in enumerate(shards)
+            find_spans(shard, of_shard[query], queries[query], length_penalty=length_penalty)
+            for shard, of_shard in zip(shards, found, strict=True)
         ]
         for query in range(len(queries))
     ]

@@ -1,6 +1,7 @@
 """Every kind of index runs the same tests; with all cells probed it agrees with exact search."""
 
 import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -69,17 +70,14 @@ def test_no_better_span_is_missed_and_the_scores_are_exact(
     shard = random_shard(*kept)
     starts, ends = random_queries()
     random_bonus = (1000 * np.random.default_rng(2).normal(size=(7, len(kept)))).astype(np.float32)
-    bonus = random_bonus if with_bonus else None
     (found_of_each,) = opened(shard, kind).candidates(starts, ends, k, [random_bonus] if with_bonus else None)
     for query, found in enumerate(found_of_each):
         true = best_of_each_start(shard, starts[query], ends[query])
-        own = None if bonus is None else bonus[query]
-        if own is not None:
-            true += own[shard.paragraphs_of(np.arange(len(shard)))]
+        true += with_bonus * random_bonus[query, shard.paragraphs_of(np.arange(len(shard)))]
         error = 1e-5 * np.abs(true).max()
         assert (np.diff(found.starts) > 0).all()
         assert np.delete(true, found.starts).max(initial=-np.inf) <= found.complete_above + error
-        spans = find_spans(shard, found, np.stack([starts[query], ends[query]]), bonus=own)
+        spans = find_spans(shard, found, np.stack([starts[query], ends[query]]))
         assert spans.scores == pytest.approx(true[spans.starts], abs=error)
         if k >= len(shard):
             assert found.starts.tolist() == list(range(len(shard)))
@@ -174,6 +172,37 @@ def test_candidates_that_can_be_checked_by_eye(
     ((found,),) = opened(shard, kind).candidates(starts, ends, 2)
     assert found.starts.tolist() == [0, 1, 2, 3, 4, 5]
     assert found.complete_above == pytest.approx(12)
+
+
+class OneAtATime:
+    """Hands out each shard's table once, and only when none is held any more."""
+
+    def __init__(self, tables: list[np.ndarray]) -> None:
+        self._tables = dict(enumerate(tables))
+        self._held: weakref.ref[np.ndarray] = weakref.ref(np.empty(0))
+
+    def __getitem__(self, shard: int, /) -> np.ndarray:
+        assert self._held() is None
+        table = self._tables.pop(shard)
+        self._held = weakref.ref(table)
+        return table
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("k", [1, 1000])
+def test_the_bonuses_of_one_shard_are_held_at_a_time(
+    k: int, kind: IndexKind, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbq.indexing.cell_index.LEAST_HITS", 1)
+    shards = [random_shard(*[10] * 9, seed=seed) for seed in range(3)]
+    starts, ends = random_queries()
+    tables = [np.random.default_rng(seed).normal(size=(7, 9)).astype(np.float32) for seed in range(3)]
+    build_missing(shards, IndexEntry(kind), np.concatenate([starts, ends]))
+    index = open_index(shards, IndexEntry(kind, ALL), CPU)
+    for shard, of_shard in enumerate(index.candidates(starts, ends, k, OneAtATime([table.copy() for table in tables]))):
+        for query, found in enumerate(of_shard):
+            assert found.bonus is not None
+            assert found.bonus.tolist() == tables[shard][query, shards[shard].paragraphs_of(found.starts)].tolist()
 
 
 @pytest.mark.parametrize("kind", BUILT)

@@ -1,7 +1,7 @@
 """Evidence: a hybrid score is the phrase's own score plus its paragraph's BM25, weighted, whatever the unit."""
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -95,26 +95,8 @@ def test_what_shares_no_word_is_not_found(pages: KnowledgeBase) -> None:
     assert [hit.phrase.document_id for hit in pages.search(["whale", "sing"], 5, "document", "bm25")[1]] == ["c"]
 
 
-def test_with_many_paragraphs_fewer_queries_are_searched_together(
-    kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    together = kb.search(TEXTS, 5, backend="hybrid")
-    asked: list[int] = []
-    candidates = kb.opened_index.candidates
-
-    def counted(starts: np.ndarray, *rest: Any) -> Any:
-        asked.append(len(starts))
-        return candidates(starts, *rest)
-
-    monkeypatch.setattr(kb.opened_index, "candidates", counted)
-    monkeypatch.setattr("kbq.searching.search.BONUSES", 1)
-    alone = kb.search(TEXTS, 5, backend="hybrid")
-    assert set(asked) == {1}
-    assert [[hit.phrase for hit in hits] for hits in alone] == [[hit.phrase for hit in hits] for hits in together]
-
-
 def test_evidence_weighs_every_paragraph(pages: KnowledgeBase) -> None:
-    (bonus,) = Evidence(pages.shards, pages.bm25, [["sing"], ["bark", "dog"]], weight=10.0).bonus([1, 0])
+    bonus = Evidence(pages.shards, pages.bm25, [["sing"], ["bark", "dog"]], weight=10.0).bonus(0, [1, 0])
     scores = pages.bm25[0].scores(["bark", "dog"])
     assert bonus[0] == pytest.approx(10 * scores)
     assert np.flatnonzero(bonus[1]).tolist() == [4]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kbq.indexing.candidates import Candidates, Floats, everything
+from kbq.indexing.candidates import Bonus, Candidates, Floats, everything
 from kbq.indexing.dump import Shard
 from kbq.searching.search import search
 
@@ -13,14 +13,12 @@ class Hesitant:
     """An index that finds nothing before it is asked for all rows."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
-        self._sizes = [len(shard) for shard in shards]
+        self._shards = shards
 
-    def candidates(
-        self, starts: Floats, ends: Floats, k: int, bonus: Sequence[Floats] | None = None
-    ) -> list[list[Candidates]]:
-        if k >= sum(self._sizes):
-            return everything(self._sizes, len(starts))
-        return [[Candidates(np.empty(0, np.int64), np.inf)] * len(starts) for _ in self._sizes]
+    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
+        if k >= sum(len(shard) for shard in self._shards):
+            return everything(self._shards, len(starts), bonus)
+        return [[Candidates(np.empty(0, np.int64), np.inf)] * len(starts) for _ in self._shards]
 
 
 def test_a_search_goes_on_until_it_has_asked_for_the_rows_of_all_shards(random_shard: Callable[..., Shard]) -> None:

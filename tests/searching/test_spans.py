@@ -1,5 +1,6 @@
 """Spans: each likely start with its best end, as a float64 search over all legal spans finds it."""
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -110,7 +111,8 @@ def test_scores_that_can_be_checked_by_eye(encoded: Make, make_shard: Callable[.
 
 def test_a_bonus_moves_all_spans_of_its_paragraph(encoded: Make, make_shard: Callable[..., Shard]) -> None:
     shard = make_shard([encoded([[5, 0], [0, 1], [1, 7]]), encoded([[9, 8]])])
-    found = find_spans(shard, everywhere(shard), EYE, bonus=np.array([10, 0.5], np.float32))
+    added = np.array([10, 10, 10, 0.5], np.float32)
+    found = find_spans(shard, dataclasses.replace(everywhere(shard), bonus=added), EYE)
     assert as_dict(found) == {(0, 2): 22.0, (2, 2): 18.0, (3, 3): 17.5, (1, 2): 17.0}
     assert found.shortened(shard, 0, 2, limit=5) == (16.0, 1)  # without w2
 
