@@ -1,6 +1,6 @@
 """Encoder: tokens per second of paragraphs, against the fastest matrix product of the same run; and what is padding.
 
-    python benchmarks/encoder.py CORPUS… [--paragraphs 2000] [--threads 2]
+    python benchmarks/encoder.py CORPUS… [--paragraphs 2000] [--threads 2] [--name encoder]
 
 The share counts what real tokens need: linear layers, and attention within each window. `before` is autocast with plain
 attention; the ways are measured by turns. How far vectors are from those of float32 is said as cosines. Beside it: what
@@ -25,7 +25,7 @@ import transformers
 
 from kbq.corpus import read_corpus
 from kbq.encoding import phrases
-from kbq.encoding.backbone import autocast, buckets, empty_backbone, hidden_states
+from kbq.encoding.backbone import autocast, buckets, empty_backbone, fast_dtype, hidden_states
 from kbq.encoding.model import DEFAULT_MODEL, WEIGHTS, Model
 from kbq.encoding.windows import Window, tokenize, windows
 
@@ -59,8 +59,8 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def peak(size: int = 2048) -> float:
-    """Operations per second of square bf16 matrices, the best of some."""
-    one = torch.randn(size, size, dtype=torch.bfloat16)
+    """Operations per second of square matrices, the best of some, in the type that kbq encodes in on this CPU."""
+    one = torch.randn(size, size, dtype=fast_dtype("cpu"))
     return max(2 * size**3 / seconds(lambda: one @ one) for _ in range(20))
 
 
@@ -148,6 +148,7 @@ def main() -> None:
     parser.add_argument("corpora", type=Path, nargs="+")
     parser.add_argument("--paragraphs", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--name", default="encoder")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     empty = own_memory()
@@ -156,6 +157,7 @@ def main() -> None:
     model = Model.open("default", "cpu")
     figures: dict[str, object] = {
         "threads": options.threads,
+        "products in": str(fast_dtype("cpu")).removeprefix("torch."),
         "model on the disk, MB": round((DEFAULT_MODEL / WEIGHTS).stat().st_size / 1e6, 1),
         "model in memory, MB": round(own_memory() - libraries),
         "libraries for it in memory, MB": round(libraries - empty),
@@ -163,7 +165,7 @@ def main() -> None:
     }
     for corpus in options.corpora:
         figures[corpus.parent.name] = compared(model, corpus, options.paragraphs)
-        reporting.write("encoder", figures, options.corpora)
+        reporting.write(options.name, figures, options.corpora)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from kbq.cpu import cpu_has
+
 RESULTS = Path(__file__).parents[1] / "results"
+PRODUCTS = ("avx512f", "avx_vnni", "avx512_vnni", "amx_int8", "avx512_bf16", "amx_bf16", "bf16")
 LIBRARIES = ("kbq", "numpy", "torch", "transformers", "tokenizers")
 
 
@@ -19,7 +22,11 @@ def write(name: str, figures: Mapping[str, object], data: Sequence[Path], seed: 
     record = {
         "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(shorten, sys.argv[1:])]),
         "versions": {library: version(library) for library in LIBRARIES} | {"python": platform.python_version()},
-        "machine": {"cpus": os.cpu_count(), "processor": _processor()},
+        "machine": {
+            "cpus": os.cpu_count(),
+            "processor": _processor(),
+            "multiplies": [feature for feature in PRODUCTS if cpu_has(feature)],
+        },
         "seed": seed,
         "data": {path.name: _fingerprint(path) for path in data},
         "figures": figures,

@@ -1,6 +1,5 @@
 """Backbone: a BERT-like Hugging Face encoder and its tokenizer, on the device that is there."""
 
-import contextlib
 import copy
 import logging
 import re
@@ -13,6 +12,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from kbq.cpu import cpu_has
 from kbq.errors import ModelError
 
 transformers.logging.set_verbosity_error()
@@ -44,11 +44,7 @@ def fast_dtype(device_type: str) -> torch.dtype:
     """The 16-bit type in which this device multiplies fast; float32 where there is none."""
     if device_type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
-    with contextlib.suppress(OSError):
-        flags = Path("/proc/cpuinfo").read_text()
-        if "avx512_bf16" in flags or "amx_bf16" in flags or " bf16" in flags:
-            return torch.bfloat16
-    return torch.float32
+    return torch.bfloat16 if cpu_has("avx512_bf16", "amx_bf16", "bf16") else torch.float32
 
 
 def autocast(device: torch.device) -> torch.autocast:

@@ -54,7 +54,9 @@ def test_the_error_covers_scores_that_cancel_out() -> None:
     assert worst(np.array([[127] * 8, [126] * 8], np.int8), query, query) <= 1
 
 
-def test_integer_products() -> None:
+@pytest.mark.parametrize("tiles", [True, False])
+def test_integer_products(tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "cpu_has", lambda feature: tiles)
     limbs = torch.tensor([[1, -1], [2, 0], [3, 5], [4, 0]], dtype=torch.int8)  # high limbs, then low ones, of 2 vectors
     rows = torch.tensor([[3, 10], [-3, 0]], dtype=torch.int8)
     assert integer_products(rows, limbs).tolist() == [[(3 - 10) * 128 + 59, 6 * 128 + 12], [-3 * 128 - 9, -780]]
