@@ -1,0 +1,158 @@
+"""Accelerator: encoding and exact search there and on the CPU: speed, agreement, memory.
+
+    python benchmarks/accelerator.py CORPUS WORK [--device cuda] [--times 1,7,35] [--paragraphs 2000]
+
+The corpus is encoded on the device, its first paragraphs also on the CPU. Larger knowledge bases are the same one
+several times, with a little noise on every vector. Seconds are wall time, with all that the CPU does for the device.
+T-REx's pages 35 times are 50 million vectors: 20 GB on the disk, and on the device.
+"""
+
+import argparse
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import reporting
+import torch
+
+from kbq.corpus import read_corpus
+from kbq.encoding.backbone import choose_device
+from kbq.encoding.model import Model
+from kbq.indexing.building import shard_name
+from kbq.indexing.manifest import publish
+from kbq.indexing.paragraphs import encode_documents
+from kbq.kb import KnowledgeBase
+from kbq.searching.probes import own_queries
+
+TOGETHER, ALONE = 64, 16  # queries
+NOISE = 3  # int8 steps, at most: no row is there twice
+CHUNK = 2**18  # rows
+
+
+def seconds(work: Callable[[], object], repeat: int = 3) -> float:
+    """The shortest of some runs."""
+    taken = []
+    for _ in range(repeat):
+        begun = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - begun)
+    return min(taken)
+
+
+def memory(device: torch.device) -> dict[str, float]:
+    """GB that the device held at most since this was asked last."""
+    if device.type != "cuda":
+        return {}
+    most = torch.cuda.max_memory_allocated(device) / 1e9
+    torch.cuda.reset_peak_memory_stats(device)
+    return {"memory of the device, GB": round(most, 2)}
+
+
+def encoding(corpus: Path, device: torch.device, folder: Path, paragraphs: int) -> dict[str, Any]:
+    """Build a knowledge base on the device, and see how its vectors differ from those of a CPU."""
+    model = Model.open("default", str(device))
+    begun = time.perf_counter()
+    kb = KnowledgeBase.build(read_corpus(str(corpus)), folder, model, index="exact", bm25=False)
+    taken = time.perf_counter() - begun
+    documents, count = [], 0
+    for document in read_corpus(str(corpus)):
+        documents.append(document)
+        count += len(document.paragraphs)
+        if count >= paragraphs:
+            break
+    everywhere = replace(model.config, filter_threshold=float("-inf"))  # both keep the same tokens
+    sides = []
+    for place in (str(device), "cpu"):
+        encoder = Model.open("default", place)
+        encoder.config = everywhere
+        begun = time.perf_counter()
+        encoded = encode_documents(encoder, documents)
+        sides.append((encoded, time.perf_counter() - begun))
+    one, other = (
+        np.concatenate([paragraph.vectors for document in encoded for paragraph in document]).astype(np.float32)
+        for encoded, _ in sides
+    )
+    cosines = (one * other).sum(axis=1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1))
+    return {
+        "tokens": kb.counts.tokens,
+        "kept vectors": kb.counts.rows,
+        "build, seconds": round(taken, 1),
+        "build, tokens per second": round(kb.counts.tokens / taken),
+        "encoding alone, tokens per second": round(len(one) / sides[0][1]),
+        "encoding alone on the CPU, tokens per second": round(len(other) / sides[1][1]),
+        "int8 vectors, mean cosine to those of the CPU": round(float(cosines.mean()), 6),
+        **memory(device),
+    }
+
+
+def enlarged(source: KnowledgeBase, folder: Path, times: int) -> None:
+    """The same knowledge base several times, each with noise of its own."""
+    noise = np.random.default_rng(0)
+    shards = []
+    for copy in range(times):
+        for shard, counts in zip(source.shards, source.manifest.shards, strict=True):
+            to = folder / shard_name(len(shards))
+            shutil.copytree(shard.folder, to, copy_function=os.link)
+            (to / "vectors.npy").unlink()
+            rows = np.lib.format.open_memmap(to / "vectors.npy", "w+", np.int8, shard.vectors.shape)
+            for first in range(0, len(rows), CHUNK):
+                part = shard.vectors[first : first + CHUNK].astype(np.int16)
+                if copy:
+                    part += noise.integers(-NOISE, NOISE + 1, part.shape, np.int8)
+                rows[first : first + CHUNK] = part.clip(-127, 127)
+            shards.append(counts)
+    publish(folder, replace(source.manifest, shards=tuple(shards)))
+
+
+def searching(folder: Path, device: torch.device) -> tuple[dict[str, Any], list[Any]]:
+    """Queries per second of exact search on a device, and what is found."""
+    begun = time.perf_counter()
+    kb = KnowledgeBase.open(folder, device=str(device))
+    opened = time.perf_counter() - begun
+    starts, ends = kb.model.encode_queries(own_queries(kb.shards, kb.model, TOGETHER, seed=1))
+    hits = kb.search_vectors(starts, ends)
+    together = seconds(lambda: kb.search_vectors(starts, ends)) / TOGETHER
+    alone = seconds(lambda: [kb.search_vectors(starts[i : i + 1], ends[i : i + 1]) for i in range(ALONE)]) / ALONE
+    figures = {
+        "vectors": kb.counts.rows,
+        "opening, seconds": round(opened, 1),
+        "queries per second, 64 at a time": round(1 / together, 1),
+        "queries per second, one at a time": round(1 / alone, 1),
+        **memory(device),
+    }
+    return figures, hits
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--times", default="1,7,35")
+    parser.add_argument("--paragraphs", type=int, default=2000)
+    parser.add_argument("--name", default="accelerator")
+    options = parser.parse_args()
+    device = choose_device(options.device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU itself"
+    figures: dict[str, Any] = {"device": name}
+    figures["encoding"] = encoding(options.corpus, device, options.work / "kb", options.paragraphs)
+    source = KnowledgeBase.open(options.work / "kb", device="cpu")
+    for times in map(int, options.times.split(",")):
+        folder = options.work / f"{times} times"
+        enlarged(source, folder, times)
+        found, hits = searching(folder, device)
+        if times == 1:
+            on_cpu, expected = searching(folder, torch.device("cpu"))
+            found |= {"on the CPU": on_cpu, "queries with the same hits": sum(map(list.__eq__, hits, expected))}
+        figures[f"exact search, {times} times"] = found
+        shutil.rmtree(folder)
+        reporting.write(options.name, figures, [options.corpus], seed=0)
+
+
+if __name__ == "__main__":
+    main()
