@@ -94,7 +94,9 @@ def main() -> None:
             train_model(TrainingRequest([train, *generated], out, options.checkpoint, dev_file, reader, settings))
         model = Model.open(out)
         # The paper's tables come before the filter, and each run would have another one, and another length penalty.
-        model.config = dataclasses.replace(model.config, filter_threshold=float("-inf"), length_penalty=0.0)
+        model.config = dataclasses.replace(
+            model.config, filter_threshold=float("-inf"), edge_threshold=float("-inf"), length_penalty=0.0
+        )
         scores = dataclasses.asdict(evaluate_reading(model, dev))
         figures[name] = {"queries trained on": model.config.training["queries"], **scores}
         reporting.write("ablation", figures, [options.train, options.dev], options.seed)

@@ -65,7 +65,9 @@ def encoding(corpus: Path, device: torch.device, folder: Path, paragraphs: int) 
         count += len(document.paragraphs)
         if count >= paragraphs:
             break
-    everywhere = replace(model.config, filter_threshold=float("-inf"))  # both keep the same tokens
+    everywhere = replace(
+        model.config, filter_threshold=float("-inf"), edge_threshold=float("-inf")
+    )  # both keep the same tokens
     sides = []
     for place in (str(device), "cpu"):
         encoder = Model.open("default", place)

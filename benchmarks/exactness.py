@@ -14,7 +14,7 @@ import numpy as np
 import reporting
 
 from kbq.indexing.candidates import MAX_TOKENS
-from kbq.indexing.dump import Shard
+from kbq.indexing.dump import CLOSES, OPENS, Shard
 from kbq.kb import KnowledgeBase
 from kbq.reading import read_json_lines
 from kbq.searching.spans import find_spans
@@ -43,6 +43,7 @@ def brute_force(shard: Shard, starts: np.ndarray, ends: np.ndarray, penalty: flo
         stop = rows - step
         scores = starts[:stop] + ends[step:] - penalty * (positions[step:] - positions[:stop])
         legal = (paragraphs[:stop] == paragraphs[step:]) & (positions[step:] - positions[:stop] < MAX_TOKENS)
+        legal &= (shard.edges[:stop] & OPENS != 0) & (shard.edges[step:] & CLOSES != 0)
         better = legal & (scores > best[:stop])
         best[:stop][better] = scores[better]
         best_end[:stop][better] = np.arange(step, rows)[better]

@@ -29,7 +29,7 @@ from kbq.searching.probes import own_queries
 
 TOGETHER, ALONE = 64, 8  # queries
 INDEX: IndexKind = "compact"
-PER_ROW = ("vectors", "positions", "starts", "ends", "logits")
+PER_ROW = ("vectors", "positions", "starts", "ends", "edges", "logits")
 PER_PARAGRAPH = ("paragraph_rows", "paragraph_numbers", "paragraph_documents")
 
 

@@ -12,7 +12,7 @@ from kbq.encoding.model import Model
 
 def main() -> None:
     model = Model.open("default", "cpu")
-    model.config = dataclasses.replace(model.config, filter_threshold=float("-inf"))
+    model.config = dataclasses.replace(model.config, filter_threshold=float("-inf"), edge_threshold=float("-inf"))
     model.save(Path(sys.argv[1]), "int8")
 
 

@@ -42,7 +42,14 @@ def paragraphs(shard: Shard, document: int) -> list[EncodedParagraph]:
         first, behind = (int(row[0]) for row in shard.row_range(np.array([place])))
         rows = slice(first, behind)
         logits = np.load(shard.folder / "logits.npy", mmap_mode="r")[rows] / np.float32(LOGIT_STEPS)
-        columns = (shard.vectors[rows], logits, shard.positions[rows], shard.starts[rows], shard.ends[rows])
+        columns = (
+            shard.vectors[rows],
+            logits,
+            shard.edges[rows],
+            shard.positions[rows],
+            shard.starts[rows],
+            shard.ends[rows],
+        )
         tokens = int(shard.positions[behind - 1]) + 1
         found.append(EncodedParagraph(int(shard.paragraph_numbers[place]), shard.texts[place], tokens, *columns))
     return found

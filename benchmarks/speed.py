@@ -89,7 +89,7 @@ def main() -> None:
         answering = rate(128, lambda: [kb.search([text], k=10, backend="dense") for text in texts[:128]])
         tuners = iter([tuning(kb, texts[:240]) for _ in range(3)])
         steps = rate(20, lambda: next(tuners).run(next(places) / "checkpoint.pt", lambda step: None))
-        model.config = dataclasses.replace(model.config, filter_threshold=float("-inf"))
+        model.config = dataclasses.replace(model.config, filter_threshold=float("-inf"), edge_threshold=float("-inf"))
         everything = KnowledgeBase.build(documents, Path(folder) / "everything", model, bm25=False)
         searching = list(searches(everything, texts))
     ours = dict(zip(OFFICIAL, (encoding, *searching, answering, steps), strict=True))

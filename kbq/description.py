@@ -53,8 +53,8 @@ def describe(folder: Path) -> dict[str, object]:
         if config.base:
             return {"kind": "query encoder", "bytes": folder_bytes(folder), **_tuning(config)}
         fields = dataclasses.asdict(config)
-        threshold = _finite(config.filter_threshold)
-        return {"kind": "model", "bytes": folder_bytes(folder), **fields, "filter_threshold": threshold}
+        thresholds = {name: _finite(fields[name]) for name in ("filter_threshold", "edge_threshold")}
+        return {"kind": "model", "bytes": folder_bytes(folder), **fields, **thresholds}
     manifest = read_manifest(folder)
     counts = manifest.counts
     return {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import kbq
 from kbq.corpus import read_corpus
-from kbq.encoding.model import Model
+from kbq.encoding.model import CONFIG, DEFAULT_MODEL, Model, read_config
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.dump import Counts
 from kbq.indexing.manifest import IndexKind, is_knowledge_base
@@ -31,11 +31,10 @@ def open_sample(
     Raises:
         KnowledgeBaseError: the cache folder cannot be written.
     """
-    default = Model.open("default", device)
-    folder = cache_folder() / f"sample-{kbq.__version__}-{default.config.phrase_fingerprint}-{_digest()}"
+    folder = cache_folder() / f"sample-{kbq.__version__}-{read_config(DEFAULT_MODEL).phrase_fingerprint}-{_digest()}"
     if not is_knowledge_base(folder):
         announce(folder)
-        _build(folder, default, report)
+        _build(folder, Model.open("default", device), report)
     return KnowledgeBase.open(folder, model, device, index)
 
 
@@ -57,4 +56,4 @@ def _build(folder: Path, model: Model, report: Callable[[Counts], None]) -> None
 
 
 def _digest() -> str:
-    return hashlib.sha256(ARTICLES.read_bytes()).hexdigest()[:8]
+    return hashlib.sha256(ARTICLES.read_bytes() + (DEFAULT_MODEL / CONFIG).read_bytes()).hexdigest()[:8]

@@ -219,16 +219,22 @@ def encoded() -> Callable[..., "EncodedParagraph"]:
     """Makes a paragraph `w0 w1 w2 …` of which the words at `positions` were kept with these vectors."""
     import numpy as np
 
-    from kbq.indexing.dump import EncodedParagraph
+    from kbq.indexing.dump import CLOSES, OPENS, EncodedParagraph
 
-    def make(vectors: Sequence[Sequence[int]], positions: Sequence[int] | None = None, number: int = 0) -> Any:
+    def make(
+        vectors: Sequence[Sequence[int]],
+        positions: Sequence[int] | None = None,
+        number: int = 0,
+        edges: Any = OPENS | CLOSES,
+    ) -> Any:
         kept = list(range(len(vectors))) if positions is None else list(positions)
         words = [f"w{place}" for place in range(max(kept, default=-1) + 1)]
         begins = [sum(len(word) + 1 for word in words[:place]) for place in kept]
         ends = [begin + len(words[place]) for begin, place in zip(begins, kept, strict=True)]
         columns = (np.array(column, np.uint32) for column in (kept, begins, ends))
         logits = np.arange(len(kept), dtype=np.float32) / np.float32(4)  # a row's number in its paragraph, in quarters
-        return EncodedParagraph(number, " ".join(words), len(words), np.array(vectors, np.int8), logits, *columns)
+        each = np.broadcast_to(np.array(edges, np.uint8), len(kept))
+        return EncodedParagraph(number, " ".join(words), len(words), np.array(vectors, np.int8), logits, each, *columns)
 
     return make
 
@@ -250,7 +256,10 @@ def make_shard(tmp_path: Path) -> Callable[..., "Shard"]:
 
 @pytest.fixture
 def random_shard(encoded: Callable[..., "EncodedParagraph"], make_shard: Callable[..., "Shard"]) -> Callable[..., Any]:
-    """Writes paragraphs with these numbers of kept tokens, among twice as many, on two pages."""
+    """Writes paragraphs with these numbers of kept tokens, among twice as many, on two pages.
+
+    Phrases may not open, or close, everywhere.
+    """
     import numpy as np
 
     def make(*kept: int, dim: int = 16, seed: int = 0) -> Any:
@@ -259,6 +268,7 @@ def random_shard(encoded: Callable[..., "EncodedParagraph"], make_shard: Callabl
             encoded(
                 source.integers(-127, 128, (count, dim)).reshape(count, dim).tolist() or np.empty((0, dim)),
                 np.sort(source.choice(2 * count, count, replace=False)).tolist(),
+                edges=source.choice([0, 1, 2, 3], count, p=[0.1, 0.2, 0.2, 0.5]),
             )
             for count in kept
         ]

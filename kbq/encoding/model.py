@@ -55,6 +55,7 @@ class ModelConfig:
     max_query_tokens: int = 128
     shared_query_encoder: bool = True
     filter_threshold: float = float("-inf")  # a token is kept when a filter logit is above; -inf keeps all
+    edge_threshold: float = float("-inf")  # a kept token opens, or closes, phrases when that filter logit is above
     length_penalty: float = 0.0  # what each token of a phrase after the first takes from its score
     marker_tokens: dict[str, str] = dataclasses.field(default_factory=dict)
     phrase_fingerprint: str = ""  # of the phrase side's weights: a knowledge base names the one it was built with

@@ -4,6 +4,7 @@
                   positions.npy          u32 [rows]           token position within its paragraph
                   starts.npy ends.npy    u32 [rows]           characters [start, end) of the token's word
                   logits.npy             int8 [rows]          what the filter said, in steps of 1/8
+                  edges.npy              u8 [rows]            whether a phrase may open (1) or close (2) there, or both
                   paragraph_rows.npy     i64 [paragraphs]     first row behind each paragraph
                   paragraph_numbers.npy  u32 [paragraphs]     the source's own number
                   paragraph_documents.npy u32 [paragraphs]
@@ -31,6 +32,7 @@ from kbq.records import Document, Paragraph
 Rows = NDArray[np.int64]
 FINGERPRINT_ROWS = 64
 LOGIT_STEPS = 8  # for 1; logits beyond ±15.9 are cut
+OPENS, CLOSES = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class EncodedParagraph:
     tokens: int  # before the filter
     vectors: NDArray[np.int8]
     logits: NDArray[np.float32]  # the higher one of the filter's two
+    edges: NDArray[np.uint8]  # OPENS, CLOSES, or both
     positions: NDArray[np.uint32]
     starts: NDArray[np.uint32]
     ends: NDArray[np.uint32]
@@ -86,6 +89,7 @@ class ShardWriter:
             name: GrowingArray(folder / f"{name}.npy", np.uint32) for name in ("positions", "starts", "ends")
         }
         self.logits = GrowingArray(folder / "logits.npy", np.int8)
+        self.edges = GrowingArray(folder / "edges.npy", np.uint8)
         self.paragraph_rows = GrowingArray(folder / "paragraph_rows.npy", np.int64)
         self.paragraph_numbers = GrowingArray(folder / "paragraph_numbers.npy", np.uint32)
         self.paragraph_documents = GrowingArray(folder / "paragraph_documents.npy", np.uint32)
@@ -103,6 +107,7 @@ class ShardWriter:
             for name, array in self.per_row.items():
                 array.append(getattr(paragraph, name))
             self.logits.append(np.clip(np.rint(paragraph.logits * LOGIT_STEPS), -127, 127))
+            self.edges.append(paragraph.edges)
             self.counts += Counts(0, 1, paragraph.tokens, len(paragraph.positions))
             self.paragraph_rows.append(np.array([self.counts.rows]))
             self.paragraph_numbers.append(np.array([paragraph.number]))
@@ -130,7 +135,7 @@ class ShardWriter:
     def _arrays(self) -> list[GrowingArray]:
         texts = [array for texts in (self.texts, self.ids, self.titles) for array in (texts.bytes, texts.ends)]
         numbers = [self.paragraph_rows, self.paragraph_numbers, self.paragraph_documents]
-        return [self.vectors, *self.per_row.values(), self.logits, *numbers, *texts]
+        return [self.vectors, *self.per_row.values(), self.logits, self.edges, *numbers, *texts]
 
 
 class Shard:
@@ -145,6 +150,10 @@ class Shard:
             self.positions = _typed(folder, "positions", np.uint32)
             self.starts = _typed(folder, "starts", np.uint32)
             self.ends = _typed(folder, "ends", np.uint32)
+            if (folder / "edges.npy").exists():
+                self.edges = _typed(folder, "edges", np.uint8)
+            else:  # of an older kbq: any token may open or close a phrase
+                self.edges = np.broadcast_to(np.uint8(OPENS | CLOSES), len(self.ends))
             self.paragraph_rows = _typed(folder, "paragraph_rows", np.int64)
             self.paragraph_numbers = _typed(folder, "paragraph_numbers", np.uint32)
             self.paragraph_documents = _typed(folder, "paragraph_documents", np.uint32)
@@ -153,7 +162,7 @@ class Shard:
                 raise ValueError("vectors.npy is no table")
         except (OSError, ValueError) as error:
             raise KnowledgeBaseError(f"shard {folder} is damaged ({error}): build the knowledge base again") from None
-        rows = {len(array) for array in (self.vectors, self.positions, self.starts, self.ends)}
+        rows = {len(array) for array in (self.vectors, self.positions, self.starts, self.ends, self.edges)}
         if len(rows) != 1 or (len(self.paragraph_rows) and rows != {int(self.paragraph_rows[-1])}):
             raise KnowledgeBaseError(
                 f"shard {folder} is damaged (its files differ in length): build the knowledge base again"

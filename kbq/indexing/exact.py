@@ -16,13 +16,15 @@ import torch
 from torch import Tensor
 
 from kbq.indexing.candidates import MAX_TOKENS, Bonus, Candidates, Floats, everything
-from kbq.indexing.dump import Shard
+from kbq.indexing.dump import CLOSES, OPENS, Shard
 from kbq.indexing.gpus import full_memory_is_said
 from kbq.indexing.products import Factors
 
 BLOCK_PIECES = 128  # multiplied at a time: with 64 queries, their scores stay in the CPU's cache
 FEW = 8  # queries: for so many, blocks are that many times as long
 BLOCK_PIECES_CUDA = 12800
+BOTH = OPENS | CLOSES  # a row that is a phrase alone
+WORST = torch.iinfo(torch.int32).min
 
 
 class ExactIndex:
@@ -88,6 +90,9 @@ class _ShardRows:
         self._filled, self._behind = (  # the paragraphs that have rows, and the first row behind each
             torch.from_numpy(numbers).to(device) for numbers in (np.flatnonzero(sizes), shard.paragraph_rows[sizes > 0])
         )
+        edges = np.zeros(-(-len(shard) // MAX_TOKENS) * MAX_TOKENS, np.uint8)  # 0 behind the last row
+        edges[: len(shard)] = shard.edges
+        self._edges = torch.from_numpy(edges.reshape(-1, MAX_TOKENS)).to(device)
 
     def promising(self, factors: Factors, best: "_Best", bonus: Floats | None) -> _Found:
         """What may be good enough, as far as is known by now. Shape of `bonus`: (queries, paragraphs)."""
@@ -101,16 +106,15 @@ class _ShardRows:
                 factors = replace(factors, errors=factors.errors + added.abs().amax(dim=0) * 2.0**-21)
             few = len(factors.units) <= FEW
             size = BLOCK_PIECES * (FEW if few else 1) if self.device.type == "cpu" else BLOCK_PIECES_CUDA
-            pieces = -(-len(self._vectors) // MAX_TOKENS)
+            pieces = len(self._edges)
             for first in range(0, pieces, size - 1):
                 found.append(self._in_block(first, min(size - 1, pieces - first), factors, added, best))
-            columns = [torch.cat(parts) for parts in zip(*found, strict=True)]
-            inside = columns[1] < len(self._vectors)  # the last piece may be longer than the rows
-            return _Found(*(column[inside] for column in columns))
+            return _Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
     def _in_block(self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: "_Best") -> _Found:
         """What may be good enough in `count` pieces from the `first` on. Shape of `bonus`: (paragraphs, queries)."""
         begin = first * MAX_TOKENS
+        edges = self._edges[first : first + count]
         scores = factors.products(self._vectors[begin : begin + (count + 1) * MAX_TOKENS])
         missing = (count + 1) * MAX_TOKENS - len(scores)
         if missing:  # at the end of the shard
@@ -122,8 +126,9 @@ class _ShardRows:
         if bonus is not None:
             uppers += self._largest(bonus, begin, count)
         else:  # seen before anything is opened: nothing is known in the first block, and all would be
-            lowers = (by_piece[:-1, :, 0] + by_piece[:-1, :, 1]).amax(dim=1) * factors.units - factors.errors
-            best.see(lowers.T)
+            alone = by_piece[:-1, :, 0] + by_piece[:-1, :, 1]
+            alone.masked_fill_((edges != BOTH)[:, :, None], -torch.inf if alone.is_floating_point() else WORST)
+            best.see((alone.amax(dim=1) * factors.units - factors.errors).T)
         pieces, queries = (uppers >= best.enough).nonzero(as_tuple=True)
         units = factors.units[queries, None]
         own_starts, own_ends = (by_piece[pieces, :, side, queries] * units for side in (0, 1))  # (open pieces, tokens)
@@ -132,10 +137,11 @@ class _ShardRows:
         if bonus is not None:
             own_starts += added
             alone = uppers.new_full((len(factors.units), count), -torch.inf)
-            alone[queries, pieces] = (own_starts + own_ends).amax(dim=1) - factors.errors[queries]
+            own = (own_starts + own_ends).masked_fill_(edges[pieces] != BOTH, -torch.inf)
+            alone[queries, pieces] = own.amax(dim=1) - factors.errors[queries]
             best.see(alone)
         uppers = own_starts + reached[pieces, queries, None]
-        kept = uppers >= best.enough[queries, None]
+        kept = (uppers >= best.enough[queries, None]) & (edges[pieces] & OPENS != 0)
         return _Found(queries[:, None].expand_as(rows)[kept], rows[kept], uppers[kept], added[kept])
 
     def _largest(self, bonus: Tensor, begin: int, count: int) -> Tensor:

@@ -1,8 +1,9 @@
 """Spans: likely starts become phrases. Source: arXiv 2012.12624, section 3.3; constraint: section 4.
 
 A span is a pair of rows (start, end) of one paragraph, start ≤ end, at most `max_tokens` tokens long, counted in the
-paragraph's own tokens. Its score is the start's dot product plus the end's, less a penalty for each token after the
-first: start and end know nothing of each other, and may belong to two answers. Each start goes with its best end.
+paragraph's own tokens; phrases may open at the one and close at the other (the filter's say, see `Shard.edges`). Its
+score is the start's dot product plus the end's, less a penalty for each token after the first: start and end know
+nothing of each other, and may belong to two answers. Each start goes with its best end.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kbq.indexing.candidates import MAX_TOKENS, Bonus, Candidates, Floats, Index, Rows, ranges
-from kbq.indexing.dump import Shard
+from kbq.indexing.dump import CLOSES, OPENS, Shard
 from kbq.indexing.products import float_products
 
 
@@ -28,7 +29,8 @@ class Spans:
     ends: Rows
     complete_above: float
     rows: Rows  # all rows that were looked at, ascending
-    products: Floats  # of these rows with the start vector (and what candidates add) and the end vector: (rows, 2)
+    products: Floats  # of these rows with the start vector (and what candidates add) and the end vector, where they
+    # may close a phrase. Shape: (rows, 2)
     length_penalty: float = 0.0
 
     def shortened(self, shard: Shard, start: int, end: int, limit: int) -> tuple[float, int] | None:
@@ -40,6 +42,8 @@ class Spans:
         lost = self.length_penalty * (shard.positions[start : start + ends] - shard.positions[start])
         values = self.products[place : place + ends, 1] - lost.astype(np.float32)
         best = int(values.argmax())
+        if values[best] == -np.inf:
+            return None
         return float(self.products[place, 0] + values[best]), start + best
 
 
@@ -57,19 +61,26 @@ def find_spans(
         max_tokens: longest span, both ends included.
         length_penalty: what each token after the first takes from the score, 0 or more.
     """
-    starts = candidates.starts
+    starts, added = _opening(shard, candidates)
     _, behind = shard.row_range(shard.paragraphs_of(starts))
     rows = _union(starts, np.minimum(behind, starts + max_tokens))  # kept tokens are at least a token apart
     products = float_products(shard.vectors, rows, query)
+    products[shard.edges[rows] & CLOSES == 0, 1] = -np.inf
     place = np.searchsorted(rows, starts)
-    if candidates.bonus is not None:
-        products[place, 0] += candidates.bonus
+    if added is not None:
+        products[place, 0] += added
     lost = (length_penalty * shard.positions[rows]).astype(np.float32)
     ends = range_argmax(products[:, 1] - lost, place, reach(shard, rows, place, max_tokens))
     scores = products[place, 0] + products[ends, 1] - (lost[ends] - lost[place])
-    order = np.argsort(-scores, kind="stable")
+    order = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores > -np.inf)]  # some starts reach no end
     bound = candidates.complete_above
     return Spans(scores[order], starts[order], rows[ends[order]], bound, rows, products, length_penalty)
+
+
+def _opening(shard: Shard, candidates: Candidates) -> tuple[Rows, Floats | None]:
+    """The candidates at which a phrase may open, and what they add."""
+    opening = shard.edges[candidates.starts] & OPENS != 0
+    return candidates.starts[opening], None if candidates.bonus is None else candidates.bonus[opening]
 
 
 def batch_spans(

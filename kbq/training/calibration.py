@@ -1,8 +1,9 @@
-"""Calibration: after training, int8 step, length penalty and filter threshold are read off real passages.
+"""Calibration: after training, int8 step, length penalty and the filter's thresholds are read off real passages.
 
 The penalty is the one with the best open EM. The threshold is the one that drops most tokens while EM falls by less
-than half a point, among all passages and in the gold one. Source: arXiv 2109.08133, Fig. 4. Passages are encoded once;
-thresholds are masks over all their tokens.
+than half a point, among all passages and in the gold one. Source: arXiv 2109.08133, Fig. 4. Of the tokens kept, those
+that hardly ever open (close) an answer open (close) no phrase: as many as cost a tenth of a point. Passages are encoded
+once; thresholds are masks over all their tokens.
 """
 
 import dataclasses
@@ -22,9 +23,11 @@ from kbq.kilt.answers import normalise
 from kbq.training.examples import Passage, TrainingQuery
 
 Bools = NDArray[np.bool_]
+Edges = tuple[Bools, Bools]
 Asked = list[tuple[int, TrainingQuery]]  # number of the gold passage, and the query
-MOST_LOST = 0.5  # points of EM
+MOST_LOST, MOST_LOST_BY_EDGES = 0.5, 0.1  # points of EM
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1)  # of all tokens, kept
+EDGES = (-np.inf, -6.0, -5.0, -4.0, -3.0, -2.0)  # logits
 LENGTH_PENALTIES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
 MOST_QUERIES = 2000
 AT_A_TIME = 32  # queries
@@ -51,15 +54,27 @@ class EncodedTokens:
     """
 
     vectors: Floats  # Shape: (places, dim)
-    chances: Floats  # the better filter logit; -inf in a gap
+    logits: Floats  # the filter's, of opening and closing; -inf in a gap. Shape: (places, 2)
     always: Bools  # the best token of a window, which no threshold drops
     passages: NDArray[np.int64]
     starts: NDArray[np.int64]  # characters of the token's word
     ends: NDArray[np.int64]
 
+    @property
+    def chances(self) -> Floats:
+        """The better one of both logits."""
+        best: Floats = self.logits.max(axis=1)
+        return best
+
+    def edges(self, filter_threshold: float, edge_threshold: float) -> Edges:
+        """Where phrases may open and close."""
+        kept = self.chances > filter_threshold
+        opens, closes = ((kept & (side > edge_threshold)) | self.always for side in self.logits.T)
+        return opens, closes
+
 
 def calibrate(model: Model, passages: Sequence[Passage]) -> tuple[FilterPoint, ...]:
-    """Set the model's `scale`, length penalty and filter threshold; returns what was tried for the last.
+    """Set the model's `scale`, length penalty and thresholds; returns what was tried for that of the filter.
 
     `passages` should be ones that the model was not trained on.
     """
@@ -71,7 +86,17 @@ def calibrate(model: Model, passages: Sequence[Passage]) -> tuple[FilterPoint, .
     whole = points[0]
     good = [one for one in points if max(whole.open_em - one.open_em, whole.gold_em - one.gold_em) < MOST_LOST]
     model.config = dataclasses.replace(model.config, filter_threshold=good[-1].threshold)
+    model.config = dataclasses.replace(model.config, edge_threshold=best_edges(model, passages, tokens))
     return points
+
+
+def best_edges(model: Model, passages: Sequence[Passage], tokens: EncodedTokens) -> float:
+    """The highest edge threshold that hardly costs EM, with the model's filter threshold."""
+    penalty = model.config.length_penalty
+    ways = [(tokens.edges(model.config.filter_threshold, edge), penalty) for edge in EDGES]
+    whole, *_ = found = np.array(_read(model, passages, tokens, ways))[:, [0, 2]]
+    lost = (whole - found).max(axis=1).round(2)
+    return EDGES[np.flatnonzero(lost <= MOST_LOST_BY_EDGES)[-1]]
 
 
 def filter_curve(model: Model, passages: Sequence[Passage], tokens: EncodedTokens) -> tuple[FilterPoint, ...]:
@@ -82,7 +107,7 @@ def filter_curve(model: Model, passages: Sequence[Passage], tokens: EncodedToken
     weakest = [np.quantile(chances, 1 - share, method="lower") for share in SHARES]
     thresholds = [float(np.nextafter(np.float32(chance), np.float32(-np.inf))) for chance in weakest]
     masks = [real & ((tokens.chances > threshold) | tokens.always) for threshold in thresholds]
-    percent = _read(model, passages, tokens, [(mask, model.config.length_penalty) for mask in masks])
+    percent = _read(model, passages, tokens, [((mask, mask), model.config.length_penalty) for mask in masks])
     return tuple(
         FilterPoint(threshold, round(100 * mask.sum() / len(chances), 2), round(mask.sum() / len(passages), 2), *found)
         for threshold, mask, found in zip(thresholds, masks, percent, strict=True)
@@ -92,14 +117,14 @@ def filter_curve(model: Model, passages: Sequence[Passage], tokens: EncodedToken
 def _best_penalty(model: Model, passages: Sequence[Passage], tokens: EncodedTokens) -> float:
     """The length penalty with the best open EM while every token is a candidate."""
     real = np.isfinite(tokens.chances)
-    read = _read(model, passages, tokens, [(real, penalty) for penalty in LENGTH_PENALTIES])
+    read = _read(model, passages, tokens, [((real, real), penalty) for penalty in LENGTH_PENALTIES])
     return max(zip(read, LENGTH_PENALTIES, strict=True), key=lambda found: found[0][0])[1]
 
 
 def _read(
-    model: Model, passages: Sequence[Passage], tokens: EncodedTokens, ways: Sequence[tuple[Bools, float]]
+    model: Model, passages: Sequence[Passage], tokens: EncodedTokens, ways: Sequence[tuple[Edges, float]]
 ) -> list[list[float]]:
-    """Open EM, the gold passage among the best five, EM in the gold passage, in percent: for each mask and penalty."""
+    """Open EM, the gold passage among the best five, EM in the gold passage, in percent: for each way and penalty."""
     rows = quantise(tokens.vectors, model.scale).astype(np.float32)
     asked = _asked(model, passages)
     encoded = model.encode_queries([query.text for _, query in asked])
@@ -108,8 +133,8 @@ def _read(
     for first in range(0, len(asked), AT_A_TIME):
         part = slice(first, first + AT_A_TIME)
         scores = starts[part] @ rows.T, ends[part] @ rows.T
-        for way, (mask, penalty) in enumerate(ways):
-            right[way] += _right(scores, mask, penalty, tokens, passages, asked[part])
+        for way, (edges, penalty) in enumerate(ways):
+            right[way] += _right(scores, edges, penalty, tokens, passages, asked[part])
     found: list[list[float]] = (100 * right / max(1, len(asked))).round(2).tolist()
     return found
 
@@ -127,7 +152,7 @@ def _asked(model: Model, passages: Sequence[Passage]) -> Asked:
 
 def _right(
     scores: tuple[Floats, Floats],
-    mask: Bools,
+    edges: Edges,
     penalty: float,
     tokens: EncodedTokens,
     passages: Sequence[Passage],
@@ -136,14 +161,14 @@ def _right(
     """For how many queries the best phrase is an answer, one of the five best passages the gold one, and the best
     phrase of the gold one an answer.
     """
-    of_start, of_end = (np.where(mask, side, np.float32(-np.inf)) for side in scores)
+    of_start, of_end = (np.where(mask, side, np.float32(-np.inf)) for mask, side in zip(edges, scores, strict=True))
     begins = np.flatnonzero(np.diff(tokens.passages, prepend=-1))
-    lost = (penalty * (np.arange(len(mask)) - begins[tokens.passages])).astype(np.float32)
+    lost = (penalty * (np.arange(len(tokens.passages)) - begins[tokens.passages])).astype(np.float32)
     of_start, of_end = of_start + lost, of_end - lost
     best = of_start + best_ahead(of_end)
     of_passage = np.maximum.reduceat(best, begins, axis=1)
     top = np.argsort(-of_passage, axis=1, kind="stable")[:, :TOP]
-    behinds = np.append(begins[1:], len(mask))
+    behinds = np.append(begins[1:], len(tokens.passages))
     answers = found = given = 0
     for row, (number, query) in enumerate(asked):
         right = {normalise(answer) for answer in query.answers}
@@ -190,7 +215,7 @@ def encode_tokens(model: Model, passages: Sequence[Passage]) -> EncodedTokens:
     passage_of = np.repeat(np.arange(len(texts)), np.diff(first))
     made = EncodedTokens(
         np.zeros((places, model.dim), np.float32),
-        np.full(places, -np.inf, np.float32),
+        np.full((places, 2), -np.inf, np.float32),
         np.zeros(places, bool),
         passage_of,
         np.zeros(places, np.int64),
@@ -206,5 +231,5 @@ def encode_tokens(model: Model, passages: Sequence[Passage]) -> EncodedTokens:
     for index, vectors, logits in encoded:
         own = slice(flat[index][0], flat[index][0] + flat[index][1].count)
         chance = logits.max(axis=1)
-        made.vectors[own], made.chances[own], made.always[own] = vectors, chance, chance == chance.max()
+        made.vectors[own], made.logits[own], made.always[own] = vectors, logits, chance == chance.max()
     return made

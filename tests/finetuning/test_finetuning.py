@@ -284,7 +284,7 @@ def test_entity_linking_learns_pages(
     task = load_task("entity_linking")
     outcome = run(replace(request_of, triples=triples, dev=triples, task=task, settings=settings), own_kb)
     assert outcome.measure == "KILT-accuracy"
-    assert max(outcome.scores) > 2 * outcome.scores[0]
+    assert max(outcome.scores) > outcome.scores[0] + 10
 
 
 def test_out_that_exists_is_refused_before_anything_is_read(

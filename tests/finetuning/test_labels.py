@@ -9,7 +9,7 @@ import pytest
 
 from kbq.finetuning.candidates import phrases_of
 from kbq.finetuning.labels import MOST_GOLDS, Labeller
-from kbq.indexing.dump import EncodedParagraph
+from kbq.indexing.dump import CLOSES, OPENS, EncodedParagraph
 from kbq.kb import KnowledgeBase
 from kbq.kilt.answers import normalise
 from kbq.kilt.reading.records import Gold, GoldOutput
@@ -28,8 +28,8 @@ def spelled(text: str, number: int = 0) -> EncodedParagraph:
     words = list(re.finditer(r"\w+|[^\w\s]", text))
     columns = (range(len(words)), (word.start() for word in words), (word.end() for word in words))
     arrays = [np.array(list(column), np.uint32) for column in columns]
-    logits = np.zeros(len(words), np.float32)
-    return EncodedParagraph(number, text, len(words), np.zeros((len(words), 2), np.int8), logits, *arrays)
+    logits, edges = np.zeros(len(words), np.float32), np.full(len(words), OPENS | CLOSES, np.uint8)
+    return EncodedParagraph(number, text, len(words), np.zeros((len(words), 2), np.int8), logits, edges, *arrays)
 
 
 def found(labeller: Labeller, wanted: Gold) -> list[tuple[int, int, int]]:

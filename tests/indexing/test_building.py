@@ -14,7 +14,8 @@ import pytest
 
 import kbq.kb
 from kbq.encoding.model import Model
-from kbq.encoding.windows import WindowShape
+from kbq.encoding.phrases import encode_windows
+from kbq.encoding.windows import WindowShape, tokenize, windows
 from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.indexing import building, dump, paragraphs
 from kbq.indexing.arrays import GrowingArray
@@ -382,6 +383,30 @@ def test_the_filter_keeps_what_is_above_its_threshold(new_model: Callable[..., M
     assert kept[0] == list(range(10))
     assert set(kept[2]) < set(kept[1]) < set(kept[0])
     assert len(kept[2]) == 1  # the best of its window: every paragraph can be found
+
+
+@pytest.mark.parametrize("threshold", [float("-inf"), 0.0, float("inf")])
+def test_phrases_open_and_close_where_the_filter_lets_them(
+    threshold: float, new_model: Callable[..., Model], tmp_path: Path
+) -> None:
+    model = new_model(filter_threshold=float("-inf"), edge_threshold=threshold)
+    model.save(tmp_path / "model")
+    shard = built(model, tmp_path / "kb", Paragraph(0, "Marie Curie was born in the city of Warsaw."))
+    title, text = tokenize(model.tokenizer, [shard.titles[0], shard.texts[0]])
+    window = windows(model.tokenizer, title.ids, text, model.config.window)
+    ((_, _, logits),) = encode_windows(model.phrases, window, model.tokenizer.pad_token_id, model.uses_segments)
+    best = int(logits.max(axis=1).argmax())
+    edges = [2 * int(closes > threshold) + int(opens > threshold) for opens, closes in logits]
+    edges[best] = 3  # a phrase in any case
+    assert shard.edges.tolist() == edges
+
+
+def test_without_edges_as_an_older_dump_has_none_phrases_open_and_close_everywhere(
+    random_shard: Callable[..., Shard],
+) -> None:
+    shard = random_shard(5, 3)
+    (shard.folder / "edges.npy").unlink()
+    assert Shard(shard.folder).edges.tolist() == [3] * 8
 
 
 def test_quantise() -> None:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from kbq.indexing import exact, products
-from kbq.indexing.dump import EncodedParagraph, Shard
+from kbq.indexing.dump import CLOSES, OPENS, EncodedParagraph, Shard
 from kbq.indexing.exact import ExactIndex
 
 CPU = torch.device("cpu")
@@ -40,7 +40,8 @@ def best_spans(shard: Shard, start: np.ndarray, end: np.ndarray) -> np.ndarray:
     for one in range(len(shard)):
         for other in range(one, min(one + 20, len(shard))):
             near = int(shard.positions[other]) - int(shard.positions[one]) < 20
-            if near and paragraphs[one] == paragraphs[other]:
+            legal = shard.edges[one] & OPENS and shard.edges[other] & CLOSES
+            if near and legal and paragraphs[one] == paragraphs[other]:
                 best[one] = max(best[one], opens[one] + closes[other])
     return best
 
@@ -81,7 +82,7 @@ def test_what_shards_on_several_devices_leave_out_is_below_the_bound(random_shar
         for query, found in enumerate(found_of_each):
             true = best_spans(shard, starts[query], ends[query])
             assert np.delete(true, found.starts).max(initial=-np.inf) <= found.complete_above
-    assert sum(len(found_of_each[0].starts) for found_of_each in by_shard) < 200  # of 590
+    assert sum(len(found_of_each[0].starts) for found_of_each in by_shard) < 250  # of 590
 
 
 @pytest.mark.usefixtures("in_integers")

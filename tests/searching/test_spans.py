@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.indexing.candidates import Candidates, ranges
-from kbq.indexing.dump import EncodedParagraph, Shard
+from kbq.indexing.dump import CLOSES, OPENS, EncodedParagraph, Shard
 from kbq.indexing.exact import ExactIndex
 from kbq.searching.spans import Spans, find_spans, paragraph_spans, range_argmax, reach
 
@@ -27,7 +27,8 @@ def truth(shard: Shard, query: np.ndarray, max_tokens: int = 20, penalty: float 
         for start in range(first, int(shard.paragraph_rows[paragraph])):
             for end in range(start, int(shard.paragraph_rows[paragraph])):
                 further = int(shard.positions[end]) - int(shard.positions[start])
-                if further < max_tokens:
+                legal = shard.edges[start] & OPENS and shard.edges[end] & CLOSES
+                if further < max_tokens and legal:
                     spans[start, end] = float(opens[start] + closes[end] - penalty * further)
     return spans
 

@@ -29,7 +29,7 @@ def test_the_curve_is_what_a_search_finds(new_model: Callable[..., Model], passa
     tokens = sum(len(text.ids) for text in tokenize(model.tokenizer, [one.text for one in passages]))
     assert points[0].vectors == round(tokens / len(passages), 2)
     for point in points[::3]:
-        model.config = replace(model.config, filter_threshold=point.threshold)
+        model.config = replace(model.config, filter_threshold=point.threshold, edge_threshold=float("-inf"))
         scores = evaluate_reading(model, passages)
         assert scores.queries == 27
         assert scores.kept == pytest.approx(point.kept, abs=0.01)
@@ -55,6 +55,42 @@ def test_the_cheapest_threshold_that_loses_less_than_half_a_point_is_taken(
     model = new_model()
     assert calibrate(model, passages) == points
     assert model.config.filter_threshold == chosen
+
+
+@pytest.mark.parametrize("edge", [-0.5, 0.0, 0.2])
+def test_edges_are_what_a_search_goes_by(edge: float, new_model: Callable[..., Model], passages: list[Passage]) -> None:
+    model = new_model()
+    calibrate(model, passages)
+    tokens = encode_tokens(model, passages)
+    model.config = replace(model.config, filter_threshold=-0.1, edge_threshold=edge)
+    ((open_em, passage_5, gold_em),) = calibration._read(
+        model, passages, tokens, [(tokens.edges(-0.1, edge), model.config.length_penalty)]
+    )
+    scores = evaluate_reading(model, passages)
+    assert (scores.open_em, scores.open_passage_5, scores.gold_em) == (open_em, passage_5, gold_em)
+
+
+@pytest.mark.parametrize(
+    ("open_ems", "gold_ems", "chosen"),
+    [
+        ([50] * 6, [60] * 6, 5),
+        ([50, 50, 50.2, 49.9, 49.8, 40], [60] * 6, 3),
+        ([50] * 6, [60, 59.95, 59.8, 50, 50, 50], 1),
+    ],
+)
+def test_the_highest_edges_that_lose_a_tenth_of_a_point_at_most_are_taken(
+    open_ems: list[float],
+    gold_ems: list[float],
+    chosen: int,
+    new_model: Callable[..., Model],
+    passages: list[Passage],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = new_model()
+    tokens = encode_tokens(model, passages)
+    read = [[one, 0.0, other] for one, other in zip(open_ems, gold_ems, strict=True)]
+    monkeypatch.setattr(calibration, "_read", lambda *_: read)
+    assert calibration.best_edges(model, passages, tokens) == calibration.EDGES[chosen]
 
 
 def test_a_step_is_a_127th_of_the_largest_value(new_model: Callable[..., Model], passages: list[Passage]) -> None:

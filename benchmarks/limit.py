@@ -1,0 +1,66 @@
+"""Limit: exact search against the product that it cannot do without.
+
+    OMP_NUM_THREADS=1 python benchmarks/limit.py KB… --queries QUERIES
+
+By turns, in CPU seconds of one thread, the best of some: the search of the ten best phrases with its answers, and the
+product of all rows with the same queries in whole numbers.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import reporting
+import torch
+
+from kbq.indexing.products import BLOCK, Factors
+from kbq.kb import KnowledgeBase
+from kbq.reading import read_json_lines
+
+ROUNDS = 5
+CPU = torch.device("cpu")
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begun = time.process_time()
+    work()
+    return time.process_time() - begun
+
+
+def measured(kb: KnowledgeBase, texts: list[str]) -> dict[str, float]:
+    """Milliseconds for one of these queries, asked together, and how many times the product that is."""
+    starts, ends = kb.model.encode_queries(texts)
+    scaled = starts * kb.model.scale, ends * kb.model.scale
+    blocks = [part for shard in kb.shards for part in torch.split(torch.from_numpy(np.array(shard.vectors)), BLOCK)]
+    best: dict[str, float] = {}
+    for _ in range(ROUNDS):
+        for name, work in (
+            ("search", lambda: kb.search_vectors(starts, ends, k=10)),
+            ("product", lambda: [factors.products(part) for factors in [Factors.of(*scaled, CPU)] for part in blocks]),
+        ):
+            best[name] = min(best.get(name, np.inf), seconds(work))
+    return {f"{name}, ms a query": round(1000 * taken / len(texts), 3) for name, taken in best.items()} | {
+        "search, times the product": round(best["search"] / best["product"], 2)
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kbs", type=Path, nargs="+")
+    parser.add_argument("--queries", type=Path, required=True)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    texts = [str(line["input"]) for _, line in read_json_lines(str(options.queries))][:64]
+    figures = {}
+    for folder in options.kbs:
+        kb = KnowledgeBase.open(folder, device="cpu", index="exact")
+        figures[f"{kb.counts.rows} vectors"] = {
+            f"{count} together": measured(kb, texts[:count]) for count in (1, 8, 64)
+        }
+    reporting.write("limit", figures, [*options.kbs, options.queries])
+
+
+if __name__ == "__main__":
+    main()
