@@ -32,6 +32,7 @@ from kbq.searching.probes import own_queries
 TOGETHER, ALONE = 64, 16  # queries
 NOISE = 3  # int8 steps, at most: no row is there twice
 CHUNK = 2**18  # rows
+Vectors = tuple[np.ndarray, np.ndarray]  # of the starts and ends of queries
 
 
 def seconds(work: Callable[[], object], repeat: int = 3) -> float:
@@ -111,12 +112,12 @@ def enlarged(source: KnowledgeBase, folder: Path, times: int) -> None:
     publish(folder, replace(source.manifest, shards=tuple(shards)))
 
 
-def searching(folder: Path, device: torch.device) -> tuple[dict[str, Any], list[Any]]:
+def searching(folder: Path, device: torch.device, vectors: Vectors) -> tuple[dict[str, Any], list[Any]]:
     """Queries per second of exact search on a device, and what is found."""
     begun = time.perf_counter()
     kb = KnowledgeBase.open(folder, device=str(device))
     opened = time.perf_counter() - begun
-    starts, ends = kb.model.encode_queries(own_queries(kb.shards, kb.model, TOGETHER, seed=1))
+    starts, ends = vectors
     hits = kb.search_vectors(starts, ends)
     together = seconds(lambda: kb.search_vectors(starts, ends)) / TOGETHER
     alone = seconds(lambda: [kb.search_vectors(starts[i : i + 1], ends[i : i + 1]) for i in range(ALONE)]) / ALONE
@@ -144,12 +145,13 @@ def main() -> None:
     figures: dict[str, Any] = {"device": name}
     figures["encoding"] = encoding(options.corpus, device, options.work / "kb", options.paragraphs)
     source = KnowledgeBase.open(options.work / "kb", device="cpu")
+    queries = source.model.encode_queries(own_queries(source.shards, source.model, TOGETHER, seed=1))
     for times in map(int, options.times.split(",")):
         folder = options.work / f"{times} times"
         enlarged(source, folder, times)
-        found, hits = searching(folder, device)
+        found, hits = searching(folder, device, queries)
         if times == 1:
-            on_cpu, expected = searching(folder, torch.device("cpu"))
+            on_cpu, expected = searching(folder, torch.device("cpu"), queries)
             found |= {"on the CPU": on_cpu, "queries with the same hits": sum(map(list.__eq__, hits, expected))}
         figures[f"exact search, {times} times"] = found
         shutil.rmtree(folder)

@@ -48,6 +48,8 @@ def whole_build(documents: list[Document], folder: Path, model: Model) -> tuple[
     begun = time.monotonic()
     process = start(documents, folder, model)
     while stage(folder) != WHILE_INDEXING:
+        if os.waitpid(process, os.WNOHANG)[0]:
+            raise SystemExit("the build ended before it was seen to make an index: use more --pages")
         time.sleep(0.01)
     reached = time.monotonic() - begun
     finish(process)

@@ -59,6 +59,21 @@ def growth() -> str:
     return f"{table(head, rows)}\n\n![Cost against size, log-log](growth.png)"
 
 
+def limit() -> str:
+    """Exact search beside the product of its rows."""
+    rows = [
+        [
+            vectors,
+            count,
+            *(f"{values[name]:g}" for name in ("search, ms a query", "product, ms a query")),
+            f"{values['search, times the product']:.1f}",
+        ]
+        for vectors, counts in figures("limit").items()
+        for count, values in counts.items()
+    ]
+    return table(["exact search, one thread", "queries", "ms a query", "its product alone, ms", "times"], rows)
+
+
 def _milliseconds(values: dict[str, Any]) -> list[str]:
     return [f"{values[name]:.3g}" for name in ("ms, 64 at a time", "ms, one at a time")]
 

@@ -299,6 +299,7 @@ def main() -> None:
         "docs/scale.md": {
             "kinds": scale.kinds,
             "growth": scale.growth,
+            "limit": scale.limit,
             "wikipedia": scale.wikipedia,
             "encoder": scale.encoder,
             "robustness": scale.robustness,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import kbq
 from kbq.corpus import read_corpus
-from kbq.encoding.model import CONFIG, DEFAULT_MODEL, Model, read_config
+from kbq.encoding.model import CONFIG, DEFAULT_MODEL, Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.dump import Counts
 from kbq.indexing.manifest import IndexKind, is_knowledge_base
@@ -31,7 +31,7 @@ def open_sample(
     Raises:
         KnowledgeBaseError: the cache folder cannot be written.
     """
-    folder = cache_folder() / f"sample-{kbq.__version__}-{read_config(DEFAULT_MODEL).phrase_fingerprint}-{_digest()}"
+    folder = cache_folder() / f"sample-{kbq.__version__}-{_digest()}"
     if not is_knowledge_base(folder):
         announce(folder)
         _build(folder, Model.open("default", device), report)
@@ -56,4 +56,5 @@ def _build(folder: Path, model: Model, report: Callable[[Counts], None]) -> None
 
 
 def _digest() -> str:
+    """Of all that decides what is built: the articles, and what the model says of itself, its fingerprint too."""
     return hashlib.sha256(ARTICLES.read_bytes() + (DEFAULT_MODEL / CONFIG).read_bytes()).hexdigest()[:8]

@@ -127,7 +127,12 @@ def new_model(checkpoint: Path) -> Callable[..., "Model"]:
 
     def make(seed: int = 2, source: Path = checkpoint, **settings: Any) -> "Model":
         window = WindowShape(length=24, overlap=6, max_title=10)
-        shape: dict[str, Any] = {"window": window, "max_query_tokens": 32, "filter_threshold": 0.0}
+        shape: dict[str, Any] = {
+            "window": window,
+            "max_query_tokens": 32,
+            "filter_threshold": 0.0,
+            "edge_threshold": -0.2,
+        }
         config = ModelConfig(**shape | settings)
         model = Model.new(str(source), config)
         torch.manual_seed(seed)

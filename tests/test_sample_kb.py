@@ -1,10 +1,12 @@
 """The sample knowledge base: built once, in one step, in the cache folder."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kbq import sample_kb
+from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.pages import Pages
@@ -16,7 +18,8 @@ def small_sample(tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyP
     articles = tmp_path / "articles.jsonl"
     articles.write_text('{"id": "S1", "title": "T", "text": "Paris"}\n{"id": "S2", "title": "U", "text": "river"}\n')
     monkeypatch.setattr(sample_kb, "ARTICLES", articles)
-    monkeypatch.setattr("kbq.encoding.model.DEFAULT_MODEL", model_folder)
+    for module in ("kbq.encoding.model", "kbq.sample_kb"):
+        monkeypatch.setattr(f"{module}.DEFAULT_MODEL", model_folder)
     monkeypatch.setenv("KBQ_CACHE", str(tmp_path / "cache"))
 
 
@@ -27,6 +30,19 @@ def test_it_is_built_once(tmp_path: Path) -> None:
         assert list(Pages(kb.folder).ids()) == ["S1", "S2"]
         assert [hit.phrase.text for hit in kb.search(["the city"], k=5)[0]] in (["Paris", "river"], ["river", "Paris"])
     assert told == list((tmp_path / "cache").iterdir()) == [kb.folder]
+
+
+def test_another_model_builds_another(
+    new_model: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = []
+    for threshold in (0.0, 0.1):
+        model = tmp_path / f"model{threshold}"
+        new_model(edge_threshold=threshold).save(model)
+        for module in ("kbq.encoding.model", "kbq.sample_kb"):
+            monkeypatch.setattr(f"{module}.DEFAULT_MODEL", model)
+        folders.append(sample_kb.open_sample(lambda folder: None).folder)
+    assert len(set(folders)) == 2
 
 
 def test_another_process_may_be_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,7 +195,8 @@ class Model:
         except (OSError, SafetensorError, ValueError) as error:
             raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
         _load(base.queries, weights, "queries.", folder, given=_word_embeddings(base.phrases))
-        base.config = config
+        of_phrases = ("filter_threshold", "edge_threshold")  # one that was tuned by an older kbq may not know them
+        base.config = dataclasses.replace(config, **{name: getattr(base.config, name) for name in of_phrases})
         return base
 
     def save_query_encoder(self, folder: Path, facts: Mapping[str, object]) -> None:

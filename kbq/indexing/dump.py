@@ -96,6 +96,8 @@ class ShardWriter:
         self.texts, self.ids, self.titles = (GrowingTexts(folder, name) for name in ("texts", "ids", "titles"))
         for array in self._arrays():
             array.truncate(progress.sizes.get(array.path.name, 0))
+        if missing := self.counts.rows - len(self.edges):  # of rows that an older kbq wrote
+            self.edges.append(np.full(missing, OPENS | CLOSES, np.uint8))
 
     def append(self, document: Document, paragraphs: Sequence[EncodedParagraph]) -> None:
         """Add a document with its encoded paragraphs."""

@@ -1,9 +1,9 @@
 """Exact: every row is multiplied with the query; the rows that may open one of the best spans are the candidates.
 
 Rows are looked at in pieces as long as the longest span, so that a span ends in the piece it starts in or in the next.
-The best span of a piece scores at least as much as its best row alone, and at most its best start plus the best end in
-reach. Rows are left out only where such bounds allow it, so that nothing better can be missed: this is the truth that
-approximate indexes are measured against.
+The best span of a piece scores at least as much as its best row that is a phrase alone, and at most its best start plus
+the best end in reach. Rows are left out only where such bounds allow it, so that nothing better can be missed: this is
+the truth that approximate indexes are measured against.
 """
 
 import warnings
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from kbq.indexing.candidates import MAX_TOKENS, Bonus, Candidates, Floats, everything
 from kbq.indexing.dump import CLOSES, OPENS, Shard
@@ -81,18 +82,13 @@ class _ShardRows:
 
     def __init__(self, shard: Shard, device: torch.device) -> None:
         self.device = device
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch knows no read-only memory; nothing here writes to it
-            rows = torch.from_numpy(shard.vectors)
-        with full_memory_is_said(device):
-            self._vectors = rows.to(device)
         sizes = np.diff(shard.paragraph_rows, prepend=0)
-        self._filled, self._behind = (  # the paragraphs that have rows, and the first row behind each
-            torch.from_numpy(numbers).to(device) for numbers in (np.flatnonzero(sizes), shard.paragraph_rows[sizes > 0])
-        )
-        edges = np.zeros(-(-len(shard) // MAX_TOKENS) * MAX_TOKENS, np.uint8)  # 0 behind the last row
-        edges[: len(shard)] = shard.edges
-        self._edges = torch.from_numpy(edges.reshape(-1, MAX_TOKENS)).to(device)
+        filled, behind = np.flatnonzero(sizes), shard.paragraph_rows[sizes > 0]
+        with warnings.catch_warnings(), full_memory_is_said(device):
+            warnings.simplefilter("ignore")  # torch knows no read-only memory; nothing here writes to it
+            self._vectors, self._edges = (torch.from_numpy(rows).to(device) for rows in (shard.vectors, shard.edges))
+            # The paragraphs that have rows, and the first row behind each.
+            self._filled, self._behind = (torch.from_numpy(numbers).to(device) for numbers in (filled, behind))
 
     def promising(self, factors: Factors, best: "_Best", bonus: Floats | None) -> _Found:
         """What may be good enough, as far as is known by now. Shape of `bonus`: (queries, paragraphs)."""
@@ -106,7 +102,7 @@ class _ShardRows:
                 factors = replace(factors, errors=factors.errors + added.abs().amax(dim=0) * 2.0**-21)
             few = len(factors.units) <= FEW
             size = BLOCK_PIECES * (FEW if few else 1) if self.device.type == "cpu" else BLOCK_PIECES_CUDA
-            pieces = len(self._edges)
+            pieces = -(-len(self._vectors) // MAX_TOKENS)
             for first in range(0, pieces, size - 1):
                 found.append(self._in_block(first, min(size - 1, pieces - first), factors, added, best))
             return _Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
@@ -114,7 +110,8 @@ class _ShardRows:
     def _in_block(self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: "_Best") -> _Found:
         """What may be good enough in `count` pieces from the `first` on. Shape of `bonus`: (paragraphs, queries)."""
         begin = first * MAX_TOKENS
-        edges = self._edges[first : first + count]
+        edges = self._edges[begin : begin + count * MAX_TOKENS]
+        edges = pad(edges, (0, count * MAX_TOKENS - len(edges))).view(count, MAX_TOKENS)  # 0 behind the last row
         scores = factors.products(self._vectors[begin : begin + (count + 1) * MAX_TOKENS])
         missing = (count + 1) * MAX_TOKENS - len(scores)
         if missing:  # at the end of the shard
@@ -127,8 +124,10 @@ class _ShardRows:
             uppers += self._largest(bonus, begin, count)
         else:  # seen before anything is opened: nothing is known in the first block, and all would be
             alone = by_piece[:-1, :, 0] + by_piece[:-1, :, 1]
-            alone.masked_fill_((edges != BOTH)[:, :, None], -torch.inf if alone.is_floating_point() else WORST)
-            best.see((alone.amax(dim=1) * factors.units - factors.errors).T)
+            no_phrase = edges != BOTH
+            alone.masked_fill_(no_phrase[:, :, None], -torch.inf if alone.is_floating_point() else WORST)
+            lowers = alone.amax(dim=1) * factors.units - factors.errors
+            best.see(lowers.masked_fill_(no_phrase.all(dim=1, keepdim=True), -torch.inf).T)
         pieces, queries = (uppers >= best.enough).nonzero(as_tuple=True)
         units = factors.units[queries, None]
         own_starts, own_ends = (by_piece[pieces, :, side, queries] * units for side in (0, 1))  # (open pieces, tokens)

@@ -23,10 +23,10 @@ def places(shards: Sequence[Shard], device: torch.device) -> list[torch.device]:
     count, first = torch.cuda.device_count(), device.index or 0
     gpus = [torch.device("cuda", (first + number) % count) for number in range(count)]
     free = {gpu: torch.cuda.mem_get_info(gpu)[0] - WORKING for gpu in gpus}
-    return fitted([_bytes(shard) for shard in shards], free)
+    return fitted([bytes_of(shard) for shard in shards], free)
 
 
-def _bytes(shard: Shard) -> int:
+def bytes_of(shard: Shard) -> int:
     """Vectors and edges of all rows, and two numbers of 8 bytes for every paragraph."""
     return shard.vectors.nbytes + shard.edges.nbytes + 2 * 8 * len(shard.paragraph_rows)
 

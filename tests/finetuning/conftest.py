@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from kbq.encoding.model import Model
-from kbq.indexing.dump import Shard
+from kbq.indexing.dump import CLOSES, OPENS, Shard
 from kbq.indexing.manifest import IndexKind
 from kbq.kb import KnowledgeBase
 from kbq.kilt.answers import normalise
@@ -31,6 +31,7 @@ def legal_spans() -> LegalSpans:
             for first in rows
             for last in rows
             if first <= last and int(shard.positions[last]) - int(shard.positions[first]) < 20
+            if shard.edges[first] & OPENS and shard.edges[last] & CLOSES
         ]
 
     return spans

@@ -92,6 +92,15 @@ def test_a_page_may_be_named_by_its_id_and_by_its_title(
     assert (labeller.page_ids("shard-0"), labeller.page_ids("Page 0")) == (["shard-0"], ["shard-0"])
 
 
+def test_an_answer_that_no_phrase_opens_with_is_not_found(
+    make_shard: Callable[..., Any], encoded: Callable[..., Any]
+) -> None:
+    shard = make_shard([encoded([[1, 1]] * 3, edges=[OPENS, CLOSES, OPENS | CLOSES])])
+    labeller = Labeller([shard], ["shard-0"])
+    assert found(labeller, gold("w0", "w1", "w0 w1", "w1 w2", "w2")) == [(0, 0, 1), (0, 2, 2)]
+    assert labeller.find(gold("w1")).kind == "dropped"
+
+
 def test_answers_on_pages_are_those_of_a_search_over_all_phrases(
     any_kb: KnowledgeBase, golds: list[Gold], legal_spans: Spans
 ) -> None:

@@ -401,6 +401,20 @@ def test_phrases_open_and_close_where_the_filter_lets_them(
     assert shard.edges.tolist() == edges
 
 
+def test_a_build_that_an_older_kbq_began_is_finished(documents: list[Document], model: Model, tmp_path: Path) -> None:
+    stopped(documents, model, tmp_path / "kb")
+    state = tmp_path / "kb" / building.STATE
+    begun = json.loads(state.read_text())
+    rows = begun["current"]["sizes"].pop("edges.npy")
+    state.write_text(json.dumps(begun))
+    last = len(begun["finished"])
+    (tmp_path / "kb" / building.shard_name(last) / "edges.npy").unlink()
+    kb = KnowledgeBase.build(documents, tmp_path / "kb", model)
+    expected = KnowledgeBase.build(documents, tmp_path / "whole", model).shards[last].edges
+    assert 0 < rows <= len(expected)
+    assert kb.shards[last].edges.tolist() == [3] * rows + expected[rows:].tolist()
+
+
 def test_without_edges_as_an_older_dump_has_none_phrases_open_and_close_everywhere(
     random_shard: Callable[..., Shard],
 ) -> None:

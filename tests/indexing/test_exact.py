@@ -134,6 +134,21 @@ def test_an_end_in_the_next_piece_is_seen(
     assert found.starts.tolist() == [19, 30]
 
 
+@pytest.mark.usefixtures("in_integers")
+def test_rows_that_are_no_phrase_alone_say_nothing_of_what_can_be_reached(
+    encoded: Callable[..., EncodedParagraph], make_shard: Callable[..., Shard]
+) -> None:
+    # Of three pieces only the last one is known to have a span, of -8; others may have better ones.
+    worse = [encoded([[-2, -2]] * 20, edges=[OPENS, CLOSES] * 10) for _ in range(2)]
+    shard = make_shard([*worse, encoded([[-4, -4]] * 20)])
+    starts, ends = np.array([[1, 0]], np.float32), np.array([[0, 1]], np.float32)
+    index = ExactIndex([shard], [CPU])
+    for k, bound in ((1, -8), (2, -np.inf)):
+        ((found,),) = index.candidates(starts, ends, k)
+        assert found.starts.tolist() == [*range(0, 40, 2), *range(40, 60)]
+        assert found.complete_above == pytest.approx(bound, abs=0.1)
+
+
 def test_an_empty_shard_has_no_candidates(make_shard: Callable[..., Shard]) -> None:
     ones = np.ones((1, 2), np.float32)
     ((found,),) = ExactIndex([make_shard()], [CPU]).candidates(ones, ones, 5)

@@ -11,7 +11,7 @@ from kbq.indexing import exact, gpus
 from kbq.indexing.choice import open_index
 from kbq.indexing.dump import Shard
 from kbq.indexing.exact import ExactIndex
-from kbq.indexing.gpus import fitted, full_memory_is_said, places
+from kbq.indexing.gpus import bytes_of, fitted, full_memory_is_said, places
 from kbq.indexing.manifest import IndexEntry
 from kbq.searching.search import search
 
@@ -52,6 +52,10 @@ def test_memory_that_others_have_taken_is_said() -> None:
 
 def test_without_gpus_every_shard_lies_on_the_cpu(random_shard: Callable[..., Shard]) -> None:
     assert places([random_shard(3), random_shard(4, seed=1)], CPU) == [CPU, CPU]
+
+
+def test_what_lies_on_a_gpu_is_counted(random_shard: Callable[..., Shard]) -> None:
+    assert bytes_of(random_shard(3, 4)) == 7 * 16 + 7 + 2 * 16  # vectors, edges, two numbers a paragraph
 
 
 def queries_like(shard: Shard) -> np.ndarray:

@@ -64,6 +64,10 @@ def flat(folder: Path) -> None:
     np.save(folder / SHARD / "vectors.npy", np.ascontiguousarray(rows[:, 0]))
 
 
+def one_edge_less(folder: Path) -> None:
+    np.save(folder / SHARD / "edges.npy", np.load(folder / SHARD / "edges.npy")[:-1])
+
+
 def one_row_less(folder: Path) -> None:
     rows = np.load(folder / SHARD / "positions.npy")
     np.save(folder / SHARD / "positions.npy", rows[:-1])
@@ -96,6 +100,7 @@ def one_row_less(folder: Path) -> None:
         (narrower, KnowledgeBaseError, r"holds (\d+) rows of 8 dimensions, the manifest says \1 of 16: build the kn"),
         (flat, KnowledgeBaseError, r"vectors\.npy is no table"),
         (one_row_less, KnowledgeBaseError, "its files differ in length"),
+        (one_edge_less, KnowledgeBaseError, "its files differ in length"),
         (of_other_type, KnowledgeBaseError, "positions.npy holds int64, not uint32"),
         (
             lambda folder: shutil.rmtree(folder / SHARD),

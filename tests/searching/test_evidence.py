@@ -10,7 +10,7 @@ from kbq.encoding.model import Model
 from kbq.errors import QueryError
 from kbq.kb import Backend, KnowledgeBase
 from kbq.records import Document, Hit, Paragraph, Phrase
-from kbq.searching.evidence import Evidence, Weights
+from kbq.searching.evidence import Evidence, Sum, Weights
 from kbq.searching.units import Unit
 
 TEXTS = ["Marie Curie [SEP] place of birth", "the river of Paris"]
@@ -93,6 +93,16 @@ def test_bm25_alone_ranks_paragraphs_and_pages(
 def test_what_shares_no_word_is_not_found(pages: KnowledgeBase) -> None:
     assert pages.search(["whale", "sing"], 5, "document", "bm25")[0] == []
     assert [hit.phrase.document_id for hit in pages.search(["whale", "sing"], 5, "document", "bm25")[1]] == ["c"]
+
+
+def test_the_bonus_of_all_sources_is_their_sum(pages: KnowledgeBase) -> None:
+    one, other = (
+        Evidence(pages.shards, pages.bm25, [["sing"], terms], weight)
+        for terms, weight in ((["dog"], 10.0), (["sing"], 1.0))
+    )
+    expected = one.bonus(0, [1, 0]) + other.bonus(0, [1, 0])
+    for _ in range(2):  # nothing is added to what a source keeps
+        assert Sum([one, other], [1, 0])[0].tolist() == expected.tolist()
 
 
 def test_evidence_weighs_every_paragraph(pages: KnowledgeBase) -> None:

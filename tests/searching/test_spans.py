@@ -118,6 +118,14 @@ def test_a_bonus_moves_all_spans_of_its_paragraph(encoded: Make, make_shard: Cal
     assert found.shortened(shard, 0, 2, limit=5) == (16.0, 1)  # without w2
 
 
+def test_a_span_is_not_shortened_to_where_no_phrase_closes(encoded: Make, make_shard: Callable[..., Shard]) -> None:
+    shard = make_shard([encoded([[5, 0], [0, 1], [1, 7]], edges=[OPENS, OPENS | CLOSES, CLOSES])])
+    found = find_spans(shard, everywhere(shard), EYE)
+    assert as_dict(found) == {(0, 2): 12.0, (1, 2): 7.0}
+    assert found.shortened(shard, 0, 2, limit=5) == (6.0, 1)
+    assert found.shortened(shard, 0, 2, limit=2) is None  # w0 closes none
+
+
 @pytest.mark.parametrize(
     ("penalty", "best"),
     [

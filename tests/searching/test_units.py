@@ -10,7 +10,7 @@ import pytest
 from kbq.encoding.model import Model
 from kbq.errors import QueryError
 from kbq.indexing import building
-from kbq.indexing.dump import EncodedParagraph, Shard
+from kbq.indexing.dump import CLOSES, OPENS, EncodedParagraph, Shard
 from kbq.kb import KnowledgeBase
 from kbq.records import Document
 from kbq.searching import search as search_module
@@ -34,7 +34,8 @@ def all_spans(kb: KnowledgeBase, start: np.ndarray, end: np.ndarray) -> list[tup
             number = int(shard.paragraph_numbers[paragraph])
             for one in range(first, int(shard.paragraph_rows[paragraph])):
                 for other in range(one, int(shard.paragraph_rows[paragraph])):
-                    if int(shard.positions[other]) - int(shard.positions[one]) < 20:
+                    legal = shard.edges[one] & OPENS and shard.edges[other] & CLOSES
+                    if legal and int(shard.positions[other]) - int(shard.positions[one]) < 20:
                         place = (page, number, int(shard.starts[one]), int(shard.ends[other]))
                         spans.append((opens[one] + closes[other], place))
     return sorted(spans, key=lambda span: -span[0])

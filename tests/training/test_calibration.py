@@ -54,7 +54,10 @@ def test_the_cheapest_threshold_that_loses_less_than_half_a_point_is_taken(
     monkeypatch.setattr(calibration, "filter_curve", lambda *_: points)
     model = new_model()
     assert calibrate(model, passages) == points
-    assert model.config.filter_threshold == chosen
+    assert model.config.filter_threshold == max(chosen, model.config.edge_threshold)
+    tokens = encode_tokens(model, passages)
+    model.config = replace(model.config, filter_threshold=float(chosen))
+    assert model.config.edge_threshold == calibration.best_edges(model, passages, tokens)
 
 
 @pytest.mark.parametrize("edge", [-0.5, 0.0, 0.2])
