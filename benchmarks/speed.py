@@ -76,6 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("articles", type=Path)
     parser.add_argument("questions", type=Path, help="a SQuAD file: its questions are asked")
+    parser.add_argument("--name", default="speed")
     options = parser.parse_args()
     torch.set_num_threads(1)
     model = Model.open("default", "cpu")
@@ -106,7 +107,7 @@ def main() -> None:
         "kept vectors": kb.counts.rows,
         "all vectors": everything.counts.rows,
     }
-    reporting.write("speed", figures, [options.articles, options.questions])
+    reporting.write(options.name, figures, [options.articles, options.questions])
 
 
 if __name__ == "__main__":
