@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kbq.finetuning.candidates import Phrases, phrases_of
 from kbq.finetuning.triples import pages_of
-from kbq.indexing.dump import CLOSES, OPENS, Shard
+from kbq.indexing.dump import Shard
 from kbq.kilt.answers import normalise
 from kbq.kilt.reading.records import Gold
 from kbq.searching.spans import reach
@@ -136,7 +136,7 @@ def _occurrences(shard: Shard, paragraph: int, text: str, answers: set[str]) -> 
     begins, behinds = shard.starts[starts], shard.ends[ends]
     shortest, longest = min(map(len, answers)), max(map(len, answers))
     lengths = behinds - begins  # normalising drops articles and punctuation; lower case may be longer
-    legal = (shard.edges[starts] & OPENS != 0) & (shard.edges[ends] & CLOSES != 0)
+    legal = shard.opens(starts) & shard.closes(ends)
     likely = np.flatnonzero(legal & (2 * lengths >= shortest) & (lengths <= 2 * longest + 8))
     return [
         (int(starts[i]), int(ends[i])) for i in likely if _normalise(text[int(begins[i]) : int(behinds[i])]) in answers

@@ -182,6 +182,16 @@ class Shard:
         """First row of each paragraph, and first row behind it. Shapes: that of `paragraphs`."""
         return np.where(paragraphs > 0, self.paragraph_rows[paragraphs - 1], 0), self.paragraph_rows[paragraphs]
 
+    def opens(self, rows: Rows) -> NDArray[np.bool_]:
+        """Whether a phrase may open at each row. Shape: that of `rows`."""
+        opening: NDArray[np.bool_] = self.edges[rows] & OPENS != 0
+        return opening
+
+    def closes(self, rows: Rows) -> NDArray[np.bool_]:
+        """Whether a phrase may close at each row. Shape: that of `rows`."""
+        closing: NDArray[np.bool_] = self.edges[rows] & CLOSES != 0
+        return closing
+
     def rows_above(self, threshold: float | None) -> Rows:
         """The rows that a filter with this threshold keeps, and the best row of each paragraph; None: all.
 

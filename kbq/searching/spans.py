@@ -1,7 +1,7 @@
 """Spans: likely starts become phrases. Source: arXiv 2012.12624, section 3.3; constraint: section 4.
 
 A span is a pair of rows (start, end) of one paragraph, start ≤ end, at most `max_tokens` tokens long, counted in the
-paragraph's own tokens; phrases may open at the one and close at the other (the filter's say, see `Shard.edges`). Its
+paragraph's own tokens; phrases may open at the one and close at the other (the filter's say). Its
 score is the start's dot product plus the end's, less a penalty for each token after the first: start and end know
 nothing of each other, and may belong to two answers. Each start goes with its best end.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kbq.indexing.candidates import MAX_TOKENS, Bonus, Candidates, Floats, Index, Rows, ranges
-from kbq.indexing.dump import CLOSES, OPENS, Shard
+from kbq.indexing.dump import Shard
 from kbq.indexing.products import float_products
 
 
@@ -65,7 +65,7 @@ def find_spans(
     _, behind = shard.row_range(shard.paragraphs_of(starts))
     rows = _union(starts, np.minimum(behind, starts + max_tokens))  # kept tokens are at least a token apart
     products = float_products(shard.vectors, rows, query)
-    products[shard.edges[rows] & CLOSES == 0, 1] = -np.inf
+    products[~shard.closes(rows), 1] = -np.inf
     place = np.searchsorted(rows, starts)
     if added is not None:
         products[place, 0] += added
@@ -79,7 +79,7 @@ def find_spans(
 
 def _opening(shard: Shard, candidates: Candidates) -> tuple[Rows, Floats | None]:
     """The candidates at which a phrase may open, and what they add."""
-    opening = shard.edges[candidates.starts] & OPENS != 0
+    opening = shard.opens(candidates.starts)
     return candidates.starts[opening], None if candidates.bonus is None else candidates.bonus[opening]
 
 
