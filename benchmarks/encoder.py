@@ -21,11 +21,12 @@ from unittest import mock
 import numpy as np
 import reporting
 import torch
-import transformers
+from torch import Tensor
 
 from kbq.corpus import read_corpus
 from kbq.encoding import phrases
-from kbq.encoding.backbone import autocast, buckets, empty_backbone, fast_dtype, hidden_states
+from kbq.encoding.backbone import autocast, buckets, fast_dtype, hidden_states
+from kbq.encoding.bert import SelfAttention
 from kbq.encoding.model import DEFAULT_MODEL, WEIGHTS, Model
 from kbq.encoding.windows import Window, tokenize, windows
 
@@ -70,18 +71,27 @@ def encoded(model: Model, batch: list[Window]) -> np.ndarray:
     return np.concatenate([vectors for _, vectors, _ in sorted(parts, key=lambda part: part[0])])
 
 
+def plain_attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, scale: float) -> Tensor:
+    """Every product by itself. Shapes: (windows, heads, tokens, size)."""
+    scores = scale * (q @ k.mT)
+    return (scores if seen is None else scores.masked_fill(~seen, -torch.inf)).softmax(dim=-1) @ v
+
+
 @contextmanager
 def before(model: Model) -> Iterator[None]:
     """Products alone in 16 bits, plain attention."""
 
-    def states(*arguments: Any) -> torch.Tensor:
+    def states(*arguments: Any) -> Tensor:
         with autocast(torch.device("cpu")):
             return hidden_states(*arguments)
 
-    model.phrases.backbone.set_attn_implementation("eager")
+    parts = [part for part in model.phrases.backbone.modules() if isinstance(part, SelfAttention)]
+    for part in parts:
+        part.attend = plain_attention
     with in_float32(), mock.patch.object(phrases, "hidden_states", states):
         yield
-    model.phrases.backbone.set_attn_implementation("sdpa")
+    for part in parts:
+        part.attend = part.fused
 
 
 @contextmanager
@@ -152,15 +162,12 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     empty = own_memory()
-    empty_backbone(transformers.BertConfig(num_hidden_layers=0))  # imports what every BERT needs
-    libraries = own_memory()
     model = Model.open("default", "cpu")
     figures: dict[str, object] = {
         "threads": options.threads,
         "products in": str(fast_dtype("cpu")).removeprefix("torch."),
         "model on the disk, MB": round((DEFAULT_MODEL / WEIGHTS).stat().st_size / 1e6, 1),
-        "model in memory, MB": round(own_memory() - libraries),
-        "libraries for it in memory, MB": round(libraries - empty),
+        "model in memory, MB": round(own_memory() - empty),
         "one query, ms": one_query(model),
     }
     for corpus in options.corpora:

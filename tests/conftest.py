@@ -63,25 +63,35 @@ def make_tokenizer() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def make_checkpoint(make_tokenizer: Callable[..., Any]) -> Callable[..., Path]:
+def bert_config(make_tokenizer: Callable[..., Any]) -> Callable[..., Any]:
+    """The configuration of a BERT of 2 layers with 16 dimensions; keywords replace its settings."""
+    import transformers
+
+    def make(**settings: Any) -> Any:
+        sizes = {
+            "vocab_size": len(make_tokenizer()),
+            "hidden_size": 16,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 32,
+            "max_position_embeddings": 256,
+            "initializer_range": 0.5,
+        }
+        return transformers.BertConfig(**sizes | settings)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_checkpoint(make_tokenizer: Callable[..., Any], bert_config: Callable[..., Any]) -> Callable[..., Path]:
     """Writes a random BERT-like encoder and its tokenizer into a folder."""
     import torch
     import transformers
 
     def make(folder: Path, config: Any = None, **settings: Any) -> Path:
-        tokenizer = make_tokenizer(**settings)
-        config = config or transformers.BertConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=32,
-            max_position_embeddings=256,
-            initializer_range=0.5,
-        )
         torch.manual_seed(1)
-        transformers.AutoModel.from_config(config).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        transformers.AutoModel.from_config(config or bert_config()).save_pretrained(folder)
+        make_tokenizer(**settings).save_pretrained(folder)
         return folder
 
     return make
@@ -94,25 +104,17 @@ def checkpoint(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.Te
 
 
 @pytest.fixture(scope="session")
-def qa_checkpoint(make_tokenizer: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def qa_checkpoint(
+    make_tokenizer: Callable[..., Any], bert_config: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A random question-answering network of 2 layers with 16 dimensions."""
     import torch
     import transformers
 
     folder = tmp_path_factory.mktemp("reader")
-    tokenizer = make_tokenizer()
     torch.manual_seed(5)
-    config = transformers.BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=64,
-        initializer_range=0.5,
-    )
-    transformers.BertForQuestionAnswering(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    transformers.BertForQuestionAnswering(bert_config(max_position_embeddings=64)).save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
     return folder
 
 

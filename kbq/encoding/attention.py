@@ -8,9 +8,11 @@ stay in the cache. Source: arXiv 2205.14135, section 3.1 (recomputation, and the
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
+
+from kbq.encoding.backbone import hugging_face
+from kbq.encoding.bert import SelfAttention
 
 NAME = "kbq_recomputed"
 PAIRS = 800_000  # of tokens, over all heads, that are computed together
@@ -63,9 +65,11 @@ def _backward(
 
 
 def recompute_attention(module: nn.Module) -> None:
-    """Let every network inside work so: on a CPU, and where it takes another attention (BERT: transformers 5)."""
+    """Let every network inside work so: on a CPU, and where it takes another attention."""
     for part in module.modules():
-        if getattr(part, "_supports_attention_backend", False) and next(part.parameters()).device.type == "cpu":
+        if isinstance(part, SelfAttention) and part.query.weight.is_cpu:
+            part.attend = RecomputedAttention.apply
+        elif getattr(part, "_supports_attention_backend", False) and next(part.parameters()).device.type == "cpu":
             _register()
             part.set_attn_implementation(NAME)  # type: ignore[operator]
             for layer in part.modules():  # those of an encoder-decoder have a configuration of their own
@@ -75,8 +79,9 @@ def recompute_attention(module: nn.Module) -> None:
 
 
 def _register() -> None:
-    transformers.AttentionInterface.register(NAME, _attention)
-    transformers.AttentionMaskInterface.register(NAME, transformers.masking_utils.sdpa_mask)
+    library = hugging_face()
+    library.AttentionInterface.register(NAME, _attention)
+    library.AttentionMaskInterface.register(NAME, library.masking_utils.sdpa_mask)
 
 
 def _attention(

@@ -1,4 +1,7 @@
-"""Backbone: a BERT-like Hugging Face encoder and its tokenizer, on the device that is there."""
+"""Backbone: a BERT-like encoder and its tokenizer, on the device that is there.
+
+BERT itself is kbq's own; every other encoder, and what a hub or another program has written, is read by transformers.
+"""
 
 import copy
 import logging
@@ -9,15 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor, nn
 
 from kbq.cpu import cpu_has
+from kbq.encoding.bert import Bert, BertConfig, is_bert
+from kbq.encoding.tokenizer import FastTokenizer
 from kbq.errors import ModelError
 
-transformers.logging.set_verbosity_error()
-transformers.logging.disable_progress_bar()
-logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a name that no hub knows is an error of ours, once
+
+@cache
+def hugging_face() -> Any:
+    """transformers, which says nothing by itself; importing it takes seconds, so it is asked for where it is needed."""
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a name that no hub knows is an error of ours, once
+    return transformers
 
 
 def choose_device(name: str) -> torch.device:
@@ -54,13 +65,13 @@ def autocast(device: torch.device) -> torch.autocast:
 
 
 def load_tokenizer(source: str | Path) -> Any:
-    """A fast tokenizer (it knows character offsets) with [CLS], [SEP] and [PAD] of its own.
+    """The tokenizer of a checkpoint: a fast one (it knows characters) with [CLS], [SEP] and [PAD] of its own.
 
     Raises:
         ModelError: there is none, it is not a fast one, or one of the three tokens is missing.
     """
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(source), use_fast=True)
+        tokenizer = hugging_face().AutoTokenizer.from_pretrained(str(source), use_fast=True)
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{source} holds no tokenizer that transformers can read: {first_line(error)}") from None
     if not tokenizer.is_fast:
@@ -68,6 +79,16 @@ def load_tokenizer(source: str | Path) -> Any:
             f"the tokenizer of {source} gives no character offsets: "
             "use a checkpoint with a fast tokenizer (tokenizer.json)"
         )
+    return _with_special_tokens(tokenizer, source)
+
+
+def saved_tokenizer(folder: Path) -> Any:
+    """The tokenizer that kbq saved in a folder; see `load_tokenizer`."""
+    tokenizer = FastTokenizer.read(folder)
+    return load_tokenizer(folder) if tokenizer is None else _with_special_tokens(tokenizer, folder)
+
+
+def _with_special_tokens(tokenizer: Any, source: str | Path) -> Any:
     missing = [name for name in ("cls", "sep", "pad") if getattr(tokenizer, f"{name}_token_id") is None]
     if missing:
         raise ModelError(
@@ -83,14 +104,29 @@ def pretrained_backbone(source: str | Path) -> Any:
         ModelError: there is no such checkpoint, or it is not whole.
     """
     try:
-        return without_pooler(transformers.AutoModel.from_pretrained(str(source)))
+        network = hugging_face().AutoModel.from_pretrained(str(source))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelError(f"{source} is no checkpoint that transformers can read: {first_line(error)}") from None
+    network = without_pooler(network)
+    written = network.config.to_dict()
+    if not is_bert(written):
+        return network
+    own = Bert(BertConfig(written))
+    own.load_state_dict(network.state_dict())
+    return own.eval()
 
 
-def empty_backbone(config: Any) -> Any:
-    """An encoder of this shape whose weights are about to be loaded."""
-    return without_pooler(transformers.AutoModel.from_config(config))
+def empty_backbone(folder: Path) -> Any:
+    """The encoder of a model folder, whose weights are about to be loaded.
+
+    Raises:
+        OSError, ValueError: the folder does not say of what shape.
+    """
+    config = BertConfig.read(folder)
+    if config is not None:
+        return Bert(config)
+    written = hugging_face().AutoConfig.from_pretrained(str(folder))
+    return without_pooler(hugging_face().AutoModel.from_config(written))
 
 
 def fast_copy(network: Any, device: torch.device) -> Any:

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-import transformers
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -20,6 +19,7 @@ from kbq.encoding.backbone import (
     buckets,
     choose_device,
     first_line,
+    hugging_face,
     load_tokenizer,
     readable_length,
 )
@@ -145,8 +145,9 @@ class CrossEncoder:
 
 def _load(source: str) -> tuple[Any, list[str]]:
     """The network of a checkpoint, and the weights that the checkpoint lacks, which are random now."""
+    reading = hugging_face().AutoModelForQuestionAnswering
     try:
-        network, facts = transformers.AutoModelForQuestionAnswering.from_pretrained(source, output_loading_info=True)
+        network, facts = reading.from_pretrained(source, output_loading_info=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelError(f"{source} is no checkpoint that transformers can read: {first_line(error)}") from None
     return network, sorted(facts["missing_keys"])

@@ -18,7 +18,6 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-import transformers
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -28,9 +27,11 @@ from kbq.encoding.backbone import (
     choose_device,
     empty_backbone,
     first_line,
+    hugging_face,
     load_tokenizer,
     pretrained_backbone,
     readable_length,
+    saved_tokenizer,
 )
 from kbq.encoding.casing import Forms
 from kbq.encoding.phrases import PhraseEncoder
@@ -156,11 +157,10 @@ class Model:
             return cls._open_tuned(folder, config, device)
         try:
             weights = _read_weights(folder)
-            backbone_config = transformers.AutoConfig.from_pretrained(str(folder))
-        except (OSError, SafetensorError, ValueError) as error:
+            backbone = empty_backbone(folder)
+        except (OSError, SafetensorError, ValueError, TypeError) as error:
             raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
-        backbone = empty_backbone(backbone_config)
-        phrases = PhraseEncoder(copy.deepcopy(backbone))  # cheaper than random weights once more
+        phrases = PhraseEncoder(copy.deepcopy(backbone))
         queries = QueryEncoder(backbone, config.shared_query_encoder)
         _share_word_embeddings(phrases, queries)
         scale = weights.pop("scale", None)
@@ -170,7 +170,7 @@ class Model:
         _load(queries, weights, "queries.", folder, given=_word_embeddings(phrases))
         place = choose_device(device)
         networks = phrases.eval().to(place), queries.eval().to(place)
-        model = cls(config, load_tokenizer(folder), *networks, scale.numpy(), _read_casing(folder))
+        model = cls(config, saved_tokenizer(folder), *networks, scale.numpy(), _read_casing(folder))
         model.source = lasting_name(str(source))
         del weights, backbone
         give_back()  # what the weights were unpacked in
@@ -292,6 +292,7 @@ def _local_folder(source: str | Path) -> Path:
         return folder
     if folder.exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
         raise ModelError(f"model folder {source} does not exist")
+    hugging_face()  # makes the hub's library quiet, too
     import huggingface_hub  # only here: a hub name is the rare case
 
     try:

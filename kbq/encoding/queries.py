@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from kbq.encoding.backbone import autocast, buckets, hidden_states, pad
 from kbq.encoding.casing import Forms, truecased
+from kbq.encoding.tokenizer import encodings
 from kbq.errors import QueryError
 
 Floats = NDArray[np.float32]
@@ -112,17 +113,19 @@ class QueryReader:
         if self.casing and all(piece == piece.lower() for piece in pieces):
             pieces = [truecased(piece, self.casing) for piece in pieces]
         for piece, marker in zip(pieces, [*markers, None], strict=True):
-            ids += self.tokenizer(piece, add_special_tokens=False, split_special_tokens=True, verbose=False)[
-                "input_ids"
-            ]
+            ids += self._ids(piece)
             if marker is not None:
                 ids += self._marker(marker)
         return ids
 
     def _marker(self, marker: str) -> list[int]:
         if marker not in self.marker_ids:  # an older model folder: the marker is ordinary text
-            self.marker_ids[marker] = self.tokenizer(marker, add_special_tokens=False)["input_ids"]
+            self.marker_ids[marker] = self._ids(marker, special=True)
         return self.marker_ids[marker]
+
+    def _ids(self, text: str, special: bool = False) -> list[int]:
+        (found,) = encodings(self.tokenizer, [text], special)
+        return found.ids
 
 
 def check_query(text: str) -> None:

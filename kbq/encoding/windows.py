@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kbq.encoding.tokenizer import encodings
+
 Positions = NDArray[np.uint32]
 
 
@@ -59,12 +61,7 @@ class Window:
 
 def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[Tokens]:
     """Word pieces of each text with the characters of their words."""
-    if not texts:
-        return []
-    encoded = tokenizer(
-        list(texts), add_special_tokens=False, return_attention_mask=False, split_special_tokens=True, verbose=False
-    )
-    return [_with_whole_words(part, text) for part, text in zip(encoded.encodings, texts, strict=True)]
+    return [_with_whole_words(part, text) for part, text in zip(encodings(tokenizer, texts), texts, strict=True)]
 
 
 def _with_whole_words(encoding: Any, text: str) -> Tokens:

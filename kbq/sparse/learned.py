@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kbq.encoding.backbone import load_tokenizer
+from kbq.encoding.backbone import saved_tokenizer
 from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.indexing.arrays import open_array
 from kbq.indexing.dump import Shard
@@ -118,7 +118,7 @@ class PieceReader:
         """Raises KnowledgeBaseError when the tokenizer is missing or damaged."""
         place = sparta_folder(folder, manifest)
         try:
-            self._tokenizer: Any = load_tokenizer(place)
+            self._tokenizer: Any = saved_tokenizer(place)
         except ModelError as error:
             raise damaged(place, error, MADE_BY) from None
 

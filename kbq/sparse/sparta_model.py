@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-import transformers
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -23,8 +22,10 @@ from kbq.encoding.backbone import (
     load_tokenizer,
     pretrained_backbone,
     readable_length,
+    saved_tokenizer,
 )
 from kbq.encoding.queries import MARKERS
+from kbq.encoding.tokenizer import encodings
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError
 from kbq.sparse.sentences import SentenceWindow, sentence_windows
@@ -77,13 +78,13 @@ class SpartaModel:
             if written.pop("format") != FORMAT:
                 raise ModelError(f"{folder} is of another format than {FORMAT}: use the kbq that wrote it")
             config = SpartaConfig(**written | {"window": WindowShape(**written["window"])})
-            network = Sparta(empty_backbone(transformers.AutoConfig.from_pretrained(str(folder))))
+            network = Sparta(empty_backbone(folder))
             network.load_state_dict(load_file(folder / WEIGHTS))
         except FileNotFoundError:
             raise ModelError(f"{folder} is no SPARTA model: make one with `kbq train --sparse`") from None
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ModelError(f"SPARTA model {folder} is damaged: {first_line(error)}") from None
-        return cls(config, load_tokenizer(folder), network.eval().to(choose_device(device)))
+        return cls(config, saved_tokenizer(folder), network.eval().to(choose_device(device)))
 
     def save(self, folder: Path) -> None:
         """Write the folder."""
@@ -115,8 +116,8 @@ class SpartaModel:
 def word_pieces(tokenizer: Any, text: str) -> list[int]:
     """A query's word pieces, in order and with repetitions; none is special or unknown."""
     special = set(tokenizer.all_special_ids)
-    pieces = tokenizer(MARKERS.sub(" ", text), add_special_tokens=False, verbose=False)["input_ids"]
-    return [piece for piece in pieces if piece not in special]
+    (pieces,) = encodings(tokenizer, [MARKERS.sub(" ", text)], special=True)
+    return [piece for piece in pieces.ids if piece not in special]
 
 
 @torch.inference_mode()

@@ -20,6 +20,7 @@ from kbq.encoding.backbone import (
     pretrained_backbone,
     readable_length,
 )
+from kbq.encoding.bert import Bert
 from kbq.errors import ModelError
 
 
@@ -102,8 +103,13 @@ def test_a_folder_without_weights_is_refused(tmp_path: Path, checkpoint: Path) -
         pretrained_backbone(tmp_path)
 
 
-def test_a_checkpoint_has_no_pooler(checkpoint: Path) -> None:
-    assert pretrained_backbone(checkpoint).pooler is None
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+def test_a_checkpoint_has_no_pooler(
+    activation: str, make_checkpoint: Callable[..., Path], bert_config: Callable[..., Any], tmp_path: Path
+) -> None:
+    network = pretrained_backbone(make_checkpoint(tmp_path, bert_config(hidden_act=activation)))
+    assert isinstance(network, Bert) is (activation == "gelu")
+    assert not [name for name, _ in network.named_parameters() if "pooler" in name]
 
 
 def test_a_fast_copy_is_one_of_its_own(checkpoint: Path) -> None:

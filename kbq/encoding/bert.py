@@ -1,0 +1,208 @@
+"""BERT: the encoder itself, read from a checkpoint folder without transformers. Source: arXiv 1810.04805, section 3.
+
+Importing transformers' own takes more than twice as long as answering a query with everything else. Weights have the
+same names here, so that either reads what the other has written.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from torch import Tensor, nn
+from torch.nn.functional import gelu, scaled_dot_product_attention
+
+CONFIG = "config.json"
+BASE = {  # BERT-base: what holds where a configuration does not say
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+}
+ONLY = {  # what is the same in every BERT that this module knows
+    "model_type": "bert",
+    "hidden_act": "gelu",
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
+Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]
+
+
+class BertConfig:
+    """The `config.json` of a checkpoint; its numbers are attributes, under their own names."""
+
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    vocab_size: int
+    max_position_embeddings: int
+    type_vocab_size: int
+    layer_norm_eps: float
+    hidden_dropout_prob: float
+    attention_probs_dropout_prob: float
+
+    def __init__(self, written: Mapping[str, Any]) -> None:
+        """Raises ValueError where sizes do not fit."""
+        self.written = dict(written)
+        for name, usual in BASE.items():
+            setattr(self, name, type(usual)(written.get(name, usual)))
+            if isinstance(usual, int) and getattr(self, name) < 1:
+                raise ValueError(f"{name} is {written[name]}, must be 1 or more")
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(f"{self.hidden_size} dimensions cannot be shared by {self.num_attention_heads} heads")
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """Of a checkpoint folder; None where it is no BERT, or another one than this module knows.
+
+        Raises:
+            OSError, ValueError: there is no configuration, or it is damaged.
+        """
+        written = json.loads((folder / CONFIG).read_text("utf-8"))
+        return cls(written) if is_bert(written) else None
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write the `config.json` again."""
+        (folder / CONFIG).write_text(json.dumps(self.written, indent=2, sort_keys=True) + "\n", "utf-8")
+
+
+def is_bert(written: Mapping[str, Any]) -> bool:
+    """Whether a configuration is of a BERT that this module knows."""
+    return "model_type" in written and all(written.get(name, value) == value for name, value in ONLY.items())
+
+
+class Encoded(NamedTuple):
+    """Shape: (texts, tokens, dim)."""
+
+    last_hidden_state: Tensor
+
+
+class Linear(nn.Linear):
+    """Its weights are always loaded: no time is lost on random ones."""
+
+    def reset_parameters(self) -> None:
+        """Leave what is in memory."""
+
+
+class Table(nn.Embedding):
+    """As `Linear`."""
+
+    def reset_parameters(self) -> None:
+        """Leave what is in memory."""
+
+
+class Bert(nn.Module):
+    """Token embeddings and a stack of layers; there is no pooler, as kbq reads hidden states."""
+
+    def __init__(self, config: BertConfig) -> None:
+        """Of this shape; the weights hold anything until they are loaded."""
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        self.encoder = nn.ModuleDict({"layer": layers})
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> Encoded:
+        """Shapes: (texts, tokens); the mask is 0 where a text is padded."""
+        states = self.embeddings(input_ids, token_type_ids)
+        seen = None
+        if attention_mask is not None and not attention_mask.all():
+            seen = attention_mask.bool()[:, None, None].expand(-1, 1, input_ids.shape[1], -1)
+        for layer in self.encoder["layer"].children():
+            states = layer(states, seen)
+        return Encoded(states)
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The table of word pieces."""
+        return self.embeddings.word_embeddings
+
+    def set_input_embeddings(self, table: nn.Embedding) -> None:
+        """Share a table with another network."""
+        self.embeddings.word_embeddings = table
+
+
+class Embeddings(nn.Module):
+    """What stands where, in which segment."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.word_embeddings: nn.Embedding = Table(config.vocab_size, config.hidden_size)
+        self.position_embeddings = Table(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = Table(config.type_vocab_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, ids: Tensor, segments: Tensor | None) -> Tensor:
+        """Shapes: (texts, tokens), result (texts, tokens, dim); without segments, all is in the first one."""
+        kinds = self.token_type_embeddings
+        segment = kinds.weight[0] if segments is None else kinds(segments)
+        states = self.word_embeddings(ids) + segment + self.position_embeddings.weight[: ids.shape[1]]
+        found: Tensor = self.dropout(self.LayerNorm(states))
+        return found
+
+
+class Layer(nn.Module):
+    """Attention and a feed-forward network, each added to what it reads."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        size, inner = config.hidden_size, config.intermediate_size
+        self.attention = nn.ModuleDict({"self": SelfAttention(config), "output": Output(size, config)})
+        self.intermediate = nn.ModuleDict({"dense": Linear(size, inner)})
+        self.output = Output(inner, config)
+
+    def forward(self, states: Tensor, seen: Tensor | None) -> Tensor:
+        """Shapes: states (texts, tokens, dim), seen (texts, 1, tokens, tokens)."""
+        states = self.attention["output"](self.attention["self"](states, seen), states)
+        found: Tensor = self.output(gelu(self.intermediate["dense"](states)), states)
+        return found
+
+
+class SelfAttention(nn.Module):
+    """Every token looks at every other one of its text, with several heads."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self.heads = config.num_attention_heads
+        self.query, self.key, self.value = (Linear(size, size) for _ in range(3))
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+        self.attend: Attend = self.fused
+
+    def forward(self, states: Tensor, seen: Tensor | None) -> Tensor:
+        """Shapes: states and result (texts, tokens, dim), seen (texts, 1, tokens, tokens)."""
+        q, k, v = (
+            linear(states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for linear in (self.query, self.key, self.value)
+        )
+        return self.attend(q, k, v, seen, q.shape[-1] ** -0.5).transpose(1, 2).flatten(2)
+
+    def fused(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, scale: float) -> Tensor:
+        """PyTorch's own. Shapes: q, k, v (texts, heads, tokens, size)."""
+        dropout = self.dropout.p if self.training else 0.0
+        return scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout, scale=scale)
+
+
+class Output(nn.Module):
+    """What a part of a layer has found, added to what it read."""
+
+    def __init__(self, size: int, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = Linear(size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, found: Tensor, read: Tensor) -> Tensor:
+        """Shapes: found (texts, tokens, size), read and result (texts, tokens, dim)."""
+        added: Tensor = self.LayerNorm(self.dropout(self.dense(found)) + read)
+        return added

@@ -1,0 +1,121 @@
+"""BERT: what transformers computes is the truth."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from kbq.encoding.backbone import pretrained_backbone
+from kbq.encoding.bert import BASE, Bert, BertConfig, SelfAttention, is_bert
+from kbq.encoding.model import Model
+from kbq.errors import ModelError
+
+IDS = torch.tensor([[2, 7, 8, 3, 0], [2, 9, 11, 12, 3]])
+SEGMENTS = torch.tensor([[0, 0, 1, 1, 0], [0, 1, 1, 1, 1]])
+MASKS = {"none": None, "nothing padded": torch.ones(2, 5).long(), "padded": (IDS != 0).long()}
+
+
+@pytest.mark.parametrize("segments", [None, SEGMENTS], ids=["one segment", "two segments"])
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_states_are_those_of_transformers(
+    mask: torch.Tensor | None, segments: torch.Tensor | None, checkpoint: Path
+) -> None:
+    theirs = transformers.AutoModel.from_pretrained(checkpoint).double().eval()
+    own = pretrained_backbone(checkpoint).double()
+    inputs = {"input_ids": IDS, "attention_mask": mask, "token_type_ids": segments}
+    states, truth = (network(**inputs).last_hidden_state for network in (own, theirs))
+    real = torch.ones(2, 5).bool() if mask is None else mask.bool()
+    assert isinstance(own, Bert)
+    assert states.shape == (2, 5, 16)
+    assert (states - truth)[real].abs().max() < 1e-12
+
+
+def test_gradients_are_those_of_transformers(checkpoint: Path) -> None:
+    gradients = []
+    for network in (pretrained_backbone(checkpoint), transformers.AutoModel.from_pretrained(checkpoint)):
+        network.double().eval()
+        network(input_ids=IDS, attention_mask=MASKS["padded"]).last_hidden_state[:, 0].square().sum().backward()
+        gradients.append({name: p.grad for name, p in network.named_parameters() if p.grad is not None})
+    own, truth = gradients
+    assert own.keys() == truth.keys()
+    for name, grad in own.items():
+        assert (grad - truth[name]).abs().max() < 1e-9, name
+
+
+def test_dropout_works_in_training_everywhere(checkpoint: Path) -> None:
+    trained = pretrained_backbone(checkpoint)
+    assert not any(module.training for module in trained.modules())
+    (still,) = trained(IDS)
+    places = [name for name, module in trained.named_modules() if isinstance(module, torch.nn.Dropout)]
+    assert len(places) == 1 + 3 * 2
+    for place in places:
+        network = copy.deepcopy(trained).train()
+        for name, module in network.named_modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.5 * (name == place)
+        assert (network(IDS).last_hidden_state != still).any(), place
+
+
+def test_a_copy_attends_with_its_own_dropout(checkpoint: Path) -> None:
+    trained = pretrained_backbone(checkpoint)
+    for module in copy.deepcopy(trained).modules():
+        if isinstance(module, SelfAttention):
+            module.dropout.p = 1.0
+            assert not module.train()(torch.randn(1, 3, 16), None).any()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"hidden_act": "relu"},
+        {"is_decoder": True},
+        {"position_embedding_type": "relative_key"},
+        {"add_cross_attention": True},
+        {"model_type": "roberta"},
+    ],
+)
+def test_only_the_bert_that_it_knows_is_taken(other: dict[str, Any], bert_config: Callable[..., Any]) -> None:
+    written = bert_config().to_dict()
+    assert is_bert(written)
+    assert not is_bert(written | other)
+    assert not is_bert({})
+
+
+def test_where_a_configuration_is_silent_it_is_bert_base(bert_config: Callable[..., Any]) -> None:
+    base = transformers.BertConfig()
+    assert {name: getattr(base, name) for name in BASE} == BASE
+    config = BertConfig({"model_type": "bert", "hidden_size": 24})
+    assert (config.hidden_size, config.num_attention_heads, config.layer_norm_eps) == (24, 12, 1e-12)
+
+
+def test_transformers_reads_the_configuration_that_is_saved(
+    model: Model, bert_config: Callable[..., Any], tmp_path: Path
+) -> None:
+    model.save(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "bert"
+    read, given = transformers.AutoConfig.from_pretrained(tmp_path), bert_config()
+    assert {name: getattr(read, name) for name in BASE} == {name: getattr(given, name) for name in BASE}
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"num_attention_heads": 3}, "is damaged: 16 dimensions cannot be shared by 3 heads"),
+        ({"num_attention_heads": 0}, "is damaged: num_attention_heads is 0, must be 1 or more"),
+        ({"hidden_size": "x"}, "is damaged: invalid literal"),
+        ({"hidden_size": None}, "is damaged: int"),
+        ({"hidden_size": 8}, "the weights in .* do not fit its config"),
+        ({"num_hidden_layers": 3}, "lacks .* weights, the first is phrases.backbone.encoder.layer.2"),
+    ],
+)
+def test_a_damaged_configuration_is_refused(damage: dict[str, Any], message: str, model: Model, tmp_path: Path) -> None:
+    model.save(tmp_path)
+    written = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(written | damage))
+    with pytest.raises(ModelError, match=message):
+        Model.open(tmp_path, "cpu")
