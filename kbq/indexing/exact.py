@@ -21,8 +21,7 @@ from kbq.indexing.dump import CLOSES, OPENS, Shard
 from kbq.indexing.gpus import full_memory_is_said
 from kbq.indexing.products import Factors
 
-BLOCK_PIECES = 128  # multiplied at a time: with 64 queries, their scores stay in the CPU's cache
-FEW = 8  # queries: for so many, blocks are that many times as long
+BLOCK_SCORES = 8192  # pieces times queries that are multiplied at a time: their scores stay in the CPU's cache
 BLOCK_PIECES_CUDA = 12800
 BOTH = OPENS | CLOSES  # a row that is a phrase alone
 WORST = torch.iinfo(torch.int32).min
@@ -100,8 +99,7 @@ class _ShardRows:
             added = None if bonus is None else torch.from_numpy(bonus.T).to(self.device).contiguous()
             if added is not None:  # sums of float32 are rounded
                 factors = replace(factors, errors=factors.errors + added.abs().amax(dim=0) * 2.0**-21)
-            few = len(factors.units) <= FEW
-            size = BLOCK_PIECES * (FEW if few else 1) if self.device.type == "cpu" else BLOCK_PIECES_CUDA
+            size = max(2, BLOCK_SCORES // len(factors.units)) if self.device.type == "cpu" else BLOCK_PIECES_CUDA
             pieces = -(-len(self._vectors) // MAX_TOKENS)
             for first in range(0, pieces, size - 1):
                 found.append(self._in_block(first, min(size - 1, pieces - first), factors, added, best))

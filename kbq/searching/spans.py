@@ -31,7 +31,7 @@ class Spans:
     rows: Rows  # all rows that were looked at, ascending
     products: Floats  # of these rows with the start vector (and what candidates add) and the end vector, where they
     # may close a phrase. Shape: (rows, 2)
-    length_penalty: float = 0.0
+    lost: Floats  # what a phrase from the beginning of the paragraph to the row would lose. Shape: (rows,)
 
     def shortened(self, shard: Shard, start: int, end: int, limit: int) -> tuple[float, int] | None:
         """Score and end row of the best span from `start` to before `end` that stops before character `limit`."""
@@ -39,12 +39,10 @@ class Spans:
         if not ends:
             return None
         place = int(self.rows.searchsorted(start))
-        lost = self.length_penalty * (shard.positions[start : start + ends] - shard.positions[start])
-        values = self.products[place : place + ends, 1] - lost.astype(np.float32)
-        best = int(values.argmax())
-        if values[best] == -np.inf:
-            return None
-        return float(self.products[place, 0] + values[best]), start + best
+        reached = slice(place, place + ends)
+        best = place + int((self.products[reached, 1] - self.lost[reached]).argmax())
+        score = float(self.products[place, 0] + self.products[best, 1] - (self.lost[best] - self.lost[place]))
+        return None if score == -np.inf else (score, start + best - place)
 
 
 def find_spans(
@@ -74,7 +72,7 @@ def find_spans(
     scores = products[place, 0] + products[ends, 1] - (lost[ends] - lost[place])
     order = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores > -np.inf)]  # some starts reach no end
     bound = candidates.complete_above
-    return Spans(scores[order], starts[order], rows[ends[order]], bound, rows, products, length_penalty)
+    return Spans(scores[order], starts[order], rows[ends[order]], bound, rows, products, lost)
 
 
 def _opening(shard: Shard, candidates: Candidates) -> tuple[Rows, Floats | None]:

@@ -6,6 +6,8 @@ A unit's score is the maximum over its phrases. Phrases that overlap are one uni
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import repeat
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -17,7 +19,7 @@ from kbq.records import Hit, Phrase
 from kbq.searching.spans import Spans
 
 Unit = Literal["phrase", "sentence", "paragraph", "document"]
-TOGETHER = 16  # spans whose places are looked up together
+TOGETHER = 16  # spans whose places are looked up together at first; then twice as many, and so on
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,12 @@ def best_units(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit, k: i
     distinct = (
         _best_of_each(shards, found, unit) if unit in ("paragraph", "document") else _separate(shards, found, unit)
     )
+    around = cache(lambda shard, paragraph: _around(shards[shard], paragraph))  # many hits may lie in one paragraph
     hits: list[Hit] = []
     for span, characters in distinct:
         if -span.negative_score <= complete_above:
             return Units(hits, is_complete=False)
-        hits.append(_hit(shards[span.shard], span, characters))
+        hits.append(_hit(span, around(span.shard, span.paragraph), characters))
         if len(hits) == k:
             break
     return Units(hits, is_complete=len(hits) == k or complete_above == -np.inf)
@@ -108,7 +111,7 @@ def _shortened(shard: Shard, spans: Spans, span: _Found, limit: int) -> _Found |
     if shorter is None:
         return None
     score, end = shorter
-    return span._replace(negative_score=-score, end=end, characters=(begin, int(shard.ends[end])))
+    return _Found(-score, span.shard, span.start, end, span.paragraph, (begin, int(shard.ends[end])))
 
 
 def _merged(found: Sequence[Spans]) -> tuple[Rows, Rows, Rows]:
@@ -124,26 +127,35 @@ def _described(
     shards: Sequence[Shard], found: Sequence[Spans], of_shard: Rows, place: Rows, order: Rows
 ) -> Iterator[_Found]:
     """Where these spans stand, in this order. Shapes: (spans,)."""
-    for first in range(0, len(order), TOGETHER):
-        some = order[first : first + TOGETHER]
+    first, behind = 0, TOGETHER
+    while first < len(order):
+        some = order[first:behind]
+        first, behind = behind, 2 * behind
         described: dict[int, Iterator[_Found]] = {}
         for number in set(of_shard[some].tolist()):
             spans, own = found[number], place[some[of_shard[some] == number]]
             starts, ends = spans.starts[own], spans.ends[own]
             paragraphs = shards[number].paragraphs_of(starts)
             characters = zip(shards[number].starts[starts].tolist(), shards[number].ends[ends].tolist(), strict=True)
-            columns = ((-spans.scores[own]).tolist(), starts.tolist(), ends.tolist(), paragraphs.tolist(), characters)
-            described[number] = iter([_Found(score, number, *rest) for score, *rest in zip(*columns, strict=True)])
-        yield from (next(described[number]) for number in of_shard[some].tolist())
+            columns = starts.tolist(), ends.tolist(), paragraphs.tolist(), characters
+            described[number] = map(_Found._make, zip((-spans.scores[own]).tolist(), repeat(number), *columns))
+        if len(found) == 1:
+            yield from described[0]
+        else:
+            yield from (next(described[number]) for number in of_shard[some].tolist())
 
 
-def _hit(shard: Shard, span: _Found, unit: tuple[int, int]) -> Hit:
-    document = int(shard.paragraph_documents[span.paragraph])
-    context = shard.texts[span.paragraph]
-    number = int(shard.paragraph_numbers[span.paragraph])
+def _around(shard: Shard, paragraph: int) -> tuple[str, str, str, int]:
+    """A paragraph's text, its document's id and title, and its own number."""
+    document = int(shard.paragraph_documents[paragraph])
+    number = int(shard.paragraph_numbers[paragraph])
+    return shard.texts[paragraph], shard.ids[document], shard.titles[document], number
+
+
+def _hit(span: _Found, around: tuple[str, str, str, int], unit: tuple[int, int]) -> Hit:
+    context, document, title, number = around
     start, end = span.characters
-    phrase = Phrase(context[start:end], shard.ids[document], shard.titles[document], number, start, end)
-    return Hit(phrase, -span.negative_score, context, unit)
+    return Hit(Phrase(context[start:end], document, title, number, start, end), -span.negative_score, context, unit)
 
 
 def sentence_around(text: str, start: int, end: int) -> tuple[int, int]:

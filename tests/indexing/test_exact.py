@@ -59,8 +59,7 @@ def test_every_row_that_opens_one_of_the_k_best_spans_is_a_candidate(
     random_shard: Callable[..., Shard],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(exact, "BLOCK_PIECES", block)
-    monkeypatch.setattr(exact, "FEW", 1)
+    monkeypatch.setattr(exact, "BLOCK_SCORES", block * 7)
     shard = random_shard(*kept)
     starts, ends = random_queries()
     bonus = np.random.default_rng(2).normal(size=(7, len(kept))).astype(np.float32) * np.abs(starts).max() * 1000

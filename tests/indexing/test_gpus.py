@@ -69,7 +69,7 @@ def test_the_code_for_gpus_finds_the_same_on_a_cpu(
     shard = random_shard(*range(20, 60), dim=32)
     starts, ends = queries_like(shard).transpose(1, 0, 2)
     (truth,) = ExactIndex([shard], [CPU]).candidates(starts, ends, 5)
-    monkeypatch.setattr(exact, "BLOCK_PIECES", exact.BLOCK_PIECES_CUDA)
+    monkeypatch.setattr(exact, "BLOCK_SCORES", exact.BLOCK_PIECES_CUDA * 20)
     monkeypatch.setattr("kbq.indexing.products.has_fast_int8", lambda device: fast)
     (found,) = ExactIndex([shard], [CPU]).candidates(starts, ends, 5)
     for one, other in zip(truth, found, strict=True):

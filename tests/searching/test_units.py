@@ -119,7 +119,8 @@ def test_several_shards_answer_like_one(
 def spans(*items: tuple[float, int, int], complete_above: float = -np.inf) -> Spans:
     scores, starts, ends = zip(*items, strict=True)
     rows, nothing_shorter = np.arange(7), np.full((7, 2), -100, np.float32)
-    return Spans(np.array(scores, np.float32), np.array(starts), np.array(ends), complete_above, rows, nothing_shorter)
+    columns = np.array(scores, np.float32), np.array(starts), np.array(ends)
+    return Spans(*columns, complete_above, rows, nothing_shorter, np.zeros(7, np.float32))
 
 
 @pytest.fixture
