@@ -17,13 +17,13 @@ import kbq
 from kbq.errors import KbqError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from kbq.augmentation.training import GeneratorRequest
     from kbq.description import IndexFacts
     from kbq.kilt.reporting.error_kinds import ErrorCase
     from kbq.pages import Pages
-    from kbq.records import Hit
+    from kbq.records import Hit, Query
     from kbq.task import Task
     from kbq.training.run import StepReport
     from kbq.training.sparta import SpartaRequest
@@ -292,24 +292,35 @@ def query(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Answer queries with phrases, their pages and their exact places."""
+    """Answer queries with phrases, their pages and their exact places; without any, those typed one after another."""
     from kbq import commands
     from kbq.reader import Reader
 
     if reader is None:
         _refuse_given(context, "no --reader", ("depth",))
-    asked = commands.read_queries(texts or [], file)
+    typed = not texts and file is None and sys.stdin.isatty()
+    asked = [] if typed else commands.read_queries(texts or [], file)
     opened = commands.open_kb(kb, model, device, _note, index)
-    _note_untuned(opened.model.config.untuned_relations(query.text for query in asked))
     weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
     reads = None if reader is None else Reader.open(reader, device)
-    for one, hits in commands.ask(asked, opened, commands.Wanted(k, unit, backend, weights, reads, depth)):
-        if as_json:
-            exact = opened.is_exact(backend) and reads is None  # a reader reads some paragraphs only
-            answers = {"query": one.text, "exact": exact, "answers": [_answer(hit) for hit in hits]}
-            _print_json(({"id": one.id} if one.id else {}) | answers)
-        else:
-            _print_answers(one.text, hits, k, is_of_words=backend in ("bm25", "sparse"))
+    wanted = commands.Wanted(k, unit, backend, weights, reads, depth)
+
+    def answer(queries: "Sequence[Query]") -> None:
+        _note_untuned(opened.model.config.untuned_relations(query.text for query in queries))
+        for one, hits in commands.ask(queries, opened, wanted):
+            if as_json:
+                exact = opened.is_exact(backend) and reads is None  # a reader reads some paragraphs only
+                answers = {"query": one.text, "exact": exact, "answers": [_answer(hit) for hit in hits]}
+                _print_json(({"id": one.id} if one.id else {}) | answers)
+            else:
+                _print_answers(one.text, hits, k, is_of_words=backend in ("bm25", "sparse"))
+
+    answer(asked)
+    for line in _typed_lines() if typed else ():
+        try:
+            answer(commands.read_queries([line], None))
+        except KbqError as error:
+            _print_error(error)
 
 
 @app.command()
@@ -877,14 +888,31 @@ def main() -> None:
     try:
         app()
     except KbqError as error:
-        for problem in error.problems:
-            _note(problem)
-        typer.secho(f"error: {error}", err=True, fg=typer.colors.RED)
+        _print_error(error)
         sys.exit(1)
     except SystemExit as end:
         if end.code == 130:  # what typer makes of Ctrl-C
             _note("stopped; what is on the disk stays, the same command goes on")
         raise
+
+
+def _print_error(error: KbqError) -> None:
+    for problem in error.problems:
+        _note(problem)
+    typer.secho(f"error: {error}", err=True, fg=typer.colors.RED)
+
+
+def _typed_lines() -> "Iterator[str]":
+    """What a person types at a prompt, until Ctrl-D or Ctrl-C."""
+    while True:
+        typer.secho("query: ", err=True, dim=True, nl=False)
+        try:
+            line = input()
+        except (EOFError, KeyboardInterrupt):
+            typer.echo(err=True)
+            return
+        if line.strip():
+            yield line
 
 
 def _task(name: str | None) -> "Task | None":

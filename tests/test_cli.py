@@ -38,13 +38,21 @@ class Outcome:
 Run = Callable[..., Outcome]
 
 
+class Terminal(io.TextIOWrapper):
+    """Where a person types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command line in this process; `stdin` is what it may read."""
+    """Runs the command line in this process; `stdin` is what it may read, `typed` what a person types."""
 
-    def run_once(*arguments: object, stdin: bytes = b"") -> Outcome:
+    def run_once(*arguments: object, stdin: bytes = b"", typed: bytes = b"") -> Outcome:
         monkeypatch.setattr(sys, "argv", ["kbq", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin))))
+        kind = Terminal if typed else io.TextIOWrapper
+        monkeypatch.setattr(sys, "stdin", kind(io.BufferedReader(io.BytesIO(typed or stdin))))
         capsys.readouterr()
         status: object = 0
         try:
@@ -790,6 +798,20 @@ def test_bad_queries_get_one_clear_sentence(text: str, message: str, run: Run, k
     assert outcome.err.startswith("error: ")
     assert message in outcome.err
     assert (outcome.err.count("\n"), len(outcome.err) < 300) == (1, True)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_queries_are_typed_at_a_terminal(as_json: bool, run: Run, kb_folder: Path) -> None:
+    lines = "the river\n\n[SEP] x\nWarsaw [SEP] city\n"
+    arguments = ("query", "--kb", kb_folder, "-k", 1, *(["--json"] if as_json else []))
+    piped = run(*arguments, stdin=lines.encode())
+    assert (piped.status, piped.out) == (1, "")
+    assert piped.err.startswith("error: there is no query")
+    typed = run(*arguments, typed=lines.encode())
+    alone = [run(*arguments, text).out for text in ("the river", "Warsaw [SEP] city")]
+    assert (typed.status, typed.out) == (0, "".join(alone))
+    assert "error: the query '[SEP] x' has nothing on one side" in typed.err
+    assert typed.err.count("query: ") == 5  # the last one meets the end
 
 
 def test_all_bad_lines_of_a_query_file_are_named(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
