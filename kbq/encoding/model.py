@@ -10,17 +10,16 @@ A query encoder that was tuned for a knowledge base is a folder of the first two
 
 import copy
 import dataclasses
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from kbq.encoding.backbone import (
@@ -36,12 +35,12 @@ from kbq.encoding.backbone import (
 from kbq.encoding.casing import Forms
 from kbq.encoding.phrases import PhraseEncoder
 from kbq.encoding.queries import QueryEncoder, QueryReader, encode_queries, marker_tokens
+from kbq.encoding.weights import WeightType, fingerprint, load_weights, named_weights, pack, read_weights
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError
 from kbq.memory import give_back
 
 Floats = NDArray[np.float32]
-WeightType = Literal["float32", "int8"]
 FORMAT = 1
 SHORTEST = 80  # tokens: a window with its title and overlap
 CONFIG, WEIGHTS, CASING = "kbq.json", "model.safetensors", "casing.json"
@@ -156,7 +155,7 @@ class Model:
         if config.base:
             return cls._open_tuned(folder, config, device)
         try:
-            weights = _read_weights(folder)
+            weights = read_weights(folder / WEIGHTS)
             backbone = empty_backbone(folder)
         except (OSError, SafetensorError, ValueError, TypeError) as error:
             raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
@@ -166,8 +165,8 @@ class Model:
         scale = weights.pop("scale", None)
         if scale is None:
             raise ModelError(f"model folder {folder} lacks the weight `scale`: make it again")
-        _load(phrases, weights, "phrases.", folder)
-        _load(queries, weights, "queries.", folder, given=_word_embeddings(phrases))
+        load_weights(phrases, weights, "phrases.", folder)
+        load_weights(queries, weights, "queries.", folder, given=_word_embeddings(phrases))
         place = choose_device(device)
         networks = phrases.eval().to(place), queries.eval().to(place)
         model = cls(config, saved_tokenizer(folder), *networks, scale.numpy(), _read_casing(folder))
@@ -191,10 +190,10 @@ class Model:
                 f"has {base.config.phrase_fingerprint} now: tune again with `kbq finetune`"
             )
         try:
-            weights = _read_weights(folder)
+            weights = read_weights(folder / WEIGHTS)
         except (OSError, SafetensorError, ValueError) as error:
             raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
-        _load(base.queries, weights, "queries.", folder, given=_word_embeddings(base.phrases))
+        load_weights(base.queries, weights, "queries.", folder, given=_word_embeddings(base.phrases))
         of_phrases = ("filter_threshold", "edge_threshold")  # one that was tuned by an older kbq may not know them
         base.config = dataclasses.replace(config, **{name: getattr(base.config, name) for name in of_phrases})
         return base
@@ -207,11 +206,11 @@ class Model:
         Raises:
             ModelError: the folder cannot be written.
         """
-        queries = _packed(_named(self.queries, "queries.", without=_word_embeddings(self.phrases)), "float32")
+        queries = pack(named_weights(self.queries, "queries.", without=_word_embeddings(self.phrases)), "float32")
         training = self.config.training | {"finetuning": dict(facts)}
         base = self.config.base or self.source
         self.config = dataclasses.replace(
-            self.config, base=base, query_fingerprint=_fingerprint(queries), training=training
+            self.config, base=base, query_fingerprint=fingerprint(queries), training=training
         )
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -233,11 +232,11 @@ class Model:
 
     def _write(self, folder: Path, weight_type: WeightType) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        phrases = _packed(_named(self.phrases, "phrases."), weight_type)
+        phrases = pack(named_weights(self.phrases, "phrases."), weight_type)
         phrases["scale"] = torch.from_numpy(self.scale)
-        queries = _packed(_named(self.queries, "queries.", without=_word_embeddings(self.phrases)), weight_type)
+        queries = pack(named_weights(self.queries, "queries.", without=_word_embeddings(self.phrases)), weight_type)
         self.config = dataclasses.replace(
-            self.config, phrase_fingerprint=_fingerprint(phrases), query_fingerprint=_fingerprint(queries)
+            self.config, phrase_fingerprint=fingerprint(phrases), query_fingerprint=fingerprint(queries)
         )
         save_file(phrases | queries, folder / WEIGHTS)
         self.phrases.backbone.config.save_pretrained(folder)
@@ -312,75 +311,3 @@ def _share_word_embeddings(phrases: PhraseEncoder, queries: QueryEncoder) -> Non
     table.weight.requires_grad_(False)
     for backbone in {queries.start, queries.end}:
         backbone.set_input_embeddings(table)
-
-
-def _named(module: torch.nn.Module, prefix: str, without: Tensor | None = None) -> dict[str, Tensor]:
-    """Parameters by name; a parameter under two names is kept under the first, `without` is left out."""
-    seen = set() if without is None else {without.data_ptr()}
-    named = {}
-    for name, tensor in module.state_dict().items():
-        if tensor.data_ptr() not in seen:
-            seen.add(tensor.data_ptr())
-            named[prefix + name] = tensor.detach().cpu().contiguous()
-    return named
-
-
-def _read_weights(folder: Path) -> dict[str, Tensor]:
-    return _unpacked(load_file(folder / WEIGHTS))
-
-
-def _packed(weights: dict[str, Tensor], weight_type: WeightType) -> dict[str, Tensor]:
-    if weight_type == "float32":
-        return {name: tensor.float() for name, tensor in weights.items()}
-    packed = {}
-    for name, tensor in weights.items():
-        if tensor.ndim != 2:
-            packed[name] = tensor.float()
-            continue
-        step = tensor.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
-        packed[name] = (tensor / step).round().to(torch.int8)
-        packed[f"{name}.scale"] = step.float()
-    return packed
-
-
-def _unpacked(stored: dict[str, Tensor]) -> dict[str, Tensor]:
-    weights = {name: tensor for name, tensor in stored.items() if not name.endswith(".scale")}
-    return {
-        name: tensor.float() * _scale_of(stored, name) if tensor.dtype == torch.int8 else tensor
-        for name, tensor in weights.items()
-    }
-
-
-def _scale_of(stored: dict[str, Tensor], name: str) -> Tensor:
-    if f"{name}.scale" not in stored:
-        raise ValueError(f"it lacks {name}.scale")
-    return stored[f"{name}.scale"]
-
-
-def _load(
-    module: torch.nn.Module, weights: dict[str, Tensor], prefix: str, folder: Path, given: Tensor | None = None
-) -> None:
-    """Load every parameter but the `given` one, or refuse: a missing one must never stay random."""
-    own = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
-    shared = {tensor.data_ptr() for name, tensor in module.state_dict().items() if name in own}
-    shared |= set() if given is None else {given.data_ptr()}
-    missing = []
-    for name, tensor in module.state_dict().items():
-        if name not in own and tensor.data_ptr() not in shared:
-            missing.append(name)
-    if missing:
-        raise ModelError(f"model folder {folder} lacks {len(missing)} weights, the first is {prefix}{missing[0]}")
-    try:
-        module.load_state_dict(own, strict=False)
-    except RuntimeError as error:
-        raise ModelError(
-            f"the weights in {folder} do not fit its config: {str(error).splitlines()[-1].strip()}"
-        ) from None
-
-
-def _fingerprint(weights: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        digest.update(name.encode())
-        digest.update(weights[name].numpy().tobytes())
-    return digest.hexdigest()[:16]
