@@ -100,6 +100,12 @@ def test_files_at_the_top_import_only_kbq(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_transformers_is_made_quiet_where_it_is_imported(path: Path) -> None:
+    found = [name for name in imported(path) if below(name, "transformers")]
+    assert found == ["transformers"] * (path == PACKAGE / "encoding" / "backbone.py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_assert_print_or_exit_in_the_package(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         where = f"{path}:{getattr(node, 'lineno', 0)}"

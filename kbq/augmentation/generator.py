@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-import transformers
 from safetensors import SafetensorError
 
-from kbq.encoding.backbone import autocast, choose_device, first_line
+from kbq.encoding.backbone import autocast, choose_device, first_line, hugging_face
 from kbq.errors import ModelError, TrainingError
 
 PROMPT = "generate question: {before}<hl> {answer} <hl>{after}"  # what most published checkpoints were trained with
@@ -60,8 +59,8 @@ class Generator:
         if "the answer" not in filled:
             raise TrainingError(f"--prompt {prompt!r} does not hold {{answer}}")
         try:
-            network, facts = transformers.AutoModelForSeq2SeqLM.from_pretrained(source, output_loading_info=True)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+            network, facts = hugging_face().AutoModelForSeq2SeqLM.from_pretrained(source, output_loading_info=True)
+            tokenizer = hugging_face().AutoTokenizer.from_pretrained(source)
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             raise ModelError(
                 f"{source} is no sequence-to-sequence checkpoint that transformers can read: {first_line(error)}"

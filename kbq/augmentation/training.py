@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor
 
 from kbq.augmentation.generator import LONGEST, Generator, Marked
-from kbq.encoding.backbone import autocast, choose_device, first_line, load_tokenizer, pad
+from kbq.encoding.backbone import autocast, choose_device, first_line, hugging_face, load_tokenizer, pad
 from kbq.errors import ModelError, TrainingError
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside
 from kbq.training.run import Run, RunRequest, RunSettings, StepReport
@@ -137,7 +136,7 @@ def generator_to_train(checkpoint: str, device: str = "auto") -> Generator:
         ModelError: there is no such checkpoint, or no generator can be made of it.
     """
     try:
-        knows_how = transformers.AutoConfig.from_pretrained(checkpoint).is_encoder_decoder
+        knows_how = hugging_face().AutoConfig.from_pretrained(checkpoint).is_encoder_decoder
     except (OSError, ValueError, KeyError):
         knows_how = False  # what is wrong is said when it is read
     return Generator.open(checkpoint, device=device) if knows_how else new_generator(checkpoint, device)
@@ -151,7 +150,7 @@ def new_generator(checkpoint: str, device: str = "auto") -> Generator:
     """
     tokenizer = load_tokenizer(checkpoint)
     try:
-        network = transformers.EncoderDecoderModel.from_encoder_decoder_pretrained(checkpoint, checkpoint)
+        network = hugging_face().EncoderDecoderModel.from_encoder_decoder_pretrained(checkpoint, checkpoint)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelError(f"{checkpoint} is no checkpoint that can become a generator: {first_line(error)}") from None
     marks: dict[str, Any] = {
@@ -160,7 +159,7 @@ def new_generator(checkpoint: str, device: str = "auto") -> Generator:
         "pad_token_id": tokenizer.pad_token_id,
     }
     network.config.update(marks | {"around": AROUND})
-    network.generation_config = transformers.GenerationConfig(**marks)
+    network.generation_config = hugging_face().GenerationConfig(**marks)
     network.get_input_embeddings().weight.requires_grad_(False)
     return Generator(network.to(choose_device(device)), tokenizer)
 

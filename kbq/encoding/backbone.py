@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from kbq.cpu import cpu_has
 from kbq.encoding.bert import Bert, BertConfig, is_bert
-from kbq.encoding.tokenizer import FastTokenizer
+from kbq.encoding.tokenizer import FILE, FastTokenizer
 from kbq.errors import ModelError
 
 
@@ -72,7 +72,7 @@ def load_tokenizer(source: str | Path) -> Any:
     """
     try:
         tokenizer = hugging_face().AutoTokenizer.from_pretrained(str(source), use_fast=True)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # of a damaged file transformers raises errors of many families
         raise ModelError(f"{source} holds no tokenizer that transformers can read: {first_line(error)}") from None
     if not tokenizer.is_fast:
         raise ModelError(
@@ -84,6 +84,8 @@ def load_tokenizer(source: str | Path) -> Any:
 
 def saved_tokenizer(folder: Path) -> Any:
     """The tokenizer that kbq saved in a folder; see `load_tokenizer`."""
+    if not (folder / FILE).is_file():  # transformers would make one that knows no word
+        raise ModelError(f"the tokenizer of {folder} is missing: it has no {FILE}")
     tokenizer = FastTokenizer.read(folder)
     return load_tokenizer(folder) if tokenizer is None else _with_special_tokens(tokenizer, folder)
 
@@ -104,15 +106,14 @@ def pretrained_backbone(source: str | Path) -> Any:
         ModelError: there is no such checkpoint, or it is not whole.
     """
     try:
-        network = hugging_face().AutoModel.from_pretrained(str(source))
+        network = without_pooler(hugging_face().AutoModel.from_pretrained(str(source)))
+        written = network.config.to_dict()
+        if not is_bert(written):
+            return network
+        own = Bert(BertConfig(written))
+        own.load_state_dict(network.state_dict())
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelError(f"{source} is no checkpoint that transformers can read: {first_line(error)}") from None
-    network = without_pooler(network)
-    written = network.config.to_dict()
-    if not is_bert(written):
-        return network
-    own = Bert(BertConfig(written))
-    own.load_state_dict(network.state_dict())
     return own.eval()
 
 
@@ -125,8 +126,11 @@ def empty_backbone(folder: Path) -> Any:
     config = BertConfig.read(folder)
     if config is not None:
         return Bert(config)
-    written = hugging_face().AutoConfig.from_pretrained(str(folder))
-    return without_pooler(hugging_face().AutoModel.from_config(written))
+    library = hugging_face()
+    try:
+        return without_pooler(library.AutoModel.from_config(library.AutoConfig.from_pretrained(str(folder))))
+    except Exception as error:  # of a damaged configuration transformers raises errors of many families
+        raise ValueError(first_line(error)) from None
 
 
 def fast_copy(network: Any, device: torch.device) -> Any:

@@ -1,10 +1,11 @@
 """BERT: the encoder itself, read from a checkpoint folder without transformers. Source: arXiv 1810.04805, section 3.
 
-Importing transformers' own takes more than twice as long as answering a query with everything else. Weights have the
-same names here, so that either reads what the other has written.
+Importing transformers' own takes longer than a whole query does otherwise. Weights have the same names here, so that
+either reads what the other has written.
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -50,12 +51,14 @@ class BertConfig:
     attention_probs_dropout_prob: float
 
     def __init__(self, written: Mapping[str, Any]) -> None:
-        """Raises ValueError where sizes do not fit."""
+        """Raises ValueError where a number is none, or sizes do not fit."""
         self.written = dict(written)
         for name, usual in BASE.items():
-            setattr(self, name, type(usual)(written.get(name, usual)))
-            if isinstance(usual, int) and getattr(self, name) < 1:
-                raise ValueError(f"{name} is {written[name]}, must be 1 or more")
+            given = written.get(name, usual)
+            least = 1 if isinstance(usual, int) else 0
+            if not isinstance(given, int | float) or not least <= given < math.inf:
+                raise ValueError(f"{name} is {given!r}, must be a number of {least} or more")
+            setattr(self, name, type(usual)(given))
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(f"{self.hidden_size} dimensions cannot be shared by {self.num_attention_heads} heads")
 
@@ -67,6 +70,8 @@ class BertConfig:
             OSError, ValueError: there is no configuration, or it is damaged.
         """
         written = json.loads((folder / CONFIG).read_text("utf-8"))
+        if not isinstance(written, dict):
+            raise ValueError(f"{CONFIG} holds no object")
         return cls(written) if is_bert(written) else None
 
     def save_pretrained(self, folder: Path) -> None:

@@ -157,7 +157,7 @@ class Model:
         try:
             weights = read_weights(folder / WEIGHTS)
             backbone = empty_backbone(folder)
-        except (OSError, SafetensorError, ValueError, TypeError) as error:
+        except (OSError, SafetensorError, ValueError, RuntimeError) as error:
             raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
         phrases = PhraseEncoder(copy.deepcopy(backbone))
         queries = QueryEncoder(backbone, config.shared_query_encoder)

@@ -12,8 +12,21 @@ from typing import Any, Self
 from tokenizers import Encoding, Tokenizer
 
 CONFIG, FILE = "tokenizer_config.json", "tokenizer.json"
-AS_WRITTEN = ("BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast", "TokenizersBackend")
-SPECIAL = ("cls_token", "sep_token", "pad_token", "unk_token", "mask_token")
+BERT: dict[str, Any] = {
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "mask_token": "[MASK]",
+    "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+}
+OTHERS: dict[str, Any] = {"model_input_names": ["input_ids", "attention_mask"]}
+SILENT = {  # classes that read the file as it is, and what holds where the configuration is silent
+    "BertTokenizer": BERT,
+    "BertTokenizerFast": BERT,
+    "PreTrainedTokenizerFast": OTHERS,
+    "TokenizersBackend": OTHERS,
+}
 
 
 class FastTokenizer:
@@ -25,13 +38,15 @@ class FastTokenizer:
         """`written`: the configuration, for what is special, and to be saved again."""
         self.backend_tokenizer = inner
         self._written = written
-        self.model_input_names: list[str] = written.get("model_input_names", ["input_ids", "token_type_ids"])
-        self.cls_token, self.sep_token, self.pad_token, self.unk_token, self.mask_token = (
-            _content(written.get(name)) for name in SPECIAL
-        )
-        self.cls_token_id, self.sep_token_id, self.pad_token_id, self.unk_token_id, self.mask_token_id = (
-            None if token is None else inner.token_to_id(token)
-            for token in (self.cls_token, self.sep_token, self.pad_token, self.unk_token, self.mask_token)
+        written = SILENT[written["tokenizer_class"]] | written
+        self.model_input_names: list[str] = list(written["model_input_names"])
+        named = {name: _content(token) for name, token in written.items() if name.endswith("_token")}
+        more = written.get("extra_special_tokens") or written.get("additional_special_tokens") or []
+        more = [_content(token) for token in (more.values() if isinstance(more, dict) else more)]
+        self._special = [token for token in dict.fromkeys([*named.values(), *more]) if token is not None]
+        self.sep_token = named.get("sep_token")
+        self.cls_token_id, self.sep_token_id, self.pad_token_id, self._unknown = (
+            inner.token_to_id(named.get(name) or "") for name in ("cls_token", "sep_token", "pad_token", "unk_token")
         )
 
     @classmethod
@@ -39,8 +54,6 @@ class FastTokenizer:
         """Of a folder that a fast tokenizer was saved in; None where transformers might read it otherwise, or not."""
         try:
             written = json.loads((folder / CONFIG).read_text("utf-8"))
-            if written.get("tokenizer_class") not in AS_WRITTEN:
-                return None
             return cls(Tokenizer.from_file(str(folder / FILE)), written)
         except Exception:  # of a damaged file tokenizers raises no narrower one; transformers then says what is wrong
             return None
@@ -54,10 +67,7 @@ class FastTokenizer:
     @property
     def all_special_ids(self) -> list[int]:
         """Of every token that no text holds."""
-        more = self._written.get("extra_special_tokens") or self._written.get("additional_special_tokens") or []
-        tokens = [_content(self._written.get(name)) for name in SPECIAL]
-        tokens += [_content(token) for token in (more.values() if isinstance(more, dict) else more)]
-        return [self.convert_tokens_to_ids(token) for token in dict.fromkeys(tokens) if token is not None]
+        return [self.convert_tokens_to_ids(token) for token in self._special]
 
     def get_vocab(self) -> dict[str, int]:
         """Every word piece and its number."""
@@ -66,7 +76,7 @@ class FastTokenizer:
     def convert_tokens_to_ids(self, token: str) -> Any:
         """The number of a word piece, or that of the unknown one."""
         number = self.backend_tokenizer.token_to_id(token)
-        return self.unk_token_id if number is None else number
+        return self._unknown if number is None else number
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
         """The word pieces of these numbers."""
@@ -88,6 +98,6 @@ def encodings(tokenizer: Any, texts: Sequence[str], special: bool = False) -> li
 
 
 def _content(token: Any) -> str | None:
-    """A special token as it is written, or with its settings."""
-    found: str | None = token["content"] if isinstance(token, dict) else token
-    return found
+    """A special token as it is written, or with its settings; None for what is no token."""
+    found = token.get("content") if isinstance(token, dict) else token
+    return found if isinstance(found, str) else None

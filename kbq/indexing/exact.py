@@ -22,6 +22,7 @@ from kbq.indexing.gpus import full_memory_is_said
 from kbq.indexing.products import Factors
 
 BLOCK_SCORES = 8192  # pieces times queries that are multiplied at a time: their scores stay in the CPU's cache
+LEAST_PIECES = 128
 BLOCK_PIECES_CUDA = 12800
 BOTH = OPENS | CLOSES  # a row that is a phrase alone
 WORST = torch.iinfo(torch.int32).min
@@ -99,7 +100,8 @@ class _ShardRows:
             added = None if bonus is None else torch.from_numpy(bonus.T).to(self.device).contiguous()
             if added is not None:  # sums of float32 are rounded
                 factors = replace(factors, errors=factors.errors + added.abs().amax(dim=0) * 2.0**-21)
-            size = max(2, BLOCK_SCORES // len(factors.units)) if self.device.type == "cpu" else BLOCK_PIECES_CUDA
+            own_share = max(LEAST_PIECES, BLOCK_SCORES // len(factors.units))
+            size = own_share if self.device.type == "cpu" else BLOCK_PIECES_CUDA
             pieces = -(-len(self._vectors) // MAX_TOKENS)
             for first in range(0, pieces, size - 1):
                 found.append(self._in_block(first, min(size - 1, pieces - first), factors, added, best))

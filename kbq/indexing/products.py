@@ -55,7 +55,8 @@ class Factors:
     def products(self, rows: Tensor) -> Tensor:
         """Rows with start vectors, then with end vectors. Shapes: (rows, dim), (rows, 2 × queries)."""
         if not self.in_integers:
-            return rows.float() @ self.matrix.T
+            parts = torch.split(rows, BLOCK) if rows.is_cpu else [rows]  # float32 is four times as large
+            return torch.cat([part.float() @ self.matrix.T for part in parts])
         return integer_products(rows, self.matrix)
 
 

@@ -19,7 +19,7 @@ from kbq.records import Hit, Phrase
 from kbq.searching.spans import Spans
 
 Unit = Literal["phrase", "sentence", "paragraph", "document"]
-TOGETHER = 16  # spans whose places are looked up together at first; then twice as many, and so on
+TOGETHER = 16  # spans whose places are looked up together at first; then as many as before, all in all
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Backbone: devices, tokenizers and checkpoints that are refused; batches of similar length."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from kbq.encoding import backbone
 from kbq.encoding.backbone import (
     buckets,
     choose_device,
+    hugging_face,
     load_tokenizer,
     pad,
     pretrained_backbone,
@@ -77,6 +79,18 @@ def test_devices_that_are_not_there(name: str, message: str, monkeypatch: pytest
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ModelError, match=message):
         choose_device(name)
+
+
+def test_transformers_says_nothing_by_itself() -> None:
+    library = hugging_face().logging
+    library.set_verbosity_info()
+    library.enable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.INFO)
+    hugging_face.cache_clear()
+    assert hugging_face().logging is library
+    assert library.get_verbosity() == logging.ERROR
+    assert not library.is_progress_bar_enabled()
+    assert logging.getLogger("huggingface_hub").level == logging.ERROR
 
 
 def test_a_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:

@@ -102,13 +102,34 @@ def test_transformers_reads_the_configuration_that_is_saved(
     assert {name: getattr(read, name) for name in BASE} == {name: getattr(given, name) for name in BASE}
 
 
+@pytest.mark.parametrize("text", ["[]", '"model_type"', "{", "null"])
+def test_a_configuration_that_is_no_object_is_refused(text: str, model: Model, tmp_path: Path) -> None:
+    model.save(tmp_path)
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ModelError, match="is damaged: "):
+        Model.open(tmp_path, "cpu")
+
+
+def test_a_checkpoint_of_no_layers_is_refused(
+    make_checkpoint: Callable[..., Path], bert_config: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = make_checkpoint(tmp_path, bert_config(num_hidden_layers=0))
+    with pytest.raises(ModelError, match="num_hidden_layers is 0, must be a number of 1 or more"):
+        pretrained_backbone(folder)
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         ({"num_attention_heads": 3}, "is damaged: 16 dimensions cannot be shared by 3 heads"),
-        ({"num_attention_heads": 0}, "is damaged: num_attention_heads is 0, must be 1 or more"),
-        ({"hidden_size": "x"}, "is damaged: invalid literal"),
-        ({"hidden_size": None}, "is damaged: int"),
+        ({"num_attention_heads": 0}, "is damaged: num_attention_heads is 0, must be a number of 1 or more"),
+        ({"hidden_size": "x"}, "is damaged: hidden_size is 'x', must be a number"),
+        ({"hidden_size": None}, "is damaged: hidden_size is None"),
+        ({"hidden_size": float("inf")}, "is damaged: hidden_size is inf"),
+        ({"layer_norm_eps": -1}, "is damaged: layer_norm_eps is -1, must be a number of 0 or more"),
+        ({"vocab_size": 2**50}, "is damaged: "),
+        ({"hidden_act": None}, "is damaged: "),
+        ({"model_type": "no such type"}, "is damaged: "),
         ({"hidden_size": 8}, "the weights in .* do not fit its config"),
         ({"num_hidden_layers": 3}, "lacks .* weights, the first is phrases.backbone.encoder.layer.2"),
     ],

@@ -71,6 +71,11 @@ def test_a_marker_the_model_does_not_know_is_ordinary_text(model: Model) -> None
     assert len(pieces) > 4
 
 
+def test_a_separator_that_an_older_model_does_not_name_is_the_real_one(model: Model) -> None:
+    (ids,) = QueryReader(model.tokenizer, 64, {}).token_ids(["the [SEP] river"])
+    assert model.tokenizer.convert_ids_to_tokens(ids) == ["[CLS]", "the", "[SEP]", "river", "[SEP]"]
+
+
 def test_vectors_do_not_depend_on_batch_mates(model: Model) -> None:
     texts = ["the river", "Marie Curie [SEP] place of birth", "Paris " * 20]
     together = model.encode_queries(texts)

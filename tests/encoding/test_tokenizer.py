@@ -53,9 +53,9 @@ def test_pieces_of_any_text_are_those_of_transformers(text: str) -> None:
 def test_names_and_numbers_are_those_of_transformers(folder: Path) -> None:
     own, theirs = FastTokenizer.read(folder), transformers.AutoTokenizer.from_pretrained(folder)
     assert own is not None
-    for name in ("cls_token", "sep_token", "pad_token", "unk_token", "mask_token"):
-        assert getattr(own, name) == getattr(theirs, name), name
-        assert getattr(own, f"{name}_id") == getattr(theirs, f"{name}_id"), name
+    assert own.sep_token == theirs.sep_token
+    for name in ("cls", "sep", "pad"):
+        assert getattr(own, f"{name}_token_id") == getattr(theirs, f"{name}_token_id"), name
     assert own.get_vocab() == theirs.get_vocab()
     assert sorted(own.all_special_ids) == sorted(theirs.all_special_ids)
     assert ("token_type_ids" in own.model_input_names) == ("token_type_ids" in theirs.model_input_names)
@@ -77,37 +77,72 @@ def test_what_is_saved_is_read_again_by_both(folder: Path, tmp_path: Path) -> No
         assert theirs(text)["input_ids"] == truth(text)["input_ids"]  # also what stands around a text
 
 
-def test_settings_of_special_tokens_are_read(make_tokenizer: Callable[..., Any], tmp_path: Path) -> None:
-    make_tokenizer(
-        sep_token=transformers.AddedToken("[SEP]", lstrip=True),
-        additional_special_tokens=["[unused1]"],
-        model_input_names=["input_ids", "attention_mask"],
-    ).save_pretrained(tmp_path)
+SETTINGS: dict[str, tuple[dict[str, Any], int]] = {  # and how many special tokens there are
+    "settings of a token": ({"sep_token": transformers.AddedToken("[SEP]", lstrip=True)}, 4),
+    "a list of more": ({"additional_special_tokens": ["[unused1]"]}, 5),
+    "more with names": ({"extra_special_tokens": {"image_token": "[unused1]"}}, 5),
+    "beginning and end": ({"bos_token": "the", "eos_token": "river"}, 6),
+    "a mask": ({"mask_token": "[MASK]"}, 5),
+    "no inputs named": ({"model_input_names": None}, 4),
+    "segments": ({"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}, 4),
+    "no segments": ({"model_input_names": ["input_ids", "attention_mask"]}, 4),
+}
+
+
+@pytest.mark.parametrize(("settings", "special"), SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("kind", ["PreTrainedTokenizerFast", "BertTokenizer"])
+def test_a_configuration_is_read_as_transformers_does(
+    kind: str, settings: dict[str, Any], special: int, make_tokenizer: Callable[..., Any], tmp_path: Path
+) -> None:
+    make_tokenizer(**{name: value for name, value in settings.items() if value}).save_pretrained(tmp_path)
+    change_config(tmp_path, tokenizer_class=kind, **{name: value for name, value in settings.items() if not value})
     own, theirs = FastTokenizer.read(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert own is not None
     assert own.sep_token_id == theirs.sep_token_id
     assert sorted(own.all_special_ids) == sorted(theirs.all_special_ids)
-    assert len(own.all_special_ids) == 5
-    assert "token_type_ids" not in own.model_input_names
+    assert len(own.all_special_ids) >= special
+    assert ("token_type_ids" in own.model_input_names) == ("token_type_ids" in theirs.model_input_names)
 
 
-@pytest.mark.parametrize("change", ["other class", "damaged", "missing"])
+def change_config(folder: Path, **settings: Any) -> None:
+    written = json.loads((folder / "tokenizer_config.json").read_text()) | settings
+    kept = {name: value for name, value in written.items() if value is not None}
+    (folder / "tokenizer_config.json").write_text(json.dumps(kept))
+
+
+def test_neither_cuts_nor_fills_up(make_tokenizer: Callable[..., Any], tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.backend_tokenizer.enable_truncation(3)
+    tokenizer.backend_tokenizer.enable_padding(length=9)
+    tokenizer.save_pretrained(tmp_path)
+    own = FastTokenizer.read(tmp_path)
+    assert [len(one.ids) for one in encodings(own, ["the river", "the river the city the"])] == [2, 5]
+
+
+@pytest.mark.parametrize("change", ["other class", "damaged", "no object"])
 def test_what_transformers_may_read_otherwise_is_left_to_it(
     change: str, make_tokenizer: Callable[..., Any], tmp_path: Path
 ) -> None:
     make_tokenizer().save_pretrained(tmp_path)
     assert FastTokenizer.read(tmp_path) is not None
     if change == "other class":
-        written = json.loads((tmp_path / "tokenizer_config.json").read_text())
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps(written | {"tokenizer_class": "RobertaTokenizer"}))
+        change_config(tmp_path, tokenizer_class="RobertaTokenizer")
     elif change == "damaged":
         (tmp_path / "tokenizer.json").write_text("{}")
     else:
-        (tmp_path / "tokenizer.json").unlink()
+        (tmp_path / "tokenizer_config.json").write_text("[]")
     assert FastTokenizer.read(tmp_path) is None
     if change != "other class":
         with pytest.raises(ModelError, match="holds no tokenizer that transformers can read"):
             saved_tokenizer(tmp_path)
+
+
+def test_a_missing_file_is_named(make_tokenizer: Callable[..., Any], tmp_path: Path) -> None:
+    make_tokenizer().save_pretrained(tmp_path)
+    change_config(tmp_path, tokenizer_class="BertTokenizer")  # transformers makes one of no words from it
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match=r"the tokenizer of .* is missing: it has no tokenizer\.json"):
+        saved_tokenizer(tmp_path)
 
 
 def test_a_saved_tokenizer_without_separator_is_refused(make_tokenizer: Callable[..., Any], tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def test_every_row_that_opens_one_of_the_k_best_spans_is_a_candidate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(exact, "BLOCK_SCORES", block * 7)
+    monkeypatch.setattr(exact, "LEAST_PIECES", 2)
     shard = random_shard(*kept)
     starts, ends = random_queries()
     bonus = np.random.default_rng(2).normal(size=(7, len(kept))).astype(np.float32) * np.abs(starts).max() * 1000

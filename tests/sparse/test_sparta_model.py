@@ -131,7 +131,8 @@ def test_the_strongest_stay(sparta: SpartaModel, windows: list[SentenceWindow]) 
 def test_a_word_that_stands_twice_counts_twice(sparta: SpartaModel) -> None:
     impacts, counts = torch.tensor([[1.0, 0.5], [0.0, 2.0]]), torch.tensor([[1.0, 1.0], [2.0, 1.0]])
     assert query_scores(impacts, counts).tolist() == [[1.5, 2.0], [2.5, 2.0]]
-    pieces = sparta.tokenizer.convert_ids_to_tokens(sparta.query_terms("the river [SEP] the city ʘ"))
+    text = "the river [SEP] the [PAD] city ʘ"
+    pieces = sparta.tokenizer.convert_ids_to_tokens(sparta.query_terms(text))
     assert pieces == ["the", "river", "the", "city"]
 
 
