@@ -132,7 +132,7 @@ def _hours(seconds: float) -> str:
 
 
 def encoder() -> str:
-    found = figures("encoder")
+    found = figures("encoder_float32")
     rows = [
         [products, *row]
         for name, products in ENCODERS.items()
@@ -143,7 +143,7 @@ def encoder() -> str:
     text = (
         f"{found['threads']} thread; on a CPU without 16-bit products kbq encodes in float32. The default model takes "
         f"{found['model on the disk, MB']:.0f} MB on the disk and {found['model in memory, MB']} MB in memory, "
-        f"and encodes one query in {query['p50']} ms ({query['p95']} ms in 19 of 20)."
+        f"and encodes one query there in {query['p50']} ms ({query['p95']} ms in 19 of 20)."
     )
     speeds = ["tokens per second", "fastest product, GFLOP/s", "share of it"]
     return f"{table(['', 'windows', '', *speeds, 'padding', 'cosine to float32'], rows)}\n\n{text}"
