@@ -32,8 +32,6 @@ SILENT = {  # classes that read the file as it is, and what holds where the conf
 class FastTokenizer:
     """What a folder's `tokenizer.json` and `tokenizer_config.json` say."""
 
-    is_fast = True
-
     def __init__(self, inner: Tokenizer, written: dict[str, Any]) -> None:
         """`written`: the configuration, for what is special, and to be saved again."""
         self.backend_tokenizer = inner
