@@ -17,7 +17,7 @@ import kbq
 from kbq.errors import KbqError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kbq.augmentation.training import GeneratorRequest
     from kbq.description import IndexFacts
@@ -306,6 +306,7 @@ def query(
     wanted = commands.Wanted(k, unit, backend, weights, reads, depth)
 
     def answer(queries: "Sequence[Query]") -> None:
+        _note_unknown(word for one in queries for word in opened.unknown_words(one.text))
         _note_untuned(opened.model.config.untuned_relations(query.text for query in queries))
         for one, hits in commands.ask(queries, opened, wanted):
             if as_json:
@@ -1016,10 +1017,18 @@ def _print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
+def _note_unknown(words: "Iterable[str]") -> None:
+    if unknown := list(dict.fromkeys(words)):
+        _note(f"nowhere in the knowledge base, so maybe mistyped: {_some(unknown)}")
+
+
 def _note_untuned(relations: "Sequence[str]") -> None:
     if relations:
-        more = " …" if len(relations) > 3 else ""
-        _note(f"the query encoder was not tuned on {len(relations)} of the relations: {', '.join(relations[:3])}{more}")
+        _note(f"the query encoder was not tuned on {len(relations)} of the relations: {_some(relations)}")
+
+
+def _some(names: "Sequence[str]") -> str:
+    return f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
 
 
 def _note(text: str) -> None:

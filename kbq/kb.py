@@ -11,8 +11,9 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from kbq.adapters import MENTION
 from kbq.encoding.model import Model
-from kbq.encoding.queries import QueryReader
+from kbq.encoding.queries import MARKERS, QueryReader
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
 from kbq.indexing.building import build_shards
 from kbq.indexing.choice import WantedKind, chosen_kind, open_index, remove_other_filters
@@ -24,7 +25,7 @@ from kbq.searching.evidence import Evidence, Weights
 from kbq.searching.indexes import IndexWish, build_indexes
 from kbq.searching.search import search
 from kbq.searching.units import Unit
-from kbq.sparse.bm25 import add_bm25, open_bm25, query_words, remove_older
+from kbq.sparse.bm25 import add_bm25, missing_words, open_bm25, query_words, remove_older
 from kbq.sparse.learned import PieceReader, SentenceImpacts
 
 Floats = NDArray[np.float32]
@@ -199,6 +200,19 @@ class KnowledgeBase:
     def weights(self) -> Weights:
         """Of the hybrid backend, for this query encoder."""
         return Weights().times(self.model.config.evidence)
+
+    def unknown_words(self, text: str) -> list[str]:
+        """Words of a query that stand nowhere here: mistyped, or names that this corpus does not have.
+
+        A relation or a question may well be put in words that no page uses: of these only what the encoder reads in
+        pieces. Where there is no BM25 index nothing is known of words.
+        """
+        if not self.bm25:
+            return []
+        mention = MENTION.search(text)
+        subject, asked = (mention[1], "") if mention else MARKERS.split(f"[SEP]{text}")[-2:]
+        rare = (word for word in missing_words(asked, self.bm25) if not self.model.reader.knows(word))
+        return [*missing_words(subject, self.bm25), *rare]
 
     def _sources(self, texts: Sequence[str], weights: Weights | None) -> list[Evidence]:
         """The evidence that is there; BM25 is asked for where nothing is."""

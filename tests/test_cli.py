@@ -814,6 +814,14 @@ def test_queries_are_typed_at_a_terminal(as_json: bool, run: Run, kb_folder: Pat
     assert typed.err.count("query: ") == 5  # the last one meets the end
 
 
+def test_words_that_stand_nowhere_are_named_once(run: Run, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
+    run("build", corpus, tmp_path / "kb", "--model", model_folder)
+    queries = ("the river", "Qqz [SEP] rivr", "Qqz [SEP] xxv", "Wwk")
+    outcome = run("query", *queries, "--kb", tmp_path / "kb", "-k", 1, "--json")
+    assert (outcome.status, len(outcome.documents)) == (0, 4)
+    assert outcome.err == "nowhere in the knowledge base, so maybe mistyped: Qqz, rivr, xxv …\n"
+
+
 def test_all_bad_lines_of_a_query_file_are_named(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     outcome = run("query", "--file", "queries", "--kb", "kb")

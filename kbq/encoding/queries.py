@@ -96,6 +96,10 @@ class QueryReader:
         """Whether the encoder reads a text whole."""
         return len(self._pieces(text)) < self.max_tokens
 
+    def knows(self, word: str) -> bool:
+        """Whether a word is one piece."""
+        return len(self._ids(word)) == 1
+
     def _ids_of(self, text: str) -> list[int]:
         check_query(text)
         ids = self._pieces(text)

@@ -5,6 +5,7 @@ an append writes new ones beside the old, and several shards score like one.
 """
 
 import math
+import re
 import shutil
 from array import array
 from collections import Counter
@@ -22,6 +23,7 @@ from kbq.sparse.impacts import ImpactIndex, Impacts, query_text, write_impacts
 
 K1, B = 1.5, 0.75  # how soon a repeated word stops to count, and how much a long paragraph loses
 CHUNK = 4096  # paragraphs whose words are found together
+WORD = re.compile(r"\b\w\w+\b")  # bm25s' own pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +122,14 @@ def query_words(text: str) -> list[str]:
     """The words of a query; see `query_text`."""
     (words,) = words_of([query_text(text)])
     return words
+
+
+def missing_words(text: str, indexes: Sequence[ImpactIndex]) -> list[str]:
+    """Words of a text that no passage has in any form; stop words, numbers and scripts without capitals aside."""
+    words = [word for word in WORD.findall(text) if word.lower() != word.upper()]
+    terms = words_of(words) if words else []
+    return [
+        word
+        for word, stems in zip(words, terms, strict=True)
+        if stems and not any(stem in index for stem in stems for index in indexes)
+    ]

@@ -110,6 +110,10 @@ class ImpactIndex:
         """What each term adds to a passage's score."""
         return {term: often * float(self.scores([term])[passage]) for term, often in Counter(terms).items()}
 
+    def __contains__(self, term: str) -> bool:
+        """Whether any passage has a term."""
+        return self._place(term) is not None
+
     def _place(self, term: str) -> int | None:
         place = bisect_left(self._terms, term)
         return place if place < len(self._terms) and self._terms[place] == term else None
