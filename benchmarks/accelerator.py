@@ -23,7 +23,7 @@ import torch
 from kbq.corpus import read_corpus
 from kbq.encoding.backbone import choose_device
 from kbq.encoding.model import Model
-from kbq.indexing.building import shard_name
+from kbq.indexing.dump import shard_name
 from kbq.indexing.manifest import publish
 from kbq.indexing.paragraphs import encode_documents
 from kbq.kb import KnowledgeBase

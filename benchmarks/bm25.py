@@ -20,9 +20,9 @@ import reporting
 import Stemmer
 from kilt import judged, sampled
 
-from kbq.adapters import MENTION
 from kbq.corpus import read_corpus
 from kbq.kilt.reading.lines import write_lines
+from kbq.markers import MENTION
 from kbq.reading import read_json_lines
 
 DEPTH = 200  # passages that are folded to pages

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import reporting
 
-from kbq.indexing.building import STATE
-from kbq.indexing.manifest import read_manifest
+from kbq.indexing.manifest import STATE, read_manifest
 
 
 def run(command: list[str]) -> dict[str, float]:

@@ -19,9 +19,8 @@ import reporting
 import torch
 from plotting import picture
 
-from kbq.description import folder_bytes
-from kbq.indexing.building import shard_name
-from kbq.indexing.dump import Counts, Shard
+from kbq.files import folder_bytes
+from kbq.indexing.dump import Counts, Shard, shard_name
 from kbq.indexing.manifest import IndexEntry, IndexKind, publish
 from kbq.kb import KnowledgeBase
 from kbq.searching.indexes import IndexWish

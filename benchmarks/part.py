@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from kbq.commands import index_words
-from kbq.indexing.building import shard_name
-from kbq.indexing.dump import LOGIT_STEPS, EncodedParagraph, Progress, Shard, ShardWriter
+from kbq.indexing.dump import LOGIT_STEPS, EncodedParagraph, Progress, Shard, ShardWriter, shard_name
 from kbq.indexing.manifest import IndexEntry, publish, read_manifest
 from kbq.reading import read_json_lines
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import reporting
 
-from kbq.description import folder_bytes
+from kbq.files import folder_bytes
 from kbq.kb import Backend, KnowledgeBase
 from kbq.reading import read_json_lines
 from kbq.sparse.bm25 import bm25_folder

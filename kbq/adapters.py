@@ -3,13 +3,12 @@
 An adapter takes the input and a test of whether the encoder reads a text whole; it cuts only where that says no.
 """
 
-import re
 from collections.abc import Callable, Mapping
+
+from kbq.markers import MENTION, slot_of
 
 Fits = Callable[[str], bool]
 Adapter = Callable[[str, Fits], str]
-
-MENTION = re.compile(r"\[START_ENT\](.*?)\[END_ENT\]", re.DOTALL)
 
 
 def question(text: str, fits: Fits) -> str:
@@ -34,7 +33,7 @@ def slot_with(templates: Mapping[str, str]) -> Adapter:
     """
 
     def adapt(text: str, fits: Fits) -> str:
-        subject, _, relation = (part.strip() for part in text.partition("[SEP]"))
+        subject, relation = slot_of(text) or ("", "")
         template = templates.get(relation)
         return text if template is None else template.format(subject=subject)
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbq.corpus import CorpusFormat, read_corpus
-from kbq.description import IndexFacts, folder_bytes, index_facts
+from kbq.description import IndexFacts, index_facts
 from kbq.encoding.model import Model, lasting_name
 from kbq.encoding.queries import check_query
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, QueryError
+from kbq.files import folder_bytes
 from kbq.indexing.choice import WantedKind
 from kbq.indexing.dump import Counts
 from kbq.indexing.manifest import IndexKind, Manifest, read_manifest, write_manifest

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from kbq.encoding.model import CONFIG, DEFAULT_MODEL, ModelConfig, read_config
+from kbq.files import folder_bytes
 from kbq.indexing.index_folder import folder_of
 from kbq.indexing.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
 from kbq.kb import KnowledgeBase
@@ -126,8 +127,3 @@ def _tuning(config: ModelConfig) -> dict[str, object]:
 def _finite(number: float) -> float | None:
     """JSON knows no infinity: a filter that keeps everything has no threshold."""
     return number if math.isfinite(number) else None
-
-
-def folder_bytes(folder: Path) -> int:
-    """Bytes of all files below a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -36,3 +36,8 @@ class TrainingError(KbqError):
 
 class EvaluationError(KbqError):
     """Predictions or gold that cannot be scored."""
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error of another library, for one of ours."""
+    return (str(error) or type(error).__name__).strip().splitlines()[0]

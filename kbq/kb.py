@@ -11,15 +11,15 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kbq.adapters import MENTION
 from kbq.encoding.model import Model
-from kbq.encoding.queries import MARKERS, QueryReader
+from kbq.encoding.queries import QueryReader
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
-from kbq.indexing.building import build_shards
+from kbq.indexing.building import build_shards, claim
 from kbq.indexing.choice import WantedKind, chosen_kind, open_index, remove_other_filters
 from kbq.indexing.dump import Counts, Shard
-from kbq.indexing.manifest import IndexKind, Manifest, claim, publish, read_manifest, write_manifest
+from kbq.indexing.manifest import IndexKind, Manifest, publish, read_manifest, write_manifest
 from kbq.locks import writing_alone
+from kbq.markers import MENTION, slot_of
 from kbq.records import Document, Hit
 from kbq.searching.evidence import Evidence, Weights
 from kbq.searching.indexes import IndexWish, build_indexes
@@ -210,7 +210,7 @@ class KnowledgeBase:
         if not self.bm25:
             return []
         mention = MENTION.search(text)
-        subject, asked = (mention[1], "") if mention else MARKERS.split(f"[SEP]{text}")[-2:]
+        subject, asked = (mention[1], "") if mention else slot_of(text) or ("", text)
         rare = (word for word in missing_words(asked, self.bm25) if not self.model.reader.knows(word))
         return [*missing_words(subject, self.bm25), *rare]
 

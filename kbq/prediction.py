@@ -17,7 +17,7 @@ import jsonlines
 import kbq
 from kbq.encoding.queries import QueryReader
 from kbq.errors import KbqError, QueryError
-from kbq.indexing.dump import write_json
+from kbq.files import file_digest, write_json
 from kbq.indexing.manifest import MANIFEST
 from kbq.kb import Backend, KnowledgeBase
 from kbq.reader import DEPTH, Reader, ReadKnowledgeBase
@@ -26,7 +26,6 @@ from kbq.records import Evidence, Hit, Prediction, Query
 from kbq.searching.evidence import Weights
 from kbq.searching.search import BATCH
 from kbq.task import Task
-from kbq.workshop import file_digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Workshop: OUT.partial, where a result is made before it gets its name, and what a result says about its making."""
 
 import dataclasses
-import hashlib
 import json
 import platform
 import shutil
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 
 import kbq
 from kbq.errors import TrainingError
+from kbq.files import file_digest
 from kbq.locks import writing_alone
 
 
@@ -80,9 +80,3 @@ def versions() -> dict[str, str]:
 def machine() -> str:
     """The kind of processor."""
     return platform.processor() or platform.machine()
-
-
-def file_digest(path: Path) -> str:
-    """The first 16 digits of a file's SHA-256."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]

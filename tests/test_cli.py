@@ -14,7 +14,7 @@ import pytest
 import kbq
 from kbq.__main__ import main
 from kbq.encoding.model import DEFAULT_MODEL, read_config
-from kbq.indexing.building import STATE
+from kbq.indexing.manifest import STATE
 from kbq.pages import Pages
 from kbq.records import Document
 from kbq.searching.evidence import Weights

@@ -6,7 +6,8 @@ import pytest
 
 import kbq
 from kbq.errors import TrainingError
-from kbq.workshop import file_digest, versions, workshop
+from kbq.files import file_digest
+from kbq.workshop import versions, workshop
 
 
 def test_a_result_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:

@@ -22,12 +22,12 @@ from kbq.augmentation.slots import Question, Slots
 from kbq.corpus import CorpusFormat, read_corpus
 from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.errors import TrainingError
+from kbq.files import file_digest
 from kbq.finetuning.triples import read_triples
 from kbq.indexing.manifest import MANIFEST, is_knowledge_base
 from kbq.kb import Backend, KnowledgeBase
 from kbq.kilt.answers import normalise
 from kbq.training.teacher import read_answers
-from kbq.workshop import file_digest
 
 AT_A_TIME = 8  # paragraphs
 

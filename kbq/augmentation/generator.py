@@ -8,8 +8,8 @@ from typing import Any, Self
 import torch
 from safetensors import SafetensorError
 
-from kbq.encoding.backbone import autocast, choose_device, first_line, hugging_face
-from kbq.errors import ModelError, TrainingError
+from kbq.encoding.backbone import autocast, choose_device, hugging_face
+from kbq.errors import ModelError, TrainingError, first_line
 
 PROMPT = "generate question: {before}<hl> {answer} <hl>{after}"  # what most published checkpoints were trained with
 AROUND = 700  # characters on each side of the answer, where the checkpoint does not say

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from kbq.augmentation.generator import LONGEST, Generator, Marked
-from kbq.encoding.backbone import autocast, choose_device, first_line, hugging_face, load_tokenizer, pad
-from kbq.errors import ModelError, TrainingError
+from kbq.encoding.backbone import autocast, choose_device, hugging_face, load_tokenizer, pad
+from kbq.errors import ModelError, TrainingError, first_line
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside
 from kbq.training.run import Run, RunRequest, RunSettings, StepReport
 from kbq.workshop import training_facts, workshop, write_facts

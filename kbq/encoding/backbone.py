@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from kbq.cpu import cpu_has
 from kbq.encoding.bert import Bert, BertConfig, is_bert
 from kbq.encoding.tokenizer import FILE, FastTokenizer
-from kbq.errors import ModelError
+from kbq.errors import ModelError, first_line
 
 
 @cache
@@ -187,8 +187,3 @@ def buckets(lengths: list[int], max_tokens: int) -> list[list[int]]:
         else:
             batches.append([index])
     return batches
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error of another library, for one of ours."""
-    return (str(error) or type(error).__name__).strip().splitlines()[0]

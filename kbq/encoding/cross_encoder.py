@@ -14,19 +14,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from kbq.encoding.backbone import (
-    autocast,
-    buckets,
-    choose_device,
-    first_line,
-    hugging_face,
-    load_tokenizer,
-    readable_length,
-)
+from kbq.encoding.backbone import autocast, buckets, choose_device, hugging_face, load_tokenizer, readable_length
 from kbq.encoding.phrases import BATCH_TOKENS, BATCH_TOKENS_CUDA, window_tensors
 from kbq.encoding.queries import QueryReader, marker_tokens
 from kbq.encoding.windows import Window, cut
-from kbq.errors import ModelError
+from kbq.errors import ModelError, first_line
 
 Floats = NDArray[np.float32]
 LENGTH, OVERLAP = 384, 64  # tokens of a window, question included

@@ -25,7 +25,6 @@ from torch import Tensor
 from kbq.encoding.backbone import (
     choose_device,
     empty_backbone,
-    first_line,
     hugging_face,
     load_tokenizer,
     pretrained_backbone,
@@ -37,7 +36,8 @@ from kbq.encoding.phrases import PhraseEncoder
 from kbq.encoding.queries import QueryEncoder, QueryReader, encode_queries, marker_tokens
 from kbq.encoding.weights import WeightType, fingerprint, load_weights, named_weights, pack, read_weights
 from kbq.encoding.windows import WindowShape
-from kbq.errors import ModelError
+from kbq.errors import ModelError, first_line
+from kbq.markers import slot_of
 from kbq.memory import give_back
 
 Floats = NDArray[np.float32]
@@ -73,8 +73,7 @@ class ModelConfig:
         """Relations of slot queries that the query encoder was not tuned on, where it was tuned on slots at all."""
         facts = self.training.get("finetuning")
         tuned = set(facts["relations"]) if isinstance(facts, dict) else set()
-        slots = (query.rpartition(" [SEP] ") for query in queries)
-        asked = {relation.strip() for _, separator, relation in slots if separator}
+        asked = {slot[1] for slot in map(slot_of, queries) if slot}
         return sorted(asked - tuned) if tuned else []
 
 

@@ -5,7 +5,6 @@
 """
 
 import copy
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,9 +17,9 @@ from kbq.encoding.backbone import autocast, buckets, hidden_states, pad
 from kbq.encoding.casing import Forms, truecased
 from kbq.encoding.tokenizer import encodings
 from kbq.errors import QueryError
+from kbq.markers import MARKERS, SEPARATOR
 
 Floats = NDArray[np.float32]
-MARKERS = re.compile(r"\[(?:SEP|START_ENT|END_ENT)\]", re.IGNORECASE)
 
 
 class QueryEncoder(nn.Module):
@@ -140,7 +139,7 @@ def check_query(text: str) -> None:
     """
     if not _has_content(text):
         raise QueryError('the query is empty: write "subject [SEP] relation" or a question')
-    sides = re.split(r"\[SEP\]", text, flags=re.IGNORECASE)
+    sides = SEPARATOR.split(text)
     if len(sides) > 2:
         raise QueryError(
             f'the query {_shown(text)} has {len(sides) - 1} "[SEP]": write "subject [SEP] relation" with one'

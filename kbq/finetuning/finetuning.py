@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from kbq.errors import TrainingError
+from kbq.files import file_digest
 from kbq.finetuning.judge import Judge
 from kbq.finetuning.labels import Labeller
 from kbq.finetuning.loop import Finetuner, FinetuningSettings, FinetuningStep
@@ -17,7 +18,7 @@ from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.records import Gold
 from kbq.kilt.scoring.grouping import NO_GROUP, relation_of
 from kbq.task import Task
-from kbq.workshop import file_digest, versions, workshop
+from kbq.workshop import versions, workshop
 
 Note = Callable[[str], None]  # takes a line for the person who waits
 

@@ -18,6 +18,7 @@ from kbq.kilt.reading.parsing import read_golds
 from kbq.kilt.reading.problems import Problems
 from kbq.kilt.reading.records import Gold, GoldOutput
 from kbq.kilt.scoring.grouping import relation_of
+from kbq.markers import slot_of
 from kbq.reading import Line, clean_text, parse_json_lines, read_lines
 
 COLUMNS = ("subject", "relation", "object")
@@ -47,8 +48,8 @@ def read_triples(path: Path) -> list[Gold]:
 
 def subject_of(gold: Gold) -> str:
     """The subject of a slot query; another query is its own subject."""
-    subject, separator, _ = (gold.input or "").rpartition(" [SEP] ")
-    return subject if separator else gold.input or ""
+    slot = slot_of(gold.input or "")
+    return slot[0] if slot else gold.input or ""
 
 
 def pages_of(gold: Gold) -> frozenset[str]:

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError
-from kbq.indexing.dump import Counts, Progress, ShardWriter, write_json
+from kbq.files import write_json
+from kbq.indexing.dump import Counts, Progress, ShardWriter, shard_name
+from kbq.indexing.manifest import STATE, Manifest, is_knowledge_base, read_manifest
 from kbq.indexing.workers import encode_blocks
 from kbq.memory import give_back
 from kbq.records import Document
 
-STATE = "building.json"
 BLOCK_CHARACTERS = 2**18  # encoded at a time: lost by a kill
 SHARD_ROWS = 2**22  # a shard of this size is closed when another block comes
 
@@ -44,6 +45,30 @@ class _Block:
     documents: list[Document]
     consumed: int
     digest: str
+
+
+def claim(folder: Path, model: Model, model_name: str, append: bool) -> Manifest:
+    """What `folder` holds before a build: the manifest to append to, or an empty one.
+
+    Raises:
+        KnowledgeBaseError: the folder is in use for something else, not writable, or there is nothing to append to.
+    """
+    fresh = Manifest(model_name, model.config.phrase_fingerprint, model.dim, model.config.filter_threshold)
+    if append:
+        manifest = read_manifest(folder)
+        if manifest.model_fingerprint != fresh.model_fingerprint:
+            raise KnowledgeBaseError(
+                f"{folder} was built with the model {manifest.model} ({manifest.model_fingerprint}), "
+                f"not {model_name} ({fresh.model_fingerprint}): use --model {manifest.model}"
+            )
+        return manifest
+    if is_knowledge_base(folder):
+        raise KnowledgeBaseError(
+            f"{folder} already holds a knowledge base: add to it with --append, or choose another folder"
+        )
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / STATE).exists():
+        raise KnowledgeBaseError(f"{folder} is not empty and holds no unfinished build: choose another folder")
+    return fresh
 
 
 def build_shards(
@@ -95,10 +120,6 @@ def _clear(folder: Path, first_shard: int) -> None:
     (folder / STATE).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # not empty: an append, or a folder with something else
         folder.rmdir()
-
-
-def shard_name(number: int) -> str:
-    return f"shard-{number:05d}"
 
 
 def _new_blocks(documents: Iterable[Document], state: BuildState, folder: Path) -> Iterator[_Block]:

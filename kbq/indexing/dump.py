@@ -14,8 +14,6 @@ Shards hold whole documents and are immutable once finished. Source: arXiv 2012.
 """
 
 import hashlib
-import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +31,11 @@ Rows = NDArray[np.int64]
 FINGERPRINT_ROWS = 64
 LOGIT_STEPS = 8  # for 1; logits beyond ±15.9 are cut
 OPENS, CLOSES = 1, 2
+
+
+def shard_name(number: int) -> str:
+    """The folder of a shard."""
+    return f"shard-{number:05d}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,14 +242,3 @@ def _typed(folder: Path, name: str, dtype: type[np.generic]) -> NDArray[Any]:
     if array.dtype != dtype:
         raise ValueError(f"{name}.npy holds {array.dtype}, not {np.dtype(dtype)}")
     return array
-
-
-def write_json(path: Path, content: object) -> None:
-    """Replace a JSON file in one step: a kill leaves the old one or the new one, never half of it."""
-    partial = path.with_name(path.name + ".tmp")
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(content, file, ensure_ascii=False, indent=1)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 import kbq
-from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.building import STATE, shard_name
-from kbq.indexing.dump import Counts, write_json
+from kbq.files import write_json
+from kbq.indexing.dump import Counts, shard_name
 
 MANIFEST = "manifest.json"
+STATE = "building.json"  # stands there while a build goes on, or was stopped
 FORMAT = 1
 IndexKind = Literal["exact", "approximate", "compact"]
 
@@ -86,30 +86,6 @@ class Manifest:
 def is_knowledge_base(folder: Path) -> bool:
     """Whether one is published there."""
     return (folder / MANIFEST).exists()
-
-
-def claim(folder: Path, model: Model, model_name: str, append: bool) -> Manifest:
-    """What `folder` holds before a build: the manifest to append to, or an empty one.
-
-    Raises:
-        KnowledgeBaseError: the folder is in use for something else, not writable, or there is nothing to append to.
-    """
-    fresh = Manifest(model_name, model.config.phrase_fingerprint, model.dim, model.config.filter_threshold)
-    if append:
-        manifest = read_manifest(folder)
-        if manifest.model_fingerprint != fresh.model_fingerprint:
-            raise KnowledgeBaseError(
-                f"{folder} was built with the model {manifest.model} ({manifest.model_fingerprint}), "
-                f"not {model_name} ({fresh.model_fingerprint}): use --model {manifest.model}"
-            )
-        return manifest
-    if is_knowledge_base(folder):
-        raise KnowledgeBaseError(
-            f"{folder} already holds a knowledge base: add to it with --append, or choose another folder"
-        )
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / STATE).exists():
-        raise KnowledgeBaseError(f"{folder} is not empty and holds no unfinished build: choose another folder")
-    return fresh
 
 
 def publish(folder: Path, manifest: Manifest) -> None:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.building import shard_name
-from kbq.indexing.dump import Shard
+from kbq.indexing.dump import Shard, shard_name
 from kbq.indexing.manifest import IndexEntry, Manifest, publish, read_manifest
 
 

@@ -18,10 +18,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kbq.adapters import MENTION
-from kbq.encoding.queries import MARKERS
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.arrays import GrowingArray, GrowingTexts, Texts, open_array
+from kbq.markers import MARKERS, MENTION
 
 Floats = NDArray[np.float32]
 ARRAYS = ("passages", "weights", "begins")

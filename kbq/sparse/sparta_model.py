@@ -18,16 +18,15 @@ from kbq.encoding.backbone import (
     choose_device,
     empty_backbone,
     fast_copy,
-    first_line,
     load_tokenizer,
     pretrained_backbone,
     readable_length,
     saved_tokenizer,
 )
-from kbq.encoding.queries import MARKERS
 from kbq.encoding.tokenizer import encodings
 from kbq.encoding.windows import WindowShape
-from kbq.errors import ModelError
+from kbq.errors import ModelError, first_line
+from kbq.markers import MARKERS
 from kbq.sparse.sentences import SentenceWindow, sentence_windows
 from kbq.sparse.sparta import SentenceTensors, Sparta, best_products
 

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kbq.encoding.backbone import first_line
-from kbq.errors import TrainingError
+from kbq.errors import TrainingError, first_line
 
 CHECKPOINT_SECONDS = 180.0
 

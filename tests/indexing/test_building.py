@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 import kbq.kb
+from kbq import files
 from kbq.encoding.model import Model
 from kbq.encoding.phrases import encode_windows
 from kbq.encoding.windows import WindowShape, tokenize, windows
 from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.indexing import building, dump, paragraphs
 from kbq.indexing.arrays import GrowingArray
-from kbq.indexing.dump import Counts, Shard
-from kbq.indexing.manifest import publish, read_manifest
+from kbq.indexing.dump import Counts, Shard, shard_name
+from kbq.indexing.manifest import STATE, publish, read_manifest
 from kbq.kb import KnowledgeBase
 from kbq.pages import Pages
 from kbq.records import Document, Paragraph
@@ -140,7 +141,7 @@ def test_killed_before_it_is_published(
 def test_killed_twice(whole: dict[str, bytes], documents: list[Document], model: Model, tmp_path: Path) -> None:
     for call in (2, 1):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(building, "write_json", failing(dump.write_json, call, Killed()))
+            patch.setattr(building, "write_json", failing(files.write_json, call, Killed()))
             with pytest.raises(Killed):
                 KnowledgeBase.build(documents, tmp_path / "kb", model)
     KnowledgeBase.build(documents, tmp_path / "kb", model)
@@ -150,7 +151,7 @@ def test_killed_twice(whole: dict[str, bytes], documents: list[Document], model:
 def stopped(documents: list[Document], model: Model, folder: Path) -> None:
     """Leave a build of which three blocks are on the disk."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(building, "write_json", failing(dump.write_json, 3, Killed()))
+        patch.setattr(building, "write_json", failing(files.write_json, 3, Killed()))
         with pytest.raises(Killed):
             KnowledgeBase.build(documents, folder, model)
 
@@ -251,7 +252,7 @@ def test_append_that_was_killed_goes_on(documents: list[Document], model: Model,
         KnowledgeBase.build(documents[:6], tmp_path / name, model)
     KnowledgeBase.build(documents[6:], tmp_path / "whole", model, append=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(building, "write_json", failing(dump.write_json, 1, Killed()))
+        patch.setattr(building, "write_json", failing(files.write_json, 1, Killed()))
         with pytest.raises(Killed):
             KnowledgeBase.build(documents[6:], tmp_path / "kb", model, append=True)
     shards = [Shard(path) for path in read_manifest(tmp_path / "kb").shard_folders(tmp_path / "kb")]
@@ -403,12 +404,12 @@ def test_phrases_open_and_close_where_the_filter_lets_them(
 
 def test_a_build_that_an_older_kbq_began_is_finished(documents: list[Document], model: Model, tmp_path: Path) -> None:
     stopped(documents, model, tmp_path / "kb")
-    state = tmp_path / "kb" / building.STATE
+    state = tmp_path / "kb" / STATE
     begun = json.loads(state.read_text())
     rows = begun["current"]["sizes"].pop("edges.npy")
     state.write_text(json.dumps(begun))
     last = len(begun["finished"])
-    (tmp_path / "kb" / building.shard_name(last) / "edges.npy").unlink()
+    (tmp_path / "kb" / shard_name(last) / "edges.npy").unlink()
     kb = KnowledgeBase.build(documents, tmp_path / "kb", model)
     expected = KnowledgeBase.build(documents, tmp_path / "whole", model).shards[last].edges
     assert 0 < rows <= len(expected)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError
-from kbq.indexing.dump import write_json
+from kbq.files import write_json
 from kbq.indexing.manifest import read_manifest
 from kbq.kb import KnowledgeBase
 

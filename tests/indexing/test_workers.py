@@ -13,7 +13,7 @@ import torch
 from kbq.encoding.model import Model
 from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.indexing import workers
-from kbq.indexing.building import STATE
+from kbq.indexing.manifest import STATE
 from kbq.kb import KnowledgeBase
 from kbq.records import Document
 

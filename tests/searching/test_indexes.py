@@ -11,8 +11,7 @@ from kbq.description import index_facts
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing import cells, choice
-from kbq.indexing.building import STATE
-from kbq.indexing.manifest import IndexEntry, IndexKind, read_manifest
+from kbq.indexing.manifest import STATE, IndexEntry, IndexKind, read_manifest
 from kbq.kb import Backend, KnowledgeBase
 from kbq.records import Document
 from kbq.searching import indexes

@@ -24,6 +24,7 @@ def test_words_are_stems_without_stop_words() -> None:
         ("Marie Curie [SEP] places of birth", ["mari", "curi", "place", "birth"]),
         ("Marie Curie [sep] work", ["mari", "curi", "work"]),
         ("it flows through [START_ENT] Paris [END_ENT] north", ["pari"]),
+        ("it flows through [start_ent] Paris [end_ent] north", ["pari"]),
         ("who is it?", ["who"]),
         ("?", []),
     ],

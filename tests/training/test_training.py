@@ -13,12 +13,12 @@ import tokenizers
 from kbq.encoding.model import Model, ModelConfig, read_config
 from kbq.encoding.windows import WindowShape
 from kbq.errors import KbqError, ModelError, TrainingError
+from kbq.files import file_digest
 from kbq.training import run
 from kbq.training.examples import Repairs
 from kbq.training.loop import TrainingSettings
 from kbq.training.run import StepReport
 from kbq.training.training import TrainingRequest, train_model
-from kbq.workshop import file_digest
 
 from .conftest import Killed
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from kbq.errors import EvaluationError
 from kbq.kilt.reading.records import Gold
 from kbq.kilt.scoring.ranking import evidence_sets
+from kbq.markers import slot_of
 
 NO_GROUP = "(none)"
 GroupOf = Callable[[Gold], str]
@@ -12,8 +13,8 @@ GroupOf = Callable[[Gold], str]
 
 def relation_of(gold: Gold) -> str:
     """The relation of a slot query `subject [SEP] relation`."""
-    _, separator, relation = (gold.input or "").rpartition(" [SEP] ")
-    return relation.strip() if separator else NO_GROUP
+    slot = slot_of(gold.input or "")
+    return slot[1] if slot else NO_GROUP
 
 
 def evidence_count_of(gold: Gold) -> str:
