@@ -1,6 +1,7 @@
 """Architecture: imports point one way, and what is light stays light."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -154,3 +155,16 @@ def test_an_answer_needs_torch_but_not_transformers(kb_folder: Path) -> None:
         "assert not {'scipy', 'sympy', 'torch._dynamo'} & set(sys.modules)"
     )
     assert "transformers" not in loaded_after(code)
+
+
+def test_the_readme_shows_every_module() -> None:
+    tree = (ROOT / "README.md").read_text("utf-8").partition("## The tree")[2]
+    shown = set(re.findall(r"(\w+)\.py", tree))
+    assert not {path.stem for path in FILES if path.stem != "__init__"} - shown
+
+
+def test_every_result_says_what_it_shows() -> None:
+    listed = set(re.findall(r"`([\w.-]+)`", (ROOT / "results" / "README.md").read_text("utf-8")))
+    results = {path.stem for path in (ROOT / "results").glob("*.json")}
+    assert results
+    assert not results - listed

@@ -15,7 +15,10 @@ from kbq.searching.units import Unit
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What a point of each source adds to the score of a phrase, for the default model; see docs/decisions.md."""
+    """What a point of each source adds to the score of a phrase, for a query encoder whose `evidence` is 1.
+
+    How they were chosen: docs/decisions.md. The default model halves them.
+    """
 
     bm25: float = 8.0
     sparta: float = 4.0

@@ -54,7 +54,7 @@ class ErrorCase:
 
 @dataclass(frozen=True, slots=True)
 class ErrorSurvey:
-    """How often each kind occurs, and the cases sampled."""
+    """How often each kind occurs, and every prediction as a case, in the order of the gold file."""
 
     counts: Counter[ErrorKind]
     cases: tuple[ErrorCase, ...]
