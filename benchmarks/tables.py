@@ -209,9 +209,9 @@ def words_short() -> str:
     bm25, sparta = squad["BM25, sentence"]["MRR"], squad["SPARTA"]["500 terms"]["MRR"]
     return (
         f"On the T-REx subset BM25 takes the vectors' KILT-accuracy from {dense:.1f} to {hybrid:.1f}.\n"
-        f"SPARTA finds the sentence with the answer better than BM25 (SQuAD dev, MRR {sparta:.1f} against {bm25:.1f}; the "
-        "paper, on its own candidates,\n78.5 and 58.0), but adds nothing where BM25 stands beside the vectors, so that no "
-        "SPARTA model ships: [docs/words.md](docs/words.md)."
+        f"SPARTA finds the sentence with the answer better than BM25 (SQuAD dev, MRR {sparta:.1f} against {bm25:.1f}; "
+        "the paper, on its own candidates,\n78.5 and 58.0), but adds nothing where BM25 stands beside the vectors, "
+        "so that no SPARTA model ships: [docs/words.md](docs/words.md)."
     )
 
 

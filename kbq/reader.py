@@ -13,10 +13,10 @@ from kbq.encoding.cross_encoder import CrossEncoder, Floats
 from kbq.encoding.queries import QueryReader
 from kbq.encoding.windows import Tokens, tokenize
 from kbq.errors import QueryError
-from kbq.indexing.candidates import MAX_TOKENS
 from kbq.kb import Backend, KnowledgeBase
 from kbq.records import Hit, Phrase
 from kbq.searching.evidence import Weights
+from kbq.searching.spans import best_ends
 from kbq.searching.units import Unit
 
 DEPTH = 20  # paragraphs read for a query
@@ -45,15 +45,12 @@ class Reader(CrossEncoder):
 
 
 def _phrases(paragraph: Hit, text: Tokens, scores: Floats) -> Iterator[Hit]:
-    """Each start with its best end, at most MAX_TOKENS long; the better one of two that overlap. Shape: (2, tokens)."""
-    starts, ends = scores
-    padded = np.pad(ends, (0, MAX_TOKENS - 1), constant_values=-np.inf)
-    reach = np.lib.stride_tricks.sliding_window_view(padded, MAX_TOKENS)
-    lengths, sums = reach.argmax(axis=1), starts + reach.max(axis=1)
-    taken = np.zeros(len(starts), bool)
+    """Each start with its best end; the better one of two that overlap. Shape: (2, tokens)."""
+    sums, lasts = best_ends(scores)
+    taken = np.zeros(len(sums), bool)
     place = paragraph.phrase
     for first in np.argsort(-sums, kind="stable"):
-        behind = first + lengths[first] + 1
+        behind = lasts[first] + 1
         if taken[first:behind].any():
             continue
         taken[first:behind] = True

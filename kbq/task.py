@@ -23,8 +23,7 @@ class Task:
     """One data set.
 
     `answer`: the best phrase, the title of its page, or none where answers cannot be spans. `metrics`: KILT's columns,
-    `ranked` the one that the leaderboard sorts by. `lines`: of the official files, by split. `stem`: the official
-    files are called STEM-SPLIT-kilt.jsonl.
+    `ranked` the one that the leaderboard sorts by. `lines`: of the official files, by split.
     """
 
     name: str
@@ -32,7 +31,6 @@ class Task:
     answer: AnswerKind
     metrics: tuple[str, ...]
     ranked: str
-    stem: str = ""
     lines: Mapping[str, int] = field(default_factory=dict)
     note: str = ""  # what a user should know about its predictions
 
@@ -84,7 +82,7 @@ def load_task(name: str) -> Task:
 
 def _families() -> dict[str, Task]:
     files = sorted(own("tasks").glob("*.py"))
-    return {path.stem: replace(_tasks_of(path)[0], name=path.stem, stem="", lines={}) for path in files}
+    return {path.stem: replace(_tasks_of(path)[0], name=path.stem, lines={}) for path in files}
 
 
 def _tasks_of(path: Path) -> tuple[Task, ...]:

@@ -7,11 +7,10 @@ TASKS = (
     Task(
         "wow",
         dialogue,
-        "none",
-        ("f1", "rougel", "KILT-f1", "KILT-rougel"),
-        "KILT-f1",
-        "wow",
-        {"dev": 3_054, "test": 2_944},
-        "answers are replies, which no phrase can be: only the pages are predicted",
+        answer="none",
+        metrics=("f1", "rougel", "KILT-f1", "KILT-rougel"),
+        ranked="KILT-f1",
+        lines={"dev": 3_054, "test": 2_944},
+        note="answers are replies, which no phrase can be: only the pages are predicted",
     ),
 )

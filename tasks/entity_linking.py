@@ -4,9 +4,9 @@ from kbq.adapters import mention
 from kbq.task import Task
 
 
-def _linking(name: str, dev: int, test: int) -> Task:
+def _linking(name: str, **lines: int) -> Task:
     metrics = ("accuracy", "KILT-accuracy")
-    return Task(name, mention, "title", metrics, "KILT-accuracy", name, {"dev": dev, "test": test})
+    return Task(name, mention, answer="title", metrics=metrics, ranked="KILT-accuracy", lines=lines)
 
 
 TASKS = (

@@ -7,11 +7,10 @@ TASKS = (
     Task(
         "fever",
         question,
-        "none",
-        ("accuracy", "KILT-accuracy"),
-        "KILT-accuracy",
-        "fever",
-        {"dev": 10_444, "test": 10_100},
-        "answers are labels, which no phrase can be: only the pages are predicted",
+        answer="none",
+        metrics=("accuracy", "KILT-accuracy"),
+        ranked="KILT-accuracy",
+        lines={"dev": 10_444, "test": 10_100},
+        note="answers are labels, which no phrase can be: only the pages are predicted",
     ),
 )

@@ -3,21 +3,23 @@
 from kbq.adapters import question
 from kbq.task import Task
 
-METRICS = ("em", "f1", "KILT-em", "KILT-f1")
-ESSAY = "answers are essays, which no phrase can be: only the pages are predicted"
+
+def _short_answers(name: str, **lines: int) -> Task:
+    metrics = ("em", "f1", "KILT-em", "KILT-f1")
+    return Task(name, question, answer="phrase", metrics=metrics, ranked="KILT-em", lines=lines)
+
 
 TASKS = (
-    Task("nq", question, "phrase", METRICS, "KILT-em", "nq", {"dev": 2_837, "test": 1_444}),
-    Task("hotpotqa", question, "phrase", METRICS, "KILT-em", "hotpotqa", {"dev": 5_600, "test": 5_569}),
-    Task("triviaqa", question, "phrase", METRICS, "KILT-em", "triviaqa", {"dev": 5_359, "test": 6_586}),
+    _short_answers("nq", dev=2_837, test=1_444),
+    _short_answers("hotpotqa", dev=5_600, test=5_569),
+    _short_answers("triviaqa", dev=5_359, test=6_586),
     Task(
         "eli5",
         question,
-        "none",
-        ("rougel", "f1", "KILT-rougel", "KILT-f1"),
-        "KILT-rougel",
-        "eli5",
-        {"dev": 1_507, "test": 600},
-        ESSAY,
+        answer="none",
+        metrics=("rougel", "f1", "KILT-rougel", "KILT-f1"),
+        ranked="KILT-rougel",
+        lines={"dev": 1_507, "test": 600},
+        note="answers are essays, which no phrase can be: only the pages are predicted",
     ),
 )

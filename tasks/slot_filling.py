@@ -3,17 +3,13 @@
 from kbq.adapters import slot
 from kbq.task import Task
 
-METRICS = ("accuracy", "f1", "KILT-accuracy", "KILT-f1")
+
+def _slots(name: str, **lines: int) -> Task:
+    metrics = ("accuracy", "f1", "KILT-accuracy", "KILT-f1")
+    return Task(name, slot, answer="phrase", metrics=metrics, ranked="KILT-accuracy", lines=lines)
+
 
 TASKS = (
-    Task("trex", slot, "phrase", METRICS, "KILT-accuracy", "trex", {"train": 2_284_168, "dev": 5_000, "test": 5_000}),
-    Task(
-        "structured_zeroshot",
-        slot,
-        "phrase",
-        METRICS,
-        "KILT-accuracy",
-        "structured_zeroshot",
-        {"train": 147_909, "dev": 3_724, "test": 4_966},
-    ),
+    _slots("trex", train=2_284_168, dev=5_000, test=5_000),
+    _slots("structured_zeroshot", train=147_909, dev=3_724, test=4_966),
 )

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from kbq.encoding.model import Model
-from kbq.errors import KnowledgeBaseError, QueryError
+from kbq.errors import KnowledgeBaseError
 from kbq.indexing.candidates import Floats
 from kbq.indexing.cells import clusters_for
 from kbq.indexing.choice import CPU, open_index
@@ -52,15 +52,8 @@ def own_queries(shards: Sequence[Shard], model: Model, count: int, seed: int = 0
     for slot in slots:
         of_shard = titles[random.integers(len(titles))]
         query = f"{of_shard[int(random.integers(len(of_shard)))]} [SEP] {slot}"
-        queries.append(query if _is_readable(query, model) else slot)
+        queries.append(query if model.reader.takes(query) else slot)
     return queries
-
-
-def _is_readable(query: str, model: Model) -> bool:
-    try:
-        return bool(model.reader.token_ids([query]))
-    except QueryError:
-        return False
 
 
 def calibrate(

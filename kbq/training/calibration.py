@@ -20,7 +20,7 @@ from kbq.encoding.windows import tokenize, windows
 from kbq.indexing.candidates import MAX_TOKENS
 from kbq.indexing.paragraphs import quantise
 from kbq.kilt.answers import normalise
-from kbq.training.examples import Passage, TrainingQuery
+from kbq.training.examples import Passage, TrainingQuery, readable
 
 Bools = NDArray[np.bool_]
 Edges = tuple[Bools, Bools]
@@ -144,12 +144,7 @@ def _read(
 
 def _asked(model: Model, passages: Sequence[Passage]) -> Asked:
     """Queries that the encoder can read, and the numbers of their passages; where there are too many, some of them."""
-    asked = [
-        (number, query)
-        for number, passage in enumerate(passages)
-        for query in passage.queries
-        if model.reader.takes(query.text)
-    ]
+    asked = readable(passages, model.reader)
     return random.Random(0).sample(asked, min(MOST_QUERIES, len(asked)))
 
 

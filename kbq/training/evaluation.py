@@ -15,7 +15,7 @@ from kbq.kb import KnowledgeBase
 from kbq.kilt.answers import normalise, token_f1
 from kbq.records import Document, Paragraph
 from kbq.searching.spans import paragraph_spans
-from kbq.training.examples import Passage
+from kbq.training.examples import Passage, readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,7 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
     documents = [
         Document(str(number), passage.title, (Paragraph(0, passage.text),)) for number, passage in enumerate(passages)
     ]
-    asked = [
-        (number, query)
-        for number, passage in enumerate(passages)
-        for query in passage.queries
-        if model.reader.takes(query.text)
-    ]
+    asked = readable(passages, model.reader)
     golds = [query.answers for _, query in asked]
     with tempfile.TemporaryDirectory() as folder:
         kb = KnowledgeBase.build(documents, Path(folder) / "kb", model, bm25=False)

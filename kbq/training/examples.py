@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from kbq.encoding.queries import QueryReader
 from kbq.errors import TrainingError
 from kbq.reading import Line, parse_json_lines, read_lines
 
@@ -36,6 +37,16 @@ class Passage:
     text: str
     queries: tuple[TrainingQuery, ...]
     group: str
+
+
+def readable(passages: Sequence[Passage], reader: QueryReader) -> list[tuple[int, TrainingQuery]]:
+    """The queries that an encoder can read, each with the number of its passage."""
+    return [
+        (number, query)
+        for number, passage in enumerate(passages)
+        for query in passage.queries
+        if reader.takes(query.text)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

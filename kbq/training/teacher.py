@@ -8,14 +8,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from kbq.encoding.cross_encoder import CrossEncoder, Floats
 from kbq.encoding.windows import WindowShape, tokenize
 from kbq.errors import TrainingError
-from kbq.indexing.candidates import MAX_TOKENS
+from kbq.searching.spans import best_ends
 from kbq.training.batches import PreparedPassage, collate, prepare
 from kbq.training.evaluation import answer_scores
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside
@@ -153,8 +152,6 @@ def best_span(logits: Floats) -> tuple[int, int]:
     >>> best_span(np.float32([[1, 5, 0], [7, 0, 2]]))
     (0, 0)
     """
-    starts, ends = logits
-    padded = np.pad(ends, (0, MAX_TOKENS - 1), constant_values=-np.inf)
-    reach = np.lib.stride_tricks.sliding_window_view(padded, MAX_TOKENS)
-    start = int((starts + reach.max(axis=1)).argmax())
-    return start, start + int(reach[start].argmax())
+    sums, lasts = best_ends(logits)
+    start = int(sums.argmax())
+    return start, int(lasts[start])

@@ -18,7 +18,7 @@ from kbq.training.batches import prepare
 from kbq.training.calibration import FilterPoint, calibrate
 from kbq.training.distillation import reader_outputs
 from kbq.training.evaluation import ReadingScores, evaluate_reading
-from kbq.training.examples import Passage, Repairs, read_examples, set_aside
+from kbq.training.examples import Passage, Repairs, read_examples, readable, set_aside
 from kbq.training.loop import Trainer, TrainingSettings
 from kbq.training.run import StepReport
 from kbq.workshop import training_facts, workshop
@@ -85,8 +85,7 @@ def train_model(
         if request.truecase:
             model.reader.casing = _casing(model, passages)
         prepared, too_long = prepare(model.reader, model.config.window, passages, settings.max_queries)
-        scored = [query for passage in dev for query in passage.queries if model.reader.takes(query.text)]
-        if not prepared or not scored:
+        if not prepared or not readable(dev, model.reader):
             raise TrainingError(
                 f"no query of the {'training' if not prepared else 'dev'} passages is short enough: "
                 f"the encoder reads {request.config.max_query_tokens} tokens"

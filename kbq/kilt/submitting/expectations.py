@@ -23,7 +23,6 @@ class Expectations:
         max_answer_tokens: longest plausible answer, in words.
         answers_are_titles: entity linking, where the answer is the title of the first page.
         max_same_answers: share of the records, from 0 to 1, that may plausibly have one answer.
-        max_bytes: largest file that can be uploaded.
     """
 
     lines: tuple[int, ...] = ()
@@ -33,7 +32,6 @@ class Expectations:
     max_answer_tokens: int | None = None
     answers_are_titles: bool = False
     max_same_answers: float | None = 0.5
-    max_bytes: int | None = None
 
 
 USUAL = Expectations()

@@ -161,10 +161,6 @@ def check_file(validation: Validation, answers: Counter[str], expected: Expectat
         official = " or ".join(f"{lines:,}" for lines in dict.fromkeys(expected.lines))
         detail = f"{validation.records:,} lines, the official files have {official}"
         validation.add(Remark("warning", "number of lines", detail))
-    size = validation.path.stat().st_size if validation.path.is_file() else 0
-    if expected.max_bytes is not None and size > expected.max_bytes:
-        detail = f"{size:,} bytes, the limit is {expected.max_bytes:,}"
-        validation.add(Remark("warning", "large file", detail))
     answers.pop("", None)
     for answer, count in answers.most_common(1):
         if expected.max_same_answers is not None and count > expected.max_same_answers * validation.records > 1:
