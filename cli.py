@@ -1,4 +1,4 @@
-"""The commands: each one parses, calls one function of the library, and prints.
+"""The commands: each one parses, calls the library, and tells what came of it.
 
 Results go to standard output (with --json nothing else does), notes and progress to standard error.
 Exit status: 0 done, 1 the input is at fault, 2 wrong usage.
@@ -17,15 +17,15 @@ import kbq
 from kbq.errors import KbqError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kbq.augmentation.training import GeneratorRequest
-    from kbq.description import IndexFacts
+    from kbq.description import IndexFacts, IndexSpeed
     from kbq.kilt.reporting.error_kinds import ErrorCase
     from kbq.pages import Pages
     from kbq.records import Hit, Query
     from kbq.task import Task
-    from kbq.training.run import StepReport
+    from kbq.training.run import RunRequest, StepReport
     from kbq.training.sparta import SpartaRequest
     from kbq.training.teacher import TeacherRequest
 
@@ -137,13 +137,14 @@ def build(
     if sparta is not None:
         _, size = _index_terms(kb, sparta, terms, device)
         outcome = dataclasses.replace(outcome, bytes=outcome.bytes + size)
-    if as_json:
-        _print_json(dataclasses.asdict(outcome) | {"kb": str(kb)})
-        return
     counts = outcome.counts
-    print(f"{kb}: {counts.documents:,} pages, {counts.paragraphs:,} paragraphs, {counts.tokens:,} tokens")
     kept = counts.rows / max(1, counts.tokens)
-    print(f"kept {counts.rows:,} token vectors ({kept:.0%}), {_size(outcome.bytes)} on disk")
+    _tell(
+        dataclasses.asdict(outcome) | {"kb": str(kb)},
+        as_json,
+        f"{kb}: {counts.documents:,} pages, {counts.paragraphs:,} paragraphs, {counts.tokens:,} tokens",
+        f"kept {counts.rows:,} token vectors ({kept:.0%}), {_size(outcome.bytes)} on disk",
+    )
 
 
 @app.command()
@@ -187,16 +188,10 @@ def index(
     if bm25 or sparta is not None:
         _refuse_given(context, "--bm25" if bm25 else "--sparta", ("kind", "recall", "queries", "model", "filter"))
         name, size = _index_terms(kb, sparta, terms, device)
-        if as_json:
-            _print_json({"kb": str(kb), "bytes": size})
-        else:
-            print(f"{kb}: {name} of {_size(size)}")
+        _tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: {name} of {_size(size)}")
         return
     facts = commands.index(commands.IndexRequest(kb, kind, recall, queries, model, device, filter))
-    if as_json:
-        _print_json(dataclasses.asdict(facts) | {"kb": str(kb)})
-        return
-    print(f"{kb}: {_index_line(facts)}")
+    _tell(dataclasses.asdict(facts) | {"kb": str(kb)}, as_json, f"{kb}: {_index_line(facts)}")
     if facts.recall < facts.target:
         _note(f"all of its cells together do not find {facts.target:.1%}: choose --index exact or approximate for that")
 
@@ -233,10 +228,11 @@ def merge_kb(
 
     manifest = merge_folders(out, kbs)
     counts = manifest.counts
-    if as_json:
-        _print_json({"kb": str(out), "counts": dataclasses.asdict(counts), "shards": len(manifest.shards)})
-        return
-    print(f"{out}: {counts.documents:,} pages, {counts.rows:,} token vectors, in {len(manifest.shards)} shards")
+    _tell(
+        {"kb": str(out), "counts": dataclasses.asdict(counts), "shards": len(manifest.shards)},
+        as_json,
+        f"{out}: {counts.documents:,} pages, {counts.rows:,} token vectors, in {len(manifest.shards)} shards",
+    )
     if any(read_manifest(kb).bm25 for kb in kbs):
         _note(f"words stay behind, they weigh something else in the whole: add them with `kbq index {out} --bm25`")
 
@@ -322,6 +318,20 @@ def query(
             answer(commands.read_queries([line], None))
         except KbqError as error:
             _print_error(error)
+
+
+FOR_DISTILLATION = ("distill_weight", "temperature")
+FOR_STUDENTS = (
+    "pre_batches",
+    "same_answers",
+    "tokens_weight",
+    "two_query_encoders",
+    "weights",
+    "truecase",
+    "distill",
+    *FOR_DISTILLATION,
+)
+FOR_DENSE_TRAINING = ("dev", "teacher", "generator", *FOR_STUDENTS)
 
 
 @app.command()
@@ -421,73 +431,59 @@ def train(
     )
     with training_progress(f"training {out}") as (report, report_reading):
         outcome = train_model(request, report, report_reading)
-    if as_json:
-        _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
-        return
     scores = outcome.scores
-    print(f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries")
-    print(f"reading, passage given    EM {scores.gold_em:.1f}  F1 {scores.gold_f1:.1f}  ({scores.queries:,} queries)")
-    print(f"reading, all passages     EM {scores.open_em:.1f}  F1 {scores.open_f1:.1f}")
-    print(f"gold passage found        first {scores.open_passage:.1f}  in the top 5 {scores.open_passage_5:.1f}")
-    print(f"the filter keeps {scores.kept:.0f} % of the tokens")
-
-
-FOR_DISTILLATION = ("distill_weight", "temperature")
-FOR_STUDENTS = (
-    "pre_batches",
-    "same_answers",
-    "tokens_weight",
-    "two_query_encoders",
-    "weights",
-    "truecase",
-    "distill",
-    *FOR_DISTILLATION,
-)
-FOR_DENSE_TRAINING = ("dev", "teacher", "generator", *FOR_STUDENTS)
-
-
-def _trained(request: Any, train: "Callable[[Any, Callable[[StepReport], None]], Any]", as_json: bool) -> Any:
-    """What came of it; with --json, it is printed."""
-    from kbq.progress import training_progress
-
-    with training_progress(f"training {request.out}") as (report, _):
-        outcome = train(request, report)
-    if as_json:
-        _print_json(dataclasses.asdict(outcome) | {"out": str(request.out)})
-    return outcome
+    _tell(
+        dataclasses.asdict(outcome) | {"out": str(out)},
+        as_json,
+        f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries",
+        f"reading, passage given    EM {scores.gold_em:.1f}  F1 {scores.gold_f1:.1f}  ({scores.queries:,} queries)",
+        f"reading, all passages     EM {scores.open_em:.1f}  F1 {scores.open_f1:.1f}",
+        f"gold passage found        first {scores.open_passage:.1f}  in the top 5 {scores.open_passage_5:.1f}",
+        f"the filter keeps {scores.kept:.0f} % of the tokens",
+    )
 
 
 def _train_sparta(request: "SpartaRequest", as_json: bool) -> None:
     from kbq.training.sparta import train_sparta
 
-    outcome = _trained(request, train_sparta, as_json)
-    if as_json:
-        return
-    print(
+    outcome = _trained(request, train_sparta)
+    _tell(
+        dataclasses.asdict(outcome) | {"out": str(request.out)},
+        as_json,
         f"{request.out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries; "
-        f"{outcome.left_out:,} were left out, their answer stands in no one sentence"
+        f"{outcome.left_out:,} were left out, their answer stands in no one sentence",
     )
 
 
 def _train_teacher(request: "TeacherRequest", as_json: bool) -> None:
     from kbq.training.teacher import train_teacher
 
-    outcome = _trained(request, train_teacher, as_json)
-    if as_json:
-        return
-    print(f"{request.out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries")
-    print(f"reading, passage given    EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)")
+    outcome = _trained(request, train_teacher)
+    _tell(
+        dataclasses.asdict(outcome) | {"out": str(request.out)},
+        as_json,
+        f"{request.out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries",
+        f"reading, passage given    EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)",
+    )
 
 
 def _train_generator(request: "GeneratorRequest", as_json: bool) -> None:
     from kbq.augmentation.training import train_generator
 
-    outcome = _trained(request, train_generator, as_json)
-    if as_json:
-        return
-    questions = f"{outcome.passages:,} passages with {outcome.queries:,} questions"
-    print(f"{request.out}: {outcome.steps:,} steps over {questions}")
-    print(f"perplexity                {outcome.perplexity:.1f}  ({outcome.dev_queries:,} questions)")
+    outcome = _trained(request, train_generator)
+    _tell(
+        dataclasses.asdict(outcome) | {"out": str(request.out)},
+        as_json,
+        f"{request.out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} questions",
+        f"perplexity                {outcome.perplexity:.1f}  ({outcome.dev_queries:,} questions)",
+    )
+
+
+def _trained(request: "RunRequest | SpartaRequest", train: "Callable[[Any, Callable[[StepReport], None]], Any]") -> Any:
+    from kbq.progress import training_progress
+
+    with training_progress(f"training {request.out}") as (report, _):
+        return train(request, report)
 
 
 @app.command()
@@ -557,12 +553,11 @@ def augment(
     )
     with augmenting_progress(f"reading {corpus}") as report:
         outcome = make_examples(request, report)
-    if as_json:
-        _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
-        return
-    print(
+    _tell(
+        dataclasses.asdict(outcome) | {"out": str(out)},
+        as_json,
         f"{out}: {outcome.kept:,} of {outcome.asked:,} questions kept, on {outcome.paragraphs_kept:,} of "
-        f"{outcome.paragraphs:,} paragraphs"
+        f"{outcome.paragraphs:,} paragraphs",
     )
 
 
@@ -612,22 +607,19 @@ def finetune(
     opened = KnowledgeBase.open(kb, model, device)
     with finetuning_progress(f"tuning {out}") as report:
         outcome = tune(request, opened, _note, report)
-    if as_json:
-        _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
-        return
-    reach = outcome.reach
-    print(f"{out}: {outcome.steps:,} steps on {reach.queries:,} queries, {reach.unreadable:,} unreadable left out")
-    print(
-        f"answers of {reach.on_page:,} queries are phrases of a gold page, of {reach.dropped:,} only words the filter "
-        f"dropped, of {reach.elsewhere:,} not there; {reach.no_page:,} have no page in the knowledge base"
-    )
+    reach, before, after = outcome.reach, outcome.scores[0], max(outcome.scores)
     found = f"{outcome.found[0]:,}, at last {outcome.found[-1]:,}"
-    print(f"the search found a right phrase for {found} of {reach.queries:,} queries")
-    before, after = outcome.scores[0], max(outcome.scores)
-    print(f"dev {outcome.measure}  {before:.1f} → {after:.1f}  ({outcome.dev_queries:,} queries)")
+    lines = [
+        f"{out}: {outcome.steps:,} steps on {reach.queries:,} queries, {reach.unreadable:,} unreadable left out",
+        f"answers of {reach.on_page:,} queries are phrases of a gold page, of {reach.dropped:,} only words the filter "
+        f"dropped, of {reach.elsewhere:,} not there; {reach.no_page:,} have no page in the knowledge base",
+        f"the search found a right phrase for {found} of {reach.queries:,} queries",
+        f"dev {outcome.measure}  {before:.1f} → {after:.1f}  ({outcome.dev_queries:,} queries)",
+    ]
     if outcome.hybrid_score is not None:
         factor = f", whose weights are multiplied by {outcome.evidence:g}" if outcome.evidence != 1 else ""
-        print(f"dev {outcome.measure}  {outcome.hybrid_score:.1f} together with words{factor}")
+        lines.append(f"dev {outcome.measure}  {outcome.hybrid_score:.1f} together with words{factor}")
+    _tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *lines)
 
 
 @app.command()
@@ -666,10 +658,11 @@ def predict(
         reads = None if reader is None else Reader.open(reader, device)
         outcome = predict_file(chosen, inputs, opened, out, settings, report, reads)
     _note_untuned(outcome.untuned_relations)
-    if as_json:
-        _print_json(dataclasses.asdict(outcome) | {"out": str(out)})
-        return
-    print(f"{out}: {outcome.lines:,} predictions, {outcome.kept:,} of them from an earlier run")
+    _tell(
+        dataclasses.asdict(outcome) | {"out": str(out)},
+        as_json,
+        f"{out}: {outcome.lines:,} predictions, {outcome.kept:,} of them from an earlier run",
+    )
     if chosen.note:
         _note(f"{chosen.name}: {chosen.note}")
 
@@ -696,19 +689,16 @@ def info(
         )
     indexes = description.describe_indexes(folder) if is_kb else []
     speeds = list(description.index_speeds(folder, device)) if speed else []
-    if as_json:
-        rows = {"indexes": [dataclasses.asdict(entry) for entry in indexes]}
-        rows["searches_per_second"] = [dataclasses.asdict(one) for one in speeds]
-        _print_json(facts | {name: some for name, some in rows.items() if some})
-        return
+    rows = {"indexes": [dataclasses.asdict(entry) for entry in indexes]}
+    rows["searches_per_second"] = [dataclasses.asdict(one) for one in speeds]
     width = max(map(len, facts))
-    for name, value in facts.items():
-        print(f"{name.replace('_', ' '):{width}}  {_fact(value)}")
-    for entry in indexes:
-        print(f"{'index':{width}}  {_index_line(entry)}")
-    for one in speeds:
-        line = f"{one.kind}, {one.together:,.4g} searches per second 64 at a time, {one.alone:,.4g} one at a time"
-        print(f"{'speed':{width}}  {line}")
+    _tell(
+        facts | {name: some for name, some in rows.items() if some},
+        as_json,
+        *(f"{name.replace('_', ' '):{width}}  {_fact(value)}" for name, value in facts.items()),
+        *(f"{'index':{width}}  {_index_line(entry)}" for entry in indexes),
+        *(f"{'speed':{width}}  {_speed_line(one)}" for one in speeds),
+    )
 
 
 @app.command()
@@ -831,10 +821,7 @@ def merge(
     from kbq.kilt.submitting.merging import merge as merge_files
 
     count = merge_files(answers, provenance, out)
-    if as_json:
-        _print_json({"lines": count, "out": str(out)})
-    else:
-        print(f"{out}: {count:,} predictions")
+    _tell({"lines": count, "out": str(out)}, as_json, f"{out}: {count:,} predictions")
 
 
 @app.command()
@@ -853,14 +840,15 @@ def submit(
     from kbq.task import load_task
 
     entries = prepare(files, [load_task(name) for name in tasks.split(",")], inputs or [], out, strict)
-    if as_json:
-        _print_json({"out": str(out), "files": [dataclasses.asdict(entry) for entry in entries]})
-        return
     for entry in entries:
-        print(f"{out / entry.file}: {entry.lines:,} lines, {_size(entry.bytes)}, sha256 {entry.sha256}")
         for warning, count in entry.warnings.items():
             _note(f"{warning}{f', {count:,} times' if count > 1 else ''}")
-    print(f"how to upload: {out / 'UPLOAD.md'}")
+    _tell(
+        {"out": str(out), "files": [dataclasses.asdict(entry) for entry in entries]},
+        as_json,
+        *(f"{out / e.file}: {e.lines:,} lines, {_size(e.bytes)}, sha256 {e.sha256}" for e in entries),
+        f"how to upload: {out / 'UPLOAD.md'}",
+    )
 
 
 @app.command()
@@ -882,19 +870,6 @@ def passages(
         _print_json(dataclasses.asdict(scores) | {"accuracy": dict(scores.accuracy)})
     else:
         print(passage_table(scores).markdown(), end="")
-
-
-def main() -> None:
-    """Run the command line; every error of kbq is one message and exit status 1."""
-    try:
-        app()
-    except KbqError as error:
-        _print_error(error)
-        sys.exit(1)
-    except SystemExit as end:
-        if end.code == 130:  # what typer makes of Ctrl-C
-            _note("stopped; what is on the disk stays, the same command goes on")
-        raise
 
 
 def _print_error(error: KbqError) -> None:
@@ -984,6 +959,10 @@ def _index_line(facts: "IndexFacts") -> str:
     )
 
 
+def _speed_line(speed: "IndexSpeed") -> str:
+    return f"{speed.kind}, {speed.together:,.4g} searches per second 64 at a time, {speed.alone:,.4g} one at a time"
+
+
 def _print_case(case: "ErrorCase") -> None:
     typer.secho(f"{case.kind}  {case.id}", bold=True)
     rank = "not found" if case.rank is None else f"complete at rank {case.rank}"
@@ -1013,8 +992,16 @@ def _excerpt(hit: "Hit", around: int = 160) -> str:
     return " ".join(f"{'…' if first else ''}{before}«{marked}»{after}{'…' if last < len(hit.context) else ''}".split())
 
 
-def _print_json(value: object) -> None:
-    print(json.dumps(value, ensure_ascii=False), flush=True)
+def _tell(document: "Mapping[str, object]", as_json: bool, *lines: str) -> None:
+    """The outcome of a command: one JSON document, or these lines."""
+    if as_json:
+        _print_json(document)
+    else:
+        print(*lines, sep="\n")
+
+
+def _print_json(document: "Mapping[str, object]") -> None:
+    print(json.dumps(document, ensure_ascii=False), flush=True)
 
 
 def _note_unknown(words: "Iterable[str]") -> None:
@@ -1037,3 +1024,16 @@ def _note(text: str) -> None:
 
 def _size(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size < 1e9 else f"{size / 1e9:,.2f} GB"
+
+
+def main() -> None:
+    """Run the command line; every error of kbq is one message and exit status 1."""
+    try:
+        app()
+    except KbqError as error:
+        _print_error(error)
+        sys.exit(1)
+    except SystemExit as end:
+        if end.code == 130:  # what typer makes of Ctrl-C
+            _note("stopped; what is on the disk stays, the same command goes on")
+        raise

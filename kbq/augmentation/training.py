@@ -35,7 +35,7 @@ class GeneratorSettings(RunSettings):
 
 @dataclass(frozen=True, slots=True)
 class GeneratorRequest(RunRequest):
-    """What to train from what; `checkpoint` may be a sequence-to-sequence one, which goes on learning."""
+    """What a generator is trained from; `checkpoint` may be a sequence-to-sequence one, which goes on learning."""
 
     settings: GeneratorSettings = field(default_factory=GeneratorSettings)
 

@@ -38,7 +38,7 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What to train from what."""
+    """What every training starts from and where it goes."""
 
     examples: Sequence[Path]
     out: Path

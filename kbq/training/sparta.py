@@ -29,7 +29,7 @@ POSITIVE_SHARE = 0.05  # of all impacts, at the start: about 1,600 terms a sente
 
 @dataclass(frozen=True, slots=True)
 class SpartaRequest:
-    """What to train from what."""
+    """What a SPARTA model is trained from."""
 
     examples: Sequence[Path]
     out: Path

@@ -36,7 +36,7 @@ class TeacherSettings(RunSettings):
 
 @dataclass(frozen=True, slots=True)
 class TeacherRequest(RunRequest):
-    """What to train from what."""
+    """What a reader is trained from."""
 
     settings: TeacherSettings = field(default_factory=TeacherSettings)
 

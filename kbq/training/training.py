@@ -28,7 +28,7 @@ CALIBRATION_PASSAGES = 500
 
 @dataclass(frozen=True, slots=True)
 class TrainingRequest:
-    """What to train from what."""
+    """What phrase and query encoders are trained from."""
 
     examples: Sequence[Path]
     out: Path
