@@ -3,12 +3,15 @@
 An adapter takes the input and a test of whether the encoder reads a text whole; it cuts only where that says no.
 """
 
+import re
 from collections.abc import Callable, Mapping
 
 from kbq.markers import MENTION, slot_of
 
 Fits = Callable[[str], bool]
 Adapter = Callable[[str, Fits], str]
+# Words with the blanks that part them from the mention; of scripts without blanks, as much as a word may have.
+WORDS_BEFORE, WORDS_AFTER = re.compile(r"\S{1,30}\s*"), re.compile(r"\s*\S{1,30}")
 
 
 def question(text: str, fits: Fits) -> str:
@@ -51,12 +54,15 @@ def mention(text: str, fits: Fits) -> str:
     marked = MENTION.search(text)
     if marked is None:
         return beginning(text, fits)
-    before, after = text[: marked.start()].split(), text[marked.end() :].split()
+    before, after = WORDS_BEFORE.findall(text[: marked.start()]), WORDS_AFTER.findall(text[marked.end() :])
 
     def around(words: int) -> str:
-        return " ".join([*before[len(before) - min(words, len(before)) :], marked.group(), *after[:words]])
+        return "".join([*before[len(before) - min(words, len(before)) :], marked.group(), *after[:words]])
 
-    return around(_most(around, max(len(before), len(after)), fits))
+    most = around(_most(around, max(len(before), len(after)), fits))
+    if fits(most):
+        return most
+    return f"[START_ENT] {beginning(marked[1], lambda part: fits(f'[START_ENT] {part} [END_ENT]'))} [END_ENT]"
 
 
 def dialogue(text: str, fits: Fits) -> str:

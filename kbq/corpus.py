@@ -152,12 +152,17 @@ def _recognised(source: str, lines: Iterator[Line]) -> tuple[CorpusFormat, Itera
     raise CorpusError(f"{source_name(source)}: the first line {first!r:.60} fits no format: {_CHOOSE}")
 
 
+def content_start(text: str) -> int:
+    """Where a paragraph's content begins, behind the list marker that a KILT knowledge source may put before it."""
+    marker = _KILT_MARKER.match(text)
+    return marker.end() if marker else 0
+
+
 def _kilt_document(fields: Fields) -> Document:
     title = _text(fields.get("wikipedia_title"), "wikipedia_title").strip()
     paragraphs = []
     for number, text in enumerate(_texts(fields, "text")):
-        marker = _KILT_MARKER.match(text)
-        begin = marker.end() if marker else 0
+        begin = content_start(text)
         is_title_line = number == 0 and text.strip() == title
         if text[begin:].strip() and not is_title_line:
             paragraphs.append(Paragraph(number, text, begin))

@@ -5,10 +5,11 @@ Source: arXiv 2009.13013, section 4. Any BERT-like question-answering checkpoint
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from kbq.corpus import content_start
 from kbq.encoding.cross_encoder import CrossEncoder, Floats
 from kbq.encoding.queries import QueryReader
 from kbq.encoding.windows import Tokens, tokenize
@@ -34,7 +35,12 @@ class Reader(CrossEncoder):
             QueryError: the query cannot be read.
         """
         (ids,) = self.queries.token_ids([query])
-        texts = tokenize(self.tokenizer, [hit.context for hit in paragraphs])
+        begins = [content_start(hit.context) for hit in paragraphs]
+        contents = [hit.context[begin:] for hit, begin in zip(paragraphs, begins, strict=True)]
+        texts = [
+            replace(text, starts=text.starts + np.uint32(begin), ends=text.ends + np.uint32(begin))
+            for text, begin in zip(tokenize(self.tokenizer, contents), begins, strict=True)
+        ]
         logits = self.score([self.windows(ids, text.ids) for text in texts])
         read = [one for one in zip(paragraphs, texts, logits, strict=True) if one[1].ids]
         if not read:

@@ -4,7 +4,7 @@ A task file defines `TASKS`, a tuple of `Task`, and imports nothing but kbq; kbq
 """
 
 import importlib.util
-import unicodedata
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Literal
 from kbq.adapters import Adapter, Fits
 from kbq.errors import KbqError
 from kbq.places import own
+from kbq.reading import clean_text
 
 AnswerKind = Literal["phrase", "title", "none"]
 
@@ -45,7 +46,7 @@ class Task:
             KbqError: the task's own code fails.
         """
         try:
-            return self.adapt(unicodedata.normalize("NFC", text), fits)
+            return self.adapt(clean_text(text), fits)
         except Exception as error:  # a user's task may fail in any way
             raise KbqError(f"task {self.name} fails at {place}: {type(error).__name__}: {error}") from error
 
@@ -97,9 +98,10 @@ def _loaded(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"kbq.tasks.{path.stem}", path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise KbqError(f"task file {path} does not exist")
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up there
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # a user's file may fail in any way
+        del sys.modules[spec.name]
         raise KbqError(f"task file {path} fails: {type(error).__name__}: {error}") from error
     return module

@@ -131,8 +131,8 @@ def train(model: Model, rows: Tensor, examples: list[Example], steps: int, rng: 
     begun, average = time.monotonic(), 0.0
     order: list[int] = []
     for step in range(steps):
-        if len(order) < BATCH:
-            order = rng.sample(range(len(examples)), len(examples))
+        while len(order) < BATCH:
+            order = rng.sample(range(len(examples)), len(examples)) + order
         batch = [examples[order.pop()] for _ in range(BATCH)]
         for group in optimizer.param_groups:
             group["lr"] = LEARNING_RATE * min((step + 1) / (0.05 * steps), (steps - step) / (0.95 * steps))

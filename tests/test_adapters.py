@@ -43,6 +43,16 @@ def test_mentions_at_an_edge_and_inputs_without_one(text: str, most: int, query:
     assert mention(text, words(most)) == query
 
 
+def test_a_mention_in_a_script_without_blanks_keeps_context() -> None:
+    before, after = "居里夫人" * 20, "的一位科学家" * 20
+    found = mention(f"{before} [START_ENT] 华沙 [END_ENT] {after}", lambda text: len(text) <= 120)
+    assert found == f"{before[-20:]} [START_ENT] 华沙 [END_ENT] {after[:30]}"
+
+
+def test_of_a_mention_that_is_too_long_its_beginning_stays() -> None:
+    assert mention("a [START_ENT] b c d e [END_ENT]", words(4)) == "[START_ENT] b c [END_ENT]"
+
+
 @pytest.mark.parametrize(
     ("most", "query"),
     [

@@ -87,11 +87,15 @@ def predict(tmp_path: Path) -> Predict:
         top_pages: int = 20,
         with_text: bool = False,
         backend: Backend = "auto",
+        weights: Weights | None = None,
         index: IndexKind = "exact",
+        encoder: str = "f",
         **fake: int,
     ) -> PredictionOutcome:
-        kb = cast(KnowledgeBase, Answering(tmp_path, index, **fake))
-        settings = PredictionSettings(top_pages, with_text, backend)
+        answering = Answering(tmp_path, index, **fake)
+        answering.query_fingerprint = encoder
+        kb = cast(KnowledgeBase, answering)
+        settings = PredictionSettings(top_pages, with_text, backend, weights)
         return predict_file(task, tmp_path / "in", kb, tmp_path / "out.jsonl", settings, lambda done, total: None)
 
     return run
@@ -206,7 +210,9 @@ def test_a_killed_run_goes_on_and_gives_the_same_file(tmp_path: Path, predict: P
     assert predict().kept == count
 
 
-@pytest.mark.parametrize("change", ["task", "inputs", "option", "backend", "index", "knowledge base"])
+@pytest.mark.parametrize(
+    "change", ["task", "inputs", "option", "backend", "weights", "text", "encoder", "index", "knowledge base"]
+)
 def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, change: str) -> None:
     write_inputs(tmp_path, *many(2))
     predict()
@@ -218,6 +224,9 @@ def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, ch
             TITLES if change == "task" else TASK,
             top_pages=3 if change == "option" else 20,
             backend="hybrid" if change == "backend" else "auto",
+            weights=Weights(bm25=1.0) if change == "weights" else None,
+            with_text=change == "text",
+            encoder="g" if change == "encoder" else "f",
             index="compact" if change == "index" else "exact",
             pages=1 if change == "knowledge base" else 3,
         )

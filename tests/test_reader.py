@@ -73,6 +73,13 @@ def test_no_two_phrases_overlap(reader: Reader) -> None:
         assert all(end <= start for (_, end), (start, _) in pairwise(taken))
 
 
+def test_a_list_marker_is_no_answer(reader: Reader) -> None:
+    (plain, marked) = (reader.read("who", paragraphs(marker + "Paris was the city")) for marker in ("", "BULLET::::- "))
+    assert [hit.phrase.text for hit in marked] == [hit.phrase.text for hit in plain]
+    assert [hit.phrase.start - 12 for hit in marked] == [hit.phrase.start for hit in plain]
+    assert all(hit.context[hit.phrase.start : hit.phrase.end] == hit.phrase.text for hit in marked)
+
+
 def test_a_paragraph_longer_than_the_window_is_read_whole(reader: Reader) -> None:
     text = "the river of Paris " * 40
     last = max(hit.phrase.end for hit in reader.read("who", paragraphs(text)))

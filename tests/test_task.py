@@ -112,3 +112,16 @@ def test_families_are_no_data_sets_of_their_own_but_are_offered() -> None:
     assert "slot_filling" not in known_tasks()
     with pytest.raises(KbqError, match=r"choose one of .*trex.*slot_filling"):
         load_task("slot-filling")
+
+
+def test_a_task_file_may_define_dataclasses(tmp_path: Path) -> None:
+    own = "@dataclasses.dataclass\nclass Own:\n    name: str\n"
+    imports = "from __future__ import annotations\nimport dataclasses\n"
+    (tmp_path / "own.py").write_text(imports + own + MINE, "utf-8")
+    assert load_task(f"{tmp_path / 'own.py'}:mine").name == "mine"
+
+
+def test_half_a_surrogate_pair_is_no_character() -> None:
+    assert load_task("trex").query_of("Marie \ud800 Curie [SEP] x", lambda text: True, "line 1") == (
+        "Marie \ufffd Curie [SEP] x"
+    )

@@ -7,6 +7,7 @@ Source: distant supervision of the reader in arXiv 2009.13013, section 4.
 from collections.abc import Iterator, Sequence
 
 from kbq.augmentation.slots import Question, answers
+from kbq.corpus import content_start
 from kbq.kb import Backend, KnowledgeBase
 from kbq.kilt.reading.records import Gold
 from kbq.searching.search import BATCH
@@ -26,6 +27,7 @@ def found_paragraphs(
         found = kb.search([text for _, text in part], depth, "paragraph", backend)
         for (gold, text), hits in zip(part, found, strict=True):
             for hit in hits:
-                stated = answers(gold, hit.context)
+                content = hit.context[content_start(hit.context) :]
+                stated = answers(gold, content)
                 question: Question = {"id": gold.id, "question": text, "answers": stated}
-                yield hit.phrase.title, hit.context, [question] if stated else []
+                yield hit.phrase.title, content, [question] if stated else []

@@ -5,6 +5,7 @@ they are written, which serves languages that write names with capitals.
 """
 
 import re
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,9 @@ from kbq.errors import TrainingError
 
 Span = tuple[int, int]  # characters [start, end)
 FindMentions = Callable[[str], list[Span]]
-WORD = re.compile(r"\w+(?:['’.\-]\w+|,\d{3}\b)*")
+MARKS = "".join(letter for letter in map(chr, range(0x300, 0x1E000)) if unicodedata.category(letter)[0] == "M")
+LETTERS = rf"\w[\w{MARKS}]*"
+WORD = re.compile(rf"{LETTERS}(?:['’.\-]{LETTERS}|,\d{{3}}\b)*")
 OPENING_WORDS = (
     "A After All Although An And As At Because Before Both But By During Each For From He Her His However If In It Its "
     "Many Most No Of On One Or Other She Since So Some That The Their Then There These They This Those Through Thus To "

@@ -13,6 +13,8 @@ from kbq.kilt.reading.records import Gold
 from kbq.records import Document
 
 Question = dict[str, object]  # as in a training file
+# Of scripts whose words touch each other.
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 
 
 class Slots:
@@ -42,6 +44,6 @@ def answers(gold: Gold, text: str) -> list[dict[str, object]]:
     found = {
         match.span(): answer
         for answer in sorted(gold.answers)
-        for match in re.finditer(rf"(?<!\w){re.escape(answer)}(?!\w)", text)
+        for match in re.finditer(rf"(?<![^\W{UNSPACED}]){re.escape(answer)}(?![^\W{UNSPACED}])", text)
     }
     return [{"text": answer, "answer_start": start} for (start, _), answer in sorted(found.items())]

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from kbq.augmentation.generator import LONGEST, Generator, Marked
 from kbq.encoding.backbone import autocast, choose_device, hugging_face, load_tokenizer, pad
@@ -86,18 +87,22 @@ class GeneratorRun(Run):
         super().__init__([generator.network], asked, settings)
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
-        """Cross entropy of the questions, averaged over their tokens."""
-        return _loss(self.generator, [self.asked[index] for index in members])
+        """Cross entropy of each question's pieces, averaged over them and over the questions."""
+        entropies, size = _entropies(self.generator, [self.asked[index] for index in members])
+        pieces = torch.tensor([len(self.asked[index].question) for index in members], device=entropies.device)
+        return {"question": (entropies / pieces).mean()}, size
 
 
-def _loss(generator: Generator, asked: Sequence[AskedAnswer]) -> tuple[dict[str, Tensor], int]:
+def _entropies(generator: Generator, asked: Sequence[AskedAnswer]) -> tuple[Tensor, int]:
+    """The sum over each question's pieces, shape (questions,), and the size in tokens."""
     network, padding = generator.network, generator.tokenizer.pad_token_id
     ids = pad([list(one.ids) for one in asked], padding, network.device)
     labels = pad([list(one.question) for one in asked], NO_LABEL, network.device)
     with autocast(network.device), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # transformers tells everyone of a change of long ago
-        loss = network(input_ids=ids, attention_mask=(ids != padding).long(), labels=labels).loss
-    return {"question": loss.float()}, ids.numel() + labels.numel()
+        logits = network(input_ids=ids, attention_mask=(ids != padding).long(), labels=labels).logits
+    each = cross_entropy(logits.float().mT, labels, ignore_index=NO_LABEL, reduction="none")
+    return each.sum(dim=1), ids.numel() + labels.numel()
 
 
 def train_generator(
@@ -189,7 +194,6 @@ def perplexity(generator: Generator, asked: Sequence[AskedAnswer]) -> float:
     total, pieces = 0.0, 0
     for first in range(0, len(asked), AT_A_TIME):
         part = asked[first : first + AT_A_TIME]
-        mine = sum(len(one.question) for one in part)
-        total += float(_loss(generator, part)[0]["question"]) * mine
-        pieces += mine
+        total += float(_entropies(generator, part)[0].sum())
+        pieces += sum(len(one.question) for one in part)
     return math.exp(total / max(1, pieces))

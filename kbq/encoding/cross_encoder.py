@@ -18,7 +18,7 @@ from kbq.encoding.backbone import autocast, buckets, choose_device, hugging_face
 from kbq.encoding.phrases import BATCH_TOKENS, BATCH_TOKENS_CUDA, window_tensors
 from kbq.encoding.queries import QueryReader, marker_tokens
 from kbq.encoding.windows import Window, cut
-from kbq.errors import ModelError, first_line
+from kbq.errors import ModelError, QueryError, first_line
 
 Floats = NDArray[np.float32]
 LENGTH, OVERLAP = 384, 64  # tokens of a window, question included
@@ -94,9 +94,15 @@ class CrossEncoder:
             )
 
     def windows(self, question: Sequence[int], text: Sequence[int]) -> list[Window]:
-        """What the network reads for a question, `[CLS] … [SEP]`, and the word pieces of a passage."""
+        """What the network reads for a question, `[CLS] … [SEP]`, and the word pieces of a passage.
+
+        Raises:
+            QueryError: the question leaves no room for a passage.
+        """
         separator = self.tokenizer.sep_token_id
         head = [*question, *[separator] * (self.separators - 1)]
+        if len(head) + 1 >= self.length:
+            raise QueryError(f"a question has {len(question)} tokens, {self.source} reads {self.length}: shorten it")
         return cut(head, list(text), separator, self.length, min(OVERLAP, (self.length - len(head) - 1) // 2))
 
     def logits(self, ids: Tensor, mask: Tensor, segments: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -41,11 +41,12 @@ class Judge:
         self._queries = [(Query(gold.id, text), gold.input or "") for gold, text in zip(golds, texts, strict=True)]
         write_lines(self._gold, (json.dumps(kilt_record(gold), ensure_ascii=False) for gold in golds))
         self._have_answers = [bool(gold.answers) for gold in golds]
+        self._have_pages = np.array([bool(pages_of(gold)) for gold in golds])
         plain = "em" if task.ranked == "KILT-em" else "accuracy"
         if task.answer == "none" or not any(self._have_answers):
             self.measure = "Rprec"
         else:
-            self.measure = f"KILT-{plain}" if any(map(pages_of, golds)) else plain
+            self.measure = f"KILT-{plain}" if self._have_pages.any() else plain
 
     def __len__(self) -> int:
         return len(self._queries)
@@ -60,14 +61,16 @@ class Judge:
         return float(self.values(backend, weights).mean())
 
     def values(self, backend: Backend = "dense", weights: Weights | None = None) -> Floats:
-        """The measure of each dev query. Shape: (queries,)."""
+        """The measure of each dev query; where it has no page, its answer may stand anywhere. Shape: (queries,)."""
         settings = PredictionSettings(top_pages=5, backend=backend, weights=weights)
         predictions = predict(self._task, self._queries, self._kb, settings)
         lines = (kilt_line(prediction) for prediction in predictions)
         answered = zip(lines, self._have_answers, strict=True)
         guesses = ({**line, "output": [_with_answer(line["output"][0], has_answer)]} for line, has_answer in answered)
         write_lines(self._guess, (json.dumps(guess, ensure_ascii=False) for guess in guesses))
-        return score_downstream(self._gold, self._guess, Deviations(rouge=False)).column(self.measure)
+        scores = score_downstream(self._gold, self._guess, Deviations(rouge=False))
+        anywhere = scores.column(self.measure.removeprefix("KILT-"))
+        return np.where(self._have_pages, scores.column(self.measure), anywhere)
 
     def best_factor(self, usual: float) -> tuple[float, float]:
         """By how much the weights of words are to be multiplied for this query encoder, and its score then.

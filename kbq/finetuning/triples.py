@@ -6,7 +6,6 @@ of the object; in CSV and TSV with `|` between them) and `page` (id or title). E
 
 import csv
 import random
-import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -119,8 +118,8 @@ def _kilt(path: Path) -> list[Gold]:
 
 def _in_nfc(gold: Gold) -> Gold:
     """As the texts of a knowledge base are."""
-    outputs = tuple(replace(output, answer=unicodedata.normalize("NFC", output.answer)) for output in gold.outputs)
-    return replace(gold, input=unicodedata.normalize("NFC", gold.input or ""), outputs=outputs)
+    outputs = tuple(replace(output, answer=clean_text(output.answer)) for output in gold.outputs)
+    return replace(gold, input=clean_text(gold.input or ""), outputs=outputs)
 
 
 Row = tuple[int, Mapping[str, object]]  # line number, and the columns by name
@@ -190,4 +189,4 @@ def _aliases(value: object) -> list[str]:
 
 
 def _text(value: object) -> str:
-    return unicodedata.normalize("NFC", clean_text(str(value))).strip() if value not in (None, "") else ""
+    return clean_text(str(value)).strip() if value not in (None, "") else ""

@@ -87,7 +87,7 @@ class Batch:
 def prepare(
     reader: QueryReader, shape: WindowShape, passages: Sequence[Passage], max_queries: int
 ) -> tuple[list[PreparedPassage], int]:
-    """Token ids of all passages, and how many queries could not be used (too long).
+    """Token ids of all passages, and how many queries could not be used (too long, or of a passage without a word).
 
     Of a passage with more than `max_queries` queries the first ones stay.
     """
@@ -99,6 +99,9 @@ def prepare(
         titles = tokenize(tokenizer, [passage.title for passage in part])
         texts = tokenize(tokenizer, [passage.text for passage in part])
         for passage, title, text in zip(part, titles, texts, strict=True):
+            if not text.ids:  # nothing that could be an answer
+                unusable += len(passage.queries)
+                continue
             queries, answers, golds = [], [], []
             for query in passage.queries[:max_queries]:
                 try:

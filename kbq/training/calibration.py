@@ -7,6 +7,7 @@ once; thresholds are masks over all their tokens.
 """
 
 import dataclasses
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,7 +77,8 @@ class EncodedTokens:
 def calibrate(model: Model, passages: Sequence[Passage]) -> tuple[FilterPoint, ...]:
     """Set the model's `scale`, length penalty and thresholds; returns what was tried for that of the filter.
 
-    `passages` should be ones that the model was not trained on.
+    `passages` should be ones that the model was not trained on. Where it answers nothing there is nothing to choose by,
+    and every token is kept.
     """
     tokens = encode_tokens(model, passages)
     model.scale = (np.maximum(np.abs(tokens.vectors).max(axis=0), 1e-6) / 127).astype(np.float32)
@@ -84,6 +86,9 @@ def calibrate(model: Model, passages: Sequence[Passage]) -> tuple[FilterPoint, .
     model.config = dataclasses.replace(model.config, length_penalty=penalty)
     points = filter_curve(model, passages, tokens)
     whole = points[0]
+    if whole.open_em == whole.gold_em == 0:
+        model.config = dataclasses.replace(model.config, filter_threshold=-math.inf, edge_threshold=-math.inf)
+        return points
     good = [one for one in points if max(whole.open_em - one.open_em, whole.gold_em - one.gold_em) < MOST_LOST]
     model.config = dataclasses.replace(model.config, filter_threshold=good[-1].threshold)
     edge = best_edges(model, passages, tokens)

@@ -26,7 +26,9 @@ AT_A_TIME = 32  # passages read and written together
 class ReaderOutputs:
     """The logits of a reader for all queries of all passages."""
 
-    def __init__(self, logits: Halves, passages: Sequence[PreparedPassage]) -> None:
+    def __init__(self, logits: Halves, passages: Sequence[PreparedPassage], digest: str = "") -> None:
+        """`digest`: of the reader and what it read."""
+        self.digest = digest
         self._logits = logits
         self._shapes = [_shape(passage) for passage in passages]
         self._ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
@@ -75,7 +77,7 @@ def reader_outputs(
             f"{path} cannot be written ({error.strerror}): make room; the same command goes on where it stopped"
         ) from error
     report(len(passages), len(passages))
-    return ReaderOutputs(np.memmap(path, np.float16, "r"), passages)
+    return ReaderOutputs(np.memmap(path, np.float16, "r"), passages, digest)
 
 
 def taught_logits(batch: Batch, outputs: Sequence[Halves]) -> Tensor:

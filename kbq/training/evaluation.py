@@ -57,12 +57,14 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
 
 
 def _read(kb: KnowledgeBase, number: int, query: Floats) -> str:
-    """The best phrase of one passage, which is a page of one paragraph, for a query. Shape: (2, dim)."""
+    """The best phrase of one passage, which is a page of one paragraph, for a query; "" of none. Shape: (2, dim)."""
     for shard in kb.shards:
         if number < len(shard.texts):
             break
         number -= len(shard.texts)
     best = paragraph_spans(shard, number, query, kb.model.config.length_penalty)
+    if not len(best.starts):
+        return ""
     return shard.texts[number][shard.starts[best.starts[0]] : shard.ends[best.ends[0]]]
 
 

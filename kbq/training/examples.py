@@ -7,7 +7,6 @@ optional and names what near-by negatives share (an article, a relation).
 
 import json
 import random
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -16,7 +15,7 @@ from typing import Any
 
 from kbq.encoding.queries import QueryReader
 from kbq.errors import TrainingError
-from kbq.reading import Line, parse_json_lines, read_lines
+from kbq.reading import Line, clean_text, parse_json_lines, read_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,14 +163,14 @@ def _merged(passages: Iterator[RawPassage]) -> Iterator[RawPassage]:
 
 def _passage(raw: RawPassage, doubtful: bool) -> tuple[Passage, Repairs]:
     title, text, group, questions = raw
-    text = unicodedata.normalize("NFC", text)
+    text = clean_text(text)
     queries, repairs = [], Repairs()
     for question in questions:
         query, repair = _query(question, text, doubtful)
         repairs += repair
         if query is not None:
             queries.append(query)
-    return Passage(unicodedata.normalize("NFC", title), text, tuple(queries), group), repairs
+    return Passage(clean_text(title), text, tuple(queries), group), repairs
 
 
 def _query(question: dict[str, Any], text: str, doubtful: bool) -> tuple[TrainingQuery | None, Repairs]:
@@ -179,7 +178,7 @@ def _query(question: dict[str, Any], text: str, doubtful: bool) -> tuple[Trainin
         return None, Repairs(doubtful=1)
     places, answers, repairs = [], [], Repairs()
     for answer in question["answers"]:
-        wanted = unicodedata.normalize("NFC", answer["text"])
+        wanted = clean_text(answer["text"])
         place = _place(text, wanted, int(answer["answer_start"]))
         if place is None:
             repairs += Repairs(lost=1)
@@ -190,7 +189,7 @@ def _query(question: dict[str, Any], text: str, doubtful: bool) -> tuple[Trainin
             places.append((place, place + len(wanted)))
     if not places:
         return None, repairs
-    asked = unicodedata.normalize("NFC", question["question"])
+    asked = clean_text(question["question"])
     return TrainingQuery(str(question.get("id", "")), asked, tuple(places), tuple(answers)), repairs
 
 
@@ -198,7 +197,7 @@ def _place(text: str, wanted: str, expected: int) -> int | None:
     """The occurrence of `wanted` nearest to the expected place."""
     if not wanted.strip():
         return None
-    if text.startswith(wanted, expected):
+    if expected >= 0 and text.startswith(wanted, expected):
         return expected
     before, after = text.rfind(wanted, 0, max(expected, 0) + len(wanted)), text.find(wanted, max(expected, 0))
     found = [place for place in (before, after) if place >= 0]

@@ -27,7 +27,7 @@ class TrainingSettings(RunSettings):
     max_queries: int = 12  # of one passage
     pre_batches: int = 0  # C: earlier batches whose answers serve as negatives (the paper: 2)
     pre_batches_from: float = 0.3  # share of all steps after which the queue is used
-    same_answers: bool = False  # whether a place elsewhere with the same answer string is a negative, too
+    same_answers: bool = False  # whether another query's answer with the same string is a negative, too
     negatives_weight: float = 1.0  # L_neg: answers of other passages, of this batch and of the queue
     tokens_weight: float = 1.0  # L_neg over all tokens of the batch: what an open search meets (not in the paper)
     filter_weight: float = 0.3
@@ -59,6 +59,11 @@ class Trainer(Run):
             "filter": settings.filter_weight,
         }
         self.queue: deque[tuple[Tensor, Tensor, Tensor]] = deque(maxlen=max(1, settings.pre_batches))
+
+    @property
+    def made_with(self) -> str:
+        """The reader's outputs."""
+        return "" if self.taught is None else self.taught.digest
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
         """L_single, L_distill where there is a reader, L_neg, L_neg over all tokens, L_filter."""

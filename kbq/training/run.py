@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from kbq.encoding.attention import recompute_attention
+from kbq.encoding.weights import fingerprint
 from kbq.memory import give_back
 from kbq.training.batches import ReadPassage, batches
 from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
@@ -143,11 +144,20 @@ class Run(ABC):
         if state is not None:
             self.load_state(state)
 
+    @property
+    def made_with(self) -> str:
+        """What else decides the outcome, as a digest."""
+        return ""
+
     @cached_property
     def _digest(self) -> str:
         """Of what is trained on and with: a checkpoint of another run must not be continued."""
-        shapes = repr([tuple(parameter.shape) for parameter in self.descent.parameters])
-        return passages_digest(self._passages, shapes)
+        shapes = [tuple(parameter.shape) for parameter in self.descent.parameters]
+        frozen = [
+            parameter for module in self.modules for parameter in module.parameters() if not parameter.requires_grad
+        ]
+        begun_from = fingerprint({str(number): weights.detach().cpu() for number, weights in enumerate(frozen)})
+        return passages_digest(self._passages, repr((shapes, begun_from, self.made_with)))
 
 
 def passages_digest(passages: Sequence[object], more: str = "") -> str:
@@ -159,6 +169,11 @@ def passages_digest(passages: Sequence[object], more: str = "") -> str:
 
 
 def _set_dropout(module: nn.Module, share: float) -> None:
-    for part in module.modules():
+    """Of hidden states alone: attention that is computed again drops nothing, wherever it is trained."""
+    for name, part in module.named_modules():
+        of_attention = "Attention" in type(part).__name__ or name.endswith("attention.self.dropout")
         if isinstance(part, nn.Dropout):
-            part.p = share
+            part.p = 0.0 if of_attention else share
+        for other in ("dropout", "attention_dropout", "activation_dropout"):  # numbers, as networks like BART have them
+            if isinstance(getattr(part, other, None), float):
+                setattr(part, other, share if other == "dropout" and not of_attention else 0.0)

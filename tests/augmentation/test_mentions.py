@@ -45,3 +45,8 @@ def test_without_spacy_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(TrainingError, match=r'need spaCy: pip install "kbq\[augment\]", or leave out --entities'):
         entity_finder("en_core_web_sm")
+
+
+def test_a_name_keeps_its_marks() -> None:
+    text = "They ruled from Ọ\u0300yọ\u0301 in the west."
+    assert [text[start:end] for start, end in written_mentions(text)] == ["Ọ\u0300yọ\u0301"]

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbq.encoding.model import Model
+from kbq.encoding.model import DEFAULT_MODEL, Model
+from kbq.encoding.tokenizer import FastTokenizer
 from kbq.encoding.windows import WindowShape, stretches, tokenize, windows
 
 
@@ -108,3 +109,11 @@ def test_special_tokens_written_in_a_text_are_ordinary_text(model: Model) -> Non
 def test_a_shape_in_which_windows_cannot_move_on_is_refused(shape: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match=f"{shape[0]}"):
         WindowShape(*shape)
+
+
+@pytest.mark.parametrize("text", ["x\u0304", "Ọ\u0300yọ\u0301", "हिन्दी", "गाँव", "שָׁלוֹם", "مُحَمَّدٌ"])
+def test_marks_belong_to_the_letter_before_them_whatever_the_tokenizer_strips(text: str) -> None:
+    tokenizer = FastTokenizer.read(DEFAULT_MODEL)
+    (tokens,) = tokenize(tokenizer, [f"in {text}, {text}"])
+    words = [f"in {text}, {text}"[start:end] for start, end in zip(tokens.starts, tokens.ends, strict=True)]
+    assert list(dict.fromkeys(words)) == ["in", text, ","]

@@ -113,6 +113,18 @@ def test_what_words_weigh_is_chosen_on_dev_queries_where_they_say_so_clearly(
     assert tuned.weights.bm25 == evidence * own_kb.weights.bm25
 
 
+def test_a_dev_query_without_a_page_may_be_answered_anywhere(own_kb: KnowledgeBase, tmp_path: Path) -> None:
+    query = "Marie Curie [SEP] birth"
+    (hit,) = own_kb.search([query], k=1, unit="document", backend="dense")[0]
+    outputs = [
+        GoldOutput(hit.phrase.text, pages, frozenset(pages) or None, ()) for pages in ((hit.phrase.document_id,), ())
+    ]
+    golds = [Gold(str(number), number, query, {}, (output,)) for number, output in enumerate(outputs)]
+    judge = Judge(load_task("slot_filling"), golds, own_kb, tmp_path)
+    assert judge.measure == "KILT-accuracy"
+    assert judge.values().tolist() == [1.0, 1.0]
+
+
 def test_it_learns(request_of: FinetuningRequest, own_kb: KnowledgeBase) -> None:
     settings = replace(request_of.settings, epochs=25, learning_rate=5e-3, k=50)
     outcome = run(replace(request_of, settings=settings), own_kb)

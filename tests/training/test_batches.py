@@ -76,6 +76,12 @@ def test_prepare(model: Model) -> None:
     assert prepared.tokens == sum(len(window.ids) for window in prepared.windows)
 
 
+def test_a_passage_without_a_word_is_left_out(model: Model) -> None:
+    empty = Passage("T", "\u200b", (TrainingQuery("", "Where?", ((0, 1),), ("\u200b",)),), "g")
+    prepared, unusable = prepare(model.reader, model.config.window, [empty], max_queries=3)
+    assert (prepared, unusable) == ([], 1)
+
+
 def test_equal_answers_have_equal_numbers(model: Model) -> None:
     passages = [
         Passage(str(number), TEXT, (query("Where?", answer),), "g")

@@ -132,3 +132,13 @@ def test_best_ahead_looks_at_twenty_places() -> None:
     scores = np.random.default_rng(0).normal(size=(3, 70)).astype(np.float32)
     expected = [[max(row[place : place + 20]) for place in range(70)] for row in scores]
     assert best_ahead(scores).tolist() == expected
+
+
+def test_where_nothing_is_answered_everything_is_kept(
+    new_model: Callable[..., Model], passages: list[Passage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = tuple(FilterPoint(float(place), 100.0, 1.0, 0.0, 0.0, 0.0) for place in range(3))
+    monkeypatch.setattr(calibration, "filter_curve", lambda *_: points)
+    model = new_model()
+    assert calibrate(model, passages) == points
+    assert (model.config.filter_threshold, model.config.edge_threshold) == (-np.inf, -np.inf)

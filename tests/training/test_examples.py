@@ -71,6 +71,7 @@ def test_formats(content: str, passage: Passage, tmp_path: Path) -> None:
         (question("Warsaw", 0), ((18, 24),), Repairs(moved=1)),
         (question("Warsaw", -5), ((18, 24),), Repairs(moved=1)),
         (question("Warsaw", 999), ((26, 32),), Repairs(moved=1)),
+        (question("Poland", -7), ((39, 45),), Repairs(moved=1)),  # no place from the end
         (question("Paris", 18), None, Repairs(lost=1)),
         (question("", 18), None, Repairs(lost=1)),
         (question(" ", 5), None, Repairs(lost=1)),

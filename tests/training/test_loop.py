@@ -7,15 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from kbq.encoding.model import Model
 from kbq.errors import TrainingError
 from kbq.training import run
-from kbq.training.batches import PreparedPassage, prepare
+from kbq.training.batches import PreparedPassage, collate, prepare
+from kbq.training.distillation import ReaderOutputs
 from kbq.training.examples import read_examples
 from kbq.training.loop import Trainer, TrainingSettings
+from kbq.training.losses import filter_loss
 from kbq.training.run import StepReport
 
 from .conftest import Killed, steps_of
@@ -214,6 +217,53 @@ def test_a_checkpoint_of_another_run_is_refused(
         train(new_model(), changed, tmp_path / "c.pt", settings)
 
 
+def test_a_checkpoint_of_another_encoder_or_reader_is_refused(
+    new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
+) -> None:
+    train(new_model(), passages, tmp_path / "c.pt")
+    other = new_model()
+    frozen = next(weights for weights in other.phrases.parameters() if not weights.requires_grad)
+    frozen.data[5] += 0.5
+    with pytest.raises(TrainingError, match=r"c\.pt was written with other"):
+        train(other, passages, tmp_path / "c.pt")
+    size = sum(2 * len(one.queries) * sum(window.count for window in one.windows) for one in passages)
+    taught = ReaderOutputs(np.zeros(size, np.float16), passages, "a reader")
+    with pytest.raises(TrainingError, match=r"c\.pt was written with other"):
+        Trainer(new_model(), passages, SETTINGS, taught).run(tmp_path / "c.pt", lambda step: None)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_dropout_is_of_hidden_states_alone(
+    share: float, new_model: Callable[..., Model], passages: list[PreparedPassage]
+) -> None:
+    model = new_model()
+    Trainer(model, passages, replace(SETTINGS, dropout=share))
+    shares = {name: part.p for name, part in model.phrases.named_modules() if isinstance(part, torch.nn.Dropout)}
+    of_attention = {name for name in shares if name.endswith("attention.self.dropout")}
+    assert of_attention
+    assert {shares[name] for name in of_attention} == {0.0}
+    assert {shares[name] for name in shares.keys() - of_attention} == {share}
+
+
+def test_the_filter_learns_where_answers_open_and_close(
+    new_model: Callable[..., Model], passages: list[PreparedPassage]
+) -> None:
+    model = new_model()
+    trainer = Trainer(model, passages, SETTINGS)
+    members = [0, 1, 2]
+    batch = collate(model, [passages[index] for index in members])
+    with torch.inference_mode():
+        logits = model.phrases(*batch.windows)[1].float()
+    owned = (batch.passage_of_token >= 0).reshape(logits.shape[:2])
+    opens, closes = (gold.any(dim=0).reshape(owned.shape) for gold in (batch.gold_starts, batch.gold_ends))
+    assert (opens != closes).any()
+    assert not owned.all()
+    expected = filter_loss(logits, torch.stack([opens, closes], dim=2).float(), owned)
+    assert float(trainer.losses(members)[0]["filter"].detach()) == pytest.approx(float(expected), rel=1e-3)
+    swapped = filter_loss(logits, torch.stack([closes, opens], dim=2).float(), owned)
+    assert float(swapped) != pytest.approx(float(expected), rel=1e-3)
+
+
 def test_a_full_disk_is_said(
     new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,6 +318,17 @@ def test_the_same_answer_elsewhere_is_a_negative_where_that_is_wanted(
     for members in ([0, 1], [2, 3]):  # the second batch has the first one in its queue
         losses, _ = trainer.losses(members)
         assert (float(losses["negatives"].detach()) > 0.01) == same_answers
+
+
+def test_the_same_answer_elsewhere_is_spared_among_all_tokens(
+    new_model: Callable[..., Model], passages: list[PreparedPassage]
+) -> None:
+    one = [replace(passage, queries=passage.queries[:1], golds=passage.golds[:1]) for passage in passages[:2]]
+    losses = []
+    for numbers in ((7, 7), (7, 8)):
+        asked = [replace(passage, answers=(number,)) for passage, number in zip(one, numbers, strict=True)]
+        losses.append(Trainer(new_model(), asked, SETTINGS).losses([0, 1])[0]["tokens"].detach())
+    assert float(losses[0]) < float(losses[1])  # fewer negatives
 
 
 def test_the_learning_rate_rises_and_falls(
