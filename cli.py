@@ -235,6 +235,8 @@ def merge_kb(
     )
     if any(read_manifest(kb).bm25 for kb in kbs):
         _note(f"words stay behind, they weigh something else in the whole: add them with `kbq index {out} --bm25`")
+    if any(read_manifest(kb).sparta for kb in kbs):
+        _note(f"learned impacts stay behind, their models may differ: kbq index {out} --sparta MODEL")
 
 
 @app.command()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kbq.corpus import CorpusFormat, read_corpus
 from kbq.description import IndexFacts, index_facts
-from kbq.encoding.model import Model, lasting_name
+from kbq.encoding.model import Model
 from kbq.encoding.queries import check_query
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, QueryError
 from kbq.files import folder_bytes
@@ -64,7 +64,8 @@ class BuildOutcome:
 def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -> BuildOutcome:
     """Build, or append to, a knowledge base from a corpus file or folder."""
     model = Model.open(request.model, request.device)
-    known = Pages(request.folder).ids() if request.append else ()
+    had_impacts = request.append and bool(read_manifest(request.folder).sparta)
+    known = _page_ids(request.folder) if request.append else ()
     bad_lines: list[KbqError] = []
 
     def skip(problem: KbqError) -> None:
@@ -77,14 +78,20 @@ def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -
         documents if request.skip_bad_lines else _all_or_none(documents, bad_lines, request.corpus),
         request.folder,
         model,
-        model_name=lasting_name(request.model),
         append=request.append,
         index=request.index,
         bm25=request.bm25,
         workers=request.workers,
         report=report,
     )
+    if had_impacts:
+        note(f"the new pages have no learned impacts, so that none answer: kbq index {request.folder} --sparta MODEL")
     return BuildOutcome(kb.counts, folder_bytes(request.folder), kb.index.kind, len(bad_lines))
+
+
+def _page_ids(folder: Path) -> Iterator[str]:
+    """Those that are there when the first one is asked for: nobody else appends by then."""
+    yield from Pages(folder).ids()
 
 
 def _all_or_none(documents: Iterable[Document], problems: Sequence[KbqError], corpus: str) -> Iterator[Document]:
@@ -128,7 +135,14 @@ class IndexRequest:
 
 
 def index(request: IndexRequest) -> IndexFacts:
-    """Build an index over the rows that are there, unless it is there too, and let it answer from now on."""
+    """Build an index over the rows that are there, unless it is there too, and let it answer from now on.
+
+    Raises:
+        QueryError: some of the queries are malformed.
+        KnowledgeBaseError: the filter is no number.
+    """
+    if request.filter is not None and not math.isfinite(request.filter):
+        raise KnowledgeBaseError(f"--filter is {request.filter}, must be a number: `kbq info` says the model's own")
     asked = [] if request.queries is None else read_queries([], request.queries)
     kb = KnowledgeBase.open(request.folder, request.model, request.device, "exact")
     _refuse_malformed(asked, lambda text: kb.model.reader.token_ids([text]))

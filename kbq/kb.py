@@ -65,7 +65,7 @@ class KnowledgeBase:
         folder: Path,
         model: Model,
         *,
-        model_name: str = "default",
+        model_name: str | None = None,
         append: bool = False,
         index: WantedKind = "auto",
         bm25: bool = True,
@@ -77,7 +77,7 @@ class KnowledgeBase:
         Args:
             documents: pages with unique ids.
             folder: a new folder, one in which a build stopped half-way, or with `append` a knowledge base.
-            model_name: what the manifest calls the model, so that it is found again.
+            model_name: what the manifest calls the model, so that it is found again; else where it was opened from.
             index: `auto` searches exactly up to about 2 million kept tokens, above with a compact index.
             bm25: add a BM25 index; what is appended to has one or not as before.
             workers: processes that encode; several need a main module that can be imported, as `multiprocessing` says.
@@ -93,7 +93,8 @@ class KnowledgeBase:
             else:
                 folder.mkdir(parents=True, exist_ok=True)
             with writing_alone(folder):
-                before = claim(folder, model, model_name, append)
+                before = claim(folder, model, model_name or model.source or "default", append)
+                remove_older(folder, before)  # of an append that was killed at its very end
                 shards, corpus = build_shards(documents, model, folder, len(before.shards), report, workers)
                 after = before.with_shards(shards, corpus)
                 manifest = build_indexes(folder, after, model, IndexWish.as_before(chosen_kind(after, index), before))
@@ -125,7 +126,13 @@ class KnowledgeBase:
             raise ModelError(
                 f"{folder} needs the model it was built with: {error}; say with --model where it is"
             ) from None
-        return cls(folder, manifest, opened, index)
+        try:
+            return cls(folder, manifest, opened, index)
+        except KnowledgeBaseError:
+            published = read_manifest(folder)
+            if published == manifest:
+                raise
+            return cls(folder, published, opened, index)  # an append has replaced files meanwhile
 
     def with_index(self, wish: IndexWish) -> "KnowledgeBase":
         """Build an index over the same rows, beside those that are there, and let it answer from now on.

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from kbq.errors import KnowledgeBaseError
+
 HEADER = 128  # bytes; NumPy writes exactly this many for every array used here
 
 
@@ -92,7 +94,10 @@ class Texts:
 
     def __getitem__(self, index: int) -> str:
         begin = int(self._ends[index - 1]) if index else 0
-        return self._data[begin : int(self._ends[index])].tobytes().decode()
+        try:
+            return self._data[begin : int(self._ends[index])].tobytes().decode()
+        except UnicodeDecodeError as error:
+            raise KnowledgeBaseError(f"text {index} is damaged ({error}): build the knowledge base again") from None
 
 
 def open_array(path: Path) -> NDArray[Any]:

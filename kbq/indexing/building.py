@@ -66,7 +66,8 @@ def claim(folder: Path, model: Model, model_name: str, append: bool) -> Manifest
         raise KnowledgeBaseError(
             f"{folder} already holds a knowledge base: add to it with --append, or choose another folder"
         )
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / STATE).exists():
+    begun = {STATE, f"{STATE}.tmp"}  # the second alone, where a build was killed in its first moment
+    if folder.is_dir() and any(folder.iterdir()) and not any(path.name in begun for path in folder.iterdir()):
         raise KnowledgeBaseError(f"{folder} is not empty and holds no unfinished build: choose another folder")
     return fresh
 
@@ -91,7 +92,13 @@ def build_shards(
     state = _read_state(folder, model, first_shard)
     report(_total(state))
     write_json(folder / STATE, asdict(state))  # before anything else: an empty folder is the only other one to begin in
-    writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
+    try:
+        writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
+    except ValueError as error:
+        raise KnowledgeBaseError(
+            f"{folder} holds a build that stopped half-way, and has been damaged since ({error}): "
+            f"{_anew(folder, first_shard)}"
+        ) from None
     try:
         blocks = _new_blocks(documents, state, folder)
         for block, encoded in encode_blocks(model, blocks, lambda block: block.documents, workers):

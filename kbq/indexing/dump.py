@@ -83,6 +83,7 @@ class ShardWriter:
     """Writes one shard, from its beginning or from where a killed run had got."""
 
     def __init__(self, folder: Path, dim: int, progress: Progress) -> None:
+        """Raises ValueError when a file has lost what was written."""
         if not progress.sizes:  # what lies there is of a build that was given up: its index fits no other shard
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +99,11 @@ class ShardWriter:
         self.paragraph_documents = GrowingArray(folder / "paragraph_documents.npy", np.uint32)
         self.texts, self.ids, self.titles = (GrowingTexts(folder, name) for name in ("texts", "ids", "titles"))
         for array in self._arrays():
-            array.truncate(progress.sizes.get(array.path.name, 0))
+            left, size = len(array), progress.sizes.get(array.path.name, 0)
+            if left < size:
+                self.abandon()
+                raise ValueError(f"{array.path} has {left:,} entries, {size:,} were written")
+            array.truncate(size)
         if missing := self.counts.rows - len(self.edges):  # of rows that an older kbq wrote
             self.edges.append(np.full(missing, OPENS | CLOSES, np.uint8))
 
@@ -171,6 +176,11 @@ class Shard:
         if len(rows) != 1 or (len(self.paragraph_rows) and rows != {int(self.paragraph_rows[-1])}):
             raise KnowledgeBaseError(
                 f"shard {folder} is damaged (its files differ in length): build the knowledge base again"
+            )
+        if len(self.paragraph_documents) and not self.paragraph_documents[-1] < len(self.ids):
+            raise KnowledgeBaseError(
+                f"shard {folder} is damaged (a paragraph is of page {self.paragraph_documents[-1]}, there are "
+                f"{len(self.ids)}): build the knowledge base again"
             )
         self.folder = folder
 

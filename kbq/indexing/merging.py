@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +43,8 @@ def merge(out: Path, folders: Sequence[Path]) -> Manifest:
             shutil.copytree(
                 shard, out / shard_name(number), ignore=shutil.ignore_patterns("bm25-*", "sparta*"), copy_function=_link
             )
+        for folder in (path for path in out.rglob("*") if path.is_dir()):
+            folder.chmod(folder.stat().st_mode | stat.S_IRWXU)  # one that came from may be read-only
         publish(out, merged)
     except OSError as error:
         shutil.rmtree(out, ignore_errors=True)

@@ -64,4 +64,5 @@ def _built(shards: Sequence[Shard], entry: IndexEntry, model: Model, texts: Sequ
     measured = min(MEASURED, -(-len(texts) // 2))
     teaching = slice(measured if len(texts) > 1 else 0, None)  # a single query must do both
     build_missing(shards, entry, np.concatenate([starts[teaching], ends[teaching]]))
-    return calibrate(shards, entry, starts[:measured], ends[:measured], model.device)
+    penalty = model.config.length_penalty
+    return calibrate(shards, entry, starts[:measured], ends[:measured], model.device, penalty)

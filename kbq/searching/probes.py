@@ -57,7 +57,12 @@ def own_queries(shards: Sequence[Shard], model: Model, count: int, seed: int = 0
 
 
 def calibrate(
-    shards: Sequence[Shard], entry: IndexEntry, starts: Floats, ends: Floats, device: torch.device
+    shards: Sequence[Shard],
+    entry: IndexEntry,
+    starts: Floats,
+    ends: Floats,
+    device: torch.device,
+    length_penalty: float = 0.0,
 ) -> IndexEntry:
     """The entry with about the fewest probes that give the recall it asks for, and the recall that was measured.
 
@@ -65,14 +70,18 @@ def calibrate(
 
     Args:
         starts, ends: query vectors in the units of the rows. Shapes: (queries, dim).
+        length_penalty: of the searches to come.
     """
     queries = np.stack([starts, ends], axis=1)
-    exact = search(shards, open_index(shards, IndexEntry(), _with_room(shards, device)), queries, K, "phrase")
+
+    def ten_best(tried: IndexEntry, device: torch.device) -> list[list[Hit]]:
+        return search(shards, open_index(shards, tried, device), queries, K, "phrase", length_penalty=length_penalty)
+
+    exact = ten_best(IndexEntry(), _with_room(shards, device))
 
     def measured(probes: int) -> IndexEntry:
         tried = replace(entry, probes=probes)
-        found = search(shards, open_index(shards, tried, device), queries, K, "phrase")
-        return replace(tried, recall=recall(exact, found), queries=len(starts))
+        return replace(tried, recall=recall(exact, ten_best(tried, device)), queries=len(starts))
 
     cells = max((clusters_for(len(shard)) for shard in shards), default=1)
     best, too_few = measured(1), 0

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from kbq.indexing.candidates import Floats, Index
 from kbq.indexing.dump import Shard
 from kbq.records import Hit
@@ -46,4 +48,16 @@ def search(
                 if not units.is_complete and depth < deepest:
                     unsettled.append(query)
             depth *= 4
+            if unsettled:  # perhaps there are not so many: that is not worth looking for at every depth
+                k = min(k, _most(shards, unit))
     return hits
+
+
+def _most(shards: Sequence[Shard], unit: Unit) -> int:
+    """How many units could be found."""
+    if unit not in ("paragraph", "document"):
+        return sum(len(shard) for shard in shards)
+    filled = [np.flatnonzero(np.diff(shard.paragraph_rows, prepend=0)) for shard in shards]
+    if unit == "paragraph":
+        return sum(map(len, filled))
+    return sum(len(np.unique(s.paragraph_documents[own])) for s, own in zip(shards, filled, strict=True))

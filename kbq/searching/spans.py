@@ -6,7 +6,7 @@ score is the start's dot product plus the end's, less a penalty for each token a
 nothing of each other, and may belong to two answers. Each start goes with its best end.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,19 +88,17 @@ def batch_spans(
     depth: int,
     bonus: Bonus | None = None,
     length_penalty: float = 0.0,
-) -> list[list[Spans]]:
-    """For each query, the spans of each shard among the candidates that the index gives at this depth.
+) -> Iterator[list[Spans]]:
+    """For each query, one after another, the spans of each shard among the candidates of the index at this depth.
 
     Shape of queries: (queries, 2, dim); see `find_spans`.
     """
     found = index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
-    return [
-        [
+    for query in range(len(queries)):
+        yield [
             find_spans(shard, of_shard[query], queries[query], length_penalty=length_penalty)
             for shard, of_shard in zip(shards, found, strict=True)
         ]
-        for query in range(len(queries))
-    ]
 
 
 def paragraph_spans(shard: Shard, paragraph: int, query: Floats, length_penalty: float = 0.0) -> Spans:

@@ -87,6 +87,7 @@ def _separate(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit) -> It
     coming = next(in_order, None)
     waiting: list[_Found] = []  # a heap
     taken: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    sentences = cache(lambda shard, paragraph: Sentences(shards[shard].texts[paragraph]))
     while coming or waiting:
         if coming and (not waiting or coming <= waiting[0]):
             span, coming = coming, next(in_order, None)
@@ -95,7 +96,7 @@ def _separate(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit) -> It
         units = taken.setdefault((span.shard, span.paragraph), [])
         whole = span.characters
         if unit == "sentence":
-            whole = sentence_around(shards[span.shard].texts[span.paragraph], *span.characters)
+            whole = sentences(span.shard, span.paragraph).around(*span.characters)
         hindered = [begin for begin, stop in units if whole[0] < stop and begin < whole[1]]
         if not hindered:
             units.append(whole)
@@ -158,10 +159,18 @@ def _hit(span: _Found, around: tuple[str, str, str, int], unit: tuple[int, int])
     return Hit(Phrase(context[start:end], document, title, number, start, end), -span.negative_score, context, unit)
 
 
-def sentence_around(text: str, start: int, end: int) -> tuple[int, int]:
-    """Characters of the sentence (or sentences) that hold [start, end), without blanks around it."""
-    bounds = [(item["start_index"], item["end_index"]) for item in sentencex.get_sentence_boundaries("en", text)]
-    first = max((begin for begin, _ in bounds if begin <= start), default=0)
-    behind = min((stop for _, stop in bounds if stop >= end), default=len(text))
-    inside = text[first:behind]
-    return first + len(inside) - len(inside.lstrip()), behind - (len(inside) - len(inside.rstrip()))
+class Sentences:
+    """The sentences of a text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._bounds = [
+            (item["start_index"], item["end_index"]) for item in sentencex.get_sentence_boundaries("en", text)
+        ]
+
+    def around(self, start: int, end: int) -> tuple[int, int]:
+        """Characters of the sentence (or sentences) that hold [start, end), without blanks around it."""
+        first = max((begin for begin, _ in self._bounds if begin <= start), default=0)
+        behind = min((stop for _, stop in self._bounds if stop >= end), default=len(self._text))
+        inside = self._text[first:behind]
+        return first + len(inside) - len(inside.lstrip()), behind - (len(inside) - len(inside.rstrip()))

@@ -1,10 +1,11 @@
 """Blocks: a shard's sentences get their impacts some paragraphs at a time, so that a killed run goes on.
 
-Each block is one file beside the index that they become in the end; a block that is there is whole.
+Each block is one file beside the index that they become in the end.
 """
 
 import os
 import shutil
+import zipfile
 from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ def write_sentence_impacts(
     for first in range(0, len(shard.texts), BLOCK):
         block = workshop / f"{first}.npz"
         behind = min(first + BLOCK, len(shard.texts))
-        if not block.exists():
+        if not _is_whole(block):
             _write_block(block, shard, range(first, behind), model, k)
         blocks.append(block)
         report(behind - first)
@@ -65,6 +66,14 @@ def _write_block(path: Path, shard: Shard, paragraphs: range, model: SpartaModel
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with np.load(path) as block:
+            return {"sentences", "terms", "weights", "paragraphs"} <= set(block.files)
+    except (OSError, ValueError, zipfile.BadZipFile):  # it is not there, or damaged
+        return False
 
 
 def _joined(blocks: Sequence[Path]) -> tuple[Impacts, NDArray[np.uint32]]:

@@ -61,8 +61,12 @@ def write_impacts(
     texts.append([vocabulary[index] for index in order])
     texts.bytes.close()
     texts.ends.close()
-    shutil.rmtree(folder, ignore_errors=True)
+    older = folder.with_name(folder.name + ".old")
+    shutil.rmtree(older, ignore_errors=True)
+    if folder.exists():
+        folder.rename(older)
     partial.rename(folder)
+    shutil.rmtree(older, ignore_errors=True)
 
 
 def query_text(text: str) -> str:

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -460,3 +461,59 @@ def test_a_moved_build_goes_on(
     shutil.move(tmp_path / "kb", tmp_path / "moved")
     KnowledgeBase.build(documents, tmp_path / "moved", model)
     assert snapshot(tmp_path / "moved") == whole
+
+
+@pytest.mark.parametrize("name", ["vectors.npy", "starts.npy", "texts.bin"])
+@pytest.mark.parametrize("lost", ["all of it", "its end"])
+def test_what_was_lost_while_a_build_was_stopped_is_no_zero(
+    name: str, lost: str, documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    stopped(documents, model, tmp_path / "kb")
+    finished = json.loads((tmp_path / "kb" / STATE).read_text())["finished"]
+    file = tmp_path / "kb" / shard_name(len(finished)) / name  # of the shard that is being written
+    file.unlink() if lost == "all of it" else os.truncate(file, file.stat().st_size - 1)
+    with pytest.raises(KnowledgeBaseError, match=rf"damaged since .*{name}.*: delete the folder to begin anew"):
+        KnowledgeBase.build(documents, tmp_path / "kb", model)
+    assert not (tmp_path / "kb" / "manifest.json").exists()
+
+
+def test_killed_in_its_first_moment(
+    whole: dict[str, bytes], documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    (tmp_path / "kb").mkdir()
+    (tmp_path / "kb" / "building.json.tmp").write_text("{")
+    KnowledgeBase.build(documents, tmp_path / "kb", model)
+    assert snapshot(tmp_path / "kb") == whole
+
+
+def test_words_of_an_append_that_was_killed_at_its_very_end_are_tidied_up(
+    documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    KnowledgeBase.build(documents[:4], tmp_path / "kb", model)
+    (before,) = (tmp_path / "kb" / "shard-00000").glob("bm25-*")
+    shutil.copytree(before, tmp_path / "older")
+    KnowledgeBase.build(documents[4:8], tmp_path / "kb", model, append=True)
+    (after,) = (tmp_path / "kb" / "shard-00000").glob("bm25-*")
+    (tmp_path / "older").rename(before)
+    KnowledgeBase.build(documents[8:], tmp_path / "kb", model, append=True)
+    assert before != after
+    assert not before.exists()
+
+
+def test_a_model_is_named_as_it_was_opened(documents: list[Document], model_folder: Path, tmp_path: Path) -> None:
+    KnowledgeBase.build(documents[:2], tmp_path / "kb", Model.open(model_folder, "cpu"))
+    assert KnowledgeBase.open(tmp_path / "kb", device="cpu").manifest.model == str(model_folder.resolve())
+
+
+def test_a_knowledge_base_may_grow_while_it_is_opened(
+    documents: list[Document], model: Model, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    KnowledgeBase.build(documents[:4], tmp_path / "kb", model, model_name=str(model_folder))
+
+    def opened(source: str, device: str) -> Model:
+        if read_manifest(tmp_path / "kb").counts.documents == 4:
+            KnowledgeBase.build(documents[4:8], tmp_path / "kb", model, append=True)  # removes words of before
+        return model
+
+    monkeypatch.setattr(Model, "open", opened)
+    assert KnowledgeBase.open(tmp_path / "kb").counts.documents == 8

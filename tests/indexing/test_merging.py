@@ -139,3 +139,11 @@ def test_a_merge_that_fails_leaves_nothing(parts: list[Path], tmp_path: Path, mo
     with pytest.raises(KnowledgeBaseError, match=r"whole cannot be written \(.*No space left on device.*\): make room"):
         merge(tmp_path / "whole", parts)
     assert not (tmp_path / "whole").exists()
+
+
+def test_what_was_merged_from_read_only_folders_can_be_written(parts: list[Path], tmp_path: Path) -> None:
+    for shard in parts[0].iterdir():
+        if shard.is_dir():
+            shard.chmod(0o555)
+    merge(tmp_path / "whole", parts)
+    assert all(path.stat().st_mode & 0o200 for path in (tmp_path / "whole").rglob("*") if path.is_dir())

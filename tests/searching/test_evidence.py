@@ -131,3 +131,10 @@ def test_a_knowledge_base_without_the_index_says_how_to_add_one(
 def test_k_below_one_is_refused(backend: Backend, pages: KnowledgeBase) -> None:
     with pytest.raises(QueryError, match="k is 0, must be at least 1"):
         pages.search(["dogs"], 0, "document", backend)
+
+
+def test_pages_of_several_shards_are_told_apart(kb: KnowledgeBase) -> None:
+    pages = {page for page, _ in bm25_scores(kb, "the city river")}
+    hits = kb.search(["the city river"], 1000, "document", "bm25")[0]
+    assert len(pages) > 5
+    assert sorted(hit.phrase.document_id for hit in hits) == sorted(pages)

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from kbq.commands import index_words
+from kbq.commands import IndexRequest, index, index_words
 from kbq.description import index_facts
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
@@ -200,3 +200,20 @@ def test_auto_chooses_by_size(
 def test_a_knowledge_base_without_any_token(kind: IndexKind, model: Model, tmp_path: Path) -> None:
     kb = KnowledgeBase.build([Document("1", "Title", ())], tmp_path / "kb", model, index=kind)
     assert kb.search(TEXTS) == [[], []]
+
+
+@pytest.mark.parametrize("threshold", [float("nan"), float("inf")])
+def test_a_filter_is_a_number(threshold: float, folder: Path) -> None:
+    with pytest.raises(KnowledgeBaseError, match=rf"--filter is {threshold}, must be a number"):
+        index(IndexRequest(folder, "compact", filter=threshold))
+
+
+def test_a_damaged_index_can_be_built_again(folder: Path) -> None:
+    request = IndexRequest(folder, "compact", 0.5, device="cpu")
+    index(request)
+    (cells_file,) = folder.glob("*/compact/cells.faiss")
+    cells_file.write_bytes(b"")
+    with pytest.raises(KnowledgeBaseError):
+        KnowledgeBase.open(folder, device="cpu")
+    assert index(request).recall >= 0.5
+    assert KnowledgeBase.open(folder, device="cpu").index.kind == "compact"

@@ -1,6 +1,7 @@
 """Units: k distinct phrases, sentences, paragraphs or documents, each with the best score of its phrases."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -15,7 +16,7 @@ from kbq.kb import KnowledgeBase
 from kbq.records import Document
 from kbq.searching import search as search_module
 from kbq.searching.spans import Spans, paragraph_spans
-from kbq.searching.units import Unit, best_units, sentence_around
+from kbq.searching.units import Sentences, Unit, best_units
 
 Place = tuple[str, int, int, int]  # page id, paragraph number, characters [start, end) of the unit
 UNITS = get_args(Unit)
@@ -52,7 +53,7 @@ def all_units(kb: KnowledgeBase, start: np.ndarray, end: np.ndarray, unit: Unit)
     for score, (page, number, first, behind) in all_spans(kb, start, end):
         text = texts[page, number]
         if unit == "sentence":
-            first, behind = sentence_around(text, first, behind)
+            first, behind = Sentences(text).around(first, behind)
         elif unit != "phrase":
             first, behind = 0, len(text)
         taken = (
@@ -201,7 +202,7 @@ def test_phrases_of_the_same_paragraph_number_on_two_pages_are_two(shard: Shard)
 )
 def test_sentence_around(text: str, phrase: str, sentence: str) -> None:
     start = text.index(phrase)
-    first, behind = sentence_around(text, start, start + len(phrase))
+    first, behind = Sentences(text).around(start, start + len(phrase))
     assert text[first:behind] == sentence
 
 
@@ -227,3 +228,39 @@ def test_the_best_phrase_of_a_paragraph_is_its_best_span(kb: KnowledgeBase, quer
     best = paragraph_spans(shard, 0, queries[:, 0] * kb.model.scale)
     true = [score for score, place in all_spans(kb, queries[0, 0], queries[1, 0]) if place[:2] == ("P1", 0)]
     assert best.scores[0] == pytest.approx(true[0], abs=1e-3)
+
+
+def test_a_search_takes_the_models_length_penalty(kb: KnowledgeBase, queries: np.ndarray) -> None:
+    free = kb.search_vectors(queries[0], queries[1], 1000)
+    config = kb.model.config
+    kb.model.config = replace(config, length_penalty=0.5)
+    try:
+        hits = kb.search_vectors(queries[0], queries[1], 1000)
+    finally:
+        kb.model.config = config
+    best = [{hit.phrase: hit.score for hit in found} for found in free]
+    lost = [
+        one.score - known[one.phrase]
+        for found, known in zip(hits, best, strict=True)
+        for one in found
+        if one.phrase in known
+    ]
+    assert min(lost) < -0.4
+    assert max(lost) < 0.001
+
+
+def test_fewer_units_than_asked_for_are_found_at_once(
+    kb: KnowledgeBase, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    depths: list[int] = []
+    candidates = kb.opened_index.candidates
+
+    def counted(starts: np.ndarray, ends: np.ndarray, k: int, bonus: object = None) -> object:
+        depths.append(k)
+        return candidates(starts, ends, k, bonus)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kb.opened_index, "candidates", counted)
+    found = kb.search_vectors(queries[0], queries[1], 10, "document")
+    pages = {hit.phrase.document_id for hit in kb.search_vectors(queries[0][:1], queries[1][:1], 1000, "phrase")[0]}
+    assert [len(hits) for hits in found] == [len(pages)] * 3
+    assert len(pages) < 10

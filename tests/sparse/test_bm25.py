@@ -82,3 +82,13 @@ def test_a_knowledge_base_without_words(texts: list[str], model: Model, tmp_path
     kb = KnowledgeBase.build([page], tmp_path / "kb", model)
     assert kb.search(["river"], unit="paragraph", backend="bm25") == [[]]
     assert len(kb.search(["river"], unit="paragraph", backend="hybrid")[0]) == len(texts)
+
+
+def test_words_are_found_in_every_chunk_of_paragraphs(
+    documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = KnowledgeBase.build(documents, tmp_path / "whole", model)
+    monkeypatch.setattr("kbq.sparse.bm25.CHUNK", 2)
+    parts = KnowledgeBase.build(documents, tmp_path / "parts", model)
+    for words in QUERIES:
+        assert parts.bm25[0].scores(words).tolist() == whole.bm25[0].scores(words).tolist()

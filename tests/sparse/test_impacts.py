@@ -83,3 +83,12 @@ def test_a_damaged_index_is_refused(name: str, how: str, tmp_path: Path) -> None
         np.save(path, np.zeros(1, np.int64))
     with pytest.raises(KnowledgeBaseError, match=r"sparse index .*i is missing or damaged .*`kbq index --bm25`"):
         ImpactIndex(tmp_path / "i", 4)
+
+
+def test_more_terms_than_16_bits_count(tmp_path: Path) -> None:
+    count = 2**16 + 5
+    vocabulary = [f"{term:06}" for term in range(count)]
+    write_impacts(tmp_path / "i", vocabulary, impacts((0, 3, 1.0), (1, count - 2, 2.0)))
+    index = ImpactIndex(tmp_path / "i", 2)
+    assert index.scores([vocabulary[3]]).tolist() == [1, 0]
+    assert index.scores([vocabulary[-2]]).tolist() == [0, 2]
