@@ -70,7 +70,7 @@ def _write_block(path: Path, shard: Shard, paragraphs: range, model: SpartaModel
 
 def _is_whole(path: Path) -> bool:
     try:
-        with np.load(path) as block:
+        with path.open("rb") as file, np.load(file) as block:
             return {"sentences", "terms", "weights", "paragraphs"} <= set(block.files)
     except (OSError, ValueError, zipfile.BadZipFile):  # it is not there, or damaged
         return False

@@ -74,3 +74,12 @@ def test_without_faiss_one_sentence_says_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(KnowledgeBaseError, match=r'pip install "kbq\[cpu\]", or use --index exact'):
         Cells(tmp_path / "a.faiss", 1)
+
+
+def test_rows_are_added_whatever_the_chunk(
+    vectors: np.ndarray, queries: np.ndarray, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbq.indexing.cells.CHUNK", 100)
+    build_cells(tmp_path / "cells.faiss", vectors, np.arange(len(vectors)))
+    _, found = Cells(tmp_path / "cells.faiss", 10**6).search(queries, 7)
+    assert found.tolist() == Cells(path, 10**6).search(queries, 7)[1].tolist()

@@ -11,6 +11,7 @@ import pytest
 
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError
 from kbq.files import write_json
+from kbq.indexing.dump import Shard
 from kbq.indexing.manifest import read_manifest
 from kbq.kb import KnowledgeBase
 
@@ -178,3 +179,12 @@ def test_json_is_replaced_in_one_step(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_json(path, {"é": object()})
     assert json.loads(path.read_text("utf-8")) == {"é": 1}
+
+
+@pytest.mark.parametrize("name", ["vectors", "positions", "starts"])
+def test_other_rows_have_another_fingerprint(name: str, kb_folder: Path, tmp_path: Path) -> None:
+    shard = shutil.copytree(kb_folder / "shard-00000", tmp_path / "shard")
+    before = Shard(shard).fingerprint()
+    values = np.load(shard / f"{name}.npy")
+    np.save(shard / f"{name}.npy", values + np.ones_like(values))
+    assert Shard(shard).fingerprint() != before

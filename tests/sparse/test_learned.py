@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from kbq.commands import index_impacts
+from kbq.encoding.model import Model
 from kbq.encoding.windows import WindowShape
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.dump import Counts, EncodedParagraph, Progress, Shard, ShardWriter
 from kbq.indexing.manifest import Manifest, read_manifest
-from kbq.kb import KnowledgeBase
+from kbq.kb import Backend, KnowledgeBase
 from kbq.records import Document
+from kbq.searching.evidence import Weights
 from kbq.sparse import blocks
 from kbq.sparse.learned import PieceReader, SentenceImpacts, add_sparta, sparta_folder
 from kbq.sparse.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
@@ -150,3 +152,36 @@ def test_a_missing_tokenizer_is_named(sparta: SpartaModel, kb_folder: Path, tmp_
     shutil.rmtree(kb / f"sparta-{read_manifest(kb).sparta}")
     with pytest.raises(KnowledgeBaseError, match=r"is missing or damaged .*`kbq index --sparta MODEL`"):
         KnowledgeBase.open(kb, device="cpu")
+
+
+def test_a_hybrid_score_adds_both_sources_by_their_weights(
+    sparta: SpartaModel, documents: list[Document], model: Model, model_folder: Path, tmp_path: Path
+) -> None:
+    KnowledgeBase.build(documents, tmp_path / "kb", model, model_name=str(model_folder))
+    sparta.save(tmp_path / "m")
+    index_impacts(tmp_path / "kb", tmp_path / "m", terms=50)
+    kb = KnowledgeBase.open(tmp_path / "kb", device="cpu")
+
+    def scores(backend: Backend) -> dict[tuple[str, int], float]:
+        hits = kb.search(["the river"], 99, "paragraph", backend, Weights(bm25=2.0, sparta=3.0))[0]
+        return {(hit.phrase.document_id, hit.phrase.paragraph): hit.score for hit in hits}
+
+    dense, words, impacts = scores("dense"), scores("bm25"), scores("sparse")
+    assert words
+    assert impacts
+    expected = {place: score + 2 * words.get(place, 0) + 3 * impacts.get(place, 0) for place, score in dense.items()}
+    assert scores("hybrid") == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_damaged_block_is_made_again(
+    sparta: SpartaModel, shard: Shard, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "BLOCK", 1)
+    whole = sparta_folder(shard.folder, add_sparta(tmp_path, manifest, sparta, k=5))
+    expected = content(whole)
+    shutil.rmtree(whole)
+    workshop = whole.with_name(whole.name + ".blocks")
+    workshop.mkdir()
+    (workshop / "1.npz").write_bytes(b"PK\x03\x04 half a file")
+    add_sparta(tmp_path, manifest, sparta, k=5)
+    assert content(whole) == expected
