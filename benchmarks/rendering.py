@@ -12,7 +12,6 @@ OF_EARLIER_MODELS = {
     "finetuning_redocred",
     "finetuning_redocred_fresh",
     "finetuning_trex_earlier_model",
-    "finetuning_unseen_relations",
     "hybrid_trex",
     "hybrid_trex_tuned",
     "hybrid_wiki_part",
