@@ -15,6 +15,7 @@ import typer
 
 import kbq
 from kbq.errors import KbqError
+from kbq.options import Backend, CorpusFormat, IndexKind, Unit, WantedKind, WeightType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 BackendName = Annotated[
-    Literal["auto", "dense", "bm25", "sparse", "hybrid"],
+    Backend,
     typer.Option(
         help="What scores: phrase vectors, BM25 of paragraphs, their learned impacts, or vectors and these together; "
         "auto: hybrid where the knowledge base can."
@@ -70,9 +71,7 @@ Guess = Annotated[Path, typer.Argument(metavar="FILE", help="KILT predictions, p
 Gold = Annotated[Path, typer.Argument(metavar="GOLD", help="The KILT file with the answers, plain or compressed.")]
 TaskName = Annotated[str | None, typer.Option("--task", help="A task's name, or a task file.")]
 PagesOf = Annotated[Path | None, typer.Option("--kb", help="The knowledge base that the pages come from.")]
-IndexName = Annotated[
-    Literal["exact", "approximate", "compact"] | None, typer.Option(help="Without it, the index built last answers.")
-]
+IndexName = Annotated[IndexKind | None, typer.Option(help="Without it, the index built last answers.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Page ids must be integers, as on the leaderboard.")]
 
 
@@ -97,12 +96,12 @@ def build(
     corpus: Annotated[str, typer.Argument(help="A file or folder, or - for standard input.")],
     kb: Annotated[Path, typer.Argument(help="Folder of the new knowledge base.")],
     format: Annotated[
-        Literal["auto", "kilt", "jsonl", "squad", "dpr", "text"],
+        CorpusFormat,
         typer.Option(help="What the corpus looks like."),
     ] = "auto",
     model: ModelName = "default",
     index: Annotated[
-        Literal["auto", "exact", "approximate", "compact"],
+        WantedKind,
         typer.Option(help="auto: exact up to about 2 million kept tokens, then compact."),
     ] = "auto",
     bm25: Annotated[
@@ -152,7 +151,7 @@ def index(
     context: typer.Context,
     kb: Annotated[Path, typer.Argument(help="A knowledge base.")],
     kind: Annotated[
-        Literal["auto", "exact", "approximate", "compact"],
+        WantedKind,
         typer.Option("--index", help="approximate: a byte per dimension; compact: a quarter of a byte."),
     ] = "auto",
     recall: Annotated[
@@ -277,7 +276,7 @@ def query(
     file: Annotated[str | None, typer.Option("--file", "-f", help="One query per line; - for standard input.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many answers.")] = 5,
     unit: Annotated[
-        Literal["phrase", "sentence", "paragraph", "document"] | None,
+        Unit | None,
         typer.Option(help="What is counted as one answer; else phrase, of bm25 and sparse paragraph."),
     ] = None,
     backend: BackendName = "auto",
@@ -358,7 +357,7 @@ def train(
     two_query_encoders: Annotated[
         bool, typer.Option("--two-query-encoders", help="As in the paper; else one with two heads.")
     ] = False,
-    weights: Annotated[Literal["float32", "int8"], typer.Option(help="How weights are stored.")] = "float32",
+    weights: Annotated[WeightType, typer.Option(help="How weights are stored.")] = "float32",
     truecase: Annotated[
         bool, typer.Option("--truecase", help="Of a cased encoder: give queries in lower case their capital letters.")
     ] = False,
@@ -502,9 +501,7 @@ def augment(
     triples: Annotated[
         Path | None, typer.Option(help="Make slot queries of these instead: KILT lines, or CSV/TSV/JSONL as finetune.")
     ] = None,
-    format: Annotated[
-        Literal["auto", "kilt", "jsonl", "squad", "dpr", "text"], typer.Option(help="What the corpus looks like.")
-    ] = "auto",
+    format: Annotated[CorpusFormat, typer.Option(help="What the corpus looks like.")] = "auto",
     entities: Annotated[
         str, typer.Option(help="What is asked for: `written` (names and numbers), or a spaCy pipeline's entities.")
     ] = "written",

@@ -21,8 +21,9 @@ from plotting import picture
 
 from kbq.files import folder_bytes
 from kbq.indexing.dump import Counts, Shard, shard_name
-from kbq.indexing.manifest import IndexEntry, IndexKind, publish
+from kbq.indexing.manifest import IndexEntry, publish
 from kbq.kb import KnowledgeBase
+from kbq.options import IndexKind
 from kbq.searching.indexes import IndexWish
 from kbq.searching.probes import own_queries
 

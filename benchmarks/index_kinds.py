@@ -25,8 +25,9 @@ import torch
 from kilt import judged
 
 from kbq.description import describe_indexes
-from kbq.indexing.manifest import IndexEntry, IndexKind, read_manifest, write_manifest
+from kbq.indexing.manifest import IndexEntry, read_manifest, write_manifest
 from kbq.kb import KnowledgeBase
+from kbq.options import IndexKind
 from kbq.prediction import PredictionSettings, predict_file
 from kbq.reading import read_json_lines
 from kbq.records import Hit

@@ -23,8 +23,9 @@ import torch
 from kbq.corpus import read_corpus
 from kbq.encoding.model import Model
 from kbq.indexing import building
-from kbq.indexing.manifest import MANIFEST, IndexKind
+from kbq.indexing.manifest import MANIFEST
 from kbq.kb import KnowledgeBase
+from kbq.options import IndexKind
 from kbq.records import Document
 from kbq.searching import indexes
 

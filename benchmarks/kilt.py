@@ -13,10 +13,11 @@ from typing import get_args
 import reporting
 
 from kbq.commands import chosen_weights
-from kbq.kb import Backend, KnowledgeBase
+from kbq.kb import KnowledgeBase
 from kbq.kilt.evaluation import score_downstream
 from kbq.kilt.reporting.significance import bootstrap_interval
 from kbq.kilt.scoring.deviations import Deviations
+from kbq.options import Backend
 from kbq.prediction import PredictionSettings, predict_file
 from kbq.reader import Reader
 from kbq.reading import read_lines

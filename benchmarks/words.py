@@ -14,7 +14,8 @@ import numpy as np
 import reporting
 
 from kbq.files import folder_bytes
-from kbq.kb import Backend, KnowledgeBase
+from kbq.kb import KnowledgeBase
+from kbq.options import Backend
 from kbq.reading import read_json_lines
 from kbq.sparse.bm25 import bm25_folder
 from kbq.sparse.learned import sparta_folder

@@ -6,17 +6,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbq.corpus import CorpusFormat, read_corpus
+from kbq.corpus import read_corpus
 from kbq.description import IndexFacts, index_facts
 from kbq.encoding.model import Model
 from kbq.encoding.queries import check_query
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, QueryError
 from kbq.files import folder_bytes
-from kbq.indexing.choice import WantedKind
 from kbq.indexing.dump import Counts
-from kbq.indexing.manifest import IndexKind, Manifest, read_manifest, write_manifest
-from kbq.kb import Backend, KnowledgeBase
+from kbq.indexing.manifest import Manifest, read_manifest, write_manifest
+from kbq.kb import KnowledgeBase
 from kbq.locks import writing_alone
+from kbq.options import Backend, CorpusFormat, IndexKind, Unit, WantedKind
 from kbq.pages import Pages
 from kbq.reader import DEPTH, Reader, ReadKnowledgeBase
 from kbq.reading import clean_text, read_lines, source_name
@@ -25,7 +25,6 @@ from kbq.sample_kb import open_sample
 from kbq.searching.evidence import Weights
 from kbq.searching.indexes import IndexWish
 from kbq.searching.search import BATCH
-from kbq.searching.units import Unit
 from kbq.sparse.bm25 import add_bm25, bm25_folder
 from kbq.sparse.learned import TERMS, add_sparta, remove_other_impacts, sparta_folder
 from kbq.sparse.sparta_model import SpartaModel

@@ -22,15 +22,15 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
 from pathlib import Path, PurePath
-from typing import Literal, TypeAlias, TypeVar, get_args
+from typing import TypeAlias, TypeVar, get_args
 
 import numpy as np
 
 from kbq.errors import CorpusError
+from kbq.options import CorpusFormat
 from kbq.reading import BadLine, Line, clean_text, parse_json_lines, read_lines, refuse, source_name
 from kbq.records import Document, Paragraph
 
-CorpusFormat: TypeAlias = Literal["auto", "kilt", "jsonl", "squad", "dpr", "text"]
 Fields: TypeAlias = dict[str, object]
 Kind = TypeVar("Kind")
 Page: TypeAlias = tuple[str, Callable[[], Document]]  # where it stands ("file:line"), and what reads it

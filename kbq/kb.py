@@ -6,7 +6,7 @@ documents ── encoding/ ──► phrase dump (indexing/) ──► spans ─
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +15,20 @@ from kbq.encoding.model import Model
 from kbq.encoding.queries import QueryReader
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
 from kbq.indexing.building import build_shards, claim
-from kbq.indexing.choice import WantedKind, chosen_kind, open_index, remove_other_filters
+from kbq.indexing.choice import chosen_kind, open_index, remove_other_filters
 from kbq.indexing.dump import Counts, Shard
-from kbq.indexing.manifest import IndexKind, Manifest, publish, read_manifest, write_manifest
+from kbq.indexing.manifest import Manifest, publish, read_manifest, write_manifest
 from kbq.locks import writing_alone
 from kbq.markers import MENTION, slot_of
+from kbq.options import Backend, IndexKind, Unit, WantedKind
 from kbq.records import Document, Hit
 from kbq.searching.evidence import Evidence, Weights
 from kbq.searching.indexes import IndexWish, build_indexes
 from kbq.searching.search import search
-from kbq.searching.units import Unit
 from kbq.sparse.bm25 import add_bm25, missing_words, open_bm25, query_words, remove_older
 from kbq.sparse.learned import PieceReader, SentenceImpacts
 
 Floats = NDArray[np.float32]
-Backend = Literal["auto", "dense", "bm25", "sparse", "hybrid"]
 
 
 class KnowledgeBase:

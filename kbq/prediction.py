@@ -19,7 +19,8 @@ from kbq.encoding.queries import QueryReader
 from kbq.errors import KbqError, QueryError
 from kbq.files import file_digest, write_json
 from kbq.indexing.manifest import MANIFEST
-from kbq.kb import Backend, KnowledgeBase
+from kbq.kb import KnowledgeBase
+from kbq.options import Backend
 from kbq.reader import DEPTH, Reader, ReadKnowledgeBase
 from kbq.reading import read_json_lines
 from kbq.records import Evidence, Hit, Prediction, Query

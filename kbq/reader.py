@@ -14,11 +14,11 @@ from kbq.encoding.cross_encoder import CrossEncoder, Floats
 from kbq.encoding.queries import QueryReader
 from kbq.encoding.windows import Tokens, tokenize
 from kbq.errors import QueryError
-from kbq.kb import Backend, KnowledgeBase
+from kbq.kb import KnowledgeBase
+from kbq.options import Backend, Unit
 from kbq.records import Hit, Phrase
 from kbq.searching.evidence import Weights
 from kbq.searching.spans import best_ends
-from kbq.searching.units import Unit
 
 DEPTH = 20  # paragraphs read for a query
 

@@ -12,8 +12,9 @@ from kbq.corpus import read_corpus
 from kbq.encoding.model import CONFIG, DEFAULT_MODEL, Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.dump import Counts
-from kbq.indexing.manifest import IndexKind, is_knowledge_base
+from kbq.indexing.manifest import is_knowledge_base
 from kbq.kb import KnowledgeBase
+from kbq.options import IndexKind
 from kbq.places import PACKAGE, cache_folder
 
 ARTICLES = PACKAGE / "sample" / "articles.jsonl"

@@ -29,6 +29,9 @@ COMMANDS = (
 FORBIDDEN = {
     "records": ("kbq",),
     "errors": ("kbq",),
+    "options": ("kbq",),
+    "markers": ("kbq",),
+    "files": ("kbq",),
     "encoding": (
         "kbq.indexing",
         "kbq.sparse",

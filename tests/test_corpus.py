@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kbq.corpus import CorpusFormat, PageIds, read_corpus
+from kbq.corpus import PageIds, read_corpus
 from kbq.errors import CorpusError, KbqError
+from kbq.options import CorpusFormat
 from kbq.records import Document, Paragraph
 
 KILT_LINE = {"_id": "1", "wikipedia_id": "1", "wikipedia_title": "Rain", "text": ["Rain\n", "It falls.\n"]}

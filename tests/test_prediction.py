@@ -11,8 +11,9 @@ import pytest
 
 from kbq.adapters import question, slot_with
 from kbq.errors import KbqError, QueryError
-from kbq.indexing.manifest import IndexEntry, IndexKind
-from kbq.kb import Backend, KnowledgeBase
+from kbq.indexing.manifest import IndexEntry
+from kbq.kb import KnowledgeBase
+from kbq.options import Backend, IndexKind
 from kbq.prediction import PredictionOutcome, PredictionSettings, predict_file
 from kbq.reader import Reader as AnsweringReader
 from kbq.records import Hit, Phrase

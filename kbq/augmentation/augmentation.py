@@ -19,14 +19,15 @@ from kbq.augmentation.distant import found_paragraphs
 from kbq.augmentation.generator import PROMPT, Generator, Marked
 from kbq.augmentation.mentions import FindMentions, entity_finder
 from kbq.augmentation.slots import Question, Slots
-from kbq.corpus import CorpusFormat, read_corpus
+from kbq.corpus import read_corpus
 from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.errors import TrainingError
 from kbq.files import file_digest
 from kbq.finetuning.triples import read_triples
 from kbq.indexing.manifest import MANIFEST, is_knowledge_base
-from kbq.kb import Backend, KnowledgeBase
+from kbq.kb import KnowledgeBase
 from kbq.kilt.answers import normalise
+from kbq.options import Backend, CorpusFormat
 from kbq.training.teacher import read_answers
 
 AT_A_TIME = 8  # paragraphs

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from kbq.augmentation.slots import Question, answers
 from kbq.corpus import content_start
-from kbq.kb import Backend, KnowledgeBase
+from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.records import Gold
+from kbq.options import Backend
 from kbq.searching.search import BATCH
 
 

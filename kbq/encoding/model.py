@@ -34,11 +34,12 @@ from kbq.encoding.backbone import (
 from kbq.encoding.casing import Forms
 from kbq.encoding.phrases import PhraseEncoder
 from kbq.encoding.queries import QueryEncoder, QueryReader, encode_queries, marker_tokens
-from kbq.encoding.weights import WeightType, fingerprint, load_weights, named_weights, pack, read_weights
+from kbq.encoding.weights import fingerprint, load_weights, named_weights, pack, read_weights
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError, first_line
 from kbq.markers import slot_of
 from kbq.memory import give_back
+from kbq.options import WeightType
 
 Floats = NDArray[np.float32]
 FORMAT = 1

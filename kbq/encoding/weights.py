@@ -5,15 +5,14 @@ int8 has a quarter of the bytes. Beside a matrix NAME, of shape (rows, columns),
 
 import hashlib
 from pathlib import Path
-from typing import Literal
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from kbq.errors import ModelError
+from kbq.options import WeightType
 
-WeightType = Literal["float32", "int8"]
 Weights = dict[str, Tensor]
 
 

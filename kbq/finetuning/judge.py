@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from kbq.errors import TrainingError
 from kbq.finetuning.triples import kilt_record, pages_of
-from kbq.kb import Backend, KnowledgeBase
+from kbq.kb import KnowledgeBase
 from kbq.kilt.evaluation import score_downstream
 from kbq.kilt.reading.lines import write_lines
 from kbq.kilt.reading.records import Gold
 from kbq.kilt.scoring.deviations import Deviations
+from kbq.options import Backend
 from kbq.prediction import PredictionSettings, kilt_line, predict
 from kbq.records import Query
 from kbq.searching.evidence import Weights

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import torch
 
@@ -14,9 +13,9 @@ from kbq.indexing.dump import Shard
 from kbq.indexing.exact import ExactIndex
 from kbq.indexing.gpus import places
 from kbq.indexing.index_folder import folder_of, has_index
-from kbq.indexing.manifest import IndexEntry, IndexKind, Manifest
+from kbq.indexing.manifest import IndexEntry, Manifest
+from kbq.options import IndexKind, WantedKind
 
-WantedKind = Literal["auto", "exact", "approximate", "compact"]
 CPU = torch.device("cpu")
 EXACT_ROWS = 2_000_000  # up to here every query can be multiplied with every row
 

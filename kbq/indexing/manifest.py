@@ -5,17 +5,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
 import kbq
 from kbq.errors import KnowledgeBaseError
 from kbq.files import write_json
 from kbq.indexing.dump import Counts, shard_name
+from kbq.options import IndexKind
 
 MANIFEST = "manifest.json"
 STATE = "building.json"  # stands there while a build goes on, or was stopped
 FORMAT = 1
-IndexKind = Literal["exact", "approximate", "compact"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import numpy as np
 
 from kbq.indexing.candidates import Floats
 from kbq.indexing.dump import Shard
+from kbq.options import Unit
 from kbq.records import Hit, Phrase
-from kbq.searching.units import Unit
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ import numpy as np
 
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.choice import WantedKind, build_missing, chosen_kind, is_built
+from kbq.indexing.choice import build_missing, chosen_kind, is_built
 from kbq.indexing.dump import Shard
-from kbq.indexing.manifest import IndexEntry, IndexKind, Manifest
+from kbq.indexing.manifest import IndexEntry, Manifest
+from kbq.options import IndexKind, WantedKind
 from kbq.searching.probes import calibrate, own_queries
 
 OWN_QUERIES = 1000

@@ -6,10 +6,11 @@ import numpy as np
 
 from kbq.indexing.candidates import Floats, Index
 from kbq.indexing.dump import Shard
+from kbq.options import Unit
 from kbq.records import Hit
 from kbq.searching.evidence import Evidence, Sum
 from kbq.searching.spans import batch_spans
-from kbq.searching.units import Unit, best_units
+from kbq.searching.units import best_units
 
 BATCH = 64  # queries searched together
 

@@ -8,17 +8,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import repeat
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import sentencex
 
 from kbq.indexing.candidates import Rows
 from kbq.indexing.dump import Shard
+from kbq.options import Unit
 from kbq.records import Hit, Phrase
 from kbq.searching.spans import Spans
 
-Unit = Literal["phrase", "sentence", "paragraph", "document"]
 TOGETHER = 16  # spans whose places are looked up together at first; then as many as before, all in all
 
 

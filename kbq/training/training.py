@@ -11,8 +11,8 @@ from kbq.encoding.backbone import choose_device
 from kbq.encoding.casing import Forms, is_cased, usual_forms
 from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.encoding.model import CONFIG, Model, ModelConfig
-from kbq.encoding.weights import WeightType
 from kbq.errors import TrainingError
+from kbq.options import WeightType
 from kbq.places import cache_folder
 from kbq.training.batches import prepare
 from kbq.training.calibration import FilterPoint, calibrate

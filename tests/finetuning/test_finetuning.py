@@ -21,8 +21,9 @@ from kbq.finetuning.judge import Judge
 from kbq.finetuning.labels import Labeller
 from kbq.finetuning.loop import FinetuningSettings, FinetuningStep
 from kbq.finetuning.preparation import with_page_ids
-from kbq.kb import Backend, KnowledgeBase
+from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.records import Gold, GoldOutput
+from kbq.options import Backend
 from kbq.searching.evidence import Weights
 from kbq.task import load_task
 

@@ -8,10 +8,10 @@ import pytest
 
 from kbq.encoding.model import Model
 from kbq.errors import QueryError
-from kbq.kb import Backend, KnowledgeBase
+from kbq.kb import KnowledgeBase
+from kbq.options import Backend, Unit
 from kbq.records import Document, Hit, Paragraph, Phrase
 from kbq.searching.evidence import Evidence, Sum, Weights
-from kbq.searching.units import Unit
 
 TEXTS = ["Marie Curie [SEP] place of birth", "the river of Paris"]
 

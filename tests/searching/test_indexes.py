@@ -11,12 +11,12 @@ from kbq.description import index_facts
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing import cells, choice
-from kbq.indexing.manifest import STATE, IndexEntry, IndexKind, read_manifest
-from kbq.kb import Backend, KnowledgeBase
+from kbq.indexing.manifest import STATE, IndexEntry, read_manifest
+from kbq.kb import KnowledgeBase
+from kbq.options import Backend, IndexKind, Unit
 from kbq.records import Document
 from kbq.searching import indexes
 from kbq.searching.indexes import IndexWish
-from kbq.searching.units import Unit
 
 pytest.importorskip("faiss")
 KINDS: tuple[IndexKind, ...] = get_args(IndexKind)

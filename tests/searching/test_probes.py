@@ -11,8 +11,9 @@ import torch
 from kbq.encoding.model import Model
 from kbq.indexing.choice import build_missing
 from kbq.indexing.dump import Shard
-from kbq.indexing.manifest import IndexEntry, IndexKind
+from kbq.indexing.manifest import IndexEntry
 from kbq.kb import KnowledgeBase
+from kbq.options import IndexKind
 from kbq.records import Document, Hit, Paragraph, Phrase
 from kbq.searching.probes import SLOTS, calibrate, own_queries, recall
 

@@ -13,10 +13,11 @@ from kbq.errors import QueryError
 from kbq.indexing import building
 from kbq.indexing.dump import CLOSES, OPENS, EncodedParagraph, Shard
 from kbq.kb import KnowledgeBase
+from kbq.options import Unit
 from kbq.records import Document
 from kbq.searching import search as search_module
 from kbq.searching.spans import Spans, paragraph_spans
-from kbq.searching.units import Sentences, Unit, best_units
+from kbq.searching.units import Sentences, best_units
 
 Place = tuple[str, int, int, int]  # page id, paragraph number, characters [start, end) of the unit
 UNITS = get_args(Unit)

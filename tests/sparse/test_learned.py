@@ -14,7 +14,8 @@ from kbq.encoding.windows import WindowShape
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.dump import Counts, EncodedParagraph, Progress, Shard, ShardWriter
 from kbq.indexing.manifest import Manifest, read_manifest
-from kbq.kb import Backend, KnowledgeBase
+from kbq.kb import KnowledgeBase
+from kbq.options import Backend
 from kbq.records import Document
 from kbq.searching.evidence import Weights
 from kbq.sparse import blocks

@@ -1,0 +1,10 @@
+"""Options: what is chosen by name, in Python and on the command line."""
+
+from typing import Literal, TypeAlias
+
+CorpusFormat: TypeAlias = Literal["auto", "kilt", "jsonl", "squad", "dpr", "text"]
+IndexKind = Literal["exact", "approximate", "compact"]
+WantedKind = Literal["auto", "exact", "approximate", "compact"]
+Unit = Literal["phrase", "sentence", "paragraph", "document"]
+Backend = Literal["auto", "dense", "bm25", "sparse", "hybrid"]
+WeightType = Literal["float32", "int8"]
