@@ -114,7 +114,7 @@ def build(
     append: Annotated[bool, typer.Option("--append", help="Add to a knowledge base that is there.")] = False,
     skip_bad_lines: Annotated[bool, typer.Option("--skip-bad-lines", help="Report bad lines and go on.")] = False,
     workers: Annotated[
-        int, typer.Option(min=1, help="Processes that encode, each with one thread, on GPUs by turns.")
+        int, typer.Option(min=1, max=256, help="Processes that encode, each with one thread, on GPUs by turns.")
     ] = 1,
     device: Device = "auto",
     as_json: Json = False,
@@ -125,11 +125,14 @@ def build(
     if append:
         _refuse_given(context, "--append", ("bm25",))
     from kbq import commands
+    from kbq.indexing.manifest import is_knowledge_base
     from kbq.progress import build_progress
     from kbq.sparse.sparta_model import SpartaModel
 
     if sparta is not None:
         SpartaModel.open(sparta)  # a wrong one is said now, not after hours of building
+        if not append and is_knowledge_base(kb):  # of a run that was killed while it added impacts, perhaps
+            raise KbqError(f"{kb} is built: add the impacts with kbq index {kb} --sparta {sparta}")
     request = commands.BuildRequest(corpus, kb, format, model, index, bm25, append, skip_bad_lines, device, workers)
     with build_progress(f"building {kb}") as report:
         outcome = commands.build(request, report, _note)
@@ -249,8 +252,9 @@ def explain(
     """Say which terms of a query found the best paragraphs, and what each one weighs there."""
     from kbq import commands
 
+    (asked,) = commands.read_queries([text], None)
     opened = commands.open_kb(kb, None, "cpu", _note)
-    explained = commands.explain(text, opened, k, backend)
+    explained = commands.explain(asked.text, opened, k, backend)
     if as_json:
         paragraphs = [_answer(found.hit) | {"terms": dict(found.parts)} for found in explained]
         _print_json({"query": text, "backend": backend, "answers": paragraphs})
@@ -295,7 +299,7 @@ def query(
 
     if reader is None:
         _refuse_given(context, "no --reader", ("depth",))
-    typed = not texts and file is None and sys.stdin.isatty()
+    typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
     asked = [] if typed else commands.read_queries(texts or [], file)
     opened = commands.open_kb(kb, model, device, _note, index)
     weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
@@ -342,10 +346,10 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder of the new model.")],
     checkpoint: Annotated[str, typer.Option(help="Start from: a BERT-like encoder (folder, hub name) or a kbq model.")],
     dev: Annotated[Path | None, typer.Option(help="Examples to score on; else a twentieth is set aside.")] = None,
-    epochs: Annotated[float | None, typer.Option(min=0.0, show_default="3; --teacher, --generator: 2")] = None,
+    epochs: Annotated[float | None, typer.Option(min=0.0, max=1e6, show_default="3; --teacher, --generator: 2")] = None,
     batch_tokens: Annotated[int, typer.Option(min=64, help="Tokens of a batch's passages, with padding.")] = 4096,
     accumulate: Annotated[int, typer.Option(min=1, help="Batches of one step.")] = 1,
-    learning_rate: Annotated[float | None, typer.Option(min=0.0, show_default="2e-4; --teacher: 1e-4")] = None,
+    learning_rate: Annotated[float | None, typer.Option(min=0.0, max=1e6, show_default="2e-4; --teacher: 1e-4")] = None,
     dropout: Annotated[float, typer.Option(min=0.0, max=0.9, help="Share of hidden values left out in a step.")] = 0.0,
     pre_batches: Annotated[int, typer.Option(min=0, help="C: earlier batches that give negatives.")] = 0,
     same_answers: Annotated[
@@ -386,6 +390,10 @@ def train(
     shared: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     shared |= {"accumulate": accumulate, "dropout": dropout}
     command = shlex.join(["kbq", *sys.argv[1:]])
+    if checkpoint == "default" and (sparse or teacher or generator):
+        from kbq.encoding.model import DEFAULT_MODEL
+
+        checkpoint = str(DEFAULT_MODEL)
     if sparse:
         _refuse_given(context, "--sparse", FOR_DENSE_TRAINING)
         from kbq.training.run import RunSettings
@@ -582,7 +590,7 @@ def finetune(
     patience: Annotated[int, typer.Option(min=1, help="Epochs without a better dev score before it stops.")] = 2,
     batch: Annotated[int, typer.Option(min=1, help="Queries searched together.")] = 24,
     accumulate: Annotated[int, typer.Option(min=1, help="Batches of one step.")] = 1,
-    learning_rate: Annotated[float, typer.Option(min=0.0)] = 2e-4,
+    learning_rate: Annotated[float, typer.Option(min=0.0, max=1e6)] = 2e-4,
     model: Annotated[str | None, typer.Option(help="A query encoder to start from.")] = None,
     seed: int = 0,
     device: Device = "auto",
@@ -650,6 +658,8 @@ def predict(
     if reader is None:
         _refuse_given(context, "no --reader", ("depth",))
     chosen = load_task(task)
+    if kb is None:
+        _note("no --kb is given: the bundled sample answers")
     opened = commands.open_kb(kb, model, device, _note, index)
     with counting_progress(f"predicting {out}") as report:
         weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
@@ -879,6 +889,7 @@ def _print_error(error: KbqError) -> None:
 
 def _typed_lines() -> "Iterator[str]":
     """What a person types at a prompt, until Ctrl-D or Ctrl-C."""
+    _note("type a query, or Ctrl-D to end")
     while True:
         typer.secho("query: ", err=True, dim=True, nl=False)
         try:
@@ -904,9 +915,12 @@ def _pages(folder: Path) -> "Pages":
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:
     try:
-        return tuple(int(number) for number in text.split(","))
+        numbers = tuple(int(number) for number in text.split(","))
+        if min(numbers) < 1:
+            raise ValueError
+        return numbers
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no list of numbers such as 1,5,20", param_hint=option) from None
+        raise typer.BadParameter(f"{text!r} is no list of numbers like 1,5,20", param_hint=option) from None
 
 
 def _answer(hit: "Hit") -> dict[str, Any]:
@@ -1031,6 +1045,9 @@ def main() -> None:
         app()
     except KbqError as error:
         _print_error(error)
+        sys.exit(1)
+    except OSError as error:  # what reads and writes files says it itself: this is of standard output, say
+        _print_error(KbqError(f"{error.filename or 'standard output'} cannot be used ({error.strerror}): make room"))
         sys.exit(1)
     except SystemExit as end:
         if end.code == 130:  # what typer makes of Ctrl-C

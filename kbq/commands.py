@@ -31,6 +31,7 @@ from kbq.sparse.sparta_model import SpartaModel
 
 Note = Callable[[str], None]  # takes a line for the person who waits
 MOST_PROBLEMS = 100  # bad lines of a corpus that are named
+MOST_WEIGHT = 1e6  # of a source of words: beyond, the vectors' scores are lost in rounding
 READ_ON = 100_000  # documents behind the first bad line that are searched for more
 
 
@@ -69,6 +70,8 @@ def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -
 
     def skip(problem: KbqError) -> None:
         bad_lines.append(problem)
+        if len(bad_lines) == MOST_PROBLEMS and not request.skip_bad_lines:
+            raise _bad_lines(bad_lines, request.corpus)
         if request.skip_bad_lines:
             note(f"skipped: {problem}")
 
@@ -114,10 +117,14 @@ def _all_or_none(documents: Iterable[Document], problems: Sequence[KbqError], co
     if len(problems) == 1:
         raise CorpusError(str(problems[0]))
     if problems:
-        raise CorpusError(
-            f"{source_name(corpus)} has bad lines: mend them, or leave them out with --skip-bad-lines",
-            [str(problem) for problem in problems],
-        )
+        raise _bad_lines(problems, corpus)
+
+
+def _bad_lines(problems: Sequence[KbqError], corpus: str) -> CorpusError:
+    return CorpusError(
+        f"{source_name(corpus)} has bad lines: mend them, or leave them out with --skip-bad-lines",
+        [str(problem) for problem in problems],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +219,8 @@ def chosen_weights(kb: KnowledgeBase, backend: Backend, bm25: float | None, spar
     for option, weight, is_used in (("--bm25-weight", bm25, kb.bm25), ("--sparta-weight", sparta, kb.sparta)):
         if weight is not None and (chosen != "hybrid" or not is_used):
             raise QueryError(f"{option} means nothing to the backend {chosen} of {kb.folder}: leave it out")
-        if weight is not None and not math.isfinite(weight):
-            raise QueryError(f"{option} is {weight}, must be a number of 0 or more")
+        if weight is not None and not weight <= MOST_WEIGHT:
+            raise QueryError(f"{option} is {weight}, must be a number from 0 to {MOST_WEIGHT:,.0f}")
     return Weights(kb.weights.bm25 if bm25 is None else bm25, kb.weights.sparta if sparta is None else sparta)
 
 

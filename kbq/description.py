@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from kbq.encoding.model import CONFIG, DEFAULT_MODEL, ModelConfig, read_config
+from kbq.errors import KbqError
 from kbq.files import folder_bytes
 from kbq.indexing.index_folder import folder_of
 from kbq.indexing.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
@@ -56,6 +57,8 @@ def describe(folder: Path) -> dict[str, object]:
         fields = dataclasses.asdict(config)
         thresholds = {name: _finite(fields[name]) for name in ("filter_threshold", "edge_threshold")}
         return {"kind": "model", "bytes": folder_bytes(folder), **fields, **thresholds}
+    if folder.is_dir() and (folder / "config.json").exists() and not is_knowledge_base(folder):
+        raise KbqError(f"{folder} holds a network, but neither a knowledge base nor a kbq model: see its files")
     manifest = read_manifest(folder)
     counts = manifest.counts
     return {

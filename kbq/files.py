@@ -5,6 +5,8 @@ import json
 import os
 from pathlib import Path
 
+from kbq.errors import KbqError
+
 
 def write_json(path: Path, content: object) -> None:
     """Replace a JSON file in one step: a kill leaves the old one or the new one, never half of it."""
@@ -18,7 +20,13 @@ def write_json(path: Path, content: object) -> None:
 
 
 def file_digest(path: Path) -> str:
-    """The first 16 digits of a file's SHA-256."""
+    """The first 16 digits of a file's SHA-256.
+
+    Raises:
+        KbqError: it is standard input, which cannot be read once more.
+    """
+    if str(path) == "-":
+        raise KbqError("standard input can be read only once, and its digest is wanted, too: give the name of a file")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 

@@ -118,7 +118,7 @@ class KnowledgeBase:
         """
         manifest = read_manifest(folder)
         try:
-            opened = Model.open(model or manifest.model, device)
+            opened = Model.open(manifest.model if model is None else model, device)
         except ModelError as error:
             if model is not None or manifest.model == "default" or Path(manifest.model).is_dir():
                 raise

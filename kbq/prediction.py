@@ -195,7 +195,7 @@ def _same_run(out: Path, description: dict[str, object]) -> None:
     if out.is_dir():
         raise KbqError(f"{out} is a folder: give --out the name of a file")
     beside = out.with_name(out.name + ".run.json")
-    if out.exists() and beside.exists() and json.loads(beside.read_text("utf-8")) != description:
+    if out.exists() and beside.exists() and _written(beside) != description:
         raise KbqError(
             f"{out} was made with another task, input, knowledge base or option (see {beside.name}): "
             "choose another --out, or delete it"
@@ -207,6 +207,14 @@ def _same_run(out: Path, description: dict[str, object]) -> None:
         write_json(beside, description)
     except OSError as error:
         raise KbqError(f"{out.parent} cannot be written ({error.strerror}): choose another --out") from error
+
+
+def _written(beside: Path) -> object:
+    """None of a damaged file."""
+    try:
+        return json.loads(beside.read_text("utf-8"))
+    except ValueError:
+        return None
 
 
 def _finished_lines(out: Path) -> int:

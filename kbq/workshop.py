@@ -4,7 +4,7 @@ import dataclasses
 import json
 import platform
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -54,12 +54,24 @@ class TrainedAs(Protocol):
     def command(self) -> str: ...
 
 
-def training_facts(request: TrainedAs, **more: object) -> dict[str, object]:
-    """How something was trained: what its folder says about itself."""
+def example_digests(paths: Sequence[Path]) -> dict[str, str]:
+    """Of the files that something is trained on; taken before training, as they may change meanwhile.
+
+    Raises:
+        TrainingError: one cannot be read, or not twice.
+    """
+    try:
+        return {path.name: file_digest(path) for path in paths}
+    except OSError as error:
+        raise TrainingError(f"{error.filename}: cannot be read ({error.strerror})") from None
+
+
+def training_facts(request: TrainedAs, examples: Mapping[str, str], **more: object) -> dict[str, object]:
+    """How something was trained, and on files with what digests: what its folder says about itself."""
     return {
         "command": request.command,
         "checkpoint": Path(request.checkpoint).name,
-        "examples": {path.name: file_digest(path) for path in request.examples},
+        "examples": dict(examples),
         "settings": dataclasses.asdict(request.settings),
         **more,
         "versions": versions(),

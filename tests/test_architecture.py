@@ -31,7 +31,6 @@ FORBIDDEN = {
     "errors": ("kbq",),
     "options": ("kbq",),
     "markers": ("kbq",),
-    "files": ("kbq",),
     "encoding": (
         "kbq.indexing",
         "kbq.sparse",

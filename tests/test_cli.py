@@ -161,7 +161,7 @@ def test_a_weight_without_end_is_refused(run: Run, corpus: Path, model_folder: P
     assert run("build", corpus, tmp_path / "kb", "--model", model_folder).status == 0
     refused = run("query", "the river", "--kb", tmp_path / "kb", "--bm25-weight", "inf", "--json")
     assert (refused.status, refused.out) == (1, "")
-    assert "--bm25-weight is inf, must be a number of 0 or more" in refused.err
+    assert "--bm25-weight is inf, must be a number from 0 to 1,000,000" in refused.err
 
 
 def test_what_the_knowledge_base_has_decides_the_backend(
@@ -740,6 +740,8 @@ LONG = "word " * 10_000
         ("merge-kb empty/new kb", "new cannot be written (Not a directory)"),
         ("info nowhere", "nowhere does not exist"),
         ("info folder", "folder holds no knowledge base"),
+        ("explain [SEP]", "has nothing on one side"),
+        ("train - --out new --checkpoint model", "standard input can be read only once"),
         ("train nothing --out new --checkpoint model", "nothing: cannot be read"),
         ("train corpus.jsonl --out new --checkpoint model", "is missing, there are id, title, paragraphs: write"),
         ("train examples.jsonl --out folder --checkpoint model", "folder already exists: choose another folder"),

@@ -275,3 +275,11 @@ def test_an_empty_input_file_is_refused(tmp_path: Path, predict: Predict) -> Non
     write_inputs(tmp_path)
     with pytest.raises(QueryError, match="holds no record"):
         predict()
+
+
+def test_a_damaged_description_is_of_another_run(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(2))
+    predict()
+    (tmp_path / "out.jsonl.run.json").write_text("junk")
+    with pytest.raises(KbqError, match="was made with another task"):
+        predict()

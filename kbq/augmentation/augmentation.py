@@ -21,7 +21,7 @@ from kbq.augmentation.mentions import FindMentions, entity_finder
 from kbq.augmentation.slots import Question, Slots
 from kbq.corpus import read_corpus
 from kbq.encoding.cross_encoder import CrossEncoder
-from kbq.errors import TrainingError
+from kbq.errors import KbqError, TrainingError
 from kbq.files import file_digest
 from kbq.finetuning.triples import read_triples
 from kbq.indexing.manifest import MANIFEST, is_knowledge_base
@@ -106,6 +106,10 @@ def augment(request: AugmentationRequest, report: Callable[[int, int], None]) ->
             f"{request.out} cannot be written ({error.strerror}): make room (the same command goes on where it "
             "stopped), or choose another --out"
         ) from error
+    except KbqError:
+        if partial.exists() and partial.read_bytes().count(b"\n") <= 1:  # a wrong corpus, say: it holds its header
+            partial.unlink()
+        raise
     finished.replace(request.out)
     partial.unlink()
     return done

@@ -20,7 +20,7 @@ from kbq.encoding.backbone import autocast, choose_device, hugging_face, load_to
 from kbq.errors import ModelError, TrainingError, first_line
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside
 from kbq.training.run import Run, RunRequest, RunSettings, StepReport
-from kbq.workshop import training_facts, workshop, write_facts
+from kbq.workshop import example_digests, training_facts, workshop, write_facts
 
 AROUND = 200  # characters on each side of the answer: the sentences near it
 NO_LABEL = -100  # what the loss passes over
@@ -116,6 +116,7 @@ def train_generator(
     """
     settings = request.settings
     with workshop(request.out) as folder:
+        digests = example_digests(request.examples)
         torch.manual_seed(settings.seed)
         generator = generator_to_train(request.checkpoint, request.device)
         passages, repairs = read_examples(request.examples)
@@ -130,7 +131,7 @@ def train_generator(
             len(passages), len(asked), repairs, run.steps, len(dev_asked), round(perplexity(generator, dev_asked), 2)
         )
         generator.save(folder / "model")
-        write_facts(folder / "model", training_facts(request, outcome=dataclasses.asdict(outcome)))
+        write_facts(folder / "model", training_facts(request, digests, outcome=dataclasses.asdict(outcome)))
     return outcome
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kbq.errors import EvaluationError
+from kbq.kilt.reading.lines import refuse_missing, refuse_replacing
 from kbq.kilt.reporting.error_kinds import KINDS, ErrorCase, ErrorKind, EvidenceOf, sample_errors, survey_errors
 from kbq.kilt.reporting.report import Column, Table
 from kbq.kilt.scoring.passages import PassageScores, export_for_readers, read_questions, score_passages
@@ -40,6 +41,7 @@ def check(request: ValidationRequest) -> Validation:
         EvaluationError: the inputs cannot be read, or the predictions cannot be repaired.
     """
     expected = expect(request.task, request.inputs, request.is_strict, request.is_known_page)
+    refuse_replacing([request.fixed], [request.guess, request.inputs])
     if request.fixed is None:
         return validate(request.guess, request.inputs, expected)
     fix(request.guess, request.fixed, request.inputs)
@@ -118,7 +120,11 @@ def evaluate_passages(guess: Path, gold: Path, ks: Sequence[int], export: Path |
     Raises:
         EvaluationError: the files cannot be read or written, or no prediction has a text.
     """
+    refuse_missing(guess, gold)
+    refuse_replacing([export], [guess, gold])
     questions = read_questions(gold, guess)
+    if not questions:
+        raise EvaluationError(f"{gold} holds no record")
     if not any(passage.text for question in questions for passage in question.passages):
         raise EvaluationError(f"{guess} holds no text in its provenance: make it with kbq predict --with-text")
     if export is not None:

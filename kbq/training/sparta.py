@@ -22,7 +22,7 @@ from kbq.sparse.sparta_model import CONFIG, SpartaConfig, SpartaModel
 from kbq.training.examples import Passage, read_examples
 from kbq.training.losses import marginal_nll
 from kbq.training.run import Run, RunSettings, StepReport
-from kbq.workshop import training_facts, workshop
+from kbq.workshop import example_digests, training_facts, workshop
 
 POSITIVE_SHARE = 0.05  # of all impacts, at the start: about 1,600 terms a sentence, as the paper counts them in the end
 
@@ -59,6 +59,7 @@ def train_sparta(request: SpartaRequest, report: Callable[[StepReport], None] = 
         ModelError: what to start from is missing or no BERT-like encoder.
     """
     with workshop(request.out) as folder:
+        digests = example_digests(request.examples)
         model, is_new = _begun(request)
         passages = read_examples(request.examples)[0]
         examples = prepare(model, passages)
@@ -72,7 +73,7 @@ def train_sparta(request: SpartaRequest, report: Callable[[StepReport], None] = 
         left_out = sum(len(passage.queries) for passage in passages) - queries
         outcome = SpartaOutcome(len(examples), queries, left_out, trainer.steps)
         begun = {} if is_new else {"begun": model.config.training}
-        facts = training_facts(request, outcome=asdict(outcome))
+        facts = training_facts(request, digests, outcome=asdict(outcome))
         model.config = replace(model.config, training=begun | facts)
         model.save(folder / "model")
     return outcome

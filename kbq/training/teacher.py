@@ -20,7 +20,7 @@ from kbq.training.evaluation import answer_scores
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside
 from kbq.training.losses import single_passage_loss
 from kbq.training.run import Run, RunRequest, RunSettings, StepReport
-from kbq.workshop import training_facts, workshop, write_facts
+from kbq.workshop import example_digests, training_facts, workshop, write_facts
 
 AT_A_TIME = 64  # passages read together
 
@@ -97,6 +97,7 @@ def train_teacher(request: TeacherRequest, report: Callable[[StepReport], None] 
     """
     settings = request.settings
     with workshop(request.out) as folder:
+        digests = example_digests(request.examples)
         torch.manual_seed(settings.seed)
         reader = CrossEncoder.new(request.checkpoint, request.device)
         passages, repairs = read_examples(request.examples)
@@ -110,7 +111,7 @@ def train_teacher(request: TeacherRequest, report: Callable[[StepReport], None] 
         queries = sum(len(passage.queries) for passage in prepared)
         outcome = TeacherOutcome(len(prepared), queries, repairs, too_long, run.steps, dev_queries, em, f1)
         reader.save(folder / "model")
-        write_facts(folder / "model", training_facts(request, outcome=dataclasses.asdict(outcome)))
+        write_facts(folder / "model", training_facts(request, digests, outcome=dataclasses.asdict(outcome)))
     return outcome
 
 

@@ -21,7 +21,7 @@ from kbq.training.evaluation import ReadingScores, evaluate_reading
 from kbq.training.examples import Passage, Repairs, read_examples, readable, set_aside
 from kbq.training.loop import Trainer, TrainingSettings
 from kbq.training.run import StepReport
-from kbq.workshop import training_facts, workshop
+from kbq.workshop import example_digests, training_facts, workshop
 
 CALIBRATION_PASSAGES = 500
 
@@ -73,6 +73,7 @@ def train_model(
     """
     settings = request.settings
     with workshop(request.out) as folder:
+        digests = example_digests(request.examples)
         torch.manual_seed(settings.seed)
         model = _begun(request.checkpoint, request.config)
         for module in (model.phrases, model.queries):
@@ -100,6 +101,7 @@ def train_model(
         begun = {"begun": model.config.training} if model.source else {}
         facts = training_facts(
             request,
+            digests,
             reader=Path(request.reader).name,
             passages=len(prepared),
             queries=queries,

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from kbq.indexing import products
-from kbq.indexing.products import Factors, float_products, integer_products
+from kbq.indexing.products import Factors, float32_products, float_products, integer_products
 
 CPU = torch.device("cpu")
 
@@ -71,3 +71,12 @@ def test_float_products(rows: int) -> None:
     found = float_products(vectors, picked, queries)
     assert found.dtype == np.float32
     assert found == pytest.approx(vectors[picked].astype(np.float64) @ queries.T.astype(np.float64), abs=1e-3)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 20])
+def test_float32_products_are_those_of_all_rows_at_once(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbq.indexing.products.FLOAT_BLOCK", 7)
+    source = torch.Generator().manual_seed(0)
+    vectors = torch.randint(-127, 128, (rows, 16), dtype=torch.int8, generator=source)
+    queries = torch.randn(3, 16, generator=source)
+    torch.testing.assert_close(float32_products(vectors, queries), vectors.float() @ queries.T)

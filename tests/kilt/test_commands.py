@@ -248,7 +248,12 @@ def test_merge_and_submit(kbq: Kbq, guess: Path, gold: Path, write: Write, tmp_p
         ("fever.jsonl", 4, "KILT-accuracy"),
         ("trex.jsonl", 4, "KILT-accuracy"),
     ]
-    assert sorted(path.name for path in folder.iterdir()) == ["UPLOAD.md", "fever.jsonl", "manifest.json", "trex.jsonl"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "UPLOAD.md",
+        "fever.jsonl",
+        "submission.json",
+        "trex.jsonl",
+    ]
     few = "trex.jsonl: number of lines (4 lines, the official files have 2,284,168 or 5,000)"
     assert few in entries[1]["warnings"]
     assert few in (folder / "UPLOAD.md").read_text("utf-8")
@@ -332,3 +337,50 @@ def test_a_users_own_task_from_predictions_to_a_submission(
     lines = (folder / "places.jsonl").read_text("utf-8").splitlines()
     assert [json.loads(line)["id"] for line in lines] == [f"m{number}" for number in range(9)]
     assert "text" not in json.loads(lines[0])["output"][0]["provenance"][0]
+
+
+def test_a_submission_goes_into_a_folder_of_its_own(kbq: Kbq, guess: Path, gold: Path, tmp_path: Path) -> None:
+    (tmp_path / "kb").mkdir()
+    (tmp_path / "kb" / "manifest.json").write_text("precious")
+    refused = kbq("submit", guess, "--task", "slot_filling", "--out", tmp_path / "kb")
+    assert (refused.status, "holds something else than an earlier submission" in refused.err) == (1, True)
+    assert [path.name for path in (tmp_path / "kb").iterdir()] == ["manifest.json"]
+    for _ in range(2):  # an earlier one is replaced
+        assert kbq("submit", guess, "--task", "slot_filling", "--out", tmp_path / "own").status == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "evaluate guess gold --per-item gold",
+        "evaluate guess gold --trec-run guess",
+        "evaluate guess gold --trec-qrels gold",
+        "passages guess gold --export gold",
+        "validate guess --fix guess",
+        "merge --answers guess --provenance gold --out guess",
+    ],
+)
+def test_what_is_read_is_not_replaced(command: str, kbq: Kbq, guess: Path, gold: Path) -> None:
+    before = guess.read_bytes(), gold.read_bytes()
+    words = [{"guess": str(guess), "gold": str(gold)}.get(word, word) for word in command.split()]
+    refused = kbq(*words)
+    assert (refused.status, "is one of the inputs: write to another file" in refused.err) == (1, True)
+    assert (guess.read_bytes(), gold.read_bytes()) == before
+
+
+def test_predictions_that_can_be_continued_are_not_replaced(kbq: Kbq, guess: Path, gold: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.run.json").write_text("{}")
+    refused = kbq("merge", "--answers", guess, "--provenance", guess, "--out", tmp_path / "out")
+    assert (refused.status, "was made by kbq predict" in refused.err) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "passages"])
+def test_a_missing_file_is_one_sentence(command: str, kbq: Kbq, gold: Path, tmp_path: Path) -> None:
+    for path, why in ((tmp_path / "nothing", "no such file"), (tmp_path, "a folder")):
+        refused = kbq(command, path, gold)
+        assert (refused.status, refused.err) == (1, f"error: {path} cannot be read ({why})\n")
+
+
+def test_numbers_of_pages_are_1_or_more(kbq: Kbq, guess: Path, gold: Path) -> None:
+    for command in ("evaluate", "passages"):
+        assert kbq(command, guess, gold, "--ks", "5,0").status == 2

@@ -93,6 +93,29 @@ def identity(record: JsonObject) -> str:
     return str(record["id"]).strip()
 
 
+def refuse_missing(*paths: Path) -> None:
+    """Say once that a file cannot be read, before every record of another one misses its partner.
+
+    Raises:
+        EvaluationError: one is no file.
+    """
+    for path in paths:
+        if str(path) != "-" and (path.is_dir() or not path.exists()):
+            raise EvaluationError(f"{path} cannot be read ({'a folder' if path.is_dir() else 'no such file'})")
+
+
+def refuse_replacing(outputs: Iterable[Path | None], inputs: Iterable[Path | None]) -> None:
+    """What is read is not written.
+
+    Raises:
+        EvaluationError: an output is one of the inputs.
+    """
+    read = {path.resolve() for path in inputs if path is not None}
+    for path in outputs:
+        if path is not None and path.resolve() in read:
+            raise EvaluationError(f"{path} is one of the inputs: write to another file")
+
+
 def write_lines(path: Path, lines: Iterable[str]) -> int:
     """Write UTF-8 lines, each ended by a line feed, and return how many; an old file is replaced at the end.
 

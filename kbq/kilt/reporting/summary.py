@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kbq.errors import EvaluationError
 from kbq.kilt.evaluation import score_downstream, score_retrieval
-from kbq.kilt.reading.lines import write_lines
+from kbq.kilt.reading.lines import refuse_missing, refuse_replacing, write_lines
 from kbq.kilt.reporting.breakdown import Breakdown, break_down
 from kbq.kilt.reporting.comparison import Difference, compare, compare_groups
 from kbq.kilt.reporting.diagnosis import Diagnosis, decompose, find_ceilings
@@ -128,9 +128,13 @@ def evaluate_files(request: SummaryRequest) -> Summary:
     """Score both kinds as far as the files allow, and write the files that are wanted.
 
     Raises:
-        EvaluationError: what is wanted on top of the scores is unknown or not possible.
+        EvaluationError: what is wanted on top of the scores is unknown or not possible, a file is missing, or what is
+            to be written is one of those that are read.
     """
     wanted = request.wanted
+    refuse_missing(request.guess, request.gold)
+    inputs = (request.guess, request.gold, wanted.other)
+    refuse_replacing((wanted.items, wanted.trec_run, wanted.trec_qrels), inputs)
     scores, refusals = score(request, request.guess)
     summary = Summary(request, scores, refusals)
     if summary.is_refused:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 
-from kbq.kilt.reading.lines import read_records, write_lines
+from kbq.errors import EvaluationError
+from kbq.kilt.reading.lines import read_records, refuse_replacing, write_lines
 from kbq.kilt.reading.parsing import only_output
 from kbq.kilt.reading.problems import Problems, UnfitError
 
@@ -18,6 +19,9 @@ def merge(
     Raises:
         EvaluationError: the ids of the files differ, or a record has not exactly one answer or ranking.
     """
+    refuse_replacing([Path(out_path)], [Path(answers_path), Path(provenance_path)])
+    if Path(f"{out_path}.run.json").exists():
+        raise EvaluationError(f"{out_path} was made by kbq predict: choose another --out")
     problems = Problems()
     answers = dict(read_part(Path(answers_path), "answer", problems))
     rankings = dict(read_part(Path(provenance_path), "provenance", problems))

@@ -15,6 +15,7 @@ from kbq.kilt.submitting.expectations import USUAL, Expectations
 from kbq.kilt.submitting.fixing import fix
 from kbq.kilt.submitting.validation import Validation, validate
 
+MANIFEST = "submission.json"
 STEPS = """\
 # How to upload
 
@@ -59,7 +60,7 @@ class ManifestEntry:
 
 
 def prepare_submission(files: Sequence[SubmissionFile], out: str | PathLike[str]) -> tuple[ManifestEntry, ...]:
-    """Clean, check and write every file with `manifest.json` and `UPLOAD.md`; all of them or none.
+    """Clean, check and write every file with `submission.json` and `UPLOAD.md`; all of them or none.
 
     Raises:
         EvaluationError: a file has errors; it carries all of them.
@@ -70,10 +71,12 @@ def prepare_submission(files: Sequence[SubmissionFile], out: str | PathLike[str]
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise EvaluationError(f"{folder} cannot be made ({error.strerror}): choose another folder") from error
+    if any(folder.iterdir()) and not (folder / MANIFEST).exists():
+        raise EvaluationError(f"{folder} holds something else than an earlier submission: choose another folder")
     with TemporaryDirectory(dir=folder, prefix=".part-") as part:
         prepared = [prepare_file(file, Path(part)) for file in files]
         errors = [
-            f"{file.path}: in the cleaned file: {finding}"
+            f"{file.path}: in the cleaned file: {finding}".replace(f"{part}/", "")
             for file, (_, validation) in zip(files, prepared, strict=True)
             for finding in validation.errors
         ]
@@ -125,13 +128,13 @@ def prepare_file(file: SubmissionFile, folder: Path) -> tuple[ManifestEntry, Val
 
 
 def write_manifest(entries: Sequence[ManifestEntry], folder: Path) -> None:
-    """Write `manifest.json` and the manual steps.
+    """Write `submission.json` and the manual steps.
 
     Raises:
         EvaluationError: a file cannot be written.
     """
     manifest = {"semantics": SEMANTICS, "files": [asdict(entry) for entry in entries]}
-    write_lines(folder / "manifest.json", [json.dumps(manifest, indent=2)])
+    write_lines(folder / MANIFEST, [json.dumps(manifest, indent=2)])
     listed = []
     for entry in entries:
         listed.append(f"   * {entry.task}: `{entry.file}`, {entry.lines:,} lines, {entry.metrics[0]}")

@@ -57,11 +57,11 @@ def test_a_submission_is_clean_complete_and_listed(write: Write, tmp_path: Path)
     assert [json.loads(line)["id"] for line in content.splitlines()] == ["1", "2"]
     assert b"long" not in content
     assert (entry.lines, entry.bytes, entry.sha256) == (2, len(content), hashlib.sha256(content).hexdigest())
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text("utf-8"))
+    manifest = json.loads((tmp_path / "out" / "submission.json").read_text("utf-8"))
     assert manifest["semantics"] == "kilt-2664322"
     assert manifest["files"][0]["metrics"] == ["KILT-AC", "Accuracy"]
     assert "* trex: `trex.jsonl`, 2 lines, KILT-AC" in (tmp_path / "out" / "UPLOAD.md").read_text("utf-8")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["UPLOAD.md", "manifest.json", "trex.jsonl"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["UPLOAD.md", "submission.json", "trex.jsonl"]
 
 
 def test_nothing_is_written_where_one_file_has_errors(write: Write, tmp_path: Path) -> None:
