@@ -30,7 +30,7 @@ a phase is still open shows only there.
 
 3. Name the method and the paper, and submit; scores appear under "My Submissions".
 
-`manifest.json` has the checksums: compare them after copying the files to another machine.
+`submission.json` has the checksums: compare them after copying the files to another machine.
 """
 
 
