@@ -384,3 +384,12 @@ def test_a_missing_file_is_one_sentence(command: str, kbq: Kbq, gold: Path, tmp_
 def test_numbers_of_pages_are_1_or_more(kbq: Kbq, guess: Path, gold: Path) -> None:
     for command in ("evaluate", "passages"):
         assert kbq(command, guess, gold, "--ks", "5,0").status == 2
+
+
+def test_nothing_predicted_is_an_error(kbq: Kbq, write: Write, tmp_path: Path) -> None:
+    empty = write("empty")
+    refused = kbq("validate", empty)
+    assert (refused.status, "no record" in refused.out) == (1, True)
+    assert kbq("submit", empty, "--task", "trex", "--out", tmp_path / "up").status == 1
+    refused = kbq("merge", "--answers", empty, "--provenance", empty, "--out", tmp_path / "out")
+    assert (refused.status, refused.err) == (1, f"error: {empty} holds no record\n")

@@ -25,6 +25,8 @@ def merge(
     problems = Problems()
     answers = dict(read_part(Path(answers_path), "answer", problems))
     rankings = dict(read_part(Path(provenance_path), "provenance", problems))
+    if not answers and not problems.found:
+        raise EvaluationError(f"{answers_path} holds no record")
     for record_id in answers:
         if record_id not in rankings:
             problems.add(Path(provenance_path), None, record_id, "has no pages for this answer")

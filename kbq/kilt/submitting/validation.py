@@ -157,6 +157,8 @@ def read_ids(path: Path) -> dict[str, int]:
 
 def check_file(validation: Validation, answers: Counter[str], expected: Expectations) -> None:
     """What concerns the file as a whole."""
+    if not validation.records and not validation.errors:
+        validation.add(Remark("error", "no record", "nothing is predicted"))
     if expected.lines and validation.records not in expected.lines:
         official = " or ".join(f"{lines:,}" for lines in dict.fromkeys(expected.lines))
         detail = f"{validation.records:,} lines, the official files have {official}"
