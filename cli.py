@@ -444,7 +444,7 @@ def train(
     _tell(
         dataclasses.asdict(outcome) | {"out": str(out)},
         as_json,
-        f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries",
+        _steps(out, outcome),
         f"reading, passage given    EM {scores.gold_em:.1f}  F1 {scores.gold_f1:.1f}  ({scores.queries:,} queries)",
         f"reading, all passages     EM {scores.open_em:.1f}  F1 {scores.open_f1:.1f}",
         f"gold passage found        first {scores.open_passage:.1f}  in the top 5 {scores.open_passage_5:.1f}",
@@ -455,44 +455,49 @@ def train(
 def _train_sparta(request: "SpartaRequest", as_json: bool) -> None:
     from kbq.training.sparta import train_sparta
 
-    outcome = _trained(request, train_sparta)
-    _tell(
-        dataclasses.asdict(outcome) | {"out": str(request.out)},
-        as_json,
-        f"{request.out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries; "
-        f"{outcome.left_out:,} were left out, their answer stands in no one sentence",
-    )
+    def lines(outcome: Any) -> list[str]:
+        left_out = f"{outcome.left_out:,} were left out, their answer stands in no one sentence"
+        return [f"{_steps(request.out, outcome)}; {left_out}"]
+
+    _train_and_tell(request, train_sparta, as_json, lines)
 
 
 def _train_teacher(request: "TeacherRequest", as_json: bool) -> None:
     from kbq.training.teacher import train_teacher
 
-    outcome = _trained(request, train_teacher)
-    _tell(
-        dataclasses.asdict(outcome) | {"out": str(request.out)},
-        as_json,
-        f"{request.out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries",
-        f"reading, passage given    EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)",
-    )
+    def lines(outcome: Any) -> list[str]:
+        scores = f"EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)"
+        return [_steps(request.out, outcome), f"reading, passage given    {scores}"]
+
+    _train_and_tell(request, train_teacher, as_json, lines)
 
 
 def _train_generator(request: "GeneratorRequest", as_json: bool) -> None:
     from kbq.augmentation.training import train_generator
 
-    outcome = _trained(request, train_generator)
-    _tell(
-        dataclasses.asdict(outcome) | {"out": str(request.out)},
-        as_json,
-        f"{request.out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} questions",
-        f"perplexity                {outcome.perplexity:.1f}  ({outcome.dev_queries:,} questions)",
-    )
+    def lines(outcome: Any) -> list[str]:
+        score = f"{outcome.perplexity:.1f}  ({outcome.dev_queries:,} questions)"
+        return [_steps(request.out, outcome, "questions"), f"perplexity                {score}"]
+
+    _train_and_tell(request, train_generator, as_json, lines)
 
 
-def _trained(request: "RunRequest | SpartaRequest", train: "Callable[[Any, Callable[[StepReport], None]], Any]") -> Any:
+def _train_and_tell(
+    request: "RunRequest | SpartaRequest",
+    train: "Callable[[Any, Callable[[StepReport], None]], Any]",
+    as_json: bool,
+    lines: "Callable[[Any], Sequence[str]]",
+) -> None:
     from kbq.progress import training_progress
 
     with training_progress(f"training {request.out}") as (report, _):
-        return train(request, report)
+        outcome = train(request, report)
+    _tell(dataclasses.asdict(outcome) | {"out": str(request.out)}, as_json, *lines(outcome))
+
+
+def _steps(out: Path, outcome: Any, asked: str = "queries") -> str:
+    """What was trained on, in a line."""
+    return f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} {asked}"
 
 
 @app.command()

@@ -1,6 +1,5 @@
 """Results: figures are written to results/NAME.json with all that is needed to get them again."""
 
-import hashlib
 import json
 import os
 import platform
@@ -11,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from kbq.cpu import cpu_has
+from kbq.files import file_digest
 
 RESULTS = Path(__file__).parents[1] / "results"
 PRODUCTS = ("avx512f", "avx_vnni", "avx512_vnni", "amx_int8", "avx512_bf16", "amx_bf16", "bf16")
@@ -42,10 +42,7 @@ def shorten(argument: str) -> str:
 
 
 def _fingerprint(path: Path) -> str:
-    if path.is_dir():
-        path = path / "manifest.json"
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    return file_digest(path / "manifest.json" if path.is_dir() else path)
 
 
 def _processor() -> str:

@@ -109,7 +109,7 @@ def _all_or_none(documents: Iterable[Document], problems: Sequence[KbqError], co
                 yield document
                 continue
             read_on += 1
-            if len(problems) >= MOST_PROBLEMS or read_on >= READ_ON:
+            if read_on >= READ_ON:
                 break
     except CorpusError:
         if not problems:  # else it says that no line was good

@@ -45,8 +45,6 @@ class TrainedAs(Protocol):
     """What a request says of every training."""
 
     @property
-    def examples(self) -> Sequence[Path]: ...
-    @property
     def checkpoint(self) -> str: ...
     @property
     def settings(self) -> Any: ...  # a dataclass
