@@ -6,6 +6,7 @@ the best end in reach. Rows are left out only where such bounds allow it, so tha
 the truth that approximate indexes are measured against.
 """
 
+import itertools
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -66,14 +67,15 @@ class _Found(NamedTuple):
 
 def _by_query(found: _Found, enough: Floats, with_bonus: bool) -> list[Candidates]:
     """What may be good enough for each query, now that all shards were seen. Shape: (queries,)."""
-    kept = found.uppers >= torch.from_numpy(enough).to(found.uppers.device)[found.queries]
-    queries, order = torch.sort(found.queries[kept], stable=True)  # the rows of a query stay in order
-    behind = np.searchsorted(queries.cpu().numpy(), np.arange(len(enough) - 1), side="right")
-    rows, added = (np.split(column[kept][order].cpu().numpy(), behind) for column in (found.rows, found.added))
+    queries, rows, uppers, added = (column.cpu().numpy() for column in found)
+    kept = np.flatnonzero(uppers >= enough[queries])
+    kept = kept[queries[kept].argsort(kind="stable")]  # the rows of a query stay in order
+    bounds = np.searchsorted(queries[kept], np.arange(len(enough) + 1)).tolist()
+    parts = [kept[begin:behind] for begin, behind in itertools.pairwise(bounds)]
     below = np.nextafter(enough, np.float32(-np.inf)).tolist()
     return [
-        Candidates(own, bound, more if with_bonus else None)
-        for own, bound, more in zip(rows, below, added, strict=True)
+        Candidates(rows[part], bound, added[part] if with_bonus else None)
+        for part, bound in zip(parts, below, strict=True)
     ]
 
 
@@ -124,24 +126,23 @@ class _ShardRows:
             uppers += self._largest(bonus, begin, count)
         else:  # seen before anything is opened: nothing is known in the first block, and all would be
             alone = by_piece[:-1, :, 0] + by_piece[:-1, :, 1]
-            no_phrase = edges != BOTH
-            alone.masked_fill_(no_phrase[:, :, None], -torch.inf if alone.is_floating_point() else WORST)
-            lowers = alone.amax(dim=1) * factors.units - factors.errors
-            best.see(lowers.masked_fill_(no_phrase.all(dim=1, keepdim=True), -torch.inf).T)
+            worst = -torch.inf if alone.is_floating_point() else WORST  # no row scores that
+            largest = alone.masked_fill_((edges != BOTH)[:, :, None], worst).amax(dim=1)
+            best.see((largest * factors.units - factors.errors).masked_fill_(largest == worst, -torch.inf).T)
         pieces, queries = (uppers >= best.enough).nonzero(as_tuple=True)
         units = factors.units[queries, None]
-        own_starts, own_ends = (by_piece[pieces, :, side, queries] * units for side in (0, 1))  # (open pieces, tokens)
+        own_starts = by_piece[pieces, :, 0, queries] * units  # (open pieces, tokens)
         rows = pieces[:, None] * MAX_TOKENS + torch.arange(begin, begin + MAX_TOKENS, device=self.device)
         added = torch.zeros_like(own_starts) if bonus is None else bonus[self._paragraphs(rows), queries[:, None]]
         if bonus is not None:
             own_starts += added
             alone = uppers.new_full((len(factors.units), count), -torch.inf)
-            own = (own_starts + own_ends).masked_fill_(edges[pieces] != BOTH, -torch.inf)
+            own = (own_starts + by_piece[pieces, :, 1, queries] * units).masked_fill_(edges[pieces] != BOTH, -torch.inf)
             alone[queries, pieces] = own.amax(dim=1) - factors.errors[queries]
             best.see(alone)
         uppers = own_starts + reached[pieces, queries, None]
-        kept = (uppers >= best.enough[queries, None]) & (edges[pieces] & OPENS != 0)
-        return _Found(queries[:, None].expand_as(rows)[kept], rows[kept], uppers[kept], added[kept])
+        kept = ((uppers >= best.enough[queries, None]) & (edges[pieces] & OPENS != 0)).nonzero(as_tuple=True)
+        return _Found(queries[kept[0]], rows[kept], uppers[kept], added[kept])
 
     def _largest(self, bonus: Tensor, begin: int, count: int) -> Tensor:
         """The largest bonus of the paragraphs in each of some pieces. Shape: (count, queries)."""

@@ -6,7 +6,7 @@ only the rounding of the query must be allowed for. Other devices multiply in fl
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -42,16 +42,20 @@ class Factors:
     @classmethod
     def of(cls, starts: Floats, ends: Floats, device: torch.device) -> Self:
         """Shapes: (queries, dim)."""
-        queries = torch.from_numpy(np.concatenate([starts, ends])).to(device)
+        queries = np.concatenate([starts, ends])
         dim = starts.shape[1]
-        largest = queries.abs().amax(dim=1).reshape(2, -1).amax(dim=0).clamp(min=1e-30)
-        most = largest * (127.2 * dim)  # that one row may score, and a little for rounding what is made of it
-        if not has_fast_int8(device.type):
-            # Each of dim sums, in each of two rows, is rounded by 2^-24 of what it may be; values may cancel out.
-            return cls(queries, torch.ones_like(largest), most * (2 * dim * 2.0**-24), False)
-        whole = largest_whole(dim)
-        # Two limbs are off by at most half a unit, in each dimension of two rows.
-        return cls(_limbs(queries, (largest / whole).repeat(2)), largest / whole, most / whole, True)
+        largest = np.abs(queries).max(axis=1).reshape(2, -1).max(axis=0).clip(min=np.float32(1e-30))
+        most = largest * np.float32(127.2 * dim)  # that one row may score, and a little for rounding what is made of it
+        in_integers = has_fast_int8(device.type)
+        columns: list[NDArray[Any]]
+        if in_integers:  # two limbs are off by at most half a unit, in each dimension of two rows
+            whole = np.float32(largest_whole(dim))
+            units = largest / whole
+            columns = [_limbs(queries, np.tile(units, 2)), units, most / whole]
+        else:  # each of dim sums, in each of two rows, is rounded by 2^-24 of what it may be; values may cancel out
+            columns = [queries, np.ones_like(largest), most * np.float32(2 * dim * 2.0**-24)]
+        matrix, factors, errors = (torch.from_numpy(column).to(device) for column in columns)
+        return cls(matrix, factors, errors, in_integers)
 
     def products(self, rows: Tensor) -> Tensor:
         """Rows with start vectors, then with end vectors. Shapes: (rows, dim), (rows, 2 × queries)."""
@@ -94,11 +98,11 @@ def largest_whole(dim: int) -> int:
     return min(127 * LIMB + LIMB // 2 - 1, (2**31 - 1) // (2 * 127 * dim))
 
 
-def _limbs(queries: Tensor, unit: Tensor) -> Tensor:
-    """Queries as 15-bit integers, high limbs over low ones. Shape: (2 × queries, dim), int8."""
-    whole = (queries / unit[:, None]).round().to(torch.int32)
-    high = torch.div(whole + LIMB // 2, LIMB, rounding_mode="floor")
-    return torch.cat([high, whole - high * LIMB]).to(torch.int8)
+def _limbs(queries: Floats, unit: Floats) -> NDArray[np.int8]:
+    """Queries as 15-bit integers, high limbs over low ones. Shape: (2 × queries, dim)."""
+    whole = np.rint(queries / unit[:, None]).astype(np.int32)
+    high = (whole + LIMB // 2) // LIMB
+    return np.concatenate([high, whole - high * LIMB]).astype(np.int8)
 
 
 @cache
@@ -123,5 +127,5 @@ def float_products(vectors: NDArray[np.int8], rows: Rows, queries: Floats) -> Fl
     products = np.empty((len(rows), len(queries)), np.float32)
     for first in range(0, len(rows), CHUNK):
         part = slice(first, first + CHUNK)
-        products[part] = vectors[rows[part]].astype(np.float32) @ queries.T
+        products[part] = vectors.take(rows[part], axis=0).astype(np.float32) @ queries.T
     return products

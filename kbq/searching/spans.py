@@ -15,6 +15,8 @@ from kbq.indexing.candidates import MAX_TOKENS, Bonus, Candidates, Floats, Index
 from kbq.indexing.dump import Shard
 from kbq.indexing.products import float_products
 
+RANGES = 4096  # that are looked at together
+
 
 @dataclass(frozen=True, slots=True)
 class Spans:
@@ -120,25 +122,16 @@ def reach(shard: Shard, rows: Rows, places: Rows, max_tokens: int = MAX_TOKENS) 
 def range_argmax(values: Floats, begins: Rows, sizes: Rows) -> Rows:
     """Where the maximum of each values[begin : begin + size] stands; the first one of equals. Sizes are at least 1.
 
-    Looks at two overlapping windows whose length is a power of two, for all ranges at once.
-
     >>> range_argmax(np.float32([1, 5, 2, 5]), np.array([0, 2, 0]), np.array([4, 2, 1])).tolist()
     [1, 3, 0]
     """
-    windows = np.arange(len(values))  # the best of values[i : i + width], for every i
     best = np.empty_like(begins)
-    width = 1
-    while True:
-        now = np.flatnonzero((sizes >= width) & (sizes < 2 * width))
-        best[now] = _better(values, windows[begins[now]], windows[begins[now] + sizes[now] - width])
-        if len(windows) <= width or not (sizes >= 2 * width).any():
-            return best
-        windows = _better(values, windows[:-width], windows[width:])
-        width *= 2
-
-
-def _better(values: Floats, first: Rows, second: Rows) -> Rows:
-    return np.where(values[second] > values[first], second, first)
+    steps = np.arange(sizes.max(initial=0))
+    for first in range(0, len(begins), RANGES):
+        part = slice(first, first + RANGES)
+        inside = begins[part, None] + np.minimum(steps, sizes[part, None] - 1)  # the last one again and again
+        best[part] = begins[part] + values[inside].argmax(axis=1)
+    return best
 
 
 def best_ends(logits: Floats) -> tuple[Floats, Rows]:

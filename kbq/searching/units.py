@@ -101,18 +101,13 @@ def _separate(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit) -> It
         if not hindered:
             units.append(whole)
             yield span, whole
-        elif (shorter := _shortened(shards[span.shard], found[span.shard], span, min(hindered))) is not None:
-            heapq.heappush(waiting, shorter)
-
-
-def _shortened(shard: Shard, spans: Spans, span: _Found, limit: int) -> _Found | None:
-    """The best span with this start that stops before character `limit`."""
-    begin = span.characters[0]
-    shorter = spans.shortened(shard, span.start, span.end, limit) if begin < limit else None
-    if shorter is None:
-        return None
-    score, end = shorter
-    return _Found(-score, span.shard, span.start, end, span.paragraph, (begin, int(shard.ends[end])))
+        elif (begin := span.characters[0]) < (limit := min(hindered)):
+            shard = shards[span.shard]
+            shorter = found[span.shard].shortened(shard, span.start, span.end, limit)
+            if shorter is not None:
+                score, end = shorter
+                characters = begin, int(shard.ends[end])
+                heapq.heappush(waiting, _Found(-score, span.shard, span.start, end, span.paragraph, characters))
 
 
 def _merged(found: Sequence[Spans]) -> tuple[Rows, Rows, Rows]:
