@@ -8,6 +8,7 @@ import dataclasses
 import json
 import shlex
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from kbq.augmentation.training import GeneratorRequest
     from kbq.description import IndexFacts, IndexSpeed
+    from kbq.indexing.dump import Counts
     from kbq.kilt.reporting.error_kinds import ErrorCase
     from kbq.pages import Pages
     from kbq.records import Hit, Query
@@ -134,8 +136,8 @@ def build(
         if not append and is_knowledge_base(kb):  # of a run that was killed while it added impacts, perhaps
             raise KbqError(f"{kb} is built: add the impacts with kbq index {kb} --sparta {sparta}")
     request = commands.BuildRequest(corpus, kb, format, model, index, bm25, append, skip_bad_lines, device, workers)
-    with build_progress(f"building {kb}") as report:
-        outcome = commands.build(request, report, _note)
+    with build_progress(f"building {kb}") as (report, report_stage):
+        outcome = commands.build(request, report, _note, report_stage)
     if sparta is not None:
         _, size = _index_terms(kb, sparta, terms, device)
         outcome = dataclasses.replace(outcome, bytes=outcome.bytes + size)
@@ -182,9 +184,10 @@ def index(
     Or add what answers beside them: BM25, or learned impacts.
     """
     from kbq import commands
+    from kbq.progress import stage_progress
 
     if bm25:
-        _refuse_given(context, "--bm25", ("sparta",))
+        _refuse_given(context, "--bm25", ("sparta", "device"))
     if sparta is None:
         _refuse_given(context, "no --sparta", ("terms",))
     if bm25 or sparta is not None:
@@ -192,7 +195,10 @@ def index(
         name, size = _index_terms(kb, sparta, terms, device)
         _tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: {name} of {_size(size)}")
         return
-    facts = commands.index(commands.IndexRequest(kb, kind, recall, queries, model, device, filter))
+    if kind == "exact":
+        _refuse_given(context, "--index exact", ("recall", "queries"))
+    with stage_progress(f"indexing {kb}") as report:
+        facts = commands.index(commands.IndexRequest(kb, kind, recall, queries, model, device, filter), report)
     _tell(dataclasses.asdict(facts) | {"kb": str(kb)}, as_json, f"{kb}: {_index_line(facts)}")
     if facts.recall < facts.target:
         _note(f"all of its cells together do not find {facts.target:.1%}: choose --index exact or approximate for that")
@@ -201,11 +207,11 @@ def index(
 def _index_terms(kb: Path, sparta: Path | None, terms: int, device: str) -> tuple[str, int]:
     """What was added, and its bytes."""
     from kbq import commands
-    from kbq.progress import counting_progress
+    from kbq.progress import stage_progress
 
-    if sparta is None:
-        return "a BM25 index", commands.index_words(kb)
-    with counting_progress(f"learned impacts of {kb}, paragraphs") as report:
+    with stage_progress(f"indexing {kb}") as report:
+        if sparta is None:
+            return "a BM25 index", commands.index_words(kb, report)
         return "learned impacts", commands.index_impacts(kb, sparta, terms, device, report)
 
 
@@ -227,8 +233,10 @@ def merge_kb(
     """Join knowledge bases built with the same model, by linking their files."""
     from kbq.indexing.manifest import read_manifest
     from kbq.indexing.merging import merge as merge_folders
+    from kbq.progress import stage_progress
 
-    manifest = merge_folders(out, kbs)
+    with stage_progress(f"merging {out}") as report:
+        manifest = merge_folders(out, kbs, report)
     counts = manifest.counts
     _tell(
         {"kb": str(out), "counts": dataclasses.asdict(counts), "shards": len(manifest.shards)},
@@ -253,7 +261,7 @@ def explain(
     from kbq import commands
 
     (asked,) = commands.read_queries([text], None)
-    opened = commands.open_kb(kb, None, "cpu", _note)
+    opened = commands.open_kb(kb, None, "cpu", building=_building)
     explained = commands.explain(asked.text, opened, k, backend)
     if as_json:
         paragraphs = [_answer(found.hit) | {"terms": dict(found.parts)} for found in explained]
@@ -301,7 +309,7 @@ def query(
         _refuse_given(context, "no --reader", ("depth",))
     typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
     asked = [] if typed else commands.read_queries(texts or [], file)
-    opened = commands.open_kb(kb, model, device, _note, index)
+    opened = commands.open_kb(kb, model, device, index, _building)
     weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
     reads = None if reader is None else Reader.open(reader, device)
     wanted = commands.Wanted(k, unit, backend, weights, reads, depth)
@@ -531,7 +539,7 @@ def augment(
 ) -> None:
     """Make training examples from a corpus: generated questions, or slot queries. Killed, it goes on."""
     if triples is not None:
-        _refuse_given(context, "--triples", ("generator", "reader", "entities", "prompt", "beams", "each"))
+        _refuse_given(context, "--triples", ("generator", "reader", "entities", "prompt", "beams", "each", "seed"))
     elif not (generator and reader):
         raise typer.BadParameter("give --generator and --reader, or --triples")
     else:
@@ -665,7 +673,7 @@ def predict(
     chosen = load_task(task)
     if kb is None:
         _note("no --kb is given: the bundled sample answers")
-    opened = commands.open_kb(kb, model, device, _note, index)
+    opened = commands.open_kb(kb, model, device, index, _building)
     with counting_progress(f"predicting {out}") as report:
         weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
         settings = PredictionSettings(top_pages, with_text, backend, weights, depth)
@@ -884,6 +892,15 @@ def passages(
         _print_json(dataclasses.asdict(scores) | {"accuracy": dict(scores.accuracy)})
     else:
         print(passage_table(scores).markdown(), end="")
+
+
+@contextmanager
+def _building(folder: Path) -> "Iterator[Callable[[Counts], None]]":
+    from kbq.progress import build_progress
+
+    _note(f"building the sample knowledge base, once, in {folder}")
+    with build_progress("building") as (report, _):
+        yield report
 
 
 def _print_error(error: KbqError) -> None:

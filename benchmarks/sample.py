@@ -15,7 +15,7 @@ QUERIES = ARTICLES.with_name("queries.jsonl")
 
 
 def main() -> None:
-    kb = open_sample(lambda folder: None)
+    kb = open_sample()
     gold = [line for _, line in read_json_lines(str(QUERIES))]
     hits = kb.search([str(line["input"]) for line in gold], k=10, backend="dense")
     rows = defaultdict(list)

@@ -21,13 +21,14 @@ from kbq.pages import Pages
 from kbq.reader import DEPTH, Reader, ReadKnowledgeBase
 from kbq.reading import clean_text, read_lines, source_name
 from kbq.records import Document, Hit, Query
-from kbq.sample_kb import open_sample
+from kbq.sample_kb import Building, open_sample, quietly
 from kbq.searching.evidence import Weights
 from kbq.searching.indexes import IndexWish
 from kbq.searching.search import BATCH
 from kbq.sparse.bm25 import add_bm25, bm25_folder
 from kbq.sparse.learned import TERMS, add_sparta, remove_other_impacts, sparta_folder
 from kbq.sparse.sparta_model import SpartaModel
+from kbq.stages import Report, silent
 
 Note = Callable[[str], None]  # takes a line for the person who waits
 MOST_PROBLEMS = 100  # bad lines of a corpus that are named
@@ -61,7 +62,9 @@ class BuildOutcome:
     bad_lines: int
 
 
-def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -> BuildOutcome:
+def build(
+    request: BuildRequest, report: Callable[[Counts], None], note: Note, report_stage: Report = silent
+) -> BuildOutcome:
     """Build, or append to, a knowledge base from a corpus file or folder."""
     model = Model.open(request.model, request.device)
     had_impacts = request.append and bool(read_manifest(request.folder).sparta)
@@ -85,6 +88,7 @@ def build(request: BuildRequest, report: Callable[[Counts], None], note: Note) -
         bm25=request.bm25,
         workers=request.workers,
         report=report,
+        report_stage=report_stage,
     )
     if had_impacts:
         note(f"the new pages have no learned impacts, so that none answer: kbq index {request.folder} --sparta MODEL")
@@ -140,7 +144,7 @@ class IndexRequest:
     filter: float | None = None
 
 
-def index(request: IndexRequest) -> IndexFacts:
+def index(request: IndexRequest, report: Report = silent) -> IndexFacts:
     """Build an index over the rows that are there, unless it is there too, and let it answer from now on.
 
     Raises:
@@ -153,14 +157,14 @@ def index(request: IndexRequest) -> IndexFacts:
     kb = KnowledgeBase.open(request.folder, request.model, request.device, "exact")
     _refuse_malformed(asked, lambda text: kb.model.reader.token_ids([text]))
     texts = tuple(query.text for query in asked)
-    kb = kb.with_index(IndexWish(request.kind, request.recall, texts, request.filter))
+    kb = kb.with_index(IndexWish(request.kind, request.recall, texts, request.filter), report)
     return index_facts(kb.folder, kb.manifest, kb.index)
 
 
-def index_words(folder: Path) -> int:
+def index_words(folder: Path, report: Report = silent) -> int:
     """Add a BM25 index to a knowledge base, or make it anew; nothing is encoded. Returns the bytes of them all."""
     with _writing(folder) as before:
-        manifest = add_bm25(folder, before)
+        manifest = add_bm25(folder, before, report)
         write_manifest(folder, manifest)
     return sum(folder_bytes(bm25_folder(shard, manifest)) for shard in manifest.shard_folders(folder))
 
@@ -170,7 +174,7 @@ def index_impacts(
     sparta: Path,
     terms: int = TERMS,
     device: str = "auto",
-    report: Callable[[int, int], None] = lambda done, paragraphs: None,
+    report: Report = silent,
 ) -> int:
     """Add the impacts that a SPARTA model has learned, or make them anew. Returns the bytes of them all.
 
@@ -253,14 +257,16 @@ def ask(queries: Sequence[Query], kb: KnowledgeBase, wanted: Wanted) -> Iterator
 
 
 def open_kb(
-    folder: Path | None, model: str | None, device: str, note: Note, index: IndexKind | None = None
+    folder: Path | None,
+    model: str | None = None,
+    device: str = "auto",
+    index: IndexKind | None = None,
+    building: Building = quietly,
 ) -> KnowledgeBase:
     """A knowledge base, or the bundled sample where no folder is given; `index`: instead of the one built last."""
     if folder is not None:
         return KnowledgeBase.open(folder, model, device, index)
-    return open_sample(
-        lambda place: note(f"building the sample knowledge base, once, in {place}"), model, device, index=index
-    )
+    return open_sample(building, model, device, index)
 
 
 def read_queries(texts: Sequence[str], source: str | None) -> list[Query]:
@@ -274,6 +280,8 @@ def read_queries(texts: Sequence[str], source: str | None) -> list[Query]:
     queries += [
         Query(f"{source_name(str(source))}:{number}", clean_text(text)) for number, text in lines if text.strip()
     ]
+    if not queries and source is not None:
+        raise QueryError(f"{source_name(source)} holds no query: write one per line")
     if not queries:
         raise QueryError(
             'there is no query: write kbq query "subject [SEP] relation", or give a --file with one per line'

@@ -27,6 +27,7 @@ from kbq.searching.indexes import IndexWish, build_indexes
 from kbq.searching.search import search
 from kbq.sparse.bm25 import add_bm25, missing_words, open_bm25, query_words, remove_older
 from kbq.sparse.learned import PieceReader, SentenceImpacts
+from kbq.stages import Report, silent
 
 Floats = NDArray[np.float32]
 
@@ -70,6 +71,7 @@ class KnowledgeBase:
         bm25: bool = True,
         workers: int = 1,
         report: Callable[[Counts], None] = lambda counts: None,
+        report_stage: Report = silent,
     ) -> Self:
         """Encode documents into `folder` and publish it; a run that was killed goes on where it stopped.
 
@@ -81,6 +83,7 @@ class KnowledgeBase:
             bm25: add a BM25 index; what is appended to has one or not as before.
             workers: processes that encode; several need a main module that can be imported, as `multiprocessing` says.
             report: told after each block how much of this build is on the disk.
+            report_stage: told of what comes then: indexes and words.
 
         Raises:
             KnowledgeBaseError: the folder is in use, not writable, or holds another build.
@@ -96,9 +99,10 @@ class KnowledgeBase:
                 remove_older(folder, before)  # of an append that was killed at its very end
                 shards, corpus = build_shards(documents, model, folder, len(before.shards), report, workers)
                 after = before.with_shards(shards, corpus)
-                manifest = build_indexes(folder, after, model, IndexWish.as_before(chosen_kind(after, index), before))
+                wish = IndexWish.as_before(chosen_kind(after, index), before)
+                manifest = build_indexes(folder, after, model, wish, report_stage)
                 if before.bm25 if append else bm25:
-                    manifest = add_bm25(folder, manifest)
+                    manifest = add_bm25(folder, manifest, report_stage)
                 publish(folder, manifest)
                 remove_older(folder, manifest)
         except OSError as error:
@@ -133,7 +137,7 @@ class KnowledgeBase:
                 raise
             return cls(folder, published, opened, index)  # an append has replaced files meanwhile
 
-    def with_index(self, wish: IndexWish) -> "KnowledgeBase":
+    def with_index(self, wish: IndexWish, report: Report = silent) -> "KnowledgeBase":
         """Build an index over the same rows, beside those that are there, and let it answer from now on.
 
         Raises:
@@ -141,7 +145,7 @@ class KnowledgeBase:
         """
         try:
             with writing_alone(self.folder):
-                manifest = build_indexes(self.folder, read_manifest(self.folder), self.model, wish)
+                manifest = build_indexes(self.folder, read_manifest(self.folder), self.model, wish, report)
                 write_manifest(self.folder, manifest)
                 remove_other_filters(manifest.shard_folders(self.folder), manifest.index)
         except OSError as error:

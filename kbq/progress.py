@@ -17,6 +17,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from kbq.stages import Report
+
 if TYPE_CHECKING:
     from kbq.finetuning.loop import FinetuningStep
     from kbq.indexing.dump import Counts
@@ -27,19 +29,26 @@ TEXT = TextColumn("{task.description}")
 
 
 @contextmanager
-def build_progress(title: str) -> Iterator[Callable[["Counts"], None]]:
-    """Shows pages, tokens and tokens per second of this run."""
+def build_progress(title: str) -> Iterator[tuple[Callable[["Counts"], None], Report]]:
+    """Shows pages, tokens and tokens per second of this run; then the stages that follow."""
     begun = time.monotonic()
     before: list[Counts] = []  # what an earlier, killed run had done
 
-    with _bar(title, SpinnerColumn(), TEXT, TimeElapsedColumn()) as show:
+    with _bar(title, TEXT, BarColumn(), TimeElapsedColumn()) as show:
 
         def report(counts: "Counts") -> None:
             before.append(counts) if not before else None
             speed = (counts.tokens - before[0].tokens) / max(1e-9, time.monotonic() - begun)
             show(f"{counts.documents:,} pages, {counts.tokens:,} tokens, {speed:,.0f} tokens/s")
 
-        yield report
+        yield report, _staged(show)
+
+
+@contextmanager
+def stage_progress(title: str) -> Iterator[Report]:
+    """Shows one stage after another, and how much of each is done."""
+    with _counted_bar(title) as show:
+        yield _staged(show)
 
 
 @contextmanager
@@ -104,6 +113,10 @@ class _Show(Protocol):
     """Shows a text, and how much of how much is done where that is known."""
 
     def __call__(self, text: str, done: int | None = None, total: int | None = None) -> None: ...
+
+
+def _staged(show: _Show) -> Report:
+    return lambda stage, done, total: show(f"{stage}: {done:,} of {total:,}", done, total)
 
 
 def _counted_bar(title: str) -> AbstractContextManager[_Show]:

@@ -5,6 +5,7 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import kbq
@@ -20,22 +21,26 @@ from kbq.places import PACKAGE, cache_folder
 ARTICLES = PACKAGE / "sample" / "articles.jsonl"
 
 
+Building = Callable[[Path], AbstractContextManager[Callable[[Counts], None]]]  # what is told while a folder is built
+
+
+def quietly(folder: Path) -> AbstractContextManager[Callable[[Counts], None]]:
+    """Nobody waits."""
+    return contextlib.nullcontext(lambda counts: None)
+
+
 def open_sample(
-    announce: Callable[[Path], None],
-    model: str | None = None,
-    device: str = "auto",
-    report: Callable[[Counts], None] = lambda _: None,
-    index: IndexKind | None = None,
+    building: Building = quietly, model: str | None = None, device: str = "auto", index: IndexKind | None = None
 ) -> KnowledgeBase:
-    """The sample knowledge base; `announce` is told the folder when it has to be built.
+    """The sample knowledge base, built on first use.
 
     Raises:
         KnowledgeBaseError: the cache folder cannot be written.
     """
     folder = cache_folder() / f"sample-{kbq.__version__}-{_digest()}"
     if not is_knowledge_base(folder):
-        announce(folder)
-        _build(folder, Model.open("default", device), report)
+        with building(folder) as report:
+            _build(folder, Model.open("default", device), report)
     return KnowledgeBase.open(folder, model, device, index)
 
 

@@ -152,7 +152,7 @@ def test_help_loads_no_heavy_library(option: str) -> None:
 def test_an_answer_needs_torch_but_not_transformers(kb_folder: Path) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom kbq.commands import open_kb\n"
-        f"kb = open_kb(Path({str(kb_folder)!r}), None, 'cpu', note=print)\n"
+        f"kb = open_kb(Path({str(kb_folder)!r}), None, 'cpu')\n"
         "assert kb.search(['the river'], 1)[0]\n"
         "assert not {'scipy', 'sympy', 'torch._dynamo'} & set(sys.modules)"
     )

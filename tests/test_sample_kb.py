@@ -1,6 +1,7 @@
 """The sample knowledge base: built once, in one step, in the cache folder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from kbq import sample_kb
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
+from kbq.indexing.dump import Counts
 from kbq.kb import KnowledgeBase
 from kbq.pages import Pages
 
@@ -25,11 +27,19 @@ def small_sample(tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyP
 
 def test_it_is_built_once(tmp_path: Path) -> None:
     told: list[Path] = []
+    pages: list[int] = []
+
+    @contextmanager
+    def building(folder: Path) -> Iterator[Callable[[Counts], None]]:
+        told.append(folder)
+        yield lambda counts: pages.append(counts.documents)
+
     for _ in range(2):
-        kb = sample_kb.open_sample(told.append)
+        kb = sample_kb.open_sample(building)
         assert list(Pages(kb.folder).ids()) == ["S1", "S2"]
         assert [hit.phrase.text for hit in kb.search(["the city"], k=5)[0]] in (["Paris", "river"], ["river", "Paris"])
     assert told == list((tmp_path / "cache").iterdir()) == [kb.folder]
+    assert pages[-1] == 2
 
 
 def test_another_model_builds_another(
@@ -41,7 +51,7 @@ def test_another_model_builds_another(
         new_model(edge_threshold=threshold).save(model)
         for module in ("kbq.encoding.model", "kbq.sample_kb"):
             monkeypatch.setattr(f"{module}.DEFAULT_MODEL", model)
-        folders.append(sample_kb.open_sample(lambda folder: None).folder)
+        folders.append(sample_kb.open_sample().folder)
     assert len(set(folders)) == 2
 
 
@@ -50,11 +60,11 @@ def test_another_process_may_be_faster(tmp_path: Path, monkeypatch: pytest.Monke
 
     def slow(*arguments: object, **named: object) -> object:
         monkeypatch.setattr(KnowledgeBase, "build", built)
-        sample_kb.open_sample(lambda folder: None)  # the other process
+        sample_kb.open_sample()  # the other process
         return built(*arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(KnowledgeBase, "build", slow)
-    assert list(Pages(sample_kb.open_sample(lambda folder: None).folder).ids()) == ["S1", "S2"]
+    assert list(Pages(sample_kb.open_sample().folder).ids()) == ["S1", "S2"]
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
@@ -64,11 +74,11 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(KnowledgeBase, "build", fail)
     with pytest.raises(KnowledgeBaseError, match="full"):
-        sample_kb.open_sample(lambda folder: None)
+        sample_kb.open_sample()
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_a_cache_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
     with pytest.raises(KnowledgeBaseError, match=r"cannot be written .*: set KBQ_CACHE to a folder that can"):
-        sample_kb.open_sample(lambda folder: None)
+        sample_kb.open_sample()

@@ -6,18 +6,19 @@ from kbq.indexing.cell_index import CellIndex
 from kbq.indexing.cells import Cells, build_cells
 from kbq.indexing.dump import Shard
 from kbq.indexing.index_folder import CELLS, open_folders, writing
+from kbq.stages import Report, silent
 
 OVERFETCH = 2  # times the hits that are wanted; four times found nothing more among 1.4 million rows
 
 
-def build_approximate(shard: Shard, threshold: float | None = None) -> None:
+def build_approximate(shard: Shard, threshold: float | None = None, report: Report = silent) -> None:
     """Build the index of one shard, of the rows above a filter's threshold.
 
     Raises:
         KnowledgeBaseError: faiss is missing or the disk full.
     """
     with writing(shard, "approximate", threshold) as folder:
-        build_cells(folder / CELLS, shard.vectors, shard.rows_above(threshold))
+        build_cells(folder / CELLS, shard.vectors, shard.rows_above(threshold), report=report)
 
 
 def open_approximate(shards: Sequence[Shard], probes: int, threshold: float | None = None) -> CellIndex:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.candidates import Floats, Rows
-from kbq.indexing.clusters import Clusters, Values
+from kbq.indexing.clusters import ROUNDS, Clusters, Values
+from kbq.stages import Report, Stage, silent
 
 SAMPLES_PER_CLUSTER = 40  # rows seen by k-means
 CODEC_SAMPLES = 50_000  # rows that show the codec where values lie
@@ -28,7 +29,12 @@ def clusters_for(rows: int) -> int:
 
 
 def build_cells(
-    path: Path, vectors: NDArray[np.int8], rows: Rows, rotation: Floats | None = None, seed: int = 0
+    path: Path,
+    vectors: NDArray[np.int8],
+    rows: Rows,
+    rotation: Floats | None = None,
+    seed: int = 0,
+    report: Report = silent,
 ) -> None:
     """Cluster these rows of the vectors, add them under their numbers, write the index, in one step.
 
@@ -48,7 +54,8 @@ def build_cells(
     count = clusters_for(len(rows))
     random = np.random.default_rng(seed)
     picked = random.choice(rows, min(len(rows), count * SAMPLES_PER_CLUSTER), replace=False)
-    clusters = Clusters.of(vectors[np.sort(picked)], count, seed)
+    stage = Stage(report, "rows compared with cells", ROUNDS * len(picked) + len(rows))
+    clusters = Clusters.of(vectors[np.sort(picked)], count, seed, stage.add)
     means = _stored(clusters.means, rotation)
     steepest = faiss.IndexFlatIP(means.shape[1])  # what is probed; it must live until the index is written
     steepest.add(means)
@@ -68,6 +75,7 @@ def build_cells(
         part = vectors[numbers]
         nearest, added = clusters.nearest(part), _stored(part, rotation)
         index.add_core(len(numbers), *(faiss.swig_ptr(array) for array in (added, numbers, nearest)))
+        stage.add(len(numbers))
     _write(index if rotation is None else faiss.IndexIVFPQFastScan(index), path)
 
 

@@ -15,6 +15,7 @@ from kbq.indexing.gpus import places
 from kbq.indexing.index_folder import folder_of, has_index
 from kbq.indexing.manifest import IndexEntry, Manifest
 from kbq.options import IndexKind, WantedKind
+from kbq.stages import Report, silent
 
 CPU = torch.device("cpu")
 EXACT_ROWS = 2_000_000  # up to here every query can be multiplied with every row
@@ -29,18 +30,22 @@ def chosen_kind(manifest: Manifest, wanted: WantedKind) -> IndexKind:
     return "exact" if manifest.counts.rows <= EXACT_ROWS else "compact"
 
 
-def build_missing(shards: Sequence[Shard], entry: IndexEntry, queries: Floats) -> None:
+def build_missing(shards: Sequence[Shard], entry: IndexEntry, queries: Floats, report: Report = silent) -> None:
     """Build the index of every shard that has none like this; exact search needs nothing.
 
     `queries`: what the index will be asked, in the units of the rows. Shape: (queries, dim).
     """
-    for shard in shards:
+    for number, shard in enumerate(shards, start=1):
         if is_built([shard], entry):
             continue
+
+        def of_shard(stage: str, done: int, total: int, number: int = number) -> None:
+            report(f"{entry.kind} index, shard {number} of {len(shards)}, {stage}", done, total)
+
         if entry.kind == "approximate":
-            build_approximate(shard, entry.filter)
+            build_approximate(shard, entry.filter, of_shard)
         else:
-            build_compact(shard, queries, entry.filter)
+            build_compact(shard, queries, entry.filter, of_shard)
 
 
 def is_built(shards: Sequence[Shard], entry: IndexEntry) -> bool:

@@ -4,6 +4,7 @@ k-means as faiss has it (Lloyd, from rows at random), but with products of int8:
 rounded for that, so that a row between two of them may go to the other: 1 % of a knowledge base's rows.
 """
 
+from collections.abc import Callable
 from typing import Self
 
 import numpy as np
@@ -30,10 +31,12 @@ class Clusters:
         self._whole = torch.from_numpy(np.rint(means / self._step).astype(np.int8)).T
 
     @classmethod
-    def of(cls, sample: Values, count: int, seed: int = 0) -> Self:
+    def of(cls, sample: Values, count: int, seed: int = 0, report: Callable[[int], None] = lambda rows: None) -> Self:
         """k-means: `count` means of these rows. A cluster that lost all its rows gets one of the others' at random.
 
-        Shape: (rows, dim), not fewer than `count`.
+        Args:
+            sample: not fewer rows than `count`. Shape: (rows, dim).
+            report: takes after each of the ROUNDS how many rows were compared with the means.
         """
         random = np.random.default_rng(seed)
         clusters = cls(_drawn(sample, count, random))
@@ -43,6 +46,7 @@ class Clusters:
             means = _sums(sample, nearest, count) / sizes.clip(min=1).astype(np.float32)[:, None]
             means[sizes == 0] = _drawn(sample, int((sizes == 0).sum()), random)
             clusters = cls(means)
+            report(len(sample))
         return clusters
 
     def nearest(self, rows: Values) -> Rows:

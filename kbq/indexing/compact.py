@@ -14,11 +14,12 @@ from kbq.indexing.dump import Shard
 from kbq.indexing.index_folder import CELLS, ROTATION, open_folders, writing
 from kbq.indexing.rotation import Rotation
 from kbq.memory import available
+from kbq.stages import Report, silent
 
 OVERFETCH = 8  # times the hits that are wanted: four bits, and sums in whole numbers, put rows in a rough order
 
 
-def build_compact(shard: Shard, queries: Floats, threshold: float | None = None) -> None:
+def build_compact(shard: Shard, queries: Floats, threshold: float | None = None, report: Report = silent) -> None:
     """Build the index of one shard, of the rows above a filter's threshold, for queries like these.
 
     `queries` are in the units of the rows. Shape: (queries, dim).
@@ -29,7 +30,7 @@ def build_compact(shard: Shard, queries: Floats, threshold: float | None = None)
     with writing(shard, "compact", threshold) as folder:
         rotation = Rotation.fit(shard.vectors, queries, kept=queries.shape[1] // 2)
         rotation.save(folder / ROTATION)
-        build_cells(folder / CELLS, shard.vectors, shard.rows_above(threshold), rotation.rows)
+        build_cells(folder / CELLS, shard.vectors, shard.rows_above(threshold), rotation.rows, report=report)
 
 
 def open_compact(shards: Sequence[Shard], probes: int, threshold: float | None = None) -> CellIndex:

@@ -104,8 +104,6 @@ class ShardWriter:
                 self.abandon()
                 raise ValueError(f"{array.path} has {left:,} entries, {size:,} were written")
             array.truncate(size)
-        if missing := self.counts.rows - len(self.edges):  # of rows that an older kbq wrote
-            self.edges.append(np.full(missing, OPENS | CLOSES, np.uint8))
 
     def append(self, document: Document, paragraphs: Sequence[EncodedParagraph]) -> None:
         """Add a document with its encoded paragraphs."""
@@ -160,10 +158,7 @@ class Shard:
             self.positions = _typed(folder, "positions", np.uint32)
             self.starts = _typed(folder, "starts", np.uint32)
             self.ends = _typed(folder, "ends", np.uint32)
-            if (folder / "edges.npy").exists():
-                self.edges = _typed(folder, "edges", np.uint8)
-            else:  # of an older kbq: any token may open or close a phrase
-                self.edges = np.broadcast_to(np.uint8(OPENS | CLOSES), len(self.ends))
+            self.edges = _typed(folder, "edges", np.uint8)
             self.paragraph_rows = _typed(folder, "paragraph_rows", np.int64)
             self.paragraph_numbers = _typed(folder, "paragraph_numbers", np.uint32)
             self.paragraph_documents = _typed(folder, "paragraph_documents", np.uint32)

@@ -10,9 +10,10 @@ from pathlib import Path
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.dump import Shard, shard_name
 from kbq.indexing.manifest import IndexEntry, Manifest, publish, read_manifest
+from kbq.stages import Report, Stage, silent
 
 
-def merge(out: Path, folders: Sequence[Path]) -> Manifest:
+def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manifest:
     """Publish a knowledge base with the shards of all `folders`, in their order; these stay as they are.
 
     It searches exactly; indexes of shards come along, so that `kbq index` only has to measure those that all have. BM25
@@ -25,7 +26,7 @@ def merge(out: Path, folders: Sequence[Path]) -> Manifest:
     manifests = [read_manifest(folder) for folder in folders]
     _refuse_other_models(folders, manifests)
     shards = [path for folder, m in zip(folders, manifests, strict=True) for path in m.shard_folders(folder)]
-    _refuse_pages_in_two(shards)
+    _refuse_pages_in_two(shards, Stage(report, "pages compared, shards", len(shards)))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise KnowledgeBaseError(f"{out} is not empty: choose another folder, or delete it")
     merged = replace(
@@ -39,18 +40,19 @@ def merge(out: Path, folders: Sequence[Path]) -> Manifest:
     )
     try:
         out.mkdir(parents=True, exist_ok=True)
+        stage = Stage(report, "linked, shards", len(shards))
         for number, shard in enumerate(shards):
             shutil.copytree(
                 shard, out / shard_name(number), ignore=shutil.ignore_patterns("bm25-*", "sparta*"), copy_function=_link
             )
+            stage.add(1)
         for folder in (path for path in out.rglob("*") if path.is_dir()):
             folder.chmod(folder.stat().st_mode | stat.S_IRWXU)  # one that came from may be read-only
         publish(out, merged)
     except OSError as error:
         shutil.rmtree(out, ignore_errors=True)
-        raise KnowledgeBaseError(
-            f"{out} cannot be written ({error.strerror or error}): make room or choose another folder"
-        ) from None
+        reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror  # of the first file
+        raise KnowledgeBaseError(f"{out} cannot be written ({reason}): make room or choose another folder") from None
     return merged
 
 
@@ -72,7 +74,7 @@ def _refuse_other_models(folders: Sequence[Path], manifests: Sequence[Manifest])
             )
 
 
-def _refuse_pages_in_two(shards: Sequence[Path]) -> None:
+def _refuse_pages_in_two(shards: Sequence[Path], stage: Stage) -> None:
     places: dict[str, int] = {}
     for place, path in enumerate(shards):
         ids = Shard(path).ids
@@ -83,3 +85,4 @@ def _refuse_pages_in_two(shards: Sequence[Path]) -> None:
                     f"page id {ids[number]!r} is in {shards[other].parent} and in {path.parent}: "
                     "build one of them without it"
                 )
+        stage.add(1)

@@ -100,7 +100,8 @@ def largest_whole(dim: int) -> int:
 
 def _limbs(queries: Floats, unit: Floats) -> NDArray[np.int8]:
     """Queries as 15-bit integers, high limbs over low ones. Shape: (2 × queries, dim)."""
-    whole = np.rint(queries / unit[:, None]).astype(np.int32)
+    with np.errstate(invalid="ignore"):  # a query that is no number finds anything: whoever tunes it looks at its loss
+        whole = np.rint(queries / unit[:, None]).astype(np.int32)
     high = (whole + LIMB // 2) // LIMB
     return np.concatenate([high, whole - high * LIMB]).astype(np.int8)
 

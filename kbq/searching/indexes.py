@@ -14,6 +14,7 @@ from kbq.indexing.dump import Shard
 from kbq.indexing.manifest import IndexEntry, Manifest
 from kbq.options import IndexKind, WantedKind
 from kbq.searching.probes import calibrate, own_queries
+from kbq.stages import Report, silent
 
 OWN_QUERIES = 1000
 MEASURED = 200  # queries that recall is measured on; the others teach a rotation
@@ -35,7 +36,7 @@ class IndexWish:
         return cls(kind) if entry is None else cls(kind, entry.target, filter=entry.filter)
 
 
-def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexWish) -> Manifest:
+def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexWish, report: Report = silent) -> Manifest:
     """Build the index wished for, and complete those that lack a new shard.
 
     Raises:
@@ -55,15 +56,17 @@ def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexWis
         unfinished[kind] = IndexEntry(kind, target=wish.target, filter=wish.filter)
     if unfinished:
         texts = wish.queries or own_queries(shards, model, OWN_QUERIES)
-        entries |= {entry.kind: _built(shards, entry, model, texts) for entry in unfinished.values()}
+        entries |= {entry.kind: _built(shards, entry, model, texts, report) for entry in unfinished.values()}
     default = entries.pop(kind, IndexEntry())
     return replace(manifest, index=default, others=tuple(entries.values()))
 
 
-def _built(shards: Sequence[Shard], entry: IndexEntry, model: Model, texts: Sequence[str]) -> IndexEntry:
+def _built(
+    shards: Sequence[Shard], entry: IndexEntry, model: Model, texts: Sequence[str], report: Report
+) -> IndexEntry:
     starts, ends = (vectors * model.scale for vectors in model.encode_queries(texts))
     measured = min(MEASURED, -(-len(texts) // 2))
     teaching = slice(measured if len(texts) > 1 else 0, None)  # a single query must do both
-    build_missing(shards, entry, np.concatenate([starts[teaching], ends[teaching]]))
+    build_missing(shards, entry, np.concatenate([starts[teaching], ends[teaching]]), report)
     penalty = model.config.length_penalty
-    return calibrate(shards, entry, starts[:measured], ends[:measured], model.device, penalty)
+    return calibrate(shards, entry, starts[:measured], ends[:measured], model.device, penalty, report)

@@ -18,7 +18,8 @@ from kbq.indexing.dump import Shard
 from kbq.indexing.gpus import places
 from kbq.indexing.manifest import IndexEntry
 from kbq.records import Hit
-from kbq.searching.search import search
+from kbq.searching.search import BATCH, search
+from kbq.stages import Report, Stage, silent
 
 K = 10  # phrases whose recall is measured
 SLOTS = (
@@ -63,6 +64,7 @@ def calibrate(
     ends: Floats,
     device: torch.device,
     length_penalty: float = 0.0,
+    report: Report = silent,
 ) -> IndexEntry:
     """The entry with about the fewest probes that give the recall it asks for, and the recall that was measured.
 
@@ -75,7 +77,15 @@ def calibrate(
     queries = np.stack([starts, ends], axis=1)
 
     def ten_best(tried: IndexEntry, device: torch.device) -> list[list[Hit]]:
-        return search(shards, open_index(shards, tried, device), queries, K, "phrase", length_penalty=length_penalty)
+        index = open_index(shards, tried, device)
+        way = "exactly" if tried.kind == "exact" else f"with {tried.probes:,} probe{'s' * (tried.probes > 1)}"
+        stage = Stage(report, f"recall of the {entry.kind} index, queries searched {way}", len(queries))
+        hits: list[list[Hit]] = []
+        for first in range(0, len(queries), BATCH):
+            part = queries[first : first + BATCH]
+            hits += search(shards, index, part, K, "phrase", length_penalty=length_penalty)
+            stage.add(len(part))
+        return hits
 
     exact = ten_best(IndexEntry(), _with_room(shards, device))
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import zipfile
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,19 +17,18 @@ from kbq.encoding.windows import tokenize
 from kbq.indexing.dump import Shard
 from kbq.sparse.impacts import Impacts, write_impacts
 from kbq.sparse.sparta_model import SpartaModel, strongest_impacts
+from kbq.stages import Stage
 
 PARAGRAPHS = "paragraphs.npy"  # u32 [sentences]: the paragraph of each
 BLOCK = 512  # paragraphs encoded together: lost by a kill
 
 
-def write_sentence_impacts(
-    folder: Path, shard: Shard, model: SpartaModel, k: int, report: Callable[[int], None]
-) -> None:
+def write_sentence_impacts(folder: Path, shard: Shard, model: SpartaModel, k: int, stage: Stage) -> None:
     """Write the index of a shard, from the first block that is not there.
 
     Args:
         k: impacts kept of each sentence, the strongest.
-        report: told after each block how many paragraphs it has.
+        stage: told after each block how many paragraphs it has.
     """
     workshop = folder.with_name(folder.name + ".blocks")
     workshop.mkdir(exist_ok=True)
@@ -40,7 +39,7 @@ def write_sentence_impacts(
         if not _is_whole(block):
             _write_block(block, shard, range(first, behind), model, k)
         blocks.append(block)
-        report(behind - first)
+        stage.add(behind - first)
     impacts, paragraphs = _joined(blocks)
     write_impacts(folder, model.vocabulary, impacts, {PARAGRAPHS: paragraphs})
     shutil.rmtree(workshop)

@@ -20,6 +20,7 @@ import numpy as np
 from kbq.indexing.dump import Shard
 from kbq.indexing.manifest import Manifest
 from kbq.sparse.impacts import ImpactIndex, Impacts, query_text, write_impacts
+from kbq.stages import Report, Stage, silent
 
 K1, B = 1.5, 0.75  # how soon a repeated word stops to count, and how much a long paragraph loses
 CHUNK = 4096  # paragraphs whose words are found together
@@ -40,12 +41,13 @@ class Statistics:
         return math.log(1 + (self.passages - frequency + 0.5) / (frequency + 0.5))
 
 
-def add_bm25(folder: Path, manifest: Manifest) -> Manifest:
+def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manifest:
     """Write the indexes of all shards, in bounded memory; the manifest that knows them is the caller's to publish."""
     shards = [Shard(path) for path in manifest.shard_folders(folder)]
-    statistics = _statistics(shards)
+    statistics = _statistics(shards, Stage(report, "words counted, paragraphs", manifest.counts.paragraphs))
+    stage = Stage(report, "words weighed, paragraphs", manifest.counts.paragraphs)
     for shard in shards:
-        write_impacts(bm25_folder(shard.folder, manifest), *_impacts(shard, statistics))
+        write_impacts(bm25_folder(shard.folder, manifest), *_impacts(shard, statistics, stage))
     return replace(manifest, bm25=True)
 
 
@@ -66,23 +68,23 @@ def remove_older(folder: Path, manifest: Manifest) -> None:
             shutil.rmtree(older, ignore_errors=True)
 
 
-def _statistics(shards: Sequence[Shard]) -> Statistics:
+def _statistics(shards: Sequence[Shard], stage: Stage) -> Statistics:
     passages, length = 0, 0
     frequencies: Counter[str] = Counter()
     for shard in shards:
-        for words in _passages(shard):
+        for words in _passages(shard, stage):
             passages += 1
             length += len(words)
             frequencies.update(set(words))
     return Statistics(passages, length / max(1, passages), frequencies)
 
 
-def _impacts(shard: Shard, statistics: Statistics) -> tuple[list[str], Impacts]:
+def _impacts(shard: Shard, statistics: Statistics, stage: Stage) -> tuple[list[str], Impacts]:
     """The shard's own words, and what they weigh in its paragraphs."""
     numbers: dict[str, int] = {}
     passages, terms, counts = array("i"), array("i"), array("i")
     lengths = array("i")
-    for passage, words in enumerate(_passages(shard)):
+    for passage, words in enumerate(_passages(shard, stage)):
         lengths.append(len(words))
         for word, count in Counter(words).items():
             passages.append(passage)
@@ -95,12 +97,13 @@ def _impacts(shard: Shard, statistics: Statistics) -> tuple[list[str], Impacts]:
     return list(numbers), Impacts(of, term, weights.astype(np.float32))
 
 
-def _passages(shard: Shard) -> Iterator[list[str]]:
+def _passages(shard: Shard, stage: Stage) -> Iterator[list[str]]:
     """The words of each paragraph, the page's title before it."""
     for first in range(0, len(shard.texts), CHUNK):
         paragraphs = range(first, min(first + CHUNK, len(shard.texts)))
         titles = (shard.titles[int(shard.paragraph_documents[paragraph])] for paragraph in paragraphs)
         yield from words_of([f"{title} {shard.texts[p]}" for title, p in zip(titles, paragraphs, strict=True)])
+        stage.add(len(paragraphs))
 
 
 def words_of(texts: Sequence[str]) -> list[list[str]]:

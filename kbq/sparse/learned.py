@@ -7,7 +7,7 @@ names them.
 
 import hashlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from kbq.indexing.manifest import Manifest
 from kbq.sparse.blocks import PARAGRAPHS, write_sentence_impacts
 from kbq.sparse.impacts import Floats, ImpactIndex, damaged, query_text
 from kbq.sparse.sparta_model import SpartaModel, word_pieces
+from kbq.stages import Report, Stage, silent
 
 MADE_BY = "--sparta MODEL"
 TERMS = 500  # kept of each sentence: in the paper 500 reach 0.77 of the full index's 0.79 MRR
@@ -32,7 +33,7 @@ def add_sparta(
     manifest: Manifest,
     model: SpartaModel,
     k: int = TERMS,
-    report: Callable[[int, int], None] = lambda done, paragraphs: None,
+    report: Report = silent,
 ) -> Manifest:
     """Write the impacts of all shards, and the tokenizer; the manifest that knows them is the caller's to publish.
 
@@ -40,7 +41,6 @@ def add_sparta(
 
     Args:
         k: impacts kept of each sentence, the strongest.
-        report: told how many paragraphs are done, of how many.
 
     Raises:
         KnowledgeBaseError: k is below 1.
@@ -49,18 +49,12 @@ def add_sparta(
         raise KnowledgeBaseError(f"{k} impacts of a sentence are asked for: keep at least 1 with --terms")
     name = hashlib.blake2b(f"{model.fingerprint()} {k}".encode(), digest_size=4).hexdigest()
     manifest = replace(manifest, sparta=name)
-    done = 0
-
-    def add(paragraphs: int) -> None:
-        nonlocal done
-        done += paragraphs
-        report(done, manifest.counts.paragraphs)
-
+    stage = Stage(report, "impacts learned, paragraphs", manifest.counts.paragraphs)
     for shard in map(Shard, manifest.shard_folders(folder)):
         if _is_whole(shard, manifest):
-            add(len(shard.texts))
+            stage.add(len(shard.texts))
         else:
-            write_sentence_impacts(sparta_folder(shard.folder, manifest), shard, model, k, add)
+            write_sentence_impacts(sparta_folder(shard.folder, manifest), shard, model, k, stage)
     model.tokenizer.save_pretrained(sparta_folder(folder, manifest))
     return manifest
 

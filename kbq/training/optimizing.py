@@ -112,8 +112,15 @@ def read_checkpoint(
     except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
         raise TrainingError(f"{path} is damaged ({first_line(error)}): delete it to start anew") from None
     if state["settings"] != settings:
+        before = state["settings"]
+        changed = [
+            f"{name} {before.get(name)} then, {settings.get(name)} now"
+            for name in {**before, **settings}
+            if before.get(name) != settings.get(name)
+        ]
         raise TrainingError(
-            f"{path} was written with other settings: delete it to start anew, or give {state['settings']}"
+            f"{path} was written with other settings ({'; '.join(changed)}): give these again, or delete it to start "
+            "anew"
         )
     if state["data"] != data:
         raise TrainingError(f"{path} was written with other {what}: delete it to start anew")

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from kbq.encoding.attention import recompute_attention
 from kbq.encoding.weights import fingerprint
+from kbq.errors import TrainingError
 from kbq.memory import give_back
 from kbq.training.batches import ReadPassage, batches
 from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
@@ -66,6 +67,8 @@ class Run(ABC):
     weights: Mapping[str, float]  # of each loss
 
     def __init__(self, modules: Sequence[nn.Module], passages: Sequence[ReadPassage], settings: RunSettings) -> None:
+        if not settings.epochs > 0:
+            raise TrainingError(f"{settings.epochs} epochs are no training: give --epochs a number above 0")
         self.modules = modules
         self.settings = settings
         self._passages = passages

@@ -280,8 +280,14 @@ def test_a_run_does_not_go_on_with_other_dev_data(
 
 
 def test_entity_linking_learns_pages(
-    request_of: FinetuningRequest, own_kb: KnowledgeBase, golds: list[Gold], write_json_lines: Callable[..., Path]
+    request_of: FinetuningRequest,
+    own_kb: KnowledgeBase,
+    golds: list[Gold],
+    write_json_lines: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # What so small a network of random weights learns depends on how this CPU rounds 16 bits.
+    monkeypatch.setattr("kbq.encoding.backbone.fast_dtype", lambda device_type: torch.float32)
     titles = {s.ids[place]: s.titles[place] for s in own_kb.shards for place in range(len(s.ids))}
     lines = [
         {
@@ -293,7 +299,7 @@ def test_entity_linking_learns_pages(
         for page in gold.outputs[0].pages
     ]
     triples = write_json_lines("links.jsonl", *lines)
-    settings = replace(request_of.settings, objective="page", epochs=24, learning_rate=5e-3)
+    settings = replace(request_of.settings, objective="page", epochs=24, learning_rate=2e-3)
     task = load_task("entity_linking")
     outcome = run(replace(request_of, triples=triples, dev=triples, task=task, settings=settings), own_kb)
     assert outcome.measure == "KILT-accuracy"

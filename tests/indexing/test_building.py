@@ -403,28 +403,6 @@ def test_phrases_open_and_close_where_the_filter_lets_them(
     assert shard.edges.tolist() == edges
 
 
-def test_a_build_that_an_older_kbq_began_is_finished(documents: list[Document], model: Model, tmp_path: Path) -> None:
-    stopped(documents, model, tmp_path / "kb")
-    state = tmp_path / "kb" / STATE
-    begun = json.loads(state.read_text())
-    rows = begun["current"]["sizes"].pop("edges.npy")
-    state.write_text(json.dumps(begun))
-    last = len(begun["finished"])
-    (tmp_path / "kb" / shard_name(last) / "edges.npy").unlink()
-    kb = KnowledgeBase.build(documents, tmp_path / "kb", model)
-    expected = KnowledgeBase.build(documents, tmp_path / "whole", model).shards[last].edges
-    assert 0 < rows <= len(expected)
-    assert kb.shards[last].edges.tolist() == [3] * rows + expected[rows:].tolist()
-
-
-def test_without_edges_as_an_older_dump_has_none_phrases_open_and_close_everywhere(
-    random_shard: Callable[..., Shard],
-) -> None:
-    shard = random_shard(5, 3)
-    (shard.folder / "edges.npy").unlink()
-    assert Shard(shard.folder).edges.tolist() == [3] * 8
-
-
 def test_quantise() -> None:
     vectors = np.array([[0.1, -1.0], [0.26, 9.0], [-0.24, -9.0]], np.float32)
     assert paragraphs.quantise(vectors, np.array([0.1, 0.05], np.float32)).tolist() == [[1, -20], [3, 127], [-2, -127]]

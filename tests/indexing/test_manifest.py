@@ -22,6 +22,7 @@ FILES = (
     "positions.npy",
     "starts.npy",
     "ends.npy",
+    "edges.npy",
     "paragraph_rows.npy",
     "paragraph_numbers.npy",
     "paragraph_documents.npy",

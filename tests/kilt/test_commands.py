@@ -165,6 +165,9 @@ def test_files_that_neither_evaluation_takes_exit_with_1(kbq: Kbq, guess: Path, 
     assert kbq("evaluate", fewer, gold, "--missing", "zero", "--json").json["downstream"]["kilt"]["KILT-em"] == 0.25
     assert kbq("evaluate", gold, fewer, "--missing", "skip").status == 0
     assert kbq("evaluate", guess, gold, "--by", "nothing").status == 1
+    nowhere = kbq("evaluate", guess, gold, "--by", "meta.nowhere")
+    assert (nowhere.status, nowhere.out) == (1, "")
+    assert f"--by meta.nowhere: no query of {gold} has that" in nowhere.err
     assert kbq("evaluate", guess.with_name("nowhere"), gold).status == 1
 
 

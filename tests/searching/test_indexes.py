@@ -145,6 +145,27 @@ def test_append_completes_every_index(documents: list[Document], model: Model, t
 
 
 @pytest.mark.parametrize("kind", BUILT)
+def test_what_takes_long_is_told_to_its_end(
+    kind: IndexKind, documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    KnowledgeBase.build(documents[:6], tmp_path / "kb", model)
+    kb = KnowledgeBase.build(documents[6:], tmp_path / "kb", model, append=True)
+    told: dict[str, list[tuple[int, int]]] = {}
+
+    def report(stage: str, done: int, total: int) -> None:
+        told.setdefault(stage, []).append((done, total))
+
+    kb.with_index(IndexWish(kind, target=0.5), report)
+    index_words(tmp_path / "kb", report)
+    shards = [f"{kind} index, shard {number} of 2, rows compared with cells" for number in (1, 2)]
+    searched = [f"recall of the {kind} index, queries searched {way}" for way in ("exactly", "with 1 probe")]
+    assert {*shards, *searched, "words counted, paragraphs", "words weighed, paragraphs"} <= told.keys()
+    for steps in told.values():
+        assert steps == sorted(steps)
+        assert steps[-1][0] == steps[-1][1]
+
+
+@pytest.mark.parametrize("kind", BUILT)
 def test_a_filtered_index_is_smaller_and_stays_filtered(
     kind: IndexKind, documents: list[Document], model: Model, tmp_path: Path
 ) -> None:

@@ -85,7 +85,8 @@ def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
     shutil.rmtree(folder)
     encoded: list[int] = []
 
-    def report(done: int, paragraphs: int) -> None:
+    def report(stage: str, done: int, paragraphs: int) -> None:
+        assert stage == "impacts learned, paragraphs"
         assert paragraphs == len(TEXTS)
         encoded.append(done)
         if len(encoded) == 2:
@@ -133,7 +134,7 @@ def test_others_are_made_beside_those_that_answer(
     index_impacts(kb, tmp_path / "m", terms=5)
     few = KnowledgeBase.open(kb, device="cpu").search(["the river"], 99, "paragraph", "sparse")
 
-    def killed(done: int, paragraphs: int) -> None:
+    def killed(stage: str, done: int, paragraphs: int) -> None:
         raise Killed
 
     with pytest.raises(Killed):

@@ -108,7 +108,11 @@ def test_no_checkpoint_is_a_fresh_start(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "data", "message"),
     [
-        ({"seed": 1}, "abc", r"c\.pt was written with other settings: .* or give {'seed': 0}"),
+        (
+            {"seed": 1},
+            "abc",
+            r"c\.pt was written with other settings \(seed 0 then, 1 now\): give these again, or delete it",
+        ),
         ({"seed": 0}, "abd", r"c\.pt was written with other triples: delete it to start anew"),
     ],
 )

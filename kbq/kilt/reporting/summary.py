@@ -23,7 +23,7 @@ from kbq.kilt.reporting.report import (
 )
 from kbq.kilt.reporting.trec import measure, write_qrels, write_run
 from kbq.kilt.scoring.deviations import OFFICIAL, Deviations
-from kbq.kilt.scoring.grouping import grouping
+from kbq.kilt.scoring.grouping import NO_GROUP, grouping
 from kbq.kilt.scoring.metrics import PAGE_NAMES, STANDARD_CUTOFFS, Cutoffs, Kind
 from kbq.kilt.scoring.scores import Scores
 from kbq.task import Task
@@ -140,6 +140,8 @@ def evaluate_files(request: SummaryRequest) -> Summary:
     if summary.is_refused:
         return summary
     main = next(iter(scores.values()))
+    if wanted.by and set(main.groups) == {NO_GROUP}:
+        raise EvaluationError(f"--by {wanted.by}: no query of {request.gold} has that")
     names = columns(main, wanted.task)
     summary = replace(
         summary,
