@@ -397,17 +397,20 @@ def train(
     given = {"epochs": epochs, "learning_rate": learning_rate, "batch_tokens": batch_tokens, "seed": seed}
     shared: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     shared |= {"accumulate": accumulate, "dropout": dropout}
-    command = shlex.join(["kbq", *sys.argv[1:]])
     if checkpoint == "default" and (sparse or teacher or generator):
         from kbq.encoding.model import DEFAULT_MODEL
 
         checkpoint = str(DEFAULT_MODEL)
+    command = shlex.join(["kbq", *sys.argv[1:]])
+    asked: dict[str, Any] = {
+        "examples": examples, "out": out, "checkpoint": checkpoint, "device": device, "command": command
+    }  # fmt: skip
     if sparse:
         _refuse_given(context, "--sparse", FOR_DENSE_TRAINING)
         from kbq.training.run import RunSettings
         from kbq.training.sparta import SpartaRequest
 
-        _train_sparta(SpartaRequest(examples, out, checkpoint, RunSettings(**shared), marked, device, command), as_json)
+        _train_sparta(SpartaRequest(**asked, settings=RunSettings(**shared), marked=marked), as_json)
         return
     if marked:
         raise typer.BadParameter("belongs to --sparse", param_hint="--marked")
@@ -415,17 +418,13 @@ def train(
         _refuse_given(context, "--generator", ("teacher", *FOR_STUDENTS))
         from kbq.augmentation.training import GeneratorRequest, GeneratorSettings
 
-        _train_generator(
-            GeneratorRequest(examples, out, checkpoint, dev, GeneratorSettings(**shared), device, command), as_json
-        )
+        _train_generator(GeneratorRequest(**asked, dev=dev, settings=GeneratorSettings(**shared)), as_json)
         return
     if teacher:
         _refuse_given(context, "--teacher", FOR_STUDENTS)
         from kbq.training.teacher import TeacherRequest, TeacherSettings
 
-        _train_teacher(
-            TeacherRequest(examples, out, checkpoint, dev, TeacherSettings(**shared), device, command), as_json
-        )
+        _train_teacher(TeacherRequest(**asked, dev=dev, settings=TeacherSettings(**shared)), as_json)
         return
     if not distill:
         _refuse_given(context, "no --distill", FOR_DISTILLATION)
@@ -444,7 +443,7 @@ def train(
     )
     config = ModelConfig(shared_query_encoder=not two_query_encoders)
     request = TrainingRequest(
-        examples, out, checkpoint, dev, distill, settings, truecase, config, weights, device, command
+        **asked, dev=dev, reader=distill, settings=settings, truecase=truecase, config=config, weights=weights
     )
     with training_progress(f"training {out}") as (report, report_reading):
         outcome = train_model(request, report, report_reading)
@@ -491,7 +490,7 @@ def _train_generator(request: "GeneratorRequest", as_json: bool) -> None:
 
 
 def _train_and_tell(
-    request: "RunRequest | SpartaRequest",
+    request: "RunRequest",
     train: "Callable[[Any, Callable[[StepReport], None]], Any]",
     as_json: bool,
     lines: "Callable[[Any], Sequence[str]]",

@@ -91,7 +91,15 @@ def main() -> None:
         out = options.work / name.replace(", ", "-").replace(" ", "")
         settings = TrainingSettings(**{"epochs": options.epochs, "seed": options.seed} | changes)
         if not out.exists():
-            train_model(TrainingRequest([train, *generated], out, options.checkpoint, dev_file, reader, settings))
+            request = TrainingRequest(
+                examples=[train, *generated],
+                out=out,
+                checkpoint=options.checkpoint,
+                dev=dev_file,
+                reader=reader,
+                settings=settings,
+            )
+            train_model(request)
         model = Model.open(out)
         # The paper's tables come before the filter, and each run would have another one, and another length penalty.
         model.config = dataclasses.replace(

@@ -32,7 +32,8 @@ def trained(examples: Path, out: Path, checkpoint: str, settings: TrainingSettin
     """Train anew."""
     shutil.rmtree(out, ignore_errors=True)
     steps: list[StepReport] = []
-    train_model(TrainingRequest([examples], out, checkpoint, settings=settings, device="cpu"), steps.append)
+    request = TrainingRequest(examples=[examples], out=out, checkpoint=checkpoint, settings=settings, device="cpu")
+    train_model(request, steps.append)
     losses = [sum(step.losses.values()) for step in steps]
     return Trained(losses, (out / "model.safetensors").read_bytes())
 

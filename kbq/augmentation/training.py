@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,10 +35,11 @@ class GeneratorSettings(RunSettings):
     epochs: float = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorRequest(RunRequest):
     """What a generator is trained from; `checkpoint` may be a sequence-to-sequence one, which goes on learning."""
 
+    dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
     settings: GeneratorSettings = field(default_factory=GeneratorSettings)
 
 

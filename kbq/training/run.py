@@ -38,14 +38,13 @@ class RunSettings:
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """What every training starts from and where it goes."""
 
     examples: Sequence[Path]
     out: Path
     checkpoint: str  # a BERT-like encoder: hub name or folder
-    dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
     settings: RunSettings = field(default_factory=RunSettings)
     device: str = "auto"
     command: str = ""

@@ -7,7 +7,7 @@ paper draws negatives from the whole corpus, half of them near-by; here every se
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -21,23 +21,17 @@ from kbq.sparse.sparta import SentenceTensors, best_products, query_scores
 from kbq.sparse.sparta_model import CONFIG, SpartaConfig, SpartaModel
 from kbq.training.examples import Passage, read_examples
 from kbq.training.losses import marginal_nll
-from kbq.training.run import Run, RunSettings, StepReport
+from kbq.training.run import Run, RunRequest, RunSettings, StepReport
 from kbq.workshop import example_digests, training_facts, workshop
 
 POSITIVE_SHARE = 0.05  # of all impacts, at the start: about 1,600 terms a sentence, as the paper counts them in the end
 
 
-@dataclass(frozen=True, slots=True)
-class SpartaRequest:
-    """What a SPARTA model is trained from."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpartaRequest(RunRequest):
+    """What a SPARTA model is trained from; `checkpoint` may be one to go on with."""
 
-    examples: Sequence[Path]
-    out: Path
-    checkpoint: str  # a BERT-like encoder: hub name or folder; or a SPARTA model to go on with
-    settings: RunSettings = field(default_factory=RunSettings)
     marked: bool = False  # see `SpartaConfig`
-    device: str = "auto"
-    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)

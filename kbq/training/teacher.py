@@ -7,6 +7,7 @@ stand. Source: arXiv 2012.12624, section 4.1.
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -34,10 +35,11 @@ class TeacherSettings(RunSettings):
     max_queries: int = 12  # of one passage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TeacherRequest(RunRequest):
     """What a reader is trained from."""
 
+    dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
     settings: TeacherSettings = field(default_factory=TeacherSettings)
 
 

@@ -20,27 +20,22 @@ from kbq.training.distillation import reader_outputs
 from kbq.training.evaluation import ReadingScores, evaluate_reading
 from kbq.training.examples import Passage, Repairs, read_examples, readable, set_aside
 from kbq.training.loop import Trainer, TrainingSettings
-from kbq.training.run import StepReport
+from kbq.training.run import RunRequest, StepReport
 from kbq.workshop import example_digests, training_facts, workshop
 
 CALIBRATION_PASSAGES = 500
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingRequest:
-    """What phrase and query encoders are trained from."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRequest(RunRequest):
+    """What phrase and query encoders are trained from; `checkpoint` may be a kbq model, which goes on learning."""
 
-    examples: Sequence[Path]
-    out: Path
-    checkpoint: str  # a BERT-like encoder (hub name or folder), or a kbq model that goes on learning
     dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
     reader: str = ""  # a question-answering checkpoint to distil from: hub name or folder
     settings: TrainingSettings = field(default_factory=TrainingSettings)
     truecase: bool = False  # queries without capital letters are read as the training passages write their words
     config: ModelConfig = field(default_factory=ModelConfig)
     weights: WeightType = "float32"
-    device: str = "auto"
-    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)

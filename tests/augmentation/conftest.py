@@ -63,7 +63,10 @@ def reader_folder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) ->
     examples = folder / "examples.jsonl"
     examples.write_text("".join(json.dumps(line) + "\n" for line in lines))
     settings = TeacherSettings(epochs=60, batch_tokens=300, learning_rate=1e-2)
-    outcome = train_teacher(TeacherRequest([examples], folder / "out", str(checkpoint), examples, settings))
+    request = TeacherRequest(
+        examples=[examples], out=folder / "out", checkpoint=str(checkpoint), dev=examples, settings=settings
+    )
+    outcome = train_teacher(request)
     assert outcome.em == 100
     return folder / "out"
 

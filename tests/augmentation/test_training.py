@@ -45,7 +45,15 @@ def examples(write_json_lines: Callable[..., Path]) -> Path:
 @pytest.fixture
 def request_of(checkpoint: Path, examples: Path, tmp_path: Path) -> GeneratorRequest:
     settings = GeneratorSettings(epochs=3, batch_tokens=300, learning_rate=1e-2)
-    return GeneratorRequest([examples], tmp_path / "out", str(checkpoint), examples, settings, "cpu", "kbq train")
+    return GeneratorRequest(
+        examples=[examples],
+        out=tmp_path / "out",
+        checkpoint=str(checkpoint),
+        dev=examples,
+        settings=settings,
+        device="cpu",
+        command="kbq train",
+    )
 
 
 def test_it_learns_what_to_ask(request_of: GeneratorRequest, tmp_path: Path) -> None:

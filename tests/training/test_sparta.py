@@ -165,16 +165,17 @@ def test_a_loss_that_is_no_number_stops(new_sparta: Callable[..., SpartaModel], 
 def test_from_a_file_to_a_model_folder_and_on_from_there(examples_file: Path, checkpoint: Path, tmp_path: Path) -> None:
     reports: list[StepReport] = []
     settings = RunSettings(epochs=0.5, batch_tokens=256)
-    outcome = train_sparta(SpartaRequest([examples_file], tmp_path / "m", str(checkpoint), settings), reports.append)
+    asked = SpartaRequest(examples=[examples_file], out=tmp_path / "m", checkpoint=str(checkpoint), settings=settings)
+    outcome = train_sparta(asked, reports.append)
     assert [(step.step, step.steps) for step in reports] == [(1, outcome.steps)]
     assert (outcome.passages, outcome.queries, outcome.left_out) == (12, 24, 0)
     made = SpartaModel.open(tmp_path / "m", "cpu")
     assert made.config.training["settings"] == asdict(settings)
     assert [path.name for path in tmp_path.glob("m*")] == ["m"]
     with pytest.raises(TrainingError, match="m already exists: choose another folder"):
-        train_sparta(SpartaRequest([examples_file], tmp_path / "m", str(checkpoint), settings))
+        train_sparta(asked)
     still = replace(settings, learning_rate=0.0)
-    train_sparta(SpartaRequest([examples_file], tmp_path / "n", str(tmp_path / "m"), still))
+    train_sparta(replace(asked, out=tmp_path / "n", checkpoint=str(tmp_path / "m"), settings=still))
     assert SpartaModel.open(tmp_path / "n", "cpu").fingerprint() == made.fingerprint()
 
 
@@ -184,4 +185,4 @@ def test_queries_without_a_sentence_are_no_examples(
     question = {"question": "the river", "answers": [{"text": "city. The", "answer_start": 0}]}
     file = write_json_lines("q.jsonl", {"title": "t", "context": "city. The river", "questions": [question]})
     with pytest.raises(TrainingError, match="no query has its answer within a sentence"):
-        train_sparta(SpartaRequest([file], tmp_path / "m", str(checkpoint)))
+        train_sparta(SpartaRequest(examples=[file], out=tmp_path / "m", checkpoint=str(checkpoint)))

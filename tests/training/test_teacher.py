@@ -29,7 +29,13 @@ from .conftest import Killed
 @pytest.fixture
 def request_of(checkpoint: Path, examples_file: Path, tmp_path: Path) -> TeacherRequest:
     settings = TeacherSettings(epochs=3, batch_tokens=300, learning_rate=1e-2)
-    return TeacherRequest([examples_file], tmp_path / "out", str(checkpoint), settings=settings, command="kbq train")
+    return TeacherRequest(
+        examples=[examples_file],
+        out=tmp_path / "out",
+        checkpoint=str(checkpoint),
+        settings=settings,
+        command="kbq train",
+    )
 
 
 def test_it_learns(request_of: TeacherRequest, examples_file: Path, tmp_path: Path) -> None:

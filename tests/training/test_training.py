@@ -29,7 +29,12 @@ def request_of(checkpoint: Path, examples_file: Path, tmp_path: Path) -> Trainin
     config = ModelConfig(window=WindowShape(24, 6, 10), max_query_tokens=32)
     settings = TrainingSettings(epochs=3, batch_tokens=100, learning_rate=1e-3)
     return TrainingRequest(
-        [examples_file], tmp_path / "out", str(checkpoint), settings=settings, config=config, command="kbq train"
+        examples=[examples_file],
+        out=tmp_path / "out",
+        checkpoint=str(checkpoint),
+        settings=settings,
+        config=config,
+        command="kbq train",
     )
 
 
