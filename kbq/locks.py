@@ -1,4 +1,4 @@
-"""Locks: one process at a time writes into a folder; the lock ends with the process, however that ends."""
+"""Locks: one process at a time writes into a folder or file; the lock ends with the process, however that ends."""
 
 import os
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ except ImportError:  # Windows cannot lock folders
 
 
 @contextmanager
-def writing_alone(folder: Path) -> Iterator[None]:
-    """Nobody else who asks for it writes into the folder meanwhile. File systems without locks are trusted.
+def writing_alone(place: Path) -> Iterator[None]:
+    """Nobody else who asks for it writes into the folder or file meanwhile. File systems without locks are trusted.
 
     Raises:
         KbqError: somebody does already.
@@ -23,18 +23,18 @@ def writing_alone(folder: Path) -> Iterator[None]:
     if fcntl is None:
         yield
         return
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(place, os.O_RDONLY)
     try:
-        _lock(handle, folder)
+        _lock(handle, place)
         yield
     finally:
         os.close(handle)
 
 
-def _lock(handle: int, folder: Path) -> None:
+def _lock(handle: int, place: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise KbqError(f"another kbq is writing into {folder}: wait until it is done") from None
+        raise KbqError(f"another kbq is writing into {place}: wait until it is done") from None
     except OSError:
         return  # a file system without locks

@@ -20,6 +20,7 @@ from kbq.errors import KbqError, QueryError
 from kbq.files import file_digest, write_json
 from kbq.indexing.manifest import MANIFEST
 from kbq.kb import KnowledgeBase
+from kbq.locks import writing_alone
 from kbq.options import Backend
 from kbq.reader import DEPTH, Reader, ReadKnowledgeBase
 from kbq.reading import read_json_lines
@@ -62,16 +63,22 @@ def predict_file(
     """Predict every record of a KILT file; with a reader, answers are what it reads in the paragraphs found.
 
     Raises:
-        KbqError: inputs that are no KILT records (all problems at once), or `out` is of another run.
+        KbqError: inputs that are no KILT records (all problems at once), or `out` is of another run, or another process
+            writes it.
     """
     answering = kb if reader is None else ReadKnowledgeBase(kb, reader, settings.depth)
     queries = read_inputs(task, inputs, answering.readers)
     _same_run(out, _description(task, inputs, queries, kb, reader, settings))
-    done = _finished_lines(out)
-    report(done, len(queries))
     without_pages = 0
     try:
-        with out.open("a", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+        with (
+            out.open("a", encoding="utf-8", errors="backslashreplace", newline="\n") as file,
+            writing_alone(out),
+        ):
+            done = _finished_lines(out)
+            if done > len(queries):
+                raise KbqError(f"{out} has {done:,} lines for {len(queries):,} records: delete it to begin anew")
+            report(done, len(queries))
             lines = jsonlines.Writer(file, dumps=partial(json.dumps, ensure_ascii=False), flush=True)
             for first in range(done, len(queries), BATCH):
                 batch = queries[first : first + BATCH]
@@ -219,8 +226,6 @@ def _written(beside: Path) -> object:
 
 def _finished_lines(out: Path) -> int:
     """How many predictions stand in `out`; half a last line, of a run that was killed, is cut off."""
-    if not out.exists():
-        return 0
     with out.open("r+b") as file:
         count = end = 0
         for line in file:

@@ -13,6 +13,7 @@ from kbq.adapters import question, slot_with
 from kbq.errors import KbqError, QueryError
 from kbq.indexing.manifest import IndexEntry
 from kbq.kb import KnowledgeBase
+from kbq.locks import writing_alone
 from kbq.options import Backend, IndexKind
 from kbq.prediction import PredictionOutcome, PredictionSettings, predict_file
 from kbq.reader import Reader as AnsweringReader
@@ -209,6 +210,26 @@ def test_a_killed_run_goes_on_and_gives_the_same_file(tmp_path: Path, predict: P
     assert predict() == PredictionOutcome(lines=count, kept=BATCH - (cut < 0), without_pages=0)
     assert out.read_bytes() == whole
     assert predict().kept == count
+
+
+def test_one_run_at_a_time_writes_a_file(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(2))
+    predict()
+    with (
+        writing_alone(tmp_path / "out.jsonl"),
+        pytest.raises(KbqError, match=r"another kbq is writing .*out\.jsonl"),
+    ):
+        predict()
+    assert predict().kept == 2
+
+
+def test_more_lines_than_records_are_refused(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(2))
+    predict()
+    out = tmp_path / "out.jsonl"
+    out.write_bytes(2 * out.read_bytes())
+    with pytest.raises(KbqError, match=r"out\.jsonl has 4 lines for 2 records: delete it to begin anew"):
+        predict()
 
 
 @pytest.mark.parametrize(

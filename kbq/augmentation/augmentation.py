@@ -27,6 +27,7 @@ from kbq.finetuning.triples import read_triples
 from kbq.indexing.manifest import MANIFEST, is_knowledge_base
 from kbq.kb import KnowledgeBase
 from kbq.kilt.answers import normalise
+from kbq.locks import writing_alone
 from kbq.options import Backend, CorpusFormat
 from kbq.training.teacher import read_answers
 
@@ -88,15 +89,20 @@ def augment(request: AugmentationRequest, report: Callable[[int, int], None]) ->
     lines = _generated(request) if request.triples is None else _of_triples(request, request.triples)
     try:
         request.out.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("a+", encoding="utf-8", newline="\n") as file:
-            done = _go_on(file, _description(request), partial)
-            rest = lines(done.paragraphs)
-            while part := list(islice(rest, AT_A_TIME)):
-                for line in part:
-                    _write(file, line)
-                    done += _counts(line)
-                file.flush()
-                report(done.paragraphs, done.kept)
+        with partial.open("a+", encoding="utf-8", newline="\n") as file, writing_alone(partial):
+            try:
+                done = _go_on(file, _description(request), partial)
+                rest = lines(done.paragraphs)
+                while part := list(islice(rest, AT_A_TIME)):
+                    for line in part:
+                        _write(file, line)
+                        done += _counts(line)
+                    file.flush()
+                    report(done.paragraphs, done.kept)
+            except KbqError:
+                if len(list(islice(_lines(file), 2))) < 2:  # a wrong corpus, say: it holds its header
+                    partial.unlink()
+                raise
             with finished.open("w", encoding="utf-8", newline="\n") as out:
                 for line in islice(_lines(file), 1, None):
                     if line["questions"]:
@@ -106,10 +112,6 @@ def augment(request: AugmentationRequest, report: Callable[[int, int], None]) ->
             f"{request.out} cannot be written ({error.strerror}): make room (the same command goes on where it "
             "stopped), or choose another --out"
         ) from error
-    except KbqError:
-        if partial.exists() and partial.read_bytes().count(b"\n") <= 1:  # a wrong corpus, say: it holds its header
-            partial.unlink()
-        raise
     finished.replace(request.out)
     partial.unlink()
     return done

@@ -76,13 +76,13 @@ class Judge:
     def best_factor(self, usual: float) -> tuple[float, float]:
         """By how much the weights of words are to be multiplied for this query encoder, and its score then.
 
-        The `usual` factor stays unless another one gains more than a standard error on these queries.
+        The `usual` factor stays unless another one gains more than two standard errors on these queries.
         """
         factors = dict.fromkeys((usual, *FACTORS))
         values = {factor: self.values("hybrid", Weights().times(factor)) for factor in factors}
         best = max(values, key=lambda factor: float(values[factor].mean()))
         gain = values[best] - values[usual]
-        if gain.mean() <= gain.std() / math.sqrt(len(gain)):
+        if gain.mean() <= 2 * gain.std() / math.sqrt(len(gain)):
             best = usual
         return best, float(values[best].mean())
 

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kbq.errors import KnowledgeBaseError
+from kbq.corpus import PageIds
+from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.indexing.dump import Shard, shard_name
 from kbq.indexing.manifest import IndexEntry, Manifest, publish, read_manifest
+from kbq.locks import writing_alone
 from kbq.stages import Report, Stage, silent
 
 
@@ -27,8 +29,6 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
     _refuse_other_models(folders, manifests)
     shards = [path for folder, m in zip(folders, manifests, strict=True) for path in m.shard_folders(folder)]
     _refuse_pages_in_two(shards, Stage(report, "pages compared, shards", len(shards)))
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise KnowledgeBaseError(f"{out} is not empty: choose another folder, or delete it")
     merged = replace(
         manifests[0],
         shards=tuple(counts for manifest in manifests for counts in manifest.shards),
@@ -40,20 +40,28 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
     )
     try:
         out.mkdir(parents=True, exist_ok=True)
-        stage = Stage(report, "linked, shards", len(shards))
-        for number, shard in enumerate(shards):
-            shutil.copytree(
-                shard, out / shard_name(number), ignore=shutil.ignore_patterns("bm25-*", "sparta*"), copy_function=_link
-            )
-            stage.add(1)
-        for folder in (path for path in out.rglob("*") if path.is_dir()):
-            folder.chmod(folder.stat().st_mode | stat.S_IRWXU)  # one that came from may be read-only
-        publish(out, merged)
+        with writing_alone(out):
+            if any(out.iterdir()):
+                raise KnowledgeBaseError(f"{out} is not empty: choose another folder, or delete it")
+            try:
+                _link_shards(shards, out, Stage(report, "linked, shards", len(shards)))
+                publish(out, merged)
+            except OSError:
+                shutil.rmtree(out, ignore_errors=True)
+                raise
     except OSError as error:
-        shutil.rmtree(out, ignore_errors=True)
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror  # of the first file
         raise KnowledgeBaseError(f"{out} cannot be written ({reason}): make room or choose another folder") from None
     return merged
+
+
+def _link_shards(shards: Sequence[Path], out: Path, stage: Stage) -> None:
+    ignored = shutil.ignore_patterns("bm25-*", "sparta*")
+    for number, shard in enumerate(shards):
+        shutil.copytree(shard, out / shard_name(number), ignore=ignored, copy_function=_link)
+        stage.add(1)
+    for folder in (path for path in out.rglob("*") if path.is_dir()):
+        folder.chmod(folder.stat().st_mode | stat.S_IRWXU)  # one that came from may be read-only
 
 
 def _link(source: str, target: str) -> None:
@@ -75,14 +83,19 @@ def _refuse_other_models(folders: Sequence[Path], manifests: Sequence[Manifest])
 
 
 def _refuse_pages_in_two(shards: Sequence[Path], stage: Stage) -> None:
-    places: dict[str, int] = {}
+    met = PageIds()
     for place, path in enumerate(shards):
         ids = Shard(path).ids
         for number in range(len(ids)):
-            other = places.setdefault(ids[number], place)
-            if other != place:
+            try:
+                met.add(ids[number])
+            except CorpusError:
+                other = next((shard for shard in shards[:place] if _has_page(Shard(shard), ids[number])), path)
                 raise KnowledgeBaseError(
-                    f"page id {ids[number]!r} is in {shards[other].parent} and in {path.parent}: "
-                    "build one of them without it"
-                )
+                    f"page id {ids[number]!r} is in {other.parent} and in {path.parent}: build one of them without it"
+                ) from None
         stage.add(1)
+
+
+def _has_page(shard: Shard, page: str) -> bool:
+    return any(shard.ids[number] == page for number in range(len(shard.ids)))

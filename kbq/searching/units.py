@@ -11,8 +11,8 @@ from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
-import sentencex
 
+from kbq.boundaries import sentence_bounds
 from kbq.indexing.candidates import Rows
 from kbq.indexing.dump import Shard
 from kbq.options import Unit
@@ -159,9 +159,7 @@ class Sentences:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._bounds = [
-            (item["start_index"], item["end_index"]) for item in sentencex.get_sentence_boundaries("en", text)
-        ]
+        self._bounds = sentence_bounds(text)
 
     def around(self, start: int, end: int) -> tuple[int, int]:
         """Characters of the sentence (or sentences) that hold [start, end), without blanks around it."""

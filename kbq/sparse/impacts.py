@@ -61,12 +61,17 @@ def write_impacts(
     texts.append([vocabulary[index] for index in order])
     texts.bytes.close()
     texts.ends.close()
-    older = folder.with_name(folder.name + ".old")
-    shutil.rmtree(older, ignore_errors=True)
+    older = _older(folder)
     if folder.exists():
+        shutil.rmtree(older, ignore_errors=True)
         folder.rename(older)
     partial.rename(folder)
     shutil.rmtree(older, ignore_errors=True)
+
+
+def _older(folder: Path) -> Path:
+    """What answers between the moments when an index leaves its place and when the new one takes it."""
+    return folder.with_name(folder.name + ".old")
 
 
 def query_text(text: str) -> str:
@@ -89,6 +94,8 @@ class ImpactIndex:
         """
         import bm25s  # only here: a dense search needs none of what it brings
 
+        if not folder.exists() and _older(folder).exists():
+            folder = _older(folder)
         try:
             passages, weights, begins = (open_array(folder / f"{name}.npy") for name in ARRAYS)
             self._terms = Texts.open(folder, "terms")

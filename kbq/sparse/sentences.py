@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import sentencex
 
+from kbq.boundaries import sentence_bounds
 from kbq.encoding.windows import Tokens, WindowShape, tokenize
 
 
@@ -74,8 +74,8 @@ def around(first: int, behind: int, tokens: int, room: int) -> tuple[int, int]:
 
 def _sentences(text: str, tokens: Tokens, room: int) -> Iterator[tuple[int, int]]:
     """(first token, token behind) of each sentence that has tokens, or of its parts that fit."""
-    for item in sentencex.get_sentence_boundaries("en", text):  # its rules for English end Chinese sentences, too
-        first, behind = np.searchsorted(tokens.starts, [item["start_index"], item["end_index"]]).tolist()
+    for bounds in sentence_bounds(text):
+        first, behind = np.searchsorted(tokens.starts, bounds).tolist()
         for begin in range(first, behind, room):
             yield begin, min(begin + room, behind)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.errors import TrainingError
+from kbq.locks import writing_alone
 from kbq.training.batches import Batch, PreparedPassage
 from kbq.training.run import passages_digest
 
@@ -54,13 +55,14 @@ def reader_outputs(
 
     Raises:
         TrainingError: the file cannot be written.
+        KbqError: another training writes it.
     """
     digest = passages_digest(passages, f"{reader.fingerprint()} {reader.length} {reader.queries.max_tokens}")
     path = folder / f"{digest}.f16"
     ends = np.cumsum([2 * int(np.prod(_shape(passage))) for passage in passages])  # in bytes
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
+        with path.open("ab") as file, writing_alone(path):
             done = int(np.searchsorted(ends, file.tell(), side="right"))
             file.truncate(int(ends[done - 1]) if done else 0)
             for first in range(done, len(passages), AT_A_TIME):

@@ -153,13 +153,13 @@ class Run(ABC):
 
     @cached_property
     def _digest(self) -> str:
-        """Of what is trained on and with: a checkpoint of another run must not be continued."""
-        shapes = [tuple(parameter.shape) for parameter in self.descent.parameters]
-        frozen = [
-            parameter for module in self.modules for parameter in module.parameters() if not parameter.requires_grad
-        ]
-        begun_from = fingerprint({str(number): weights.detach().cpu() for number, weights in enumerate(frozen)})
-        return passages_digest(self._passages, repr((shapes, begun_from, self.made_with)))
+        """Of what is trained, on and with what: a checkpoint of another run must not be continued.
+
+        Asked for first when nothing has been trained yet.
+        """
+        weights = (parameter.detach().cpu() for module in self.modules for parameter in module.parameters())
+        begun_from = fingerprint({str(number): weight for number, weight in enumerate(weights)})
+        return passages_digest(self._passages, repr((begun_from, self.made_with)))
 
 
 def passages_digest(passages: Sequence[object], more: str = "") -> str:

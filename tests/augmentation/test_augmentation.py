@@ -13,6 +13,7 @@ from kbq.corpus import read_corpus
 from kbq.encoding.model import Model
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
+from kbq.locks import writing_alone
 from kbq.training.examples import Repairs, read_examples
 
 from .conftest import QUESTION, sentence
@@ -44,6 +45,14 @@ def test_what_the_reader_answers_likewise_is_kept(request_of: AugmentationReques
     assert [passage.queries[0].answers for passage in passages] == [("Paris",), ("Warsaw",), ("Zug",)]
     assert {passage.queries[0].text.replace(" ", "") for passage in passages} == {QUESTION.replace(" ", "")}
     assert [path.name for path in request_of.out.parent.glob("out*")] == ["out.jsonl"]
+
+
+def test_one_run_at_a_time_writes_a_file(request_of: AugmentationRequest) -> None:
+    partial = request_of.out.with_name("out.jsonl.partial")
+    partial.write_text("the header of another run\n")
+    with writing_alone(partial), pytest.raises(KbqError, match=r"another kbq is writing into .*out\.jsonl\.partial"):
+        augment(request_of, quiet)
+    assert partial.read_text() == "the header of another run\n"
 
 
 @pytest.mark.parametrize("cut", [0, 5])

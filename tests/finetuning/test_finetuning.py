@@ -87,7 +87,7 @@ def test_a_query_encoder_comes_out(
     assert tuned.search(["Marie [SEP] birth"], 1)[0][0].phrase.text
 
 
-@pytest.mark.parametrize(("better", "evidence"), [(12, 2.0), (2, 1.0)])
+@pytest.mark.parametrize(("better", "evidence"), [(12, 2.0), (3, 1.0), (2, 1.0)])
 def test_what_words_weigh_is_chosen_on_dev_queries_where_they_say_so_clearly(
     better: int,
     evidence: float,

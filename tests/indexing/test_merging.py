@@ -9,10 +9,11 @@ import pytest
 from kbq.commands import index_impacts, index_words
 from kbq.encoding.model import Model
 from kbq.encoding.windows import WindowShape
-from kbq.errors import KnowledgeBaseError
+from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.indexing.manifest import IndexEntry, read_manifest
 from kbq.indexing.merging import merge
 from kbq.kb import KnowledgeBase
+from kbq.locks import writing_alone
 from kbq.pages import Pages
 from kbq.records import Document
 from kbq.searching.indexes import IndexWish
@@ -141,6 +142,16 @@ def test_a_merge_that_fails_leaves_nothing(parts: list[Path], tmp_path: Path, mo
     ):
         merge(tmp_path / "whole", parts)
     assert not (tmp_path / "whole").exists()
+
+
+def test_one_merge_at_a_time_makes_a_folder(parts: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    with writing_alone(tmp_path / "whole"), pytest.raises(KbqError, match=r"another kbq is writing into .*whole"):
+        merge(tmp_path / "whole", parts)
+    merged = merge(tmp_path / "whole", parts)
+    with pytest.raises(KnowledgeBaseError, match="whole is not empty"):
+        merge(tmp_path / "whole", parts)
+    assert read_manifest(tmp_path / "whole") == merged
 
 
 def test_what_was_merged_from_read_only_folders_can_be_written(parts: list[Path], tmp_path: Path) -> None:

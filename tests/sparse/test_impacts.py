@@ -70,6 +70,29 @@ def test_an_index_is_replaced_whole(index: ImpactIndex, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["i"]
 
 
+@pytest.mark.parametrize("renamed", [0, 1])
+def test_one_that_is_killed_while_it_replaces_another_leaves_that(
+    renamed: int, index: ImpactIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, done = Path.rename, 0
+
+    def rename(path: Path, target: Path) -> Path:
+        nonlocal done
+        if done == renamed:
+            raise KeyboardInterrupt
+        done += 1
+        return plain(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename)
+        with pytest.raises(KeyboardInterrupt):
+            write_impacts(tmp_path / "i", ["c"], impacts((0, 0, 3.0)))
+    assert ImpactIndex(tmp_path / "i", 4).scores(["a"]).tolist() == index.scores(["a"]).tolist()
+    write_impacts(tmp_path / "i", ["c"], impacts((0, 0, 3.0)))
+    assert ImpactIndex(tmp_path / "i", 1).scores(["c"]).tolist() == [3]
+    assert [path.name for path in tmp_path.iterdir()] == ["i"]
+
+
 @pytest.mark.usefixtures("index")
 @pytest.mark.parametrize("name", ["weights.npy", "begins.npy", "terms.npy", "passages.npy"])
 @pytest.mark.parametrize("how", ["missing", "empty", "of other length"])

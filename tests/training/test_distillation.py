@@ -12,7 +12,8 @@ import torch
 from kbq.encoding.cross_encoder import CrossEncoder, Floats
 from kbq.encoding.model import Model
 from kbq.encoding.windows import Window
-from kbq.errors import TrainingError
+from kbq.errors import KbqError, TrainingError
+from kbq.locks import writing_alone
 from kbq.training import distillation
 from kbq.training.batches import PreparedPassage, collate
 from kbq.training.distillation import ReaderOutputs, reader_outputs, taught_logits
@@ -72,6 +73,15 @@ def test_another_reader_or_other_passages_are_another_file(
     for seed, passages in ((3, few_prepared), (3, few_prepared), (4, few_prepared), (3, few_prepared[:1])):
         reader_outputs(new_reader(seed), passages, tmp_path, quiet)
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_one_training_at_a_time_lets_the_reader_read(
+    reader: CrossEncoder, few_prepared: list[PreparedPassage], tmp_path: Path
+) -> None:
+    reader_outputs(reader, few_prepared, tmp_path, quiet)
+    (path,) = tmp_path.iterdir()
+    with writing_alone(path), pytest.raises(KbqError, match="another kbq is writing into"):
+        reader_outputs(reader, few_prepared, tmp_path, quiet)
 
 
 def test_a_full_disk_is_said(reader: CrossEncoder, few_prepared: list[PreparedPassage], tmp_path: Path) -> None:

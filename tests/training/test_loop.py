@@ -226,6 +226,11 @@ def test_a_checkpoint_of_another_encoder_or_reader_is_refused(
     frozen.data[5] += 0.5
     with pytest.raises(TrainingError, match=r"c\.pt was written with other"):
         train(other, passages, tmp_path / "c.pt")
+    other = new_model()
+    learning = next(weights for weights in other.phrases.parameters() if weights.requires_grad)
+    learning.data[0] += 0.5
+    with pytest.raises(TrainingError, match=r"c\.pt was written with other"):
+        train(other, passages, tmp_path / "c.pt")
     size = sum(2 * len(one.queries) * sum(window.count for window in one.windows) for one in passages)
     taught = ReaderOutputs(np.zeros(size, np.float16), passages, "a reader")
     with pytest.raises(TrainingError, match=r"c\.pt was written with other"):
