@@ -5,6 +5,7 @@ Exit status: 0 done, 1 the input is at fault, 2 wrong usage.
 """
 
 import dataclasses
+import io
 import json
 import shlex
 import sys
@@ -195,8 +196,8 @@ def index(
         name, size = _index_terms(kb, sparta, terms, device)
         _tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: {name} of {_size(size)}")
         return
-    if kind == "exact":
-        _refuse_given(context, "--index exact", ("recall", "queries"))
+    if kind == "exact" or commands.index_kind(kb, kind) == "exact":
+        _refuse_given(context, "exact search", ("recall", "queries"))
     with stage_progress(f"indexing {kb}") as report:
         facts = commands.index(commands.IndexRequest(kb, kind, recall, queries, model, device, filter), report)
     _tell(dataclasses.asdict(facts) | {"kb": str(kb)}, as_json, f"{kb}: {_index_line(facts)}")
@@ -255,17 +256,18 @@ def explain(
     kb: Kb = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many paragraphs.")] = 3,
     backend: Annotated[Literal["bm25", "sparse"], typer.Option(help="Whose terms.")] = "bm25",
+    model: Annotated[str | None, typer.Option(help="The knowledge base's model, if that has moved.")] = None,
     as_json: Json = False,
 ) -> None:
     """Say which terms of a query found the best paragraphs, and what each one weighs there."""
     from kbq import commands
 
     (asked,) = commands.read_queries([text], None)
-    opened = commands.open_kb(kb, None, "cpu", building=_building)
+    opened = commands.open_kb(kb, model, "cpu", building=_building)
     explained = commands.explain(asked.text, opened, k, backend)
     if as_json:
         paragraphs = [_answer(found.hit) | {"terms": dict(found.parts)} for found in explained]
-        _print_json({"query": text, "backend": backend, "answers": paragraphs})
+        _print_json({"query": asked.text, "backend": backend, "answers": paragraphs})
         return
     if not explained:
         _note(f"no paragraph shares a term with {text!r}: nothing is found")
@@ -1062,6 +1064,9 @@ def _size(size: int) -> str:
 
 def main() -> None:
     """Run the command line; every error of kbq is one message and exit status 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # JSON is UTF-8, and no name ends in a traceback
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         app()
     except KbqError as error:

@@ -12,6 +12,7 @@ from kbq.encoding.model import Model
 from kbq.encoding.queries import check_query
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, QueryError
 from kbq.files import folder_bytes
+from kbq.indexing.choice import chosen_kind
 from kbq.indexing.dump import Counts
 from kbq.indexing.manifest import Manifest, read_manifest, write_manifest
 from kbq.kb import KnowledgeBase
@@ -142,6 +143,11 @@ class IndexRequest:
     model: str | None = None
     device: str = "auto"
     filter: float | None = None
+
+
+def index_kind(folder: Path, wanted: WantedKind) -> IndexKind:
+    """What is built in this knowledge base where this is asked for."""
+    return chosen_kind(read_manifest(folder), wanted)
 
 
 def index(request: IndexRequest, report: Report = silent) -> IndexFacts:

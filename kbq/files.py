@@ -23,12 +23,22 @@ def file_digest(path: Path) -> str:
     """The first 16 digits of a file's SHA-256.
 
     Raises:
-        KbqError: it is standard input, which cannot be read once more.
+        KbqError: it is standard input or another pipe, which cannot be read once more.
     """
-    if str(path) == "-":
-        raise KbqError("standard input can be read only once, and its digest is wanted, too: give the name of a file")
+    if str(path) == "-" or path.is_fifo():
+        name = "standard input" if str(path) == "-" else path
+        raise KbqError(f"{name} can be read only once, and its digest is wanted, too: give the name of a file")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def digest_of(path: Path) -> str:
+    """Of a file, or of all files below a folder and their names."""
+    if not path.is_dir():
+        return file_digest(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    listed = "\n".join(f"{file.relative_to(path)} {file_digest(file)}" for file in files)
+    return hashlib.sha256(listed.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def folder_bytes(folder: Path) -> int:

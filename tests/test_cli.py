@@ -576,6 +576,18 @@ def test_finetune_query_predict_info(run: Run, triples: Path, kb_folder: Path, t
     assert json.loads(line)["output"][0]["answer"]
 
 
+def test_triples_from_a_pipe_are_refused_before_tuning(
+    run: Run, triples: Path, kb_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tune(*_: object) -> None:
+        pytest.fail("tunes")
+
+    monkeypatch.setattr("kbq.finetuning.loop.Finetuner.run", tune)
+    refused = run("finetune", "-", "--kb", kb_folder, "--out", tmp_path / "tuned", stdin=triples.read_bytes())
+    assert (refused.status, "standard input can be read only once" in refused.err) == (1, True)
+    assert not (tmp_path / "tuned.partial").exists()
+
+
 def test_finetune_where_the_model_has_moved(
     run: Run, triples: Path, corpus: Path, model_folder: Path, tmp_path: Path
 ) -> None:
@@ -735,8 +747,8 @@ LONG = "word " * 10_000
         ("index nowhere --bm25", "nowhere does not exist"),
         ("index nowhere --sparta empty", "nowhere does not exist"),
         ("index kb --sparta nothing", "nothing is no SPARTA model: make one with `kbq train --sparse`"),
-        ("index kb --queries nothing", "nothing: cannot be read (No such file or directory)"),
-        ("index kb --queries empty", "empty holds no query: write one per line"),
+        ("index kb --index compact --queries nothing", "nothing: cannot be read (No such file or directory)"),
+        ("index kb --index compact --queries empty", "empty holds no query: write one per line"),
         ("merge-kb new kb nowhere", "nowhere does not exist"),
         ("merge-kb new kb kb", "page id 'P0' is in kb and in kb: build one of them without it"),
         ("merge-kb folder/new half", "half is not a whole knowledge base"),

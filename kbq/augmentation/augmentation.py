@@ -8,6 +8,7 @@ that a killed run goes on; its first line says of which run it is.
 
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from kbq.augmentation.slots import Question, Slots
 from kbq.corpus import read_corpus
 from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.errors import KbqError, TrainingError
-from kbq.files import file_digest
+from kbq.files import digest_of
 from kbq.finetuning.triples import read_triples
 from kbq.indexing.manifest import MANIFEST, is_knowledge_base
 from kbq.kb import KnowledgeBase
@@ -186,10 +187,12 @@ def _some_mentions(find: FindMentions, text: str, request: AugmentationRequest) 
 
 def _description(request: AugmentationRequest) -> Line:
     """What decides the examples."""
-    files = [Path(request.corpus), Path(request.corpus) / MANIFEST, request.triples]
+    corpus = Path(request.corpus) / MANIFEST if is_knowledge_base(Path(request.corpus)) else Path(request.corpus)
+    sources = [corpus, request.triples, *map(Path, filter(None, (request.generator, request.reader)))]
     return {
         "corpus": Path(request.corpus).name,
-        "digests": [file_digest(path) for path in files if path is not None and path.is_file()],
+        "digests": [digest_of(path) for path in sources if path is not None and path.exists()],
+        "began": time.time() if request.corpus == "-" else 0,  # what comes from a pipe may be other things every time
         "generator": Path(request.generator).name,
         "reader": Path(request.reader).name,
         "options": [

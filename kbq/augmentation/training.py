@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from kbq.augmentation.generator import LONGEST, Generator, Marked
 from kbq.encoding.backbone import autocast, choose_device, hugging_face, load_tokenizer, pad
+from kbq.encoding.checkpoints import readable_checkpoint
 from kbq.errors import ModelError, TrainingError, first_line
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside
 from kbq.training.run import Run, RunRequest, RunSettings, StepReport
@@ -158,7 +159,8 @@ def new_generator(checkpoint: str, device: str = "auto") -> Generator:
     """
     tokenizer = load_tokenizer(checkpoint)
     try:
-        network = hugging_face().EncoderDecoderModel.from_encoder_decoder_pretrained(checkpoint, checkpoint)
+        with readable_checkpoint(checkpoint) as place:
+            network = hugging_face().EncoderDecoderModel.from_encoder_decoder_pretrained(place, place)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelError(f"{checkpoint} is no checkpoint that can become a generator: {first_line(error)}") from None
     marks: dict[str, Any] = {

@@ -6,7 +6,7 @@ BERT itself is kbq's own; every other encoder, and what a hub or another program
 import copy
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from kbq.cpu import cpu_has
 from kbq.encoding.bert import Bert, BertConfig, is_bert
+from kbq.encoding.checkpoints import readable_checkpoint
 from kbq.encoding.tokenizer import FILE, FastTokenizer
 from kbq.errors import ModelError, first_line
 
@@ -100,13 +101,16 @@ def _with_special_tokens(tokenizer: Any, source: str | Path) -> Any:
 
 
 def pretrained_backbone(source: str | Path) -> Any:
-    """The encoder of a checkpoint: a hub name or a folder.
+    """The encoder of a checkpoint: a hub name or a folder; that of phrases, or of sentences, of a model of kbq.
 
     Raises:
         ModelError: there is no such checkpoint, or it is not whole.
     """
     try:
-        network = without_pooler(hugging_face().AutoModel.from_pretrained(str(source)))
+        with readable_checkpoint(source) as checkpoint:
+            read, facts = hugging_face().AutoModel.from_pretrained(checkpoint, output_loading_info=True)
+        refuse_random(source, [name for name in facts["missing_keys"] if not name.startswith("pooler.")])
+        network = without_pooler(read)
         written = network.config.to_dict()
         if not is_bert(written):
             return network
@@ -115,6 +119,19 @@ def pretrained_backbone(source: str | Path) -> Any:
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelError(f"{source} is no checkpoint that transformers can read: {first_line(error)}") from None
     return own.eval()
+
+
+def refuse_random(source: str | Path, missing: Collection[str]) -> None:
+    """Weights that a checkpoint lacks would be random ones.
+
+    Raises:
+        ModelError: some are missing.
+    """
+    if missing:
+        raise ModelError(
+            f"{source} lacks {len(missing)} weights of the encoder that it describes, the first is {min(missing)}: "
+            "start from another checkpoint"
+        )
 
 
 def empty_backbone(folder: Path) -> Any:

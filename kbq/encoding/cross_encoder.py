@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from kbq.encoding.backbone import autocast, buckets, choose_device, hugging_face, load_tokenizer, readable_length
+from kbq.encoding.backbone import (
+    autocast,
+    buckets,
+    choose_device,
+    hugging_face,
+    load_tokenizer,
+    readable_length,
+    refuse_random,
+)
+from kbq.encoding.checkpoints import readable_checkpoint
 from kbq.encoding.phrases import BATCH_TOKENS, BATCH_TOKENS_CUDA, window_tensors
 from kbq.encoding.queries import QueryReader, marker_tokens
 from kbq.encoding.windows import Window, cut
@@ -62,7 +71,10 @@ class CrossEncoder:
     @classmethod
     def new(cls, checkpoint: str, device: str = "auto") -> Self:
         """An untrained reader from any BERT-like encoder; its word embeddings stay frozen."""
-        network = _load(checkpoint)[0].to(choose_device(device))
+        network, missing = _load(checkpoint)
+        encoder = f"{network.base_model_prefix}."
+        refuse_random(checkpoint, [name for name in missing if name.startswith(encoder) and "pooler" not in name])
+        network = network.to(choose_device(device))
         network.get_input_embeddings().weight.requires_grad_(False)
         return cls(network, load_tokenizer(checkpoint), checkpoint)
 
@@ -145,7 +157,8 @@ def _load(source: str) -> tuple[Any, list[str]]:
     """The network of a checkpoint, and the weights that the checkpoint lacks, which are random now."""
     reading = hugging_face().AutoModelForQuestionAnswering
     try:
-        network, facts = reading.from_pretrained(source, output_loading_info=True)
+        with readable_checkpoint(source) as checkpoint:
+            network, facts = reading.from_pretrained(checkpoint, output_loading_info=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelError(f"{source} is no checkpoint that transformers can read: {first_line(error)}") from None
     return network, sorted(facts["missing_keys"])

@@ -153,7 +153,9 @@ class Model:
         folder = _local_folder(source)
         config = read_config(folder)
         if config.base:
-            return cls._open_tuned(folder, config, device)
+            tuned = cls._open_tuned(folder, config, device)
+            tuned.source = lasting_name(str(source))
+            return tuned
         try:
             weights = read_weights(folder / WEIGHTS)
             backbone = empty_backbone(folder)

@@ -64,6 +64,7 @@ def finetune(
     """
     with workshop(request.out) as folder:
         golds, dev = _data(request, note)
+        sources = [None if path is None else _source(path) for path in (request.triples, request.dev)]
         torch.manual_seed(request.settings.seed)
         if request.settings.k > kb.counts.rows:
             note(f"k is {request.settings.k}, the knowledge base holds {kb.counts.rows} phrases: all of them compete")
@@ -82,7 +83,7 @@ def finetune(
             factor, hybrid_score = judge.best_factor(kb.model.config.evidence)
             outcome = dataclasses.replace(outcome, evidence=factor, hybrid_score=round(100 * hybrid_score, 2))
         kb.model.config = dataclasses.replace(kb.model.config, evidence=outcome.evidence)
-        kb.model.save_query_encoder(folder / "model", _facts(request, kb, golds, outcome))
+        kb.model.save_query_encoder(folder / "model", _facts(request, sources, kb, golds, outcome))
     return outcome
 
 
@@ -104,14 +105,19 @@ def _data(request: FinetuningRequest, note: Note) -> tuple[list[Gold], list[Gold
 
 
 def _facts(
-    request: FinetuningRequest, kb: KnowledgeBase, golds: Sequence[Gold], outcome: FinetuningOutcome
+    request: FinetuningRequest,
+    sources: Sequence[dict[str, str] | None],
+    kb: KnowledgeBase,
+    golds: Sequence[Gold],
+    outcome: FinetuningOutcome,
 ) -> dict[str, object]:
-    """What the folder says about itself."""
+    """What the folder says about itself; `sources`: triples and dev file as they were read."""
+    triples, dev = sources
     return {
         "command": request.command,
-        "triples": _source(request.triples),
+        "triples": triples,
         "examples": request.examples,
-        "dev": None if request.dev is None else _source(request.dev),
+        "dev": dev,
         "task": request.task.name,
         "relations": sorted({relation_of(gold) for gold in golds} - {NO_GROUP}),
         "corpora": kb.manifest.corpora,

@@ -61,7 +61,7 @@ def claim(folder: Path, model: Model, model_name: str, append: bool) -> Manifest
                 f"{folder} was built with the model {manifest.model} ({manifest.model_fingerprint}), "
                 f"not {model_name} ({fresh.model_fingerprint}): use --model {manifest.model}"
             )
-        return manifest
+        return replace(manifest, model=model_name)  # it may have moved
     if is_knowledge_base(folder):
         raise KnowledgeBaseError(
             f"{folder} already holds a knowledge base: add to it with --append, or choose another folder"

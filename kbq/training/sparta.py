@@ -54,6 +54,7 @@ def train_sparta(request: SpartaRequest, report: Callable[[StepReport], None] = 
     """
     with workshop(request.out) as folder:
         digests = example_digests(request.examples)
+        torch.manual_seed(request.settings.seed)
         model, is_new = _begun(request)
         passages = read_examples(request.examples)[0]
         examples = prepare(model, passages)

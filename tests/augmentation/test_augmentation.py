@@ -77,6 +77,23 @@ def test_a_killed_run_goes_on(
     assert request_of.out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
+def test_a_folder_that_has_changed_is_another_corpus(request_of: AugmentationRequest, tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    for name in ("a", "b", "c"):
+        (folder / f"{name}.txt").write_text(f"{name}\n\nMarie Curie lived there.")
+    request = replace(request_of, corpus=str(folder))
+
+    def kill(paragraphs: int, questions: int) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        augment(request, kill)
+    (folder / "a.txt").unlink()
+    with pytest.raises(KbqError, match="is of a run with another corpus or other options"):
+        augment(request, quiet)
+
+
 def test_a_run_of_another_kind_is_not_gone_on_with(request_of: AugmentationRequest) -> None:
     def kill(paragraphs: int, questions: int) -> None:
         raise Killed

@@ -248,6 +248,12 @@ def test_append(index: Any, documents: list[Document], model: Model, tmp_path: P
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
 
 
+def test_an_append_says_where_the_model_is_now(documents: list[Document], model: Model, tmp_path: Path) -> None:
+    KnowledgeBase.build(documents[:5], tmp_path / "kb", model, model_name="gone")
+    KnowledgeBase.build(documents[5:], tmp_path / "kb", model, model_name="here", append=True)
+    assert read_manifest(tmp_path / "kb").model == "here"
+
+
 def test_append_that_was_killed_goes_on(documents: list[Document], model: Model, tmp_path: Path) -> None:
     for name in ("whole", "kb"):
         KnowledgeBase.build(documents[:6], tmp_path / name, model)

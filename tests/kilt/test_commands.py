@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -348,8 +349,19 @@ def test_a_submission_goes_into_a_folder_of_its_own(kbq: Kbq, guess: Path, gold:
     refused = kbq("submit", guess, "--task", "slot_filling", "--out", tmp_path / "kb")
     assert (refused.status, "holds something else than an earlier submission" in refused.err) == (1, True)
     assert [path.name for path in (tmp_path / "kb").iterdir()] == ["manifest.json"]
+    own = tmp_path / "own"
+    (own / ".part-killed").mkdir(parents=True)
     for _ in range(2):  # an earlier one is replaced
-        assert kbq("submit", guess, "--task", "slot_filling", "--out", tmp_path / "own").status == 0
+        assert kbq("submit", guess, "--task", "slot_filling", "--out", own).status == 0
+    assert kbq("submit", guess, "--task", "trex", "--out", own).status == 0
+    listed = json.loads((own / "submission.json").read_text("utf-8"))["files"]
+    assert [entry["task"] for entry in listed] == ["slot_filling", "trex"]
+    assert "slot_filling.jsonl" in (own / "UPLOAD.md").read_text("utf-8")
+    (own / "slot_filling.jsonl").write_text("changed\n")
+    assert kbq("submit", guess, "--task", "trex", "--out", own).status == 0
+    listed = json.loads((own / "submission.json").read_text("utf-8"))["files"]
+    assert [entry["task"] for entry in listed] == ["trex"]
+    assert sorted(path.name for path in own.glob(".*")) == []
 
 
 @pytest.mark.parametrize(
@@ -369,6 +381,40 @@ def test_what_is_read_is_not_replaced(command: str, kbq: Kbq, guess: Path, gold:
     refused = kbq(*words)
     assert (refused.status, "is one of the inputs: write to another file" in refused.err) == (1, True)
     assert (guess.read_bytes(), gold.read_bytes()) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "evaluate - gold",
+        "evaluate guess -",
+        "evaluate guess gold --compare -",
+        "validate guess --inputs - --fix guess",
+        "submit guess --task trex --inputs - --out own",
+    ],
+)
+def test_what_is_read_twice_is_no_pipe(command: str, kbq: Kbq, guess: Path, gold: Path) -> None:
+    before = guess.read_bytes()
+    words = [{"guess": str(guess), "gold": str(gold)}.get(word, word) for word in command.split()]
+    refused = kbq(*words)
+    assert (refused.status, "standard input can be read only once" in refused.err) == (1, True)
+    assert guess.read_bytes() == before
+    pipe = guess.with_name("pipe")
+    os.mkfifo(pipe)
+    assert f"{pipe} can be read only once" in kbq("evaluate", guess, pipe).err
+
+
+@pytest.mark.parametrize("place", [".", "/"])
+def test_a_folder_is_no_output(place: str, kbq: Kbq, guess: Path, gold: Path) -> None:
+    for words in (
+        ("evaluate", guess, gold, "--per-item", place),
+        ("merge", "--answers", guess, "--provenance", guess, "--out", place),
+        ("validate", guess, "--fix", place),
+    ):
+        refused = kbq(*words)
+        assert (refused.status, "give the name of a file" in refused.err) == (1, True)
+    same = ("--per-item", guess.with_name("x"), "--trec-run", guess.with_name("x"))
+    assert "is another output, too: write to another file" in kbq("evaluate", guess, gold, *same).err
 
 
 def test_predictions_that_can_be_continued_are_not_replaced(kbq: Kbq, guess: Path, gold: Path, tmp_path: Path) -> None:

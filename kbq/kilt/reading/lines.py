@@ -104,16 +104,33 @@ def refuse_missing(*paths: Path) -> None:
             raise EvaluationError(f"{path} cannot be read ({'a folder' if path.is_dir() else 'no such file'})")
 
 
+def refuse_pipes(*paths: Path | None) -> None:
+    """What is read several times would be empty the second time.
+
+    Raises:
+        EvaluationError: one is standard input or another pipe.
+    """
+    for path in paths:
+        if path is not None and (str(path) == "-" or path.is_fifo()):
+            name = "standard input" if str(path) == "-" else path
+            raise EvaluationError(f"{name} can be read only once, and is wanted several times: give the name of a file")
+
+
 def refuse_replacing(outputs: Iterable[Path | None], inputs: Iterable[Path | None]) -> None:
     """What is read is not written.
 
     Raises:
-        EvaluationError: an output is one of the inputs.
+        EvaluationError: an output is one of the inputs, another output, or a folder.
     """
-    read = {path.resolve() for path in inputs if path is not None}
+    taken = {path.resolve(): "one of the inputs" for path in inputs if path is not None}
     for path in outputs:
-        if path is not None and path.resolve() in read:
-            raise EvaluationError(f"{path} is one of the inputs: write to another file")
+        if path is None:
+            continue
+        if path.is_dir():
+            raise EvaluationError(f"{path} is a folder: give the name of a file")
+        if path.resolve() in taken:
+            raise EvaluationError(f"{path} is {taken[path.resolve()]}: write to another file")
+        taken[path.resolve()] = "another output, too"
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:
@@ -122,6 +139,8 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
     Raises:
         EvaluationError: the file cannot be written.
     """
+    if path.is_dir():
+        raise EvaluationError(f"{path}: cannot be written (a folder): give the name of a file")
     part = path.with_name(f"{path.name}.part")
     count = 0
     try:

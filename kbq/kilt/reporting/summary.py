@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kbq.errors import EvaluationError
 from kbq.kilt.evaluation import score_downstream, score_retrieval
-from kbq.kilt.reading.lines import refuse_missing, refuse_replacing, write_lines
+from kbq.kilt.reading.lines import refuse_missing, refuse_pipes, refuse_replacing, write_lines
 from kbq.kilt.reporting.breakdown import Breakdown, break_down
 from kbq.kilt.reporting.comparison import Difference, compare, compare_groups
 from kbq.kilt.reporting.diagnosis import Diagnosis, decompose, find_ceilings
@@ -134,6 +134,7 @@ def evaluate_files(request: SummaryRequest) -> Summary:
     wanted = request.wanted
     refuse_missing(request.guess, request.gold)
     inputs = (request.guess, request.gold, wanted.other)
+    refuse_pipes(*inputs)
     refuse_replacing((wanted.items, wanted.trec_run, wanted.trec_qrels), inputs)
     scores, refusals = score(request, request.guess)
     summary = Summary(request, scores, refusals)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbq.kilt.reading.lines import JsonObject, read_records
+from kbq.kilt.reading.lines import JsonObject, read_records, refuse_pipes
 from kbq.kilt.reading.problems import Problems
 from kbq.task import Task
 
@@ -49,8 +49,9 @@ def expect(
     has others, they may be anything; without gold, others are a warning.
 
     Raises:
-        EvaluationError: the inputs cannot be read.
+        EvaluationError: the inputs cannot be read, or not twice.
     """
+    refuse_pipes(inputs_path)
     gold_is_integer = None if inputs_path is None else has_integer_pages(inputs_path)
     integers = True if is_strict else gold_is_integer
     if task is None:

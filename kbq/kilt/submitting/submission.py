@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+import shutil
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -16,6 +17,7 @@ from kbq.kilt.submitting.fixing import fix
 from kbq.kilt.submitting.validation import Validation, validate
 
 MANIFEST = "submission.json"
+PART = ".part-"
 STEPS = """\
 # How to upload
 
@@ -71,9 +73,11 @@ def prepare_submission(files: Sequence[SubmissionFile], out: str | PathLike[str]
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise EvaluationError(f"{folder} cannot be made ({error.strerror}): choose another folder") from error
+    for left in folder.glob(f"{PART}*"):  # of a run that was killed
+        shutil.rmtree(left, ignore_errors=True)
     if any(folder.iterdir()) and not (folder / MANIFEST).exists():
         raise EvaluationError(f"{folder} holds something else than an earlier submission: choose another folder")
-    with TemporaryDirectory(dir=folder, prefix=".part-") as part:
+    with TemporaryDirectory(dir=folder, prefix=PART) as part:
         prepared = [prepare_file(file, Path(part)) for file in files]
         errors = [
             f"{file.path}: in the cleaned file: {finding}".replace(f"{part}/", "")
@@ -85,8 +89,24 @@ def prepare_submission(files: Sequence[SubmissionFile], out: str | PathLike[str]
         for file in files:
             (Path(part) / f"{file.task}.jsonl").replace(folder / f"{file.task}.jsonl")
     entries = tuple(entry for entry, _ in prepared)
-    write_manifest(entries, folder)
+    write_manifest([*_earlier(folder, {entry.file for entry in entries}), *entries], folder)
     return entries
+
+
+def _earlier(folder: Path, replaced: Collection[str]) -> list[ManifestEntry]:
+    """What earlier submissions left there for other data sets and is still as it was."""
+    try:
+        written = json.loads((folder / MANIFEST).read_text("utf-8"))["files"]
+        entries = [ManifestEntry(**entry | {"metrics": tuple(entry["metrics"])}) for entry in written]
+    except (OSError, ValueError, KeyError, TypeError):  # there is none, or it is damaged
+        return []
+    return [
+        entry
+        for entry in entries
+        if entry.file not in replaced
+        and (folder / entry.file).is_file()
+        and hashlib.sha256((folder / entry.file).read_bytes()).hexdigest() == entry.sha256
+    ]
 
 
 def check_tasks(files: Sequence[SubmissionFile]) -> None:

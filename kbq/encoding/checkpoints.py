@@ -1,0 +1,46 @@
+"""Checkpoints: what a training starts from: an encoder that transformers can read, or the one within a model of kbq."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
+from kbq.encoding.weights import read_weights
+from kbq.errors import ModelError, first_line
+
+WEIGHTS = "model.safetensors"
+ENCODERS = {"kbq.json": "phrases.backbone.", "sparta.json": "backbone."}  # how the weights of a model's encoder begin
+
+
+@contextmanager
+def readable_checkpoint(source: str | Path) -> Iterator[str]:
+    """A checkpoint that transformers reads: the source itself; of a model of kbq its encoder, in a folder that stays
+    for the moment.
+
+    Raises:
+        ModelError: the model is damaged, or a query encoder, which has no phrase encoder of its own.
+    """
+    folder = Path(source)
+    described = next((name for name in ENCODERS if (folder / name).is_file()), None)
+    if described is None:
+        yield str(source)
+        return
+    try:
+        base = json.loads((folder / described).read_text("utf-8")).get("base")
+        if base:
+            raise ModelError(f"{source} holds a query encoder for the model {base}: start from that")
+        named = read_weights(folder / WEIGHTS)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ModelError(f"model folder {source} is damaged: {first_line(error)}") from None
+    begin = ENCODERS[described]
+    weights = {name.removeprefix(begin): one.contiguous() for name, one in named.items() if name.startswith(begin)}
+    with TemporaryDirectory() as place:
+        for path in folder.glob("*.json"):
+            shutil.copy(path, place)
+        save_file(weights, Path(place) / WEIGHTS, {"format": "pt"})
+        yield place
