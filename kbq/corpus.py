@@ -69,11 +69,16 @@ def read_corpus(
     """
     if format not in get_args(CorpusFormat):
         raise CorpusError(f"{source_name(source)}: {format!r} is no format: {_CHOOSE}")
-    page_ids = PageIds(known_ids)
+    known, page_ids = PageIds(known_ids), PageIds()
     count = 0
     for place, read_page in _pages(source, format, on_bad_line):
         try:
             document = read_page()
+            if document.id in known:
+                raise CorpusError(
+                    f"page id {document.id!r} is in the knowledge base already: leave the page out "
+                    "(if all of them are there, the append was done before)"
+                )
             page_ids.add(document.id)
         except CorpusError as problem:
             on_bad_line(CorpusError(f"{place}: {problem}"))
@@ -99,17 +104,20 @@ class PageIds:
         for page_id in known_ids:
             self.add(page_id)
 
+    def __contains__(self, page_id: str) -> bool:
+        key = hash(page_id)
+        row = int(np.searchsorted(self._sorted, key))
+        return key in self._recent or bool((self._sorted[row : row + 1] == key).any())
+
     def add(self, page_id: str) -> None:
         """Remember an id.
 
         Raises:
             CorpusError: the id is taken.
         """
-        key = hash(page_id)
-        row = np.searchsorted(self._sorted, key)
-        if key in self._recent or (row < len(self._sorted) and self._sorted[row] == key):
+        if page_id in self:
             raise CorpusError(f"page id {page_id!r} is taken by an earlier page: give every page its own id")
-        self._recent.add(key)
+        self._recent.add(hash(page_id))
         if len(self._recent) >= self.max_recent:
             self._sorted = np.concatenate([self._sorted, np.fromiter(self._recent, np.int64)])
             self._sorted.sort()

@@ -283,7 +283,7 @@ def test_build_from_standard_input_and_append(
     assert outcome["counts"]["documents"] == 12
     again = run("build", "-", *options, "--append", stdin=rest)
     assert again.status == 1
-    assert "standard input:1: page id 'P5' is taken by an earlier page" in again.err
+    assert "standard input:1: page id 'P5' is in the knowledge base already" in again.err
 
 
 def test_append_where_the_model_has_moved(

@@ -360,7 +360,7 @@ def test_taken_page_ids(tmp_path: Path) -> None:
     source = write_lines(tmp_path, JSONL_LINE, JSONL_LINE | {"id": "07"}, JSONL_LINE | {"id": " 7"})
     with pytest.raises(CorpusError, match="corpus:3: page id '7' is taken by an earlier page: give every page"):
         list(read_corpus(source))
-    with pytest.raises(CorpusError, match="corpus:2: page id '07' is taken"):
+    with pytest.raises(CorpusError, match="corpus:2: page id '07' is in the knowledge base already: leave"):
         list(read_corpus(source, known_ids=["8", "07"]))
 
 
