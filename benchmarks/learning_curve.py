@@ -1,4 +1,4 @@
-"""Learning curve: KILT-accuracy against the number of triples, from results/finetuning_trex_earlier_model.json.
+"""Learning curve: KILT-accuracy against the number of triples, from results/finetuning_trex.json.
 
 python benchmarks/learning_curve.py
 """
@@ -11,7 +11,7 @@ LINES = {"KILT-accuracy": "answer and page (KILT-AC)", "accuracy": "answer", "Rp
 
 
 def main() -> None:
-    runs = runs_by_size(figures("finetuning_trex_earlier_model"))
+    runs = runs_by_size(figures("finetuning_trex"))
     with picture("learning_curve") as axes:
         for name, label in LINES.items():
             means = [sum(run[name][0] for run in group) / len(group) for group in runs.values()]

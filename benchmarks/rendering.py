@@ -7,11 +7,6 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 OF_EARLIER_MODELS = {
     "build_trex",
-    "finetuning_linking_page",
-    "finetuning_linking_phrase",
-    "finetuning_redocred",
-    "finetuning_redocred_fresh",
-    "finetuning_trex_earlier_model",
     "hybrid_trex",
     "hybrid_trex_tuned",
     "hybrid_wiki_part",

@@ -10,7 +10,11 @@ from rendering import figures, interval, table
 MILLIONS = 770  # of kept tokens, as the DensePhrases papers count them
 WIKIPEDIA_VECTORS, WIKIPEDIA_TOKENS = MILLIONS * 1e6, 3.1e9
 CORPORA = ("trex", "wiki")
-ENCODERS = {"encoder": "bf16, AMX", "encoder_float32": "float32, AVX-512"}  # what the CPU multiplies with
+ENCODERS = {
+    "encoder": "bf16, AMX",
+    "encoder_bf16": "bf16, AVX-512",
+    "encoder_float32": "float32, AVX-512",
+}  # what the CPU multiplies with
 GPU_BYTES, GPU_BYTES_PER_SECOND = 139 * 2**30, 4.8e12  # of one H200
 
 

@@ -3,7 +3,9 @@
 import gzip
 import io
 import json
+import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -606,6 +608,12 @@ def test_version_and_help(run: Run) -> None:
     assert told.status == 0
     names = ("build", "index", "merge-kb", "query", "explain", "train", "augment", "finetune", "info")
     assert all(f"  {name} " in told.out for name in names)
+
+
+def test_json_is_utf_8_wherever_it_goes(kb_folder: Path) -> None:
+    command = [sys.executable, "-m", "kbq", "query", "Marie Żółć", "--kb", str(kb_folder), "--json"]
+    printed = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
+    assert json.loads(printed.stdout.decode("utf-8"))["query"] == "Marie Żółć"
 
 
 def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
