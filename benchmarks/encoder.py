@@ -27,7 +27,8 @@ from kbq.corpus import read_corpus
 from kbq.encoding import phrases
 from kbq.encoding.backbone import autocast, buckets, fast_dtype, hidden_states
 from kbq.encoding.bert import SelfAttention
-from kbq.encoding.model import DEFAULT_MODEL, WEIGHTS, Model
+from kbq.encoding.model import DEFAULT_MODEL, Model
+from kbq.encoding.weights import WEIGHTS
 from kbq.encoding.windows import Window, tokenize, windows
 
 ROUNDS = 3

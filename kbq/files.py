@@ -19,15 +19,19 @@ def write_json(path: Path, content: object) -> None:
     partial.replace(path)
 
 
+def pipe_name(path: Path) -> str:
+    """What to call standard input or another pipe, which can be read only once; empty where it is none."""
+    return "standard input" if str(path) == "-" else str(path) if path.is_fifo() else ""
+
+
 def file_digest(path: Path) -> str:
     """The first 16 digits of a file's SHA-256.
 
     Raises:
         KbqError: it is standard input or another pipe, which cannot be read once more.
     """
-    if str(path) == "-" or path.is_fifo():
-        name = "standard input" if str(path) == "-" else path
-        raise KbqError(f"{name} can be read only once, and its digest is wanted, too: give the name of a file")
+    if pipe := pipe_name(path):
+        raise KbqError(f"{pipe} can be read only once, and its digest is wanted, too: give the name of a file")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 

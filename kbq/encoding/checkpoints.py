@@ -10,10 +10,9 @@ from tempfile import TemporaryDirectory
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from kbq.encoding.weights import read_weights
+from kbq.encoding.weights import WEIGHTS, read_weights
 from kbq.errors import ModelError, first_line
 
-WEIGHTS = "model.safetensors"
 ENCODERS = {"kbq.json": "phrases.backbone.", "sparta.json": "backbone."}  # how the weights of a model's encoder begin
 
 

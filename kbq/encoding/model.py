@@ -34,7 +34,7 @@ from kbq.encoding.backbone import (
 from kbq.encoding.casing import Forms
 from kbq.encoding.phrases import PhraseEncoder
 from kbq.encoding.queries import QueryEncoder, QueryReader, encode_queries, marker_tokens
-from kbq.encoding.weights import fingerprint, load_weights, named_weights, pack, read_weights
+from kbq.encoding.weights import WEIGHTS, fingerprint, load_weights, named_weights, pack, read_weights
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError, first_line
 from kbq.markers import slot_of
@@ -44,7 +44,7 @@ from kbq.options import WeightType
 Floats = NDArray[np.float32]
 FORMAT = 1
 SHORTEST = 80  # tokens: a window with its title and overlap
-CONFIG, WEIGHTS, CASING = "kbq.json", "model.safetensors", "casing.json"
+CONFIG, CASING = "kbq.json", "casing.json"
 DEFAULT_MODEL = Path(__file__).parents[1] / "models" / "default"
 
 

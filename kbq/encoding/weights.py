@@ -14,6 +14,7 @@ from kbq.errors import ModelError
 from kbq.options import WeightType
 
 Weights = dict[str, Tensor]
+WEIGHTS = "model.safetensors"  # the file of a model folder
 
 
 def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None) -> Weights:

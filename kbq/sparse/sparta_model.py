@@ -24,13 +24,14 @@ from kbq.encoding.backbone import (
     saved_tokenizer,
 )
 from kbq.encoding.tokenizer import encodings
+from kbq.encoding.weights import WEIGHTS
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError, first_line
 from kbq.markers import MARKERS
 from kbq.sparse.sentences import SentenceWindow, sentence_windows
 from kbq.sparse.sparta import SentenceTensors, Sparta, best_products
 
-CONFIG, WEIGHTS = "sparta.json", "model.safetensors"
+CONFIG = "sparta.json"
 FORMAT = 1
 BATCH_TOKENS = 2048
 SENTENCES, CHUNK = 32, 1024  # that many, of similar length, times that many terms: the products stay in the CPU's cache

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from kbq.errors import EvaluationError, KbqError
+from kbq.files import pipe_name
 from kbq.kilt.reading.problems import Problem, Problems, UnfitError, place_name
 from kbq.reading import Line, read_lines
 
@@ -111,9 +112,8 @@ def refuse_pipes(*paths: Path | None) -> None:
         EvaluationError: one is standard input or another pipe.
     """
     for path in paths:
-        if path is not None and (str(path) == "-" or path.is_fifo()):
-            name = "standard input" if str(path) == "-" else path
-            raise EvaluationError(f"{name} can be read only once, and is wanted several times: give the name of a file")
+        if path is not None and (pipe := pipe_name(path)):
+            raise EvaluationError(f"{pipe} can be read only once, and is wanted several times: give the name of a file")
 
 
 def refuse_replacing(outputs: Iterable[Path | None], inputs: Iterable[Path | None]) -> None:
