@@ -22,7 +22,7 @@ from kbq.options import Backend, CorpusFormat, IndexKind, Unit, WantedKind, Weig
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from kbq.augmentation.training import GeneratorRequest
+    from kbq.augmentation.generator_training import GeneratorRequest
     from kbq.description import IndexFacts, IndexSpeed
     from kbq.indexing.dump import Counts
     from kbq.kilt.reporting.error_kinds import ErrorCase
@@ -128,20 +128,14 @@ def build(
     if append:
         _refuse_given(context, "--append", ("bm25",))
     from kbq import commands
-    from kbq.indexing.manifest import is_knowledge_base
     from kbq.progress import build_progress
-    from kbq.sparse.sparta_model import SpartaModel
 
-    if sparta is not None:
-        SpartaModel.open(sparta)  # a wrong one is said now, not after hours of building
-        if not append and is_knowledge_base(kb):  # of a run that was killed while it added impacts, perhaps
-            raise KbqError(f"{kb} is built: add the impacts with kbq index {kb} --sparta {sparta}")
-    request = commands.BuildRequest(corpus, kb, format, model, index, bm25, append, skip_bad_lines, device, workers)
+    request = commands.BuildRequest(
+        corpus=corpus, folder=kb, format=format, model=model, index=index, bm25=bm25, sparta=sparta, terms=terms,
+        append=append, skip_bad_lines=skip_bad_lines, device=device, workers=workers,
+    )  # fmt: skip
     with build_progress(f"building {kb}") as (report, report_stage):
         outcome = commands.build(request, report, _note, report_stage)
-    if sparta is not None:
-        _, size = _index_terms(kb, sparta, terms, device)
-        outcome = dataclasses.replace(outcome, bytes=outcome.bytes + size)
     counts = outcome.counts
     kept = counts.rows / max(1, counts.tokens)
     _tell(
@@ -199,7 +193,10 @@ def index(
     if kind == "exact" or commands.index_kind(kb, kind) == "exact":
         _refuse_given(context, "exact search", ("recall", "queries"))
     with stage_progress(f"indexing {kb}") as report:
-        facts = commands.index(commands.IndexRequest(kb, kind, recall, queries, model, device, filter), report)
+        request = commands.IndexRequest(
+            kb, kind, recall=recall, queries=queries, model=model, device=device, filter=filter
+        )
+        facts = commands.index(request, report)
     _tell(dataclasses.asdict(facts) | {"kb": str(kb)}, as_json, f"{kb}: {_index_line(facts)}")
     if facts.recall < facts.target:
         _note(f"all of its cells together do not find {facts.target:.1%}: choose --index exact or approximate for that")
@@ -314,7 +311,7 @@ def query(
     opened = commands.open_kb(kb, model, device, index, _building)
     weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
     reads = None if reader is None else Reader.open(reader, device)
-    wanted = commands.Wanted(k, unit, backend, weights, reads, depth)
+    wanted = commands.Wanted(k=k, unit=unit, backend=backend, weights=weights, reader=reads, depth=depth)
 
     def answer(queries: "Sequence[Query]") -> None:
         _note_unknown(word for one in queries for word in opened.unknown_words(one.text))
@@ -418,7 +415,7 @@ def train(
         raise typer.BadParameter("belongs to --sparse", param_hint="--marked")
     if generator:
         _refuse_given(context, "--generator", ("teacher", *FOR_STUDENTS))
-        from kbq.augmentation.training import GeneratorRequest, GeneratorSettings
+        from kbq.augmentation.generator_training import GeneratorRequest, GeneratorSettings
 
         _train_generator(GeneratorRequest(**asked, dev=dev, settings=GeneratorSettings(**shared)), as_json)
         return
@@ -433,7 +430,7 @@ def train(
     from kbq.encoding.model import ModelConfig
     from kbq.progress import training_progress
     from kbq.training.loop import TrainingSettings
-    from kbq.training.training import TrainingRequest, train_model
+    from kbq.training.train import TrainingRequest, train_model
 
     settings = TrainingSettings(
         **shared,
@@ -482,7 +479,7 @@ def _train_teacher(request: "TeacherRequest", as_json: bool) -> None:
 
 
 def _train_generator(request: "GeneratorRequest", as_json: bool) -> None:
-    from kbq.augmentation.training import train_generator
+    from kbq.augmentation.generator_training import train_generator
 
     def lines(outcome: Any) -> list[str]:
         score = f"{outcome.perplexity:.1f}  ({outcome.dev_queries:,} questions)"
@@ -551,27 +548,15 @@ def augment(
         _refuse_given(context, f"the knowledge base {corpus}", ("format",))
     elif triples is not None:
         _refuse_given(context, f"{corpus}, which is no knowledge base", ("depth", "backend", "device"))
-    from kbq.augmentation.augmentation import AugmentationRequest
-    from kbq.augmentation.augmentation import augment as make_examples
+    from kbq.augmentation.augment import AugmentationRequest
+    from kbq.augmentation.augment import augment as make_examples
     from kbq.augmentation.generator import PROMPT
     from kbq.progress import augmenting_progress
 
     request = AugmentationRequest(
-        corpus,
-        out,
-        format,
-        generator,
-        reader,
-        triples,
-        entities,
-        prompt or PROMPT,
-        beams,
-        each,
-        depth,
-        backend,
-        seed,
-        device,
-    )
+        corpus, out, format=format, generator=generator, reader=reader, triples=triples, entities=entities,
+        prompt=prompt or PROMPT, beams=beams, each=each, depth=depth, backend=backend, seed=seed, device=device,
+    )  # fmt: skip
     with augmenting_progress(f"reading {corpus}") as report:
         outcome = make_examples(request, report)
     _tell(
@@ -611,8 +596,8 @@ def finetune(
     as_json: Json = False,
 ) -> None:
     """Tune the query encoder on triples; the knowledge base stays as it is. Killed, it goes on where it stopped."""
-    from kbq.finetuning.finetuning import FinetuningRequest
-    from kbq.finetuning.finetuning import finetune as tune
+    from kbq.finetuning.finetune import FinetuningRequest
+    from kbq.finetuning.finetune import finetune as tune
     from kbq.finetuning.loop import FinetuningSettings, chosen_objective, chosen_terms
     from kbq.kb import KnowledgeBase
     from kbq.progress import finetuning_progress
@@ -620,11 +605,11 @@ def finetune(
 
     chosen = load_task(task)
     settings = FinetuningSettings(
-        chosen_objective(objective, chosen), chosen_terms(terms), k, epochs, patience, batch, accumulate,
-        learning_rate, seed=seed,
+        objective=chosen_objective(objective, chosen), terms=chosen_terms(terms), k=k, epochs=epochs,
+        patience=patience, batch=batch, accumulate=accumulate, learning_rate=learning_rate, seed=seed,
     )  # fmt: skip
     command = shlex.join(["kbq", *sys.argv[1:]])
-    request = FinetuningRequest(triples, out, chosen, dev, examples, settings, command)
+    request = FinetuningRequest(triples, out, chosen, dev=dev, examples=examples, settings=settings, command=command)
     opened = KnowledgeBase.open(kb, model, device)
     with finetuning_progress(f"tuning {out}") as report:
         outcome = tune(request, opened, _note, report)
@@ -638,7 +623,7 @@ def finetune(
         f"dev {outcome.measure}  {before:.1f} → {after:.1f}  ({outcome.dev_queries:,} queries)",
     ]
     if outcome.hybrid_score is not None:
-        factor = f", whose weights are multiplied by {outcome.evidence:g}" if outcome.evidence != 1 else ""
+        factor = f", whose weights are multiplied by {outcome.lexical_factor:g}" if outcome.lexical_factor != 1 else ""
         lines.append(f"dev {outcome.measure}  {outcome.hybrid_score:.1f} together with words{factor}")
     _tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *lines)
 
@@ -677,7 +662,9 @@ def predict(
     opened = commands.open_kb(kb, model, device, index, _building)
     with counting_progress(f"predicting {out}") as report:
         weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
-        settings = PredictionSettings(top_pages, with_text, backend, weights, depth)
+        settings = PredictionSettings(
+            top_pages=top_pages, with_text=with_text, backend=backend, weights=weights, depth=depth
+        )
         reads = None if reader is None else Reader.open(reader, device)
         outcome = predict_file(chosen, inputs, opened, out, settings, report, reads)
     _note_untuned(outcome.untuned_relations)
@@ -763,7 +750,10 @@ def evaluate(
         raise typer.BadParameter("is another way to print than --json: leave one of them out", param_hint="--csv")
     deviations = Deviations(missing, empty_provenance, coupled, top_1, rouge=not no_rouge)
     cutoffs = Cutoffs(_numbers(ks, "--ks"), RANK_KEYS.get(rank_keys, tuple(rank_keys.split(","))))
-    wanted = Wanted(_task(task), by, compare, ci, diagnosis, measures, per_item, trec_run, trec_qrels)
+    wanted = Wanted(
+        task=_task(task), by=by, other=compare, intervals=ci, diagnosis=diagnosis, measures=measures, items=per_item,
+        trec_run=trec_run, trec_qrels=trec_qrels,
+    )  # fmt: skip
     summary = evaluate_files(SummaryRequest(file, gold, cutoffs, deviations, wanted))
     if as_json:
         _print_json(summary.document())
@@ -796,7 +786,9 @@ def validate(
     from kbq.kilt.commands import ValidationRequest, check
 
     known = None if kb is None else _pages(kb).is_known
-    validation = check(ValidationRequest(file, inputs, _task(task), fix, strict, known))
+    validation = check(
+        ValidationRequest(file, inputs, task=_task(task), fixed=fix, is_strict=strict, is_known_page=known)
+    )
     if as_json:
         _print_json(validation.document())
     else:
@@ -824,7 +816,7 @@ def errors(
 
     pages = None if kb is None else _pages(kb)
     known, texts = (pages.is_known, pages.text_of) if pages else (None, None)
-    report = find_errors(ErrorsRequest(file, gold, kind, sample, known, texts))
+    report = find_errors(ErrorsRequest(file, gold, kind=kind, sample=sample, is_known_page=known, evidence_of=texts))
     if as_json:
         _print_json({"counts": report.counts, "cases": [dataclasses.asdict(case) for case in report.cases]})
         return

@@ -11,7 +11,6 @@ import argparse
 import os
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,30 +18,22 @@ from typing import Any
 import numpy as np
 import reporting
 import torch
+from measuring import wall_seconds
 
 from kbq.corpus import read_corpus
 from kbq.encoding.backbone import choose_device
 from kbq.encoding.model import Model
 from kbq.indexing.dump import shard_name
+from kbq.indexing.encoding import encode_documents
 from kbq.indexing.manifest import publish
-from kbq.indexing.paragraphs import encode_documents
 from kbq.kb import KnowledgeBase
 from kbq.searching.probes import own_queries
 
 TOGETHER, ALONE = 64, 16  # queries
+REPEAT = 3
 NOISE = 3  # int8 steps, at most: no row is there twice
 CHUNK = 2**18  # rows
 Vectors = tuple[np.ndarray, np.ndarray]  # of the starts and ends of queries
-
-
-def seconds(work: Callable[[], object], repeat: int = 3) -> float:
-    """The shortest of some runs."""
-    taken = []
-    for _ in range(repeat):
-        begun = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - begun)
-    return min(taken)
 
 
 def memory(device: torch.device) -> dict[str, float]:
@@ -119,8 +110,11 @@ def searching(folder: Path, device: torch.device, vectors: Vectors) -> tuple[dic
     opened = time.perf_counter() - begun
     starts, ends = vectors
     hits = kb.search_vectors(starts, ends)
-    together = seconds(lambda: kb.search_vectors(starts, ends)) / TOGETHER
-    alone = seconds(lambda: [kb.search_vectors(starts[i : i + 1], ends[i : i + 1]) for i in range(ALONE)]) / ALONE
+    together = wall_seconds(lambda: kb.search_vectors(starts, ends), REPEAT) / TOGETHER
+    alone = (
+        wall_seconds(lambda: [kb.search_vectors(starts[i : i + 1], ends[i : i + 1]) for i in range(ALONE)], REPEAT)
+        / ALONE
+    )
     figures = {
         "vectors": kb.counts.rows,
         "opening, seconds": round(opened, 1),

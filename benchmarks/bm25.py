@@ -22,8 +22,8 @@ from kilt import judged, sampled
 
 from kbq.corpus import read_corpus
 from kbq.kilt.reading.lines import write_lines
-from kbq.markers import MENTION
-from kbq.reading import read_json_lines
+from kbq.system.lines import read_json_lines
+from kbq.text.markers import MENTION
 
 DEPTH = 200  # passages that are folded to pages
 PAGES = 20

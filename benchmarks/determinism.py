@@ -17,7 +17,7 @@ from ablation import write_examples
 from kbq.training.examples import read_examples
 from kbq.training.loop import TrainingSettings
 from kbq.training.run import StepReport
-from kbq.training.training import TrainingRequest, train_model
+from kbq.training.train import TrainingRequest, train_model
 
 
 @dataclass(frozen=True)

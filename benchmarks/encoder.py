@@ -11,7 +11,7 @@ import argparse
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,7 @@ from unittest import mock
 import numpy as np
 import reporting
 import torch
+from measuring import wall_seconds
 from torch import Tensor
 
 from kbq.corpus import read_corpus
@@ -54,16 +55,10 @@ def operations(model: Model, lengths: list[int]) -> float:
     return sum(2.0 * length * (linear + 2 * layers * length * dim) for length in lengths)
 
 
-def seconds(work: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
-
-
 def peak(size: int = 2048) -> float:
     """Operations per second of square matrices, the best of some, in the type that kbq encodes in on this CPU."""
     one = torch.randn(size, size, dtype=fast_dtype("cpu"))
-    return max(2 * size**3 / seconds(lambda: one @ one) for _ in range(20))
+    return max(2 * size**3 / wall_seconds(lambda: one @ one) for _ in range(20))
 
 
 def encoded(model: Model, batch: list[Window]) -> np.ndarray:
@@ -113,7 +108,9 @@ def own_memory() -> float:
 
 def one_query(model: Model) -> dict[str, float]:
     """Seconds that one query takes to encode, by percentile, in ms of wall time."""
-    taken = [1000 * seconds(lambda: model.encode_queries(["Marie Curie [SEP] place of birth"])) for _ in range(200)]
+    taken = [
+        1000 * wall_seconds(lambda: model.encode_queries(["Marie Curie [SEP] place of birth"])) for _ in range(200)
+    ]
     return {"p50": round(statistics.median(taken), 1), "p95": round(statistics.quantiles(taken, n=20)[-1], 1)}
 
 

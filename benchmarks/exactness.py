@@ -7,16 +7,15 @@ calls complete must be the best of these, with scores equal to 1e-3 (float64 sco
 """
 
 import argparse
-import random
 from pathlib import Path
 
 import numpy as np
 import reporting
+from measuring import inputs
 
 from kbq.indexing.candidates import MAX_TOKENS
 from kbq.indexing.dump import CLOSES, OPENS, Shard
 from kbq.kb import KnowledgeBase
-from kbq.reading import read_json_lines
 from kbq.searching.spans import find_spans
 
 TOLERANCE = 1e-3
@@ -57,8 +56,7 @@ def main() -> None:
     parser.add_argument("--queries", dest="count", type=int, default=200)
     options = parser.parse_args()
     kb = KnowledgeBase.open(options.kb)
-    texts = [str(line["input"]) for _, line in read_json_lines(str(options.queries))]
-    texts = random.Random(0).sample(texts, options.count)
+    texts = inputs(options.queries, options.count)
     starts, ends = (vectors * kb.model.scale for vectors in kb.model.encode_queries(texts))
     penalty = kb.model.config.length_penalty
     compared = differing = 0

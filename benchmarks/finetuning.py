@@ -18,14 +18,14 @@ from pathlib import Path
 import reporting
 from kilt import judged
 
-from kbq.finetuning.finetuning import FinetuningRequest, finetune
+from kbq.finetuning.finetune import FinetuningRequest, finetune
 from kbq.finetuning.loop import FinetuningSettings, chosen_objective
 from kbq.kb import KnowledgeBase
 from kbq.kilt.evaluation import score_downstream
 from kbq.kilt.reading.lines import write_lines
 from kbq.kilt.scoring.deviations import Deviations
 from kbq.prediction import PredictionSettings, predict_file
-from kbq.reading import read_json_lines
+from kbq.system.lines import read_json_lines
 from kbq.task import Task, load_task
 
 EVERYTHING = 10**9

@@ -9,7 +9,7 @@ bases, each deleted when it has been measured.
 import argparse
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,16 @@ from typing import Any
 import numpy as np
 import reporting
 import torch
+from measuring import cpu_seconds
 from plotting import picture
 
-from kbq.files import folder_bytes
 from kbq.indexing.dump import Counts, Shard, shard_name
 from kbq.indexing.manifest import IndexEntry, publish
 from kbq.kb import KnowledgeBase
 from kbq.options import IndexKind
 from kbq.searching.indexes import IndexWish
 from kbq.searching.probes import own_queries
+from kbq.system.files import folder_bytes
 
 TOGETHER, ALONE = 64, 8  # queries
 INDEX: IndexKind = "compact"
@@ -58,21 +59,11 @@ def cut(shards: Sequence[Shard], folder: Path, rows: int) -> tuple[Counts, ...]:
     return tuple(written)
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """CPU seconds, the better of two runs."""
-    taken = []
-    for _ in range(2):
-        before = time.process_time()
-        work()
-        taken.append(time.process_time() - before)
-    return min(taken)
-
-
 def speed(kb: KnowledgeBase, starts: np.ndarray, ends: np.ndarray) -> dict[str, float]:
     """CPU milliseconds for one query."""
     kb.search_vectors(starts[:TOGETHER], ends[:TOGETHER])  # reads the files
-    together = seconds(lambda: kb.search_vectors(starts[:TOGETHER], ends[:TOGETHER])) / TOGETHER
-    each = seconds(lambda: [kb.search_vectors(starts[i : i + 1], ends[i : i + 1]) for i in range(ALONE)]) / ALONE
+    together = cpu_seconds(lambda: kb.search_vectors(starts[:TOGETHER], ends[:TOGETHER]), 2) / TOGETHER
+    each = cpu_seconds(lambda: [kb.search_vectors(starts[i : i + 1], ends[i : i + 1]) for i in range(ALONE)], 2) / ALONE
     return {"ms, 64 at a time": round(1000 * together, 2), "ms, one at a time": round(1000 * each, 2)}
 
 

@@ -18,8 +18,8 @@ from kilt import judged, sampled
 from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.lines import write_lines
 from kbq.prediction import PredictionSettings, kilt_line, predict_file, read_inputs
-from kbq.records import Evidence, Hit, Prediction
-from kbq.searching.evidence import Weights
+from kbq.records import Hit, Prediction, ProvenanceItem
+from kbq.searching.lexical import HybridWeights
 from kbq.task import load_task
 
 BM25_WEIGHTS, SPARTA_WEIGHTS = (0.0, 4.0, 8.0, 16.0), (0.0, 2.0, 4.0, 8.0)
@@ -45,7 +45,7 @@ def prediction(identity: str, text: str, hits: list[Hit]) -> Prediction:
     pages = {hit.phrase.document_id: hit.phrase for hit in reversed(hits)}
     order = dict.fromkeys(hit.phrase.document_id for hit in hits)
     best = [pages[page] for page in order][:PAGES]
-    places = tuple(Evidence(p.document_id, p.title, p.paragraph, p.start, p.end) for p in best)
+    places = tuple(ProvenanceItem(p.document_id, p.title, p.paragraph, p.start, p.end) for p in best)
     return Prediction(identity, text, best[0].text if best else "", places)
 
 
@@ -69,21 +69,25 @@ def main() -> None:
             rows: dict[str, object] = {}
             wanted = {
                 f"BM25 {bm25:g}, SPARTA {sparta:g}": PredictionSettings(
-                    PAGES, backend="hybrid", weights=Weights(bm25, sparta)
+                    PAGES, backend="hybrid", weights=HybridWeights(bm25, sparta)
                 )
-                for bm25, sparta in product(options.bm25, options.sparta if kb.sparta else (0.0,))
+                for bm25, sparta in product(options.bm25, options.sparta if kb.words.sparta else (0.0,))
             }
             wanted["BM25 alone"] = PredictionSettings(PAGES, backend="bm25")
-            if kb.sparta:
+            if kb.words.sparta:
                 wanted["SPARTA alone"] = PredictionSettings(PAGES, backend="sparse")
             for row, settings in wanted.items():
                 out = Path(temporary) / f"{gold.name}-{row}"
                 predict_file(task, gold, kb, out, settings, lambda done, total: None)
                 rows[row] = judged(gold, out)
             if task.answer == "phrase":
-                queries = read_inputs(task, gold, kb.readers)
+                queries = read_inputs(task, gold, kb.query_tokenizers)
                 texts = [query.text for query, _ in queries]
-                alone = [Weights(0, 0), Weights(WORDS_ONLY, 0), *([Weights(0, WORDS_ONLY)] if kb.sparta else [])]
+                alone = [
+                    HybridWeights(0, 0),
+                    HybridWeights(WORDS_ONLY, 0),
+                    *([HybridWeights(0, WORDS_ONLY)] if kb.words.sparta else []),
+                ]
                 found = [kb.search(texts, DEPTH, "paragraph", "hybrid", weights) for weights in alone]
                 lines = (
                     kilt_line(prediction(query.id, text, fused(*rankings)))

@@ -11,7 +11,6 @@ vectors alone, with the model of KB and with one tuned on queries.
 
 import argparse
 import json
-import random
 import shutil
 import tempfile
 import time
@@ -23,13 +22,13 @@ import numpy as np
 import reporting
 import torch
 from kilt import judged
+from measuring import inputs
 
 from kbq.description import describe_indexes
 from kbq.indexing.manifest import IndexEntry, read_manifest, write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.options import IndexKind
 from kbq.prediction import PredictionSettings, predict_file
-from kbq.reading import read_json_lines
 from kbq.records import Hit
 from kbq.searching.indexes import IndexWish
 from kbq.searching.probes import K, recall
@@ -86,8 +85,7 @@ def main() -> None:
     parser.add_argument("--tuned", help="a query encoder: scores with it are reported, too")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    texts = [str(line["input"]) for _, line in read_json_lines(str(options.queries))]
-    texts = random.Random(0).sample(texts, options.count)
+    texts = inputs(options.queries, options.count)
     figures: dict[str, Any] = {}
     if options.more:
         figures = json.loads((reporting.RESULTS / f"{options.name}.json").read_text("utf-8"))["figures"]

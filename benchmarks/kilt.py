@@ -20,7 +20,7 @@ from kbq.kilt.scoring.deviations import Deviations
 from kbq.options import Backend
 from kbq.prediction import PredictionSettings, predict_file
 from kbq.reader import Reader
-from kbq.reading import read_lines
+from kbq.system.lines import read_lines
 from kbq.task import load_task
 
 SCORES = ("accuracy", "em", "f1", "Rprec", "recall@5", "KILT-accuracy", "KILT-f1")

@@ -7,26 +7,18 @@ product of all rows with the same queries in whole numbers.
 """
 
 import argparse
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import reporting
 import torch
+from measuring import cpu_seconds, inputs
 
 from kbq.indexing.products import BLOCK, Factors
 from kbq.kb import KnowledgeBase
-from kbq.reading import read_json_lines
 
 ROUNDS = 5
 CPU = torch.device("cpu")
-
-
-def seconds(work: Callable[[], object]) -> float:
-    begun = time.process_time()
-    work()
-    return time.process_time() - begun
 
 
 def measured(kb: KnowledgeBase, texts: list[str]) -> dict[str, float]:
@@ -40,7 +32,7 @@ def measured(kb: KnowledgeBase, texts: list[str]) -> dict[str, float]:
             ("search", lambda: kb.search_vectors(starts, ends, k=10)),
             ("product", lambda: [factors.products(part) for factors in [Factors.of(*scaled, CPU)] for part in blocks]),
         ):
-            best[name] = min(best.get(name, np.inf), seconds(work))
+            best[name] = min(best.get(name, np.inf), cpu_seconds(work))
     return {f"{name}, ms a query": round(1000 * taken / len(texts), 3) for name, taken in best.items()} | {
         "search, times the product": round(best["search"] / best["product"], 2)
     }
@@ -52,7 +44,7 @@ def main() -> None:
     parser.add_argument("--queries", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    texts = [str(line["input"]) for _, line in read_json_lines(str(options.queries))][:64]
+    texts = inputs(options.queries)[:64]
     figures = {}
     for folder in options.kbs:
         kb = KnowledgeBase.open(folder, device="cpu", index="exact")

@@ -18,7 +18,7 @@ import reporting
 
 from kbq.errors import CorpusError
 from kbq.indexing.manifest import read_manifest
-from kbq.reading import read_lines
+from kbq.system.lines import read_lines
 
 TIMES = (1, 4, 16)
 

@@ -17,7 +17,7 @@ import numpy as np
 from kbq.commands import index_words
 from kbq.indexing.dump import LOGIT_STEPS, EncodedParagraph, Progress, Shard, ShardWriter, shard_name
 from kbq.indexing.manifest import IndexEntry, publish, read_manifest
-from kbq.reading import read_json_lines
+from kbq.system.lines import read_json_lines
 
 
 def chosen(options: argparse.Namespace) -> set[str]:
@@ -38,8 +38,8 @@ def paragraphs(shard: Shard, document: int) -> list[EncodedParagraph]:
     """A document's paragraphs with the vectors that were kept."""
     found = []
     for place in range(*shard.paragraph_documents.searchsorted([document, document + 1])):
-        first, behind = (int(row[0]) for row in shard.row_range(np.array([place])))
-        rows = slice(first, behind)
+        of_paragraph = shard.rows_of(place)
+        rows = slice(of_paragraph.start, of_paragraph.stop)
         logits = np.load(shard.folder / "logits.npy", mmap_mode="r")[rows] / np.float32(LOGIT_STEPS)
         columns = (
             shard.vectors[rows],
@@ -49,7 +49,7 @@ def paragraphs(shard: Shard, document: int) -> list[EncodedParagraph]:
             shard.starts[rows],
             shard.ends[rows],
         )
-        tokens = int(shard.positions[behind - 1]) + 1
+        tokens = int(shard.positions[rows.stop - 1]) + 1
         found.append(EncodedParagraph(int(shard.paragraph_numbers[place]), shard.texts[place], tokens, *columns))
     return found
 
@@ -64,7 +64,7 @@ def main() -> None:
     options.out.mkdir(parents=True)
     pages = chosen(options)
     manifest = read_manifest(options.kb)
-    shards = [Shard(path) for path in manifest.shard_folders(options.kb)]
+    shards = manifest.open_shards(options.kb)
     every = [(shard, number) for shard in shards for number in range(len(shard.ids))]
     others = [place for place in every if place[0].ids[place[1]] not in pages]
     kept = random.Random(0).sample(others, max(0, min(len(others), options.pages - len(pages))))

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from kbq.cpu import cpu_has
-from kbq.files import file_digest
+from kbq.system.files import file_digest
+from kbq.system.machine import cpu_has
 
 RESULTS = Path(__file__).parents[1] / "results"
 PRODUCTS = ("avx512f", "avx_vnni", "avx512_vnni", "amx_int8", "avx512_bf16", "amx_bf16", "bf16")

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from kbq.corpus import read_corpus
 from kbq.encoding.windows import tokenize
-from kbq.reading import read_json_lines
 from kbq.sparse.bm25 import query_words, words_of
 from kbq.sparse.impacts import ImpactIndex, Impacts, query_text, write_impacts
 from kbq.sparse.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
+from kbq.system.lines import read_json_lines
 from kbq.training.examples import read_examples
 from kbq.training.sparta import calibrate_bias
 

@@ -7,9 +7,9 @@ from collections import defaultdict
 
 import reporting
 
-from kbq.kilt.answers import normalise
-from kbq.reading import read_json_lines
+from kbq.kilt.scoring.answers import normalise
 from kbq.sample_kb import ARTICLES, open_sample
+from kbq.system.lines import read_json_lines
 
 QUERIES = ARTICLES.with_name("queries.jsonl")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import reporting
 
 from kbq.kb import KnowledgeBase
-from kbq.kilt.answers import normalise
-from kbq.reading import read_json_lines
+from kbq.kilt.scoring.answers import normalise
 from kbq.records import Hit
+from kbq.system.lines import read_json_lines
 
 DEPTH = 100
 KEYS = ("accuracy", "EM", "R-precision", "EM and R-precision", "answer in top 10", "answer in top 100")

@@ -9,12 +9,12 @@ Searches are in all vectors, as there: nothing is filtered. The other figures ar
 import argparse
 import dataclasses
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import reporting
 import torch
+from measuring import cpu_seconds
 
 from kbq.corpus import read_corpus
 from kbq.encoding.model import Model
@@ -39,12 +39,7 @@ OFFICIAL = {
 
 def rate(count: float, work: Callable[[], object], repeat: int = 3) -> float:
     """How many per CPU second: the best of a few runs, since other processes only ever slow one down."""
-    rates = []
-    for _ in range(repeat):
-        before = time.process_time()
-        work()
-        rates.append(count / (time.process_time() - before))
-    return max(rates)
+    return count / cpu_seconds(work, repeat)
 
 
 def tuning(kb: KnowledgeBase, texts: list[str]) -> Finetuner:
@@ -55,7 +50,9 @@ def tuning(kb: KnowledgeBase, texts: list[str]) -> Finetuner:
         phrase = hits[0].phrase
         output = GoldOutput(phrase.text, (phrase.document_id,), frozenset([phrase.document_id]), ())
         gold = Gold(text, 1, text, {}, (output,))
-        queries.append(PreparedQuery(tuple(kb.model.reader.token_ids([text])[0]), gold, labeller.find(gold).phrases))
+        queries.append(
+            PreparedQuery(tuple(kb.model.query_tokenizer.token_ids([text])[0]), gold, labeller.find(gold).phrases)
+        )
     settings = FinetuningSettings(epochs=1, batch=12, learning_rate=1e-6)
     return Finetuner(kb, labeller, queries, settings, lambda: 0.0)
 

@@ -6,19 +6,18 @@ QUERIES is a KILT file. Of every query the ten best pages are asked for.
 """
 
 import argparse
-import random
 import time
 from pathlib import Path
 
 import numpy as np
 import reporting
+from measuring import inputs
 
-from kbq.files import folder_bytes
 from kbq.kb import KnowledgeBase
 from kbq.options import Backend
-from kbq.reading import read_json_lines
 from kbq.sparse.bm25 import bm25_folder
-from kbq.sparse.learned import sparta_folder
+from kbq.sparse.sparta_impacts import sparta_folder
+from kbq.system.files import folder_bytes
 
 
 def milliseconds(kb: KnowledgeBase, texts: list[str], backend: Backend) -> dict[str, float]:
@@ -40,13 +39,14 @@ def main() -> None:
     parser.add_argument("--name", default="words")
     options = parser.parse_args()
     kb = KnowledgeBase.open(options.kb)
-    texts = [str(record["input"]) for _, record in read_json_lines(str(options.queries))]
-    texts = random.Random(0).sample(texts, min(options.sample, len(texts)))
+    texts = inputs(options.queries, options.sample)
     figures: dict[str, object] = {"paragraphs": kb.counts.paragraphs}
-    sources = {"bm25": (kb.bm25, bm25_folder), "sparse": (kb.sparta, sparta_folder)}
+    sources = {"bm25": (kb.words.bm25, bm25_folder), "sparse": (kb.words.sparta, sparta_folder)}
     for backend, (indexes, folder) in sources.items():
         if indexes:
-            count = sum(len(index.paragraphs) for index in kb.sparta) if backend == "sparse" else kb.counts.paragraphs
+            count = (
+                sum(len(index.paragraphs) for index in kb.words.sparta) if backend == "sparse" else kb.counts.paragraphs
+            )
             size = sum(folder_bytes(folder(shard.folder, kb.manifest)) for shard in kb.shards)
             figures[backend] = {"texts": count, "bytes per text": round(size / count)} | milliseconds(
                 kb, texts, backend

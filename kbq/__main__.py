@@ -4,7 +4,7 @@ import importlib.util
 import os
 import sys
 
-from kbq.places import own
+from kbq.system.places import own
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ An adapter takes the input and a test of whether the encoder reads a text whole;
 import re
 from collections.abc import Callable, Mapping
 
-from kbq.markers import MENTION, slot_of
+from kbq.text.markers import MENTION, slot_of
 
 Fits = Callable[[str], bool]
 Adapter = Callable[[str, Fits], str]
@@ -81,7 +81,7 @@ def dialogue(text: str, fits: Fits) -> str:
 
 
 def beginning(text: str, fits: Fits) -> str:
-    """As many of the first words as the encoder reads; of a first word that is too long, its first characters.
+    """As many of the first words as the encoder reads; where the first word is too long, its first characters.
 
     >>> beginning("who owns one?", lambda text: len(text) <= 9)
     'who owns'

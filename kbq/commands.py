@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,33 +10,32 @@ from kbq.description import IndexFacts, index_facts
 from kbq.encoding.model import Model
 from kbq.encoding.queries import check_query
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, QueryError
-from kbq.files import folder_bytes
 from kbq.indexing.choice import chosen_kind
 from kbq.indexing.dump import Counts
-from kbq.indexing.manifest import Manifest, read_manifest, write_manifest
+from kbq.indexing.manifest import changing, is_knowledge_base, read_manifest, write_manifest
 from kbq.kb import KnowledgeBase
-from kbq.locks import writing_alone
 from kbq.options import Backend, CorpusFormat, IndexKind, Unit, WantedKind
 from kbq.pages import Pages
-from kbq.reader import DEPTH, Reader, ReadKnowledgeBase
-from kbq.reading import clean_text, read_lines, source_name
+from kbq.reader import DEPTH, Reader, RetrieverReader
 from kbq.records import Document, Hit, Query
 from kbq.sample_kb import Building, open_sample, quietly
-from kbq.searching.evidence import Weights
 from kbq.searching.indexes import IndexWish
+from kbq.searching.lexical import HybridWeights
 from kbq.searching.search import BATCH
 from kbq.sparse.bm25 import add_bm25, bm25_folder
-from kbq.sparse.learned import TERMS, add_sparta, remove_other_impacts, sparta_folder
+from kbq.sparse.sparta_impacts import TERMS, add_sparta, remove_other_impacts, sparta_folder
 from kbq.sparse.sparta_model import SpartaModel
-from kbq.stages import Report, silent
+from kbq.system.files import folder_bytes
+from kbq.system.lines import clean_text, read_lines, source_name
+from kbq.system.stages import Report, silent
 
 Note = Callable[[str], None]  # takes a line for the person who waits
 MOST_PROBLEMS = 100  # bad lines of a corpus that are named
 MOST_WEIGHT = 1e6  # of a source of words: beyond, the vectors' scores are lost in rounding
-READ_ON = 100_000  # documents behind the first bad line that are searched for more
+READ_ON = 100_000  # documents after the first bad line that are searched for more
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRequest:
     """What to build from what; see `kbq build --help`."""
 
@@ -47,6 +45,8 @@ class BuildRequest:
     model: str = "default"
     index: WantedKind = "auto"
     bm25: bool = True
+    sparta: Path | None = None  # folder of the model whose learned impacts are added
+    terms: int = TERMS
     append: bool = False
     skip_bad_lines: bool = False
     device: str = "auto"
@@ -67,6 +67,11 @@ def build(
     request: BuildRequest, report: Callable[[Counts], None], note: Note, report_stage: Report = silent
 ) -> BuildOutcome:
     """Build, or append to, a knowledge base from a corpus file or folder."""
+    if request.sparta is not None:
+        SpartaModel.open(request.sparta)  # a wrong one is said now, not after hours of building
+        if not request.append and is_knowledge_base(request.folder):  # of a run killed while it added impacts, perhaps
+            command = f"kbq index {request.folder} --sparta {request.sparta}"
+            raise KnowledgeBaseError(f"{request.folder} is built: add the impacts with `{command}`")
     model = Model.open(request.model, request.device)
     had_impacts = request.append and bool(read_manifest(request.folder).sparta)
     known = _page_ids(request.folder) if request.append else ()
@@ -91,7 +96,9 @@ def build(
         report=report,
         report_stage=report_stage,
     )
-    if had_impacts:
+    if request.sparta is not None:
+        index_impacts(request.folder, request.sparta, request.terms, request.device, report_stage)
+    elif had_impacts:
         note(f"the new pages have no learned impacts, so that none answer: kbq index {request.folder} --sparta MODEL")
     return BuildOutcome(kb.counts, folder_bytes(request.folder), kb.index.kind, len(bad_lines))
 
@@ -161,7 +168,7 @@ def index(request: IndexRequest, report: Report = silent) -> IndexFacts:
         raise KnowledgeBaseError(f"--filter is {request.filter}, must be a number: `kbq info` says the model's own")
     asked = [] if request.queries is None else read_queries([], request.queries)
     kb = KnowledgeBase.open(request.folder, request.model, request.device, "exact")
-    _refuse_malformed(asked, lambda text: kb.model.reader.token_ids([text]))
+    _refuse_malformed(asked, lambda text: kb.model.query_tokenizer.token_ids([text]))
     texts = tuple(query.text for query in asked)
     kb = kb.with_index(IndexWish(request.kind, request.recall, texts, request.filter), report)
     return index_facts(kb.folder, kb.manifest, kb.index)
@@ -169,7 +176,7 @@ def index(request: IndexRequest, report: Report = silent) -> IndexFacts:
 
 def index_words(folder: Path, report: Report = silent) -> int:
     """Add a BM25 index to a knowledge base, or make it anew; nothing is encoded. Returns the bytes of them all."""
-    with _writing(folder) as before:
+    with changing(folder) as before:
         manifest = add_bm25(folder, before, report)
         write_manifest(folder, manifest)
     return sum(folder_bytes(bm25_folder(shard, manifest)) for shard in manifest.shard_folders(folder))
@@ -188,22 +195,11 @@ def index_impacts(
         sparta: folder of the model.
         terms: impacts kept of each sentence, the strongest.
     """
-    with _writing(folder) as before:
+    with changing(folder) as before:
         manifest = add_sparta(folder, before, SpartaModel.open(sparta, device), terms, report)
         write_manifest(folder, manifest)
         remove_other_impacts(folder, manifest)
     return sum(folder_bytes(sparta_folder(shard, manifest)) for shard in manifest.shard_folders(folder))
-
-
-@contextmanager
-def _writing(folder: Path) -> Iterator[Manifest]:
-    """Its manifest, which nobody else changes meanwhile."""
-    read_manifest(folder)  # what is no knowledge base is not locked
-    try:
-        with writing_alone(folder):
-            yield read_manifest(folder)
-    except OSError as error:
-        raise KnowledgeBaseError(f"{folder} cannot be written ({error.strerror}): make room") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,22 +212,25 @@ class Explanation:
 
 def explain(text: str, kb: KnowledgeBase, k: int, backend: Backend) -> list[Explanation]:
     """Why the k best paragraphs were found for a query."""
-    return [Explanation(*pair) for pair in kb.evidence([text], backend).explained(0, k)]
+    return [Explanation(*pair) for pair in kb.words.scores([text], backend).explained(0, k)]
 
 
-def chosen_weights(kb: KnowledgeBase, backend: Backend, bm25: float | None, sparta: float | None) -> Weights:
+def chosen_weights(kb: KnowledgeBase, backend: Backend, bm25: float | None, sparta: float | None) -> HybridWeights:
     """The weights of a hybrid search: those given, else those of the query encoder.
 
     Raises:
         QueryError: one is given that would be ignored, or is no number.
     """
     chosen = kb.chosen(backend)
-    for option, weight, is_used in (("--bm25-weight", bm25, kb.bm25), ("--sparta-weight", sparta, kb.sparta)):
+    for option, weight, is_used in (
+        ("--bm25-weight", bm25, kb.words.bm25),
+        ("--sparta-weight", sparta, kb.words.sparta),
+    ):
         if weight is not None and (chosen != "hybrid" or not is_used):
             raise QueryError(f"{option} means nothing to the backend {chosen} of {kb.folder}: leave it out")
         if weight is not None and not weight <= MOST_WEIGHT:
             raise QueryError(f"{option} is {weight}, must be a number from 0 to {MOST_WEIGHT:,.0f}")
-    return Weights(kb.weights.bm25 if bm25 is None else bm25, kb.weights.sparta if sparta is None else sparta)
+    return HybridWeights(kb.weights.bm25 if bm25 is None else bm25, kb.weights.sparta if sparta is None else sparta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +240,7 @@ class Wanted:
     k: int = 5
     unit: Unit | None = None  # phrases, or paragraphs where the backend knows no phrases
     backend: Backend = "auto"
-    weights: Weights | None = None
+    weights: HybridWeights | None = None
     reader: Reader | None = None
     depth: int = DEPTH  # paragraphs that the reader reads
 
@@ -254,8 +253,8 @@ def ask(queries: Sequence[Query], kb: KnowledgeBase, wanted: Wanted) -> Iterator
     """
     has_phrases = wanted.reader is not None or wanted.backend not in ("bm25", "sparse")
     unit = wanted.unit or ("phrase" if has_phrases else "paragraph")
-    answering = kb if wanted.reader is None else ReadKnowledgeBase(kb, wanted.reader, wanted.depth)
-    _refuse_malformed(queries, lambda text: [reader.token_ids([text]) for reader in answering.readers])
+    answering = kb if wanted.reader is None else RetrieverReader(kb, wanted.reader, wanted.depth)
+    _refuse_malformed(queries, lambda text: [reader.token_ids([text]) for reader in answering.query_tokenizers])
     for first in range(0, len(queries), BATCH):
         part = queries[first : first + BATCH]
         texts = [query.text for query in part]

@@ -28,8 +28,8 @@ import numpy as np
 
 from kbq.errors import CorpusError
 from kbq.options import CorpusFormat
-from kbq.reading import BadLine, Line, clean_text, parse_json_lines, read_lines, refuse, source_name
 from kbq.records import Document, Paragraph
+from kbq.system.lines import BadLine, Line, clean_text, parse_json_lines, read_lines, refuse, source_name
 
 Fields: TypeAlias = dict[str, object]
 Kind = TypeVar("Kind")
@@ -161,7 +161,7 @@ def _recognised(source: str, lines: Iterator[Line]) -> tuple[CorpusFormat, Itera
 
 
 def content_start(text: str) -> int:
-    """Where a paragraph's content begins, behind the list marker that a KILT knowledge source may put before it."""
+    """Where a paragraph's content begins, after the list marker that a KILT knowledge source may put before it."""
     marker = _KILT_MARKER.match(text)
     return marker.end() if marker else 0
 

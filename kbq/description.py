@@ -10,12 +10,12 @@ from typing import Any, cast
 
 from kbq.encoding.model import CONFIG, DEFAULT_MODEL, ModelConfig, read_config
 from kbq.errors import KbqError
-from kbq.files import folder_bytes
 from kbq.indexing.index_folder import folder_of
 from kbq.indexing.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
 from kbq.kb import KnowledgeBase
 from kbq.searching.probes import own_queries
 from kbq.searching.search import BATCH
+from kbq.system.files import folder_bytes
 
 ALONE = 16  # queries asked one at a time to see how long they take
 
@@ -87,7 +87,7 @@ def describe_indexes(folder: Path) -> list[IndexFacts]:
 
 
 def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFacts:
-    """Of one index."""
+    """What one index costs and finds."""
     size = sum(folder_bytes(folder_of(shard, entry.kind, entry.filter)) for shard in manifest.shard_folders(folder))
     each = round(size / max(1, manifest.counts.rows), 1)
     return IndexFacts(entry.kind, each, entry.probes, round(entry.recall, 4), entry.target, entry.queries, entry.filter)

@@ -1,7 +1,7 @@
 """KnowledgeBase: a folder that holds a corpus as phrases; build it, open it, ask it. Read this first.
 
 documents ── encoding/ ──► phrase dump (indexing/) ──► spans ──► phrases, sentences, paragraphs, pages (searching/)
-    └─────── words ──► impacts (sparse/) ──► evidence ──┘
+    └─── words ──► BM25, learned impacts (sparse/) ───┘
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -9,27 +9,25 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kbq.array_types import Floats
 from kbq.encoding.model import Model
-from kbq.encoding.queries import QueryReader
+from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
 from kbq.indexing.building import build_shards, claim
 from kbq.indexing.choice import chosen_kind, open_index, remove_other_filters
-from kbq.indexing.dump import Counts, Shard
-from kbq.indexing.manifest import Manifest, publish, read_manifest, write_manifest
-from kbq.locks import writing_alone
-from kbq.markers import MENTION, slot_of
+from kbq.indexing.dump import Counts
+from kbq.indexing.manifest import Manifest, changing, publish, read_manifest, write_manifest
 from kbq.options import Backend, IndexKind, Unit, WantedKind
 from kbq.records import Document, Hit
-from kbq.searching.evidence import Evidence, Weights
 from kbq.searching.indexes import IndexWish, build_indexes
+from kbq.searching.lexical import HybridWeights, LexicalScores
 from kbq.searching.search import search
-from kbq.sparse.bm25 import add_bm25, missing_words, open_bm25, query_words, remove_older
-from kbq.sparse.learned import PieceReader, SentenceImpacts
-from kbq.stages import Report, silent
-
-Floats = NDArray[np.float32]
+from kbq.searching.words import WordIndexes
+from kbq.sparse.bm25 import add_bm25, remove_older
+from kbq.system.files import GO_ON, writing_to
+from kbq.system.locks import writing_alone
+from kbq.system.stages import Report, silent
 
 
 class KnowledgeBase:
@@ -45,18 +43,10 @@ class KnowledgeBase:
         self.folder = folder
         self.manifest = manifest
         self.model = model
-        self.shards = [Shard(path) for path in manifest.shard_folders(folder)]
-        for shard, counts in zip(self.shards, manifest.shards, strict=True):
-            if shard.vectors.shape != (counts.rows, manifest.dim):
-                raise KnowledgeBaseError(
-                    f"{shard.folder} holds {len(shard)} rows of {shard.vectors.shape[1]} dimensions, the manifest says "
-                    f"{counts.rows} of {manifest.dim}: build the knowledge base again"
-                )
+        self.shards = manifest.open_shards(folder)
         self.index = manifest.entry(folder, index)
         self.opened_index = open_index(self.shards, self.index, model.device)
-        self.bm25 = [open_bm25(shard, manifest) for shard in self.shards] if manifest.bm25 else []
-        self.sparta = [SentenceImpacts(shard, manifest) for shard in self.shards] if manifest.sparta else []
-        self.pieces = PieceReader(folder, manifest) if manifest.sparta else None
+        self.words = WordIndexes(folder, manifest, self.shards)
 
     @classmethod
     def build(
@@ -89,7 +79,7 @@ class KnowledgeBase:
             KnowledgeBaseError: the folder is in use, not writable, or holds another build.
             CorpusError: from `documents`; nothing is published.
         """
-        try:
+        with writing_to(folder, KnowledgeBaseError, f"make room or choose another folder; {GO_ON}"):
             if append:
                 read_manifest(folder)  # what is no knowledge base is not locked
             else:
@@ -105,8 +95,6 @@ class KnowledgeBase:
                     manifest = add_bm25(folder, manifest, report_stage)
                 publish(folder, manifest)
                 remove_older(folder, manifest)
-        except OSError as error:
-            raise _unwritable(folder, error) from error
         return cls(folder, manifest, model)
 
     @classmethod
@@ -143,13 +131,10 @@ class KnowledgeBase:
         Raises:
             KnowledgeBaseError: faiss is missing, or the folder cannot be written.
         """
-        try:
-            with writing_alone(self.folder):
-                manifest = build_indexes(self.folder, read_manifest(self.folder), self.model, wish, report)
-                write_manifest(self.folder, manifest)
-                remove_other_filters(manifest.shard_folders(self.folder), manifest.index)
-        except OSError as error:
-            raise _unwritable(self.folder, error) from error
+        with changing(self.folder) as before:
+            manifest = build_indexes(self.folder, before, self.model, wish, report)
+            write_manifest(self.folder, manifest)
+            remove_other_filters(manifest.shard_folders(self.folder), manifest.index)
         return KnowledgeBase(self.folder, manifest, self.model)
 
     @property
@@ -171,7 +156,7 @@ class KnowledgeBase:
         k: int = 10,
         unit: Unit = "phrase",
         backend: Backend = "auto",
-        weights: Weights | None = None,
+        weights: HybridWeights | None = None,
     ) -> list[list[Hit]]:
         """The k best distinct units for each query, best first; fewer only where the knowledge base holds fewer.
 
@@ -188,65 +173,33 @@ class KnowledgeBase:
         if backend == "dense":
             return self.search_vectors(*self.model.encode_queries(texts), k, unit)
         if backend == "hybrid":
-            return self.search_vectors(*self.model.encode_queries(texts), k, unit, self._sources(texts, weights))
+            lexical = self.words.all_scores(texts, weights or self.weights)
+            return self.search_vectors(*self.model.encode_queries(texts), k, unit, lexical)
         if k < 1:
             raise QueryError(f"k is {k}, must be at least 1")
         if unit not in ("paragraph", "document"):
             name = "BM25" if backend == "bm25" else "SPARTA"
             raise QueryError(f"{name} finds no {unit}: ask for paragraphs or documents, or use the backend hybrid")
-        evidence = self.evidence(texts, backend)
-        return [evidence.best(query, unit, k) for query in range(len(texts))]
+        scores = self.words.scores(texts, backend)
+        return [scores.best(query, unit, k) for query in range(len(texts))]
 
     def chosen(self, backend: Backend) -> Backend:
         """What `auto` stands for here."""
-        return backend if backend != "auto" else "hybrid" if self.bm25 or self.sparta else "dense"
+        return backend if backend != "auto" else "hybrid" if self.words else "dense"
 
     @property
-    def readers(self) -> list[QueryReader]:
-        """Of all networks that a query is read by."""
-        return [self.model.reader]
+    def query_tokenizers(self) -> list[QueryTokenizer]:
+        """The tokenizers of all networks that will read a query."""
+        return [self.model.query_tokenizer]
 
     @property
-    def weights(self) -> Weights:
-        """Of the hybrid backend, for this query encoder."""
-        return Weights().times(self.model.config.evidence)
+    def weights(self) -> HybridWeights:
+        """What words weigh in a hybrid search with this query encoder."""
+        return HybridWeights().times(self.model.config.lexical_factor)
 
     def unknown_words(self, text: str) -> list[str]:
-        """Words of a query that stand nowhere here: mistyped, or names that this corpus does not have.
-
-        A relation or a question may well be put in words that no page uses: of these only what the encoder reads in
-        pieces. Where there is no BM25 index nothing is known of words.
-        """
-        if not self.bm25:
-            return []
-        mention = MENTION.search(text)
-        subject, asked = (mention[1], "") if mention else slot_of(text) or ("", text)
-        rare = (word for word in missing_words(asked, self.bm25) if not self.model.reader.knows(word))
-        return [*missing_words(subject, self.bm25), *rare]
-
-    def _sources(self, texts: Sequence[str], weights: Weights | None) -> list[Evidence]:
-        """The evidence that is there; BM25 is asked for where nothing is."""
-        weights = weights or self.weights
-        sources = [self.evidence(texts, "sparse", weights.sparta)] if self.sparta else []
-        if self.bm25 or not sources:
-            sources.append(self.evidence(texts, "bm25", weights.bm25))
-        return sources
-
-    def evidence(self, texts: Sequence[str], backend: Backend, weight: float = 1.0) -> Evidence:
-        """What the terms of these queries say: learned impacts for the backend sparse, else BM25.
-
-        Raises:
-            QueryError: the knowledge base has no such index.
-        """
-        if backend == "sparse":
-            if self.pieces is None:
-                raise QueryError(
-                    f"{self.folder} has no learned impacts: add them with `kbq index {self.folder} --sparta MODEL`"
-                )
-            return Evidence(self.shards, self.sparta, [self.pieces.terms(text) for text in texts], weight)
-        if not self.bm25:
-            raise QueryError(f"{self.folder} has no BM25 index: add one with `kbq index {self.folder} --bm25`")
-        return Evidence(self.shards, self.bm25, [query_words(text) for text in texts], weight)
+        """Words of a query that stand nowhere here, so maybe mistyped; see `WordIndexes.unknown`."""
+        return self.words.unknown(text, self.model.query_tokenizer.knows)
 
     def search_vectors(
         self,
@@ -254,17 +207,10 @@ class KnowledgeBase:
         ends: Floats,
         k: int = 10,
         unit: Unit = "phrase",
-        evidence: Sequence[Evidence] = (),
+        lexical: Sequence[LexicalScores] = (),
     ) -> list[list[Hit]]:
-        """`search` for queries that are encoded already; `evidence` is added. Shapes: (queries, dim)."""
+        """`search` for queries that are encoded already; `lexical` scores are added. Shapes: (queries, dim)."""
         if k < 1:
             raise QueryError(f"k is {k}, must be at least 1")
         queries = np.stack([starts, ends], axis=1) * self.model.scale  # now in the units of the int8 rows
-        return search(self.shards, self.opened_index, queries, k, unit, evidence, self.model.config.length_penalty)
-
-
-def _unwritable(folder: Path, error: OSError) -> KnowledgeBaseError:
-    return KnowledgeBaseError(
-        f"{folder} cannot be written ({error.strerror}): make room or choose another folder; "
-        "the same command goes on where it stopped"
-    )
+        return search(self.shards, self.opened_index, queries, k, unit, lexical, self.model.config.length_penalty)

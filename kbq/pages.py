@@ -6,7 +6,6 @@ from pathlib import Path
 
 from kbq.indexing.dump import Shard
 from kbq.indexing.manifest import read_manifest
-from kbq.kilt.reading.records import Place
 
 
 class Pages:
@@ -14,7 +13,7 @@ class Pages:
 
     def __init__(self, folder: Path) -> None:
         """Raises KnowledgeBaseError when the folder is no whole knowledge base."""
-        self._shards = [Shard(path) for path in read_manifest(folder).shard_folders(folder)]
+        self._shards = read_manifest(folder).open_shards(folder)
 
     def ids(self) -> Iterator[str]:
         """The ids of all pages, in the order of the corpus."""
@@ -31,13 +30,12 @@ class Pages:
         """Whether the knowledge base has the page."""
         return page in self._places
 
-    def text_of(self, place: Place) -> str | None:
-        """The paragraph of a place, the page's first one where none is named; None where there is no such text."""
-        found = self._places.get(place.document_id)
-        if found is None:
+    def text_of(self, page: str, paragraph: int | None) -> str | None:
+        """A paragraph by the corpus's number, the page's first one for None; None where there is no such text."""
+        if page not in self._places:
             return None
-        shard, number = found
+        shard, number = self._places[page]
         paragraphs = shard.document(number).paragraphs
-        if place.paragraph is None:
+        if paragraph is None:
             return paragraphs[0].text if paragraphs else None
-        return next((paragraph.text for paragraph in paragraphs if paragraph.number == place.paragraph), None)
+        return next((found.text for found in paragraphs if found.number == paragraph), None)

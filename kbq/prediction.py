@@ -15,18 +15,18 @@ from typing import Any
 import jsonlines
 
 import kbq
-from kbq.encoding.queries import QueryReader
+from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import KbqError, QueryError
-from kbq.files import file_digest, write_json
 from kbq.indexing.manifest import MANIFEST
 from kbq.kb import KnowledgeBase
-from kbq.locks import writing_alone
 from kbq.options import Backend
-from kbq.reader import DEPTH, Reader, ReadKnowledgeBase
-from kbq.reading import read_json_lines
-from kbq.records import Evidence, Hit, Prediction, Query
-from kbq.searching.evidence import Weights
+from kbq.reader import DEPTH, Reader, RetrieverReader
+from kbq.records import Hit, Prediction, ProvenanceItem, Query
+from kbq.searching.lexical import HybridWeights
 from kbq.searching.search import BATCH
+from kbq.system.files import GO_ON, file_digest, write_json, writing_to
+from kbq.system.lines import read_json_lines
+from kbq.system.locks import writing_alone
 from kbq.task import Task
 
 
@@ -37,7 +37,7 @@ class PredictionSettings:
     top_pages: int = 20
     with_text: bool = False  # write each page's paragraph too: large, but readable by a reader model
     backend: Backend = "auto"
-    weights: Weights | None = None  # of the hybrid backend; None: those of the query encoder
+    weights: HybridWeights | None = None  # of the hybrid backend; None: those of the query encoder
     depth: int = DEPTH  # paragraphs that a reader reads for a query
 
 
@@ -66,30 +66,26 @@ def predict_file(
         KbqError: inputs that are no KILT records (all problems at once), or `out` is of another run, or another process
             writes it.
     """
-    answering = kb if reader is None else ReadKnowledgeBase(kb, reader, settings.depth)
-    queries = read_inputs(task, inputs, answering.readers)
+    answering = kb if reader is None else RetrieverReader(kb, reader, settings.depth)
+    queries = read_inputs(task, inputs, answering.query_tokenizers)
     _same_run(out, _description(task, inputs, queries, kb, reader, settings))
     without_pages = 0
-    try:
-        with (
-            out.open("a", encoding="utf-8", errors="backslashreplace", newline="\n") as file,
-            writing_alone(out),
-        ):
-            done = _finished_lines(out)
-            if done > len(queries):
-                raise KbqError(f"{out} has {done:,} lines for {len(queries):,} records: delete it to begin anew")
-            report(done, len(queries))
-            lines = jsonlines.Writer(file, dumps=partial(json.dumps, ensure_ascii=False), flush=True)
-            for first in range(done, len(queries), BATCH):
-                batch = queries[first : first + BATCH]
-                for prediction in predict(task, batch, answering, settings):
-                    without_pages += not prediction.provenance
-                    lines.write(kilt_line(prediction))
-                report(first + len(batch), len(queries))
-    except OSError as error:
-        raise KbqError(
-            f"{out} cannot be written ({error.strerror}): the same command goes on where it stopped"
-        ) from error
+    with (
+        writing_to(out, KbqError, f"make room; {GO_ON}"),
+        out.open("a", encoding="utf-8", errors="backslashreplace", newline="\n") as file,
+        writing_alone(out),
+    ):
+        done = _finished_lines(out)
+        if done > len(queries):
+            raise KbqError(f"{out} has {done:,} lines for {len(queries):,} records: delete it to begin anew")
+        report(done, len(queries))
+        lines = jsonlines.Writer(file, dumps=partial(json.dumps, ensure_ascii=False), flush=True)
+        for first in range(done, len(queries), BATCH):
+            batch = queries[first : first + BATCH]
+            for prediction in predict(task, batch, answering, settings):
+                without_pages += not prediction.provenance
+                lines.write(kilt_line(prediction))
+            report(first + len(batch), len(queries))
     untuned = kb.model.config.untuned_relations(text for _, text in queries)
     return PredictionOutcome(len(queries), done, without_pages, tuple(untuned))
 
@@ -97,7 +93,7 @@ def predict_file(
 def predict(
     task: Task,
     queries: Sequence[tuple[Query, str]],
-    kb: KnowledgeBase | ReadKnowledgeBase,
+    kb: KnowledgeBase | RetrieverReader,
     settings: PredictionSettings,
 ) -> Iterator[Prediction]:
     """Predictions for adapted queries, each given with its record's own input."""
@@ -107,7 +103,7 @@ def predict(
         answer = None
         if task.answer != "none":
             answer = "" if not pages else pages[0].phrase.text if task.answer == "phrase" else pages[0].phrase.title
-        provenance = tuple(_evidence(hit, settings.with_text) for hit in pages)
+        provenance = tuple(_provenance_item(hit, settings.with_text) for hit in pages)
         yield Prediction(query.id, text, answer, provenance)
 
 
@@ -128,7 +124,7 @@ def kilt_line(prediction: Prediction) -> dict[str, Any]:
     return {"id": prediction.id, "input": prediction.input, "output": [output | {"provenance": provenance}]}
 
 
-def read_inputs(task: Task, path: Path, readers: Sequence[QueryReader]) -> list[tuple[Query, str]]:
+def read_inputs(task: Task, path: Path, readers: Sequence[QueryTokenizer]) -> list[tuple[Query, str]]:
     """Each record's adapted query and its own input.
 
     Args:
@@ -163,10 +159,10 @@ def read_inputs(task: Task, path: Path, readers: Sequence[QueryReader]) -> list[
     return read
 
 
-def _evidence(hit: Hit, with_text: bool) -> Evidence:
+def _provenance_item(hit: Hit, with_text: bool) -> ProvenanceItem:
     phrase = hit.phrase
     text = hit.context if with_text else None
-    return Evidence(phrase.document_id, phrase.title, phrase.paragraph, phrase.start, phrase.end, text)
+    return ProvenanceItem(phrase.document_id, phrase.title, phrase.paragraph, phrase.start, phrase.end, text)
 
 
 def _description(
@@ -209,11 +205,9 @@ def _same_run(out: Path, description: dict[str, object]) -> None:
         )
     if out.exists() and not beside.exists():
         raise KbqError(f"{out} already exists and was not made by kbq predict: choose another --out")
-    try:
+    with writing_to(out.parent, KbqError, "choose another --out"):
         out.parent.mkdir(parents=True, exist_ok=True)
         write_json(beside, description)
-    except OSError as error:
-        raise KbqError(f"{out.parent} cannot be written ({error.strerror}): choose another --out") from error
 
 
 def _written(beside: Path) -> object:

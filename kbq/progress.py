@@ -17,7 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from kbq.stages import Report
+from kbq.system.stages import Report
 
 if TYPE_CHECKING:
     from kbq.finetuning.loop import FinetuningStep

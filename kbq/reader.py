@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from kbq.array_types import Floats
 from kbq.corpus import content_start
-from kbq.encoding.cross_encoder import CrossEncoder, Floats
-from kbq.encoding.queries import QueryReader
+from kbq.encoding.cross_encoder import CrossEncoder
+from kbq.encoding.queries import QueryTokenizer
 from kbq.encoding.windows import Tokens, tokenize
 from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
 from kbq.options import Backend, Unit
 from kbq.records import Hit, Phrase
-from kbq.searching.evidence import Weights
+from kbq.searching.lexical import HybridWeights
 from kbq.searching.spans import best_ends
 
 DEPTH = 20  # paragraphs read for a query
@@ -56,17 +57,17 @@ def _phrases(paragraph: Hit, text: Tokens, scores: Floats) -> Iterator[Hit]:
     taken = np.zeros(len(sums), bool)
     place = paragraph.phrase
     for first in np.argsort(-sums, kind="stable"):
-        behind = lasts[first] + 1
-        if taken[first:behind].any():
+        stop = lasts[first] + 1
+        if taken[first:stop].any():
             continue
-        taken[first:behind] = True
-        start, end = int(text.starts[first]), int(text.ends[behind - 1])
+        taken[first:stop] = True
+        start, end = int(text.starts[first]), int(text.ends[stop - 1])
         phrase = Phrase(paragraph.context[start:end], place.document_id, place.title, place.paragraph, start, end)
         yield Hit(phrase, float(sums[first]), paragraph.context, (start, end))
 
 
 @dataclass(frozen=True, slots=True)
-class ReadKnowledgeBase:
+class RetrieverReader:
     """Answers queries like a knowledge base, with phrases that a reader finds in the best `depth` paragraphs."""
 
     kb: KnowledgeBase
@@ -74,9 +75,9 @@ class ReadKnowledgeBase:
     depth: int = DEPTH
 
     @property
-    def readers(self) -> list[QueryReader]:
-        """Of all networks that a query is read by."""
-        return [*self.kb.readers, self.reader.queries]
+    def query_tokenizers(self) -> list[QueryTokenizer]:
+        """The tokenizers of all networks that will read a query."""
+        return [*self.kb.query_tokenizers, self.reader.queries]
 
     def search(
         self,
@@ -84,7 +85,7 @@ class ReadKnowledgeBase:
         k: int = 10,
         unit: Unit = "phrase",
         backend: Backend = "auto",
-        weights: Weights | None = None,
+        weights: HybridWeights | None = None,
     ) -> list[list[Hit]]:
         """The k best phrases of each query, or the best phrase of each of the k best pages.
 

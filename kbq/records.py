@@ -57,7 +57,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ProvenanceItem:
     """A place that supports an answer: one item of a KILT provenance list."""
 
     document_id: str
@@ -75,4 +75,4 @@ class Prediction:
     id: str
     input: str
     answer: str | None  # None: the task has no answer that is a span, only provenance counts
-    provenance: tuple[Evidence, ...]
+    provenance: tuple[ProvenanceItem, ...]

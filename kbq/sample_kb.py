@@ -16,7 +16,8 @@ from kbq.indexing.dump import Counts
 from kbq.indexing.manifest import is_knowledge_base
 from kbq.kb import KnowledgeBase
 from kbq.options import IndexKind
-from kbq.places import PACKAGE, cache_folder
+from kbq.system.files import writing_to
+from kbq.system.places import PACKAGE, cache_folder
 
 ARTICLES = PACKAGE / "sample" / "articles.jsonl"
 
@@ -25,7 +26,7 @@ Building = Callable[[Path], AbstractContextManager[Callable[[Counts], None]]]  #
 
 
 def quietly(folder: Path) -> AbstractContextManager[Callable[[Counts], None]]:
-    """Nobody waits."""
+    """A report for nobody."""
     return contextlib.nullcontext(lambda counts: None)
 
 
@@ -46,13 +47,9 @@ def open_sample(
 
 def _build(folder: Path, model: Model, report: Callable[[Counts], None]) -> None:
     """Build beside the final place and move it there: two first uses at the same time do no harm."""
-    try:
+    with writing_to(folder.parent, KnowledgeBaseError, "set KBQ_CACHE to a folder that can"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         workshop = Path(tempfile.mkdtemp(prefix="sample-", dir=folder.parent))
-    except OSError as error:
-        raise KnowledgeBaseError(
-            f"{folder.parent} cannot be written ({error.strerror}): set KBQ_CACHE to a folder that can"
-        ) from error
     try:
         KnowledgeBase.build(read_corpus(str(ARTICLES)), workshop / "kb", model, report=report)
         with contextlib.suppress(OSError):  # another process was faster
@@ -62,5 +59,5 @@ def _build(folder: Path, model: Model, report: Callable[[Counts], None]) -> None
 
 
 def _digest() -> str:
-    """Of all that decides what is built: the articles, and what the model says of itself, its fingerprint too."""
+    """A digest of all that decides what is built: the articles, and the model by its configuration."""
     return hashlib.sha256(ARTICLES.read_bytes() + (DEFAULT_MODEL / CONFIG).read_bytes()).hexdigest()[:8]

@@ -13,8 +13,8 @@ from typing import Literal
 
 from kbq.adapters import Adapter, Fits
 from kbq.errors import KbqError
-from kbq.places import own
-from kbq.reading import clean_text
+from kbq.system.lines import clean_text
+from kbq.system.places import own
 
 AnswerKind = Literal["phrase", "title", "none"]
 

@@ -16,7 +16,7 @@ from torch import nn
 from kbq.encoding.model import Model
 from kbq.training.calibration import calibrate
 from kbq.training.examples import read_examples
-from kbq.training.training import CALIBRATION_PASSAGES
+from kbq.training.train import CALIBRATION_PASSAGES
 
 
 def average(networks: list[nn.Module]) -> None:

@@ -30,9 +30,11 @@ from kbq.indexing.dump import Shard
 from kbq.kb import KnowledgeBase
 from kbq.records import Document, Paragraph
 from kbq.training.examples import Passage, TrainingQuery, read_examples
+from kbq.training.optimizing import Descent
 
 BATCH = 128
 LEARNING_RATE = 5e-5
+WARMUP = 0.05  # share of the steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,9 @@ class Example:
 
 def gold_rows(shard: Shard, passage: int, query: TrainingQuery) -> tuple[list[int], list[int]]:
     """The first row of each answer's first word and the last row of its last word, where the filter kept them."""
-    first, behind = (int(row[0]) for row in shard.row_range(np.array([passage])))
-    begins, stops = shard.starts[first:behind], shard.ends[first:behind]
+    rows = shard.rows_of(passage)
+    first = rows.start
+    begins, stops = shard.starts[first : rows.stop], shard.ends[first : rows.stop]
     starts, ends = [], []
     for start, end in query.places:
         at_start = np.flatnonzero((begins <= start) & (stops > start))
@@ -66,7 +69,7 @@ def make_examples(model: Model, shard: Shard, passages: list[Passage]) -> list[E
         for query in passage.queries:
             rows = gold_rows(shard, number, query)
             try:
-                ids = model.reader.token_ids([query.text])[0]
+                ids = model.query_tokenizer.token_ids([query.text])[0]
             except QueryError:
                 continue
             if not rows[0]:
@@ -124,27 +127,22 @@ def main() -> None:
 
 
 def train(model: Model, rows: Tensor, examples: list[Example], steps: int, rng: random.Random) -> None:
-    """AdamW with linear warm-up and decay, on the query encoder alone."""
+    """Move the query encoder alone, batch by batch."""
     recompute_attention(model.queries)
-    parameters = [p for p in model.queries.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=0.01, fused=True)
+    descent = Descent([p for p in model.queries.parameters() if p.requires_grad], LEARNING_RATE, WARMUP, steps)
     begun, average = time.monotonic(), 0.0
     order: list[int] = []
     for step in range(steps):
         while len(order) < BATCH:
             order = rng.sample(range(len(examples)), len(examples)) + order
         batch = [examples[order.pop()] for _ in range(BATCH)]
-        for group in optimizer.param_groups:
-            group["lr"] = LEARNING_RATE * min((step + 1) / (0.05 * steps), (steps - step) / (0.95 * steps))
         with autocast(model.device):
             starts, ends = model.queries(
                 *query_tensors([e.ids for e in batch], model.tokenizer.pad_token_id, model.device)
             )
         loss = (loss_of(starts, rows, batch, 0) + loss_of(ends, rows, batch, 1)) / 2
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
+        descent.add(loss)
+        descent.step()
         average += (float(loss.detach()) - average) * (0.05 if step else 1)
         if step % 20 == 0:
             print(f"step {step}/{steps} loss {average:.3f} {time.monotonic() - begun:.0f} s", flush=True)

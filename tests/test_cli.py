@@ -19,8 +19,8 @@ from kbq.encoding.model import DEFAULT_MODEL, read_config
 from kbq.indexing.manifest import STATE
 from kbq.pages import Pages
 from kbq.records import Document
-from kbq.searching.evidence import Weights
-from kbq.sparse.learned import TERMS
+from kbq.searching.lexical import HybridWeights
+from kbq.sparse.sparta_impacts import TERMS
 
 ANSWER_KEYS = {"answer", "score", "document_id", "title", "paragraph", "start", "end", "text"}
 
@@ -146,7 +146,7 @@ def test_the_terms_of_sparta_are_the_librarys(run: Run) -> None:
 @pytest.mark.parametrize("command", ["query", "predict"])
 def test_the_weights_are_the_librarys(command: str, run: Run) -> None:
     told = " ".join(run(command, "--help").out.split())
-    plain, of_model = Weights(), Weights().times(read_config(DEFAULT_MODEL).evidence)
+    plain, of_model = HybridWeights(), HybridWeights().times(read_config(DEFAULT_MODEL).lexical_factor)
     assert told.count(f"[default: ({plain.bm25:g}; default model: {of_model.bm25:g});") == 1
     assert told.count(f"[default: ({plain.sparta:g}; default model: {of_model.sparta:g});") == 1
 

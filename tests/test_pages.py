@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from kbq.errors import KnowledgeBaseError
-from kbq.kilt.reading.records import Place
 from kbq.pages import Pages
 from kbq.records import Document
 
@@ -15,11 +14,11 @@ def test_pages_are_found_by_id_and_paragraphs_by_their_own_number(kb_folder: Pat
     assert [pages.is_known(page) for page in ("P0", "P11", "P12", "")] == [True, True, False, False]
     three = documents[3]
     assert [paragraph.number for paragraph in three.paragraphs] == [0, 2, 4]
-    assert pages.text_of(Place("P3", "", 2)) == three.paragraphs[1].text
-    assert pages.text_of(Place("P3", "", None)) == three.paragraphs[0].text
-    assert pages.text_of(Place("P3", "", 1)) is None
-    assert pages.text_of(Place("P0", "", None)) is None  # a page without text
-    assert pages.text_of(Place("P99", "", 0)) is None
+    assert pages.text_of("P3", 2) == three.paragraphs[1].text
+    assert pages.text_of("P3", None) == three.paragraphs[0].text
+    assert pages.text_of("P3", 1) is None
+    assert pages.text_of("P0", None) is None  # a page without text
+    assert pages.text_of("P99", 0) is None
 
 
 def test_a_folder_that_is_no_knowledge_base_is_refused(tmp_path: Path) -> None:

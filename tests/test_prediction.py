@@ -13,13 +13,13 @@ from kbq.adapters import question, slot_with
 from kbq.errors import KbqError, QueryError
 from kbq.indexing.manifest import IndexEntry
 from kbq.kb import KnowledgeBase
-from kbq.locks import writing_alone
 from kbq.options import Backend, IndexKind
 from kbq.prediction import PredictionOutcome, PredictionSettings, predict_file
 from kbq.reader import Reader as AnsweringReader
 from kbq.records import Hit, Phrase
-from kbq.searching.evidence import Weights
+from kbq.searching.lexical import HybridWeights
 from kbq.searching.search import BATCH
+from kbq.system.locks import writing_alone
 from kbq.task import Task
 
 TASK = Task("mine", question, "phrase", ("em",), "em")
@@ -51,9 +51,9 @@ class Answering:
         self.model = self
         self.config = self
         self.reader = Reader()
-        self.readers = [self.reader]
+        self.query_tokenizers = [self.reader]
         self.query_fingerprint = "f"
-        self.weights = Weights()
+        self.weights = HybridWeights()
         self.dies_after, self.pages = dies_after, pages
 
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
@@ -62,7 +62,9 @@ class Answering:
     def chosen(self, backend: str) -> str:
         return "dense" if backend == "auto" else backend
 
-    def search(self, texts: Sequence[str], k: int, unit: str, backend: str, weights: Weights | None) -> list[list[Hit]]:
+    def search(
+        self, texts: Sequence[str], k: int, unit: str, backend: str, weights: HybridWeights | None
+    ) -> list[list[Hit]]:
         assert unit == "document"
         self.dies_after -= 1
         if self.dies_after < 0:
@@ -89,7 +91,7 @@ def predict(tmp_path: Path) -> Predict:
         top_pages: int = 20,
         with_text: bool = False,
         backend: Backend = "auto",
-        weights: Weights | None = None,
+        weights: HybridWeights | None = None,
         index: IndexKind = "exact",
         encoder: str = "f",
         **fake: int,
@@ -246,7 +248,7 @@ def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, ch
             TITLES if change == "task" else TASK,
             top_pages=3 if change == "option" else 20,
             backend="hybrid" if change == "backend" else "auto",
-            weights=Weights(bm25=1.0) if change == "weights" else None,
+            weights=HybridWeights(bm25=1.0) if change == "weights" else None,
             with_text=change == "text",
             encoder="g" if change == "encoder" else "f",
             index="compact" if change == "index" else "exact",

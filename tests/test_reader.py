@@ -12,7 +12,7 @@ import transformers
 from kbq.encoding.windows import tokenize
 from kbq.errors import ModelError, QueryError
 from kbq.kb import KnowledgeBase
-from kbq.reader import Reader, ReadKnowledgeBase
+from kbq.reader import Reader, RetrieverReader
 from kbq.records import Hit, Phrase
 
 TEXTS = ["Marie Curie was born in Warsaw. She left the city.", "The river of Paris, a long river.", ""]
@@ -92,7 +92,7 @@ def test_nothing_to_read_gives_no_answer(texts: list[str], reader: Reader) -> No
 
 
 def test_a_knowledge_base_is_read(reader: Reader, kb: KnowledgeBase) -> None:
-    reading = ReadKnowledgeBase(kb, reader, depth=4)
+    reading = RetrieverReader(kb, reader, depth=4)
     (phrases,) = reading.search(["the river of Paris"], 3)
     retrieved = {
         (hit.phrase.document_id, hit.phrase.paragraph) for hit in kb.search(["the river of Paris"], 4, "paragraph")[0]

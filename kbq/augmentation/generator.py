@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 
 from kbq.encoding.backbone import autocast, choose_device, hugging_face
 from kbq.errors import ModelError, TrainingError, first_line
+from kbq.system.files import writing_to
 
 PROMPT = "generate question: {before}<hl> {answer} <hl>{after}"  # what most published checkpoints were trained with
 AROUND = 700  # characters on each side of the answer, where the checkpoint does not say
@@ -71,11 +72,9 @@ class Generator:
 
     def save(self, folder: Path) -> None:
         """Write an ordinary Hugging Face checkpoint."""
-        try:
+        with writing_to(folder, ModelError, also=(SafetensorError,)):
             self.network.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
-        except (OSError, SafetensorError) as error:
-            raise ModelError(f"{folder} cannot be written ({first_line(error)}): make room") from None
 
     @torch.inference_mode()
     def questions(self, marked: Sequence[Marked]) -> list[str]:

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kbq.cpu import cpu_has
 from kbq.encoding.bert import Bert, BertConfig, is_bert
-from kbq.encoding.checkpoints import readable_checkpoint
+from kbq.encoding.pretrained import readable_checkpoint
 from kbq.encoding.tokenizer import FILE, FastTokenizer
 from kbq.errors import ModelError, first_line
+from kbq.system.machine import cpu_has
 
 
 @cache

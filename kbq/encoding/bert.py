@@ -64,7 +64,7 @@ class BertConfig:
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Of a checkpoint folder; None where it is no BERT, or another one than this module knows.
+        """Open a checkpoint folder; None where it is no BERT, or another one than this module knows.
 
         Raises:
             OSError, ValueError: there is no configuration, or it is damaged.
@@ -97,7 +97,7 @@ class Linear(nn.Linear):
         """Leave what is in memory."""
 
 
-class Table(nn.Embedding):
+class Embedding(nn.Embedding):
     """As `Linear`."""
 
     def reset_parameters(self) -> None:
@@ -108,7 +108,7 @@ class Bert(nn.Module):
     """Token embeddings and a stack of layers; there is no pooler, as kbq reads hidden states."""
 
     def __init__(self, config: BertConfig) -> None:
-        """Of this shape; the weights hold anything until they are loaded."""
+        """A layer of this shape; its weights hold anything until they are loaded."""
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
@@ -141,9 +141,9 @@ class Embeddings(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.word_embeddings: nn.Embedding = Table(config.vocab_size, config.hidden_size)
-        self.position_embeddings = Table(config.max_position_embeddings, config.hidden_size)
-        self.token_type_embeddings = Table(config.type_vocab_size, config.hidden_size)
+        self.word_embeddings: nn.Embedding = Embedding(config.vocab_size, config.hidden_size)
+        self.position_embeddings = Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = Embedding(config.type_vocab_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 

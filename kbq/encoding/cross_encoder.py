@@ -10,10 +10,10 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from kbq.array_types import Floats
 from kbq.encoding.backbone import (
     autocast,
     buckets,
@@ -23,13 +23,13 @@ from kbq.encoding.backbone import (
     readable_length,
     refuse_random,
 )
-from kbq.encoding.checkpoints import readable_checkpoint
 from kbq.encoding.phrases import BATCH_TOKENS, BATCH_TOKENS_CUDA, window_tensors
-from kbq.encoding.queries import QueryReader, marker_tokens
+from kbq.encoding.pretrained import readable_checkpoint
+from kbq.encoding.queries import QueryTokenizer, marker_tokens
 from kbq.encoding.windows import Window, cut
 from kbq.errors import ModelError, QueryError, first_line
+from kbq.system.files import writing_to
 
-Floats = NDArray[np.float32]
 LENGTH, OVERLAP = 384, 64  # tokens of a window, question included
 MAX_QUESTION = 128
 PROBE = "Zoë O'Neill's 1,234 naïve USA [SEP] crème-brûlée — 北京 №7"
@@ -44,7 +44,7 @@ class CrossEncoder:
         self.source = source
         self.uses_segments = "token_type_ids" in tokenizer.model_input_names
         self.length = readable_length(network, LENGTH)
-        self.queries = QueryReader(tokenizer, min(MAX_QUESTION, self.length // 2), marker_tokens(tokenizer))
+        self.queries = QueryTokenizer(tokenizer, min(MAX_QUESTION, self.length // 2), marker_tokens(tokenizer))
         # RoBERTa and its kin write two separators between question and passage.
         self.separators = max(1, tokenizer.num_special_tokens_to_add(pair=True) - 2)
 
@@ -80,11 +80,9 @@ class CrossEncoder:
 
     def save(self, folder: Path) -> None:
         """Write an ordinary Hugging Face checkpoint."""
-        try:
+        with writing_to(folder, ModelError, also=(SafetensorError,)):
             self.network.save_pretrained(folder)  # type: ignore[operator]
             self.tokenizer.save_pretrained(folder)
-        except (OSError, SafetensorError) as error:
-            raise ModelError(f"{folder} cannot be written ({first_line(error)}): make room") from None
 
     def check_tokenizer(self, tokenizer: Any) -> None:
         """Refuse another tokenizer: what a reader says about its tokens would say nothing about those of a student.
@@ -118,7 +116,7 @@ class CrossEncoder:
         return cut(head, list(text), separator, self.length, min(OVERLAP, (self.length - len(head) - 1) // 2))
 
     def logits(self, ids: Tensor, mask: Tensor, segments: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Of each token, to open and to close the answer. Shapes: (windows, tokens)."""
+        """Logits of each token to open and to close the answer. Shapes: (windows, tokens)."""
         inputs = {"input_ids": ids, "attention_mask": mask}
         if segments is not None:
             inputs["token_type_ids"] = segments
@@ -145,7 +143,7 @@ class CrossEncoder:
         return [np.concatenate([nothing, *parts], axis=1) for parts in found]
 
     def fingerprint(self) -> str:
-        """Of its weights."""
+        """A digest of the weights."""
         digest = hashlib.blake2b(digest_size=16)
         for name, tensor in sorted(self.network.state_dict().items()):
             digest.update(name.encode())

@@ -17,11 +17,11 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from kbq.array_types import Floats
 from kbq.encoding.backbone import (
     choose_device,
     empty_backbone,
@@ -33,16 +33,16 @@ from kbq.encoding.backbone import (
 )
 from kbq.encoding.casing import Forms
 from kbq.encoding.phrases import PhraseEncoder
-from kbq.encoding.queries import QueryEncoder, QueryReader, encode_queries, marker_tokens
+from kbq.encoding.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
 from kbq.encoding.weights import WEIGHTS, fingerprint, load_weights, named_weights, pack, read_weights
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError, first_line
-from kbq.markers import slot_of
-from kbq.memory import give_back
 from kbq.options import WeightType
+from kbq.system.files import writing_to
+from kbq.system.machine import give_memory_back
+from kbq.text.markers import slot_of
 
-Floats = NDArray[np.float32]
-FORMAT = 1
+FORMAT = 2
 SHORTEST = 80  # tokens: a window with its title and overlap
 CONFIG, CASING = "kbq.json", "casing.json"
 DEFAULT_MODEL = Path(__file__).parents[1] / "models" / "default"
@@ -63,7 +63,7 @@ class ModelConfig:
     query_fingerprint: str = ""  # of the query side's weights
     training: dict[str, object] = dataclasses.field(default_factory=dict)  # command, data, seed, versions
     base: str = ""  # of a query-encoder folder: the model that has the phrase side
-    evidence: float = 1.0  # what the weights of words beside the vectors are multiplied by: scores differ in size
+    lexical_factor: float = 1.0  # what the weights of words beside the vectors are multiplied by: scores differ in size
 
     def __post_init__(self) -> None:
         # A negative one would break the bounds of exact search without a word.
@@ -101,7 +101,7 @@ class Model:
         self.phrases = phrases
         self.queries = queries
         self.scale = scale
-        self.reader = QueryReader(tokenizer, config.max_query_tokens, config.marker_tokens, casing)
+        self.query_tokenizer = QueryTokenizer(tokenizer, config.max_query_tokens, config.marker_tokens, casing)
         self.uses_segments = "token_type_ids" in tokenizer.model_input_names
         self.source = ""  # where it was opened from: `default`, a hub name, or a folder's whole path
 
@@ -117,7 +117,7 @@ class Model:
 
     def encode_queries(self, texts: Sequence[str]) -> tuple[Floats, Floats]:
         """Start and end vectors. Shapes: (queries, dim). Raises QueryError for a text that cannot be read."""
-        return encode_queries(self.queries, self.reader.token_ids(texts), self.tokenizer.pad_token_id)
+        return encode_queries(self.queries, self.query_tokenizer.token_ids(texts), self.tokenizer.pad_token_id)
 
     @classmethod
     def new(cls, checkpoint: str, config: ModelConfig) -> Self:
@@ -174,7 +174,7 @@ class Model:
         model = cls(config, saved_tokenizer(folder), *networks, scale.numpy(), _read_casing(folder))
         model.source = lasting_name(str(source))
         del weights, backbone
-        give_back()  # what the weights were unpacked in
+        give_memory_back()  # what the weights were unpacked in
         return model
 
     @classmethod
@@ -214,12 +214,10 @@ class Model:
         self.config = dataclasses.replace(
             self.config, base=base, query_fingerprint=fingerprint(queries), training=training
         )
-        try:
+        with writing_to(folder, ModelError, also=(SafetensorError,)):
             folder.mkdir(parents=True, exist_ok=True)
             save_file(queries, folder / WEIGHTS)
             _write_config(folder, self.config)
-        except (OSError, SafetensorError) as error:
-            raise ModelError(f"{folder} cannot be written ({first_line(error)}): make room") from None
 
     def save(self, folder: Path, weight_type: WeightType = "float32") -> None:
         """Write the model folder. int8 keeps one scale per row of a matrix: a quarter of the bytes.
@@ -227,10 +225,8 @@ class Model:
         Raises:
             ModelError: the folder cannot be written.
         """
-        try:
+        with writing_to(folder, ModelError, also=(SafetensorError,)):
             self._write(folder, weight_type)
-        except (OSError, SafetensorError) as error:
-            raise ModelError(f"{folder} cannot be written ({first_line(error)}): make room") from None
 
     def _write(self, folder: Path, weight_type: WeightType) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -243,8 +239,8 @@ class Model:
         save_file(phrases | queries, folder / WEIGHTS)
         self.phrases.backbone.config.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
-        if self.reader.casing:
-            (folder / CASING).write_text(json.dumps(self.reader.casing, ensure_ascii=False) + "\n", "utf-8")
+        if self.query_tokenizer.casing:
+            (folder / CASING).write_text(json.dumps(self.query_tokenizer.casing, ensure_ascii=False) + "\n", "utf-8")
         _write_config(folder, self.config)
 
 

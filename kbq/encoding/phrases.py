@@ -7,15 +7,13 @@ Source: arXiv 2012.12624, sections 3.2 and 4 (filter: section 4.4).
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from kbq.array_types import Floats
 from kbq.encoding.backbone import buckets, fast_copy, hidden_states, pad
 from kbq.encoding.windows import Window
 
-Floats = NDArray[np.float32]
 BATCH_TOKENS = 2048  # longer batches fall out of the CPU's cache; a GPU takes more
 BATCH_TOKENS_CUDA = 65536
 

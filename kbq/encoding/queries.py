@@ -10,16 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from kbq.array_types import Floats
 from kbq.encoding.backbone import autocast, buckets, hidden_states, pad
 from kbq.encoding.casing import Forms, truecased
 from kbq.encoding.tokenizer import encodings
 from kbq.errors import QueryError
-from kbq.markers import MARKERS, SEPARATOR
-
-Floats = NDArray[np.float32]
+from kbq.text.markers import MARKERS, SEPARATOR
 
 
 class QueryEncoder(nn.Module):
@@ -58,7 +56,7 @@ def marker_tokens(tokenizer: Any) -> dict[str, str]:
     return {"[SEP]": tokenizer.sep_token} | {marker: token for marker, token in mentions if token in known}
 
 
-class QueryReader:
+class QueryTokenizer:
     """Turns query texts into token ids, and refuses what the encoder cannot read."""
 
     def __init__(

@@ -49,7 +49,7 @@ class FastTokenizer:
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Of a folder that a fast tokenizer was saved in; None where transformers might read it otherwise, or not."""
+        """The tokenizer of a folder that a fast one was saved in; None where transformers might read it otherwise."""
         try:
             written = json.loads((folder / CONFIG).read_text("utf-8"))
             return cls(Tokenizer.from_file(str(folder / FILE)), written)
@@ -64,7 +64,7 @@ class FastTokenizer:
 
     @property
     def all_special_ids(self) -> list[int]:
-        """Of every token that no text holds."""
+        """The ids of special tokens, which no text holds."""
         return [self.convert_tokens_to_ids(token) for token in self._special]
 
     def get_vocab(self) -> dict[str, int]:

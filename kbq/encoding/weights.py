@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from kbq.errors import ModelError
 from kbq.options import WeightType
 
-Weights = dict[str, Tensor]
+NamedTensors = dict[str, Tensor]
 WEIGHTS = "model.safetensors"  # the file of a model folder
 
 
-def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None) -> Weights:
+def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None) -> NamedTensors:
     """Parameters by name; a parameter under two names is kept under the first, `without` is left out."""
     seen = set() if without is None else {without.data_ptr()}
     named = {}
@@ -28,8 +28,8 @@ def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None
     return named
 
 
-def pack(weights: Weights, weight_type: WeightType) -> Weights:
-    """As they are stored."""
+def pack(weights: NamedTensors, weight_type: WeightType) -> NamedTensors:
+    """The tensors as they are stored: int8 with scales, or float32."""
     if weight_type == "float32":
         return {name: tensor.float() for name, tensor in weights.items()}
     packed = {}
@@ -43,7 +43,7 @@ def pack(weights: Weights, weight_type: WeightType) -> Weights:
     return packed
 
 
-def read_weights(path: Path) -> Weights:
+def read_weights(path: Path) -> NamedTensors:
     """The weights of a file, unpacked. Raises OSError, SafetensorError, or ValueError where a scale is missing."""
     stored = load_file(path)
     weights = {name: tensor for name, tensor in stored.items() if not name.endswith(".scale")}
@@ -53,13 +53,15 @@ def read_weights(path: Path) -> Weights:
     }
 
 
-def _scale_of(stored: Weights, name: str) -> Tensor:
+def _scale_of(stored: NamedTensors, name: str) -> Tensor:
     if f"{name}.scale" not in stored:
         raise ValueError(f"it lacks {name}.scale")
     return stored[f"{name}.scale"]
 
 
-def load_weights(network: nn.Module, weights: Weights, prefix: str, folder: Path, given: Tensor | None = None) -> None:
+def load_weights(
+    network: nn.Module, weights: NamedTensors, prefix: str, folder: Path, given: Tensor | None = None
+) -> None:
     """Load every parameter but the `given` one, or refuse: a missing one must never stay random.
 
     Raises:
@@ -82,7 +84,7 @@ def load_weights(network: nn.Module, weights: Weights, prefix: str, folder: Path
         ) from None
 
 
-def fingerprint(weights: Weights) -> str:
+def fingerprint(weights: NamedTensors) -> str:
     """Tells these weights from any other's."""
     digest = hashlib.sha256()
     for name in sorted(weights):

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kbq.array_types import Doubles
 from kbq.errors import TrainingError
 from kbq.finetuning.triples import kilt_record, pages_of
 from kbq.kb import KnowledgeBase
@@ -20,10 +20,8 @@ from kbq.kilt.scoring.deviations import Deviations
 from kbq.options import Backend
 from kbq.prediction import PredictionSettings, kilt_line, predict
 from kbq.records import Query
-from kbq.searching.evidence import Weights
+from kbq.searching.lexical import HybridWeights
 from kbq.task import Task
-
-Floats = NDArray[np.float64]
 
 FACTORS = (0.5, 1.0, 2.0, 4.0)  # tried for the weights of words beside the vectors
 
@@ -38,7 +36,7 @@ class Judge:
             raise TrainingError(
                 f"no dev query can be read: the encoder reads {kb.model.config.max_query_tokens} tokens"
             )
-        texts = [task.query_of(gold.input or "", kb.model.reader.fits, gold.id) for gold in golds]
+        texts = [task.query_of(gold.input or "", kb.model.query_tokenizer.fits, gold.id) for gold in golds]
         self._queries = [(Query(gold.id, text), gold.input or "") for gold, text in zip(golds, texts, strict=True)]
         write_lines(self._gold, (json.dumps(kilt_record(gold), ensure_ascii=False) for gold in golds))
         self._have_answers = [bool(gold.answers) for gold in golds]
@@ -54,14 +52,14 @@ class Judge:
 
     @property
     def digest(self) -> str:
-        """Of the dev queries and their answers."""
+        """A digest of the dev queries and their answers."""
         return hashlib.sha256(self._gold.read_bytes()).hexdigest()
 
-    def score(self, backend: Backend = "dense", weights: Weights | None = None) -> float:
+    def score(self, backend: Backend = "dense", weights: HybridWeights | None = None) -> float:
         """The mean of the measure, from 0 to 1."""
         return float(self.values(backend, weights).mean())
 
-    def values(self, backend: Backend = "dense", weights: Weights | None = None) -> Floats:
+    def values(self, backend: Backend = "dense", weights: HybridWeights | None = None) -> Doubles:
         """The measure of each dev query; where it has no page, its answer may stand anywhere. Shape: (queries,)."""
         settings = PredictionSettings(top_pages=5, backend=backend, weights=weights)
         predictions = predict(self._task, self._queries, self._kb, settings)
@@ -79,7 +77,7 @@ class Judge:
         The `usual` factor stays unless another one gains more than two standard errors on these queries.
         """
         factors = dict.fromkeys((usual, *FACTORS))
-        values = {factor: self.values("hybrid", Weights().times(factor)) for factor in factors}
+        values = {factor: self.values("hybrid", HybridWeights().times(factor)) for factor in factors}
         best = max(values, key=lambda factor: float(values[factor].mean()))
         gain = values[best] - values[usual]
         if gain.mean() <= 2 * gain.std() / math.sqrt(len(gain)):

@@ -9,16 +9,15 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kbq.finetuning.candidates import Phrases, phrases_of
+from kbq.array_types import Bools
+from kbq.finetuning.retrieval import Phrases, phrases_of
 from kbq.finetuning.triples import pages_of
 from kbq.indexing.dump import Shard
-from kbq.kilt.answers import normalise
 from kbq.kilt.reading.records import Gold
+from kbq.kilt.scoring.answers import normalise
 from kbq.searching.spans import reach
 
-Bools = NDArray[np.bool_]
 Objective = Literal["kilt", "phrase", "page"]
 MOST_GOLDS = 20  # occurrences of the answers on the gold pages, of one query
 
@@ -99,11 +98,11 @@ class Labeller:
             shard = self._shards[number]
             paragraphs = shard.paragraphs_of(phrases.starts[here])
             texts = {paragraph: shard.texts[paragraph] for paragraph in np.unique(paragraphs).tolist()}
-            begins, behinds = shard.starts[phrases.starts[here]], shard.ends[phrases.ends[here]]
-            for place, paragraph, begin, behind in zip(
-                here.tolist(), paragraphs.tolist(), begins.tolist(), behinds.tolist(), strict=True
+            begins, stops = shard.starts[phrases.starts[here]], shard.ends[phrases.ends[here]]
+            for place, paragraph, begin, stop in zip(
+                here.tolist(), paragraphs.tolist(), begins.tolist(), stops.tolist(), strict=True
             ):
-                has_answer[place] = _normalise(texts[paragraph][begin:behind]) in answers
+                has_answer[place] = _normalise(texts[paragraph][begin:stop]) in answers
                 on_page[place] = (number, int(shard.paragraph_documents[paragraph])) in documents
         return Labels(has_answer, on_page, bool(documents))
 
@@ -115,8 +114,8 @@ class Labeller:
         in_text = False
         for number, document in documents:
             shard = self._shards[number]
-            first, behind = np.searchsorted(shard.paragraph_documents, [document, document + 1])
-            for paragraph in range(int(first), int(behind)):
+            first, stop = np.searchsorted(shard.paragraph_documents, [document, document + 1])
+            for paragraph in range(int(first), int(stop)):
                 text = shard.texts[paragraph]
                 here = {answer for answer in answers if answer in _normalise(text)}
                 in_text = in_text or any(f" {answer} " in f" {_normalise(text)} " for answer in here)
@@ -128,16 +127,15 @@ class Labeller:
 
 def _occurrences(shard: Shard, paragraph: int, text: str, answers: set[str]) -> list[tuple[int, int]]:
     """First and last row of every legal phrase whose text is an answer."""
-    first, behind = (int(row[0]) for row in shard.row_range(np.array([paragraph])))
-    rows = np.arange(first, behind)
+    rows = np.array(shard.rows_of(paragraph), np.int64)
     sizes = reach(shard, rows, np.arange(len(rows)))
     starts = np.repeat(rows, sizes)
     ends = starts + np.arange(len(starts)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    begins, behinds = shard.starts[starts], shard.ends[ends]
+    begins, stops = shard.starts[starts], shard.ends[ends]
     shortest, longest = min(map(len, answers)), max(map(len, answers))
-    lengths = behinds - begins  # normalising drops articles and punctuation; lower case may be longer
+    lengths = stops - begins  # normalising drops articles and punctuation; lower case may be longer
     legal = shard.opens(starts) & shard.closes(ends)
     likely = np.flatnonzero(legal & (2 * lengths >= shortest) & (lengths <= 2 * longest + 8))
     return [
-        (int(starts[i]), int(ends[i])) for i in likely if _normalise(text[int(begins[i]) : int(behinds[i])]) in answers
+        (int(starts[i]), int(ends[i])) for i in likely if _normalise(text[int(begins[i]) : int(stops[i])]) in answers
     ]

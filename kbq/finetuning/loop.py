@@ -18,14 +18,15 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from kbq.array_types import Bools
 from kbq.encoding.attention import recompute_attention
 from kbq.encoding.backbone import autocast
 from kbq.encoding.queries import query_tensors
 from kbq.errors import TrainingError
-from kbq.finetuning.candidates import Phrases, joined, penalties, retrieve, vectors
-from kbq.finetuning.choices import TERMS, Term, choices
-from kbq.finetuning.labels import Bools, Labeller, Objective
+from kbq.finetuning.labels import Labeller, Objective
 from kbq.finetuning.preparation import PreparedQuery
+from kbq.finetuning.retrieval import Phrases, joined, penalties, retrieve, vectors
+from kbq.finetuning.terms import TERMS, Term, choices
 from kbq.kb import KnowledgeBase
 from kbq.task import Task
 from kbq.training.losses import marginal_losses
@@ -193,7 +194,7 @@ class Finetuner:
 
     @cached_property
     def _digest(self) -> str:
-        """Of what is tuned, on what."""
+        """A digest of the starting encoder, the queries and the dev set."""
         digest = hashlib.blake2b(digest_size=16)
         model = self.kb.model.config
         digest.update(repr((model.phrase_fingerprint, model.query_fingerprint)).encode())

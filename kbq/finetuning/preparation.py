@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import islice, product
 
 from kbq.errors import QueryError, TrainingError
-from kbq.finetuning.candidates import Phrases
 from kbq.finetuning.labels import Labeller
+from kbq.finetuning.retrieval import Phrases
 from kbq.finetuning.triples import pages_of
 from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.records import Gold, GoldOutput
@@ -63,9 +63,9 @@ def prepare(
 
 def token_ids(task: Task, gold: Gold, kb: KnowledgeBase) -> list[int] | None:
     """None where the encoder cannot read the query."""
-    text = task.query_of(gold.input or "", kb.model.reader.fits, gold.id)
+    text = task.query_of(gold.input or "", kb.model.query_tokenizer.fits, gold.id)
     try:
-        return kb.model.reader.token_ids([text])[0]
+        return kb.model.query_tokenizer.token_ids([text])[0]
     except QueryError:
         return None
 

@@ -17,8 +17,8 @@ from kbq.kilt.reading.parsing import read_golds
 from kbq.kilt.reading.problems import Problems
 from kbq.kilt.reading.records import Gold, GoldOutput
 from kbq.kilt.scoring.grouping import relation_of
-from kbq.markers import slot_of
-from kbq.reading import Line, clean_text, parse_json_lines, read_lines
+from kbq.system.lines import Line, clean_text, parse_json_lines, read_lines
+from kbq.text.markers import slot_of
 
 COLUMNS = ("subject", "relation", "object")
 DEV_SHARE, MOST_DEV = 0.1, 500  # of the examples, set aside to score on
@@ -117,7 +117,7 @@ def _kilt(path: Path) -> list[Gold]:
 
 
 def _in_nfc(gold: Gold) -> Gold:
-    """As the texts of a knowledge base are."""
+    """Normalised as the texts of a knowledge base are."""
     outputs = tuple(replace(output, answer=clean_text(output.answer)) for output in gold.outputs)
     return replace(gold, input=clean_text(gold.input or ""), outputs=outputs)
 

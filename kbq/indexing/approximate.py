@@ -6,7 +6,7 @@ from kbq.indexing.cell_index import CellIndex
 from kbq.indexing.cells import Cells, build_cells
 from kbq.indexing.dump import Shard
 from kbq.indexing.index_folder import CELLS, open_folders, writing
-from kbq.stages import Report, silent
+from kbq.system.stages import Report, silent
 
 OVERFETCH = 2  # times the hits that are wanted; four times found nothing more among 1.4 million rows
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError
-from kbq.files import write_json
 from kbq.indexing.dump import Counts, Progress, ShardWriter, shard_name
 from kbq.indexing.manifest import STATE, Manifest, is_knowledge_base, read_manifest
 from kbq.indexing.workers import encode_blocks
-from kbq.memory import give_back
 from kbq.records import Document
+from kbq.system.files import write_json
+from kbq.system.machine import give_memory_back
 
 BLOCK_CHARACTERS = 2**18  # encoded at a time: lost by a kill
 SHARD_ROWS = 2**22  # a shard of this size is closed when another block comes
@@ -110,7 +110,7 @@ def build_shards(
             state = replace(state, documents=block.consumed, digest=block.digest, current=writer.sync())
             write_json(folder / STATE, asdict(state))
             report(_total(state))
-            give_back()
+            give_memory_back()
         return [*state.finished, writer.close()], state.digest
     except KbqError:
         if state.documents == 0:  # a wrong file, say: nothing is worth going on with

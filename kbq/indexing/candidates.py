@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kbq.array_types import Floats, Rows
 from kbq.indexing.dump import Shard
 
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 MAX_TOKENS = 20  # L of the paper: the longest phrase
 
 
@@ -55,12 +53,12 @@ def everything(shards: Sequence[Shard], queries: int, bonus: Bonus | None) -> li
     return found
 
 
-def ranges(begins: Rows, behinds: Rows) -> Rows:
-    """Side by side, the rows of each range [begin, behind).
+def ranges(begins: Rows, stops: Rows) -> Rows:
+    """Side by side, the rows of each range [begin, stop).
 
     >>> ranges(np.array([5, 0]), np.array([7, 1])).tolist()
     [5, 6, 0]
     """
-    sizes = np.maximum(behinds - begins, 0)
+    sizes = np.maximum(stops - begins, 0)
     inside: Rows = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return inside + np.repeat(begins, sizes)

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kbq.indexing.candidates import Bonus, Candidates, Floats, Rows, everything, ranges
+from kbq.array_types import Floats, Rows
+from kbq.indexing.candidates import Bonus, Candidates, everything, ranges
 from kbq.indexing.cells import Cells
 from kbq.indexing.dump import Shard
 from kbq.indexing.products import float_products
@@ -121,7 +122,7 @@ def _with_favourites(
 
 
 def _near_and_largest(table: Floats, near: Sequence[Rows], count: int) -> tuple[list[Paragraphs], list[Paragraphs]]:
-    """Of one shard's table, the paragraphs that are near and those with the largest values, for each query."""
+    """The paragraphs of one shard that are near, and those with the largest bonus, for each query."""
     close = [Paragraphs(numbers, own[numbers]) for numbers, own in zip(near, table, strict=True)]
     return close, [_largest(own, count) for own in table]
 
@@ -141,5 +142,5 @@ def _with_better(paragraphs: Paragraphs, more: Paragraphs, other: float) -> Para
 
 def _all_rows(shard: Shard, paragraphs: Rows, bound: float, bonus: Floats | None = None) -> Candidates:
     """The rows of these paragraphs, which ascend. Shapes: (paragraphs,)."""
-    begins, behinds = shard.row_range(paragraphs)
-    return Candidates(ranges(begins, behinds), bound, None if bonus is None else np.repeat(bonus, behinds - begins))
+    begins, stops = shard.row_range(paragraphs)
+    return Candidates(ranges(begins, stops), bound, None if bonus is None else np.repeat(bonus, stops - begins))

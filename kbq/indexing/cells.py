@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kbq.array_types import Floats, Rows
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.candidates import Floats, Rows
 from kbq.indexing.clusters import ROUNDS, Clusters, Values
-from kbq.stages import Report, Stage, silent
+from kbq.system.files import GO_ON, replacing
+from kbq.system.stages import Report, Stage, silent
 
 SAMPLES_PER_CLUSTER = 40  # rows seen by k-means
 CODEC_SAMPLES = 50_000  # rows that show the codec where values lie
@@ -86,15 +87,12 @@ def _stored(rows: Values, rotation: Floats | None) -> Floats:
 
 
 def _write(index: Any, path: Path) -> None:
-    partial = path.with_name(path.name + ".tmp")
-    try:
-        _faiss().write_index(index, str(partial))
-    except RuntimeError as error:  # faiss has no error of its own for a full disk
-        reason = str(error).rpartition(": ")[2].strip()
-        raise KnowledgeBaseError(
-            f"{partial} cannot be written ({reason}): make room; the same command goes on where it stopped"
-        ) from None
-    partial.replace(path)
+    with replacing(path) as partial:
+        try:
+            _faiss().write_index(index, str(partial))
+        except RuntimeError as error:  # a full disk, which it says after its own file and line
+            reason = str(error).rpartition(": ")[2].strip()
+            raise KnowledgeBaseError(f"{path} cannot be written ({reason}): make room; {GO_ON}") from None
 
 
 class Cells:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 
+from kbq.array_types import Floats
 from kbq.indexing.approximate import build_approximate, open_approximate
-from kbq.indexing.candidates import Floats, Index
+from kbq.indexing.candidates import Index
 from kbq.indexing.compact import build_compact, open_compact
 from kbq.indexing.dump import Shard
 from kbq.indexing.exact import ExactIndex
@@ -15,7 +16,7 @@ from kbq.indexing.gpus import places
 from kbq.indexing.index_folder import folder_of, has_index
 from kbq.indexing.manifest import IndexEntry, Manifest
 from kbq.options import IndexKind, WantedKind
-from kbq.stages import Report, silent
+from kbq.system.stages import Report, silent
 
 CPU = torch.device("cpu")
 EXACT_ROWS = 2_000_000  # up to here every query can be multiplied with every row

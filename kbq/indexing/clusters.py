@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kbq.indexing.candidates import Floats, Rows
+from kbq.array_types import Floats, Rows
 from kbq.indexing.products import has_fast_int8
 
 Values = Floats | NDArray[np.int8]

@@ -6,15 +6,15 @@ own rows, so that the scores are exact for the rows that it finds.
 
 from collections.abc import Sequence
 
+from kbq.array_types import Floats
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.candidates import Floats
 from kbq.indexing.cell_index import CellIndex
 from kbq.indexing.cells import Cells, build_cells
 from kbq.indexing.dump import Shard
 from kbq.indexing.index_folder import CELLS, ROTATION, open_folders, writing
 from kbq.indexing.rotation import Rotation
-from kbq.memory import available
-from kbq.stages import Report, silent
+from kbq.system.machine import available_memory
+from kbq.system.stages import Report, silent
 
 OVERFETCH = 8  # times the hits that are wanted: four bits, and sums in whole numbers, put rows in a rough order
 
@@ -40,7 +40,7 @@ def open_compact(shards: Sequence[Shard], probes: int, threshold: float | None =
         KnowledgeBaseError: one is missing, damaged or of other rows, or they do not fit in memory.
     """
     folders = open_folders(shards, "compact", threshold)
-    need, free = sum((folder / CELLS).stat().st_size for folder in folders.values()), available()
+    need, free = sum((folder / CELLS).stat().st_size for folder in folders.values()), available_memory()
     if need > free:
         raise KnowledgeBaseError(
             f"the compact index takes {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: use --index "

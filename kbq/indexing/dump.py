@@ -5,7 +5,7 @@
                   starts.npy ends.npy    u32 [rows]           characters [start, end) of the token's word
                   logits.npy             int8 [rows]          what the filter said, in steps of 1/8
                   edges.npy              u8 [rows]            whether a phrase may open (1) or close (2) there, or both
-                  paragraph_rows.npy     i64 [paragraphs]     first row behind each paragraph
+                  paragraph_rows.npy     i64 [paragraphs]     row after the last of each paragraph
                   paragraph_numbers.npy  u32 [paragraphs]     the source's own number
                   paragraph_documents.npy u32 [paragraphs]
                   texts.{bin,npy}        paragraphs           ids.{bin,npy} titles.{bin,npy}  documents
@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kbq.array_types import Rows
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.arrays import GrowingArray, GrowingTexts, Texts, open_array
 from kbq.records import Document, Paragraph
 
-Rows = NDArray[np.int64]
 FINGERPRINT_ROWS = 64
 LOGIT_STEPS = 8  # for 1; logits beyond ±15.9 are cut
 OPENS, CLOSES = 1, 2
@@ -187,8 +187,13 @@ class Shard:
         return np.searchsorted(self.paragraph_rows, rows, side="right")
 
     def row_range(self, paragraphs: Rows) -> tuple[Rows, Rows]:
-        """First row of each paragraph, and first row behind it. Shapes: that of `paragraphs`."""
+        """First row of each paragraph, and the row after its last. Shapes: that of `paragraphs`."""
         return np.where(paragraphs > 0, self.paragraph_rows[paragraphs - 1], 0), self.paragraph_rows[paragraphs]
+
+    def rows_of(self, paragraph: int) -> range:
+        """The rows of one paragraph."""
+        first, stop = self.row_range(np.array([paragraph]))
+        return range(int(first[0]), int(stop[0]))
 
     def opens(self, rows: Rows) -> NDArray[np.bool_]:
         """Whether a phrase may open at each row. Shape: that of `rows`."""
@@ -237,8 +242,8 @@ class Shard:
 
     def document(self, number: int) -> Document:
         """A document as it was indexed; paragraphs that hold no text were left out."""
-        first, behind = np.searchsorted(self.paragraph_documents, [number, number + 1])
-        paragraphs = tuple(Paragraph(int(self.paragraph_numbers[i]), self.texts[i]) for i in range(first, behind))
+        first, stop = np.searchsorted(self.paragraph_documents, [number, number + 1])
+        paragraphs = tuple(Paragraph(int(self.paragraph_numbers[i]), self.texts[i]) for i in range(first, stop))
         return Document(self.ids[number], self.titles[number], paragraphs)
 
 

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kbq.indexing.candidates import MAX_TOKENS, Bonus, Candidates, Floats, everything
+from kbq.array_types import Floats
+from kbq.indexing.candidates import MAX_TOKENS, Bonus, Candidates, everything
 from kbq.indexing.dump import CLOSES, OPENS, Shard
 from kbq.indexing.gpus import full_memory_is_said
 from kbq.indexing.products import Factors
@@ -71,7 +72,7 @@ def _by_query(found: _Found, enough: Floats, with_bonus: bool) -> list[Candidate
     kept = np.flatnonzero(uppers >= enough[queries])
     kept = kept[queries[kept].argsort(kind="stable")]  # the rows of a query stay in order
     bounds = np.searchsorted(queries[kept], np.arange(len(enough) + 1)).tolist()
-    parts = [kept[begin:behind] for begin, behind in itertools.pairwise(bounds)]
+    parts = [kept[begin:stop] for begin, stop in itertools.pairwise(bounds)]
     below = np.nextafter(enough, np.float32(-np.inf)).tolist()
     return [
         Candidates(rows[part], bound, added[part] if with_bonus else None)
@@ -85,12 +86,12 @@ class _ShardRows:
     def __init__(self, shard: Shard, device: torch.device) -> None:
         self.device = device
         sizes = np.diff(shard.paragraph_rows, prepend=0)
-        filled, behind = np.flatnonzero(sizes), shard.paragraph_rows[sizes > 0]
+        filled, stop = np.flatnonzero(sizes), shard.paragraph_rows[sizes > 0]
         with warnings.catch_warnings(), full_memory_is_said(device):
             warnings.simplefilter("ignore")  # torch knows no read-only memory; nothing here writes to it
             self._vectors, self._edges = (torch.from_numpy(rows).to(device) for rows in (shard.vectors, shard.edges))
-            # The paragraphs that have rows, and the first row behind each.
-            self._filled, self._behind = (torch.from_numpy(numbers).to(device) for numbers in (filled, behind))
+            # The paragraphs that have rows, and the row after the last of each.
+            self._filled, self._stops = (torch.from_numpy(numbers).to(device) for numbers in (filled, stop))
 
     def promising(self, factors: Factors, best: "_Best", bonus: Floats | None) -> _Found:
         """What may be good enough, as far as is known by now. Shape of `bonus`: (queries, paragraphs)."""
@@ -113,7 +114,7 @@ class _ShardRows:
         """What may be good enough in `count` pieces from the `first` on. Shape of `bonus`: (paragraphs, queries)."""
         begin = first * MAX_TOKENS
         edges = self._edges[begin : begin + count * MAX_TOKENS]
-        edges = pad(edges, (0, count * MAX_TOKENS - len(edges))).view(count, MAX_TOKENS)  # 0 behind the last row
+        edges = pad(edges, (0, count * MAX_TOKENS - len(edges))).view(count, MAX_TOKENS)  # 0 after the last row
         scores = factors.products(self._vectors[begin : begin + (count + 1) * MAX_TOKENS])
         missing = (count + 1) * MAX_TOKENS - len(scores)
         if missing:  # at the end of the shard
@@ -147,15 +148,15 @@ class _ShardRows:
     def _largest(self, bonus: Tensor, begin: int, count: int) -> Tensor:
         """The largest bonus of the paragraphs in each of some pieces. Shape: (count, queries)."""
         begins = torch.arange(begin, begin + count * MAX_TOKENS, MAX_TOKENS, device=self.device)
-        behinds = (begins + MAX_TOKENS).clamp(max=len(self._vectors))
-        first, last = (torch.searchsorted(self._behind, rows, right=True) for rows in (begins, behinds - 1))
+        stops = (begins + MAX_TOKENS).clamp(max=len(self._vectors))
+        first, last = (torch.searchsorted(self._stops, rows, right=True) for rows in (begins, stops - 1))
         most = int((last - first).max()) + 1
         within = (first[:, None] + torch.arange(most, device=self.device)).minimum(last[:, None])
         return bonus[self._filled[within]].amax(dim=1)
 
     def _paragraphs(self, rows: Tensor) -> Tensor:
-        """The paragraph of each row; rows behind the last count as part of the last paragraph."""
-        return self._filled[torch.searchsorted(self._behind, rows, right=True).clamp(max=len(self._filled) - 1)]
+        """The paragraph of each row; rows after the last count as part of the last paragraph."""
+        return self._filled[torch.searchsorted(self._stops, rows, right=True).clamp(max=len(self._filled) - 1)]
 
 
 class _Best:

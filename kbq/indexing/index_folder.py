@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from kbq.errors import KnowledgeBaseError
-from kbq.files import write_json
 from kbq.indexing.dump import Shard
+from kbq.system.files import write_json
 
 BuiltKind = Literal["approximate", "compact"]
 SEAL = "index.json"  # written last; without it there is no index

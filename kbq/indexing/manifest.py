@@ -2,15 +2,17 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import kbq
 from kbq.errors import KnowledgeBaseError
-from kbq.files import write_json
-from kbq.indexing.dump import Counts, shard_name
+from kbq.indexing.dump import Counts, Shard, shard_name
 from kbq.options import IndexKind
+from kbq.system.files import GO_ON, write_json, writing_to
+from kbq.system.locks import writing_alone
 
 MANIFEST = "manifest.json"
 STATE = "building.json"  # stands there while a build goes on, or was stopped
@@ -50,7 +52,7 @@ class Manifest:
 
     @property
     def counts(self) -> Counts:
-        """Of all shards together."""
+        """The counts of all shards together."""
         return sum(self.shards, Counts())
 
     @property
@@ -81,6 +83,21 @@ class Manifest:
         """Where the shards lie, in order."""
         return [folder / shard_name(number) for number in range(len(self.shards))]
 
+    def open_shards(self, folder: Path) -> list[Shard]:
+        """All shards, in order.
+
+        Raises:
+            KnowledgeBaseError: one is missing, damaged, or holds other rows than were counted.
+        """
+        shards = [Shard(path) for path in self.shard_folders(folder)]
+        for shard, counts in zip(shards, self.shards, strict=True):
+            if shard.vectors.shape != (counts.rows, self.dim):
+                raise KnowledgeBaseError(
+                    f"{shard.folder} holds {len(shard)} rows of {shard.vectors.shape[1]} dimensions, the manifest says "
+                    f"{counts.rows} of {self.dim}: build the knowledge base again"
+                )
+        return shards
+
 
 def is_knowledge_base(folder: Path) -> bool:
     """Whether one is published there."""
@@ -96,6 +113,19 @@ def publish(folder: Path, manifest: Manifest) -> None:
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Replace the manifest; a build that stopped half-way can still go on."""
     write_json(folder / MANIFEST, {"format": FORMAT} | asdict(manifest))
+
+
+@contextmanager
+def changing(folder: Path) -> Iterator[Manifest]:
+    """The manifest of a published knowledge base, which nobody else changes meanwhile.
+
+    Raises:
+        KnowledgeBaseError: there is none, or the folder cannot be written.
+        KbqError: another process writes into it.
+    """
+    read_manifest(folder)  # what is no knowledge base is not locked
+    with writing_to(folder, KnowledgeBaseError, f"make room; {GO_ON}"), writing_alone(folder):
+        yield read_manifest(folder)
 
 
 def read_manifest(folder: Path) -> Manifest:

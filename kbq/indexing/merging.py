@@ -11,8 +11,8 @@ from kbq.corpus import PageIds
 from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.indexing.dump import Shard, shard_name
 from kbq.indexing.manifest import IndexEntry, Manifest, publish, read_manifest
-from kbq.locks import writing_alone
-from kbq.stages import Report, Stage, silent
+from kbq.system.locks import writing_alone
+from kbq.system.stages import Report, Stage, silent
 
 
 def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manifest:

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kbq.cpu import cpu_has
+from kbq.array_types import Floats, Rows
+from kbq.system.machine import cpu_has
 
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 LIMB = 128
 TILE = 32  # CUDA multiplies int8 matrices of such sizes
 BLOCK = 2560  # rows that a CPU multiplies at a time: they stay in its cache, and their shape is prepared for once

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kbq.indexing.candidates import Floats
+from kbq.array_types import Floats
 
 FLOOR = 1e-3  # of C's largest eigenvalue: directions that these queries do not use may still be used by others
 SAMPLE = 100_000  # rows that show where vectors are long

@@ -21,7 +21,7 @@ import torch
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.dump import EncodedParagraph
-from kbq.indexing.paragraphs import encode_documents
+from kbq.indexing.encoding import encode_documents
 from kbq.records import Document
 
 Block = TypeVar("Block")

@@ -2,7 +2,6 @@
 
     evaluation.py   the official scores of two files: start here (`kbq evaluate` is reporting/summary.py)
     commands.py     what `kbq validate`, `errors`, `submit` and `passages` do
-    answers.py      an answer against the gold answers
     reading/        files become records, every problem gathered
     scoring/        records become numbers
     reporting/      numbers become tables, breakdowns, comparisons, and reasons

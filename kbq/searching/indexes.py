@@ -14,7 +14,7 @@ from kbq.indexing.dump import Shard
 from kbq.indexing.manifest import IndexEntry, Manifest
 from kbq.options import IndexKind, WantedKind
 from kbq.searching.probes import calibrate, own_queries
-from kbq.stages import Report, silent
+from kbq.system.stages import Report, silent
 
 OWN_QUERIES = 1000
 MEASURED = 200  # queries that recall is measured on; the others teach a rotation
@@ -49,7 +49,7 @@ def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexWis
             f"exact search looks at every row of {folder}, --filter {wish.filter:g} is for an index: "
             "add --index approximate or compact"
         )
-    shards = [Shard(path) for path in manifest.shard_folders(folder)]
+    shards = manifest.open_shards(folder)
     entries: dict[IndexKind, IndexEntry] = {entry.kind: entry for entry in manifest.entries if entry.kind != "exact"}
     unfinished = {other: entry for other, entry in entries.items() if not is_built(shards, entry)}
     if kind != "exact":

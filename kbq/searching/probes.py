@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from kbq.array_types import Floats
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.candidates import Floats
 from kbq.indexing.cells import clusters_for
 from kbq.indexing.choice import CPU, open_index
 from kbq.indexing.dump import Shard
@@ -19,7 +19,7 @@ from kbq.indexing.gpus import places
 from kbq.indexing.manifest import IndexEntry
 from kbq.records import Hit
 from kbq.searching.search import BATCH, search
-from kbq.stages import Report, Stage, silent
+from kbq.system.stages import Report, Stage, silent
 
 K = 10  # phrases whose recall is measured
 SLOTS = (
@@ -53,7 +53,7 @@ def own_queries(shards: Sequence[Shard], model: Model, count: int, seed: int = 0
     for slot in slots:
         of_shard = titles[random.integers(len(titles))]
         query = f"{of_shard[int(random.integers(len(of_shard)))]} [SEP] {slot}"
-        queries.append(query if model.reader.takes(query) else slot)
+        queries.append(query if model.query_tokenizer.takes(query) else slot)
     return queries
 
 

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kbq.indexing.candidates import Floats, Index
+from kbq.array_types import Floats
+from kbq.indexing.candidates import Index
 from kbq.indexing.dump import Shard
 from kbq.options import Unit
 from kbq.records import Hit
-from kbq.searching.evidence import Evidence, Sum
+from kbq.searching.lexical import LexicalScores, SummedBonus
 from kbq.searching.spans import batch_spans
 from kbq.searching.units import best_units
 
@@ -21,7 +22,7 @@ def search(
     queries: Floats,
     k: int,
     unit: Unit,
-    evidence: Sequence[Evidence] = (),
+    lexical: Sequence[LexicalScores] = (),
     length_penalty: float = 0.0,
 ) -> list[list[Hit]]:
     """The k best units for each query; fewer only where the shards hold fewer.
@@ -29,7 +30,7 @@ def search(
     Args:
         index: of these shards.
         queries: start vector over end vector, in the units of the rows. Shape: (queries, 2, dim).
-        evidence: of the same queries, from each source; all are added to the scores of phrases.
+        lexical: of the same queries, from each source; all are added to the scores of phrases.
         length_penalty: what each token of a phrase after the first takes from its score.
     """
     hits: list[list[Hit]] = [[] for _ in queries]
@@ -40,7 +41,7 @@ def search(
         depth = first_depth
         unsettled = list(range(first, min(first + BATCH, len(queries))))
         while unsettled:
-            bonus = Sum(evidence, unsettled) if evidence else None
+            bonus = SummedBonus(lexical, unsettled) if lexical else None
             found = batch_spans(shards, index, queries[unsettled], depth, bonus, length_penalty)
             asked, unsettled = unsettled, []
             for query, spans in zip(asked, found, strict=True):

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kbq.indexing.candidates import MAX_TOKENS, Bonus, Candidates, Floats, Index, Rows, ranges
+from kbq.array_types import Floats, Rows
+from kbq.indexing.candidates import MAX_TOKENS, Bonus, Candidates, Index, ranges
 from kbq.indexing.dump import Shard
 from kbq.indexing.products import float_products
 
@@ -62,8 +63,8 @@ def find_spans(
         length_penalty: what each token after the first takes from the score, 0 or more.
     """
     starts, added = _opening(shard, candidates)
-    _, behind = shard.row_range(shard.paragraphs_of(starts))
-    rows = _union(starts, np.minimum(behind, starts + max_tokens))  # kept tokens are at least a token apart
+    _, stop = shard.row_range(shard.paragraphs_of(starts))
+    rows = _union(starts, np.minimum(stop, starts + max_tokens))  # kept tokens are at least a token apart
     products = float_products(shard.vectors, rows, query)
     products[~shard.closes(rows), 1] = -np.inf
     place = np.searchsorted(rows, starts)
@@ -105,8 +106,8 @@ def batch_spans(
 
 def paragraph_spans(shard: Shard, paragraph: int, query: Floats, length_penalty: float = 0.0) -> Spans:
     """The best span of each start in one paragraph; see `find_spans`."""
-    first, behind = (int(row[0]) for row in shard.row_range(np.array([paragraph])))
-    return find_spans(shard, Candidates(np.arange(first, behind), -np.inf), query, length_penalty=length_penalty)
+    rows = np.array(shard.rows_of(paragraph), np.int64)
+    return find_spans(shard, Candidates(rows, -np.inf), query, length_penalty=length_penalty)
 
 
 def reach(shard: Shard, rows: Rows, places: Rows, max_tokens: int = MAX_TOKENS) -> Rows:
@@ -135,7 +136,7 @@ def range_argmax(values: Floats, begins: Rows, sizes: Rows) -> Rows:
 
 
 def best_ends(logits: Floats) -> tuple[Floats, Rows]:
-    """Of each token that opens a phrase the best sum of logits with an end in its reach, and that end.
+    """For each token that opens a phrase, the best sum of logits with an end in its reach, and that end.
 
     Shapes: (2, tokens), (tokens,) each.
 
@@ -148,11 +149,11 @@ def best_ends(logits: Floats) -> tuple[Floats, Rows]:
     return starts + reach.max(axis=1), np.arange(len(starts)) + reach.argmax(axis=1)
 
 
-def _union(begins: Rows, behinds: Rows) -> Rows:
-    """All rows of the ranges [begin, behind), each once; both ascending.
+def _union(begins: Rows, stops: Rows) -> Rows:
+    """All rows of the ranges [begin, stop), each once; both ascending.
 
     >>> _union(np.array([0, 1, 7]), np.array([3, 4, 8])).tolist()
     [0, 1, 2, 3, 7]
     """
-    begins = np.maximum(begins, np.concatenate([begins[:1], behinds[:-1]]))  # what the range before has not
-    return ranges(begins, behinds)
+    begins = np.maximum(begins, np.concatenate([begins[:1], stops[:-1]]))  # what the range before has not
+    return ranges(begins, stops)

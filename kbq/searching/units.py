@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kbq.boundaries import sentence_bounds
-from kbq.indexing.candidates import Rows
+from kbq.array_types import Rows
 from kbq.indexing.dump import Shard
 from kbq.options import Unit
 from kbq.records import Hit, Phrase
 from kbq.searching.spans import Spans
+from kbq.text.boundaries import sentence_bounds
 
 TOGETHER = 16  # spans whose places are looked up together at first; then as many as before, all in all
 
@@ -123,10 +123,10 @@ def _described(
     shards: Sequence[Shard], found: Sequence[Spans], of_shard: Rows, place: Rows, order: Rows
 ) -> Iterator[_Found]:
     """Where these spans stand, in this order. Shapes: (spans,)."""
-    first, behind = 0, TOGETHER
+    first, stop = 0, TOGETHER
     while first < len(order):
-        some = order[first:behind]
-        first, behind = behind, 2 * behind
+        some = order[first:stop]
+        first, stop = stop, 2 * stop
         described: dict[int, Iterator[_Found]] = {}
         for number in set(of_shard[some].tolist()):
             spans, own = found[number], place[some[of_shard[some] == number]]
@@ -164,6 +164,6 @@ class Sentences:
     def around(self, start: int, end: int) -> tuple[int, int]:
         """Characters of the sentence (or sentences) that hold [start, end), without blanks around it."""
         first = max((begin for begin, _ in self._bounds if begin <= start), default=0)
-        behind = min((stop for _, stop in self._bounds if stop >= end), default=len(self._text))
-        inside = self._text[first:behind]
-        return first + len(inside) - len(inside.lstrip()), behind - (len(inside) - len(inside.rstrip()))
+        stop = min((stop for _, stop in self._bounds if stop >= end), default=len(self._text))
+        inside = self._text[first:stop]
+        return first + len(inside) - len(inside.lstrip()), stop - (len(inside) - len(inside.rstrip()))

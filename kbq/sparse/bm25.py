@@ -20,7 +20,7 @@ import numpy as np
 from kbq.indexing.dump import Shard
 from kbq.indexing.manifest import Manifest
 from kbq.sparse.impacts import ImpactIndex, Impacts, query_text, write_impacts
-from kbq.stages import Report, Stage, silent
+from kbq.system.stages import Report, Stage, silent
 
 K1, B = 1.5, 0.75  # how soon a repeated word stops to count, and how much a long paragraph loses
 CHUNK = 4096  # paragraphs whose words are found together
@@ -29,7 +29,7 @@ WORD = re.compile(r"\b\w\w+\b")  # bm25s' own pattern
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Of all passages of a knowledge base; `frequencies`: in how many of them a word stands."""
+    """How long the passages of a knowledge base are, and in how many of them each word stands (`frequencies`)."""
 
     passages: int
     mean_length: float  # in words
@@ -43,7 +43,7 @@ class Statistics:
 
 def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manifest:
     """Write the indexes of all shards, in bounded memory; the manifest that knows them is the caller's to publish."""
-    shards = [Shard(path) for path in manifest.shard_folders(folder)]
+    shards = manifest.open_shards(folder)
     statistics = _statistics(shards, Stage(report, "words counted, paragraphs", manifest.counts.paragraphs))
     stage = Stage(report, "words weighed, paragraphs", manifest.counts.paragraphs)
     for shard in shards:

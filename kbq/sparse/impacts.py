@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from kbq.array_types import Floats
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.arrays import GrowingArray, GrowingTexts, Texts, open_array
-from kbq.markers import MARKERS, MENTION
+from kbq.text.markers import MARKERS, MENTION
 
-Floats = NDArray[np.float32]
 ARRAYS = ("passages", "weights", "begins")
 
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from kbq.boundaries import sentence_bounds
 from kbq.encoding.windows import Tokens, WindowShape, tokenize
+from kbq.text.boundaries import sentence_bounds
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Where a sentence stands: tokens [first, behind) of its window, characters [start, end) of its paragraph."""
+    """Where a sentence stands: tokens [first, stop) of its window, characters [start, end) of its paragraph."""
 
     first: int
-    behind: int
+    stop: int
     start: int
     end: int
 
@@ -33,8 +33,8 @@ class SentenceWindow:
     @property
     def segments(self) -> list[int]:
         """1 marks its sentences, 0 everything else."""
-        before, behind = self.sentences[0].first, self.sentences[-1].behind
-        return [0] * before + [1] * (behind - before) + [0] * (len(self.ids) - behind)
+        before, stop = self.sentences[0].first, self.sentences[-1].stop
+        return [0] * before + [1] * (stop - before) + [0] * (len(self.ids) - stop)
 
 
 def sentence_windows(
@@ -54,38 +54,38 @@ def sentence_windows(
         ids = [*head, *tokens.ids[begin:stop], tokenizer.sep_token_id]
         moved = len(head) - begin
         sentences = tuple(
-            Sentence(first + moved, behind + moved, int(tokens.starts[first]), int(tokens.ends[behind - 1]))
-            for first, behind in members
+            Sentence(first + moved, stop + moved, int(tokens.starts[first]), int(tokens.ends[stop - 1]))
+            for first, stop in members
         )
         found.append(SentenceWindow(ids, sentences))
     return found
 
 
-def around(first: int, behind: int, tokens: int, room: int) -> tuple[int, int]:
-    """The stretch of `room` of these tokens that holds [first, behind) in its middle, as far as the ends allow.
+def around(first: int, stop: int, tokens: int, room: int) -> tuple[int, int]:
+    """The stretch of `room` of these tokens that holds [first, stop) in its middle, as far as the ends allow.
 
     >>> around(4, 6, tokens=100, room=6), around(1, 3, tokens=100, room=6), around(4, 6, tokens=7, room=6)
     ((2, 8), (0, 6), (1, 7))
     """
-    begin = max(0, first - (room - (behind - first)) // 2)
+    begin = max(0, first - (room - (stop - first)) // 2)
     stop = min(tokens, begin + room)
     return max(0, stop - room), stop
 
 
 def _sentences(text: str, tokens: Tokens, room: int) -> Iterator[tuple[int, int]]:
-    """(first token, token behind) of each sentence that has tokens, or of its parts that fit."""
+    """(first token, token after the last) of each sentence that has tokens, or of its parts that fit."""
     for bounds in sentence_bounds(text):
-        first, behind = np.searchsorted(tokens.starts, bounds).tolist()
-        for begin in range(first, behind, room):
-            yield begin, min(begin + room, behind)
+        first, stop = np.searchsorted(tokens.starts, bounds).tolist()
+        for begin in range(first, stop, room):
+            yield begin, min(begin + room, stop)
 
 
 def _together(sentences: Sequence[tuple[int, int]], room: int) -> list[list[tuple[int, int]]]:
     """Neighbours whose tokens, from the first one's to the last one's, are at most `room`; each one at least alone."""
     groups: list[list[tuple[int, int]]] = []
-    for first, behind in sentences:
-        if groups and behind - groups[-1][0][0] <= room:
-            groups[-1].append((first, behind))
+    for first, stop in sentences:
+        if groups and stop - groups[-1][0][0] <= room:
+            groups[-1].append((first, stop))
         else:
-            groups.append([(first, behind)])
+            groups.append([(first, stop)])
     return groups

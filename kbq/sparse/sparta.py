@@ -72,6 +72,6 @@ class SentenceTensors:
         self.mask = (torch.arange(length, device=device) < filled[:, None]).long()
         places = [(row * length, sentence) for row, window in enumerate(windows) for sentence in window.sentences]
         first = torch.tensor([begin + sentence.first for begin, sentence in places], device=device)[:, None]
-        self.lengths = torch.tensor([sentence.behind - sentence.first for _, sentence in places], device=device)
+        self.lengths = torch.tensor([sentence.stop - sentence.first for _, sentence in places], device=device)
         offsets = torch.arange(int(self.lengths.max()), device=device)
         self.tokens = first + torch.minimum(offsets, self.lengths[:, None] - 1)

@@ -27,9 +27,10 @@ from kbq.encoding.tokenizer import encodings
 from kbq.encoding.weights import WEIGHTS
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError, first_line
-from kbq.markers import MARKERS
 from kbq.sparse.sentences import SentenceWindow, sentence_windows
 from kbq.sparse.sparta import SentenceTensors, Sparta, best_products
+from kbq.system.files import write_json, writing_to
+from kbq.text.markers import MARKERS
 
 CONFIG = "sparta.json"
 FORMAT = 1
@@ -87,13 +88,14 @@ class SpartaModel:
         return cls(config, saved_tokenizer(folder), network.eval().to(choose_device(device)))
 
     def save(self, folder: Path) -> None:
-        """Write the folder."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write the folder. Raises ModelError where it cannot be written."""
         weights: dict[str, Tensor] = {name: value.contiguous() for name, value in self.network.state_dict().items()}
-        save_file(weights, folder / WEIGHTS)
-        self.network.backbone.config.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
-        (folder / CONFIG).write_text(json.dumps({"format": FORMAT} | asdict(self.config), indent=1) + "\n", "utf-8")
+        with writing_to(folder, ModelError, also=(SafetensorError,)):
+            folder.mkdir(parents=True, exist_ok=True)
+            save_file(weights, folder / WEIGHTS)
+            self.network.backbone.config.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+            write_json(folder / CONFIG, {"format": FORMAT} | asdict(self.config))
 
     def fingerprint(self) -> str:
         """Tells this model's impacts from any other's."""
@@ -133,10 +135,10 @@ def strongest_impacts(
     # Everything in 16 bits, not products alone: twice as fast on CPUs, and 99 % of 500 strongest terms are the same.
     fast = fast_copy(model.network, device)
     vectors = fast.terms[terms]
-    behind = list(accumulate(len(window.sentences) for window in windows))
+    stop = list(accumulate(len(window.sentences) for window in windows))
     for members in buckets([len(window.ids) for window in windows], BATCH_TOKENS):
         tensors = SentenceTensors([windows[index] for index in members], model.tokenizer.pad_token_id, device)
-        numbers = [n for i in members for n in range(behind[i] - len(windows[i].sentences), behind[i])]
+        numbers = [n for i in members for n in range(stop[i] - len(windows[i].sentences), stop[i])]
         states = fast.sentence_states(tensors)
         for rows in torch.split(torch.argsort(tensors.lengths, stable=True), SENTENCES):
             some = states[rows, : int(tensors.lengths[rows].max())].to(vectors.dtype)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kbq.encoding.phrases import window_tensors
-from kbq.encoding.queries import QueryReader, query_tensors
+from kbq.encoding.queries import QueryTokenizer, query_tensors
 from kbq.encoding.windows import Tokens, Window, WindowShape, tokenize, windows
 from kbq.errors import QueryError
 from kbq.training.examples import Passage
@@ -85,7 +85,7 @@ class Batch:
 
 
 def prepare(
-    reader: QueryReader, shape: WindowShape, passages: Sequence[Passage], max_queries: int
+    reader: QueryTokenizer, shape: WindowShape, passages: Sequence[Passage], max_queries: int
 ) -> tuple[list[PreparedPassage], int]:
     """Token ids of all passages, and how many queries could not be used (too long, or of a passage without a word).
 

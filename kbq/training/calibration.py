@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kbq.encoding.model import Floats, Model
+from kbq.array_types import Bools, Floats
+from kbq.encoding.model import Model
 from kbq.encoding.phrases import encode_windows
 from kbq.encoding.windows import tokenize, windows
 from kbq.indexing.candidates import MAX_TOKENS
-from kbq.indexing.paragraphs import quantise
-from kbq.kilt.answers import normalise
+from kbq.indexing.encoding import quantise
+from kbq.kilt.scoring.answers import normalise
 from kbq.training.examples import Passage, TrainingQuery, readable
 
-Bools = NDArray[np.bool_]
 Edges = tuple[Bools, Bools]
 Asked = list[tuple[int, TrainingQuery]]  # number of the gold passage, and the query
 MOST_LOST, MOST_LOST_BY_EDGES = 0.5, 0.1  # points of EM
@@ -49,7 +49,7 @@ class FilterPoint:
 
 @dataclass(frozen=True, slots=True)
 class EncodedTokens:
-    """All tokens of some passages, one passage after another, with a gap behind each that no phrase can cross.
+    """All tokens of some passages, one passage after another, with a gap after each that no phrase can cross.
 
     Arrays have shape (places,); a gap is a place without a token.
     """
@@ -149,7 +149,7 @@ def _read(
 
 def _asked(model: Model, passages: Sequence[Passage]) -> Asked:
     """Queries that the encoder can read, and the numbers of their passages; where there are too many, some of them."""
-    asked = readable(passages, model.reader)
+    asked = readable(passages, model.query_tokenizer)
     return random.Random(0).sample(asked, min(MOST_QUERIES, len(asked)))
 
 
@@ -171,13 +171,13 @@ def _right(
     best = of_start + best_ahead(of_end)
     of_passage = np.maximum.reduceat(best, begins, axis=1)
     top = np.argsort(-of_passage, axis=1, kind="stable")[:, :TOP]
-    behinds = np.append(begins[1:], len(tokens.passages))
+    stops = np.append(begins[1:], len(tokens.passages))
     answers = found = given = 0
     for row, (number, query) in enumerate(asked):
         right = {normalise(answer) for answer in query.answers}
         first = begins[number]
         anywhere = int(best[row].argmax())
-        within = first + int(best[row, first : behinds[number]].argmax())
+        within = first + int(best[row, first : stops[number]].argmax())
         answers += normalise(_phrase(anywhere, of_end[row], tokens, passages)) in right
         found += number in tokens.passages[begins[top[row]]]
         given += normalise(_phrase(within, of_end[row], tokens, passages)) in right
@@ -192,7 +192,7 @@ def _phrase(start: int, of_end: Floats, tokens: EncodedTokens, passages: Sequenc
 
 
 def best_ahead(scores: Floats) -> Floats:
-    """The best score of a place and the 19 behind it. Shapes: (queries, places).
+    """The best score of a place and the 19 after it. Shapes: (queries, places).
 
     >>> best_ahead(np.float32([[1, 5, 2]])).tolist()
     [[5.0, 5.0, 2.0]]

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.errors import TrainingError
-from kbq.locks import writing_alone
+from kbq.system.files import GO_ON, writing_to
+from kbq.system.locks import writing_alone
 from kbq.training.batches import Batch, PreparedPassage
 from kbq.training.run import passages_digest
 
@@ -60,7 +61,7 @@ def reader_outputs(
     digest = passages_digest(passages, f"{reader.fingerprint()} {reader.length} {reader.queries.max_tokens}")
     path = folder / f"{digest}.f16"
     ends = np.cumsum([2 * int(np.prod(_shape(passage))) for passage in passages])  # in bytes
-    try:
+    with writing_to(path, TrainingError, f"make room; {GO_ON}"):
         folder.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file, writing_alone(path):
             done = int(np.searchsorted(ends, file.tell(), side="right"))
@@ -74,10 +75,6 @@ def reader_outputs(
                     mine = np.stack([next(logits) for _ in passage.queries], axis=1)
                     file.write(mine.astype(np.float16).tobytes())
                 file.flush()
-    except OSError as error:
-        raise TrainingError(
-            f"{path} cannot be written ({error.strerror}): make room; the same command goes on where it stopped"
-        ) from error
     report(len(passages), len(passages))
     return ReaderOutputs(np.memmap(path, np.float16, "r"), passages, digest)
 

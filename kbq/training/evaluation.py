@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from kbq.encoding.model import Floats, Model
+from kbq.array_types import Floats
+from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
-from kbq.kilt.answers import normalise, token_f1
+from kbq.kilt.scoring.answers import normalise, token_f1
 from kbq.records import Document, Paragraph
 from kbq.searching.spans import paragraph_spans
 from kbq.training.examples import Passage, readable
@@ -37,7 +38,7 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
     documents = [
         Document(str(number), passage.title, (Paragraph(0, passage.text),)) for number, passage in enumerate(passages)
     ]
-    asked = readable(passages, model.reader)
+    asked = readable(passages, model.query_tokenizer)
     golds = [query.answers for _, query in asked]
     with tempfile.TemporaryDirectory() as folder:
         kb = KnowledgeBase.build(documents, Path(folder) / "kb", model, bm25=False)

@@ -13,9 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from kbq.encoding.queries import QueryReader
+from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import TrainingError
-from kbq.reading import Line, clean_text, parse_json_lines, read_lines
+from kbq.system.lines import Line, clean_text, parse_json_lines, read_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Passage:
     group: str
 
 
-def readable(passages: Sequence[Passage], reader: QueryReader) -> list[tuple[int, TrainingQuery]]:
+def readable(passages: Sequence[Passage], reader: QueryTokenizer) -> list[tuple[int, TrainingQuery]]:
     """The queries that an encoder can read, each with the number of its passage."""
     return [
         (number, query)

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from kbq.errors import TrainingError, first_line
+from kbq.system.files import GO_ON, replacing, writing_to
 
 CHECKPOINT_SECONDS = 180.0
 
 
 class Descent:
-    """Moves parameters downhill, `steps` times in all; `done` of them are behind."""
+    """Moves parameters downhill, `steps` times in all, `done` times so far."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float, warmup: float, steps: int) -> None:
         """`warmup`: share of the steps in which the learning rate rises; it falls to 0 in the others."""
@@ -82,15 +83,10 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
     Raises:
         TrainingError: the disk is full.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".tmp")
-    try:
-        torch.save(state, partial)
-    except (OSError, RuntimeError) as error:  # torch has no error of its own for a full disk
-        raise TrainingError(
-            f"{partial} cannot be written ({first_line(error)}): make room; the same command goes on where it stopped"
-        ) from None
-    partial.replace(path)
+    with writing_to(path, TrainingError, f"make room; {GO_ON}", also=(RuntimeError,)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as partial:
+            torch.save(state, partial)
 
 
 def read_checkpoint(

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from kbq.encoding.attention import recompute_attention
 from kbq.encoding.weights import fingerprint
 from kbq.errors import TrainingError
-from kbq.memory import give_back
+from kbq.system.machine import give_memory_back
 from kbq.training.batches import ReadPassage, batches
 from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
 
@@ -105,7 +105,7 @@ class Run(ABC):
         while self.descent.done < self.steps:
             report(self._one_step(list(islice(rest, self.settings.accumulate))))
             if self.descent.done % 10 == 0:
-                give_back()
+                give_memory_back()
             if time.monotonic() - saved > CHECKPOINT_SECONDS:
                 self._save(checkpoint)
                 saved = time.monotonic()
@@ -153,7 +153,7 @@ class Run(ABC):
 
     @cached_property
     def _digest(self) -> str:
-        """Of what is trained, on and with what: a checkpoint of another run must not be continued.
+        """A digest of what is trained, on and with what: a checkpoint of another run must not be continued.
 
         Asked for first when nothing has been trained yet.
         """
@@ -171,7 +171,7 @@ def passages_digest(passages: Sequence[object], more: str = "") -> str:
 
 
 def _set_dropout(module: nn.Module, share: float) -> None:
-    """Of hidden states alone: attention that is computed again drops nothing, wherever it is trained."""
+    """Set dropout of hidden states alone: attention that is computed again drops nothing, wherever it is trained."""
     for name, part in module.named_modules():
         of_attention = "Attention" in type(part).__name__ or name.endswith("attention.self.dropout")
         if isinstance(part, nn.Dropout):

@@ -22,7 +22,7 @@ from kbq.sparse.sparta_model import CONFIG, SpartaConfig, SpartaModel
 from kbq.training.examples import Passage, read_examples
 from kbq.training.losses import marginal_nll
 from kbq.training.run import Run, RunRequest, RunSettings, StepReport
-from kbq.workshop import example_digests, training_facts, workshop
+from kbq.training.workshop import example_digests, training_facts, workshop
 
 POSITIVE_SHARE = 0.05  # of all impacts, at the start: about 1,600 terms a sentence, as the paper counts them in the end
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from kbq.encoding.cross_encoder import CrossEncoder, Floats
+from kbq.array_types import Floats
+from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.encoding.windows import WindowShape, tokenize
 from kbq.errors import TrainingError
 from kbq.searching.spans import best_ends
@@ -21,7 +22,7 @@ from kbq.training.evaluation import answer_scores
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside
 from kbq.training.losses import single_passage_loss
 from kbq.training.run import Run, RunRequest, RunSettings, StepReport
-from kbq.workshop import example_digests, training_facts, workshop, write_facts
+from kbq.training.workshop import example_digests, training_facts, workshop, write_facts
 
 AT_A_TIME = 64  # passages read together
 

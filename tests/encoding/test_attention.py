@@ -51,8 +51,8 @@ def test_a_decoder_looks_behind_and_at_texts_of_another_length() -> None:
     for is_causal in (False, True):
         layer = torch.nn.Module()
         layer.is_causal = is_causal  # type: ignore[assignment]
-        behind = (torch.arange(7) <= torch.arange(5)[:, None] + 2) if is_causal else None
-        results = [attention._attention(layer, q, k, v, None)[0], plain(q, k, v, behind, 0.5).transpose(1, 2)]
+        stop = (torch.arange(7) <= torch.arange(5)[:, None] + 2) if is_causal else None
+        results = [attention._attention(layer, q, k, v, None)[0], plain(q, k, v, stop, 0.5).transpose(1, 2)]
         outcomes = [[result, *torch.autograd.grad((result * weights).sum(), (q, k, v))] for result in results]
         for one, other in zip(*outcomes, strict=True):
             assert (one - other).abs().max() < 1e-12

@@ -75,7 +75,7 @@ def test_a_query_in_lower_case_finds_what_the_cased_one_finds(
     plain = new_model()
     plain.save(tmp_path / "plain")
     assert not (tmp_path / "plain" / "casing.json").exists()
-    plain.reader.casing = FORMS
+    plain.query_tokenizer.casing = FORMS
     plain.save(tmp_path / "cased")
     model = Model.open(tmp_path / "cased", "cpu")
     pages = [*documents, Document("new", "Marie", (Paragraph(0, "Marie was born in Warsaw."),))]
@@ -89,7 +89,7 @@ def test_a_query_in_lower_case_finds_what_the_cased_one_finds(
 
 def test_a_damaged_table_is_refused(new_model: Callable[..., Model], tmp_path: Path) -> None:
     model = new_model()
-    model.reader.casing = FORMS
+    model.query_tokenizer.casing = FORMS
     model.save(tmp_path / "model")
     (tmp_path / "model" / "casing.json").write_text("{")
     with pytest.raises(ModelError, match=r"casing\.json cannot be read"):

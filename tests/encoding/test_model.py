@@ -141,7 +141,7 @@ EMBEDDINGS = "phrases.backbone.embeddings.word_embeddings.weight"
             with_config(length_penalty=-0.1),
             "kbq.json is not whole: length_penalty is -0.1, must be a number, 0 or more",
         ),
-        (with_config(format=2), "is of another format than 1: use the kbq version that wrote it"),
+        (with_config(format=1), "is of another format than 2: use the kbq version that wrote it"),
         (with_config(window=None), "kbq.json is not whole"),
         (with_config(window={"length": 19, "overlap": 6, "max_title": 10}), "kbq.json is not whole.*19"),
         (with_config(surprise=1), "kbq.json is not whole"),
@@ -267,7 +267,7 @@ def test_other_bert_like_backbones_work_without_segments(
 
 def test_without_unused_tokens_markers_are_ordinary_text(model: Model) -> None:
     assert ModelConfig().marker_tokens == {}
-    assert model.reader.marker_ids["[START_ENT]"] == [model.tokenizer.convert_tokens_to_ids("[unused1]")]
+    assert model.query_tokenizer.marker_ids["[START_ENT]"] == [model.tokenizer.convert_tokens_to_ids("[unused1]")]
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ def shapes(draw: st.DrawFn) -> tuple[int, int, int]:
 def test_stretches_own_every_token_exactly_once(shape: tuple[int, int, int]) -> None:
     tokens, room, overlap = shape
     cut = stretches(tokens, room, overlap)
-    assert [token for _, first, behind in cut for token in range(first, behind)] == list(range(tokens))
-    for begin, first, behind in cut:
-        assert begin <= first < behind <= begin + room
+    assert [token for _, first, stop in cut for token in range(first, stop)] == list(range(tokens))
+    for begin, first, stop in cut:
+        assert begin <= first < stop <= begin + room
 
 
 @given(shapes())

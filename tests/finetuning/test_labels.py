@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kbq.finetuning.candidates import phrases_of
 from kbq.finetuning.labels import MOST_GOLDS, Labeller
+from kbq.finetuning.retrieval import phrases_of
 from kbq.indexing.dump import CLOSES, OPENS, EncodedParagraph
 from kbq.kb import KnowledgeBase
-from kbq.kilt.answers import normalise
 from kbq.kilt.reading.records import Gold, GoldOutput
+from kbq.kilt.scoring.answers import normalise
 
 Spans = Callable[..., list[tuple[int, int, str]]]
 

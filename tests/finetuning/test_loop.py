@@ -12,8 +12,6 @@ import torch
 
 from kbq.errors import TrainingError
 from kbq.finetuning import loop
-from kbq.finetuning.candidates import joined, phrases_of, retrieve, vectors
-from kbq.finetuning.choices import Term
 from kbq.finetuning.labels import Labeller, Objective
 from kbq.finetuning.loop import (
     Finetuner,
@@ -23,6 +21,8 @@ from kbq.finetuning.loop import (
     chosen_terms,
 )
 from kbq.finetuning.preparation import PreparedQuery
+from kbq.finetuning.retrieval import joined, phrases_of, retrieve, vectors
+from kbq.finetuning.terms import Term
 from kbq.finetuning.triples import pages_of
 from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.records import Gold, GoldOutput
@@ -43,7 +43,7 @@ def tuner_of(
 ) -> Finetuner:
     """Its dev score is a number that depends on the parameters, and on nothing else."""
     labeller = Labeller(kb.shards, {page for gold in golds for page in pages_of(gold)})
-    ids = kb.model.reader.token_ids([gold.input or "" for gold in golds])
+    ids = kb.model.query_tokenizer.token_ids([gold.input or "" for gold in golds])
     queries = [
         PreparedQuery(tuple(row), gold, labeller.find(gold).phrases) for row, gold in zip(ids, golds, strict=True)
     ]

@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 
 import kbq.kb
-from kbq import files
 from kbq.encoding.model import Model
 from kbq.encoding.phrases import encode_windows
 from kbq.encoding.windows import WindowShape, tokenize, windows
 from kbq.errors import CorpusError, KnowledgeBaseError
-from kbq.indexing import building, dump, paragraphs
+from kbq.indexing import building, dump, encoding
 from kbq.indexing.arrays import GrowingArray
 from kbq.indexing.dump import Counts, Shard, shard_name
 from kbq.indexing.manifest import STATE, publish, read_manifest
 from kbq.kb import KnowledgeBase
 from kbq.pages import Pages
 from kbq.records import Document, Paragraph
+from kbq.system import files
 
 from .conftest import snapshot
 
@@ -99,7 +99,7 @@ def test_killed_while_it_reads(
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (paragraphs, "encode_windows"),
+        (encoding, "encode_windows"),
         (building, "write_json"),
         (dump.ShardWriter, "append"),
         (dump.ShardWriter, "sync"),
@@ -411,12 +411,12 @@ def test_phrases_open_and_close_where_the_filter_lets_them(
 
 def test_quantise() -> None:
     vectors = np.array([[0.1, -1.0], [0.26, 9.0], [-0.24, -9.0]], np.float32)
-    assert paragraphs.quantise(vectors, np.array([0.1, 0.05], np.float32)).tolist() == [[1, -20], [3, 127], [-2, -127]]
+    assert encoding.quantise(vectors, np.array([0.1, 0.05], np.float32)).tolist() == [[1, -20], [3, 127], [-2, -127]]
 
 
 def test_vectors_in_steps_are_close_to_those_of_the_encoder(model: Model, tmp_path: Path) -> None:
     shard = built(model, tmp_path / "kb", Paragraph(0, "Marie Curie was born in Warsaw"))
-    (block,) = paragraphs.encode_documents(model, [Document("1", "Title", (Paragraph(0, shard.texts[0]),))])
+    (block,) = encoding.encode_documents(model, [Document("1", "Title", (Paragraph(0, shard.texts[0]),))])
     assert (block[0].vectors == shard.vectors).all()
     assert (np.linalg.norm(shard.vectors * model.scale, axis=1) > 1).all()
 

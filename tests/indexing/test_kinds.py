@@ -127,7 +127,7 @@ def test_no_query_has_no_candidates(kind: IndexKind, random_shard: Callable[...,
 def test_an_index_that_does_not_fit_in_memory_is_said(
     random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbq.indexing.compact.available", lambda: 1000.0)
+    monkeypatch.setattr("kbq.indexing.compact.available_memory", lambda: 1000.0)
     with pytest.raises(KnowledgeBaseError, match=r"takes 0\.0 GB of memory, .* free: use --index approximate"):
         opened(random_shard(30, 5), "compact")
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError
-from kbq.files import write_json
 from kbq.indexing.dump import Shard
 from kbq.indexing.manifest import read_manifest
 from kbq.kb import KnowledgeBase
+from kbq.system.files import write_json
 
 Damage = Callable[[Path], object]
 SHARD = Path("shard-00000")

@@ -13,11 +13,11 @@ from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.indexing.manifest import IndexEntry, read_manifest
 from kbq.indexing.merging import merge
 from kbq.kb import KnowledgeBase
-from kbq.locks import writing_alone
 from kbq.pages import Pages
 from kbq.records import Document
 from kbq.searching.indexes import IndexWish
 from kbq.sparse.sparta_model import SpartaConfig, SpartaModel
+from kbq.system.locks import writing_alone
 
 TEXTS = ["the river", "Marie Curie [SEP] place of birth"]
 

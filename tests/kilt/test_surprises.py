@@ -9,8 +9,8 @@ from typing import TypeAlias
 import pytest
 
 from kbq.errors import EvaluationError
-from kbq.kilt.answers import normalise, score_answer
 from kbq.kilt.evaluation import evaluate_downstream, evaluate_retrieval, score_downstream, score_retrieval
+from kbq.kilt.scoring.answers import normalise, score_answer
 from kbq.kilt.scoring.deviations import Deviations
 from kbq.kilt.submitting.validation import validate
 

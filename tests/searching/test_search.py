@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kbq.indexing.candidates import Bonus, Candidates, Floats, everything
+from kbq.array_types import Floats
+from kbq.indexing.candidates import Bonus, Candidates, everything
 from kbq.indexing.dump import Shard
 from kbq.searching.search import search
 

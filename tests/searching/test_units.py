@@ -51,19 +51,19 @@ def all_units(kb: KnowledgeBase, start: np.ndarray, end: np.ndarray, unit: Unit)
         for place, (document, number) in enumerate(zip(shard.paragraph_documents, shard.paragraph_numbers, strict=True))
     }
     units: list[tuple[float, Place]] = []
-    for score, (page, number, first, behind) in all_spans(kb, start, end):
+    for score, (page, number, first, stop) in all_spans(kb, start, end):
         text = texts[page, number]
         if unit == "sentence":
-            first, behind = Sentences(text).around(first, behind)
+            first, stop = Sentences(text).around(first, stop)
         elif unit != "phrase":
-            first, behind = 0, len(text)
+            first, stop = 0, len(text)
         taken = (
             (unit == "document" and page == other[0])
-            or ((page, number) == other[:2] and first < other[3] and other[2] < behind)
+            or ((page, number) == other[:2] and first < other[3] and other[2] < stop)
             for _, other in units
         )
         if not any(taken):
-            units.append((score, (page, number, first, behind)))
+            units.append((score, (page, number, first, stop)))
     return units
 
 
@@ -203,8 +203,8 @@ def test_phrases_of_the_same_paragraph_number_on_two_pages_are_two(shard: Shard)
 )
 def test_sentence_around(text: str, phrase: str, sentence: str) -> None:
     start = text.index(phrase)
-    first, behind = Sentences(text).around(start, start + len(phrase))
-    assert text[first:behind] == sentence
+    first, stop = Sentences(text).around(start, start + len(phrase))
+    assert text[first:stop] == sentence
 
 
 def test_k_below_one_is_refused(kb: KnowledgeBase) -> None:

@@ -38,7 +38,7 @@ def test_weights_are_those_of_bm25s(documents: list[Document], tmp_path: Path, m
     passages = [f"{document.title} {paragraph.text}" for document in documents for paragraph in document.paragraphs]
     oracle = bm25s.BM25()
     oracle.index(words_of(passages), show_progress=False)
-    (index,) = kb.bm25
+    (index,) = kb.words.bm25
     for words in QUERIES:
         assert index.scores(words) == pytest.approx(oracle.get_scores(words), abs=1e-6)
     assert index.scores(QUERIES[0]).max() > 0.6
@@ -51,8 +51,8 @@ def test_several_shards_weigh_like_one(documents: list[Document], model: Model, 
         many = KnowledgeBase.build(documents[first : first + 4], parts, model, append=first > 0)
     assert [sorted(path.name for path in shard.folder.glob("bm25-*")) for shard in many.shards] == [["bm25-3"]] * 3
     for words in QUERIES:
-        together = np.concatenate([index.scores(words) for index in many.bm25])
-        assert together == pytest.approx(one.bm25[0].scores(words), abs=1e-6)
+        together = np.concatenate([index.scores(words) for index in many.words.bm25])
+        assert together == pytest.approx(one.words.bm25[0].scores(words), abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -91,4 +91,4 @@ def test_words_are_found_in_every_chunk_of_paragraphs(
     monkeypatch.setattr("kbq.sparse.bm25.CHUNK", 2)
     parts = KnowledgeBase.build(documents, tmp_path / "parts", model)
     for words in QUERIES:
-        assert parts.bm25[0].scores(words).tolist() == whole.bm25[0].scores(words).tolist()
+        assert parts.words.bm25[0].scores(words).tolist() == whole.words.bm25[0].scores(words).tolist()

@@ -27,7 +27,7 @@ def read(tokenizer: Any, window: SentenceWindow) -> tuple[str, str]:
 
 def read_sentences(tokenizer: Any, window: SentenceWindow) -> list[str]:
     """The tokens of each of its sentences."""
-    parts = (window.ids[sentence.first : sentence.behind] for sentence in window.sentences)
+    parts = (window.ids[sentence.first : sentence.stop] for sentence in window.sentences)
     return [" ".join(tokenizer.convert_ids_to_tokens(part)) for part in parts]
 
 
@@ -100,8 +100,8 @@ def test_chinese_sentences_end_too(make_tokenizer: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "behind", "tokens", "room", "expected"),
+    ("first", "stop", "tokens", "room", "expected"),
     [(4, 6, 100, 6, (2, 8)), (1, 3, 100, 6, (0, 6)), (4, 6, 7, 6, (1, 7)), (0, 2, 2, 6, (0, 2)), (3, 9, 12, 6, (3, 9))],
 )
-def test_around(first: int, behind: int, tokens: int, room: int, expected: tuple[int, int]) -> None:
-    assert around(first, behind, tokens, room) == expected
+def test_around(first: int, stop: int, tokens: int, room: int, expected: tuple[int, int]) -> None:
+    assert around(first, stop, tokens, room) == expected

@@ -47,7 +47,7 @@ def by_definition(sparta: SpartaModel, window: SentenceWindow, sentence: Sentenc
     ids, segments = torch.tensor([window.ids]), torch.tensor([window.segments])
     with torch.no_grad():
         states = sparta.network.backbone(input_ids=ids, token_type_ids=segments).last_hidden_state[0].double()
-    products = states[sentence.first : sentence.behind] @ sparta.network.terms[term].detach().double()
+    products = states[sentence.first : sentence.stop] @ sparta.network.terms[term].detach().double()
     return float(torch.relu(products.max() + sparta.network.bias.detach()).log1p())
 
 

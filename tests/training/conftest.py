@@ -73,6 +73,6 @@ def few_passages() -> list[Passage]:
 @pytest.fixture
 def few_prepared(model: Model, few_passages: list[Passage]) -> list[PreparedPassage]:
     """The same, as token ids."""
-    prepared, unusable = prepare(model.reader, model.config.window, few_passages, 12)
+    prepared, unusable = prepare(model.query_tokenizer, model.config.window, few_passages, 12)
     assert (len(prepared), unusable) == (2, 0)
     return prepared

@@ -68,7 +68,7 @@ def test_there_is_little_padding() -> None:
 def test_prepare(model: Model) -> None:
     queries = [query("Where?", "Zug"), query("city " * 40, "Zug"), query("Who?", "Curie"), query("Why?", "Paris")]
     passages = [Passage("Marie", TEXT, tuple(queries), "g"), Passage("T", TEXT, (query("river " * 40, "Zug"),), "g")]
-    (prepared,), unusable = prepare(model.reader, model.config.window, passages, max_queries=3)
+    (prepared,), unusable = prepare(model.query_tokenizer, model.config.window, passages, max_queries=3)
     assert unusable == 2
     assert model.tokenizer.convert_ids_to_tokens(prepared.queries[0])[0] == "[CLS]"
     assert len(prepared.queries) == len(prepared.answers) == len(prepared.golds) == 2
@@ -78,7 +78,7 @@ def test_prepare(model: Model) -> None:
 
 def test_a_passage_without_a_word_is_left_out(model: Model) -> None:
     empty = Passage("T", "\u200b", (TrainingQuery("", "Where?", ((0, 1),), ("\u200b",)),), "g")
-    prepared, unusable = prepare(model.reader, model.config.window, [empty], max_queries=3)
+    prepared, unusable = prepare(model.query_tokenizer, model.config.window, [empty], max_queries=3)
     assert (prepared, unusable) == ([], 1)
 
 
@@ -87,7 +87,7 @@ def test_equal_answers_have_equal_numbers(model: Model) -> None:
         Passage(str(number), TEXT, (query("Where?", answer),), "g")
         for number, answer in enumerate(("Zug", "Paris", "Zug"))
     ]
-    prepared, _ = prepare(model.reader, model.config.window, passages, max_queries=3)
+    prepared, _ = prepare(model.query_tokenizer, model.config.window, passages, max_queries=3)
     numbers = [one.answers[0] for one in prepared]
     assert numbers[0] == numbers[2] != numbers[1]
 
@@ -111,7 +111,7 @@ def test_collate_marks_the_tokens_of_the_answers(model: Model) -> None:
         Passage("Marie", TEXT, asked, "g"),
         Passage("the", "in Paris", (TrainingQuery("", "Where?", ((3, 8),), ("Paris",)),), "g"),
     ]
-    prepared, _ = prepare(model.reader, model.config.window, passages, max_queries=5)
+    prepared, _ = prepare(model.query_tokenizer, model.config.window, passages, max_queries=5)
     assert len(prepared[0].windows) == 2
     batch = collate(model, prepared)
     ids = batch.windows[0].flatten().tolist()
@@ -134,7 +134,7 @@ def test_collate_marks_the_tokens_of_the_answers(model: Model) -> None:
 
 def test_every_owned_token_has_one_place(model: Model) -> None:
     prepared, _ = prepare(
-        model.reader, model.config.window, [Passage("Marie", TEXT, (query("Who?", "Curie"),), "g")], 5
+        model.query_tokenizer, model.config.window, [Passage("Marie", TEXT, (query("Who?", "Curie"),), "g")], 5
     )
     cut = prepared[0].windows
     assert all(one.position + one.count == other.position for one, other in pairwise(cut))

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from kbq.encoding.cross_encoder import CrossEncoder, Floats
+from kbq.array_types import Floats
+from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.encoding.model import Model
 from kbq.encoding.windows import Window
 from kbq.errors import KbqError, TrainingError
-from kbq.locks import writing_alone
+from kbq.system.locks import writing_alone
 from kbq.training import distillation
 from kbq.training.batches import PreparedPassage, collate
 from kbq.training.distillation import ReaderOutputs, reader_outputs, taught_logits

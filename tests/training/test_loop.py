@@ -28,7 +28,7 @@ SETTINGS = TrainingSettings(epochs=3, batch_tokens=100, learning_rate=1e-2, pre_
 
 @pytest.fixture
 def passages(model: Model, examples_file: Path) -> list[PreparedPassage]:
-    prepared, unusable = prepare(model.reader, model.config.window, read_examples([examples_file])[0], 12)
+    prepared, unusable = prepare(model.query_tokenizer, model.config.window, read_examples([examples_file])[0], 12)
     assert (len(prepared), unusable) == (12, 0)
     return prepared
 
@@ -274,7 +274,7 @@ def test_a_full_disk_is_said(
 ) -> None:
     save = torch.save
     monkeypatch.setattr(torch, "save", lambda state, path: save(state, "/dev/full"))
-    with pytest.raises(TrainingError, match=r"c\.tmp cannot be written \(.+\): make room"):
+    with pytest.raises(TrainingError, match=r"c\.pt cannot be written \(.+\): make room"):
         train(new_model(), passages, tmp_path / "c.pt")
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from kbq.errors import EvaluationError, KbqError
-from kbq.files import pipe_name
 from kbq.kilt.reading.problems import Problem, Problems, UnfitError, place_name
-from kbq.reading import Line, read_lines
+from kbq.system.files import pipe_name, replacing, writing_to
+from kbq.system.lines import Line, read_lines
 
 JsonObject = Mapping[str, object]
 
@@ -141,20 +141,15 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
     """
     if path.is_dir():
         raise EvaluationError(f"{path}: cannot be written (a folder): give the name of a file")
-    part = path.with_name(f"{path.name}.part")
     count = 0
-    try:
+    with writing_to(path, EvaluationError, "check the folder and its rights"):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Half a surrogate pair is no UTF-8: its escape is valid JSON.
-        with part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
+        with (
+            replacing(path) as partial,
+            partial.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream,
+        ):
             for line in lines:
                 stream.write(line + "\n")
                 count += 1
-        part.replace(path)
-    except OSError as error:
-        raise EvaluationError(
-            f"{path}: cannot be written ({error.strerror}): check the folder and its rights"
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)
     return count

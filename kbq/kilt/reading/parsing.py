@@ -105,7 +105,7 @@ def parse_ranking(record_id: str, line: int, record: JsonObject, rank_keys: Sequ
     """A predicted line for the retrieval evaluation: of its outputs, exactly one has provenance.
 
     Args:
-        depth: the largest k; texts behind it are not read.
+        depth: the largest k; texts after it are not read.
 
     Raises:
         UnfitError: not exactly one output has provenance.

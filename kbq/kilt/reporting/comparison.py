@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kbq.array_types import Doubles
 from kbq.errors import EvaluationError
 from kbq.kilt.reporting.significance import STANDARD, Resampling, holm, permutation_p
-from kbq.kilt.scoring.scores import Floats, Scores
+from kbq.kilt.scoring.scores import Scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def compare_groups(
     return differences(pairs, resampling)
 
 
-def differences(pairs: Sequence[tuple[str, Floats, Floats]], resampling: Resampling) -> tuple[Difference, ...]:
+def differences(pairs: Sequence[tuple[str, Doubles, Doubles]], resampling: Resampling) -> tuple[Difference, ...]:
     """One difference for each named pair of score columns. Shape of a column: (items,)."""
     p_values = [permutation_p(second - first, resampling) for _, first, second in pairs]
     return tuple(

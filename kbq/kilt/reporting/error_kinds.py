@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from kbq.errors import EvaluationError
-from kbq.kilt.answers import normalise, token_f1
 from kbq.kilt.reading.lines import JsonObject
 from kbq.kilt.reading.pairing import Pairing
 from kbq.kilt.reading.parsing import parse_answer, place_of, read_golds, read_guesses
 from kbq.kilt.reading.problems import Problems
 from kbq.kilt.reading.records import Gold, Guess, Place
+from kbq.kilt.scoring.answers import normalise, token_f1
 from kbq.kilt.scoring.ranking import evidence_sets, r_precision, rank_evidence
 
 ErrorKind = Literal[
@@ -33,7 +33,7 @@ ErrorKind = Literal[
 ]
 KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 
-EvidenceOf = Callable[[Place], str | None]  # the text of a place in the knowledge base, None where it has none
+EvidenceOf = Callable[[str, int | None], str | None]  # page and paragraph → its text, if the knowledge base has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +101,11 @@ def with_evidence(case: ErrorCase, evidence_of: EvidenceOf | None) -> ErrorCase:
     """The case with the texts of its top place and its first gold place."""
     if evidence_of is None:
         return case
+    gold = case.gold_places
     return replace(
         case,
-        evidence=evidence_of(case.top) if case.top else None,
-        gold_evidence=evidence_of(case.gold_places[0]) if case.gold_places else None,
+        evidence=evidence_of(case.top.document_id, case.top.paragraph) if case.top else None,
+        gold_evidence=evidence_of(gold[0].document_id, gold[0].paragraph) if gold else None,
     )
 
 

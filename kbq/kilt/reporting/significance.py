@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kbq.kilt.scoring.scores import Floats
+from kbq.array_types import Doubles
 
 BLOCK = 2_000_000  # random numbers drawn at a time
 
@@ -34,7 +34,7 @@ class Interval:
     high: float
 
 
-def bootstrap_interval(values: Floats, resampling: Resampling = STANDARD) -> Interval:
+def bootstrap_interval(values: Doubles, resampling: Resampling = STANDARD) -> Interval:
     """Percentile interval of the mean when the items are drawn anew with replacement.
 
     Items of equal value are drawn together, from the multinomial distribution: the same law, much faster.
@@ -55,7 +55,7 @@ def bootstrap_interval(values: Floats, resampling: Resampling = STANDARD) -> Int
     return Interval(float(values.mean()), float(low), float(high))
 
 
-def permutation_p(differences: Floats, resampling: Resampling = STANDARD) -> float:
+def permutation_p(differences: Doubles, resampling: Resampling = STANDARD) -> float:
     """Two-sided p value of a mean difference when the sign of every pair's difference is a coin toss.
 
     Args:

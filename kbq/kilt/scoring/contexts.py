@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from kbq.kilt.answers import normalise
 from kbq.kilt.reading.problems import UnfitError
 from kbq.kilt.reading.records import Gold, Guess
+from kbq.kilt.scoring.answers import normalise
 
-NEVER = 2**62  # a position behind every k
+NEVER = 2**62  # a position after every k
 
 
 @dataclass(frozen=True, slots=True)

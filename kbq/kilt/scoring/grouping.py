@@ -5,7 +5,7 @@ from collections.abc import Callable
 from kbq.errors import EvaluationError
 from kbq.kilt.reading.records import Gold
 from kbq.kilt.scoring.ranking import evidence_sets
-from kbq.markers import slot_of
+from kbq.text.markers import slot_of
 
 NO_GROUP = "(none)"
 GroupOf = Callable[[Gold], str]

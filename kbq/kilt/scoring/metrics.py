@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kbq.errors import EvaluationError
-from kbq.kilt.answers import AnswerScores, score_answer
 from kbq.kilt.reading.problems import UnfitError
 from kbq.kilt.reading.records import Gold, Guess
+from kbq.kilt.scoring.answers import AnswerScores, score_answer
 from kbq.kilt.scoring.contexts import find_in_contexts, is_entity_in_input
 from kbq.kilt.scoring.deviations import Deviations
 from kbq.kilt.scoring.ranking import evidence_sets, r_precision, rank_evidence, share_found

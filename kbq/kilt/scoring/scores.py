@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kbq.array_types import Doubles
 from kbq.errors import EvaluationError
 from kbq.kilt.reading.pairing import Observations, Pairing
 from kbq.kilt.reading.parsing import GuessParser, read_golds, read_guesses
@@ -16,8 +16,6 @@ from kbq.kilt.reading.records import Gold, Guess
 from kbq.kilt.scoring.deviations import Deviations
 from kbq.kilt.scoring.grouping import GroupOf
 from kbq.kilt.scoring.metrics import ANSWER_NAMES, COUPLED, KILT_NAMES, PAGE_NAMES, RANK_KEYS, Kind, Metrics
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,12 +32,12 @@ class Scores:
     names: tuple[str, ...]
     ids: tuple[str, ...]
     groups: tuple[str, ...]
-    values: Floats
+    values: Doubles
     means: tuple[float, ...]
     deviations: Deviations
     notes: tuple[str, ...] = ()
 
-    def column(self, name: str) -> Floats:
+    def column(self, name: str) -> Doubles:
         """The score of that name for every item. Shape: (items,).
 
         Raises:

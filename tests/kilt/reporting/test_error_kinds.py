@@ -7,7 +7,6 @@ from typing import TypeAlias
 import pytest
 
 from kbq.errors import EvaluationError
-from kbq.kilt.reading.records import Place
 from kbq.kilt.reporting.error_kinds import KINDS, ErrorKind, sample_errors, survey_errors
 
 Write: TypeAlias = Callable[..., Path]
@@ -55,8 +54,8 @@ def test_samples_are_seeded_and_bring_their_evidence(write: Write) -> None:
     guesses = [{"id": n, "output": [{"answer": "Balzac", "provenance": [WRONG]}]} for n in range(19)]
     survey = survey_errors(write("gold", *golds), write("guess", *guesses))
 
-    def evidence_of(place: Place) -> str | None:
-        return f"{place.document_id}:{place.paragraph}"
+    def evidence_of(page: str, paragraph: int | None) -> str | None:
+        return f"{page}:{paragraph}"
 
     cases = sample_errors(survey, "page-not-found", 3, evidence_of=evidence_of)
     assert cases == sample_errors(survey, "page-not-found", 3, evidence_of=evidence_of)

@@ -1,0 +1,149 @@
+"""Finetuning: triples become a query-encoder folder for a knowledge base. The whole of `kbq finetune`."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from kbq.errors import TrainingError
+from kbq.finetuning.judge import Judge
+from kbq.finetuning.labels import Labeller
+from kbq.finetuning.loop import Finetuner, FinetuningSettings, FinetuningStep
+from kbq.finetuning.preparation import PreparedQuery, Reach, prepare, token_ids, with_page_ids
+from kbq.finetuning.triples import pages_of, read_triples, sample_by_relation, split
+from kbq.kb import KnowledgeBase
+from kbq.kilt.reading.records import Gold
+from kbq.kilt.scoring.grouping import NO_GROUP, relation_of
+from kbq.system.files import file_digest
+from kbq.task import Task
+from kbq.training.workshop import versions, workshop
+
+Note = Callable[[str], None]  # takes a line for the person who waits
+
+
+@dataclass(frozen=True, slots=True)
+class FinetuningRequest:
+    """What to tune on what."""
+
+    triples: Path
+    out: Path
+    task: Task
+    dev: Path | None = None  # scored after each epoch; without it a tenth is set aside, with other subjects and pages
+    examples: int = 0  # 0: all
+    settings: FinetuningSettings = field(default_factory=FinetuningSettings)
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FinetuningOutcome:
+    """What came of it; also written into the folder's `kbq.json`."""
+
+    reach: Reach
+    dev_queries: int
+    measure: str
+    scores: Sequence[float]  # of dev queries, in percent: before tuning, and after each epoch
+    found: Sequence[int]  # queries for which the search found a positive, in each epoch
+    steps: int
+    lexical_factor: float = 1.0  # what the weights of words beside the vectors are multiplied by
+    hybrid_score: float | None = None  # of dev queries with them, in percent; None: the knowledge base has no words
+
+
+def finetune(
+    request: FinetuningRequest,
+    kb: KnowledgeBase,
+    note: Note,
+    report: Callable[[FinetuningStep], None] = lambda step: None,
+) -> FinetuningOutcome:
+    """Tune the query encoder of `kb` and save it. A killed run goes on from `OUT.partial/checkpoint.pt`.
+
+    Raises:
+        TrainingError: no usable triple, a loss that is no number, or a checkpoint of another run.
+        EvaluationError: KILT lines that cannot be read.
+    """
+    with workshop(request.out) as folder:
+        golds, dev = _data(request, note)
+        sources = [None if path is None else _source(path) for path in (request.triples, request.dev)]
+        torch.manual_seed(request.settings.seed)
+        if request.settings.k > kb.counts.rows:
+            note(f"k is {request.settings.k}, the knowledge base holds {kb.counts.rows} phrases: all of them compete")
+        labeller = Labeller(kb.shards, {page for gold in [*golds, *dev] for page in pages_of(gold)})
+        queries, reach = prepare(request.task, golds, kb, labeller)
+        _check_positives(request, queries, reach, note)
+        judged = [with_page_ids(gold, labeller) for gold in dev if token_ids(request.task, gold, kb) is not None]
+        if len(judged) < len(dev):
+            note(f"{len(dev) - len(judged)} of {len(dev)} dev queries cannot be read: left out")
+        judge = Judge(request.task, judged, kb, folder)
+        tuner = Finetuner(kb, labeller, queries, request.settings, judge.score, judge.digest)
+        tuner.run(folder / "checkpoint.pt", report)
+        percent = [round(100 * score, 2) for score in tuner.scores]
+        outcome = FinetuningOutcome(reach, len(judge), judge.measure, percent, tuner.found, tuner.descent.done)
+        if kb.chosen("auto") == "hybrid":
+            factor, hybrid_score = judge.best_factor(kb.model.config.lexical_factor)
+            outcome = dataclasses.replace(outcome, lexical_factor=factor, hybrid_score=round(100 * hybrid_score, 2))
+        kb.model.config = dataclasses.replace(kb.model.config, lexical_factor=outcome.lexical_factor)
+        kb.model.save_query_encoder(folder / "model", _facts(request, sources, kb, golds, outcome))
+    return outcome
+
+
+def _data(request: FinetuningRequest, note: Note) -> tuple[list[Gold], list[Gold]]:
+    """Records to tune on, and records to score on."""
+    golds = read_triples(request.triples)
+    dev = [] if request.dev is None else read_triples(request.dev)
+    if not dev:
+        golds, dev = split(golds, request.settings.seed)
+    if request.examples > len(golds):
+        note(f"{request.triples} holds {len(golds)} queries to tune on, fewer than the {request.examples} asked for")
+    if request.examples:
+        golds = sample_by_relation(golds, request.examples, request.settings.seed)
+    unseen = {relation_of(gold) for gold in dev} - {relation_of(gold) for gold in golds}
+    if unseen:
+        more = " …" if len(unseen) > 5 else ""
+        note(f"{len(unseen)} relations of the dev queries are not tuned on: {', '.join(sorted(unseen)[:5])}{more}")
+    return golds, dev
+
+
+def _facts(
+    request: FinetuningRequest,
+    sources: Sequence[dict[str, str] | None],
+    kb: KnowledgeBase,
+    golds: Sequence[Gold],
+    outcome: FinetuningOutcome,
+) -> dict[str, object]:
+    """What the folder says about itself; `sources`: triples and dev file as they were read."""
+    triples, dev = sources
+    return {
+        "command": request.command,
+        "triples": triples,
+        "examples": request.examples,
+        "dev": dev,
+        "task": request.task.name,
+        "relations": sorted({relation_of(gold) for gold in golds} - {NO_GROUP}),
+        "corpora": kb.manifest.corpora,
+        "index": kb.index.kind,
+        "settings": dataclasses.asdict(request.settings),
+        "outcome": dataclasses.asdict(outcome),
+        "versions": versions(),
+    }
+
+
+def _check_positives(request: FinetuningRequest, queries: Sequence[PreparedQuery], reach: Reach, note: Note) -> None:
+    """Refuse to tune where nothing can be right; name the lines whose pages are not there."""
+    lost = [str(query.gold.line) for query in queries if query.is_lost]
+    if lost:
+        more = " …" if len(lost) > 10 else ""
+        note(f"the knowledge base has no page named in {request.triples}, line {', '.join(lost[:10])}{more}")
+    objective, no_pages = request.settings.objective, reach.no_page == reach.queries
+    if objective == "page" and no_pages:
+        raise TrainingError(
+            f"the knowledge base has no gold page of {request.triples}: use --objective phrase, or another --kb"
+        )
+    if objective != "page" and not any(query.gold.answers for query in queries):
+        raise TrainingError(f"{request.triples} names pages, but no answer: use --objective page")
+    if objective == "kilt" and no_pages:
+        note("the knowledge base has none of the gold pages: only the answers' texts say what is right")
+
+
+def _source(path: Path) -> dict[str, str]:
+    return {"name": path.name, "sha256": file_digest(path)}

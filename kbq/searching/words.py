@@ -1,0 +1,68 @@
+"""Words: what a knowledge base knows of words beside its vectors, and what they add to a query's scores."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kbq.errors import QueryError
+from kbq.indexing.dump import Shard
+from kbq.indexing.manifest import Manifest
+from kbq.options import Backend
+from kbq.searching.lexical import HybridWeights, LexicalScores
+from kbq.sparse.bm25 import missing_words, open_bm25, query_words
+from kbq.sparse.sparta_impacts import PieceTokenizer, SentenceImpacts
+from kbq.text.markers import MENTION, slot_of
+
+
+class WordIndexes:
+    """BM25 and learned impacts (SPARTA) of all shards; either list is empty where the knowledge base has none."""
+
+    def __init__(self, folder: Path, manifest: Manifest, shards: Sequence[Shard]) -> None:
+        """Raises KnowledgeBaseError when files that the manifest names are missing or damaged."""
+        self._folder, self._shards = folder, shards
+        self.bm25 = [open_bm25(shard, manifest) for shard in shards] if manifest.bm25 else []
+        self.sparta = [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
+        self._pieces = PieceTokenizer(folder, manifest) if manifest.sparta else None
+
+    def __bool__(self) -> bool:
+        """Whether there is any of them."""
+        return bool(self.bm25 or self.sparta)
+
+    def scores(self, texts: Sequence[str], backend: Backend, weight: float = 1.0) -> LexicalScores:
+        """What the terms of these queries say: learned impacts for the backend sparse, else BM25.
+
+        Raises:
+            QueryError: the knowledge base has no such index.
+        """
+        if backend == "sparse":
+            if self._pieces is None:
+                raise QueryError(
+                    f"{self._folder} has no learned impacts: add them with `kbq index {self._folder} --sparta MODEL`"
+                )
+            return LexicalScores(self._shards, self.sparta, [self._pieces.terms(text) for text in texts], weight)
+        if not self.bm25:
+            raise QueryError(f"{self._folder} has no BM25 index: add one with `kbq index {self._folder} --bm25`")
+        return LexicalScores(self._shards, self.bm25, [query_words(text) for text in texts], weight)
+
+    def all_scores(self, texts: Sequence[str], weights: HybridWeights) -> list[LexicalScores]:
+        """The scores of every index that is there, weighted.
+
+        Raises:
+            QueryError: there is none.
+        """
+        sources = [self.scores(texts, "sparse", weights.sparta)] if self.sparta else []
+        if self.bm25 or not sources:
+            sources.append(self.scores(texts, "bm25", weights.bm25))
+        return sources
+
+    def unknown(self, text: str, is_common: Callable[[str], bool]) -> list[str]:
+        """Words of a query that stand nowhere here: mistyped, or names that this corpus does not have.
+
+        A relation or a question may well be put in words that no page uses: of these only the ones that are not common.
+        Where there is no BM25 index nothing is known of words.
+        """
+        if not self.bm25:
+            return []
+        mention = MENTION.search(text)
+        subject, asked = (mention[1], "") if mention else slot_of(text) or ("", text)
+        rare = (word for word in missing_words(asked, self.bm25) if not is_common(word))
+        return [*missing_words(subject, self.bm25), *rare]

@@ -1,0 +1,1 @@
+"""System: files, locks, the machine, and what long work says of itself."""

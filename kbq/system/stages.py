@@ -1,0 +1,22 @@
+"""Stages: how far long work has come, for whoever wants to know."""
+
+from collections.abc import Callable
+
+Report = Callable[[str, int, int], None]  # takes what is done, how much of it, and of how much
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """A report for nobody."""
+
+
+class Stage:
+    """A stage that adds up what is done."""
+
+    def __init__(self, report: Report, name: str, total: int) -> None:
+        self._report, self._name, self._total = report, name, total
+        self._done = 0
+
+    def add(self, done: int) -> None:
+        """So much more of it."""
+        self._done += done
+        self._report(self._name, self._done, self._total)

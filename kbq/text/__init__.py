@@ -1,0 +1,1 @@
+"""Text: the markers inside a query, and where sentences and words begin and end."""

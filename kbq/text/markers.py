@@ -1,0 +1,17 @@
+"""Markers: what separates the parts of a query, `subject [SEP] relation` or `… [START_ENT] mention [END_ENT] …`."""
+
+import re
+
+MARKERS = re.compile(r"\[(?:SEP|START_ENT|END_ENT)\]", re.IGNORECASE)
+MENTION = re.compile(r"\[START_ENT\](.*?)\[END_ENT\]", re.DOTALL | re.IGNORECASE)
+SEPARATOR = re.compile(r"\[SEP\]", re.IGNORECASE)
+
+
+def slot_of(text: str) -> tuple[str, str] | None:
+    """Subject and relation; None where the query is no slot.
+
+    >>> slot_of("Nile [sep] length"), slot_of("how long is the Nile?")
+    (('Nile', 'length'), None)
+    """
+    sides = SEPARATOR.split(text)
+    return ("[SEP]".join(sides[:-1]).strip(), sides[-1].strip()) if len(sides) > 1 else None

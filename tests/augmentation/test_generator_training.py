@@ -1,0 +1,161 @@
+"""Training of a generator: it learns to ask, a killed run ends with the same generator, and bad input is refused."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kbq.augmentation.generator import LONGEST, Generator, Marked
+from kbq.augmentation.generator_training import (
+    GeneratorRequest,
+    GeneratorSettings,
+    asked_answers,
+    new_generator,
+    perplexity,
+    train_generator,
+)
+from kbq.errors import KbqError
+from kbq.training import run
+from kbq.training.examples import Passage, TrainingQuery
+from kbq.training.run import StepReport
+
+from .conftest import CITIES, sentence
+
+RIVER = "- - - river - - - {}"
+
+
+class Killed(BaseException):
+    """Stands for `kill -9`."""
+
+
+@pytest.fixture
+def examples(write_json_lines: Callable[..., Path]) -> Path:
+    """Two sentences about some cities; of one the city is asked for, of the other the river."""
+    lines = []
+    for city in CITIES[:4]:
+        asked = [(sentence(city), city, "the city?"), (RIVER.format(city), "river", "was born?")]
+        for text, answer, question in asked:
+            answers = [{"text": answer, "answer_start": text.index(answer)}]
+            lines.append({"context": text, "questions": [{"question": question, "answers": answers}]})
+    return write_json_lines("examples.jsonl", *lines)
+
+
+@pytest.fixture
+def request_of(checkpoint: Path, examples: Path, tmp_path: Path) -> GeneratorRequest:
+    settings = GeneratorSettings(epochs=3, batch_tokens=300, learning_rate=1e-2)
+    return GeneratorRequest(
+        examples=[examples],
+        out=tmp_path / "out",
+        checkpoint=str(checkpoint),
+        dev=examples,
+        settings=settings,
+        device="cpu",
+        command="kbq train",
+    )
+
+
+def test_it_learns_what_to_ask(request_of: GeneratorRequest, tmp_path: Path) -> None:
+    steps: list[StepReport] = []
+    request = replace(request_of, settings=replace(request_of.settings, epochs=300))
+    outcome = train_generator(request, steps.append)
+    assert (outcome.passages, outcome.queries, outcome.dev_queries) == (8, 8, 8)
+    assert steps[0].losses["question"] > 2 > 1 > steps[-1].losses["question"]
+    assert 1 <= outcome.perplexity < 2
+    asked = [Marked("Marie Curie was born in ", "Rom", " in 1867."), Marked("- - - ", "river", " - - - Rom")]
+    found = Generator.open(str(tmp_path / "out"), device="cpu").questions(asked)
+    assert [text.replace(" ", "") for text in found] == ["thecity?", "wasborn?"]
+    facts = json.loads((tmp_path / "out" / "training.json").read_text())
+    assert facts["outcome"]["perplexity"] == outcome.perplexity
+    assert list(facts["examples"]) == ["examples.jsonl"]
+
+
+def test_a_generator_goes_on_learning(request_of: GeneratorRequest, tmp_path: Path) -> None:
+    settings = replace(request_of.settings, epochs=30)
+    begun: list[StepReport] = []
+    steps: list[StepReport] = []
+    first = train_generator(replace(request_of, out=tmp_path / "first", settings=settings), begun.append)
+    more = replace(request_of, checkpoint=str(tmp_path / "first"), settings=settings)
+    second = train_generator(more, steps.append)
+    assert begun[0].losses["question"] > 2 > 1.5 > steps[0].losses["question"]
+    assert second.perplexity < first.perplexity
+
+
+def test_a_killed_run_gives_the_same_generator(
+    request_of: GeneratorRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(step: StepReport) -> None:
+        if step.step == 4:
+            raise Killed
+
+    monkeypatch.setattr(run, "CHECKPOINT_SECONDS", -1.0)
+    train_generator(replace(request_of, out=tmp_path / "whole"))
+    with pytest.raises(Killed):
+        train_generator(request_of, stop)
+    steps: list[StepReport] = []
+    train_generator(request_of, steps.append)
+    assert steps[0].step == 4
+    for name in ("model.safetensors", "training.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_question_that_is_too_long_is_left_out(checkpoint: Path) -> None:
+    generator = new_generator(str(checkpoint), "cpu")
+    place = ((0, 5),)
+    questions = ["where ?", "the " * LONGEST, "the " * (LONGEST - 1)]
+    queries = tuple(TrainingQuery("", question, place, ("Paris",)) for question in questions)
+    asked = asked_answers(generator, [Passage("", "Paris.", queries, "")])
+    assert [len(one.question) for one in asked] == [len(generator.tokenizer.tokenize("where ?")) + 1, LONGEST]
+    assert {one.question[-1] for one in asked} == {generator.tokenizer.sep_token_id}
+    assert asked_answers(generator, []) == []
+
+
+def test_perplexity_is_that_of_all_pieces_alike(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = new_generator(str(checkpoint), "cpu")
+    generator.network.eval()
+    queries = tuple(TrainingQuery("", question, ((0, 5),), ("Paris",)) for question in ("where?", "the city", "was"))
+    asked = asked_answers(generator, [Passage("", "Paris.", queries, "")])
+    whole = perplexity(generator, asked)
+    monkeypatch.setattr("kbq.augmentation.generator_training.AT_A_TIME", 1)
+    assert perplexity(generator, asked) == pytest.approx(whole, rel=2e-2)  # bf16
+    assert whole > 2
+
+
+def test_a_long_answer_is_cut_to_what_the_network_reads(checkpoint: Path) -> None:
+    generator = new_generator(str(checkpoint), "cpu")
+    (ids,) = generator.prompts([Marked("", "river " * 400, "")])
+    assert len(ids) == 256
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda request: replace(request, out=request.examples[0]), "already exists: choose another folder"),
+        (lambda request: replace(request, checkpoint="/none"), "/none holds no tokenizer that transformers can read"),
+        (lambda request: replace(request, examples=[Path("/none")]), "none: cannot be read"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(
+    change: Callable[[GeneratorRequest], GeneratorRequest], message: str, request_of: GeneratorRequest
+) -> None:
+    with pytest.raises(KbqError, match=message):
+        train_generator(change(request_of))
+
+
+def test_questions_that_are_all_too_long_are_refused(
+    request_of: GeneratorRequest, write_json_lines: Callable[..., Path]
+) -> None:
+    long = {"question": "the " * 60, "answers": [{"text": "Rom", "answer_start": 0}]}
+    examples = write_json_lines("long.jsonl", {"context": "Rom.", "questions": [long]})
+    with pytest.raises(KbqError, match="no question is short enough: at most 48 word pieces can be learned"):
+        train_generator(replace(request_of, examples=[examples]))
+
+
+def test_an_encoder_that_cannot_decode_is_refused(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+    import transformers
+
+    config = transformers.DistilBertConfig(vocab_size=200, dim=16, n_layers=1, n_heads=2, hidden_dim=32)
+    source = make_checkpoint(tmp_path / "distil", config)
+    with pytest.raises(KbqError, match="is no checkpoint that can become a generator"):
+        new_generator(str(source), "cpu")

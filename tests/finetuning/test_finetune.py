@@ -1,0 +1,365 @@
+"""Finetuning, whole: triples go in, a query-encoder folder comes out; whatever is wrong is one sentence."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+
+from kbq.commands import index_words
+from kbq.encoding.model import Model
+from kbq.errors import KbqError, ModelError, TrainingError
+from kbq.finetuning import loop
+from kbq.finetuning.finetune import FinetuningOutcome, FinetuningRequest, finetune
+from kbq.finetuning.judge import Judge
+from kbq.finetuning.labels import Labeller
+from kbq.finetuning.loop import FinetuningSettings, FinetuningStep
+from kbq.finetuning.preparation import with_page_ids
+from kbq.kb import KnowledgeBase
+from kbq.kilt.reading.records import Gold, GoldOutput
+from kbq.options import Backend
+from kbq.searching.lexical import HybridWeights
+from kbq.task import load_task
+
+Rows = list[dict[str, str]]
+BROKEN = """
+from kbq.adapters import slot_with
+from kbq.task import Task
+
+TASKS = (Task("broken", slot_with({"birth": "who {object}"}), "phrase", ("em",), "em"),)
+"""
+LONG = "word " * 200
+
+
+class Killed(BaseException):
+    """Stands for `kill -9`."""
+
+
+@pytest.fixture
+def request_of(rows: Rows, write_json_lines: Callable[..., Path], tmp_path: Path) -> FinetuningRequest:
+    """All triples, scored on themselves."""
+    triples = write_json_lines("triples.jsonl", *rows)
+    settings = FinetuningSettings(k=10, epochs=2, batch=5, learning_rate=1e-3, patience=99)
+    return FinetuningRequest(
+        triples, tmp_path / "out", load_task("slot_filling"), triples, settings=settings, command="kbq finetune"
+    )
+
+
+def run(request: FinetuningRequest, kb: KnowledgeBase, notes: list[str] | None = None) -> FinetuningOutcome:
+    return finetune(request, kb, (lambda note: None) if notes is None else notes.append)
+
+
+def test_a_query_encoder_comes_out(
+    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, model_folder: Path
+) -> None:
+    notes: list[str] = []
+    before = own_kb.model.encode_queries(["Marie [SEP] birth"])[0].tolist()
+    outcome = run(request_of, own_kb, notes)
+    assert notes == []
+    assert (outcome.reach.queries, outcome.reach.unreadable, outcome.reach.on_page) == (len(rows), 0, len(rows))
+    assert (outcome.dev_queries, outcome.measure) == (len(rows), "KILT-accuracy")
+    assert len(outcome.scores) == 3
+    assert all(0 <= score <= 100 for score in outcome.scores)
+    assert outcome.steps == 2 * -(-len(rows) // 5)
+    assert (outcome.lexical_factor, outcome.hybrid_score) == (1.0, None)  # this knowledge base has no words
+    assert not request_of.out.with_name("out.partial").exists()
+    tuned = KnowledgeBase.open(own_kb.folder, str(request_of.out), "cpu")
+    assert tuned.model.config.base == str(model_folder)
+    facts = tuned.model.config.training["finetuning"]
+    assert isinstance(facts, dict)
+    assert (facts["command"], facts["triples"]["name"], facts["task"]) == (
+        "kbq finetune",
+        "triples.jsonl",
+        "slot_filling",
+    )
+    assert facts["relations"] == ["birth", "place of birth"]
+    assert facts["outcome"]["scores"] == list(outcome.scores)
+    assert json.loads((request_of.out / "kbq.json").read_text("utf-8"))["base"] == str(model_folder)
+    after = tuned.model.encode_queries(["Marie [SEP] birth"])[0].tolist()
+    assert after == own_kb.model.encode_queries(["Marie [SEP] birth"])[0].tolist()
+    assert (after != before) == (outcome.scores[0] < max(outcome.scores))
+    assert tuned.search(["Marie [SEP] birth"], 1)[0][0].phrase.text
+
+
+@pytest.mark.parametrize(("better", "factor"), [(12, 2.0), (3, 1.0), (2, 1.0)])
+def test_what_words_weigh_is_chosen_on_dev_queries_where_they_say_so_clearly(
+    better: int,
+    factor: float,
+    request_of: FinetuningRequest,
+    own_kb: KnowledgeBase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = shutil.copytree(own_kb.folder, tmp_path / "kb")
+    index_words(folder)
+    seen: list[HybridWeights] = []
+
+    def values(self: Judge, backend: Backend = "dense", weights: HybridWeights | None = None) -> np.ndarray:
+        if weights is not None:
+            seen.append(weights)
+        queries = np.arange(16)
+        return np.where(weights == HybridWeights().times(2), queries < better, queries == 15).astype(float)
+
+    monkeypatch.setattr(Judge, "values", values)
+    outcome = run(request_of, KnowledgeBase.open(folder, device="cpu"))
+    assert seen == [HybridWeights().times(tried) for tried in (1.0, 0.5, 2.0, 4.0)]
+    assert (outcome.lexical_factor, outcome.hybrid_score) == (factor, 75.0 if factor == 2 else 6.25)
+    tuned = KnowledgeBase.open(folder, str(request_of.out), "cpu")
+    assert tuned.weights.bm25 == factor * own_kb.weights.bm25
+
+
+def test_a_dev_query_without_a_page_may_be_answered_anywhere(own_kb: KnowledgeBase, tmp_path: Path) -> None:
+    query = "Marie Curie [SEP] birth"
+    (hit,) = own_kb.search([query], k=1, unit="document", backend="dense")[0]
+    outputs = [
+        GoldOutput(hit.phrase.text, pages, frozenset(pages) or None, ()) for pages in ((hit.phrase.document_id,), ())
+    ]
+    golds = [Gold(str(number), number, query, {}, (output,)) for number, output in enumerate(outputs)]
+    judge = Judge(load_task("slot_filling"), golds, own_kb, tmp_path)
+    assert judge.measure == "KILT-accuracy"
+    assert judge.values().tolist() == [1.0, 1.0]
+
+
+def test_it_learns(request_of: FinetuningRequest, own_kb: KnowledgeBase) -> None:
+    settings = replace(request_of.settings, epochs=25, learning_rate=5e-3, k=50)
+    outcome = run(replace(request_of, settings=settings), own_kb)
+    assert max(outcome.scores) >= outcome.scores[0] + 10
+
+
+def test_pages_may_be_named_by_their_titles(
+    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+) -> None:
+    titles = {s.ids[place]: s.titles[place] for s in own_kb.shards for place in range(len(s.ids))}
+    named = write_json_lines("titles.jsonl", *(row | {"page": titles[row["page"]]} for row in rows))
+    once = replace(request_of, settings=replace(request_of.settings, epochs=1))
+    by_title = run(
+        replace(once, triples=named, dev=named, out=request_of.out.with_name("other")),
+        KnowledgeBase.open(own_kb.folder, device="cpu"),
+    )
+    by_id = run(once, own_kb)
+    assert by_title == by_id
+
+
+@pytest.mark.parametrize("with_answers", [0, 2])
+def test_pages_can_be_learned_without_answers(
+    with_answers: int,
+    request_of: FinetuningRequest,
+    own_kb: KnowledgeBase,
+    rows: Rows,
+    write_json_lines: Callable[..., Path],
+) -> None:
+    lines = []
+    for number, row in enumerate(rows):
+        answer = {"answer": row["object"]} if number < with_answers else {}
+        output = answer | {"provenance": [{"wikipedia_id": row["page"]}]}
+        lines.append({"id": str(number), "input": f"{row['subject']} [SEP] {row['relation']}", "output": [output]})
+    triples = write_json_lines("pages.jsonl", *lines)
+    settings = replace(request_of.settings, objective="page", epochs=1)
+    outcome = run(replace(request_of, triples=triples, dev=triples, settings=settings), own_kb)
+    assert outcome.measure == ("KILT-accuracy" if with_answers else "Rprec")
+    assert outcome.dev_queries == len(rows)
+    assert (max(outcome.scores) > 0) >= (not with_answers)
+
+
+def test_namesakes_are_alternatives() -> None:
+    labeller = cast(Labeller, SimpleNamespace(page_ids={"Marie Curie": ["1", "2"], "Paris": ["3"]}.get))
+    outputs = (
+        GoldOutput("Warsaw", ("Marie Curie", "Paris"), frozenset(["Marie Curie", "Paris"]), ()),
+        GoldOutput("Rome", ("9",), None, ()),
+    )
+    gold = with_page_ids(Gold("x", 1, "Marie Curie [SEP] birth", {}, outputs), labeller)
+    assert [(output.answer, output.pages, output.evidence) for output in gold.outputs] == [
+        ("Warsaw", ("1", "3"), frozenset("13")),
+        ("Warsaw", ("2", "3"), frozenset("23")),
+        ("Rome", ("9",), None),
+    ]
+
+
+def test_about_a_tenth_is_set_aside_to_the_end_of_a_page(
+    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows
+) -> None:
+    outcome = run(replace(request_of, dev=None), own_kb)
+    assert outcome.reach.queries + outcome.dev_queries == len(rows)
+    assert outcome.dev_queries == round(len(rows) / 10) + 1
+
+
+def test_a_sample_may_be_asked_for_and_too_many_are_a_note(
+    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows
+) -> None:
+    notes: list[str] = []
+    assert run(replace(request_of, examples=6), own_kb, notes).reach.queries == 6
+    more = replace(request_of, examples=999, out=request_of.out.with_name("more"))
+    assert run(more, KnowledgeBase.open(own_kb.folder, device="cpu"), notes).reach.queries == len(rows)
+    assert notes == [f"{request_of.triples} holds {len(rows)} queries to tune on, fewer than the 999 asked for"]
+
+
+def test_what_is_unusual_is_a_note_and_no_error(
+    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+) -> None:
+    unseen = write_json_lines("dev.jsonl", rows[0] | {"relation": "river"})
+    without_pages = write_json_lines("plain.jsonl", *({k: v for k, v in row.items() if k != "page"} for row in rows))
+    settings = replace(request_of.settings, k=10**6, epochs=1)
+    notes: list[str] = []
+    outcome = run(replace(request_of, triples=without_pages, dev=unseen, settings=settings), own_kb, notes)
+    assert outcome.reach.no_page == outcome.reach.queries == len(rows)
+    assert [note.partition(":")[0] for note in notes] == [
+        "1 relations of the dev queries are not tuned on",
+        f"k is 1000000, the knowledge base holds {own_kb.counts.rows} phrases",
+        "the knowledge base has none of the gold pages",
+    ]
+    assert "river" in notes[0]
+
+
+def test_answers_that_can_never_be_found_are_counted(
+    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+) -> None:
+    lost = (rows[0] | {"object": "nowhere at all"}, rows[1] | {"page": "NoSuchPage"})
+    triples = write_json_lines("lost.jsonl", *lost, *rows[2:])
+    notes: list[str] = []
+    outcome = run(replace(request_of, triples=triples), own_kb, notes)
+    assert (outcome.reach.elsewhere, outcome.reach.no_page, outcome.reach.on_page) == (1, 1, len(rows) - 2)
+    assert notes == [f"the knowledge base has no page named in {triples}, line 2"]
+
+
+def test_queries_that_are_unreadable_are_left_out_on_either_side(
+    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+) -> None:
+    triples = write_json_lines("long.jsonl", *rows, rows[0] | {"subject": LONG})
+    outcome = run(replace(request_of, triples=triples, dev=triples), own_kb)
+    assert (outcome.reach.queries, outcome.reach.unreadable, outcome.dev_queries) == (len(rows), 1, len(rows))
+
+
+def test_nothing_but_queries_that_are_unreadable_is_refused(
+    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+) -> None:
+    triples = write_json_lines("long.jsonl", rows[0] | {"subject": LONG})
+    with pytest.raises(TrainingError, match="no query can be read: the encoder reads 32 tokens"):
+        run(replace(request_of, triples=triples), own_kb)
+
+
+@pytest.mark.parametrize("stop", [2, 5])
+def test_a_killed_run_gives_the_same_folder(
+    stop: int, request_of: FinetuningRequest, own_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)
+
+    def kill(step: FinetuningStep) -> None:
+        if step.step == stop:
+            raise Killed
+
+    killed = replace(request_of, out=request_of.out.with_name("killed"))
+    with pytest.raises(Killed):
+        finetune(killed, KnowledgeBase.open(own_kb.folder, device="cpu"), print, kill)
+    assert not killed.out.exists()
+    resumed = run(killed, KnowledgeBase.open(own_kb.folder, device="cpu"))
+    assert resumed == run(request_of, own_kb)
+    names = sorted(path.name for path in request_of.out.iterdir())
+    assert names == ["kbq.json", "model.safetensors"]
+    for name in names:
+        assert (killed.out / name).read_bytes() == (request_of.out / name).read_bytes()
+
+
+def test_a_run_does_not_go_on_with_other_dev_data(
+    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+) -> None:
+    def kill(step: FinetuningStep) -> None:
+        if step.step == step.steps:
+            raise Killed
+
+    with pytest.raises(Killed):
+        finetune(request_of, own_kb, print, kill)
+    dev = write_json_lines("dev.jsonl", *rows[:2])
+    with pytest.raises(TrainingError, match=r"checkpoint\.pt was written with other"):
+        run(replace(request_of, dev=dev), KnowledgeBase.open(own_kb.folder, device="cpu"))
+
+
+def test_entity_linking_learns_pages(
+    request_of: FinetuningRequest,
+    own_kb: KnowledgeBase,
+    golds: list[Gold],
+    write_json_lines: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # What so small a network of random weights learns depends on how this CPU rounds 16 bits.
+    monkeypatch.setattr("kbq.encoding.backbone.fast_dtype", lambda device_type: torch.float32)
+    titles = {s.ids[place]: s.titles[place] for s in own_kb.shards for place in range(len(s.ids))}
+    lines = [
+        {
+            "id": gold.id,
+            "input": f"in [START_ENT] Marie {gold.id} [END_ENT] the",
+            "output": [{"answer": titles[page], "provenance": [{"wikipedia_id": page}]}],
+        }
+        for gold in golds
+        for page in gold.outputs[0].pages
+    ]
+    triples = write_json_lines("links.jsonl", *lines)
+    settings = replace(request_of.settings, objective="page", epochs=24, learning_rate=2e-3)
+    task = load_task("entity_linking")
+    outcome = run(replace(request_of, triples=triples, dev=triples, task=task, settings=settings), own_kb)
+    assert outcome.measure == "KILT-accuracy"
+    assert max(outcome.scores) > outcome.scores[0] + 10
+
+
+def test_out_that_exists_is_refused_before_anything_is_read(
+    request_of: FinetuningRequest, own_kb: KnowledgeBase
+) -> None:
+    request_of.out.mkdir()
+    with pytest.raises(TrainingError, match="out already exists: choose another folder for --out"):
+        run(replace(request_of, triples=request_of.out / "nothing"), own_kb)
+
+
+def test_out_that_cannot_be_written_is_refused(request_of: FinetuningRequest, own_kb: KnowledgeBase) -> None:
+    with pytest.raises(TrainingError, match=r"out cannot be written \(Not a directory\): choose another --out"):
+        run(replace(request_of, out=request_of.triples / "out"), own_kb)
+
+
+def test_pages_that_nobody_names_cannot_be_learned(
+    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+) -> None:
+    triples = write_json_lines("plain.jsonl", *({k: v for k, v in row.items() if k != "page"} for row in rows))
+    settings = replace(request_of.settings, objective="page")
+    with pytest.raises(TrainingError, match="page"):
+        run(replace(request_of, triples=triples, dev=triples, settings=settings), own_kb)
+
+
+def test_a_task_that_fails_is_named(request_of: FinetuningRequest, own_kb: KnowledgeBase, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(BROKEN, "utf-8")
+    with pytest.raises(KbqError, match=r"task broken fails at .*: KeyError: 'object'"):
+        run(replace(request_of, task=load_task(str(tmp_path / "broken.py"))), own_kb)
+
+
+def test_a_loss_that_is_no_number_leaves_the_checkpoint(request_of: FinetuningRequest, own_kb: KnowledgeBase) -> None:
+    def poison(step: FinetuningStep) -> None:
+        if step.step == step.steps // 2 + 1:  # after the first epoch
+            with torch.no_grad():
+                own_kb.model.queries.start_head.get_parameter("bias").fill_(float("nan"))
+
+    with pytest.raises(TrainingError, match="the loss is nan at step"):
+        finetune(request_of, own_kb, print, poison)
+    assert not request_of.out.exists()
+    rest = run(request_of, KnowledgeBase.open(own_kb.folder, device="cpu"))
+    assert len(rest.scores) == 3
+
+
+def test_another_knowledge_base_refuses_the_query_encoder(
+    request_of: FinetuningRequest, own_kb: KnowledgeBase, other_folder: Path, tmp_path: Path
+) -> None:
+    run(request_of, own_kb)
+    other = Model.open(other_folder, "cpu")
+    assert other.config.phrase_fingerprint != own_kb.model.config.phrase_fingerprint
+    shutil.copytree(own_kb.folder, tmp_path / "kb")
+    manifest = tmp_path / "kb" / "manifest.json"
+    manifest.write_text(
+        manifest.read_text("utf-8").replace(own_kb.model.config.phrase_fingerprint, other.config.phrase_fingerprint),
+        "utf-8",
+    )
+    with pytest.raises(ModelError) as refusal:
+        KnowledgeBase.open(tmp_path / "kb", str(request_of.out), "cpu")
+    for named in (own_kb.model.config.phrase_fingerprint, other.config.phrase_fingerprint):
+        assert named in str(refusal.value)

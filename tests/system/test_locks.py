@@ -1,0 +1,96 @@
+"""Locks: who writes into a folder writes alone, and what was written meanwhile is not lost."""
+
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import pytest
+
+from kbq.commands import index_words
+from kbq.encoding.model import Model
+from kbq.errors import KbqError
+from kbq.kb import KnowledgeBase
+from kbq.records import Document, Paragraph
+from kbq.searching.indexes import IndexWish
+from kbq.system.locks import writing_alone
+from kbq.training.workshop import workshop
+
+BUSY = "another kbq is writing into .*: wait until it is done"
+MORE = [Document("new", "New", (Paragraph(0, "A river runs through the new city."),))]
+
+
+@pytest.fixture
+def folder(kb_folder: Path, tmp_path: Path) -> Path:
+    """A knowledge base to write into."""
+    return Path(shutil.copytree(kb_folder, tmp_path / "kb"))
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    for _ in range(2):  # the first lock has ended
+        with writing_alone(tmp_path), pytest.raises(KbqError, match=BUSY), writing_alone(tmp_path):
+            pytest.fail("two write at once")
+    with pytest.raises(ZeroDivisionError), writing_alone(tmp_path):
+        1 / 0  # noqa: B018
+    with writing_alone(tmp_path):
+        assert [*tmp_path.iterdir()] == []  # a lock leaves nothing behind
+
+
+def hold(folder: Path, held: Event) -> None:
+    with writing_alone(folder):
+        held.set()
+        signal.pause()
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    held = context.Event()
+    holder = context.Process(target=hold, args=(tmp_path, held))
+    holder.start()
+    assert held.wait(60)
+    with pytest.raises(KbqError, match=BUSY), writing_alone(tmp_path):
+        pytest.fail("two write at once")
+    assert holder.pid is not None
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.join()
+    with writing_alone(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda folder, model: KnowledgeBase.build(MORE, folder, model, append=True),
+        lambda folder, model: KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("exact")),
+        lambda folder, model: index_words(folder),
+    ],
+)
+def test_a_knowledge_base_is_written_by_one(write: Callable[[Path, Model], object], folder: Path, model: Model) -> None:
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    with writing_alone(folder), pytest.raises(KbqError, match=BUSY):
+        write(folder, model)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+    write(folder, model)
+    assert KnowledgeBase.open(folder, device="cpu").search(["the river"], 1)[0]
+
+
+def test_a_build_and_a_training_are_of_one(model: Model, tmp_path: Path) -> None:
+    (tmp_path / "kb").mkdir()
+    with writing_alone(tmp_path / "kb"), pytest.raises(KbqError, match=BUSY):
+        KnowledgeBase.build(MORE, tmp_path / "kb", model)
+    with workshop(tmp_path / "out") as place:
+        with pytest.raises(KbqError, match=BUSY), workshop(tmp_path / "out"):
+            pytest.fail("two train at once")
+        (place / "model").mkdir()
+
+
+def test_what_was_appended_meanwhile_stays(folder: Path, model: Model) -> None:
+    opened = KnowledgeBase.open(folder, device="cpu")
+    KnowledgeBase.build(MORE, folder, model, append=True)
+    indexed = opened.with_index(IndexWish("exact"))
+    assert indexed.counts.documents == opened.counts.documents + 1
+    again = KnowledgeBase.open(folder, device="cpu")
+    assert "new" in {hit.phrase.document_id for hit in again.search(["the river"], 99, "document")[0]}

@@ -1,0 +1,182 @@
+"""Training, whole: examples go in, a model folder comes out; whatever is wrong is said before the work."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+
+from kbq.encoding.model import Model, ModelConfig, read_config
+from kbq.encoding.windows import WindowShape
+from kbq.errors import KbqError, ModelError, TrainingError
+from kbq.system.files import file_digest
+from kbq.training import run
+from kbq.training.examples import Repairs
+from kbq.training.loop import TrainingSettings
+from kbq.training.run import StepReport
+from kbq.training.train import TrainingRequest, train_model
+
+from .conftest import Killed
+
+
+@pytest.fixture
+def request_of(checkpoint: Path, examples_file: Path, tmp_path: Path) -> TrainingRequest:
+    """Three epochs of eleven passages; one is set aside."""
+    config = ModelConfig(window=WindowShape(24, 6, 10), max_query_tokens=32)
+    settings = TrainingSettings(epochs=3, batch_tokens=100, learning_rate=1e-3)
+    return TrainingRequest(
+        examples=[examples_file],
+        out=tmp_path / "out",
+        checkpoint=str(checkpoint),
+        settings=settings,
+        config=config,
+        command="kbq train",
+    )
+
+
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_train_model(request_of: TrainingRequest, shared: bool, weights: str, tmp_path: Path) -> None:
+    config = replace(request_of.config, shared_query_encoder=shared)
+    steps: list[StepReport] = []
+    outcome = train_model(
+        replace(request_of, config=config, weights="int8" if weights == "int8" else "float32"), steps.append
+    )
+    assert (outcome.passages, outcome.queries, outcome.too_long) == (11, 22, 0)
+    assert outcome.repairs == Repairs(right=24)
+    assert outcome.steps == len(steps) == steps[-1].step
+    assert outcome.scores.queries == 2
+    assert 0 <= outcome.scores.gold_em <= outcome.scores.gold_f1 <= 100
+    assert 0 < outcome.scores.kept <= 100
+    model = Model.open(tmp_path / "out", "cpu")
+    assert model.config.training["command"] == "kbq train"
+    assert model.config.training["passages"] == 11
+    assert model.config.filter_threshold > float("-inf")
+    assert (model.scale > 0).all()
+    assert model.encode_queries(["Marie [SEP] birth"])[0].shape == (1, 16)
+    assert "NaN" not in (tmp_path / "out" / "kbq.json").read_text()
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_a_dev_file_is_scored(request_of: TrainingRequest, examples_file: Path) -> None:
+    outcome = train_model(replace(request_of, dev=examples_file))
+    assert (outcome.passages, outcome.queries, outcome.scores.queries) == (12, 24, 24)
+
+
+def test_a_killed_run_gives_the_same_model(
+    request_of: TrainingRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(step: StepReport) -> None:
+        if step.step == 5:
+            raise Killed
+
+    monkeypatch.setattr(run, "CHECKPOINT_SECONDS", -1.0)
+    train_model(replace(request_of, out=tmp_path / "whole"))
+    with pytest.raises(Killed):
+        train_model(request_of, stop)
+    assert not (tmp_path / "out").exists()
+    steps: list[StepReport] = []
+    train_model(request_of, steps.append)
+    assert steps[0].step == 5
+    for name in ("model.safetensors", "kbq.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+Change = Callable[[TrainingRequest, Path], TrainingRequest]
+
+
+def with_examples(*lines: object) -> Change:
+    def change(request: TrainingRequest, folder: Path) -> TrainingRequest:
+        (folder / "few.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        return replace(request, examples=[folder / "few.jsonl"])
+
+    return change
+
+
+def out_exists(request: TrainingRequest, folder: Path) -> TrainingRequest:
+    request.out.mkdir()
+    return request
+
+
+def out_below_a_file(request: TrainingRequest, folder: Path) -> TrainingRequest:
+    (folder / "file").write_text("")
+    return replace(request, out=folder / "file" / "out")
+
+
+def without_weights(request: TrainingRequest, folder: Path) -> TrainingRequest:
+    shutil.copytree(request.checkpoint, folder / "checkpoint")
+    (folder / "checkpoint" / "model.safetensors").unlink()
+    return replace(request, checkpoint=str(folder / "checkpoint"))
+
+
+def line(query: str, title: str = "T") -> dict[str, object]:
+    return {"title": title, "context": "Paris", "question": query, "answers": [{"text": "Paris", "answer_start": 0}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        (out_exists, TrainingError, "out already exists: choose another folder for --out"),
+        (out_below_a_file, TrainingError, r"out cannot be written \(Not a directory\)"),
+        (lambda request, folder: replace(request, examples=[folder / "none"]), TrainingError, "none: cannot be read"),
+        (lambda request, folder: replace(request, dev=folder / "none"), TrainingError, "none: cannot be read"),
+        (lambda request, folder: replace(request, checkpoint=str(folder)), ModelError, "holds no tokenizer"),
+        (lambda request, folder: replace(request, device="gpu"), ModelError, "device 'gpu' is unknown"),
+        (without_weights, ModelError, "is no checkpoint that transformers can read"),
+        (with_examples(line("Where?")), TrainingError, "one passage is not enough to train and to score"),
+        (with_examples(line("a " * 99), line("b " * 99, "U")), TrainingError, "no query"),
+        (with_examples(*(line("a " * 99 if n else "Where?", str(n)) for n in range(5))), TrainingError, "no query"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(
+    change: Change, kind: type[KbqError], message: str, request_of: TrainingRequest, tmp_path: Path
+) -> None:
+    steps: list[StepReport] = []
+    with pytest.raises(kind, match=message) as refusal:
+        train_model(change(request_of, tmp_path), steps.append)
+    assert "\n" not in str(refusal.value)
+    assert steps == []
+
+
+def test_the_model_is_described(request_of: TrainingRequest, tmp_path: Path) -> None:
+    train_model(request_of)
+    training = read_config(tmp_path / "out").training
+    assert training["checkpoint"] == Path(request_of.checkpoint).name
+    assert training["examples"] == {"examples.jsonl": file_digest(request_of.examples[0])}
+    assert set(training) >= {"filter", "command", "settings", "versions", "machine", "queries"}
+
+
+def test_a_kbq_model_goes_on_learning(request_of: TrainingRequest, tmp_path: Path) -> None:
+    train_model(request_of)
+    still = replace(request_of, checkpoint=str(request_of.out), out=tmp_path / "still")
+    train_model(replace(still, settings=replace(request_of.settings, learning_rate=0.0)))
+    before, after = Model.open(request_of.out, "cpu"), Model.open(tmp_path / "still", "cpu")
+    assert after.config.phrase_fingerprint == before.config.phrase_fingerprint
+    assert after.config.query_fingerprint == before.config.query_fingerprint
+    assert after.config.window == before.config.window
+    assert after.config.training["begun"] == before.config.training
+    with pytest.raises(TrainingError, match="one query encoder with two heads: leave out --two-query-encoders"):
+        train_model(replace(still, out=tmp_path / "two", config=replace(still.config, shared_query_encoder=False)))
+
+
+def test_queries_get_the_capitals_of_the_passages(request_of: TrainingRequest, tmp_path: Path) -> None:
+    train_model(replace(request_of, truecase=True))
+    forms = json.loads((tmp_path / "out" / "casing.json").read_text("utf-8"))
+    assert forms
+    assert all(form != word == form.lower() for word, form in forms.items())
+    assert Model.open(tmp_path / "out", "cpu").query_tokenizer.casing == forms
+
+
+def test_an_uncased_encoder_needs_no_capitals(
+    request_of: TrainingRequest, make_tokenizer: Callable[..., Any], tmp_path: Path
+) -> None:
+    shutil.copytree(request_of.checkpoint, tmp_path / "uncased")
+    tokenizer = make_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    tokenizer.save_pretrained(tmp_path / "uncased")
+    with pytest.raises(TrainingError, match="capital letters like small ones: leave out --truecase"):
+        train_model(replace(request_of, checkpoint=str(tmp_path / "uncased"), truecase=True))
