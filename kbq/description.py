@@ -88,7 +88,7 @@ def describe_indexes(folder: Path) -> list[IndexFacts]:
 
 def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFacts:
     """What one index costs and finds."""
-    size = sum(folder_bytes(folder_of(shard, entry.kind, entry.filter)) for shard in manifest.shard_folders(folder))
+    size = sum(folder_bytes(folder_of(shard, entry)) for shard in manifest.shard_folders(folder))
     each = round(size / max(1, manifest.counts.rows), 1)
     return IndexFacts(entry.kind, each, entry.probes, round(entry.recall, 4), entry.target, entry.queries, entry.filter)
 

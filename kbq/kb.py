@@ -15,12 +15,12 @@ from kbq.encoding.model import Model
 from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
 from kbq.indexing.building import build_shards, claim
-from kbq.indexing.choice import chosen_kind, open_index, remove_other_filters
+from kbq.indexing.choice import chosen_kind, open_index, remove_others
 from kbq.indexing.dump import Counts
 from kbq.indexing.manifest import Manifest, changing, publish, read_manifest, write_manifest
 from kbq.options import Backend, IndexKind, Unit, WantedKind
 from kbq.records import Document, Hit
-from kbq.searching.indexes import IndexWish, build_indexes
+from kbq.searching.indexes import IndexWish, build_indexes, forget_queries
 from kbq.searching.lexical import HybridWeights, LexicalScores
 from kbq.searching.search import search
 from kbq.searching.words import WordIndexes
@@ -89,7 +89,7 @@ class KnowledgeBase:
                 remove_older(folder, before)  # of an append that was killed at its very end
                 shards, corpus = build_shards(documents, model, folder, len(before.shards), report, workers)
                 after = before.with_shards(shards, corpus)
-                wish = IndexWish.as_before(chosen_kind(after, index), before)
+                wish = IndexWish.as_before(folder, before, chosen_kind(after, index))
                 manifest = build_indexes(folder, after, model, wish, report_stage)
                 if before.bm25 if append else bm25:
                     manifest = add_bm25(folder, manifest, report_stage)
@@ -134,7 +134,8 @@ class KnowledgeBase:
         with changing(self.folder) as before:
             manifest = build_indexes(self.folder, before, self.model, wish, report)
             write_manifest(self.folder, manifest)
-            remove_other_filters(manifest.shard_folders(self.folder), manifest.index)
+            remove_others(manifest.shard_folders(self.folder), manifest.index)
+            forget_queries(self.folder, manifest)
         return KnowledgeBase(self.folder, manifest, self.model)
 
     @property

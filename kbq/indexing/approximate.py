@@ -6,22 +6,24 @@ from kbq.indexing.cell_index import CellIndex
 from kbq.indexing.cells import Cells, build_cells
 from kbq.indexing.dump import Shard
 from kbq.indexing.index_folder import CELLS, open_folders, writing
+from kbq.indexing.manifest import IndexEntry
 from kbq.system.stages import Report, silent
 
 OVERFETCH = 2  # times the hits that are wanted; four times found nothing more among 1.4 million rows
 
 
-def build_approximate(shard: Shard, threshold: float | None = None, report: Report = silent) -> None:
-    """Build the index of one shard, of the rows above a filter's threshold.
+def build_approximate(shard: Shard, entry: IndexEntry, report: Report = silent) -> None:
+    """Build the index of one shard, of the rows above the entry's filter.
 
     Raises:
         KnowledgeBaseError: faiss is missing or the disk full.
     """
-    with writing(shard, "approximate", threshold) as folder:
-        build_cells(folder / CELLS, shard.vectors, shard.rows_above(threshold), report=report)
+    with writing(shard, entry) as folder:
+        build_cells(folder / CELLS, shard.vectors, shard.rows_above(entry.filter), report=report)
 
 
-def open_approximate(shards: Sequence[Shard], probes: int, threshold: float | None = None) -> CellIndex:
+def open_approximate(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
     """The indexes of all shards, ready to search."""
-    folders = open_folders(shards, "approximate", threshold)
-    return CellIndex(shards, {number: Cells(folder / CELLS, probes) for number, folder in folders.items()}, OVERFETCH)
+    folders = open_folders(shards, entry)
+    cells = {number: Cells(folder / CELLS, entry.probes) for number, folder in folders.items()}
+    return CellIndex(shards, cells, OVERFETCH)

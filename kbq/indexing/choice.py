@@ -44,21 +44,20 @@ def build_missing(shards: Sequence[Shard], entry: IndexEntry, queries: Floats, r
             report(f"{entry.kind} index, shard {number} of {len(shards)}, {stage}", done, total)
 
         if entry.kind == "approximate":
-            build_approximate(shard, entry.filter, of_shard)
+            build_approximate(shard, entry, of_shard)
         else:
-            build_compact(shard, queries, entry.filter, of_shard)
+            build_compact(shard, queries, entry, of_shard)
 
 
 def is_built(shards: Sequence[Shard], entry: IndexEntry) -> bool:
     """Whether nothing is left to build; a shard without rows needs no index."""
-    kind = entry.kind
-    return kind == "exact" or all(has_index(shard, kind, entry.filter) for shard in shards if len(shard))
+    return entry.kind == "exact" or all(has_index(shard, entry) for shard in shards if len(shard))
 
 
-def remove_other_filters(shards: Sequence[Path], entry: IndexEntry) -> None:
-    """Remove the indexes of this kind with another filter from the folders of all shards."""
+def remove_others(shards: Sequence[Path], entry: IndexEntry) -> None:
+    """Remove the indexes of this kind with another filter, or for other queries, from the folders of all shards."""
     for shard in shards:
-        for other in set(shard.glob(f"{entry.kind}*")) - {folder_of(shard, entry.kind, entry.filter)}:
+        for other in set(shard.glob(f"{entry.kind}*")) - {folder_of(shard, entry)}:
             shutil.rmtree(other, ignore_errors=True)
 
 
@@ -69,7 +68,7 @@ def open_index(shards: Sequence[Shard], entry: IndexEntry, device: torch.device)
         KnowledgeBaseError: an index is missing, damaged or of other rows; or exact search does not fit on the GPUs.
     """
     if entry.kind == "approximate":
-        return open_approximate(shards, entry.probes, entry.filter)
+        return open_approximate(shards, entry)
     if entry.kind == "compact":
-        return open_compact(shards, entry.probes, entry.filter)
+        return open_compact(shards, entry)
     return ExactIndex(shards, places(shards, device))

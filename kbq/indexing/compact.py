@@ -12,6 +12,7 @@ from kbq.indexing.cell_index import CellIndex
 from kbq.indexing.cells import Cells, build_cells
 from kbq.indexing.dump import Shard
 from kbq.indexing.index_folder import CELLS, ROTATION, open_folders, writing
+from kbq.indexing.manifest import IndexEntry
 from kbq.indexing.rotation import Rotation
 from kbq.system.machine import available_memory
 from kbq.system.stages import Report, silent
@@ -19,27 +20,27 @@ from kbq.system.stages import Report, silent
 OVERFETCH = 8  # times the hits that are wanted: four bits, and sums in whole numbers, put rows in a rough order
 
 
-def build_compact(shard: Shard, queries: Floats, threshold: float | None = None, report: Report = silent) -> None:
-    """Build the index of one shard, of the rows above a filter's threshold, for queries like these.
+def build_compact(shard: Shard, queries: Floats, entry: IndexEntry, report: Report = silent) -> None:
+    """Build the index of one shard, of the rows above the entry's filter, for queries like these.
 
     `queries` are in the units of the rows. Shape: (queries, dim).
 
     Raises:
         KnowledgeBaseError: faiss is missing or the disk full.
     """
-    with writing(shard, "compact", threshold) as folder:
+    with writing(shard, entry) as folder:
         rotation = Rotation.fit(shard.vectors, queries, kept=queries.shape[1] // 2)
         rotation.save(folder / ROTATION)
-        build_cells(folder / CELLS, shard.vectors, shard.rows_above(threshold), rotation.rows, report=report)
+        build_cells(folder / CELLS, shard.vectors, shard.rows_above(entry.filter), rotation.rows, report=report)
 
 
-def open_compact(shards: Sequence[Shard], probes: int, threshold: float | None = None) -> CellIndex:
+def open_compact(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
     """The indexes of all shards, ready to search.
 
     Raises:
         KnowledgeBaseError: one is missing, damaged or of other rows, or they do not fit in memory.
     """
-    folders = open_folders(shards, "compact", threshold)
+    folders = open_folders(shards, entry)
     need, free = sum((folder / CELLS).stat().st_size for folder in folders.values()), available_memory()
     if need > free:
         raise KnowledgeBaseError(
@@ -47,7 +48,7 @@ def open_compact(shards: Sequence[Shard], probes: int, threshold: float | None =
             "approximate, which stays on the disk, or exact"
         )
     cells = {
-        number: Cells(folder / CELLS, probes, Rotation.open(folder / ROTATION).queries)
+        number: Cells(folder / CELLS, entry.probes, Rotation.open(folder / ROTATION).queries)
         for number, folder in folders.items()
     }
     return CellIndex(shards, cells, OVERFETCH)

@@ -5,43 +5,45 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.dump import Shard
+from kbq.indexing.manifest import IndexEntry
 from kbq.system.files import write_json
 
-BuiltKind = Literal["approximate", "compact"]
 SEAL = "index.json"  # written last; without it there is no index
 CELLS = "cells.faiss"
 ROTATION = "rotation.npy"
 
 
 @contextmanager
-def writing(shard: Shard, kind: BuiltKind, threshold: float | None) -> Iterator[Path]:
+def writing(shard: Shard, entry: IndexEntry) -> Iterator[Path]:
     """Gives an empty folder for the files of an index, and seals it where all went well.
 
-    Another filter means another folder: the index that answers stays whole until the manifest names the new one.
+    Another filter, or other queries to learn from, means another folder: the index that answers stays whole until the
+    manifest names the new one.
     """
-    folder = folder_of(shard.folder, kind, threshold)
+    folder = folder_of(shard.folder, entry)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     yield folder
     write_json(folder / SEAL, {"rows": shard.fingerprint(), "bytes": _sizes(folder)})
 
 
-def folder_of(shard: Path, kind: str, threshold: float | None) -> Path:
-    """Where the index of a kind and filter lies in the folder of a shard."""
-    return shard / (kind if threshold is None else f"{kind}-above{threshold!r}")
+def folder_of(shard: Path, entry: IndexEntry) -> Path:
+    """Where an index lies in the folder of a shard; of the two kinds only compact learns from queries."""
+    above = "" if entry.filter is None else f"-above{entry.filter!r}"
+    learned = f"-for-{entry.asked}" if entry.kind == "compact" and entry.asked else ""
+    return shard / f"{entry.kind}{above}{learned}"
 
 
-def open_folder(shard: Shard, kind: BuiltKind, threshold: float | None) -> Path:
+def open_folder(shard: Shard, entry: IndexEntry) -> Path:
     """The folder of an index that is whole and of this shard.
 
     Raises:
         KnowledgeBaseError: it is missing, of another dump, or a file of it is missing or of another length.
     """
-    folder = folder_of(shard.folder, kind, threshold)
+    folder, kind = folder_of(shard.folder, entry), entry.kind
     way_out = f"build it with `kbq index {shard.folder.parent} --index {kind}`, or use --index exact"
     try:
         seal = json.loads((folder / SEAL).read_text("utf-8"))
@@ -59,15 +61,15 @@ def open_folder(shard: Shard, kind: BuiltKind, threshold: float | None) -> Path:
     return folder
 
 
-def open_folders(shards: Sequence[Shard], kind: BuiltKind, threshold: float | None) -> dict[int, Path]:
+def open_folders(shards: Sequence[Shard], entry: IndexEntry) -> dict[int, Path]:
     """The same of all shards that have rows, by their number."""
-    return {number: open_folder(shard, kind, threshold) for number, shard in enumerate(shards) if len(shard)}
+    return {number: open_folder(shard, entry) for number, shard in enumerate(shards) if len(shard)}
 
 
-def has_index(shard: Shard, kind: BuiltKind, threshold: float | None) -> bool:
-    """Whether a whole index of this shard is there, made with this filter."""
+def has_index(shard: Shard, entry: IndexEntry) -> bool:
+    """Whether a whole index of this shard is there, made with this filter and for these queries."""
     try:
-        open_folder(shard, kind, threshold)
+        open_folder(shard, entry)
     except KnowledgeBaseError:
         return False
     return True

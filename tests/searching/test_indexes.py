@@ -1,9 +1,11 @@
 """Indexes: several live side by side over one dump, and each answers when it is asked."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from kbq.commands import IndexRequest, index, index_words
@@ -11,6 +13,7 @@ from kbq.description import index_facts
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing import cells, choice
+from kbq.indexing.index_folder import ROTATION
 from kbq.indexing.manifest import STATE, IndexEntry, read_manifest
 from kbq.kb import KnowledgeBase
 from kbq.options import Backend, IndexKind, Unit
@@ -129,6 +132,24 @@ def test_queries_may_be_given(folder: Path) -> None:
     wish = IndexWish("approximate", 0.5, ("the river", "Paris", "Marie Curie"))
     assert kb.with_index(wish).index.queries == 2  # the third one teaches
     assert kb.with_index(IndexWish("approximate", 0.5, ("the river",))).index.queries == 1
+
+
+def test_other_queries_teach_another_rotation_and_an_append_asks_them_again(
+    documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    folder, asked = tmp_path / "kb", ("the river", "Marie Curie [SEP] place of birth")
+    usual = KnowledgeBase.build(documents[:3], folder, model, index="compact")
+    first = np.load(folder / "shard-00000" / "compact" / ROTATION)
+    kb = usual.with_index(IndexWish("compact", target=0.9, queries=asked))
+    (learned,) = (folder / "shard-00000").glob("compact*")  # the other one answers no more
+    assert learned.name == f"compact-for-{kb.index.asked}"
+    assert not np.allclose(np.load(learned / ROTATION), first)
+    appended = KnowledgeBase.build(documents[3:], folder, model, append=True)
+    assert (appended.index.asked, appended.index.target, appended.index.queries) == (kb.index.asked, 0.9, 1)
+    assert json.loads((folder / f"queries-{kb.index.asked}.json").read_text()) == list(asked)
+    assert len(list(folder.glob("*/compact-for-*"))) == 2
+    assert appended.with_index(IndexWish("compact")).index.asked == ""
+    assert not list(folder.glob("queries-*"))
 
 
 def test_append_completes_every_index(documents: list[Document], model: Model, tmp_path: Path) -> None:
