@@ -20,7 +20,7 @@ from kbq.errors import KbqError
 from kbq.options import Backend, CorpusFormat, IndexKind, Unit, WantedKind, WeightType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kbq.augmentation.generator_training import GeneratorRequest
     from kbq.description import IndexFacts, IndexSpeed
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kbq.pages import Pages
     from kbq.records import Hit, Query
     from kbq.task import Task
+    from kbq.training.examples import Repairs
     from kbq.training.run import RunRequest, StepReport
     from kbq.training.sparta import SpartaRequest
     from kbq.training.teacher import TeacherRequest
@@ -41,6 +42,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _output(place: Path | None) -> Path | None:
+    """What is written is a plain file, or a folder, with a name."""
+    if place is not None and str(place) == "-":
+        raise typer.BadParameter("- stands for standard input: give a name to write to")
+    if place is not None and place.suffix.lower() in (".gz", ".xz", ".bz2"):
+        raise typer.BadParameter(f"{place.name} would not be compressed: leave out {place.suffix}")
+    return place
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 BackendName = Annotated[
@@ -97,7 +108,7 @@ def _options(
 def build(
     context: typer.Context,
     corpus: Annotated[str, typer.Argument(help="A file or folder, or - for standard input.")],
-    kb: Annotated[Path, typer.Argument(help="Folder of the new knowledge base.")],
+    kb: Annotated[Path, typer.Argument(callback=_output, help="Folder of the new knowledge base.")],
     format: Annotated[
         CorpusFormat,
         typer.Option(help="What the corpus looks like."),
@@ -199,7 +210,8 @@ def index(
         facts = commands.index(request, report)
     _tell(dataclasses.asdict(facts) | {"kb": str(kb)}, as_json, f"{kb}: {_index_line(facts)}")
     if facts.recall < facts.target:
-        _note(f"all of its cells together do not find {facts.target:.1%}: choose --index exact or approximate for that")
+        way_out = "choose --index exact or approximate for that" if filter is None else "its --filter hides the others"
+        _note(f"all of its cells together do not find {facts.target:.1%}: {way_out}")
 
 
 def _index_terms(kb: Path, sparta: Path | None, terms: int, device: str) -> tuple[str, int]:
@@ -224,7 +236,7 @@ def _refuse_given(context: typer.Context, option: str, others: "Sequence[str]") 
 
 @app.command("merge-kb")
 def merge_kb(
-    out: Annotated[Path, typer.Argument(help="Folder of the new knowledge base.")],
+    out: Annotated[Path, typer.Argument(callback=_output, help="Folder of the new knowledge base.")],
     kbs: Annotated[list[Path], typer.Argument(metavar="KB", help="Knowledge bases of the same model.")],
     as_json: Json = False,
 ) -> None:
@@ -271,7 +283,7 @@ def explain(
     for found in explained:
         phrase = found.hit.phrase
         print(f"{found.hit.score:.2f}  {phrase.title}  (page {phrase.document_id}, paragraph {phrase.paragraph})")
-        print(f"      {' '.join(found.hit.context.split())[:160]}")
+        print(f"      {_shortened(found.hit.context)}")
         for term, weight in sorted(found.parts.items(), key=lambda part: -part[1]):
             print(f"      {weight:6.2f}  {term}")
 
@@ -314,13 +326,14 @@ def query(
     wanted = commands.Wanted(k=k, unit=unit, backend=backend, weights=weights, reader=reads, depth=depth)
 
     def answer(queries: "Sequence[Query]") -> None:
-        _note_unknown(word for one in queries for word in opened.unknown_words(one.text))
+        unknown = [opened.unknown_words(one.text) for one in queries]
+        _note_unknown(queries, unknown)
         _note_untuned(opened.model.config.untuned_relations(query.text for query in queries))
-        for one, hits in commands.ask(queries, opened, wanted):
+        for (one, hits), words in zip(commands.ask(queries, opened, wanted), unknown, strict=True):
             if as_json:
                 exact = opened.is_exact(backend) and reads is None  # a reader reads some paragraphs only
-                answers = {"query": one.text, "exact": exact, "answers": [_answer(hit) for hit in hits]}
-                _print_json(({"id": one.id} if one.id else {}) | answers)
+                found = {"exact": exact, "unknown_words": words, "answers": [_answer(hit) for hit in hits]}
+                _print_json(({"id": one.id} if one.id else {}) | {"query": one.text} | found)
             else:
                 _print_answers(one.text, hits, k, is_of_words=backend in ("bm25", "sparse"))
 
@@ -350,7 +363,7 @@ FOR_DENSE_TRAINING = ("dev", "teacher", "generator", *FOR_STUDENTS)
 def train(
     context: typer.Context,
     examples: Annotated[list[Path], typer.Argument(help="SQuAD JSON, QED, or JSON lines of passages with questions.")],
-    out: Annotated[Path, typer.Option(help="Folder of the new model.")],
+    out: Annotated[Path, typer.Option(callback=_output, help="Folder of the new model.")],
     checkpoint: Annotated[str, typer.Option(help="Start from: a BERT-like encoder (folder, hub name) or a kbq model.")],
     dev: Annotated[Path | None, typer.Option(help="Examples to score on; else a twentieth is set aside.")] = None,
     epochs: Annotated[float | None, typer.Option(min=0.0, max=1e6, show_default="3; --teacher, --generator: 2")] = None,
@@ -447,6 +460,7 @@ def train(
     with training_progress(f"training {out}") as (report, report_reading):
         outcome = train_model(request, report, report_reading)
     scores = outcome.scores
+    vectors = min(outcome.filter, key=lambda point: abs(point.kept - scores.kept)).vectors
     _tell(
         dataclasses.asdict(outcome) | {"out": str(out)},
         as_json,
@@ -454,7 +468,8 @@ def train(
         f"reading, passage given    EM {scores.gold_em:.1f}  F1 {scores.gold_f1:.1f}  ({scores.queries:,} queries)",
         f"reading, all passages     EM {scores.open_em:.1f}  F1 {scores.open_f1:.1f}",
         f"gold passage found        first {scores.open_passage:.1f}  in the top 5 {scores.open_passage_5:.1f}",
-        f"the filter keeps {scores.kept:.0f} % of the tokens",
+        f"the filter keeps {scores.kept:.0f} % of the tokens, {vectors:.0f} vectors of a passage (its curve: --json)",
+        *_answers_left_out(outcome.repairs),
     )
 
 
@@ -463,7 +478,7 @@ def _train_sparta(request: "SpartaRequest", as_json: bool) -> None:
 
     def lines(outcome: Any) -> list[str]:
         left_out = f"{outcome.left_out:,} were left out, their answer stands in no one sentence"
-        return [f"{_steps(request.out, outcome)}; {left_out}"]
+        return [f"{_steps(request.out, outcome)}; {left_out}", *_answers_left_out(outcome.repairs)]
 
     _train_and_tell(request, train_sparta, as_json, lines)
 
@@ -473,7 +488,8 @@ def _train_teacher(request: "TeacherRequest", as_json: bool) -> None:
 
     def lines(outcome: Any) -> list[str]:
         scores = f"EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)"
-        return [_steps(request.out, outcome), f"reading, passage given    {scores}"]
+        lines = [_steps(request.out, outcome), f"reading, passage given    {scores}"]
+        return [*lines, *_answers_left_out(outcome.repairs)]
 
     _train_and_tell(request, train_teacher, as_json, lines)
 
@@ -483,7 +499,8 @@ def _train_generator(request: "GeneratorRequest", as_json: bool) -> None:
 
     def lines(outcome: Any) -> list[str]:
         score = f"{outcome.perplexity:.1f}  ({outcome.dev_queries:,} questions)"
-        return [_steps(request.out, outcome, "questions"), f"perplexity                {score}"]
+        lines = [_steps(request.out, outcome, "questions"), f"perplexity                {score}"]
+        return [*lines, *_answers_left_out(outcome.repairs)]
 
     _train_and_tell(request, train_generator, as_json, lines)
 
@@ -506,13 +523,21 @@ def _steps(out: Path, outcome: Any, asked: str = "queries") -> str:
     return f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} {asked}"
 
 
+def _answers_left_out(repairs: "Repairs") -> list[str]:
+    """A line on answers that were not where their file says, if there are any."""
+    if not (repairs.moved or repairs.lost or repairs.doubtful):
+        return []
+    left_out = f"{repairs.lost:,} stand not in their passage, {repairs.doubtful:,} at a place that is doubtful"
+    return [f"answers: {left_out}: left out; {repairs.moved:,} were moved to the nearest place"]
+
+
 @app.command()
 def augment(
     context: typer.Context,
     corpus: Annotated[
         str, typer.Argument(help="A file or folder; with --triples also a knowledge base: what it finds.")
     ],
-    out: Annotated[Path, typer.Option(help="File of the new examples, for `kbq train`.")],
+    out: Annotated[Path, typer.Option(callback=_output, help="File of the new examples, for `kbq train`.")],
     generator: Annotated[str, typer.Option(help="A sequence-to-sequence checkpoint that writes questions.")] = "",
     reader: Annotated[
         str, typer.Option(help="A question-answering checkpoint: what it answers otherwise is dropped.")
@@ -569,9 +594,14 @@ def augment(
 
 @app.command()
 def finetune(
-    triples: Annotated[Path, typer.Argument(help="KILT lines, or CSV/TSV/JSONL of subject, relation, object[, page].")],
+    triples: Annotated[
+        Path,
+        typer.Argument(
+            help="KILT lines, or CSV/TSV/JSONL of subject, relation, object[, aliases (with | between), page]."
+        ),
+    ],
     kb: Annotated[Path, typer.Option(help="The knowledge base whose query encoder learns.")],
-    out: Annotated[Path, typer.Option(help="Folder of the new query encoder.")],
+    out: Annotated[Path, typer.Option(callback=_output, help="Folder of the new query encoder.")],
     task: Annotated[str, typer.Option(help="A task's name, a family such as entity_linking, or a task file.")] = (
         "slot_filling"
     ),
@@ -614,11 +644,14 @@ def finetune(
     with finetuning_progress(f"tuning {out}") as report:
         outcome = tune(request, opened, _note, report)
     reach, before, after = outcome.reach, outcome.scores[0], max(outcome.scores)
+    unnamed = f", of {reach.unnamed:,} no page is named" if reach.unnamed else ""
+    nowhere = f"; answers of {reach.nowhere:,} of these stand nowhere in it" if reach.nowhere else ""
     found = f"{outcome.found[0]:,}, at last {outcome.found[-1]:,}"
     lines = [
         f"{out}: {outcome.steps:,} steps on {reach.queries:,} queries, {reach.unreadable:,} unreadable left out",
         f"answers of {reach.on_page:,} queries are phrases of a gold page, of {reach.dropped:,} only words the filter "
-        f"dropped, of {reach.elsewhere:,} not there; {reach.no_page:,} have no page in the knowledge base",
+        f"dropped, of {reach.elsewhere:,} not there; {reach.no_page:,} have no page in the knowledge base"
+        f"{unnamed}{nowhere}",
         f"the search found a right phrase for {found} of {reach.queries:,} queries",
         f"dev {outcome.measure}  {before:.1f} → {after:.1f}  ({outcome.dev_queries:,} queries)",
     ]
@@ -633,7 +666,7 @@ def predict(
     context: typer.Context,
     inputs: Annotated[Path, typer.Argument(help="KILT records, plain or compressed.")],
     task: Annotated[str, typer.Option(help="A task's name, or a task file.")],
-    out: Annotated[Path, typer.Option(help="The prediction file.")],
+    out: Annotated[Path, typer.Option(callback=_output, help="The prediction file.")],
     kb: Kb = None,
     model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
     backend: BackendName = "auto",
@@ -681,7 +714,7 @@ def predict(
 def info(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="A knowledge base or a model; `default` is the one that ships.")],
-    speed: Annotated[bool, typer.Option("--speed", help="Time searches with each index of a knowledge base.")] = False,
+    speed: Annotated[bool, typer.Option("--speed", help="Time searches with each index that was built.")] = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -720,7 +753,9 @@ def evaluate(
     ci: Annotated[bool, typer.Option("--ci", help="95 % confidence intervals, by bootstrap.")] = False,
     compare: Annotated[Path | None, typer.Option(help="Predictions of a second system, tested in pairs.")] = None,
     diagnosis: Annotated[bool, typer.Option("--diagnosis", help="Answers against pages, and ceilings.")] = False,
-    per_item: Annotated[Path | None, typer.Option(help="Write every query's scores here, as JSON lines.")] = None,
+    per_item: Annotated[
+        Path | None, typer.Option(callback=_output, help="Write every query's scores here, as JSON lines.")
+    ] = None,
     ks: Annotated[str, typer.Option(help="Pages that the retrieval scores look at.")] = "1,5,10,20,100",
     rank_keys: Annotated[
         str, typer.Option(help="What retrieval counts as one page: page, section, paragraph, title, or keys k1,k2.")
@@ -735,8 +770,12 @@ def evaluate(
     top_1: Annotated[bool, typer.Option("--top-1", help="Add recall@1 and success_rate@1.")] = False,
     no_rouge: Annotated[bool, typer.Option("--no-rouge", help="Leave out ROUGE-L, the slowest score.")] = False,
     measures: Annotated[str, typer.Option(help='Of ir-measures where installed, such as "RR nDCG@10".')] = "",
-    trec_run: Annotated[Path | None, typer.Option(help="Write the predicted pages here, as a TREC run.")] = None,
-    trec_qrels: Annotated[Path | None, typer.Option(help="Write the gold pages here, as TREC qrels.")] = None,
+    trec_run: Annotated[
+        Path | None, typer.Option(callback=_output, help="Write the predicted pages here, as a TREC run.")
+    ] = None,
+    trec_qrels: Annotated[
+        Path | None, typer.Option(callback=_output, help="Write the gold pages here, as TREC qrels.")
+    ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the last of the tables as CSV.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -776,7 +815,9 @@ def validate(
     task: TaskName = None,
     kb: PagesOf = None,
     strict: Strict = False,
-    fix: Annotated[Path | None, typer.Option(help="Repair the form, write it here, and check that.")] = None,
+    fix: Annotated[
+        Path | None, typer.Option(callback=_output, help="Repair the form, write it here, and check that.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check KILT predictions without gold. Exit status 1: the leaderboard would refuse or misread them.
@@ -829,7 +870,7 @@ def errors(
 def merge(
     answers: Annotated[Path, typer.Option(help="Predictions whose answers are taken.")],
     provenance: Annotated[Path, typer.Option(help="Predictions whose pages are taken.")],
-    out: Annotated[Path, typer.Option(help="The new prediction file.")],
+    out: Annotated[Path, typer.Option(callback=_output, help="The new prediction file.")],
     as_json: Json = False,
 ) -> None:
     """Make one prediction file of one system's answers and another one's pages."""
@@ -843,7 +884,7 @@ def merge(
 def submit(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="One prediction file for each task.")],
     tasks: Annotated[str, typer.Option("--tasks", "--task", help="Their tasks in the same order: trex,nq.")],
-    out: Annotated[Path, typer.Option(help="Folder of the upload-ready files.")],
+    out: Annotated[Path, typer.Option(callback=_output, help="Folder of the upload-ready files.")],
     inputs: Annotated[
         list[Path] | None, typer.Option(help="Their official input files in the same order; give it several times.")
     ] = None,
@@ -872,7 +913,8 @@ def passages(
     gold: Gold,
     ks: Annotated[str, typer.Option(help="Passages that top-k accuracy looks at.")] = "1,5,20,100",
     export: Annotated[
-        Path | None, typer.Option(help="Write questions and passages here, as DPR and Fusion-in-Decoder read them.")
+        Path | None,
+        typer.Option(callback=_output, help="Write questions and passages here, as DPR and Fusion-in-Decoder do."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -958,7 +1000,7 @@ def _print_answers(text: str, hits: "list[Hit]", k: int, is_of_words: bool) -> N
     for rank, hit in enumerate(hits, start=1):
         phrase = hit.phrase
         place = f"page {phrase.document_id}, paragraph {phrase.paragraph}, characters {phrase.start}-{phrase.end}"
-        answer = typer.style(phrase.text, fg=typer.colors.GREEN, bold=True)
+        answer = typer.style(_shortened(phrase.text), fg=typer.colors.GREEN, bold=True)
         typer.echo(f"{rank:3}. {answer}  {hit.score:.2f}  {typer.style(phrase.title, bold=True)}  ({place})")
         typer.echo(f"     {_excerpt(hit)}")
     if is_of_words and not hits:
@@ -1010,6 +1052,12 @@ def _print_case(case: "ErrorCase") -> None:
     print()
 
 
+def _shortened(text: str, width: int = 160) -> str:
+    """On one line, and no longer than this."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
 def _excerpt(hit: "Hit", around: int = 160) -> str:
     """The unit, or what stands near the phrase, with the phrase marked."""
     start, end = hit.phrase.start, hit.phrase.end
@@ -1032,9 +1080,11 @@ def _print_json(document: "Mapping[str, object]") -> None:
     print(json.dumps(document, ensure_ascii=False), flush=True)
 
 
-def _note_unknown(words: "Iterable[str]") -> None:
-    if unknown := list(dict.fromkeys(words)):
-        _note(f"nowhere in the knowledge base, so maybe mistyped: {_some(unknown)}")
+def _note_unknown(queries: "Sequence[Query]", unknown: "Sequence[Sequence[str]]") -> None:
+    found = [(word, one.id) for one, words in zip(queries, unknown, strict=True) for word in words]
+    if found:
+        named = dict.fromkeys(f"{word} ({place})" if place else word for word, place in found)
+        _note(f"nowhere in the knowledge base, so maybe mistyped: {_some(list(named))}")
 
 
 def _note_untuned(relations: "Sequence[str]") -> None:

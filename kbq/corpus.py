@@ -301,7 +301,8 @@ def _without_headings(lines: list[str]) -> tuple[str, list[str]]:
 
 
 def _is_text_file(path: Path) -> bool:
-    return _without_compression(path).suffix.lower() in (".txt", ".md")
+    """Hidden files are none: folders copied from other systems are full of them."""
+    return _without_compression(path).suffix.lower() in (".txt", ".md") and not path.name.startswith(".")
 
 
 def _without_compression(path: PurePath) -> PurePath:

@@ -25,7 +25,7 @@ from kbq.searching.lexical import HybridWeights, LexicalScores
 from kbq.searching.search import search
 from kbq.searching.words import WordIndexes
 from kbq.sparse.bm25 import add_bm25, remove_older
-from kbq.system.files import GO_ON, writing_to
+from kbq.system.files import writing_to
 from kbq.system.locks import writing_alone
 from kbq.system.stages import Report, silent
 
@@ -79,7 +79,7 @@ class KnowledgeBase:
             KnowledgeBaseError: the folder is in use, not writable, or holds another build.
             CorpusError: from `documents`; nothing is published.
         """
-        with writing_to(folder, KnowledgeBaseError, f"make room or choose another folder; {GO_ON}"):
+        with writing_to(folder, KnowledgeBaseError, goes_on=True):
             if append:
                 read_manifest(folder)  # what is no knowledge base is not locked
             else:

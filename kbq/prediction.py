@@ -24,7 +24,7 @@ from kbq.reader import DEPTH, Reader, RetrieverReader
 from kbq.records import Hit, Prediction, ProvenanceItem, Query
 from kbq.searching.lexical import HybridWeights
 from kbq.searching.search import BATCH
-from kbq.system.files import GO_ON, file_digest, write_json, writing_to
+from kbq.system.files import file_digest, write_json, writing_to
 from kbq.system.lines import read_json_lines
 from kbq.system.locks import writing_alone
 from kbq.task import Task
@@ -71,7 +71,7 @@ def predict_file(
     _same_run(out, _description(task, inputs, queries, kb, reader, settings))
     without_pages = 0
     with (
-        writing_to(out, KbqError, f"make room; {GO_ON}"),
+        writing_to(out, KbqError, goes_on=True),
         out.open("a", encoding="utf-8", errors="backslashreplace", newline="\n") as file,
         writing_alone(out),
     ):

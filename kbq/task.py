@@ -24,7 +24,8 @@ class Task:
     """One data set.
 
     `answer`: the best phrase, the title of its page, or none where answers cannot be spans. `metrics`: KILT's columns,
-    `ranked` the one that the leaderboard sorts by. `lines`: of the official files, by split.
+    `ranked` the one that the leaderboard sorts by. `lines`: of the official files, by split. Pages are
+    retrieved, as all of KILT's provenance is of pages.
     """
 
     name: str
@@ -33,7 +34,17 @@ class Task:
     metrics: tuple[str, ...]
     ranked: str
     lines: Mapping[str, int] = field(default_factory=dict)
+    part: str = ""  # in the names of the official files, after the split
     note: str = ""  # what a user should know about its predictions
+
+    def official_file(self, split: str) -> str:
+        """The name of KILT's own file of a split, "" where there is none.
+
+        >>> Task("nq", str, "phrase", (), "", {"test": 1444}).official_file("test")
+        'nq-test_without_answers-kilt.jsonl'
+        """
+        hidden = "_without_answers" if split == "test" else ""
+        return f"{self.name}-{split}{self.part}{hidden}-kilt.jsonl" if split in self.lines else ""
 
     def query_of(self, text: str, fits: Fits, place: str) -> str:
         """The query for a record's input, in NFC.

@@ -4,15 +4,15 @@ from kbq.adapters import question
 from kbq.task import Task
 
 
-def _short_answers(name: str, **lines: int) -> Task:
+def _short_answers(name: str, part: str = "", **lines: int) -> Task:
     metrics = ("em", "f1", "KILT-em", "KILT-f1")
-    return Task(name, question, answer="phrase", metrics=metrics, ranked="KILT-em", lines=lines)
+    return Task(name, question, answer="phrase", metrics=metrics, ranked="KILT-em", lines=lines, part=part)
 
 
 TASKS = (
     _short_answers("nq", dev=2_837, test=1_444),
     _short_answers("hotpotqa", dev=5_600, test=5_569),
-    _short_answers("triviaqa", dev=5_359, test=6_586),
+    _short_answers("triviaqa", part="_id", dev=5_359, test=6_586),
     Task(
         "eli5",
         question,

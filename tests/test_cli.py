@@ -340,7 +340,7 @@ def test_query_as_json(unit: str, run: Run, kb_folder: Path, documents: list[Doc
     found = run("query", "Marie Curie [SEP] birth", "--kb", kb_folder, "-k", 3, "--unit", unit, "--json")
     assert (found.status, found.err) == (0, "")
     (document,) = found.documents
-    assert set(document) == {"query", "exact", "answers"}
+    assert set(document) == {"query", "exact", "unknown_words", "answers"}
     assert document["exact"] is True
     assert document["query"] == "Marie Curie [SEP] birth"
     assert isinstance(document["answers"], list)
@@ -524,7 +524,7 @@ def test_train(
     assert (trained.status, trained.err) == (0, "")
     (outcome,) = trained.documents
     assert (outcome["passages"], outcome["queries"], outcome["out"]) == (11, 22, str(tmp_path / "model"))
-    assert outcome["repairs"] == {"right": 24, "moved": 0, "lost": 0, "doubtful": 0}
+    assert outcome["repairs"] == {"right": 24, "moved": 0, "lost": 0, "doubtful": 0, "placed": 0}
     facts = run("info", tmp_path / "model", "--json").documents[0]
     assert isinstance(facts["training"], dict)
     assert facts["training"]["command"].startswith(f"kbq train {examples_file} --out ")
@@ -847,6 +847,30 @@ def test_words_that_stand_nowhere_are_named_once(run: Run, corpus: Path, model_f
     outcome = run("query", *queries, "--kb", tmp_path / "kb", "-k", 1, "--json")
     assert (outcome.status, len(outcome.documents)) == (0, 4)
     assert outcome.err == "nowhere in the knowledge base, so maybe mistyped: Qqz, rivr, xxv …\n"
+    assert [one["unknown_words"] for one in outcome.documents] == [[], ["Qqz", "rivr"], ["Qqz", "xxv"], ["Wwk"]]
+    (tmp_path / "queries.txt").write_text("the river\nQqz [SEP] river\n")
+    from_file = run("query", "--file", tmp_path / "queries.txt", "--kb", tmp_path / "kb", "-k", 1)
+    assert from_file.err.startswith(f"nowhere in the knowledge base, so maybe mistyped: Qqz ({tmp_path}/queries.txt:2)")
+
+
+@pytest.mark.parametrize("place", ["-", "out.jsonl.gz"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("predict", "x", "--task", "trex", "--out"),
+        ("merge", "--answers", "x", "--provenance", "y", "--out"),
+        ("evaluate", "x", "y", "--per-item"),
+        ("validate", "x", "--fix"),
+        ("passages", "x", "y", "--export"),
+        ("build", "x"),
+        ("merge-kb",),
+    ],
+)
+def test_what_is_written_is_a_plain_file_with_a_name(command: tuple[str, ...], place: str, run: Run) -> None:
+    outcome = run(*command, place, *(["x"] if command == ("merge-kb",) else []))
+    assert outcome.status == 2
+    said = " ".join(outcome.err.replace("│", " ").split())
+    assert ("stands for standard input" if place == "-" else "would not be compressed: leave out .gz") in said
 
 
 def test_all_bad_lines_of_a_query_file_are_named(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

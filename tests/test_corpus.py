@@ -185,6 +185,7 @@ def test_folder_of_text_files(tmp_path: Path) -> None:
     write(tmp_path, lzma.compress(b"No heading."), "b/a.md.xz")
     write(tmp_path, "", "c.txt")
     write(tmp_path, "# Not read", "b/script.py")
+    write(tmp_path, b"\x00\x05\x16\x07\xff", "b/._rain.md")
     (tmp_path / "folder.txt").mkdir()
     assert list(read_corpus(str(tmp_path))) == [
         Document("a_long_name.txt", "a long name", (Paragraph(0, "One\ntwo."), Paragraph(1, "Three."))),

@@ -25,6 +25,14 @@ def mine(tmp_path: Path) -> Path:
     return path
 
 
+def test_official_files_have_the_names_that_kilt_gives_them() -> None:
+    tasks = known_tasks()
+    assert tasks["trex"].official_file("train") == "trex-train-kilt.jsonl"
+    assert tasks["triviaqa"].official_file("dev") == "triviaqa-dev_id-kilt.jsonl"
+    assert tasks["triviaqa"].official_file("test") == "triviaqa-test_id_without_answers-kilt.jsonl"
+    assert load_task("slot_filling").official_file("dev") == ""  # data of one's own
+
+
 def test_the_eleven_data_sets_of_kilt() -> None:
     tasks = known_tasks()
     assert {name: (task.answer, task.ranked, task.lines["dev"]) for name, task in tasks.items()} == {

@@ -28,7 +28,7 @@ from kbq.indexing.manifest import MANIFEST, is_knowledge_base
 from kbq.kb import KnowledgeBase
 from kbq.kilt.scoring.answers import normalise
 from kbq.options import Backend, CorpusFormat
-from kbq.system.files import GO_ON, digest_of, replacing, writing_to
+from kbq.system.files import digest_of, replacing, writing_to
 from kbq.system.locks import writing_alone
 from kbq.training.teacher import read_answers
 
@@ -88,7 +88,7 @@ def augment(request: AugmentationRequest, report: Callable[[int, int], None]) ->
         raise TrainingError(f"{request.out} already exists: choose another file for --out")
     partial = request.out.with_name(f"{request.out.name}.partial")
     lines = _generated(request) if request.triples is None else _of_triples(request, request.triples)
-    with writing_to(request.out, TrainingError, f"make room or choose another --out; {GO_ON}"):
+    with writing_to(request.out, TrainingError, goes_on=True):
         request.out.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("a+", encoding="utf-8", newline="\n") as file, writing_alone(partial):
             try:

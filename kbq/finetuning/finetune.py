@@ -23,6 +23,9 @@ from kbq.training.workshop import versions, workshop
 Note = Callable[[str], None]  # takes a line for the person who waits
 
 
+MOST_NAMED = 10  # pages that are not there
+
+
 @dataclass(frozen=True, slots=True)
 class FinetuningRequest:
     """What to tune on what."""
@@ -130,19 +133,23 @@ def _facts(
 
 def _check_positives(request: FinetuningRequest, queries: Sequence[PreparedQuery], reach: Reach, note: Note) -> None:
     """Refuse to tune where nothing can be right; name the lines whose pages are not there."""
-    lost = [str(query.gold.line) for query in queries if query.is_lost]
+    lost = sorted((query.gold.line, query.lost_pages[0]) for query in queries if query.lost_pages)
     if lost:
-        more = " …" if len(lost) > 10 else ""
-        note(f"the knowledge base has no page named in {request.triples}, line {', '.join(lost[:10])}{more}")
-    objective, no_pages = request.settings.objective, reach.no_page == reach.queries
+        named = ", ".join(f"{page!r} (line {line})" for line, page in lost[:MOST_NAMED])
+        note(f"{request.triples} names pages that are not there: {named}{' …' if len(lost) > MOST_NAMED else ''}")
+    objective, no_pages = request.settings.objective, reach.no_page + reach.unnamed == reach.queries
     if objective == "page" and no_pages:
         raise TrainingError(
             f"the knowledge base has no gold page of {request.triples}: use --objective phrase, or another --kb"
         )
     if objective != "page" and not any(query.gold.answers for query in queries):
         raise TrainingError(f"{request.triples} names pages, but no answer: use --objective page")
+    if objective != "page" and reach.nowhere == reach.queries:
+        raise TrainingError(f"no answer of {request.triples} stands anywhere in the knowledge base: use another --kb")
     if objective == "kilt" and no_pages:
-        note("the knowledge base has none of the gold pages: only the answers' texts say what is right")
+        some = reach.unnamed < reach.queries
+        why = "the knowledge base has none of the gold pages" if some else "no pages are named"
+        note(f"{why}: only the answers' texts say what is right")
 
 
 def _source(path: Path) -> dict[str, str]:

@@ -54,7 +54,8 @@ Kind = Literal[
     "on_page",  # an answer is a phrase of a gold page
     "dropped",  # an answer stands on a gold page, but as no phrase: the filter dropped its words
     "elsewhere",  # no answer stands on the gold pages that the knowledge base has
-    "no_page",  # the knowledge base has no gold page, or none is named
+    "no_page",  # the knowledge base has none of the gold pages
+    "unnamed",  # no page is named: an answer counts anywhere
 ]
 
 
@@ -121,7 +122,8 @@ class Labeller:
                 in_text = in_text or any(f" {answer} " in f" {_normalise(text)} " for answer in here)
                 if here:
                     found += [(number, start, end) for start, end in _occurrences(shard, paragraph, text, here)]
-        kind: Kind = "on_page" if found else "dropped" if in_text else "elsewhere" if documents else "no_page"
+        without: Kind = "no_page" if pages_of(gold) else "unnamed"
+        kind: Kind = "on_page" if found else "dropped" if in_text else "elsewhere" if documents else without
         return Findable(phrases_of(found[:MOST_GOLDS]), kind)
 
 

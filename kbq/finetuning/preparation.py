@@ -23,7 +23,7 @@ class PreparedQuery:
     ids: tuple[int, ...]
     gold: Gold
     golds: Phrases
-    is_lost: bool = False  # it names pages, and the knowledge base has none of them
+    lost_pages: tuple[str, ...] = ()  # the pages that it names, where the knowledge base has none of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,9 @@ class Reach:
     on_page: int = 0  # an answer is a phrase of a gold page
     dropped: int = 0  # an answer stands on a gold page, but as no phrase: the filter dropped its words
     elsewhere: int = 0  # no answer stands on the gold pages that the knowledge base has
-    no_page: int = 0  # the knowledge base has no gold page, or none is named
+    no_page: int = 0  # the knowledge base has none of the gold pages
+    unnamed: int = 0  # no page is named: an answer counts anywhere
+    nowhere: int = 0  # of these two, every answer has a word that stands nowhere: never to be found (BM25 tells)
 
 
 def prepare(
@@ -53,9 +55,11 @@ def prepare(
             counts["unreadable"] += 1
             continue
         found = labeller.find(gold)
-        is_lost = found.kind == "no_page" and bool(pages_of(gold))
-        prepared.append(PreparedQuery(tuple(ids), gold, found.phrases, is_lost))
+        lost = tuple(sorted(pages_of(gold))) if found.kind == "no_page" else ()
+        prepared.append(PreparedQuery(tuple(ids), gold, found.phrases, lost))
         counts[found.kind] += 1
+        if found.kind in ("no_page", "unnamed") and gold.answers:
+            counts["nowhere"] += all(kb.words.missing(answer) for answer in gold.answers)
     if not prepared:
         raise TrainingError(f"no query can be read: the encoder reads {kb.model.config.max_query_tokens} tokens")
     return prepared, Reach(**counts | {"queries": len(prepared)})

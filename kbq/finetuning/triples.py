@@ -9,6 +9,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from kbq.system.lines import Line, clean_text, parse_json_lines, read_lines
 from kbq.text.markers import slot_of
 
 COLUMNS = ("subject", "relation", "object")
+MORE_COLUMNS = ("aliases", "page")
+LIKENESS = 0.7  # to one of them: "page_id" and "alias" are meant, "image" is not
+TOO_MANY = "\n"  # stands for the columns of a line that has more values than there are columns
 DEV_SHARE, MOST_DEV = 0.1, 500  # of the examples, set aside to score on
 
 
@@ -144,11 +148,8 @@ def _table_rows(path: Path, first: Line, rest: Iterator[Line]) -> Iterator[Row]:
     try:
         for values in reader:
             if any(value.strip() for value in values[len(header) :]):
-                raise TrainingError(
-                    f"{path}:{first[0] + reader.line_num}: {len(values)} values for {len(header)} columns: "
-                    "put quotes around a value that holds a comma"
-                )
-            if any(value.strip() for value in values):
+                yield first[0] + reader.line_num, {TOO_MANY: f"{len(values)} values for {len(header)} columns"}
+            elif any(value.strip() for value in values):
                 # A short line lacks its last columns; `_merged` says so where they are needed.
                 yield first[0] + reader.line_num, dict(zip(header, values, strict=False))
     except csv.Error as error:
@@ -160,14 +161,21 @@ def _check_columns(path: Path, number: int, columns: Sequence[str] | Mapping[str
     if missing:
         raise TrainingError(
             f"{path}:{number}: column {missing[0]!r} is missing, there are {', '.join(columns)}: "
-            f"write KILT lines, or {', '.join(COLUMNS)} and perhaps aliases, page"
+            f"write KILT lines, or {', '.join(COLUMNS)} and perhaps {', '.join(MORE_COLUMNS)}"
         )
+    for name in set(columns) - {*COLUMNS, *MORE_COLUMNS}:
+        meant = get_close_matches(name, set(MORE_COLUMNS) - set(columns), 1, LIKENESS)
+        if meant:
+            raise TrainingError(f"{path}:{number}: column {name!r} is not read: if it is {meant[0]!r}, call it so")
 
 
 def _merged(path: Path, rows: Iterator[Row]) -> list[Gold]:
     merged: dict[str, tuple[int, list[GoldOutput]]] = {}
     problems = []
     for number, fields in rows:
+        if TOO_MANY in fields:
+            problems.append(f"{path}:{number}: {fields[TOO_MANY]}: put quotes around a value that holds a comma")
+            continue
         subject, relation, answer = (_text(fields.get(name)) for name in COLUMNS)
         if not (subject and relation and answer):
             problems.append(f"{path}:{number}: subject, relation or object is empty")

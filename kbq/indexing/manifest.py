@@ -11,7 +11,7 @@ import kbq
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.dump import Counts, Shard, shard_name
 from kbq.options import IndexKind
-from kbq.system.files import GO_ON, write_json, writing_to
+from kbq.system.files import write_json, writing_to
 from kbq.system.locks import writing_alone
 
 MANIFEST = "manifest.json"
@@ -125,7 +125,7 @@ def changing(folder: Path) -> Iterator[Manifest]:
         KbqError: another process writes into it.
     """
     read_manifest(folder)  # what is no knowledge base is not locked
-    with writing_to(folder, KnowledgeBaseError, f"make room; {GO_ON}"), writing_alone(folder):
+    with writing_to(folder, KnowledgeBaseError, goes_on=True), writing_alone(folder):
         yield read_manifest(folder)
 
 

@@ -3,6 +3,7 @@
 Nothing here opens a knowledge base: whoever has one passes what it knows of its pages.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -106,12 +107,26 @@ def submit(
         )
     files = []
     for number, (guess, task) in enumerate(zip(guesses, tasks, strict=True)):
+        _refuse_other_task(guess, task)
         own_inputs = inputs[number] if inputs else None
         # Where a task's answers are no spans they come from another system: the leaderboard refuses lines without.
         expected = replace(expect(task, own_inputs, is_strict), wants_answers=True)
         columns = (task.ranked, *(name for name in task.metrics if name != task.ranked))
-        files.append(SubmissionFile(task.name, guess, columns, own_inputs, expected))
+        files.append(SubmissionFile(task.name, guess, columns, own_inputs, task.official_file("test"), expected))
     return prepare_submission(files, out)
+
+
+def _refuse_other_task(guess: Path, task: Task) -> None:
+    """What `kbq predict` has written beside a file says which task it is for."""
+    beside = guess.with_name(guess.name + ".run.json")
+    try:
+        predicted = json.loads(beside.read_text("utf-8"))["task"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if predicted != task.name:
+        raise EvaluationError(
+            f"{guess} was predicted for the task {predicted} (see {beside.name}), not for {task.name}: name that one"
+        )
 
 
 def evaluate_passages(guess: Path, gold: Path, ks: Sequence[int], export: Path | None = None) -> PassageScores:

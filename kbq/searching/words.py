@@ -54,15 +54,15 @@ class WordIndexes:
             sources.append(self.scores(texts, "bm25", weights.bm25))
         return sources
 
+    def missing(self, text: str) -> list[str]:
+        """Words of a text that no page has in any form; none where there is no BM25 index to tell."""
+        return missing_words(text, self.bm25) if self.bm25 else []
+
     def unknown(self, text: str, is_common: Callable[[str], bool]) -> list[str]:
         """Words of a query that stand nowhere here: mistyped, or names that this corpus does not have.
 
         A relation or a question may well be put in words that no page uses: of these only the ones that are not common.
-        Where there is no BM25 index nothing is known of words.
         """
-        if not self.bm25:
-            return []
         mention = MENTION.search(text)
         subject, asked = (mention[1], "") if mention else slot_of(text) or ("", text)
-        rare = (word for word in missing_words(asked, self.bm25) if not is_common(word))
-        return [*missing_words(subject, self.bm25), *rare]
+        return [*self.missing(subject), *(word for word in self.missing(asked) if not is_common(word))]

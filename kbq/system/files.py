@@ -1,5 +1,6 @@
 """Files: replaced in one step, known by a digest, and how much room they take."""
 
+import errno
 import hashlib
 import json
 import os
@@ -10,6 +11,14 @@ from pathlib import Path
 from kbq.errors import KbqError, first_line
 
 GO_ON = "the same command goes on where it stopped"
+WAYS_OUT = {  # where room is not what is missing
+    errno.EACCES: "choose a place that you may write to",
+    errno.EPERM: "choose a place that you may write to",
+    errno.EROFS: "choose a place that can be written to",
+    errno.EEXIST: "choose another name",
+    errno.ENOTDIR: "choose another name",
+    errno.EISDIR: "choose another name",
+}
 
 
 @contextmanager
@@ -28,15 +37,28 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def writing_to(
-    place: Path, error: type[KbqError], way_out: str = "make room", also: tuple[type[Exception], ...] = ()
+    place: Path,
+    error: type[KbqError],
+    way_out: str = "",
+    *,
+    goes_on: bool = False,
+    also: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """What the disk refuses becomes an error of kbq; `also`: what a library raises on a full disk."""
+    """What the disk refuses becomes an error of kbq.
+
+    Args:
+        way_out: what to do, where it is always the same.
+        goes_on: whether the same command goes on once there is room.
+        also: what a library raises on a full disk.
+    """
     try:
         yield
     except Exception as problem:
         if not isinstance(problem, (OSError, *also)):
             raise
         reason = (isinstance(problem, OSError) and problem.strerror) or first_line(problem)
+        number = problem.errno if isinstance(problem, OSError) else None
+        way_out = way_out or WAYS_OUT.get(number or 0) or (f"make room; {GO_ON}" if goes_on else "make room")
         raise error(f"{place} cannot be written ({reason}): {way_out}") from problem
 
 

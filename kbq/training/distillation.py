@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.errors import TrainingError
-from kbq.system.files import GO_ON, writing_to
+from kbq.system.files import writing_to
 from kbq.system.locks import writing_alone
 from kbq.training.batches import Batch, PreparedPassage
 from kbq.training.run import passages_digest
@@ -61,7 +61,7 @@ def reader_outputs(
     digest = passages_digest(passages, f"{reader.fingerprint()} {reader.length} {reader.queries.max_tokens}")
     path = folder / f"{digest}.f16"
     ends = np.cumsum([2 * int(np.prod(_shape(passage))) for passage in passages])  # in bytes
-    with writing_to(path, TrainingError, f"make room; {GO_ON}"):
+    with writing_to(path, TrainingError, goes_on=True):
         folder.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file, writing_alone(path):
             done = int(np.searchsorted(ends, file.tell(), side="right"))

@@ -2,7 +2,8 @@
 
 Known files: SQuAD JSON, Natural Questions with QED annotations (JSON lines), and JSON lines of one passage each:
 `{"title", "context", "group", "questions": [{"question", "answers": [{"text", "answer_start"}]}]}`; `group` is
-optional and names what near-by negatives share (an article, a relation).
+optional and names what near-by negatives share (an article, a relation). An answer may be a text alone, and answers may
+be `{"text": [...], "answer_start": [...]}`, as in data sets of the Hugging Face hub.
 """
 
 import json
@@ -55,7 +56,8 @@ class Repairs:
     right: int = 0
     moved: int = 0
     lost: int = 0
-    doubtful: int = 0  # the file itself calls the place a guess
+    doubtful: int = 0  # the file calls the place a guess, or says none for what stands there several times: left out
+    placed: int = 0  # the file says no place, and there is only one
 
     def __add__(self, other: "Repairs") -> "Repairs":
         return Repairs(
@@ -63,13 +65,18 @@ class Repairs:
             self.moved + other.moved,
             self.lost + other.lost,
             self.doubtful + other.doubtful,
+            self.placed + other.placed,
         )
 
 
 def read_examples(paths: Sequence[Path], doubtful: bool = False) -> tuple[list[Passage], Repairs]:
-    """Passages of all files. `doubtful` keeps answers whose place the file marks as `start_inferred`.
+    """Passages of all files.
 
     An answer that is not at its place moves to the nearest occurrence of its text, and is left out where there is none.
+    One without a place is taken where it stands, if only once.
+
+    Args:
+        doubtful: keeps answers whose place the file marks as `start_inferred`, or does not say.
 
     Raises:
         TrainingError: a file of unknown shape, or no passage with a query at all.
@@ -93,7 +100,9 @@ def read_examples(paths: Sequence[Path], doubtful: bool = False) -> tuple[list[P
     return passages, repairs
 
 
-RawPassage = tuple[str, str, str, list[dict[str, Any]]]  # title, text, group, questions in SQuAD's shape
+Placed = tuple[str, int | None]  # an answer, and where it begins, if the file says so
+RawQuestion = tuple[dict[str, Any], list[Placed]]
+RawPassage = tuple[str, str, str, list[RawQuestion]]  # title, text, group, questions
 
 
 def set_aside(passages: list[Passage], dev: Path | None, seed: int) -> tuple[list[Passage], list[Passage]]:
@@ -125,10 +134,11 @@ def _lines(lines: Iterable[Line], source: str) -> Iterator[RawPassage]:
     for number, fields in parse_json_lines(lines, source, TrainingError):
         try:
             yield _qed(fields) if "paragraph_text" in fields else _plain(fields)
-        except KeyError as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            what = f"{error} is missing" if isinstance(error, KeyError) else f"is no such passage ({error})"
             raise TrainingError(
-                f"{source}:{number}: {error} is missing, there are {', '.join(fields)}: write "
-                '{"title", "context", "questions": [{"question", "answers"}]}'
+                f"{source}:{number}: {what}, there are {', '.join(fields)}: write "
+                '{"title", "context", "questions": [{"question", "answers": [{"text", "answer_start"}]}]}'
             ) from None
 
 
@@ -136,21 +146,32 @@ def _squad(dump: Any) -> Iterator[RawPassage]:
     for article in dump["data"]:
         title = article.get("title", "").replace("_", " ")
         for paragraph in article["paragraphs"]:
-            yield title, paragraph["context"], title, paragraph["qas"]
+            yield title, paragraph["context"], title, _with_answers(paragraph["qas"])
 
 
 def _qed(line: Any) -> RawPassage:
-    answers = [
-        {"text": line["paragraph_text"][start:end], "answer_start": start} for start, end in line["answer_spans"]
-    ]
-    question = {"id": str(line["example_id"]), "question": line["question_text"], "answers": answers}
-    return line["title_text"], line["paragraph_text"], line["title_text"], [question]
+    answers: list[Placed] = [(line["paragraph_text"][start:end], start) for start, end in line["answer_spans"]]
+    question = {"id": str(line["example_id"]), "question": line["question_text"]}
+    return line["title_text"], line["paragraph_text"], line["title_text"], [(question, answers)]
 
 
 def _plain(line: Any) -> RawPassage:
     questions = line.get("questions", [line])
     title = line.get("title", "")
-    return title, line["context"], line.get("group", title), questions
+    return title, line["context"], line.get("group", title), _with_answers(questions)
+
+
+def _with_answers(questions: Any) -> list[RawQuestion]:
+    return [(question, _placed(question["answers"])) for question in questions]
+
+
+def _placed(answers: Any) -> list[Placed]:
+    if isinstance(answers, dict):
+        texts, starts = answers["text"], answers.get("answer_start")
+        pairs = list(zip(texts, starts or [None] * len(texts), strict=True))
+    else:
+        pairs = [(a, None) if isinstance(a, str) else (a["text"], a.get("answer_start")) for a in answers]
+    return [(clean_text(text), None if start is None else int(start)) for text, start in pairs]
 
 
 def _merged(passages: Iterator[RawPassage]) -> Iterator[RawPassage]:
@@ -165,25 +186,32 @@ def _passage(raw: RawPassage, doubtful: bool) -> tuple[Passage, Repairs]:
     title, text, group, questions = raw
     text = clean_text(text)
     queries, repairs = [], Repairs()
-    for question in questions:
-        query, repair = _query(question, text, doubtful)
+    for question, answers in questions:
+        query, repair = _query(question, answers, text, doubtful)
         repairs += repair
         if query is not None:
             queries.append(query)
     return Passage(clean_text(title), text, tuple(queries), group), repairs
 
 
-def _query(question: dict[str, Any], text: str, doubtful: bool) -> tuple[TrainingQuery | None, Repairs]:
+def _query(
+    question: dict[str, Any], asked_for: Sequence[Placed], text: str, doubtful: bool
+) -> tuple[TrainingQuery | None, Repairs]:
     if question.get("start_inferred") and not doubtful:
         return None, Repairs(doubtful=1)
     places, answers, repairs = [], [], Repairs()
-    for answer in question["answers"]:
-        wanted = clean_text(answer["text"])
-        place = _place(text, wanted, int(answer["answer_start"]))
+    for wanted, expected in asked_for:
+        place = _place(text, wanted, expected or 0)
         if place is None:
             repairs += Repairs(lost=1)
             continue
-        repairs += Repairs(right=1) if place == answer["answer_start"] else Repairs(moved=1)
+        if expected is None and text.count(wanted) > 1 and not doubtful:
+            repairs += Repairs(doubtful=1)
+            continue
+        if expected is None:
+            repairs += Repairs(placed=1)
+        else:
+            repairs += Repairs(right=1) if place == expected else Repairs(moved=1)
         answers.append(wanted)
         if (place, place + len(wanted)) not in places:
             places.append((place, place + len(wanted)))

@@ -83,6 +83,7 @@ class Trainer(Run):
         for side, (queries, gold, queued) in enumerate(zip(query_vectors, golds, queue, strict=True)):
             scores = queries @ vectors.T
             same = _same_answer(gold, batch.answer_of_query) & spared
+            elsewhere = gold.any(dim=0) & ~own_passage  # answers of other passages
             with_queue = torch.cat([same, queued_same], dim=1)
             losses = {"single": single_passage_loss(scores, gold, own_passage)}
             if taught is not None:
@@ -94,7 +95,7 @@ class Trainer(Run):
                 losses["distilled"] = distillation_loss(
                     scores, taught[side], own_passage, self.settings.temperature, trust
                 )
-            losses["negatives"] = negatives_loss(scores, gold, gold.any(dim=0), queries @ queued.T, with_queue)
+            losses["negatives"] = negatives_loss(scores, gold, elsewhere, queries @ queued.T, with_queue)
             losses["tokens"] = negatives_loss(scores, gold, owned, scores[:, :0], same)
             sides.append(losses)
         self._enqueue(vectors, batch)

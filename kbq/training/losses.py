@@ -46,7 +46,7 @@ def negatives_loss(scores: Tensor, gold: Tensor, answers: Tensor, queued: Tensor
     Args:
         scores: dot products with the batch's tokens. Shape: (queries, tokens).
         gold: the right tokens of each query. Shape: (queries, tokens), bool.
-        answers: tokens that may serve as negatives. Shape: (tokens,), bool.
+        answers: tokens that may serve as negatives. Shape: (queries, tokens) or (tokens,), bool.
         queued: dot products with the pre-batch queue's tokens. Shape: (queries, queue).
         false_negatives: tokens that carry the same answer. Shape: (queries, tokens + queue), bool.
     """

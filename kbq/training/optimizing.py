@@ -1,5 +1,6 @@
 """Optimizing: AdamW with linear warm-up and decay, and checkpoints from which a killed run goes on."""
 
+import errno
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from kbq.errors import TrainingError, first_line
-from kbq.system.files import GO_ON, replacing, writing_to
+from kbq.system.files import replacing, writing_to
 
 CHECKPOINT_SECONDS = 180.0
 
@@ -52,8 +53,8 @@ class Descent:
     def _check(self, what: str, value: Tensor) -> None:
         if not torch.isfinite(value):
             raise TrainingError(
-                f"the {what} is {float(value.detach())} at step {self.done}: lower --learning-rate "
-                f"({self._learning_rate}) and start again from the last checkpoint"
+                f"the {what} is {float(value.detach())} at step {self.done}: delete the checkpoint in OUT.partial, if "
+                f"there is one, and begin again with a lower --learning-rate than {self._learning_rate:g}"
             )
 
     def state(self) -> dict[str, Any]:
@@ -83,10 +84,13 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
     Raises:
         TrainingError: the disk is full.
     """
-    with writing_to(path, TrainingError, f"make room; {GO_ON}", also=(RuntimeError,)):
+    with writing_to(path, TrainingError, goes_on=True):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial:
-            torch.save(state, partial)
+            try:
+                torch.save(state, partial)
+            except RuntimeError:  # all that torch says of a full disk
+                raise OSError(errno.ENOSPC, "no room for it, most likely") from None
 
 
 def read_checkpoint(

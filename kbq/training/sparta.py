@@ -19,7 +19,7 @@ from kbq.errors import TrainingError
 from kbq.sparse.sentences import Sentence, SentenceWindow
 from kbq.sparse.sparta import SentenceTensors, best_products, query_scores
 from kbq.sparse.sparta_model import CONFIG, SpartaConfig, SpartaModel
-from kbq.training.examples import Passage, read_examples
+from kbq.training.examples import Passage, Repairs, read_examples
 from kbq.training.losses import marginal_nll
 from kbq.training.run import Run, RunRequest, RunSettings, StepReport
 from kbq.training.workshop import example_digests, training_facts, workshop
@@ -40,6 +40,7 @@ class SpartaOutcome:
 
     passages: int
     queries: int
+    repairs: Repairs
     left_out: int
     steps: int
 
@@ -56,7 +57,7 @@ def train_sparta(request: SpartaRequest, report: Callable[[StepReport], None] = 
         digests = example_digests(request.examples)
         torch.manual_seed(request.settings.seed)
         model, is_new = _begun(request)
-        passages = read_examples(request.examples)[0]
+        passages, repairs = read_examples(request.examples)
         examples = prepare(model, passages)
         if not examples:
             raise TrainingError("no query has its answer within a sentence: SPARTA learns from such queries only")
@@ -66,7 +67,7 @@ def train_sparta(request: SpartaRequest, report: Callable[[StepReport], None] = 
         trainer.run(folder / "checkpoint.pt", report)
         queries = sum(len(example.queries) for example in examples)
         left_out = sum(len(passage.queries) for passage in passages) - queries
-        outcome = SpartaOutcome(len(examples), queries, left_out, trainer.steps)
+        outcome = SpartaOutcome(len(examples), queries, repairs, left_out, trainer.steps)
         begun = {} if is_new else {"begun": model.config.training}
         facts = training_facts(request, digests, outcome=asdict(outcome))
         model.config = replace(model.config, training=begun | facts)

@@ -173,7 +173,10 @@ Change = Callable[[AugmentationRequest], AugmentationRequest]
     ("change", "message"),
     [
         (lambda request: replace(request, out=Path(request.corpus)), "already exists: choose another file for --out"),
-        (lambda request: replace(request, out=Path(request.corpus) / "x"), r"cannot be written \(.+\): make room"),
+        (
+            lambda request: replace(request, out=Path(request.corpus) / "x"),
+            r"cannot be written \(.+\): choose another name",
+        ),
         (lambda request: replace(request, corpus="/none"), "none"),
         (lambda request: replace(request, reader=request.generator), "is no question-answering checkpoint"),
         (lambda request: replace(request, triples=Path("/none")), "none: cannot be read"),

@@ -178,7 +178,7 @@ def test_an_int8_weight_without_its_scale_is_refused(model: Model, tmp_path: Pat
 
 def test_a_folder_that_cannot_be_written_is_said(model: Model, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ModelError, match=r"file/model cannot be written \(.*Not a directory.*\): make room"):
+    with pytest.raises(ModelError, match=r"file/model cannot be written \(.*Not a directory.*\): choose another name"):
         model.save(tmp_path / "file" / "model")
 
 
@@ -356,5 +356,5 @@ def test_a_base_with_other_phrase_vectors_is_refused_and_both_are_named(tuned: P
 
 def test_a_query_encoder_that_cannot_be_written_is_said(model_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ModelError, match=r"file/tuned cannot be written \(.*Not a directory.*\): make room"):
+    with pytest.raises(ModelError, match=r"file/tuned cannot be written \(.*Not a directory.*\): choose another name"):
         Model.open(model_folder, "cpu").save_query_encoder(tmp_path / "file" / "tuned", {})

@@ -207,11 +207,11 @@ def test_what_is_unusual_is_a_note_and_no_error(
     settings = replace(request_of.settings, k=10**6, epochs=1)
     notes: list[str] = []
     outcome = run(replace(request_of, triples=without_pages, dev=unseen, settings=settings), own_kb, notes)
-    assert outcome.reach.no_page == outcome.reach.queries == len(rows)
+    assert outcome.reach.unnamed == outcome.reach.queries == len(rows)
     assert [note.partition(":")[0] for note in notes] == [
         "1 relations of the dev queries are not tuned on",
         f"k is 1000000, the knowledge base holds {own_kb.counts.rows} phrases",
-        "the knowledge base has none of the gold pages",
+        "no pages are named",
     ]
     assert "river" in notes[0]
 
@@ -224,7 +224,27 @@ def test_answers_that_can_never_be_found_are_counted(
     notes: list[str] = []
     outcome = run(replace(request_of, triples=triples), own_kb, notes)
     assert (outcome.reach.elsewhere, outcome.reach.no_page, outcome.reach.on_page) == (1, 1, len(rows) - 2)
-    assert notes == [f"the knowledge base has no page named in {triples}, line 2"]
+    assert notes == [f"{triples} names pages that are not there: 'NoSuchPage' (line 2)"]
+
+
+def test_answers_without_a_page_that_stand_nowhere_are_counted(
+    request_of: FinetuningRequest,
+    own_kb: KnowledgeBase,
+    rows: Rows,
+    write_json_lines: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    folder = shutil.copytree(own_kb.folder, tmp_path / "with words")
+    index_words(folder)
+    kb = KnowledgeBase.open(folder, device="cpu")
+    plain = [{name: value for name, value in row.items() if name != "page"} for row in rows]
+    nowhere = [row | {"object": "Zorgblat Frumious"} for row in plain]
+    some = write_json_lines("some.jsonl", *nowhere[:2], *plain[2:])
+    outcome = run(replace(request_of, triples=some, dev=some), kb)
+    assert (outcome.reach.unnamed, outcome.reach.nowhere, outcome.reach.no_page) == (len(rows), 2, 0)
+    all_of_them = write_json_lines("all.jsonl", *nowhere)
+    with pytest.raises(TrainingError, match=r"no answer of .*all\.jsonl stands anywhere in the knowledge base"):
+        run(replace(request_of, triples=all_of_them, dev=some, out=tmp_path / "other"), kb)
 
 
 def test_queries_that_are_unreadable_are_left_out_on_either_side(

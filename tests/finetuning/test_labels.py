@@ -136,7 +136,7 @@ def test_answers_on_pages_are_those_of_a_search_over_all_phrases(
         (gold("elsewhere"), "elsewhere", []),
         (gold("the"), "elsewhere", []),
         (gold("w0", page="nowhere"), "no_page", []),
-        (gold("w0", page=""), "no_page", []),
+        (gold("w0", page=""), "unnamed", []),
     ],
 )
 def test_whether_an_answer_can_be_found(

@@ -231,7 +231,9 @@ def test_a_loss_that_is_no_number_stops_the_run_and_the_last_checkpoint_stays(
             with torch.no_grad():
                 poisoned.descent.parameters[0].fill_(float("nan"))
 
-    with pytest.raises(TrainingError, match=rf"the loss is nan at step {poisoned.per_epoch + 1}: lower --learning-ra"):
+    with pytest.raises(
+        TrainingError, match=rf"the loss is nan at step {poisoned.per_epoch + 1}: delete the checkpoint in OUT"
+    ):
         poisoned.run(tmp_path / "c.pt", poison)
     resumed = tuner_of(open_again(), golds)
     assert len(tune(resumed, tmp_path / "c.pt")) == 2 * whole.per_epoch

@@ -134,6 +134,11 @@ def test_records_without_answer_and_page_are_left_out(read: Callable[[str], list
         ("subject,relation\na,b\n", "triples:1: column 'object' is missing, there are subject, relation: write", ""),
         ("subject;relation;object\na;b;c\n", "triples:1: column 'subject' is missing", ""),
         ("Marie\tbirth\tWarsaw\n", "triples:1: column 'subject' is missing, there are marie, birth, warsaw", ""),
+        (
+            "subject,relation,object,pages\na,b,c,d\n",
+            "triples:1: column 'pages' is not read: if it is 'page', call",
+            "",
+        ),
         ('{"subject": "a", "relation": "b"}\n', "triples:1: column 'object' is missing", ""),
         ('{"subject": "a", "relation": "b", "object": "c"}\n{}\n', "triples:2: column 'subject' is missing", ""),
         ('{"subject": "a"\n', "triples:1: not JSON", ""),

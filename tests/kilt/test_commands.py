@@ -81,7 +81,7 @@ def guess(write: Write) -> Path:
 def test_evaluate_prints_json_in_the_official_layout_and_nothing_else(kbq: Kbq, guess: Path, gold: Path) -> None:
     run = kbq("evaluate", guess, gold, "--ks", "1,2", "--json")
     assert (run.status, run.err) == (0, "")
-    assert list(run.json) == ["semantics", "deviations", "downstream", "retrieval"]
+    assert list(run.json) == ["semantics", "deviations", "rank_keys", "downstream", "retrieval"]
     assert run.json["downstream"]["kilt"] == {
         "KILT-accuracy": 0.25,
         "KILT-em": 0.25,
@@ -341,6 +341,14 @@ def test_a_users_own_task_from_predictions_to_a_submission(
     lines = (folder / "places.jsonl").read_text("utf-8").splitlines()
     assert [json.loads(line)["id"] for line in lines] == [f"m{number}" for number in range(9)]
     assert "text" not in json.loads(lines[0])["output"][0]["provenance"][0]
+
+
+def test_predictions_for_another_task_are_no_submission(kbq: Kbq, guess: Path, tmp_path: Path) -> None:
+    guess.with_name(guess.name + ".run.json").write_text('{"task": "trex"}')
+    refused = kbq("submit", guess, "--task", "nq", "--out", tmp_path / "own")
+    assert (refused.status, refused.out) == (1, "")
+    assert "was predicted for the task trex (see " in refused.err
+    assert not (tmp_path / "own").exists()
 
 
 def test_a_submission_goes_into_a_folder_of_its_own(kbq: Kbq, guess: Path, gold: Path, tmp_path: Path) -> None:

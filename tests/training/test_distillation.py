@@ -87,7 +87,7 @@ def test_one_training_at_a_time_lets_the_reader_read(
 
 def test_a_full_disk_is_said(reader: CrossEncoder, few_prepared: list[PreparedPassage], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(TrainingError, match=r"cannot be written \(Not a directory\): make room"):
+    with pytest.raises(TrainingError, match=r"cannot be written \(Not a directory\): choose another name"):
         reader_outputs(reader, few_prepared, tmp_path / "file" / "cache", quiet)
 
 

@@ -1,5 +1,6 @@
 """Parsing: JSON objects become gold records and predictions, as strictly and leniently as officially."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -155,6 +156,18 @@ def only_output(record: JsonObject, key: str) -> JsonObject:
     if len(with_key) != 1:
         raise UnfitError(f"has {len(with_key)} outputs with {key}, must have exactly one")
     return with_key[0]
+
+
+def score_of(item: JsonObject) -> float | None:
+    """The score of a provenance item; None where it has none, or one that is no number."""
+    score = item.get("score")
+    if not isinstance(score, int | float) or isinstance(score, bool):
+        return None
+    try:
+        number = float(score)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def provenance_items(output: JsonObject) -> Sequence[JsonObject]:

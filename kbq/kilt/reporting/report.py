@@ -79,8 +79,13 @@ CEILING_WORDS = {
 
 def header(deviations: Deviations, cutoffs: Cutoffs = STANDARD_CUTOFFS) -> str:
     """One line on the semantics."""
-    ranked = () if cutoffs.rank_keys == STANDARD_CUTOFFS.rank_keys else (f"rank_keys={'+'.join(cutoffs.rank_keys)}",)
-    return f"semantics: {SEMANTICS}; deviations: {', '.join((*deviations.named(), *ranked)) or 'none'}"
+    return f"semantics: {SEMANTICS}; deviations: {', '.join(all_deviations(deviations, cutoffs)) or 'none'}"
+
+
+def all_deviations(deviations: Deviations, cutoffs: Cutoffs) -> list[str]:
+    """What is not scored as officially; to rank anything but pages counts, too."""
+    is_standard = cutoffs.rank_keys == STANDARD_CUTOFFS.rank_keys
+    return [*deviations.named(), *([] if is_standard else [f"rank_keys={'+'.join(cutoffs.rank_keys)}"])]
 
 
 def score_table(shown: Sequence[tuple[Scores, Sequence[str]]], with_intervals: bool) -> Table:
@@ -151,11 +156,12 @@ def passage_table(scores: PassageScores) -> Table:
     return Table(f"passages, {scores.count:,} questions", (Column("score"), Column("mean", "percent")), tuple(rows))
 
 
-def official_document(deviations: Deviations, scores: Mapping[Kind, Scores]) -> dict[str, object]:
+def official_document(deviations: Deviations, cutoffs: Cutoffs, scores: Mapping[Kind, Scores]) -> dict[str, object]:
     """Both evaluations in the official layouts, unrounded; None for one that was not possible."""
     return {
         "semantics": SEMANTICS,
-        "deviations": list(deviations.named()),
+        "deviations": all_deviations(deviations, cutoffs),
+        "rank_keys": list(cutoffs.rank_keys),
         "downstream": scores["downstream"].downstream_layout() if "downstream" in scores else None,
         "retrieval": scores["retrieval"].retrieval_layout() if "retrieval" in scores else None,
     }

@@ -108,7 +108,7 @@ class Summary:
     def document(self) -> dict[str, object]:
         """Official layouts, unrounded, then what was asked for under keys of its own."""
         wanted = self.request.wanted
-        document = official_document(self.request.deviations, self.scores)
+        document = official_document(self.request.deviations, self.request.cutoffs, self.scores)
         if self.refusals:
             document["problems"] = {kind: refusal.problems for kind, refusal in self.refusals.items()}
         if wanted.intervals:

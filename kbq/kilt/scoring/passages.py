@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 
 from kbq.kilt.reading.lines import JsonObject, read_records, write_lines
-from kbq.kilt.reading.parsing import only_output, provenance_items, read_golds
+from kbq.kilt.reading.parsing import only_output, provenance_items, read_golds, score_of
 from kbq.kilt.reading.problems import Problems, UnfitError
 
 DEPTH = 20  # of MRR and of precision
@@ -106,12 +106,12 @@ def read_rankings(path: Path, problems: Problems) -> Iterator[tuple[str, tuple[P
 
 def passage_of(item: JsonObject) -> Passage:
     """A provenance item as a passage; "" stands for a title or text that is missing or no text."""
-    title, text, score = item.get("title"), item.get("text"), item.get("score")
+    title, text = item.get("title"), item.get("text")
     return Passage(
         id=str(item.get("wikipedia_id", "")).strip(),
         title=title if isinstance(title, str) else "",
         text=text if isinstance(text, str) else "",
-        score=float(score) if isinstance(score, int | float) else None,
+        score=score_of(item),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kbq.kilt.reading.lines import JsonObject, shown
+from kbq.kilt.reading.parsing import score_of
 from kbq.kilt.submitting.expectations import Expectations, is_integer
 
 Severity = Literal["error", "warning"]
@@ -105,15 +106,16 @@ def check_ranking(items: Sequence[JsonObject]) -> Iterator[Remark]:
     if distinct < LEADERBOARD_PAGES:
         yield Remark("warning", f"fewer than {LEADERBOARD_PAGES} distinct pages", str(distinct))
     scores = ranking_scores(items)
+    if not scores and any("score" in item for item in items):
+        yield Remark("warning", "scores are not all numbers", "the list order counts, not the score")
     if scores != sorted(scores, reverse=True):
         yield Remark("warning", "scores do not descend", "the list order counts, not the score")
 
 
 def ranking_scores(items: Sequence[JsonObject]) -> list[float]:
     """The scores in list order, [] unless every item has a number."""
-    scores = [item.get("score") for item in items]
-    numbers = [score for score in scores if isinstance(score, int | float)]
-    return [float(score) for score in numbers] if len(numbers) == len(scores) else []
+    scores = [score for score in map(score_of, items) if score is not None]
+    return scores if len(scores) == len(items) else []
 
 
 def check_extras(output: JsonObject, items: Sequence[JsonObject], expected: Expectations) -> Iterator[Remark]:

@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 
 from kbq.kilt.reading.lines import JsonObject, read_records, write_lines
-from kbq.kilt.reading.parsing import provenance_items
+from kbq.kilt.reading.parsing import provenance_items, score_of
 from kbq.kilt.reading.problems import Problems, UnfitError
 from kbq.kilt.submitting.checks import ranking_scores
 from kbq.kilt.submitting.validation import read_ids
@@ -105,6 +105,8 @@ def fixed_item(item: JsonObject, keep_texts: bool) -> JsonObject:
         value = kept.get(key)
         if isinstance(value, str):
             kept[key] = unicodedata.normalize("NFC", value)
+    if score_of(kept) is None:
+        kept.pop("score", None)  # NaN is no JSON, and no order
     if isinstance(kept.get("wikipedia_id"), int):
         kept["wikipedia_id"] = str(kept["wikipedia_id"])
     return kept

@@ -44,6 +44,7 @@ class SubmissionFile:
     path: Path
     metrics: tuple[str, ...]  # the leaderboard's columns, the ranked one first
     inputs_path: Path | None = None  # the official file without answers
+    official: str = ""  # the name of that file
     expected: Expectations = USUAL
 
 
@@ -131,6 +132,8 @@ def prepare_file(file: SubmissionFile, folder: Path) -> tuple[ManifestEntry, Val
     lines = fix(file.path, target, file.inputs_path, keep_texts=False)
     validation = validate(target, file.inputs_path, file.expected)
     warnings = {str(first).replace(str(target), target.name): count for first, count in validation.first_warnings()}
+    if file.inputs_path is None and file.official:
+        warnings[f"not compared with {file.official}: give it with --inputs"] = 1
     if not file.expected.lines:
         warnings[f"the leaderboard has no data set called {file.task}"] = 1
     content = target.read_bytes()

@@ -21,6 +21,7 @@ from kbq.kilt.reporting.report import (
 )
 from kbq.kilt.scoring.deviations import OFFICIAL, Deviations
 from kbq.kilt.scoring.grouping import grouping
+from kbq.kilt.scoring.metrics import Cutoffs
 from kbq.kilt.scoring.scores import Scores
 
 Write: TypeAlias = Callable[..., Path]
@@ -124,13 +125,15 @@ def test_the_score_table_shows_percentages_and_csv_all_digits(scores: Scores) ->
 
 
 def test_json_has_the_official_layout_and_names_deviations(scores: Scores, gold: Path, guess: Path) -> None:
-    document: Any = official_document(OFFICIAL, {"downstream": scores, "retrieval": score_retrieval(gold, guess)})
-    assert list(document) == ["semantics", "deviations", "downstream", "retrieval"]
+    document: Any = official_document(
+        OFFICIAL, Cutoffs(), {"downstream": scores, "retrieval": score_retrieval(gold, guess)}
+    )
+    assert list(document) == ["semantics", "deviations", "rank_keys", "downstream", "retrieval"]
     assert (document["semantics"], document["deviations"]) == ("kilt-2664322", [])
     assert document["downstream"]["retrieval"] == {"Rprec": 7 / 13, "recall@5": 7 / 13}
     assert document["retrieval"]["precision@1"] == 7 / 13
-    other = official_document(Deviations(missing="zero"), {"downstream": scores})
-    assert (other["deviations"], other["retrieval"]) == (["missing=zero"], None)
+    other = official_document(Deviations(missing="zero"), Cutoffs(rank_keys=("title",)), {"downstream": scores})
+    assert (other["deviations"], other["retrieval"]) == (["missing=zero", "rank_keys=title"], None)
 
 
 def test_the_header_names_semantics_and_deviations() -> None:

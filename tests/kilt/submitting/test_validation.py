@@ -68,6 +68,10 @@ def test_errors(write: Write, record: object, kind: str) -> None:
         (guess(pages=FIVE[:4]), "fewer than 5 distinct pages"),
         (guess(pages=[*FIVE, FIVE[0]]), "repeated pages"),
         (guess(pages=[{**page, "score": float(n)} for n, page in enumerate(FIVE)]), "scores do not descend"),
+        (guess(pages=[{**page, "score": 10**400} for page in FIVE]), "scores are not all numbers"),
+        (guess(pages=[{**page, "score": float("nan")} for page in FIVE]), "scores are not all numbers"),
+        (guess(pages=[{**page, "score": True} for page in FIVE]), "scores are not all numbers"),
+        (guess(pages=[{**FIVE[0], "score": 1.0}, *FIVE[1:]]), "scores are not all numbers"),
         (guess(pages=[{**page, "text": "t"} for page in FIVE]), "provenance has texts"),
         (guess(pages=[{**page, "wikipedia_title": "t"} for page in FIVE]), "wikipedia_title instead of title"),
         (guess(pages=[{"wikipedia_id": 7}, *FIVE]), "page ids of several types"),
@@ -162,6 +166,14 @@ def test_fix_repairs_the_form_and_keeps_the_content(write: Write, tmp_path: Path
     lines = [json.loads(line) for line in (tmp_path / "fixed").read_text("utf-8").splitlines()]
     fixed = [{"wikipedia_id": " 8", "score": 2.0}, {"wikipedia_id": "7", "title": "é", "score": 1.0}]
     assert lines == [{"id": n, "output": [{"answer": "é", "provenance": fixed}]} for n in (1, 2)]
+
+
+def test_fix_keeps_the_order_of_pages_whose_scores_are_no_numbers(write: Write, tmp_path: Path) -> None:
+    pages = [{"wikipedia_id": str(n), "score": score} for n, score in enumerate((float("nan"), 0.2, 0.9))]
+    fix(write("guess", guess(pages=pages)), tmp_path / "fixed", None, keep_texts=False)
+    (line,) = (tmp_path / "fixed").read_text("utf-8").splitlines()
+    fixed = [{"wikipedia_id": "0"}, *pages[1:]]
+    assert json.loads(line)["output"][0]["provenance"] == fixed
 
 
 def test_fixing_twice_changes_nothing_more(write: Write, tmp_path: Path) -> None:
