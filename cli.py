@@ -16,23 +16,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import kbq
+from kbq import rendering
 from kbq.errors import KbqError
 from kbq.options import Backend, CorpusFormat, IndexKind, Unit, WantedKind, WeightType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from kbq.augmentation.generator_training import GeneratorRequest
-    from kbq.description import IndexFacts, IndexSpeed
     from kbq.indexing.dump import Counts
-    from kbq.kilt.reporting.error_kinds import ErrorCase
     from kbq.pages import Pages
-    from kbq.records import Hit, Query
+    from kbq.records import Query
     from kbq.task import Task
-    from kbq.training.examples import Repairs
     from kbq.training.run import RunRequest, StepReport
-    from kbq.training.sparta import SpartaRequest
-    from kbq.training.teacher import TeacherRequest
 
 app = typer.Typer(
     name="kbq",
@@ -153,7 +148,7 @@ def build(
         dataclasses.asdict(outcome) | {"kb": str(kb)},
         as_json,
         f"{kb}: {counts.documents:,} pages, {counts.paragraphs:,} paragraphs, {counts.tokens:,} tokens",
-        f"kept {counts.rows:,} token vectors ({kept:.0%}), {_size(outcome.bytes)} on disk",
+        f"kept {counts.rows:,} token vectors ({kept:.0%}), {rendering.size(outcome.bytes)} on disk",
     )
 
 
@@ -199,7 +194,7 @@ def index(
     if bm25 or sparta is not None:
         _refuse_given(context, "--bm25" if bm25 else "--sparta", ("kind", "recall", "queries", "model", "filter"))
         name, size = _index_terms(kb, sparta, terms, device)
-        _tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: {name} of {_size(size)}")
+        _tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: {name} of {rendering.size(size)}")
         return
     if kind == "exact" or commands.index_kind(kb, kind) == "exact":
         _refuse_given(context, "exact search", ("recall", "queries"))
@@ -208,7 +203,7 @@ def index(
             kb, kind, recall=recall, queries=queries, model=model, device=device, filter=filter
         )
         facts = commands.index(request, report)
-    _tell(dataclasses.asdict(facts) | {"kb": str(kb)}, as_json, f"{kb}: {_index_line(facts)}")
+    _tell(dataclasses.asdict(facts) | {"kb": str(kb)}, as_json, f"{kb}: {rendering.index_line(facts)}")
     if facts.recall < facts.target:
         way_out = "choose --index exact or approximate for that" if filter is None else "its --filter hides the others"
         _note(f"all of its cells together do not find {facts.target:.1%}: {way_out}")
@@ -275,17 +270,13 @@ def explain(
     opened = commands.open_kb(kb, model, "cpu", building=_building)
     explained = commands.explain(asked.text, opened, k, backend)
     if as_json:
-        paragraphs = [_answer(found.hit) | {"terms": dict(found.parts)} for found in explained]
+        paragraphs = [rendering.answer_document(found.hit) | {"terms": dict(found.parts)} for found in explained]
         _print_json({"query": asked.text, "backend": backend, "answers": paragraphs})
         return
     if not explained:
         _note(f"no paragraph shares a term with {text!r}: nothing is found")
     for found in explained:
-        phrase = found.hit.phrase
-        print(f"{found.hit.score:.2f}  {phrase.title}  (page {phrase.document_id}, paragraph {phrase.paragraph})")
-        print(f"      {_shortened(found.hit.context)}")
-        for term, weight in sorted(found.parts.items(), key=lambda part: -part[1]):
-            print(f"      {weight:6.2f}  {term}")
+        print(*rendering.explanation_lines(found), sep="\n")
 
 
 @app.command()
@@ -332,10 +323,18 @@ def query(
         for (one, hits), words in zip(commands.ask(queries, opened, wanted), unknown, strict=True):
             if as_json:
                 exact = opened.is_exact(backend) and reads is None  # a reader reads some paragraphs only
-                found = {"exact": exact, "unknown_words": words, "answers": [_answer(hit) for hit in hits]}
+                answers = [rendering.answer_document(hit) for hit in hits]
+                found = {"exact": exact, "unknown_words": words, "answers": answers}
                 _print_json(({"id": one.id} if one.id else {}) | {"query": one.text} | found)
             else:
-                _print_answers(one.text, hits, k, is_of_words=backend in ("bm25", "sparse"))
+                typer.secho(one.text, bold=True)
+                for rank, hit in enumerate(hits, start=1):
+                    typer.echo("\n".join(rendering.answer_lines(rank, hit)))
+                if not hits and backend in ("bm25", "sparse"):
+                    _note("nothing is found: no paragraph shares a term with the query")
+                elif len(hits) < k:
+                    _note(f"the knowledge base holds {len(hits)} of the {k} asked for")
+                typer.echo()
 
     answer(asked)
     for line in _typed_lines() if typed else ():
@@ -420,23 +419,26 @@ def train(
     if sparse:
         _refuse_given(context, "--sparse", FOR_DENSE_TRAINING)
         from kbq.training.run import RunSettings
-        from kbq.training.sparta import SpartaRequest
+        from kbq.training.sparta import SpartaRequest, train_sparta
 
-        _train_sparta(SpartaRequest(**asked, settings=RunSettings(**shared), marked=marked), as_json)
+        sparta_request = SpartaRequest(**asked, settings=RunSettings(**shared), marked=marked)
+        _train_and_tell(sparta_request, train_sparta, rendering.sparta_lines, as_json)
         return
     if marked:
         raise typer.BadParameter("belongs to --sparse", param_hint="--marked")
     if generator:
         _refuse_given(context, "--generator", ("teacher", *FOR_STUDENTS))
-        from kbq.augmentation.generator_training import GeneratorRequest, GeneratorSettings
+        from kbq.augmentation.generator_training import GeneratorRequest, GeneratorSettings, train_generator
 
-        _train_generator(GeneratorRequest(**asked, dev=dev, settings=GeneratorSettings(**shared)), as_json)
+        generator_request = GeneratorRequest(**asked, dev=dev, settings=GeneratorSettings(**shared))
+        _train_and_tell(generator_request, train_generator, rendering.generator_lines, as_json)
         return
     if teacher:
         _refuse_given(context, "--teacher", FOR_STUDENTS)
-        from kbq.training.teacher import TeacherRequest, TeacherSettings
+        from kbq.training.teacher import TeacherRequest, TeacherSettings, train_teacher
 
-        _train_teacher(TeacherRequest(**asked, dev=dev, settings=TeacherSettings(**shared)), as_json)
+        teacher_request = TeacherRequest(**asked, dev=dev, settings=TeacherSettings(**shared))
+        _train_and_tell(teacher_request, train_teacher, rendering.teacher_lines, as_json)
         return
     if not distill:
         _refuse_given(context, "no --distill", FOR_DISTILLATION)
@@ -459,76 +461,20 @@ def train(
     )
     with training_progress(f"training {out}") as (report, report_reading):
         outcome = train_model(request, report, report_reading)
-    scores = outcome.scores
-    vectors = min(outcome.filter, key=lambda point: abs(point.kept - scores.kept)).vectors
-    _tell(
-        dataclasses.asdict(outcome) | {"out": str(out)},
-        as_json,
-        _steps(out, outcome),
-        f"reading, passage given    EM {scores.gold_em:.1f}  F1 {scores.gold_f1:.1f}  ({scores.queries:,} queries)",
-        f"reading, all passages     EM {scores.open_em:.1f}  F1 {scores.open_f1:.1f}",
-        f"gold passage found        first {scores.open_passage:.1f}  in the top 5 {scores.open_passage_5:.1f}",
-        f"the filter keeps {scores.kept:.0f} % of the tokens, {vectors:.0f} vectors of a passage (its curve: --json)",
-        *_answers_left_out(outcome.repairs),
-    )
-
-
-def _train_sparta(request: "SpartaRequest", as_json: bool) -> None:
-    from kbq.training.sparta import train_sparta
-
-    def lines(outcome: Any) -> list[str]:
-        left_out = f"{outcome.left_out:,} were left out, their answer stands in no one sentence"
-        return [f"{_steps(request.out, outcome)}; {left_out}", *_answers_left_out(outcome.repairs)]
-
-    _train_and_tell(request, train_sparta, as_json, lines)
-
-
-def _train_teacher(request: "TeacherRequest", as_json: bool) -> None:
-    from kbq.training.teacher import train_teacher
-
-    def lines(outcome: Any) -> list[str]:
-        scores = f"EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)"
-        lines = [_steps(request.out, outcome), f"reading, passage given    {scores}"]
-        return [*lines, *_answers_left_out(outcome.repairs)]
-
-    _train_and_tell(request, train_teacher, as_json, lines)
-
-
-def _train_generator(request: "GeneratorRequest", as_json: bool) -> None:
-    from kbq.augmentation.generator_training import train_generator
-
-    def lines(outcome: Any) -> list[str]:
-        score = f"{outcome.perplexity:.1f}  ({outcome.dev_queries:,} questions)"
-        lines = [_steps(request.out, outcome, "questions"), f"perplexity                {score}"]
-        return [*lines, *_answers_left_out(outcome.repairs)]
-
-    _train_and_tell(request, train_generator, as_json, lines)
+    _tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *rendering.training_lines(out, outcome))
 
 
 def _train_and_tell(
     request: "RunRequest",
     train: "Callable[[Any, Callable[[StepReport], None]], Any]",
+    lines: "Callable[[Path, Any], Sequence[str]]",
     as_json: bool,
-    lines: "Callable[[Any], Sequence[str]]",
 ) -> None:
     from kbq.progress import training_progress
 
     with training_progress(f"training {request.out}") as (report, _):
         outcome = train(request, report)
-    _tell(dataclasses.asdict(outcome) | {"out": str(request.out)}, as_json, *lines(outcome))
-
-
-def _steps(out: Path, outcome: Any, asked: str = "queries") -> str:
-    """What was trained on, in a line."""
-    return f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} {asked}"
-
-
-def _answers_left_out(repairs: "Repairs") -> list[str]:
-    """A line on answers that were not where their file says, if there are any."""
-    if not (repairs.moved or repairs.lost or repairs.doubtful):
-        return []
-    left_out = f"{repairs.lost:,} stand not in their passage, {repairs.doubtful:,} at a place that is doubtful"
-    return [f"answers: {left_out}: left out; {repairs.moved:,} were moved to the nearest place"]
+    _tell(dataclasses.asdict(outcome) | {"out": str(request.out)}, as_json, *lines(request.out, outcome))
 
 
 @app.command()
@@ -643,22 +589,7 @@ def finetune(
     opened = KnowledgeBase.open(kb, model, device)
     with finetuning_progress(f"tuning {out}") as report:
         outcome = tune(request, opened, _note, report)
-    reach, before, after = outcome.reach, outcome.scores[0], max(outcome.scores)
-    unnamed = f", of {reach.unnamed:,} no page is named" if reach.unnamed else ""
-    nowhere = f"; answers of {reach.nowhere:,} of these stand nowhere in it" if reach.nowhere else ""
-    found = f"{outcome.found[0]:,}, at last {outcome.found[-1]:,}"
-    lines = [
-        f"{out}: {outcome.steps:,} steps on {reach.queries:,} queries, {reach.unreadable:,} unreadable left out",
-        f"answers of {reach.on_page:,} queries are phrases of a gold page, of {reach.dropped:,} only words the filter "
-        f"dropped, of {reach.elsewhere:,} not there; {reach.no_page:,} have no page in the knowledge base"
-        f"{unnamed}{nowhere}",
-        f"the search found a right phrase for {found} of {reach.queries:,} queries",
-        f"dev {outcome.measure}  {before:.1f} → {after:.1f}  ({outcome.dev_queries:,} queries)",
-    ]
-    if outcome.hybrid_score is not None:
-        factor = f", whose weights are multiplied by {outcome.lexical_factor:g}" if outcome.lexical_factor != 1 else ""
-        lines.append(f"dev {outcome.measure}  {outcome.hybrid_score:.1f} together with words{factor}")
-    _tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *lines)
+    _tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *rendering.finetuning_lines(out, outcome))
 
 
 @app.command()
@@ -738,9 +669,9 @@ def info(
     _tell(
         facts | {name: some for name, some in rows.items() if some},
         as_json,
-        *(f"{name.replace('_', ' '):{width}}  {_fact(value)}" for name, value in facts.items()),
-        *(f"{'index':{width}}  {_index_line(entry)}" for entry in indexes),
-        *(f"{'speed':{width}}  {_speed_line(one)}" for one in speeds),
+        *(f"{name.replace('_', ' '):{width}}  {rendering.fact(value)}" for name, value in facts.items()),
+        *(f"{'index':{width}}  {rendering.index_line(entry)}" for entry in indexes),
+        *(f"{'speed':{width}}  {rendering.speed_line(one)}" for one in speeds),
     )
 
 
@@ -863,7 +794,7 @@ def errors(
         return
     print(report.table().markdown())
     for case in report.cases:
-        _print_case(case)
+        typer.echo("\n".join(rendering.case_lines(case)))
 
 
 @app.command()
@@ -902,7 +833,7 @@ def submit(
     _tell(
         {"out": str(out), "files": [dataclasses.asdict(entry) for entry in entries]},
         as_json,
-        *(f"{out / e.file}: {e.lines:,} lines, {_size(e.bytes)}, sha256 {e.sha256}" for e in entries),
+        *(f"{out / e.file}: {e.lines:,} lines, {rendering.size(e.bytes)}, sha256 {e.sha256}" for e in entries),
         f"how to upload: {out / 'UPLOAD.md'}",
     )
 
@@ -980,94 +911,6 @@ def _numbers(text: str, option: str) -> tuple[int, ...]:
         raise typer.BadParameter(f"{text!r} is no list of numbers like 1,5,20", param_hint=option) from None
 
 
-def _answer(hit: "Hit") -> dict[str, Any]:
-    phrase = hit.phrase
-    return {
-        "answer": phrase.text,
-        "score": round(hit.score, 4),
-        "document_id": phrase.document_id,
-        "title": phrase.title,
-        "paragraph": phrase.paragraph,
-        "start": phrase.start,
-        "end": phrase.end,
-        "unit": {"start": hit.unit[0], "end": hit.unit[1]},
-        "text": hit.context,
-    }
-
-
-def _print_answers(text: str, hits: "list[Hit]", k: int, is_of_words: bool) -> None:
-    typer.secho(text, bold=True)
-    for rank, hit in enumerate(hits, start=1):
-        phrase = hit.phrase
-        place = f"page {phrase.document_id}, paragraph {phrase.paragraph}, characters {phrase.start}-{phrase.end}"
-        answer = typer.style(_shortened(phrase.text), fg=typer.colors.GREEN, bold=True)
-        typer.echo(f"{rank:3}. {answer}  {hit.score:.2f}  {typer.style(phrase.title, bold=True)}  ({place})")
-        typer.echo(f"     {_excerpt(hit)}")
-    if is_of_words and not hits:
-        _note("nothing is found: no paragraph shares a term with the query")
-    elif len(hits) < k:
-        _note(f"the knowledge base holds {len(hits)} of the {k} asked for")
-    typer.echo()
-
-
-def _fact(value: object) -> str:
-    """A fact on one line; the whole story of a training is for --json."""
-    if not isinstance(value, dict):
-        return f"{value:,}" if type(value) is int else str(value)  # True is an int, too
-    if any(isinstance(part, dict | list) for part in value.values()):
-        return f"{value['command']} (more with --json)" if "command" in value else "(with --json)"
-    return ", ".join(f"{name} {part}" for name, part in value.items())
-
-
-def _index_line(facts: "IndexFacts") -> str:
-    if not facts.queries:
-        return facts.kind
-    return (
-        f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds {facts.recall:.1%} of the ten best phrases "
-        f"({facts.target:.1%} asked for, {facts.queries:,} queries) with {facts.probes:,} probes"
-        f"{'' if facts.filter is None else f', rows above {facts.filter:g}'}"
-    )
-
-
-def _speed_line(speed: "IndexSpeed") -> str:
-    return f"{speed.kind}, {speed.together:,.4g} searches per second 64 at a time, {speed.alone:,.4g} one at a time"
-
-
-def _print_case(case: "ErrorCase") -> None:
-    typer.secho(f"{case.kind}  {case.id}", bold=True)
-    rank = "not found" if case.rank is None else f"complete at rank {case.rank}"
-    top = f"{case.top.title} ({case.top.document_id})" if case.top else "none"
-    lines = {
-        "input": case.input,
-        "answer": case.answer,
-        "gold answers": " | ".join(case.gold_answers),
-        "first page": top,
-        "its text": case.evidence,
-        "gold pages": f"{' | '.join(f'{page.title} ({page.document_id})' for page in case.gold_places)}, {rank}",
-        "their text": case.gold_evidence,
-    }
-    for name, value in lines.items():
-        if value is not None:
-            print(f"  {name:12} {' '.join(value.split())}")
-    print()
-
-
-def _shortened(text: str, width: int = 160) -> str:
-    """On one line, and no longer than this."""
-    line = " ".join(text.split())
-    return line if len(line) <= width else f"{line[: width - 1]}…"
-
-
-def _excerpt(hit: "Hit", around: int = 160) -> str:
-    """The unit, or what stands near the phrase, with the phrase marked."""
-    start, end = hit.phrase.start, hit.phrase.end
-    first = max(hit.unit[0] if hit.unit[0] < start else 0, start - around)
-    last = min(hit.unit[1] if hit.unit[1] > end else len(hit.context), end + around)
-    before, after = hit.context[first:start], hit.context[end:last]
-    marked = typer.style(hit.phrase.text, fg=typer.colors.GREEN, bold=True)
-    return " ".join(f"{'…' if first else ''}{before}«{marked}»{after}{'…' if last < len(hit.context) else ''}".split())
-
-
 def _tell(document: "Mapping[str, object]", as_json: bool, *lines: str) -> None:
     """The outcome of a command: one JSON document, or these lines."""
     if as_json:
@@ -1084,24 +927,16 @@ def _note_unknown(queries: "Sequence[Query]", unknown: "Sequence[Sequence[str]]"
     found = [(word, one.id) for one, words in zip(queries, unknown, strict=True) for word in words]
     if found:
         named = dict.fromkeys(f"{word} ({place})" if place else word for word, place in found)
-        _note(f"nowhere in the knowledge base, so maybe mistyped: {_some(list(named))}")
+        _note(f"nowhere in the knowledge base, so maybe mistyped: {rendering.some(list(named))}")
 
 
 def _note_untuned(relations: "Sequence[str]") -> None:
     if relations:
-        _note(f"the query encoder was not tuned on {len(relations)} of the relations: {_some(relations)}")
-
-
-def _some(names: "Sequence[str]") -> str:
-    return f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
+        _note(f"the query encoder was not tuned on {len(relations)} of the relations: {rendering.some(relations)}")
 
 
 def _note(text: str) -> None:
     typer.secho(text, err=True, dim=True)
-
-
-def _size(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB" if size < 1e9 else f"{size / 1e9:,.2f} GB"
 
 
 def main() -> None:

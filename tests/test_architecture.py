@@ -29,6 +29,7 @@ LAYERS = (
     ("finetuning",),
     ("augmentation",),
     ("commands", "progress"),
+    ("rendering",),
     ("__main__",),
 )
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
