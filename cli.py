@@ -52,8 +52,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else
 BackendName = Annotated[
     Backend,
     typer.Option(
-        help="What scores: phrase vectors, BM25 of paragraphs, their learned impacts, or vectors and these together; "
-        "auto: hybrid where the knowledge base can."
+        help="dense: vectors of phrases; bm25: words of paragraphs; sparse: word weights that a SPARTA model learned; "
+        "hybrid: vectors and the words there are; auto: hybrid where words are indexed, else dense."
     ),
 ]
 Bm25Weight = Annotated[
@@ -64,7 +64,9 @@ Bm25Weight = Annotated[
 ]
 SpartaWeight = Annotated[
     float | None,
-    typer.Option(min=0.0, show_default="4; default model: 2", help="Of hybrid: the same of the learned impacts."),
+    typer.Option(
+        min=0.0, show_default="4; default model: 2", help="Of hybrid: what a point of SPARTA adds to a phrase's score."
+    ),
 ]
 Terms = Annotated[int, typer.Option(min=1, help="Of --sparta: strongest impacts kept of each sentence.")]
 ReaderName = Annotated[
@@ -78,7 +80,9 @@ Kb = Annotated[Path | None, typer.Option(help="A knowledge base; without it the 
 ModelName = Annotated[str, typer.Option(help="`default`, a model folder, or a hub name.")]
 Guess = Annotated[Path, typer.Argument(metavar="FILE", help="KILT predictions, plain or compressed.")]
 Gold = Annotated[Path, typer.Argument(metavar="GOLD", help="The KILT file with the answers, plain or compressed.")]
-TaskName = Annotated[str | None, typer.Option("--task", help="A task's name, or a task file.")]
+TaskName = Annotated[
+    str | None, typer.Option("--task", help="trex, nq, aidayago2…, a family (slot_filling…), or a task file.")
+]
 PagesOf = Annotated[Path | None, typer.Option("--kb", help="The knowledge base that the pages come from.")]
 IndexName = Annotated[IndexKind | None, typer.Option(help="Without it, the index built last answers.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Page ids must be integers, as on the leaderboard.")]
@@ -114,7 +118,8 @@ def build(
         typer.Option(help="auto: exact up to about 2 million kept tokens, then compact."),
     ] = "auto",
     bm25: Annotated[
-        bool, typer.Option("--bm25/--no-bm25", help="Index the words, too; what is appended to has them or not.")
+        bool,
+        typer.Option("--bm25/--no-bm25", help="Index the words, too. Not with --append: it does as before."),
     ] = True,
     sparta: Annotated[
         Path | None, typer.Option(help="A SPARTA model: add its impacts of words, as kbq index --sparta does.")
@@ -164,25 +169,28 @@ def index(
         float, typer.Option(min=0.0, max=1.0, help="Share of the ten best phrases that it shall find.")
     ] = 0.99,
     queries: Annotated[
-        str | None, typer.Option(help="Queries like those to come, one per line; else slots of its own pages.")
+        str | None,
+        typer.Option(help="File of queries like those to come, one a line; else slots of its own pages."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
     bm25: Annotated[
         bool, typer.Option("--bm25", help="Index the words, not the vectors: for --backend bm25 and hybrid.")
     ] = False,
     sparta: Annotated[
-        Path | None, typer.Option(help="A SPARTA model: add its impacts of words, for --backend sparse.")
+        Path | None,
+        typer.Option(help="A SPARTA model: add its word weights, for --backend sparse and hybrid."),
     ] = None,
     terms: Terms = 500,
     filter: Annotated[
-        float | None, typer.Option(help="Only rows whose filter logit is above; the model's own is in kbq info.")
+        float | None,
+        typer.Option(help="Index only tokens with a filter logit above this; the model's own: kbq info."),
     ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Build another index over a knowledge base; it answers from now on, those that are there stay.
+    """Build an index, which answers from now on; others stay. Or index words: --bm25, --sparta.
 
-    Or add what answers beside them: BM25, or learned impacts.
+    The vectors are not encoded again.
     """
     from kbq import commands
     from kbq.progress import stage_progress
@@ -291,7 +299,7 @@ def query(
     k: Annotated[int, typer.Option("-k", min=1, help="How many answers.")] = 5,
     unit: Annotated[
         Unit | None,
-        typer.Option(help="What is counted as one answer; else phrase, of bm25 and sparse paragraph."),
+        typer.Option(help="What one answer is. Without it phrases; of bm25 and sparse without --reader, paragraphs."),
     ] = None,
     backend: BackendName = "auto",
     bm25_weight: Bm25Weight = None,
@@ -303,7 +311,7 @@ def query(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Answer queries with phrases, their pages and their exact places; without any, those typed one after another."""
+    """Answer queries with phrases, their pages and exact places; without a query, ask at a prompt."""
     from kbq import commands
     from kbq.reader import Reader
 
@@ -404,7 +412,7 @@ def train(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Train phrase and query encoders from reading comprehension. Killed, it goes on from its last checkpoint."""
+    """Train phrase and query encoders from reading comprehension. After a kill, the same command goes on."""
     given = {"epochs": epochs, "learning_rate": learning_rate, "batch_tokens": batch_tokens, "seed": seed}
     shared: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     shared |= {"accumulate": accumulate, "dropout": dropout}
@@ -481,12 +489,12 @@ def _train_and_tell(
 def augment(
     context: typer.Context,
     corpus: Annotated[
-        str, typer.Argument(help="A file or folder; with --triples also a knowledge base: what it finds.")
+        str, typer.Argument(help="A file or folder; with --triples also a knowledge base, searched for each triple.")
     ],
     out: Annotated[Path, typer.Option(callback=_output, help="File of the new examples, for `kbq train`.")],
     generator: Annotated[str, typer.Option(help="A sequence-to-sequence checkpoint that writes questions.")] = "",
     reader: Annotated[
-        str, typer.Option(help="A question-answering checkpoint: what it answers otherwise is dropped.")
+        str, typer.Option(help="A question-answering checkpoint; questions it answers differently are dropped.")
     ] = "",
     triples: Annotated[
         Path | None, typer.Option(help="Make slot queries of these instead: KILT lines, or CSV/TSV/JSONL as finetune.")
@@ -559,8 +567,8 @@ def finetune(
         Literal["auto", "kilt", "phrase", "page"],
         typer.Option(help="What is right: the answer on a gold page, the answer anywhere, or the page."),
     ] = "auto",
-    terms: Annotated[str, typer.Option(help="Which scores compete: joint, start, end.")] = "joint,start,end",
-    k: Annotated[int, typer.Option("-k", min=1, help="Phrases found for a query that compete.")] = 100,
+    terms: Annotated[str, typer.Option(help="Terms of the loss: joint (phrases), start, end.")] = "joint,start,end",
+    k: Annotated[int, typer.Option("-k", min=1, help="How many phrases found for a query enter the loss.")] = 100,
     epochs: Annotated[int, typer.Option(min=1)] = 3,
     patience: Annotated[int, typer.Option(min=1, help="Epochs without a better dev score before it stops.")] = 2,
     batch: Annotated[int, typer.Option(min=1, help="Queries searched together.")] = 24,
@@ -571,7 +579,7 @@ def finetune(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Tune the query encoder on triples; the knowledge base stays as it is. Killed, it goes on where it stopped."""
+    """Tune the query encoder on triples; the knowledge base stays as it is. After a kill, the same command goes on."""
     from kbq.finetuning.finetune import FinetuningRequest
     from kbq.finetuning.finetune import finetune as tune
     from kbq.finetuning.loop import FinetuningSettings, chosen_objective, chosen_terms
@@ -596,7 +604,7 @@ def finetune(
 def predict(
     context: typer.Context,
     inputs: Annotated[Path, typer.Argument(help="KILT records, plain or compressed.")],
-    task: Annotated[str, typer.Option(help="A task's name, or a task file.")],
+    task: Annotated[str, typer.Option(help="trex, nq, aidayago2…, a family (slot_filling…), or a task file.")],
     out: Annotated[Path, typer.Option(callback=_output, help="The prediction file.")],
     kb: Kb = None,
     model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
@@ -683,7 +691,9 @@ def evaluate(
     by: Annotated[str, typer.Option(help="Scores by group: relation, evidence-sets or meta.KEY.")] = "",
     ci: Annotated[bool, typer.Option("--ci", help="95 % confidence intervals, by bootstrap.")] = False,
     compare: Annotated[Path | None, typer.Option(help="Predictions of a second system, tested in pairs.")] = None,
-    diagnosis: Annotated[bool, typer.Option("--diagnosis", help="Answers against pages, and ceilings.")] = False,
+    diagnosis: Annotated[
+        bool, typer.Option("--diagnosis", help="How often answer and pages are right, and the best that is possible.")
+    ] = False,
     per_item: Annotated[
         Path | None, typer.Option(callback=_output, help="Write every query's scores here, as JSON lines.")
     ] = None,
@@ -697,7 +707,9 @@ def evaluate(
     empty_provenance: Annotated[
         Literal["count", "ignore"], typer.Option(help="Gold provenance that is empty; official: count.")
     ] = "count",
-    coupled: Annotated[bool, typer.Option("--coupled", help="Add KILT-accuracy of the answer's own pages.")] = False,
+    coupled: Annotated[
+        bool, typer.Option("--coupled", help="Add KILT-accuracy-coupled: pages must be those of the answer given.")
+    ] = False,
     top_1: Annotated[bool, typer.Option("--top-1", help="Add recall@1 and success_rate@1.")] = False,
     no_rouge: Annotated[bool, typer.Option("--no-rouge", help="Leave out ROUGE-L, the slowest score.")] = False,
     measures: Annotated[str, typer.Option(help='Of ir-measures where installed, such as "RR nDCG@10".')] = "",

@@ -22,7 +22,7 @@ def kinds() -> str:
     """Every index of two knowledge bases: what it costs, finds, and answers."""
     kept, everything = figures("index_kinds"), figures("index_kinds_all")
     return (
-        f"{kept['vectors']:,} vectors of T-REx pages, vectors alone:\n\n{_kinds(kept)}\n\n"
+        f"{kept['vectors']:,} vectors of T-REx pages; KILT-accuracy with vectors alone:\n\n{_kinds(kept)}\n\n"
         f"{everything['vectors']:,} vectors, all tokens of T-REx and wiki pages:\n\n{_kinds(everything)}"
     )
 
@@ -31,18 +31,18 @@ def _kinds(found: dict[str, Any]) -> str:
     columns = {
         "bytes a vector, beside the dump": "bytes per vector, beside the dump",
         "build, CPU s": "build and calibration, CPU seconds",
-        "probes": "probes",
+        "cells probed": "probes",
         "recall@10": "recall@10 of phrases, these queries",
-        "with BM25": "recall@10 of phrases, these queries, with BM25",
-        "q per CPU s, 64": "queries per CPU second, 64 at a time",
-        "q per CPU s, 1": "queries per CPU second, one at a time",
+        "recall@10 with BM25": "recall@10 of phrases, these queries, with BM25",
+        "queries per CPU s, 64 at a time": "queries per CPU second, 64 at a time",
+        "one at a time": "queries per CPU second, one at a time",
     }
     rows = []
     for name, values in found.items():
         if isinstance(values, dict):
             scores = [interval(values[model]["KILT-accuracy"]) for model in ("untuned", "tuned")]
             rows.append([name, *(f"{values[key]:g}" for key in columns.values()), *scores])
-    return table(["", *columns, "KILT-accuracy, untuned", "tuned on 5,000"], rows)
+    return table(["index", *columns, "KILT-accuracy, untuned", "KILT-accuracy, tuned on 5,000"], rows)
 
 
 def growth() -> str:
@@ -59,7 +59,9 @@ def growth() -> str:
         ]
         for row in figures("growth")["sizes"]
     ]
-    head = ["million vectors", "dump, MB", "exact, ms, 64", "1", "compact, MB", "build, CPU s", "probes", "ms, 64", "1"]
+    exact, compact = ([f"{kind}: ms a query, 64 at a time", "one at a time"] for kind in ("exact", "compact"))
+    built = ["compact: MB", "build, CPU s", "cells probed"]
+    head = ["million vectors", "dump, MB", *exact, *built, *compact]
     return f"{table(head, rows)}\n\n![Cost against size, log-log](growth.png)"
 
 
@@ -75,7 +77,7 @@ def limit() -> str:
         for vectors, counts in figures("limit").items()
         for count, values in counts.items()
     ]
-    return table(["exact search, one thread", "queries", "ms a query", "its product alone, ms", "times"], rows)
+    return table(["exact search, one thread", "queries", "ms a query", "rows times queries alone, ms", "ratio"], rows)
 
 
 def _milliseconds(values: dict[str, Any]) -> list[str]:
@@ -100,7 +102,7 @@ def wikipedia() -> str:
             f"{int(gpus) + 1} GPUs, at most {64 / once:,.0f} queries per s",
         ],
     ]
-    return table(["all of English Wikipedia", "arithmetic", ""], rows)
+    return table(["all of English Wikipedia", "arithmetic", "result"], rows)
 
 
 def _index_of_wikipedia(kind: str) -> list[list[str]]:
@@ -150,7 +152,7 @@ def encoder() -> str:
         f"and encodes one query there in {query['p50']} ms ({query['p95']} ms in 19 of 20)."
     )
     speeds = ["tokens per second", "fastest product, GFLOP/s", "share of it"]
-    return f"{table(['', 'windows', '', *speeds, 'padding', 'cosine to float32'], rows)}\n\n{text}"
+    return f"{table(['multiplied in', 'windows', 'how', *speeds, 'padding', 'cosine to float32'], rows)}\n\n{text}"
 
 
 def _encodings(values: dict[str, Any], corpus: str) -> list[list[str]]:
@@ -190,5 +192,12 @@ def robustness() -> str:
         "built, and resumed: "
         f"{kills['resumed with the same bytes']} times the result was the same bytes as without a kill, index included."
     )
-    head = ["corpus", "text, MB", "tokens", "vectors, MB", "peak memory of the build, MB", "with mapped files"]
+    head = [
+        "corpus",
+        "text, MB",
+        "tokens",
+        "vectors, MB",
+        "peak memory of the build, MB",
+        "with mapped files, MB",
+    ]
     return f"{table(head, rows)}\n\n{text}"

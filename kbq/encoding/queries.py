@@ -62,7 +62,7 @@ class QueryTokenizer:
     def __init__(
         self, tokenizer: Any, max_tokens: int, marker_tokens: dict[str, str], casing: Forms | None = None
     ) -> None:
-        """A reader for one vocabulary.
+        """For one vocabulary.
 
         Args:
             marker_tokens: its token for each marker, for instance {"[SEP]": "[SEP]"}.

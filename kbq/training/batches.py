@@ -85,13 +85,13 @@ class Batch:
 
 
 def prepare(
-    reader: QueryTokenizer, shape: WindowShape, passages: Sequence[Passage], max_queries: int
+    query_tokenizer: QueryTokenizer, shape: WindowShape, passages: Sequence[Passage], max_queries: int
 ) -> tuple[list[PreparedPassage], int]:
     """Token ids of all passages, and how many queries could not be used (too long, or of a passage without a word).
 
     Of a passage with more than `max_queries` queries the first ones stay.
     """
-    tokenizer = reader.tokenizer
+    tokenizer = query_tokenizer.tokenizer
     numbers: dict[str, int] = {}
     prepared, unusable = [], 0
     for first in range(0, len(passages), 1000):
@@ -105,7 +105,7 @@ def prepare(
             queries, answers, golds = [], [], []
             for query in passage.queries[:max_queries]:
                 try:
-                    ids = reader.token_ids([query.text])[0]
+                    ids = query_tokenizer.token_ids([query.text])[0]
                 except QueryError:
                     unusable += 1
                     continue

@@ -39,13 +39,13 @@ class Passage:
     group: str
 
 
-def readable(passages: Sequence[Passage], reader: QueryTokenizer) -> list[tuple[int, TrainingQuery]]:
+def readable(passages: Sequence[Passage], query_tokenizer: QueryTokenizer) -> list[tuple[int, TrainingQuery]]:
     """The queries that an encoder can read, each with the number of its passage."""
     return [
         (number, query)
         for number, passage in enumerate(passages)
         for query in passage.queries
-        if reader.takes(query.text)
+        if query_tokenizer.takes(query.text)
     ]
 
 
