@@ -10,8 +10,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-pytest.importorskip("hatchling")
-
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
