@@ -5,14 +5,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-OF_EARLIER_MODELS = {
-    "build_trex",
-    "hybrid_trex",
-    "hybrid_trex_tuned",
-    "hybrid_wiki_part",
-    "words",
-}
-EARLIER = "¹ With an earlier default model."
 
 
 def figures(name: str) -> Any:
@@ -27,8 +19,3 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 def interval(value: list[float]) -> str:
     mean, low, high = value
     return f"{mean:.1f} ±{(high - low) / 2:.1f}"
-
-
-def marked(label: str, name: str) -> str:
-    """A label with the sign of `EARLIER`, where the figures have not been taken again for the default model."""
-    return f"{label} ¹" if name in OF_EARLIER_MODELS else label

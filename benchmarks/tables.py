@@ -8,7 +8,7 @@ Rewrites what stands between `<!-- figures:NAME -->` and `<!-- /figures -->`.
 from typing import Any
 
 import scale
-from rendering import EARLIER, ROOT, figures, interval, marked, table
+from rendering import ROOT, figures, interval, table
 
 
 def first_answer() -> str:
@@ -137,7 +137,7 @@ def cost() -> str:
         texts = f"{row['texts']:,}" if "texts" in row else "–"
         rows.append([label, texts, size, f"{row['p50, ms']:g}", f"{row['p95, ms']:g}"])
     head = [
-        marked(f"T-REx, {found['paragraphs']:,} paragraphs", "words"),
+        f"T-REx, {found['paragraphs']:,} paragraphs",
         "texts",
         "bytes a text",
         "p50, CPU ms a query",
@@ -150,12 +150,12 @@ def together() -> str:
     """Words, vectors, and both, on the same queries."""
     rows = []
     for result, name, label in PARTS:
-        found, label = figures(result)[name], marked(label, result)
+        found = figures(result)[name]
         for system, values in found.items():
             cells = [interval(values[key]) if "alone" not in system or key in PAGE_SCORES else "–" for key in SHORT]
             rows.append([label, SYSTEMS.get(system, system), *cells])
             label = ""
-    return f"{table(['queries', 'scored by', *SHORT], rows)}\n\n{EARLIER}"
+    return table(["queries", "scored by", *SHORT], rows)
 
 
 SHORT = ["accuracy", "Rprec", "recall@5", "KILT-accuracy"]
@@ -175,7 +175,6 @@ TUNED = [
 def finetuning() -> str:
     rows = []
     for label, name in TUNED:
-        label = marked(label, name)
         for count, runs in runs_by_size(figures(name)).items():
             seeds = f" ({len(runs)} seeds)" if len(runs) > 1 else ""
             cells = [mean_interval([run[key] for run in runs]) for key in COLUMNS]
@@ -323,15 +322,16 @@ def speed() -> str:
     text = (
         f"A corpus of {build['pages']:,} pages ({build['tokens']:,} tokens) becomes a knowledge base of "
         f"{build['MB']:,.0f} MB in {build['seconds'] / 60:.0f} minutes on one CPU core with AMX, with "
-        f"{build['peak memory, MB']:,} MB of memory ¹; killed half-way and resumed, it consists of the same bytes. Of "
-        f"{exactness['spans compared']:,} spans that the search returned for {exactness['queries']} queries, "
-        f"{exactness['spans that differ']} differ from a brute force over all legal spans in float64."
+        f"{build['peak memory, MB']:,} MB of memory (with an earlier default model); killed half-way and resumed, it "
+        f"consists of the same bytes. Of {exactness['spans compared']:,} spans that the search returned for "
+        f"{exactness['queries']} queries, {exactness['spans that differ']} differ from a brute force over all legal "
+        "spans in float64."
     )
     earlier = (
         "The first column of kbq is of today's search, the other three are of earlier versions. The figures of "
         "DensePhrases are its official code's, with the same MiniLM shapes, on another day and a like machine."
     )
-    return f"{first}\n\n{earlier}\n\n{text}\n\n{EARLIER}"
+    return f"{first}\n\n{earlier}\n\n{text}"
 
 
 def main() -> None:
