@@ -46,7 +46,7 @@ class IndexWish:
         if self.asked or not (self.queries or model.config.base):
             return self.asked
         of = "\n".join([*self.queries, model.config.query_fingerprint if model.config.base else ""])
-        return hashlib.blake2b(of.encode(), digest_size=4).hexdigest()
+        return hashlib.blake2b(of.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
 
 def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexWish, report: Report = silent) -> Manifest:

@@ -63,9 +63,9 @@ def writing_to(
 
 
 def write_json(path: Path, content: object) -> None:
-    """Replace a JSON file in one step."""
+    """Replace a JSON file in one step. Half a surrogate pair is no UTF-8: its escape is valid JSON."""
     with replacing(path) as partial:
-        partial.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", "utf-8")
+        partial.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", "utf-8", "backslashreplace")
 
 
 def pipe_name(path: Path) -> str:
