@@ -254,7 +254,7 @@ def ask(queries: Sequence[Query], kb: KnowledgeBase, wanted: Wanted) -> Iterator
     has_phrases = wanted.reader is not None or wanted.backend not in ("bm25", "sparse")
     unit = wanted.unit or ("phrase" if has_phrases else "paragraph")
     answering = kb if wanted.reader is None else RetrieverReader(kb, wanted.reader, wanted.depth)
-    _refuse_malformed(queries, lambda text: [reader.token_ids([text]) for reader in answering.query_tokenizers])
+    _refuse_malformed(queries, lambda text: [one.token_ids([text]) for one in answering.query_tokenizers])
     for first in range(0, len(queries), BATCH):
         part = queries[first : first + BATCH]
         texts = [query.text for query in part]

@@ -263,7 +263,8 @@ def _text_pages(source: str, on_bad_line: BadLine) -> Iterator[Page]:
     root = Path(source)
     paths = [root]
     if root.is_dir():
-        paths = sorted(path for path in root.rglob("*") if _is_text_file(path) and path.is_file())
+        found = (path for path in root.rglob("*") if _is_text_file(path) and path.is_file())
+        paths = sorted(path for path in found if not _is_hidden(path.relative_to(root)))
     if not paths:
         raise CorpusError(f"{source_name(source)} holds no .txt or .md file: choose another folder")
     for path in paths:
@@ -301,8 +302,12 @@ def _without_headings(lines: list[str]) -> tuple[str, list[str]]:
 
 
 def _is_text_file(path: Path) -> bool:
-    """Hidden files are none: folders copied from other systems are full of them."""
-    return _without_compression(path).suffix.lower() in (".txt", ".md") and not path.name.startswith(".")
+    return _without_compression(path).suffix.lower() in (".txt", ".md")
+
+
+def _is_hidden(path: PurePath) -> bool:
+    """Folders that were copied from other systems are full of such files."""
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _without_compression(path: PurePath) -> PurePath:

@@ -15,12 +15,12 @@ from kbq.encoding.model import Model
 from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
 from kbq.indexing.building import build_shards, claim
-from kbq.indexing.choice import chosen_kind, open_index, remove_others
+from kbq.indexing.choice import chosen_kind, open_index
 from kbq.indexing.dump import Counts
 from kbq.indexing.manifest import Manifest, changing, publish, read_manifest, write_manifest
 from kbq.options import Backend, IndexKind, Unit, WantedKind
 from kbq.records import Document, Hit
-from kbq.searching.indexes import IndexWish, build_indexes, forget_queries
+from kbq.searching.indexes import IndexWish, build_indexes, kept_queries, remove_unnamed
 from kbq.searching.lexical import HybridWeights, LexicalScores
 from kbq.searching.search import search
 from kbq.searching.words import WordIndexes
@@ -87,6 +87,8 @@ class KnowledgeBase:
             with writing_alone(folder):
                 before = claim(folder, model, model_name or model.source or "default", append)
                 remove_older(folder, before)  # of an append that was killed at its very end
+                for entry in before.entries:
+                    kept_queries(folder, entry)  # what is wrong with them is said before hours of encoding
                 shards, corpus = build_shards(documents, model, folder, len(before.shards), report, workers)
                 after = before.with_shards(shards, corpus)
                 wish = IndexWish.as_before(folder, before, chosen_kind(after, index))
@@ -95,6 +97,7 @@ class KnowledgeBase:
                     manifest = add_bm25(folder, manifest, report_stage)
                 publish(folder, manifest)
                 remove_older(folder, manifest)
+                remove_unnamed(folder, manifest)
         return cls(folder, manifest, model)
 
     @classmethod
@@ -134,8 +137,7 @@ class KnowledgeBase:
         with changing(self.folder) as before:
             manifest = build_indexes(self.folder, before, self.model, wish, report)
             write_manifest(self.folder, manifest)
-            remove_others(manifest.shard_folders(self.folder), manifest.index)
-            forget_queries(self.folder, manifest)
+            remove_unnamed(self.folder, manifest)
         return KnowledgeBase(self.folder, manifest, self.model)
 
     @property

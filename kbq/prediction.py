@@ -124,11 +124,11 @@ def kilt_line(prediction: Prediction) -> dict[str, Any]:
     return {"id": prediction.id, "input": prediction.input, "output": [output | {"provenance": provenance}]}
 
 
-def read_inputs(task: Task, path: Path, readers: Sequence[QueryTokenizer]) -> list[tuple[Query, str]]:
+def read_inputs(task: Task, path: Path, query_tokenizers: Sequence[QueryTokenizer]) -> list[tuple[Query, str]]:
     """Each record's adapted query and its own input.
 
     Args:
-        readers: of all networks that will read the queries.
+        query_tokenizers: of all networks that will read the queries.
 
     Raises:
         QueryError: records without id or input, or whose query a network cannot read: all of them are named.
@@ -145,10 +145,10 @@ def read_inputs(task: Task, path: Path, readers: Sequence[QueryTokenizer]) -> li
         if identity in places:
             problems.append(f"{path}:{number}: id {identity} stands in line {places[identity]} too: ids are unique")
         places.setdefault(identity, number)
-        adapted = task.query_of(text, lambda text: all(reader.fits(text) for reader in readers), f"{path}:{number}")
+        adapted = task.query_of(text, lambda text: all(one.fits(text) for one in query_tokenizers), f"{path}:{number}")
         try:
-            for reader in readers:
-                reader.token_ids([adapted])
+            for one in query_tokenizers:
+                one.token_ids([adapted])
         except QueryError as error:
             problems.append(f"{path}:{number}: {error}")
         read.append((Query(identity, adapted), text))

@@ -179,6 +179,10 @@ x = 1
 """
 
 
+def test_a_hidden_file_that_is_named_is_read(tmp_path: Path) -> None:
+    assert [page.title for page in read_corpus(write(tmp_path, "Some text.", ".notes.txt"))] == [".notes"]
+
+
 def test_folder_of_text_files(tmp_path: Path) -> None:
     write(tmp_path, MARKDOWN, "b/rain.MD")
     write(tmp_path, "\ufeffOne\r\ntwo.\r\n\r\nThree.", "a_long_name.txt")
@@ -186,6 +190,7 @@ def test_folder_of_text_files(tmp_path: Path) -> None:
     write(tmp_path, "", "c.txt")
     write(tmp_path, "# Not read", "b/script.py")
     write(tmp_path, b"\x00\x05\x16\x07\xff", "b/._rain.md")
+    write(tmp_path, "# A tool's own", ".tool/notes.md")
     (tmp_path / "folder.txt").mkdir()
     assert list(read_corpus(str(tmp_path))) == [
         Document("a_long_name.txt", "a long name", (Paragraph(0, "One\ntwo."), Paragraph(1, "Three."))),

@@ -4,17 +4,15 @@ A paragraph states a triple when it holds the object, whole words of it, on the 
 one that names the subject, too, and of those the first. Without a page, it is the page that is called like the subject.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 
 from kbq.finetuning.triples import pages_of, subject_of
 from kbq.kilt.reading.records import Gold
 from kbq.records import Document
+from kbq.text.boundaries import whole_words
 
 Question = dict[str, object]  # as in a training file
-# Of scripts whose words touch each other.
-UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 
 
 class Slots:
@@ -42,8 +40,6 @@ class Slots:
 def answers(gold: Gold, text: str) -> list[dict[str, object]]:
     """All places where an answer stands as whole words."""
     found = {
-        match.span(): answer
-        for answer in sorted(gold.answers)
-        for match in re.finditer(rf"(?<![^\W{UNSPACED}]){re.escape(answer)}(?![^\W{UNSPACED}])", text)
+        (start, start + len(answer)): answer for answer in sorted(gold.answers) for start in whole_words(text, answer)
     }
     return [{"text": answer, "answer_start": start} for (start, _), answer in sorted(found.items())]

@@ -64,7 +64,7 @@ class BertConfig:
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Open a checkpoint folder; None where it is no BERT, or another one than this module knows.
+        """The shape of a checkpoint folder's network; None where it is no BERT, or another one than this module knows.
 
         Raises:
             OSError, ValueError: there is no configuration, or it is damaged.
@@ -108,7 +108,7 @@ class Bert(nn.Module):
     """Token embeddings and a stack of layers; there is no pooler, as kbq reads hidden states."""
 
     def __init__(self, config: BertConfig) -> None:
-        """A layer of this shape; its weights hold anything until they are loaded."""
+        """A network of this shape; its weights hold anything until they are loaded."""
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)

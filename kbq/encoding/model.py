@@ -259,7 +259,10 @@ def read_config(folder: Path) -> ModelConfig:
         raise ModelError(f"{folder / CONFIG} cannot be read: {first_line(error)}") from None
     if not isinstance(written, dict):
         raise ModelError(f"{folder / CONFIG} is not whole: it holds no object")
-    if written.pop("format", None) != FORMAT:
+    version = written.pop("format", None)
+    if version == 1:  # called it otherwise
+        written["lexical_factor"] = written.pop("evidence", 1.0)
+    if version not in (1, FORMAT):
         raise ModelError(f"model folder {folder} is of another format than {FORMAT}: use the kbq version that wrote it")
     try:
         return ModelConfig(**written | {"window": WindowShape(**written["window"])})

@@ -68,7 +68,7 @@ def _with_whole_words(encoding: Any, text: str) -> Tokens:
     offsets = np.array(encoding.offsets, np.uint32).reshape(-1, 2)
     if not text.isascii():  # a tokenizer may strip marks, which then belong to no piece
         limits = [*offsets[1:, 0].tolist(), len(text)]
-        offsets[:, 1] = [_behind_marks(text, *own) for own in zip(offsets[:, 1].tolist(), limits, strict=False)]
+        offsets[:, 1] = [_after_marks(text, *own) for own in zip(offsets[:, 1].tolist(), limits, strict=False)]
     starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
     words = encoding.word_ids
     for i in range(1, len(words)):  # a piece continues a word: the word's first character is its start
@@ -80,7 +80,7 @@ def _with_whole_words(encoding: Any, text: str) -> Tokens:
     return Tokens(encoding.ids, starts, ends)
 
 
-def _behind_marks(text: str, end: int, limit: int) -> int:
+def _after_marks(text: str, end: int, limit: int) -> int:
     """Where the letter that ends before `end` ends with its combining marks."""
     while end < limit and unicodedata.category(text[end])[0] == "M":
         end += 1

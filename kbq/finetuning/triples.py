@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -163,10 +164,16 @@ def _check_columns(path: Path, number: int, columns: Sequence[str] | Mapping[str
             f"{path}:{number}: column {missing[0]!r} is missing, there are {', '.join(columns)}: "
             f"write KILT lines, or {', '.join(COLUMNS)} and perhaps {', '.join(MORE_COLUMNS)}"
         )
-    for name in set(columns) - {*COLUMNS, *MORE_COLUMNS}:
-        meant = get_close_matches(name, set(MORE_COLUMNS) - set(columns), 1, LIKENESS)
-        if meant:
-            raise TrainingError(f"{path}:{number}: column {name!r} is not read: if it is {meant[0]!r}, call it so")
+    for name, meant in _likely(frozenset(columns)):
+        raise TrainingError(f"{path}:{number}: column {name!r} is not read: if it is {meant!r}, call it so")
+
+
+@cache
+def _likely(columns: frozenset[str]) -> list[tuple[str, str]]:
+    """Columns that are not known, each with one that it may stand for."""
+    missing = sorted({*MORE_COLUMNS} - columns)
+    unknown = sorted(columns - {*COLUMNS, *MORE_COLUMNS})
+    return [(name, meant) for name in unknown for meant in get_close_matches(name, missing, 1, LIKENESS)]
 
 
 def _merged(path: Path, rows: Iterator[Row]) -> list[Gold]:

@@ -192,8 +192,8 @@ class Shard:
 
     def rows_of(self, paragraph: int) -> range:
         """The rows of one paragraph."""
-        first, stop = self.row_range(np.array([paragraph]))
-        return range(int(first[0]), int(stop[0]))
+        first = self.paragraph_rows[paragraph - 1] if paragraph else 0
+        return range(int(first), int(self.paragraph_rows[paragraph]))
 
     def opens(self, rows: Rows) -> NDArray[np.bool_]:
         """Whether a phrase may open at each row. Shape: that of `rows`."""

@@ -29,7 +29,7 @@ class IndexEntry:
     recall: float = 1.0  # the recall that was measured
     queries: int = 0  # on how many queries
     filter: float | None = None  # threshold of a row to be in the index; None: all rows are
-    asked: str = ""  # digest of the queries it was made for, which the folder keeps; none: slots of its own pages
+    asked: str = ""  # digest of queries and tuned encoder it was made for; none: slots of its own pages, its model
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from kbq.kilt.submitting.expectations import expect
 from kbq.kilt.submitting.fixing import fix
 from kbq.kilt.submitting.submission import ManifestEntry, SubmissionFile, prepare_submission
 from kbq.kilt.submitting.validation import Validation, validate
-from kbq.task import Task
+from kbq.task import Task, known_tasks
 
 IsKnownPage = Callable[[str], bool]
 
@@ -123,7 +123,8 @@ def _refuse_other_task(guess: Path, task: Task) -> None:
         predicted = json.loads(beside.read_text("utf-8"))["task"]
     except (OSError, ValueError, KeyError, TypeError):
         return
-    if predicted != task.name:
+    official = known_tasks()
+    if predicted != task.name and predicted in official and official[predicted].lines:
         raise EvaluationError(
             f"{guess} was predicted for the task {predicted} (see {beside.name}), not for {task.name}: name that one"
         )

@@ -11,7 +11,7 @@ import numpy as np
 
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.choice import build_missing, chosen_kind, is_built
+from kbq.indexing.choice import build_missing, chosen_kind, is_built, remove_others
 from kbq.indexing.dump import Shard
 from kbq.indexing.manifest import IndexEntry, Manifest
 from kbq.options import IndexKind, WantedKind
@@ -31,7 +31,6 @@ class IndexWish:
     target: float = 0.99  # share of the ten best phrases of exact search that it shall find
     queries: tuple[str, ...] = ()  # like those that will be asked; none: slot queries about its own pages
     filter: float | None = None  # threshold of the rows in it, above that of the model; None: all rows
-    asked: str = ""  # digest of the queries, where they are those of an index that is there
 
     @classmethod
     def as_before(cls, folder: Path, manifest: Manifest, kind: IndexKind) -> Self:
@@ -39,14 +38,7 @@ class IndexWish:
         entry = next((entry for entry in manifest.entries if entry.kind == kind), None)
         if entry is None:
             return cls(kind)
-        return cls(kind, entry.target, _kept_queries(folder, entry), entry.filter, entry.asked)
-
-    def digest(self, model: Model) -> str:
-        """What tells indexes apart that were made for other queries, or a tuned encoder; empty of the usual ones."""
-        if self.asked or not (self.queries or model.config.base):
-            return self.asked
-        of = "\n".join([*self.queries, model.config.query_fingerprint if model.config.base else ""])
-        return hashlib.blake2b(of.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+        return cls(kind, entry.target, kept_queries(folder, entry), entry.filter)
 
 
 def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexWish, report: Report = silent) -> Manifest:
@@ -65,20 +57,32 @@ def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexWis
     shards = manifest.open_shards(folder)
     entries: dict[IndexKind, IndexEntry] = {entry.kind: entry for entry in manifest.entries if entry.kind != "exact"}
     unfinished = {other: entry for other, entry in entries.items() if not is_built(shards, entry)}
+    queries = {other: kept_queries(folder, entry) for other, entry in unfinished.items()}
     if kind != "exact":
-        asked = wish.digest(model)
-        unfinished[kind] = IndexEntry(kind, target=wish.target, filter=wish.filter, asked=asked)
-        if wish.queries:
-            write_json(_queries_file(folder, asked), wish.queries)
-    for entry in unfinished.values():
-        texts = _kept_queries(folder, entry) or own_queries(shards, model, OWN_QUERIES)
-        entries[entry.kind] = _built(shards, entry, model, texts, report)
+        unfinished[kind] = IndexEntry(kind, target=wish.target, filter=wish.filter)
+        queries[kind] = wish.queries
+    for other, entry in unfinished.items():
+        asked = _digest(queries[other], model)
+        texts = queries[other] or own_queries(shards, model, OWN_QUERIES)
+        entries[other] = _built(shards, replace(entry, asked=asked), model, texts, report)
+        if queries[other]:
+            write_json(_queries_file(folder, asked), queries[other])
     default = entries.pop(kind, IndexEntry())
     return replace(manifest, index=default, others=tuple(entries.values()))
 
 
-def forget_queries(folder: Path, manifest: Manifest) -> None:
-    """Remove the queries of indexes that are there no more."""
+def _digest(queries: Sequence[str], model: Model) -> str:
+    """What tells indexes apart that were made for other queries, or a tuned encoder; empty of the usual ones."""
+    if not (queries or model.config.base):
+        return ""
+    of = "\n".join([*queries, model.config.query_fingerprint if model.config.base else ""])
+    return hashlib.blake2b(of.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+
+
+def remove_unnamed(folder: Path, manifest: Manifest) -> None:
+    """Remove indexes, and the queries of indexes, that the manifest does not name."""
+    for entry in manifest.entries:
+        remove_others(manifest.shard_folders(folder), entry)
     for other in set(folder.glob("queries-*.json")) - {
         _queries_file(folder, entry.asked) for entry in manifest.entries
     }:
@@ -89,11 +93,18 @@ def _queries_file(folder: Path, asked: str) -> Path:
     return folder / f"queries-{asked}.json"
 
 
-def _kept_queries(folder: Path, entry: IndexEntry) -> tuple[str, ...]:
-    """The queries that an index was made for; none where these were slots of its own pages."""
+def kept_queries(folder: Path, entry: IndexEntry) -> tuple[str, ...]:
+    """The queries that an index was made for; none where these were slots of its own pages.
+
+    Raises:
+        KnowledgeBaseError: the file that keeps them is damaged.
+    """
     path = _queries_file(folder, entry.asked)
     try:
-        return tuple(json.loads(path.read_text("utf-8")))
+        queries = json.loads(path.read_text("utf-8"))
+        if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
+            raise ValueError("no list of texts")
+        return tuple(queries)
     except FileNotFoundError:
         return ()
     except ValueError as error:

@@ -18,6 +18,9 @@ WAYS_OUT = {  # where room is not what is missing
     errno.EEXIST: "choose another name",
     errno.ENOTDIR: "choose another name",
     errno.EISDIR: "choose another name",
+    errno.ENOENT: "choose a place that is there",
+    errno.ENAMETOOLONG: "choose another name",
+    errno.ELOOP: "choose another name",
 }
 
 
@@ -27,12 +30,12 @@ def replacing(path: Path) -> Iterator[Path]:
     partial = path.with_name(path.name + ".tmp")
     try:
         yield partial
+        with partial.open("rb+") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    with partial.open("rb") as file:
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 @contextmanager

@@ -1,10 +1,23 @@
-"""Boundaries: where the sentences of a text begin and end. sentencex finds them."""
+"""Boundaries: where the sentences of a text begin and end (sentencex finds them), and whole words."""
 
 import re
 
 import sentencex
 
 BLANK = re.compile(r"[^\S\x00-\x7f]")  # any but ASCII's: a full stop after one makes sentencex fail
+
+# Of scripts whose words touch each other.
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+
+
+def whole_words(text: str, wanted: str) -> list[int]:
+    """Where `wanted` begins in a text and neither begins nor ends inside a word.
+
+    >>> whole_words("art and party, art", "art")
+    [0, 15]
+    """
+    letter = rf"[^\W{UNSPACED}]"
+    return [match.start() for match in re.finditer(rf"(?<!{letter}){re.escape(wanted)}(?!{letter})", text)]
 
 
 def sentence_bounds(text: str) -> list[tuple[int, int]]:

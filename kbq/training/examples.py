@@ -17,6 +17,7 @@ from typing import Any
 from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import TrainingError
 from kbq.system.lines import Line, clean_text, parse_json_lines, read_lines
+from kbq.text.boundaries import whole_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ def _plain(line: Any) -> RawPassage:
 
 
 def _with_answers(questions: Any) -> list[RawQuestion]:
-    return [(question, _placed(question["answers"])) for question in questions]
+    return [(question | {"question": question["question"]}, _placed(question["answers"])) for question in questions]
 
 
 def _placed(answers: Any) -> list[Placed]:
@@ -201,11 +202,12 @@ def _query(
         return None, Repairs(doubtful=1)
     places, answers, repairs = [], [], Repairs()
     for wanted, expected in asked_for:
-        place = _place(text, wanted, expected or 0)
+        whole = whole_words(text, wanted) if expected is None and wanted.strip() else []
+        place = next(iter(whole), None) if expected is None else _place(text, wanted, expected)
         if place is None:
             repairs += Repairs(lost=1)
             continue
-        if expected is None and text.count(wanted) > 1 and not doubtful:
+        if len(whole) > 1 and not doubtful:
             repairs += Repairs(doubtful=1)
             continue
         if expected is None:

@@ -89,8 +89,8 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
         with replacing(path) as partial:
             try:
                 torch.save(state, partial)
-            except RuntimeError:  # all that torch says of a full disk
-                raise OSError(errno.ENOSPC, "no room for it, most likely") from None
+            except RuntimeError as error:  # all that torch says of a full disk
+                raise OSError(errno.ENOSPC, f"no room, most likely: {first_line(error)}") from None
 
 
 def read_checkpoint(

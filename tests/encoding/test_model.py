@@ -141,7 +141,7 @@ EMBEDDINGS = "phrases.backbone.embeddings.word_embeddings.weight"
             with_config(length_penalty=-0.1),
             "kbq.json is not whole: length_penalty is -0.1, must be a number, 0 or more",
         ),
-        (with_config(format=1), "is of another format than 2: use the kbq version that wrote it"),
+        (with_config(format=0), "is of another format than 2: use the kbq version that wrote it"),
         (with_config(window=None), "kbq.json is not whole"),
         (with_config(window={"length": 19, "overlap": 6, "max_title": 10}), "kbq.json is not whole.*19"),
         (with_config(surprise=1), "kbq.json is not whole"),
@@ -174,6 +174,14 @@ def test_an_int8_weight_without_its_scale_is_refused(model: Model, tmp_path: Pat
     without("phrases.filter.weight.scale")(tmp_path / "model")
     with pytest.raises(ModelError, match=r"phrases\.filter\.weight\.scale"):
         Model.open(tmp_path / "model", "cpu")
+
+
+def test_a_model_of_format_1_is_read_as_before(model_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(model_folder, tmp_path / "older")
+    written = json.loads((folder / "kbq.json").read_text("utf-8"))
+    del written["lexical_factor"]
+    (folder / "kbq.json").write_text(json.dumps(written | {"format": 1, "evidence": 0.25}))
+    assert Model.open(folder, "cpu").config.lexical_factor == 0.25
 
 
 def test_a_folder_that_cannot_be_written_is_said(model: Model, tmp_path: Path) -> None:

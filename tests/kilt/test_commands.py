@@ -349,6 +349,8 @@ def test_predictions_for_another_task_are_no_submission(kbq: Kbq, guess: Path, t
     assert (refused.status, refused.out) == (1, "")
     assert "was predicted for the task trex (see " in refused.err
     assert not (tmp_path / "own").exists()
+    guess.with_name(guess.name + ".run.json").write_text('{"task": "my_trex"}')  # a task file of one's own
+    assert kbq("submit", guess, "--task", "nq", "--out", tmp_path / "own").status == 0
 
 
 def test_a_submission_goes_into_a_folder_of_its_own(kbq: Kbq, guess: Path, gold: Path, tmp_path: Path) -> None:

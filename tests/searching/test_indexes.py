@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -148,8 +149,27 @@ def test_other_queries_teach_another_rotation_and_an_append_asks_them_again(
     assert (appended.index.asked, appended.index.target, appended.index.queries) == (kb.index.asked, 0.9, 1)
     assert json.loads((folder / f"queries-{kb.index.asked}.json").read_text()) == list(asked)
     assert len(list(folder.glob("*/compact-for-*"))) == 2
+    (folder / f"queries-{kb.index.asked}.json").write_text("5")
+    with pytest.raises(KnowledgeBaseError, match=r"is damaged \(no list of texts\): delete it"):
+        KnowledgeBase.build(documents[:1], folder, model, append=True)
     assert appended.with_index(IndexWish("compact")).index.asked == ""
     assert not list(folder.glob("queries-*"))
+
+
+def test_an_append_makes_the_index_of_a_tuned_encoder_anew(
+    documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    folder, config = tmp_path / "kb", model.config
+    usual = KnowledgeBase.build(documents[:3], folder, model)
+    try:
+        model.config = replace(config, base="default", query_fingerprint="of a tuned one")
+        tuned = usual.with_index(IndexWish("compact", target=0.9))
+    finally:
+        model.config = config
+    assert tuned.index.asked
+    appended = KnowledgeBase.build(documents[3:], folder, model, append=True)
+    assert (appended.index.kind, appended.index.asked, appended.index.target) == ("compact", "", 0.9)
+    assert sorted(path.name for path in folder.glob("*/compact*")) == ["compact", "compact"]
 
 
 def test_append_completes_every_index(documents: list[Document], model: Model, tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def test_formats(content: str, passage: Passage, tmp_path: Path) -> None:
         (question("Warsaw", 18, start_inferred=True), None, Repairs(doubtful=1)),
         (question("Warsaw", 18, answers=[]), None, Repairs()),
         (question("", 0, answers=["Poland"]), ((39, 45),), Repairs(placed=1)),
+        (question("", 0, answers=["Pol"]), None, Repairs(lost=1)),  # a part of a word
         (question("", 0, answers=["Warsaw"]), None, Repairs(doubtful=1)),  # where of the two?
         (question("", 0, answers=[{"text": "Rome"}]), None, Repairs(lost=1)),
         (
@@ -150,6 +151,7 @@ def test_lines_of_one_passage_are_merged_and_files_are_chained(tmp_path: Path) -
         (b'{"context": "x", "questions": [{"question": "?", "answers": [5]}]}', "examples:1: is no such passage"),
         (b'{"context": "x", "questions": [{"question": "?", "answers": [{}]}]}', "examples:1: 'text' is missing"),
         (b'{"context": "x", "questions": [{"question": "?"}]}', "examples:1: 'answers' is missing"),
+        (b'{"context": "x", "questions": [{"answers": []}]}', "examples:1: 'question' is missing"),
         (b'{"context": "x", "question": 5, "answers": [{"text": "x", "answer_start": 0}]}', "is neither SQuAD JSON"),
         (b"[]", "examples:1: .* is no JSON object"),
         (b"no JSON", "examples:1: not JSON"),

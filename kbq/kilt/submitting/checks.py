@@ -106,7 +106,7 @@ def check_ranking(items: Sequence[JsonObject]) -> Iterator[Remark]:
     if distinct < LEADERBOARD_PAGES:
         yield Remark("warning", f"fewer than {LEADERBOARD_PAGES} distinct pages", str(distinct))
     scores = ranking_scores(items)
-    if not scores and any("score" in item for item in items):
+    if any("score" in item and score_of(item) is None for item in items):
         yield Remark("warning", "scores are not all numbers", "the list order counts, not the score")
     if scores != sorted(scores, reverse=True):
         yield Remark("warning", "scores do not descend", "the list order counts, not the score")

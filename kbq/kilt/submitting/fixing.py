@@ -105,8 +105,8 @@ def fixed_item(item: JsonObject, keep_texts: bool) -> JsonObject:
         value = kept.get(key)
         if isinstance(value, str):
             kept[key] = unicodedata.normalize("NFC", value)
-    if score_of(kept) is None:
-        kept.pop("score", None)  # NaN is no JSON, and no order
+    if isinstance(kept.get("score"), float) and score_of(kept) is None:
+        del kept["score"]  # NaN is no JSON, and no order
     if isinstance(kept.get("wikipedia_id"), int):
         kept["wikipedia_id"] = str(kept["wikipedia_id"])
     return kept
