@@ -5,6 +5,7 @@
 Rewrites what stands between `<!-- figures:NAME -->` and `<!-- /figures -->`.
 """
 
+import statistics
 from typing import Any
 
 import scale
@@ -188,7 +189,10 @@ def finetuning() -> str:
 def finetuning_short() -> str:
     """What tuning gains, in a sentence."""
     runs = figures("finetuning_trex")
-    before, some, many = (runs[name]["KILT-accuracy"][0] for name in ("0", "1000", "5000:0"))
+    before, some, many = (
+        statistics.mean(run["KILT-accuracy"][0] for name, run in runs.items() if name.partition(":")[0] == count)
+        for count in ("0", "1000", "5000")
+    )
     hybrid, tuned = (
         figures(name)["trex-dev-kilt"]["KILT-accuracy"][0] for name in ("kilt_trex_hybrid", "kilt_trex_hybrid_tuned")
     )
