@@ -1,4 +1,4 @@
-"""Checkpoints: what a training starts from: an encoder that transformers can read, or the one within a model of kbq."""
+"""Pretrained: what a training starts from: an encoder that transformers can read, or the one within a model of kbq."""
 
 import json
 import shutil
@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from kbq.encoding.weights import WEIGHTS, read_weights
 from kbq.errors import ModelError, first_line
+from kbq.system.files import writing_to
 
 ENCODERS = {"kbq.json": "phrases.backbone.", "sparta.json": "backbone."}  # how the weights of a model's encoder begin
 
@@ -22,7 +23,8 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
     for the moment.
 
     Raises:
-        ModelError: the model is damaged, or a query encoder, which has no phrase encoder of its own.
+        ModelError: the model is damaged, or a query encoder, which has no phrase encoder of its own; or there is no
+            room for temporary files.
     """
     folder = Path(source)
     described = next((name for name in ENCODERS if (folder / name).is_file()), None)
@@ -39,7 +41,8 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
     begin = ENCODERS[described]
     weights = {name.removeprefix(begin): one.contiguous() for name, one in named.items() if name.startswith(begin)}
     with TemporaryDirectory() as place:
-        for path in folder.glob("*.json"):
-            shutil.copy(path, place)
-        save_file(weights, Path(place) / WEIGHTS, {"format": "pt"})
+        with writing_to(Path(place), ModelError, "make room, or set TMPDIR to another folder", also=(SafetensorError,)):
+            for path in folder.glob("*.json"):
+                shutil.copy(path, place)
+            save_file(weights, Path(place) / WEIGHTS, {"format": "pt"})
         yield place

@@ -1,5 +1,6 @@
-"""Checkpoints: a training that starts from a model of kbq starts from its weights, and never from random ones."""
+"""Pretrained: a training that starts from a model of kbq starts from its weights, and never from random ones."""
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,3 +65,16 @@ def test_weights_that_are_missing_are_not_made_up(checkpoint: Path, tmp_path: Pa
         pretrained_backbone(tmp_path)
     with pytest.raises(ModelError, match=r"lacks \d+ weights of the encoder that it describes, the first is"):
         CrossEncoder.new(str(tmp_path), "cpu")
+
+
+def test_no_room_for_temporary_files_is_said(
+    new_model: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_model().save(tmp_path / "m")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("kbq.encoding.pretrained.save_file", full)
+    with pytest.raises(ModelError, match=r"cannot be written \(No space left on device\): make room, or set TMPDIR"):
+        pretrained_backbone(tmp_path / "m")
