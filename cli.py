@@ -317,6 +317,8 @@ def query(
 
     if reader is None:
         _refuse_given(context, "no --reader", ("depth",))
+    if backend in ("bm25", "sparse"):
+        _refuse_given(context, f"--backend {backend}", ("index",))
     typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
     asked = [] if typed else commands.read_queries(texts or [], file)
     opened = commands.open_kb(kb, model, device, index, _building)
@@ -628,6 +630,8 @@ def predict(
 
     if reader is None:
         _refuse_given(context, "no --reader", ("depth",))
+    if backend in ("bm25", "sparse"):
+        _refuse_given(context, f"--backend {backend}", ("index",))
     chosen = load_task(task)
     if kb is None:
         _note("no --kb is given: the bundled sample answers")
