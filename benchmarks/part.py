@@ -38,8 +38,7 @@ def paragraphs(shard: Shard, document: int) -> list[EncodedParagraph]:
     """A document's paragraphs with the vectors that were kept."""
     found = []
     for place in range(*shard.paragraph_documents.searchsorted([document, document + 1])):
-        of_paragraph = shard.rows_of(place)
-        rows = slice(of_paragraph.start, of_paragraph.stop)
+        rows = shard.rows_of(place)
         logits = np.load(shard.folder / "logits.npy", mmap_mode="r")[rows] / np.float32(LOGIT_STEPS)
         columns = (
             shard.vectors[rows],
@@ -49,7 +48,7 @@ def paragraphs(shard: Shard, document: int) -> list[EncodedParagraph]:
             shard.starts[rows],
             shard.ends[rows],
         )
-        tokens = int(shard.positions[rows.stop - 1]) + 1
+        tokens = int(shard.positions[rows[-1]]) + 1
         found.append(EncodedParagraph(int(shard.paragraph_numbers[place]), shard.texts[place], tokens, *columns))
     return found
 

@@ -49,15 +49,14 @@ class Example:
 def gold_rows(shard: Shard, passage: int, query: TrainingQuery) -> tuple[list[int], list[int]]:
     """The first row of each answer's first word and the last row of its last word, where the filter kept them."""
     rows = shard.rows_of(passage)
-    first = rows.start
-    begins, stops = shard.starts[first : rows.stop], shard.ends[first : rows.stop]
+    begins, stops = shard.starts[rows], shard.ends[rows]
     starts, ends = [], []
     for start, end in query.places:
         at_start = np.flatnonzero((begins <= start) & (stops > start))
         at_end = np.flatnonzero((begins < end) & (stops >= end))
         if len(at_start) and len(at_end):
-            starts.append(first + int(at_start[0]))
-            ends.append(first + int(at_end[-1]))
+            starts.append(int(rows[at_start[0]]))
+            ends.append(int(rows[at_end[-1]]))
     return starts, ends
 
 

@@ -7,6 +7,7 @@ os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import dataclasses
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -37,6 +38,34 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "[unused2]
 def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test cuts the power."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+class Killed(BaseException):
+    """Stands for `kill -9`."""
+
+
+@pytest.fixture
+def goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Checks that a training to `tmp_path / "out"` that is killed in a step ends with the same bytes as a whole one."""
+
+    def check(train: Callable[..., object], request: Any, killed_in: int, files: Sequence[str]) -> None:
+        def stop(step: Any) -> None:
+            if step.step == killed_in:
+                raise Killed
+
+        monkeypatch.setattr("kbq.training.run.CHECKPOINT_SECONDS", -1.0)
+        train(dataclasses.replace(request, out=tmp_path / "whole"))
+        with pytest.raises(Killed):
+            train(request, stop)
+        assert not (tmp_path / "out").exists()
+        steps: list[Any] = []
+        train(request, steps.append)
+        assert steps[0].step == killed_in
+        for name in files:
+            assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert not (tmp_path / "out.partial").exists()
+
+    return check
 
 
 @pytest.fixture(scope="session")

@@ -129,8 +129,7 @@ class Labeller:
 
 def _occurrences(shard: Shard, paragraph: int, text: str, answers: set[str]) -> list[tuple[int, int]]:
     """First and last row of every legal phrase whose text is an answer."""
-    of_paragraph = shard.rows_of(paragraph)
-    rows = np.arange(of_paragraph.start, of_paragraph.stop)
+    rows = shard.rows_of(paragraph)
     sizes = reach(shard, rows, np.arange(len(rows)))
     starts = np.repeat(rows, sizes)
     ends = starts + np.arange(len(starts)) - np.repeat(np.cumsum(sizes) - sizes, sizes)

@@ -190,10 +190,9 @@ class Shard:
         """First row of each paragraph, and the row after its last. Shapes: that of `paragraphs`."""
         return np.where(paragraphs > 0, self.paragraph_rows[paragraphs - 1], 0), self.paragraph_rows[paragraphs]
 
-    def rows_of(self, paragraph: int) -> range:
-        """The rows of one paragraph."""
-        first = self.paragraph_rows[paragraph - 1] if paragraph else 0
-        return range(int(first), int(self.paragraph_rows[paragraph]))
+    def rows_of(self, paragraph: int) -> Rows:
+        """The rows of one paragraph, in order. Shape: (rows,)."""
+        return np.arange(self.paragraph_rows[paragraph - 1] if paragraph else 0, self.paragraph_rows[paragraph])
 
     def opens(self, rows: Rows) -> NDArray[np.bool_]:
         """Whether a phrase may open at each row. Shape: that of `rows`."""

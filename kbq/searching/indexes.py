@@ -83,9 +83,8 @@ def remove_unnamed(folder: Path, manifest: Manifest) -> None:
     """Remove indexes, and the queries of indexes, that the manifest does not name."""
     for entry in manifest.entries:
         remove_others(manifest.shard_folders(folder), entry)
-    for other in set(folder.glob("queries-*.json")) - {
-        _queries_file(folder, entry.asked) for entry in manifest.entries
-    }:
+    named = {_queries_file(folder, entry.asked) for entry in manifest.entries}
+    for other in set(folder.glob("queries-*.json")) - named:
         other.unlink()
 
 

@@ -106,9 +106,7 @@ def batch_spans(
 
 def paragraph_spans(shard: Shard, paragraph: int, query: Floats, length_penalty: float = 0.0) -> Spans:
     """The best span of each start in one paragraph; see `find_spans`."""
-    of_paragraph = shard.rows_of(paragraph)
-    rows = np.arange(of_paragraph.start, of_paragraph.stop)
-    return find_spans(shard, Candidates(rows, -np.inf), query, length_penalty=length_penalty)
+    return find_spans(shard, Candidates(shard.rows_of(paragraph), -np.inf), query, length_penalty=length_penalty)
 
 
 def reach(shard: Shard, rows: Rows, places: Rows, max_tokens: int = MAX_TOKENS) -> Rows:

@@ -164,6 +164,6 @@ class Sentences:
     def around(self, start: int, end: int) -> tuple[int, int]:
         """Characters of the sentence (or sentences) that hold [start, end), without blanks around it."""
         first = max((begin for begin, _ in self._bounds if begin <= start), default=0)
-        stop = min((stop for _, stop in self._bounds if stop >= end), default=len(self._text))
-        inside = self._text[first:stop]
-        return first + len(inside) - len(inside.lstrip()), stop - (len(inside) - len(inside.rstrip()))
+        last = min((stop for _, stop in self._bounds if stop >= end), default=len(self._text))
+        inside = self._text[first:last]
+        return first + len(inside) - len(inside.lstrip()), last - (len(inside) - len(inside.rstrip()))

@@ -17,17 +17,12 @@ from kbq.augmentation.generator_training import (
     train_generator,
 )
 from kbq.errors import KbqError
-from kbq.training import run
 from kbq.training.examples import Passage, TrainingQuery
 from kbq.training.run import StepReport
 
 from .conftest import CITIES, sentence
 
 RIVER = "- - - river - - - {}"
-
-
-class Killed(BaseException):
-    """Stands for `kill -9`."""
 
 
 @pytest.fixture
@@ -82,22 +77,8 @@ def test_a_generator_goes_on_learning(request_of: GeneratorRequest, tmp_path: Pa
     assert second.perplexity < first.perplexity
 
 
-def test_a_killed_run_gives_the_same_generator(
-    request_of: GeneratorRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(step: StepReport) -> None:
-        if step.step == 4:
-            raise Killed
-
-    monkeypatch.setattr(run, "CHECKPOINT_SECONDS", -1.0)
-    train_generator(replace(request_of, out=tmp_path / "whole"))
-    with pytest.raises(Killed):
-        train_generator(request_of, stop)
-    steps: list[StepReport] = []
-    train_generator(request_of, steps.append)
-    assert steps[0].step == 4
-    for name in ("model.safetensors", "training.json"):
-        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+def test_a_killed_run_gives_the_same_generator(request_of: GeneratorRequest, goes_on: Callable[..., None]) -> None:
+    goes_on(train_generator, request_of, 4, ("model.safetensors", "training.json"))
 
 
 def test_a_question_that_is_too_long_is_left_out(checkpoint: Path) -> None:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.errors import KbqError
-from kbq.training import run
 from kbq.training.examples import Passage, TrainingQuery
 from kbq.training.run import StepReport
 from kbq.training.teacher import (
@@ -22,8 +21,6 @@ from kbq.training.teacher import (
     read_answers,
     train_teacher,
 )
-
-from .conftest import Killed
 
 
 @pytest.fixture
@@ -54,23 +51,8 @@ def test_it_learns(request_of: TeacherRequest, examples_file: Path, tmp_path: Pa
     assert evaluate_reader(CrossEncoder.open(str(tmp_path / "out"), "cpu"), [passage])[2] == 1
 
 
-def test_a_killed_run_gives_the_same_reader(
-    request_of: TeacherRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(step: StepReport) -> None:
-        if step.step == 4:
-            raise Killed
-
-    monkeypatch.setattr(run, "CHECKPOINT_SECONDS", -1.0)
-    train_teacher(replace(request_of, out=tmp_path / "whole"))
-    with pytest.raises(Killed):
-        train_teacher(request_of, stop)
-    steps: list[StepReport] = []
-    train_teacher(request_of, steps.append)
-    assert steps[0].step == 4
-    for name in ("model.safetensors", "training.json"):
-        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    assert not (tmp_path / "out.partial").exists()
+def test_a_killed_run_gives_the_same_reader(request_of: TeacherRequest, goes_on: Callable[..., None]) -> None:
+    goes_on(train_teacher, request_of, 4, ("model.safetensors", "training.json"))
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,10 @@ from kbq.encoding.model import Model, ModelConfig, read_config
 from kbq.encoding.windows import WindowShape
 from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.system.files import file_digest
-from kbq.training import run
 from kbq.training.examples import Repairs
 from kbq.training.loop import TrainingSettings
 from kbq.training.run import StepReport
 from kbq.training.train import TrainingRequest, train_model
-
-from .conftest import Killed
 
 
 @pytest.fixture
@@ -67,23 +64,8 @@ def test_a_dev_file_is_scored(request_of: TrainingRequest, examples_file: Path) 
     assert (outcome.passages, outcome.queries, outcome.scores.queries) == (12, 24, 24)
 
 
-def test_a_killed_run_gives_the_same_model(
-    request_of: TrainingRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(step: StepReport) -> None:
-        if step.step == 5:
-            raise Killed
-
-    monkeypatch.setattr(run, "CHECKPOINT_SECONDS", -1.0)
-    train_model(replace(request_of, out=tmp_path / "whole"))
-    with pytest.raises(Killed):
-        train_model(request_of, stop)
-    assert not (tmp_path / "out").exists()
-    steps: list[StepReport] = []
-    train_model(request_of, steps.append)
-    assert steps[0].step == 5
-    for name in ("model.safetensors", "kbq.json"):
-        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+def test_a_killed_run_gives_the_same_model(request_of: TrainingRequest, goes_on: Callable[..., None]) -> None:
+    goes_on(train_model, request_of, 5, ("model.safetensors", "kbq.json"))
 
 
 Change = Callable[[TrainingRequest, Path], TrainingRequest]
