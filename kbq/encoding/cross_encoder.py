@@ -1,6 +1,7 @@
 """Cross-encoder: question and passage in one input; how likely each token of the passage opens or closes the answer.
 
-Any Hugging Face question-answering checkpoint. Source: arXiv 2012.12624, section 4.1 (the teacher), arXiv 1810.04805.
+Any Hugging Face question-answering checkpoint, or the reader that a model of kbq brings. Source: arXiv 2012.12624,
+section 4.1 (the teacher), arXiv 1810.04805.
 """
 
 import hashlib
@@ -22,7 +23,10 @@ from kbq.encoding.backbone import (
     load_tokenizer,
     readable_length,
     refuse_random,
+    saved_tokenizer,
 )
+from kbq.encoding.bundled_reader import open_reader
+from kbq.encoding.model import CONFIG, DEFAULT_MODEL
 from kbq.encoding.phrases import BATCH_TOKENS, BATCH_TOKENS_CUDA, window_tensors
 from kbq.encoding.pretrained import readable_checkpoint
 from kbq.encoding.queries import QueryTokenizer, marker_tokens
@@ -46,7 +50,7 @@ class CrossEncoder:
         self.length = readable_length(network, LENGTH)
         self.queries = QueryTokenizer(tokenizer, min(MAX_QUESTION, self.length // 2), marker_tokens(tokenizer))
         # RoBERTa and its kin write two separators between question and passage.
-        self.separators = max(1, tokenizer.num_special_tokens_to_add(pair=True) - 2)
+        self.separators = max(1, tokenizer.backend_tokenizer.num_special_tokens_to_add(True) - 2)
 
     @property
     def device(self) -> torch.device:
@@ -55,11 +59,14 @@ class CrossEncoder:
 
     @classmethod
     def open(cls, source: str, device: str = "auto") -> Self:
-        """A trained reader: a folder or a hub name.
+        """A trained reader: a checkpoint's folder or hub name; `default` or a model's folder for the one it brings.
 
         Raises:
             ModelError: there is no such checkpoint, or it has not learned to answer questions.
         """
+        folder = DEFAULT_MODEL if source == "default" else Path(source)
+        if (folder / CONFIG).is_file():
+            return cls(open_reader(folder).eval().to(choose_device(device)), saved_tokenizer(folder), source)
         network, missing = _load(source)
         if missing:
             raise ModelError(

@@ -1,0 +1,98 @@
+"""Bundled reader: it reads as the checkpoint did that it was made of, stores nothing twice, fits one model alone."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from kbq.encoding.bundled_reader import READER, save_reader
+from kbq.encoding.cross_encoder import CrossEncoder
+from kbq.encoding.model import Model
+from kbq.errors import ModelError
+from kbq.options import WeightType
+
+QUESTION, TEXT = [2, 8, 9, 3], [12, 13, 14, 11, 7]
+
+
+def train_a_little(reader: CrossEncoder) -> None:
+    """Stands for a training: whatever may learn, moves."""
+    torch.manual_seed(4)
+    with torch.no_grad():
+        for parameter in reader.network.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    reader.network.eval()
+
+
+@pytest.fixture(params=["float32", "int8"])
+def folder(request: Any, new_model: Callable[..., Model], tmp_path: Path) -> Path:
+    weights: WeightType = request.param
+    new_model().save(tmp_path / "m", weights)
+    return tmp_path / "m"
+
+
+@pytest.fixture
+def trained(folder: Path) -> CrossEncoder:
+    reader = CrossEncoder.new(str(folder), "cpu")
+    train_a_little(reader)
+    save_reader(reader.network, folder)
+    return reader
+
+
+def test_it_reads_as_before(folder: Path, trained: CrossEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbq.encoding.cross_encoder.autocast", lambda device: torch.autocast("cpu", enabled=False))
+    bundled = CrossEncoder.open(str(folder), "cpu")
+    expected, found = (reader.score([reader.windows(QUESTION, TEXT)])[0] for reader in (trained, bundled))
+    assert found.shape == (2, len(TEXT))
+    assert found == pytest.approx(expected, abs=0.1 * float(np.abs(expected).max()))  # rows of int8
+    assert bundled.windows(QUESTION, TEXT) == trained.windows(QUESTION, TEXT)
+    bundled.check_tokenizer(trained.tokenizer)
+    Model.open(folder, "cpu")  # is none the worse
+
+
+def test_the_models_word_embeddings_are_not_stored_again(folder: Path, trained: CrossEncoder) -> None:
+    stored = load_file(folder / READER)
+    assert "backbone.embeddings.position_embeddings.weight" in stored
+    assert not [name for name in stored if "word_embeddings" in name]
+    own = CrossEncoder.open(str(folder), "cpu").network.get_submodule("backbone").get_input_embeddings().weight  # type: ignore[operator]
+    assert torch.equal(own, trained.network.get_input_embeddings().weight)  # type: ignore[operator]
+
+
+def test_default_is_the_reader_of_the_default_model(
+    folder: Path, trained: CrossEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbq.encoding.cross_encoder.DEFAULT_MODEL", folder)
+    reader = CrossEncoder.open("default", "cpu")
+    assert reader.source == "default"
+    assert reader.fingerprint() == CrossEncoder.open(str(folder), "cpu").fingerprint()
+
+
+def test_a_model_without_one_says_so(folder: Path) -> None:
+    with pytest.raises(ModelError, match=r"the model .*m brings no reader: train one with `kbq train --teacher`"):
+        CrossEncoder.open(str(folder), "cpu")
+
+
+def test_one_of_other_weights_is_refused(folder: Path, trained: CrossEncoder, new_model: Callable[..., Model]) -> None:
+    other = new_model()
+    with torch.no_grad():
+        other.phrases.filter.weight.add_(1)
+    other.save(folder)
+    with pytest.raises(
+        ModelError, match=r"reader.safetensors belongs to the phrase encoder \w+, but the model has \w+"
+    ):
+        CrossEncoder.open(str(folder), "cpu")
+
+
+def test_a_damaged_one_is_refused(folder: Path, trained: CrossEncoder) -> None:
+    (folder / READER).write_bytes(b"")
+    with pytest.raises(ModelError, match=r"reader.safetensors is damaged"):
+        CrossEncoder.open(str(folder), "cpu")
+
+
+def test_a_folder_that_is_no_model_gets_none(trained: CrossEncoder, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is damaged"):
+        save_reader(trained.network, tmp_path / "nowhere")
