@@ -939,10 +939,12 @@ def _print_json(document: "Mapping[str, object]") -> None:
     print(json.dumps(document, ensure_ascii=False), flush=True)
 
 
-def _note_unknown(queries: "Sequence[Query]", unknown: "Sequence[Sequence[str]]") -> None:
-    found = [(word, one.id) for one, words in zip(queries, unknown, strict=True) for word in words]
+def _note_unknown(queries: "Sequence[Query]", unknown: "Sequence[Mapping[str, str | None]]") -> None:
+    found = [
+        (one.id, word, meant) for one, words in zip(queries, unknown, strict=True) for word, meant in words.items()
+    ]
     if found:
-        named = dict.fromkeys(f"{word} ({place})" if place else word for word, place in found)
+        named = dict.fromkeys(rendering.unknown_word(*one) for one in found)
         _note(f"nowhere in the knowledge base, so maybe mistyped: {rendering.some(list(named))}")
 
 

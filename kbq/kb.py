@@ -200,9 +200,9 @@ class KnowledgeBase:
         """What words weigh in a hybrid search with this query encoder."""
         return HybridWeights().times(self.model.config.lexical_factor)
 
-    def unknown_words(self, text: str) -> list[str]:
-        """Words of a query that stand nowhere here, so maybe mistyped; see `WordIndexes.unknown`."""
-        return self.words.unknown(text, self.model.query_tokenizer.knows)
+    def unknown_words(self, text: str) -> dict[str, str | None]:
+        """Words of a query that stand nowhere here, maybe mistyped, and what was meant; see `WordIndexes.unknown`."""
+        return self.words.unknown(text, self.model.query_tokenizer.number)
 
     def search_vectors(
         self,

@@ -198,6 +198,16 @@ def shortened(text: str, width: int = AROUND) -> str:
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
+def unknown_word(query_id: str, word: str, meant: str | None) -> str:
+    """A word that stands nowhere, with the line of its query, if that has one, and what may have been meant.
+
+    >>> unknown_word("queries.txt:2", "plase", "place"), unknown_word("", "Qqz", None)
+    ('plase (queries.txt:2, did you mean place?)', 'Qqz')
+    """
+    about = ", ".join(part for part in (query_id, f"did you mean {meant}?" if meant else "") if part)
+    return f"{word} ({about})" if about else word
+
+
 def some(names: Sequence[str]) -> str:
     """The first names of a list that may be long."""
     return f"{', '.join(names[:NAMED])}{' …' if len(names) > NAMED else ''}"

@@ -848,11 +848,13 @@ def test_words_that_stand_nowhere_are_named_once(run: Run, corpus: Path, model_f
     queries = ("the river", "Qqz [SEP] rivr", "Qqz [SEP] xxv", "Wwk")
     outcome = run("query", *queries, "--kb", tmp_path / "kb", "-k", 1, "--json")
     assert (outcome.status, len(outcome.documents)) == (0, 4)
-    assert outcome.err == "nowhere in the knowledge base, so maybe mistyped: Qqz, rivr, xxv …\n"
-    assert [one["unknown_words"] for one in outcome.documents] == [[], ["Qqz", "rivr"], ["Qqz", "xxv"], ["Wwk"]]
+    nowhere = "nowhere in the knowledge base, so maybe mistyped: "
+    assert outcome.err == f"{nowhere}Qqz, rivr (did you mean river?), xxv …\n"
+    unknown = [one["unknown_words"] for one in outcome.documents]
+    assert unknown == [{}, {"Qqz": None, "rivr": "river"}, {"Qqz": None, "xxv": None}, {"Wwk": None}]
     (tmp_path / "queries.txt").write_text("the river\nQqz [SEP] river\n")
     from_file = run("query", "--file", tmp_path / "queries.txt", "--kb", tmp_path / "kb", "-k", 1)
-    assert from_file.err.startswith(f"nowhere in the knowledge base, so maybe mistyped: Qqz ({tmp_path}/queries.txt:2)")
+    assert from_file.err.startswith(f"{nowhere}Qqz ({tmp_path}/queries.txt:2)")
 
 
 @pytest.mark.parametrize("place", ["-", "out.jsonl.gz"])

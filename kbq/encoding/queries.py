@@ -93,9 +93,10 @@ class QueryTokenizer:
         """Whether the encoder reads a text whole."""
         return len(self._pieces(text)) < self.max_tokens
 
-    def knows(self, word: str) -> bool:
-        """Whether a word is one piece."""
-        return len(self._ids(word)) == 1
+    def number(self, word: str) -> int | None:
+        """A word's place in the vocabulary, where common ones come first; None for one that is read in pieces."""
+        ids = self._ids(word)
+        return ids[0] if len(ids) == 1 else None
 
     def _ids_of(self, text: str) -> list[int]:
         check_query(text)

@@ -10,6 +10,7 @@ from kbq.options import Backend
 from kbq.searching.lexical import HybridWeights, LexicalScores
 from kbq.sparse.bm25 import missing_words, open_bm25, query_words
 from kbq.sparse.sparta_impacts import PieceTokenizer, SentenceImpacts
+from kbq.sparse.spelling import common_word, written_here
 from kbq.text.markers import MENTION, slot_of
 
 
@@ -58,11 +59,18 @@ class WordIndexes:
         """Words of a text that no page has in any form; none where there is no BM25 index to tell."""
         return missing_words(text, self.bm25) if self.bm25 else []
 
-    def unknown(self, text: str, is_common: Callable[[str], bool]) -> list[str]:
-        """Words of a query that stand nowhere here: mistyped, or names that this corpus does not have.
+    def unknown(self, text: str, number: Callable[[str], int | None]) -> dict[str, str | None]:
+        """Words of a query that stand nowhere here, and what may have been meant; None where nothing is like it.
 
-        A relation or a question may well be put in words that no page uses: of these only the ones that are not common.
+        They are mistyped, or names that this corpus does not have. A relation or a question may well be put in words
+        that no page uses: of these only those that the encoder's vocabulary lacks (where `number` gives None).
         """
         mention = MENTION.search(text)
         subject, asked = (mention[1], "") if mention else slot_of(text) or ("", text)
-        return [*self.missing(subject), *(word for word in self.missing(asked) if not is_common(word))]
+        mistyped = [word for word in self.missing(asked) if number(word) is None]
+        return {word: self._written_here(word) for word in self.missing(subject)} | {
+            word: common_word(word, number) or self._written_here(word) for word in mistyped
+        }
+
+    def _written_here(self, word: str) -> str | None:
+        return written_here(word, self._shards, self.bm25)

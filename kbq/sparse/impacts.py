@@ -104,6 +104,7 @@ class ImpactIndex:
         except (OSError, ValueError, IndexError) as error:
             raise damaged(folder, error, made_by) from None
         self.count = count
+        self._passages, self._begins = passages, begins
         self._engine = bm25s.BM25()
         self._engine.scores = {"data": weights, "indices": passages, "indptr": begins, "num_docs": count}
         self._engine.nonoccurrence_array = None
@@ -119,6 +120,12 @@ class ImpactIndex:
     def parts(self, terms: Sequence[str], passage: int) -> dict[str, float]:
         """What each term adds to a passage's score."""
         return {term: often * float(self.scores([term])[passage]) for term, often in Counter(terms).items()}
+
+    def passages(self, term: str) -> NDArray[np.int32]:
+        """The passages that have a term. Shape: (as many,)."""
+        place = self._place(term)
+        first, stop = (0, 0) if place is None else self._begins[place : place + 2]
+        return self._passages[first:stop]
 
     def __contains__(self, term: str) -> bool:
         """Whether any passage has a term."""
