@@ -72,8 +72,12 @@ Terms = Annotated[int, typer.Option(min=1, help="Of --sparta: strongest impacts 
 ReaderName = Annotated[
     str | None,
     typer.Option(
-        help="A question-answering checkpoint that finds the answers in the paragraphs found: folder or hub name."
+        help="Reads answers in the paragraphs found: `default`, or a question-answering checkpoint (folder, hub name)."
     ),
+]
+Depth = Annotated[int, typer.Option(min=1, help="Of --reader: paragraphs that it reads for a query.")]
+RetrievalWeight = Annotated[
+    float, typer.Option(min=0.0, max=1e6, help="Of --reader: what a point of the search adds to what it says.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:n.")]
 Kb = Annotated[Path | None, typer.Option(help="A knowledge base; without it the bundled sample answers.")]
@@ -305,7 +309,8 @@ def query(
     bm25_weight: Bm25Weight = None,
     sparta_weight: SpartaWeight = None,
     reader: ReaderName = None,
-    depth: Annotated[int, typer.Option(min=1, help="Of --reader: paragraphs that it reads for a query.")] = 20,
+    depth: Depth = 20,
+    retrieval_weight: RetrievalWeight = 0.3,
     model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
     index: IndexName = None,
     device: Device = "auto",
@@ -313,18 +318,18 @@ def query(
 ) -> None:
     """Answer queries with phrases, their pages and exact places; without a query, ask at a prompt."""
     from kbq import commands
-    from kbq.reader import Reader
+    from kbq.reader import Reader, Reading
 
     if reader is None:
-        _refuse_given(context, "no --reader", ("depth",))
+        _refuse_given(context, "no --reader", ("depth", "retrieval_weight"))
     if backend in ("bm25", "sparse"):
         _refuse_given(context, f"--backend {backend}", ("index",))
     typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
     asked = [] if typed else commands.read_queries(texts or [], file)
     opened = commands.open_kb(kb, model, device, index, _building)
     weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
-    reads = None if reader is None else Reader.open(reader, device)
-    wanted = commands.Wanted(k=k, unit=unit, backend=backend, weights=weights, reader=reads, depth=depth)
+    reading = None if reader is None else Reading(Reader.open(reader, device), depth, retrieval_weight)
+    wanted = commands.Wanted(k=k, unit=unit, backend=backend, weights=weights, reading=reading)
 
     def answer(queries: "Sequence[Query]") -> None:
         unknown = [opened.unknown_words(one.text) for one in queries]
@@ -332,7 +337,7 @@ def query(
         _note_untuned(opened.model.config.untuned_relations(query.text for query in queries))
         for (one, hits), words in zip(commands.ask(queries, opened, wanted), unknown, strict=True):
             if as_json:
-                exact = opened.is_exact(backend) and reads is None  # a reader reads some paragraphs only
+                exact = opened.is_exact(backend) and reading is None  # a reader reads some paragraphs only
                 answers = [rendering.answer_document(hit) for hit in hits]
                 found = {"exact": exact, "unknown_words": words, "answers": answers}
                 _print_json(({"id": one.id} if one.id else {}) | {"query": one.text} | found)
@@ -614,7 +619,8 @@ def predict(
     bm25_weight: Bm25Weight = None,
     sparta_weight: SpartaWeight = None,
     reader: ReaderName = None,
-    depth: Annotated[int, typer.Option(min=1, help="Of --reader: paragraphs that it reads for a query.")] = 20,
+    depth: Depth = 20,
+    retrieval_weight: RetrievalWeight = 0.3,
     top_pages: Annotated[int, typer.Option(min=1, help="Pages of each provenance.")] = 20,
     with_text: Annotated[bool, typer.Option("--with-text", help="Write each page's paragraph too.")] = False,
     index: IndexName = None,
@@ -625,11 +631,11 @@ def predict(
     from kbq import commands
     from kbq.prediction import PredictionSettings, predict_file
     from kbq.progress import counting_progress
-    from kbq.reader import Reader
+    from kbq.reader import Reader, Reading
     from kbq.task import load_task
 
     if reader is None:
-        _refuse_given(context, "no --reader", ("depth",))
+        _refuse_given(context, "no --reader", ("depth", "retrieval_weight"))
     if backend in ("bm25", "sparse"):
         _refuse_given(context, f"--backend {backend}", ("index",))
     chosen = load_task(task)
@@ -638,11 +644,9 @@ def predict(
     opened = commands.open_kb(kb, model, device, index, _building)
     with counting_progress(f"predicting {out}") as report:
         weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
-        settings = PredictionSettings(
-            top_pages=top_pages, with_text=with_text, backend=backend, weights=weights, depth=depth
-        )
-        reads = None if reader is None else Reader.open(reader, device)
-        outcome = predict_file(chosen, inputs, opened, out, settings, report, reads)
+        settings = PredictionSettings(top_pages=top_pages, with_text=with_text, backend=backend, weights=weights)
+        reading = None if reader is None else Reading(Reader.open(reader, device), depth, retrieval_weight)
+        outcome = predict_file(chosen, inputs, opened, out, settings, report, reading)
     _note_untuned(outcome.untuned_relations)
     _tell(
         dataclasses.asdict(outcome) | {"out": str(out)},

@@ -19,7 +19,7 @@ from kbq.kilt.reporting.significance import bootstrap_interval
 from kbq.kilt.scoring.deviations import Deviations
 from kbq.options import Backend
 from kbq.prediction import PredictionSettings, predict_file
-from kbq.reader import Reader
+from kbq.reader import Reader, Reading
 from kbq.system.lines import read_lines
 from kbq.task import load_task
 
@@ -60,7 +60,7 @@ def main() -> None:
     options = parser.parse_args()
     kb = KnowledgeBase.open(options.kb, options.model)
     weights = chosen_weights(kb, options.backend, options.bm25_weight, options.sparta_weight)
-    reader = None if options.reader is None else Reader.open(options.reader)
+    reading = None if options.reader is None else Reading(Reader.open(options.reader))
     figures: dict[str, object] = {"model": kb.manifest.model_fingerprint}
     files = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -70,7 +70,7 @@ def main() -> None:
             begun = time.perf_counter()
             out = Path(temporary) / f"{gold.name.split('.')[0]}-predictions.jsonl"
             settings = PredictionSettings(backend=options.backend, weights=weights)
-            predict_file(load_task(task), gold, kb, out, settings, lambda done, total: None, reader)
+            predict_file(load_task(task), gold, kb, out, settings, lambda done, total: None, reading)
             seconds = round(time.perf_counter() - begun, 1)
             figures[gold.name.split(".")[0]] = judged(gold, out) | {"seconds to predict": seconds}
     reporting.write(options.name, figures, [options.kb, *files])

@@ -16,7 +16,7 @@ from kbq.indexing.manifest import changing, is_knowledge_base, read_manifest, wr
 from kbq.kb import KnowledgeBase
 from kbq.options import Backend, CorpusFormat, IndexKind, Unit, WantedKind
 from kbq.pages import Pages
-from kbq.reader import DEPTH, Reader, RetrieverReader
+from kbq.reader import Reading, RetrieverReader
 from kbq.records import Document, Hit, Query
 from kbq.sample_kb import Building, open_sample, quietly
 from kbq.searching.indexes import IndexWish
@@ -241,8 +241,7 @@ class Wanted:
     unit: Unit | None = None  # phrases, or paragraphs where the backend knows no phrases
     backend: Backend = "auto"
     weights: HybridWeights | None = None
-    reader: Reader | None = None
-    depth: int = DEPTH  # paragraphs that the reader reads
+    reading: Reading | None = None
 
 
 def ask(queries: Sequence[Query], kb: KnowledgeBase, wanted: Wanted) -> Iterator[tuple[Query, list[Hit]]]:
@@ -251,9 +250,9 @@ def ask(queries: Sequence[Query], kb: KnowledgeBase, wanted: Wanted) -> Iterator
     Raises:
         QueryError: some are longer than the encoder reads (all of them are named); none has been answered then.
     """
-    has_phrases = wanted.reader is not None or wanted.backend not in ("bm25", "sparse")
+    has_phrases = wanted.reading is not None or wanted.backend not in ("bm25", "sparse")
     unit = wanted.unit or ("phrase" if has_phrases else "paragraph")
-    answering = kb if wanted.reader is None else RetrieverReader(kb, wanted.reader, wanted.depth)
+    answering = kb if wanted.reading is None else RetrieverReader(kb, wanted.reading)
     _refuse_malformed(queries, lambda text: [one.token_ids([text]) for one in answering.query_tokenizers])
     for first in range(0, len(queries), BATCH):
         part = queries[first : first + BATCH]

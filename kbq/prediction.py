@@ -20,7 +20,7 @@ from kbq.errors import KbqError, QueryError
 from kbq.indexing.manifest import MANIFEST
 from kbq.kb import KnowledgeBase
 from kbq.options import Backend
-from kbq.reader import DEPTH, Reader, RetrieverReader
+from kbq.reader import Reading, RetrieverReader
 from kbq.records import Hit, Prediction, ProvenanceItem, Query
 from kbq.searching.lexical import HybridWeights
 from kbq.searching.search import BATCH
@@ -38,7 +38,6 @@ class PredictionSettings:
     with_text: bool = False  # write each page's paragraph too: large, but readable by a reader model
     backend: Backend = "auto"
     weights: HybridWeights | None = None  # of the hybrid backend; None: those of the query encoder
-    depth: int = DEPTH  # paragraphs that a reader reads for a query
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ def predict_file(
     out: Path,
     settings: PredictionSettings,
     report: Callable[[int, int], None],
-    reader: Reader | None = None,
+    reading: Reading | None = None,
 ) -> PredictionOutcome:
     """Predict every record of a KILT file; with a reader, answers are what it reads in the paragraphs found.
 
@@ -66,9 +65,9 @@ def predict_file(
         KbqError: inputs that are no KILT records (all problems at once), or `out` is of another run, or another process
             writes it.
     """
-    answering = kb if reader is None else RetrieverReader(kb, reader, settings.depth)
+    answering = kb if reading is None else RetrieverReader(kb, reading)
     queries = read_inputs(task, inputs, answering.query_tokenizers)
-    _same_run(out, _description(task, inputs, queries, kb, reader, settings))
+    _same_run(out, _description(task, inputs, queries, kb, reading, settings))
     without_pages = 0
     with (
         writing_to(out, KbqError, goes_on=True),
@@ -170,13 +169,18 @@ def _description(
     inputs: Path,
     queries: Sequence[tuple[Query, str]],
     kb: KnowledgeBase,
-    reader: Reader | None,
+    reading: Reading | None,
     settings: PredictionSettings,
 ) -> dict[str, object]:
     asked = "\n".join(query.text for query, _ in queries)  # a task file may change and keep its name
     read = None
-    if reader is not None:
-        read = {"name": reader.source, "fingerprint": reader.fingerprint(), "depth": settings.depth}
+    if reading is not None:
+        read = {
+            "name": reading.reader.source,
+            "fingerprint": reading.reader.fingerprint(),
+            "depth": reading.depth,
+            "retrieval_weight": reading.retrieval_weight,
+        }
     return {
         "task": task.name,
         "answer": task.answer,

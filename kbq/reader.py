@@ -1,7 +1,8 @@
 """Reader: a question-answering network finds phrases in the paragraphs that a search has found. `--reader`.
 
-What opens and what closes an answer is normalised over all paragraphs of a query together, so that they compete.
-Source: arXiv 2009.13013, section 4. Any BERT-like question-answering checkpoint of Hugging Face can read.
+What opens and what closes an answer is normalised over all paragraphs of a query together, so that they compete, and
+what the search says of a paragraph counts, too. Source: arXiv 2009.13013, section 4; arXiv 1902.01718, section 3. Any
+BERT-like question-answering checkpoint of Hugging Face can read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,15 +23,19 @@ from kbq.searching.lexical import HybridWeights
 from kbq.searching.spans import best_ends
 
 DEPTH = 20  # paragraphs read for a query
+RETRIEVAL_WEIGHT = 0.3  # of a point of a phrase's score, beside the reader's logarithms of chances
 
 
 class Reader(CrossEncoder):
     """A cross-encoder that answers from paragraphs."""
 
-    def read(self, query: str, paragraphs: Sequence[Hit]) -> list[Hit]:
+    def read(self, query: str, paragraphs: Sequence[Hit], prior: Floats | None = None) -> list[Hit]:
         """The phrases of these paragraphs, best first, none overlapping a better one.
 
         A score is the logarithm of the chance that this start and this end are the answer's, among all of them.
+
+        Args:
+            prior: what is added to the scores of each paragraph's phrases. Shape: (paragraphs,).
 
         Raises:
             QueryError: the query cannot be read.
@@ -43,41 +48,54 @@ class Reader(CrossEncoder):
             for text, begin in zip(tokenize(self.tokenizer, contents), begins, strict=True)
         ]
         logits = self.score([self.windows(ids, text.ids) for text in texts])
-        read = [one for one in zip(paragraphs, texts, logits, strict=True) if one[1].ids]
+        added = np.zeros(len(texts), np.float32) if prior is None else prior
+        read = [one for one in zip(paragraphs, texts, logits, added, strict=True) if one[1].ids]
         if not read:
             return []
         total = np.logaddexp.reduce(np.concatenate(logits, axis=1), axis=1, keepdims=True)
-        found = [hit for paragraph, text, scores in read for hit in _phrases(paragraph, text, scores - total)]
+        found = [hit for paragraph, text, own, more in read for hit in _phrases(paragraph, text, own - total, more)]
         return sorted(found, key=lambda hit: -hit.score)
 
 
-def _phrases(paragraph: Hit, text: Tokens, scores: Floats) -> Iterator[Hit]:
+def _phrases(paragraph: Hit, text: Tokens, scores: Floats, prior: float) -> Iterator[Hit]:
     """Each start with its best end; the better one of two that overlap. Shape: (2, tokens)."""
     sums, lasts = best_ends(scores)
     taken = np.zeros(len(sums), bool)
     place = paragraph.phrase
     for first in np.argsort(-sums, kind="stable"):
-        stop = lasts[first] + 1
-        if taken[first:stop].any():
+        start, end = int(text.starts[first]), int(text.ends[lasts[first]])
+        own = (text.starts < end) & (text.ends > start)  # all pieces of a word have its characters
+        if taken[own].any():
             continue
-        taken[first:stop] = True
-        start, end = int(text.starts[first]), int(text.ends[stop - 1])
+        taken |= own
         phrase = Phrase(paragraph.context[start:end], place.document_id, place.title, place.paragraph, start, end)
-        yield Hit(phrase, float(sums[first]), paragraph.context, (start, end))
+        yield Hit(phrase, float(sums[first] + prior), paragraph.context, (start, end))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Who reads, how much, and what the search that found it has to say.
+
+    To the reader's score comes what the search says of the paragraph, less than of the best one, times
+    `retrieval_weight`; points of words alone are worth there what they are worth beside vectors.
+    """
+
+    reader: Reader
+    depth: int = DEPTH  # paragraphs for a query
+    retrieval_weight: float = RETRIEVAL_WEIGHT
 
 
 @dataclass(frozen=True, slots=True)
 class RetrieverReader:
-    """Answers queries like a knowledge base, with phrases that a reader finds in the best `depth` paragraphs."""
+    """Answers queries like a knowledge base, with phrases that a reader finds in the best paragraphs."""
 
     kb: KnowledgeBase
-    reader: Reader
-    depth: int = DEPTH
+    reading: Reading
 
     @property
     def query_tokenizers(self) -> list[QueryTokenizer]:
         """The tokenizers of all networks that will read a query."""
-        return [*self.kb.query_tokenizers, self.reader.queries]
+        return [*self.kb.query_tokenizers, self.reading.reader.queries]
 
     def search(
         self,
@@ -94,10 +112,13 @@ class RetrieverReader:
         """
         if unit not in ("phrase", "document"):
             raise QueryError(f"a reader finds no {unit}: ask for phrases")
-        retrieved = self.kb.search(texts, self.depth, "paragraph", backend, weights)
+        retrieved = self.kb.search(texts, self.reading.depth, "paragraph", backend, weights)
+        points = {"bm25": self.kb.weights.bm25, "sparse": self.kb.weights.sparta}.get(backend, 1.0)
         answers = []
         for text, paragraphs in zip(texts, retrieved, strict=True):
-            hits = self.reader.read(text, paragraphs)
+            found = np.array([hit.score for hit in paragraphs], np.float32)
+            prior = (found - found.max(initial=-np.inf)) * np.float32(points * self.reading.retrieval_weight)
+            hits = self.reading.reader.read(text, paragraphs, prior)
             if unit == "document":
                 hits = list({hit.phrase.document_id: hit for hit in reversed(hits)}.values())
                 hits.sort(key=lambda hit: -hit.score)

@@ -670,6 +670,7 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("train", "file", "--out", "new", "--checkpoint", "model", "--sparse", "--dev", "file"),
         ("train", "file", "--out", "new", "--checkpoint", "model", "--marked"),
         ("query", "who", "--depth", "3"),
+        ("query", "who", "--retrieval-weight", "1"),
         ("query", "who", "--backend", "bm25", "--index", "exact"),
         ("predict", "file", "--task", "trex", "--out", "new", "--backend", "sparse", "--index", "compact"),
         ("predict", "file", "--task", "trex", "--out", "new", "--depth", "3"),

@@ -16,6 +16,7 @@ from kbq.kb import KnowledgeBase
 from kbq.options import Backend, IndexKind
 from kbq.prediction import PredictionOutcome, PredictionSettings, predict_file
 from kbq.reader import Reader as AnsweringReader
+from kbq.reader import Reading
 from kbq.records import Hit, Phrase
 from kbq.searching.lexical import HybridWeights
 from kbq.searching.search import BATCH
@@ -138,10 +139,10 @@ def test_what_a_reader_cannot_read_is_said_before_it_reads(tmp_path: Path) -> No
             raise QueryError("too long for the reader")
 
     write_inputs(tmp_path, *many(2))
-    reader = cast(AnsweringReader, SimpleNamespace(queries=Strict()))
+    reading = Reading(cast(AnsweringReader, SimpleNamespace(queries=Strict())))
     kb = cast(KnowledgeBase, Answering(tmp_path, "exact"))
     with pytest.raises(QueryError, match="has 2 records that cannot be asked"):
-        predict_file(TASK, tmp_path / "in", kb, tmp_path / "out", PredictionSettings(), lambda *_: None, reader)
+        predict_file(TASK, tmp_path / "in", kb, tmp_path / "out", PredictionSettings(), lambda *_: None, reading)
     assert not (tmp_path / "out").exists()
 
 

@@ -9,11 +9,13 @@ import pytest
 import torch
 import transformers
 
+from kbq.encoding.model import Model
 from kbq.encoding.windows import tokenize
 from kbq.errors import ModelError, QueryError
 from kbq.kb import KnowledgeBase
-from kbq.reader import Reader, RetrieverReader
-from kbq.records import Hit, Phrase
+from kbq.options import Backend
+from kbq.reader import Reader, Reading, RetrieverReader
+from kbq.records import Document, Hit, Phrase
 
 TEXTS = ["Marie Curie was born in Warsaw. She left the city.", "The river of Paris, a long river.", ""]
 
@@ -65,9 +67,9 @@ def test_scores_are_chances_over_all_paragraphs(reader: Reader, monkeypatch: pyt
 
 
 def test_no_two_phrases_overlap(reader: Reader) -> None:
-    hits = reader.read("who", paragraphs(*TEXTS))
-    assert {hit.phrase.document_id for hit in hits} == {"P0", "P1"}
-    for page in ("P0", "P1"):
+    hits = reader.read("who", paragraphs(*TEXTS, "Warszawa or Wrocław"))  # words of several pieces
+    assert {hit.phrase.document_id for hit in hits} == {"P0", "P1", "P3"}
+    for page in ("P0", "P1", "P3"):
         taken = sorted((hit.phrase.start, hit.phrase.end) for hit in hits if hit.phrase.document_id == page)
         assert len(taken) > 1
         assert all(end <= start for (_, end), (start, _) in pairwise(taken))
@@ -92,7 +94,7 @@ def test_nothing_to_read_gives_no_answer(texts: list[str], reader: Reader) -> No
 
 
 def test_a_knowledge_base_is_read(reader: Reader, kb: KnowledgeBase) -> None:
-    reading = RetrieverReader(kb, reader, depth=4)
+    reading = RetrieverReader(kb, Reading(reader, depth=4))
     (phrases,) = reading.search(["the river of Paris"], 3)
     retrieved = {
         (hit.phrase.document_id, hit.phrase.paragraph) for hit in kb.search(["the river of Paris"], 4, "paragraph")[0]
@@ -104,6 +106,34 @@ def test_a_knowledge_base_is_read(reader: Reader, kb: KnowledgeBase) -> None:
     assert pages[0] == phrases[0]
     with pytest.raises(QueryError, match="a reader finds no sentence: ask for phrases"):
         reading.search(["river"], 1, "sentence")
+
+
+@pytest.mark.parametrize(("backend", "worth"), [("dense", 1.0), ("hybrid", 1.0), ("bm25", "bm25")])
+def test_what_the_search_says_is_added(
+    backend: Backend, worth: float | str, reader: Reader, documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    kb = KnowledgeBase.build(documents, tmp_path / "kb", model)
+    query = "the river of Paris"
+    retrieved = kb.search([query], 4, "paragraph", backend)[0]
+    assert retrieved[0].score > retrieved[-1].score
+    points = worth if isinstance(worth, float) else getattr(kb.weights, worth)
+    alone = {place_of(hit): hit.score for hit in reader.read(query, retrieved)}
+    (found,) = RetrieverReader(kb, Reading(reader, 4, 0.25)).search([query], 99, backend=backend)
+    lacks = {paragraph_of(hit): points * (retrieved[0].score - hit.score) for hit in retrieved}
+    assert len(found) == len(alone)
+    for hit in found:
+        assert hit.score == pytest.approx(alone[place_of(hit)] - 0.25 * lacks[paragraph_of(hit)], abs=1e-3)
+    assert all(one.score >= other.score for one, other in pairwise(found))
+    (heard,) = RetrieverReader(kb, Reading(reader, 4, 1e6)).search([query], 1, backend=backend)
+    assert paragraph_of(heard[0]) == paragraph_of(retrieved[0])
+
+
+def paragraph_of(hit: Hit) -> tuple[str, int]:
+    return hit.phrase.document_id, hit.phrase.paragraph
+
+
+def place_of(hit: Hit) -> tuple[str, int, int, int]:
+    return *paragraph_of(hit), hit.phrase.start, hit.phrase.end
 
 
 def test_an_encoder_that_cannot_answer_is_refused(qa_checkpoint: Path, tmp_path: Path) -> None:
