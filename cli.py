@@ -660,12 +660,14 @@ def predict(
 @app.command()
 def info(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="A knowledge base or a model; `default` is the one that ships.")],
+    folder: Annotated[
+        Path, typer.Argument(help="A knowledge base, a model, a reader…; `default` is the model that ships.")
+    ],
     speed: Annotated[bool, typer.Option("--speed", help="Time searches with each index that was built.")] = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Say what is in a knowledge base or a model."""
+    """Say what is in a knowledge base, a model or another network."""
     from kbq import description
 
     if not speed:

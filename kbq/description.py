@@ -1,6 +1,7 @@
-"""Description: what a knowledge base or a model holds, and what it costs. `kbq info`."""
+"""Description: what a knowledge base or a network holds, and what it costs. `kbq info`."""
 
 import dataclasses
+import json
 import math
 import time
 from collections.abc import Iterator
@@ -8,15 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from kbq.encoding.bundled_reader import READER
 from kbq.encoding.model import CONFIG, DEFAULT_MODEL, ModelConfig, read_config
-from kbq.errors import KbqError
+from kbq.encoding.weights import FACTS
+from kbq.errors import KbqError, first_line
 from kbq.indexing.index_folder import folder_of
 from kbq.indexing.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
 from kbq.kb import KnowledgeBase
 from kbq.searching.probes import own_queries
 from kbq.searching.search import BATCH
+from kbq.sparse.sparta_model import CONFIG as SPARTA
 from kbq.system.files import folder_bytes
 
+KINDS = {  # of networks, by how the names of their classes end
+    "ForQuestionAnswering": "reader",
+    "EncoderDecoderModel": "question generator",
+    "ForConditionalGeneration": "question generator",
+}
 ALONE = 16  # queries asked one at a time to see how long they take
 
 
@@ -43,10 +52,10 @@ class IndexSpeed:
 
 
 def describe(folder: Path) -> dict[str, object]:
-    """What a knowledge base or a model holds, by name; `default` is the model that ships.
+    """What a knowledge base, a model or another network holds, by name; `default` is the model that ships.
 
     Raises:
-        KbqError: the folder is neither.
+        KbqError: the folder is none of them, or damaged.
     """
     if folder == Path("default") and not folder.exists():
         folder = DEFAULT_MODEL
@@ -56,9 +65,10 @@ def describe(folder: Path) -> dict[str, object]:
             return {"kind": "query encoder", "bytes": folder_bytes(folder), **_tuning(config)}
         fields = dataclasses.asdict(config)
         thresholds = {name: _finite(fields[name]) for name in ("filter_threshold", "edge_threshold")}
-        return {"kind": "model", "bytes": folder_bytes(folder), **fields, **thresholds}
-    if folder.is_dir() and (folder / "config.json").exists() and not is_knowledge_base(folder):
-        raise KbqError(f"{folder} holds a network, but neither a knowledge base nor a kbq model: see its files")
+        reader = (folder / READER).exists()
+        return {"kind": "model", "bytes": folder_bytes(folder), "reader": reader, **fields, **thresholds}
+    if (folder / "config.json").exists() and not is_knowledge_base(folder):
+        return _network(folder)
     manifest = read_manifest(folder)
     counts = manifest.counts
     return {
@@ -125,6 +135,28 @@ def _tuning(config: ModelConfig) -> dict[str, object]:
         "dev_scores": outcome["scores"],  # before tuning, and after each epoch
         "command": facts["command"],
     }
+
+
+def _network(folder: Path) -> dict[str, object]:
+    """A folder with weights alone: a SPARTA model, a reader, a question generator, or any other checkpoint."""
+    try:
+        config, of_sparta, of_training = (_object(folder / name) for name in ("config.json", SPARTA, FACTS))
+    except (OSError, ValueError) as error:
+        raise KbqError(f"{folder} is damaged: {first_line(error)}") from None
+    facts: dict[str, object] = {"kind": "SPARTA model"}
+    if not of_sparta:
+        architecture = str((config.get("architectures") or ["unknown"])[0])
+        kind = next((kind for end, kind in KINDS.items() if architecture.endswith(end)), "network")
+        facts = {"kind": kind, "architecture": architecture}
+    return facts | {"bytes": folder_bytes(folder)} | of_sparta | of_training
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """A JSON object; an empty one where there is no such file. Raises OSError or ValueError."""
+    found = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} holds no object")
+    return found
 
 
 def _finite(number: float) -> float | None:

@@ -391,6 +391,29 @@ def test_info_of_a_model(run: Run, model_folder: Path) -> None:
     assert facts["edge_threshold"] == -0.2
 
 
+def test_info_of_other_networks(run: Run, checkpoint: Path, qa_checkpoint: Path, tmp_path: Path) -> None:
+    from kbq.sparse.sparta_model import SpartaConfig, SpartaModel
+
+    SpartaModel.new(str(checkpoint), SpartaConfig(marked=True)).save(tmp_path / "sparta")
+    folders = (checkpoint, qa_checkpoint, tmp_path / "sparta")
+    network, reader, sparta = (run("info", folder, "--json").documents[0] for folder in folders)
+    assert (network["kind"], network["architecture"]) == ("network", "BertModel")
+    assert (reader["kind"], reader["architecture"]) == ("reader", "BertForQuestionAnswering")
+    assert (sparta["kind"], sparta["marked"]) == ("SPARTA model", True)
+    assert ["marked", "True"] in [line.split() for line in run("info", tmp_path / "sparta").out.splitlines()]
+    assert sparta["bytes"] == sum(path.stat().st_size for path in (tmp_path / "sparta").iterdir())
+    (tmp_path / "sparta" / "config.json").write_text("[]")
+    told = run("info", tmp_path / "sparta")
+    assert (told.status, told.err) == (1, f"error: {tmp_path}/sparta is damaged: config.json holds no object\n")
+
+
+def test_info_says_whether_a_model_brings_a_reader(run: Run, model_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(model_folder, tmp_path / "m")
+    assert run("info", folder, "--json").documents[0]["reader"] is False
+    (folder / "reader.safetensors").write_bytes(b"")
+    assert run("info", folder, "--json").documents[0]["reader"] is True
+
+
 def test_info_says_true_and_false(run: Run, model_folder: Path) -> None:
     told = run("info", model_folder).out.splitlines()
     assert "shared query encoder  True" in told

@@ -15,6 +15,7 @@ from kbq.options import WeightType
 
 NamedTensors = dict[str, Tensor]
 WEIGHTS = "model.safetensors"  # the file of a model folder
+FACTS = "training.json"  # how weights without a configuration of kbq's came about
 
 
 def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None) -> NamedTensors:

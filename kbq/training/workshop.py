@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import kbq
+from kbq.encoding.weights import FACTS
 from kbq.errors import TrainingError
 from kbq.system.files import file_digest, writing_to
 from kbq.system.locks import writing_alone
@@ -77,7 +78,7 @@ def training_facts(request: TrainedAs, examples: Mapping[str, str], **more: obje
 
 def write_facts(folder: Path, facts: dict[str, object]) -> None:
     """Lay them beside weights that have no `kbq.json`."""
-    (folder / "training.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    (folder / FACTS).write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def versions() -> dict[str, str]:
