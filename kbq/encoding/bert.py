@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from torch import Tensor, nn
-from torch.nn.functional import gelu, scaled_dot_product_attention
+from torch import Size, Tensor, nn
+from torch.nn.functional import gelu, pad, scaled_dot_product_attention
 
 CONFIG = "config.json"
 BASE = {  # BERT-base: what holds where a configuration does not say
@@ -33,6 +33,7 @@ ONLY = {  # what is the same in every BERT that this module knows
     "is_decoder": False,
     "add_cross_attention": False,
 }
+SIGNIFICANT_BITS = 5  # of the number of rows of a product
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]
 
 
@@ -119,13 +120,14 @@ class Bert(nn.Module):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Encoded:
         """Shapes: (texts, tokens); the mask is 0 where a text is padded."""
-        states = self.embeddings(input_ids, token_type_ids)
+        shape, count = input_ids.shape, input_ids.numel()
+        states = more_rows(self.embeddings(input_ids, token_type_ids).flatten(0, 1))
         seen = None
         if attention_mask is not None and not attention_mask.all():
             seen = attention_mask.bool()[:, None, None].expand(-1, 1, input_ids.shape[1], -1)
         for layer in self.encoder["layer"].children():
-            states = layer(states, seen)
-        return Encoded(states)
+            states = layer(states, shape, seen)
+        return Encoded(states[:count].view(*shape, -1))
 
     def get_input_embeddings(self) -> nn.Embedding:
         """The table of word pieces."""
@@ -134,6 +136,18 @@ class Bert(nn.Module):
     def set_input_embeddings(self, table: nn.Embedding) -> None:
         """Share a table with another network."""
         self.embeddings.word_embeddings = table
+
+
+def more_rows(states: Tensor) -> Tensor:
+    """A matrix with rows of zeros below, for a number of rows with five significant bits: at most 6 % more.
+
+    oneDNN keeps a kernel for every number of rows that it has met, 1.9 MB of them for one layer, and texts come in
+    batches of all sizes: a build would need ever more memory. So there are 16 numbers between 1,024 and 2,048.
+    Shape: (rows, dim).
+    """
+    step = 1 << max(0, len(states).bit_length() - SIGNIFICANT_BITS)
+    missing = -len(states) % step
+    return pad(states, (0, 0, 0, missing)) if missing else states
 
 
 class Embeddings(nn.Module):
@@ -166,9 +180,12 @@ class Layer(nn.Module):
         self.intermediate = nn.ModuleDict({"dense": Linear(size, inner)})
         self.output = Output(inner, config)
 
-    def forward(self, states: Tensor, seen: Tensor | None) -> Tensor:
-        """Shapes: states (texts, tokens, dim), seen (texts, 1, tokens, tokens)."""
-        states = self.attention["output"](self.attention["self"](states, seen), states)
+    def forward(self, states: Tensor, shape: Size, seen: Tensor | None) -> Tensor:
+        """Shapes: states (texts times tokens and more rows, dim), seen (texts, 1, tokens, tokens).
+
+        `shape`: texts and tokens.
+        """
+        states = self.attention["output"](self.attention["self"](states, shape, seen), states)
         found: Tensor = self.output(gelu(self.intermediate["dense"](states)), states)
         return found
 
@@ -184,13 +201,13 @@ class SelfAttention(nn.Module):
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
         self.attend: Attend = self.fused
 
-    def forward(self, states: Tensor, seen: Tensor | None) -> Tensor:
-        """Shapes: states and result (texts, tokens, dim), seen (texts, 1, tokens, tokens)."""
+    def forward(self, states: Tensor, shape: Size, seen: Tensor | None) -> Tensor:
+        """Shapes: see `Layer`; the result is as the states."""
         q, k, v = (
-            linear(states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            linear(states)[: shape.numel()].unflatten(0, shape).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for linear in (self.query, self.key, self.value)
         )
-        return self.attend(q, k, v, seen, q.shape[-1] ** -0.5).transpose(1, 2).flatten(2)
+        return more_rows(self.attend(q, k, v, seen, q.shape[-1] ** -0.5).transpose(1, 2).flatten(2).flatten(0, 1))
 
     def fused(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, scale: float) -> Tensor:
         """PyTorch's own. Shapes: q, k, v (texts, heads, tokens, size)."""

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from kbq.encoding.backbone import pretrained_backbone
-from kbq.encoding.bert import BASE, Bert, BertConfig, SelfAttention, is_bert
+from kbq.encoding.bert import BASE, Bert, BertConfig, SelfAttention, is_bert, more_rows
 from kbq.encoding.model import Model
 from kbq.errors import ModelError
 
@@ -33,6 +33,29 @@ def test_states_are_those_of_transformers(
     assert isinstance(own, Bert)
     assert states.shape == (2, 5, 16)
     assert (states - truth)[real].abs().max() < 1e-12
+
+
+def test_batches_of_all_sizes_multiply_few_numbers_of_rows(checkpoint: Path) -> None:
+    sizes = {count: len(more_rows(torch.ones(count, 1))) for count in range(1, 2**13)}
+    assert all(count <= size <= count * 17 / 16 for count, size in sizes.items())
+    assert all(sizes[count] == count for count in range(1, 33))  # a query alone is no more work
+    assert len({size for count, size in sizes.items() if 1024 < count <= 2048}) == 16
+    network = pretrained_backbone(checkpoint)
+    multiplied = set()
+    for module in network.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_pre_hook(lambda _, given: multiplied.add(len(given[0])))
+    network(torch.ones(7, 11).long())
+    assert multiplied == {80}
+
+
+def test_rows_that_are_added_change_nothing(checkpoint: Path) -> None:
+    own, theirs = pretrained_backbone(checkpoint).double(), transformers.AutoModel.from_pretrained(checkpoint).double()
+    ids = torch.randint(5, 60, (7, 11), generator=torch.Generator().manual_seed(0))
+    mask = (torch.arange(11) < torch.tensor([11, 3, 9, 1, 11, 5, 10])[:, None]).long()
+    states, truth = (network.eval()(ids, mask).last_hidden_state for network in (own, theirs))
+    assert states.shape == (7, 11, 16)
+    assert (states - truth)[mask.bool()].abs().max() < 1e-12
 
 
 def test_gradients_are_those_of_transformers(checkpoint: Path) -> None:
@@ -66,7 +89,7 @@ def test_a_copy_attends_with_its_own_dropout(checkpoint: Path) -> None:
     for module in copy.deepcopy(trained).modules():
         if isinstance(module, SelfAttention):
             module.dropout.p = 1.0
-            assert not module.train()(torch.randn(1, 3, 16), None).any()
+            assert not module.train()(torch.randn(3, 16), torch.Size((1, 3)), None).any()
 
 
 @pytest.mark.parametrize(
