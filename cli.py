@@ -69,11 +69,10 @@ SpartaWeight = Annotated[
     ),
 ]
 Terms = Annotated[int, typer.Option(min=1, help="Of --sparta: strongest impacts kept of each sentence.")]
+A_READER = "`default`, or a question-answering checkpoint (folder, hub name)"
 ReaderName = Annotated[
     str | None,
-    typer.Option(
-        help="Reads answers in the paragraphs found: `default`, or a question-answering checkpoint (folder, hub name)."
-    ),
+    typer.Option(help=f"Reads answers in the paragraphs found: {A_READER}."),
 ]
 Depth = Annotated[int, typer.Option(min=1, help="Of --reader: paragraphs that it reads for a query.")]
 RetrievalWeight = Annotated[
@@ -310,7 +309,7 @@ def query(
     sparta_weight: SpartaWeight = None,
     reader: ReaderName = None,
     depth: Depth = 20,
-    retrieval_weight: RetrievalWeight = 0.3,
+    retrieval_weight: RetrievalWeight = 0.1,
     model: Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")] = None,
     index: IndexName = None,
     device: Device = "auto",
@@ -400,7 +399,7 @@ def train(
         bool, typer.Option("--truecase", help="Of a cased encoder: give queries in lower case their capital letters.")
     ] = False,
     distill: Annotated[
-        str, typer.Option(help="A question-answering checkpoint with the same tokenizer to learn from, too.")
+        str, typer.Option(help=f"A reader with the same tokenizer to learn from, too: {A_READER}.")
     ] = "",
     distill_weight: Annotated[float, typer.Option(min=0.0, help="Of --distill: the paper's λ2.")] = 2.0,
     temperature: Annotated[float, typer.Option(min=0.01, help="Of --distill: above 1 softens both sides.")] = 1.0,
@@ -500,9 +499,7 @@ def augment(
     ],
     out: Annotated[Path, typer.Option(callback=_output, help="File of the new examples, for `kbq train`.")],
     generator: Annotated[str, typer.Option(help="A sequence-to-sequence checkpoint that writes questions.")] = "",
-    reader: Annotated[
-        str, typer.Option(help="A question-answering checkpoint; questions it answers differently are dropped.")
-    ] = "",
+    reader: Annotated[str, typer.Option(help=f"Questions that it answers differently are dropped: {A_READER}.")] = "",
     triples: Annotated[
         Path | None, typer.Option(help="Make slot queries of these instead: KILT lines, or CSV/TSV/JSONL as finetune.")
     ] = None,
@@ -620,7 +617,7 @@ def predict(
     sparta_weight: SpartaWeight = None,
     reader: ReaderName = None,
     depth: Depth = 20,
-    retrieval_weight: RetrievalWeight = 0.3,
+    retrieval_weight: RetrievalWeight = 0.1,
     top_pages: Annotated[int, typer.Option(min=1, help="Pages of each provenance.")] = 20,
     with_text: Annotated[bool, typer.Option("--with-text", help="Write each page's paragraph too.")] = False,
     index: IndexName = None,

@@ -57,7 +57,12 @@ DATA_SETS = [
     (
         "trex-dev-kilt",
         "T-REx subset, zero-shot",
-        [("vectors alone", "kilt_trex"), ("vectors and BM25, the default", "kilt_trex_hybrid"), ("BM25", "bm25_trex")],
+        [
+            ("vectors alone", "kilt_trex"),
+            ("vectors and BM25, the default", "kilt_trex_hybrid"),
+            ("these, read by `--reader default`", "kilt_trex_reader"),
+            ("BM25", "bm25_trex"),
+        ],
     ),
     (
         "trex-dev-kilt",
@@ -70,7 +75,11 @@ DATA_SETS = [
     (
         "squad-dev-kilt",
         "SQuAD dev, open, at random",
-        [("vectors alone", "kilt_squad_dense"), ("vectors and BM25, the default", "kilt_squad_hybrid")],
+        [
+            ("vectors alone", "kilt_squad_dense"),
+            ("vectors and BM25, the default", "kilt_squad_hybrid"),
+            ("these, read by `--reader default`", "kilt_squad_reader"),
+        ],
     ),
     ("el-dev-kilt", "entity linking", [*WIKI, ("vectors and BM25, the default", "kilt_wiki_hybrid")]),
 ]

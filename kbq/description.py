@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from kbq.encoding.bundled_reader import READER
+from kbq.encoding.bundled_reader import brings_reader
 from kbq.encoding.model import CONFIG, DEFAULT_MODEL, ModelConfig, read_config
 from kbq.encoding.weights import FACTS
 from kbq.errors import KbqError, first_line
@@ -65,8 +65,8 @@ def describe(folder: Path) -> dict[str, object]:
             return {"kind": "query encoder", "bytes": folder_bytes(folder), **_tuning(config)}
         fields = dataclasses.asdict(config)
         thresholds = {name: _finite(fields[name]) for name in ("filter_threshold", "edge_threshold")}
-        reader = (folder / READER).exists()
-        return {"kind": "model", "bytes": folder_bytes(folder), "reader": reader, **fields, **thresholds}
+        size = {"bytes": folder_bytes(folder), "reader": brings_reader(folder)}
+        return {"kind": "model", **size, **fields, **thresholds}
     if (folder / "config.json").exists() and not is_knowledge_base(folder):
         return _network(folder)
     manifest = read_manifest(folder)
@@ -145,7 +145,8 @@ def _network(folder: Path) -> dict[str, object]:
         raise KbqError(f"{folder} is damaged: {first_line(error)}") from None
     facts: dict[str, object] = {"kind": "SPARTA model"}
     if not of_sparta:
-        architecture = str((config.get("architectures") or ["unknown"])[0])
+        named = config.get("architectures")
+        architecture = str(named[0]) if isinstance(named, list) and named else "unknown"
         kind = next((kind for end, kind in KINDS.items() if architecture.endswith(end)), "network")
         facts = {"kind": kind, "architecture": architecture}
     return facts | {"bytes": folder_bytes(folder)} | of_sparta | of_training

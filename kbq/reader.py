@@ -1,8 +1,8 @@
 """Reader: a question-answering network finds phrases in the paragraphs that a search has found. `--reader`.
 
 What opens and what closes an answer is normalised over all paragraphs of a query together, so that they compete, and
-what the search says of a paragraph counts, too. Source: arXiv 2009.13013, section 4; arXiv 1902.01718, section 3. Any
-BERT-like question-answering checkpoint of Hugging Face can read.
+what the search says of a paragraph counts, too. Source: arXiv 2009.13013, section 4; arXiv 1902.01718, section 3. The
+default model's own reader can read, and any BERT-like question-answering checkpoint of Hugging Face.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from kbq.searching.lexical import HybridWeights
 from kbq.searching.spans import best_ends
 
 DEPTH = 20  # paragraphs read for a query
-RETRIEVAL_WEIGHT = 0.3  # of a point of a phrase's score, beside the reader's logarithms of chances
+RETRIEVAL_WEIGHT = 0.1  # of a point of a phrase's score, beside the reader's logarithms of chances
 
 
 class Reader(CrossEncoder):
@@ -64,20 +64,22 @@ def _phrases(paragraph: Hit, text: Tokens, scores: Floats, prior: float) -> Iter
     place = paragraph.phrase
     for first in np.argsort(-sums, kind="stable"):
         start, end = int(text.starts[first]), int(text.ends[lasts[first]])
-        own = (text.starts < end) & (text.ends > start)  # all pieces of a word have its characters
+        # All pieces of a word have its characters.
+        own = slice(np.searchsorted(text.ends, start, "right"), np.searchsorted(text.starts, end))
         if taken[own].any():
             continue
-        taken |= own
+        taken[own] = True
         phrase = Phrase(paragraph.context[start:end], place.document_id, place.title, place.paragraph, start, end)
         yield Hit(phrase, float(sums[first] + prior), paragraph.context, (start, end))
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Who reads, how much, and what the search that found it has to say.
+    """A reader, how many paragraphs it reads, and how much their search scores count.
 
-    To the reader's score comes what the search says of the paragraph, less than of the best one, times
-    `retrieval_weight`; points of words alone are worth there what they are worth beside vectors.
+    To the reader's score comes what the search says of the paragraph, less what it says of the best one, times
+    `retrieval_weight`, in units of a query encoder whose `lexical_factor` is 1; points of words alone are worth what
+    they are worth beside vectors.
     """
 
     reader: Reader
@@ -114,6 +116,7 @@ class RetrieverReader:
             raise QueryError(f"a reader finds no {unit}: ask for phrases")
         retrieved = self.kb.search(texts, self.reading.depth, "paragraph", backend, weights)
         points = {"bm25": self.kb.weights.bm25, "sparse": self.kb.weights.sparta}.get(backend, 1.0)
+        points /= self.kb.model.config.lexical_factor
         answers = []
         for text, paragraphs in zip(texts, retrieved, strict=True):
             found = np.array([hit.score for hit in paragraphs], np.float32)

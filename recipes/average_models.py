@@ -21,9 +21,10 @@ from kbq.training.train import CALIBRATION_PASSAGES
 
 def average(networks: list[nn.Module]) -> None:
     """Make the first network the average of all."""
-    first, share = networks[0], 1 / len(networks)
-    states = [network.state_dict() for network in networks]
-    first.load_state_dict({name: sum(share * state[name] for state in states) for name in states[0]})
+    own, *others = (network.state_dict() for network in networks)
+    # What is the same in all, such as frozen word embeddings, must stay the same to the last bit.
+    moved = {name: sum(other[name] - value for other in others) / len(networks) for name, value in own.items()}
+    networks[0].load_state_dict({name: value + moved[name] for name, value in own.items()})
 
 
 def main() -> None:

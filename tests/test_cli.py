@@ -15,9 +15,12 @@ import pytest
 
 import kbq
 from kbq.__main__ import main
+from kbq.encoding.bundled_reader import READER, save_reader
+from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.encoding.model import DEFAULT_MODEL, read_config
 from kbq.indexing.manifest import STATE
 from kbq.pages import Pages
+from kbq.reader import DEPTH, RETRIEVAL_WEIGHT
 from kbq.records import Document
 from kbq.searching.lexical import HybridWeights
 from kbq.sparse.sparta_impacts import TERMS
@@ -259,7 +262,16 @@ def test_a_reader_answers_from_what_was_found(
     assert output["provenance"][0]["end_character"] - output["provenance"][0]["start_character"] == len(
         output["answer"]
     )
-    assert json.loads((tmp_path / "out.jsonl.run.json").read_text())["reader"]["name"] == str(qa_checkpoint)
+    described = json.loads((tmp_path / "out.jsonl.run.json").read_text())["reader"]
+    assert described.pop("fingerprint")
+    assert described == {"name": str(qa_checkpoint), "depth": DEPTH, "retrieval_weight": RETRIEVAL_WEIGHT}
+    told = [
+        run("query", "Paris", *options, "-k", 9, "--json", *more).out
+        for more in ((), ("--retrieval-weight", RETRIEVAL_WEIGHT, "--depth", DEPTH), ("--retrieval-weight", 9))
+    ]
+    assert told[0] == told[1] != told[2]
+    again = run("predict", inputs, "--task", "trex", "--out", out, *options, "--retrieval-weight", "2")
+    assert "was made with another task, input, knowledge base or option" in again.err
 
 
 def test_bm25_finds_no_sentence(run: Run, tmp_path: Path, corpus: Path, model_folder: Path) -> None:
@@ -407,11 +419,17 @@ def test_info_of_other_networks(run: Run, checkpoint: Path, qa_checkpoint: Path,
     assert (told.status, told.err) == (1, f"error: {tmp_path}/sparta is damaged: config.json holds no object\n")
 
 
-def test_info_says_whether_a_model_brings_a_reader(run: Run, model_folder: Path, tmp_path: Path) -> None:
+def test_info_says_whether_a_model_brings_a_reader(
+    run: Run, model_folder: Path, kb_folder: Path, tmp_path: Path
+) -> None:
     folder = shutil.copytree(model_folder, tmp_path / "m")
     assert run("info", folder, "--json").documents[0]["reader"] is False
-    (folder / "reader.safetensors").write_bytes(b"")
+    (folder / READER).write_bytes(b"")
+    assert run("info", folder, "--json").documents[0]["reader"] is False
+    save_reader(CrossEncoder.new(str(folder), "cpu").network, folder)
     assert run("info", folder, "--json").documents[0]["reader"] is True
+    found = run("query", "the river", "--kb", kb_folder, "--reader", folder, "-k", 1, "--json")
+    assert (found.status, '"answer": ' in found.out) == (0, True)
 
 
 def test_info_says_true_and_false(run: Run, model_folder: Path) -> None:

@@ -1,6 +1,8 @@
 """Reader: chances are normalised over all paragraphs, phrases are exact, and the best of overlapping ones stays."""
 
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,13 +11,16 @@ import pytest
 import torch
 import transformers
 
+from kbq.commands import index_impacts
 from kbq.encoding.model import Model
 from kbq.encoding.windows import tokenize
 from kbq.errors import ModelError, QueryError
+from kbq.indexing.manifest import read_manifest
 from kbq.kb import KnowledgeBase
 from kbq.options import Backend
 from kbq.reader import Reader, Reading, RetrieverReader
 from kbq.records import Document, Hit, Phrase
+from kbq.sparse.sparta_model import SpartaConfig, SpartaModel
 
 TEXTS = ["Marie Curie was born in Warsaw. She left the city.", "The river of Paris, a long river.", ""]
 
@@ -108,15 +113,28 @@ def test_a_knowledge_base_is_read(reader: Reader, kb: KnowledgeBase) -> None:
         reading.search(["river"], 1, "sentence")
 
 
-@pytest.mark.parametrize(("backend", "worth"), [("dense", 1.0), ("hybrid", 1.0), ("bm25", "bm25")])
+@pytest.mark.parametrize(
+    ("backend", "worth"), [("dense", 1.0), ("hybrid", 1.0), ("auto", 1.0), ("bm25", "bm25"), ("sparse", "sparta")]
+)
 def test_what_the_search_says_is_added(
-    backend: Backend, worth: float | str, reader: Reader, documents: list[Document], model: Model, tmp_path: Path
+    backend: Backend,
+    worth: float | str,
+    reader: Reader,
+    checkpoint: Path,
+    documents: list[Document],
+    new_model: Callable[..., Model],
+    tmp_path: Path,
 ) -> None:
-    kb = KnowledgeBase.build(documents, tmp_path / "kb", model)
+    model = new_model()
+    model.config = replace(model.config, lexical_factor=0.5)
+    KnowledgeBase.build(documents, tmp_path / "kb", model)
+    SpartaModel.new(str(checkpoint), SpartaConfig()).save(tmp_path / "sparta")
+    index_impacts(tmp_path / "kb", tmp_path / "sparta", device="cpu")
+    kb = KnowledgeBase(tmp_path / "kb", read_manifest(tmp_path / "kb"), model)
     query = "the river of Paris"
     retrieved = kb.search([query], 4, "paragraph", backend)[0]
     assert retrieved[0].score > retrieved[-1].score
-    points = worth if isinstance(worth, float) else getattr(kb.weights, worth)
+    points = (worth if isinstance(worth, float) else getattr(kb.weights, worth)) / 0.5
     alone = {place_of(hit): hit.score for hit in reader.read(query, retrieved)}
     (found,) = RetrieverReader(kb, Reading(reader, 4, 0.25)).search([query], 99, backend=backend)
     lacks = {paragraph_of(hit): points * (retrieved[0].score - hit.score) for hit in retrieved}

@@ -4,6 +4,7 @@ A reader that was trained from a model (`kbq train --teacher --checkpoint MODEL`
 of a small encoder; they are stored once. The weights are int8 with one scale per row.
 """
 
+import copy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +14,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from kbq.encoding.backbone import empty_backbone, hidden_states, without_pooler
+from kbq.encoding.bert import more_rows
 from kbq.encoding.model import read_config
 from kbq.encoding.weights import WEIGHTS, NamedTensors, load_weights, named_weights, pack, read_weights
 from kbq.errors import ModelError, first_line
 from kbq.system.files import writing_to
+from kbq.system.machine import give_memory_back
 
 READER = "reader.safetensors"
 SHARED = "phrases."  # how the names of the phrase encoder's weights begin
@@ -42,20 +45,28 @@ class SpanNetwork(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> SpanLogits:
         """Shapes: all (windows, tokens)."""
         states = hidden_states(self.backbone, input_ids, attention_mask, token_type_ids)
-        return SpanLogits(*self.head(states).unbind(dim=-1))
+        count = input_ids.numel()
+        logits = self.head(more_rows(states.flatten(0, 1)))[:count].view(*input_ids.shape, -1)
+        return SpanLogits(*logits.unbind(dim=-1))
 
 
 def save_reader(network: Any, folder: Path) -> None:
     """Write a question-answering network of transformers into the folder of the model that it was trained from.
 
     Raises:
-        ModelError: the folder is no model of kbq, has an encoder of another shape, or cannot be written.
+        ModelError: the network answers no questions, the folder is no model of kbq, has an encoder of another shape, or
+            cannot be written.
     """
-    own = SpanNetwork(without_pooler(network.base_model))
+    if not hasattr(network, "qa_outputs"):
+        raise ModelError(
+            f"a {type(network).__name__} has no layer `qa_outputs`: give a reader of `kbq train --teacher`"
+        )
+    shared, own = _phrase_encoder(folder), SpanNetwork(copy.copy(network.base_model))
+    without_pooler(own.backbone)
     own.head = network.qa_outputs
-    shared = _phrase_encoder(folder)
     weights = named_weights(own, "")
     differing = {name: one for name, one in weights.items() if name not in shared or not torch.equal(one, shared[name])}
+    load_weights(SpanNetwork(empty_backbone(folder)), shared | weights, "", folder)  # whether they fit
     with writing_to(folder, ModelError, also=(SafetensorError,)):
         save_file(pack(differing, "int8"), folder / READER, {WRITTEN_FOR: read_config(folder).phrase_fingerprint})
 
@@ -69,27 +80,44 @@ def open_reader(folder: Path) -> SpanNetwork:
     if not (folder / READER).is_file():
         raise ModelError(f"the model {folder} brings no reader: train one with `kbq train --teacher`")
     shared = _phrase_encoder(folder)
+    network = SpanNetwork(empty_backbone(folder))
     try:
-        network = SpanNetwork(empty_backbone(folder))
-        with safe_open(folder / READER, "pt") as file:
-            written_for = (file.metadata() or {}).get(WRITTEN_FOR)
         own = read_weights(folder / READER)
     except (OSError, SafetensorError, ValueError) as error:
         raise ModelError(f"{folder / READER} is damaged: {first_line(error)}") from None
-    fingerprint = read_config(folder).phrase_fingerprint
+    written_for, fingerprint = _written_for(folder), read_config(folder).phrase_fingerprint
     if written_for != fingerprint:
         raise ModelError(
             f"{folder / READER} belongs to the phrase encoder {written_for}, but the model has {fingerprint} now: "
             "train a reader again with `kbq train --teacher`"
         )
     load_weights(network, shared | own, "", folder)
+    give_memory_back()  # what the weights were unpacked in
     return network
+
+
+def brings_reader(folder: Path) -> bool:
+    """Whether a model folder has a reader that belongs to its weights."""
+    try:
+        return _written_for(folder) == read_config(folder).phrase_fingerprint
+    except (OSError, SafetensorError):
+        return False
+
+
+def _written_for(folder: Path) -> str | None:
+    """The fingerprint of the phrase encoder that a reader was trained from. Raises OSError or SafetensorError."""
+    with safe_open(folder / READER, "pt") as file:
+        return (file.metadata() or {}).get(WRITTEN_FOR)
 
 
 def _phrase_encoder(folder: Path) -> NamedTensors:
     """The weights that a reader may share, by their names within it."""
+    config = read_config(folder)
+    if config.base:
+        raise ModelError(f"{folder} holds a query encoder for the model {config.base}: a reader is that model's")
     try:
-        weights = read_weights(folder / WEIGHTS)
+        empty_backbone(folder)
+        weights = read_weights(folder / WEIGHTS, f"{SHARED}backbone.")
     except (OSError, SafetensorError, ValueError) as error:
         raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
-    return {name.removeprefix(SHARED): one for name, one in weights.items() if name.startswith(f"{SHARED}backbone.")}
+    return {name.removeprefix(SHARED): one for name, one in weights.items()}

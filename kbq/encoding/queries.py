@@ -94,9 +94,9 @@ class QueryTokenizer:
         return len(self._pieces(text)) < self.max_tokens
 
     def number(self, word: str) -> int | None:
-        """A word's place in the vocabulary, where common ones come first; None for one that is read in pieces."""
+        """A word's place in the vocabulary, where common ones come first; None for one in pieces, or unreadable."""
         ids = self._ids(word)
-        return ids[0] if len(ids) == 1 else None
+        return ids[0] if len(ids) == 1 and ids[0] != self.tokenizer.unk_token_id else None
 
     def _ids_of(self, text: str) -> list[int]:
         check_query(text)

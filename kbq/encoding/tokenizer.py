@@ -43,7 +43,7 @@ class FastTokenizer:
         more = [_content(token) for token in (more.values() if isinstance(more, dict) else more)]
         self._special = [token for token in dict.fromkeys([*named.values(), *more]) if token is not None]
         self.sep_token = named.get("sep_token")
-        self.cls_token_id, self.sep_token_id, self.pad_token_id, self._unknown = (
+        self.cls_token_id, self.sep_token_id, self.pad_token_id, self.unk_token_id = (
             inner.token_to_id(named.get(name) or "") for name in ("cls_token", "sep_token", "pad_token", "unk_token")
         )
 
@@ -74,7 +74,7 @@ class FastTokenizer:
     def convert_tokens_to_ids(self, token: str) -> Any:
         """The number of a word piece, or that of the unknown one."""
         number = self.backend_tokenizer.token_to_id(token)
-        return self._unknown if number is None else number
+        return self.unk_token_id if number is None else number
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
         """The word pieces of these numbers."""

@@ -44,9 +44,12 @@ def pack(weights: NamedTensors, weight_type: WeightType) -> NamedTensors:
     return packed
 
 
-def read_weights(path: Path) -> NamedTensors:
-    """The weights of a file, unpacked. Raises OSError, SafetensorError, or ValueError where a scale is missing."""
-    stored = load_file(path)
+def read_weights(path: Path, prefix: str = "") -> NamedTensors:
+    """The weights of a file, unpacked: those whose names begin so.
+
+    Raises OSError, SafetensorError, or ValueError where a scale is missing.
+    """
+    stored = {name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)}
     weights = {name: tensor for name, tensor in stored.items() if not name.endswith(".scale")}
     return {
         name: tensor.float() * _scale_of(stored, name) if tensor.dtype == torch.int8 else tensor

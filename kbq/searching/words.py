@@ -22,6 +22,7 @@ class WordIndexes:
         self._folder, self._shards = folder, shards
         self.bm25 = [open_bm25(shard, manifest) for shard in shards] if manifest.bm25 else []
         self.sparta = [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
+        self._near: dict[str, str | None] = {}  # of words that were asked for: thousands of queries may share one
         self._pieces = PieceTokenizer(folder, manifest) if manifest.sparta else None
 
     def __bool__(self) -> bool:
@@ -67,10 +68,14 @@ class WordIndexes:
         """
         mention = MENTION.search(text)
         subject, asked = (mention[1], "") if mention else slot_of(text) or ("", text)
-        mistyped = [word for word in self.missing(asked) if number(word) is None]
-        return {word: self._written_here(word) for word in self.missing(subject)} | {
-            word: common_word(word, number) or self._written_here(word) for word in mistyped
-        }
+        found = {word: self._written_here(word) for word in self.missing(subject)}
+        for word in self.missing(asked):
+            if word not in found and number(word) is None:
+                near = self._written_here(word) if word[0].isupper() else None  # a name, then
+                found[word] = near or common_word(word, number) or self._written_here(word)
+        return found
 
     def _written_here(self, word: str) -> str | None:
-        return written_here(word, self._shards, self.bm25)
+        if word not in self._near:
+            self._near[word] = written_here(word, self._shards, self.bm25)
+        return self._near[word]

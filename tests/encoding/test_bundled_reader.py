@@ -1,5 +1,6 @@
 """Bundled reader: it reads as the checkpoint did that it was made of, stores nothing twice, fits one model alone."""
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from kbq.encoding.model import Model
 from kbq.errors import ModelError
 from kbq.options import WeightType
 
+ROOT = Path(__file__).parents[2]
 QUESTION, TEXT = [2, 8, 9, 3], [12, 13, 14, 11, 7]
 
 
@@ -94,5 +96,39 @@ def test_a_damaged_one_is_refused(folder: Path, trained: CrossEncoder) -> None:
 
 
 def test_a_folder_that_is_no_model_gets_none(trained: CrossEncoder, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="is damaged"):
+    with pytest.raises(ModelError, match="nowhere is no kbq model"):
         save_reader(trained.network, tmp_path / "nowhere")
+
+
+def test_a_query_encoder_leads_to_its_model(folder: Path, trained: CrossEncoder, tmp_path: Path) -> None:
+    Model.open(folder, "cpu").save_query_encoder(tmp_path / "tuned", {})
+    with pytest.raises(ModelError, match=r"tuned holds a query encoder for the model .*m: a reader is that model's"):
+        save_reader(trained.network, tmp_path / "tuned")
+    with pytest.raises(ModelError, match=r"tuned holds a query encoder for the model .*m: give that"):
+        CrossEncoder.open(str(tmp_path / "tuned"), "cpu")
+
+
+def test_networks_that_do_not_fit_are_refused(
+    folder: Path, make_checkpoint: Callable[..., Path], bert_config: Callable[..., Any], tmp_path: Path
+) -> None:
+    other = make_checkpoint(tmp_path / "other", bert_config(hidden_size=32))
+    with pytest.raises(ModelError, match="do not fit its config"):
+        save_reader(CrossEncoder.new(str(other), "cpu").network, folder)
+    assert not (folder / READER).exists()
+    with pytest.raises(ModelError, match="a Linear has no layer `qa_outputs`"):
+        save_reader(torch.nn.Linear(2, 2), folder)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_an_average_shares_the_word_embeddings_too(folder: Path, count: int) -> None:
+    module = importlib.util.spec_from_file_location("average_models", ROOT / "recipes" / "average_models.py")
+    assert module is not None
+    assert module.loader is not None
+    recipe = importlib.util.module_from_spec(module)
+    module.loader.exec_module(recipe)
+    networks: list[Any] = [CrossEncoder.new(str(folder), "cpu").network for _ in range(count)]
+    heads = torch.stack([network.qa_outputs.weight.detach().clone() for network in networks])
+    recipe.average(networks)
+    assert networks[0].qa_outputs.weight.detach() == pytest.approx(heads.mean(dim=0), abs=1e-6)
+    save_reader(networks[0], folder)
+    assert not [name for name in load_file(folder / READER) if "embeddings" in name]

@@ -1,0 +1,71 @@
+"""Reader weight: what a point of the search should count beside what a reader says of the paragraphs found.
+
+    python benchmarks/reader_weight.py KB TASK:TRAIN.jsonl [TASK:TRAIN.jsonl …] [--reader default] [--sample 300]
+
+Chosen on queries that are reported nowhere else. Every paragraph is read once, what the search says is added then.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import reporting
+from hybrid import prediction
+from kilt import judged, sampled
+
+from kbq.kb import KnowledgeBase
+from kbq.kilt.reading.lines import write_lines
+from kbq.prediction import kilt_line, read_inputs
+from kbq.reader import DEPTH, Reader
+from kbq.records import Hit
+from kbq.task import load_task
+
+WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5)
+
+
+def reranked(phrases: list[Hit], paragraphs: list[Hit], weight: float) -> list[Hit]:
+    """Phrases by the reader's score and the weighted one of their paragraph, best first."""
+    found = {(hit.phrase.document_id, hit.phrase.paragraph): hit.score for hit in paragraphs}
+    return sorted(phrases, key=lambda hit: -hit.score - weight * found[hit.phrase.document_id, hit.phrase.paragraph])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kb", type=Path)
+    parser.add_argument("gold", nargs="+", metavar="TASK:TRAIN")
+    parser.add_argument("--model", help="a tuned query encoder")
+    parser.add_argument("--reader", default="default")
+    parser.add_argument("--depth", type=int, default=DEPTH)
+    parser.add_argument("--weights", type=float, nargs="+", default=WEIGHTS)
+    parser.add_argument("--sample", type=int, default=300, help="queries of each file, at random; 0: all")
+    parser.add_argument("--name", default="reader_weight")
+    options = parser.parse_args()
+    kb, reader = KnowledgeBase.open(options.kb, options.model), Reader.open(options.reader)
+    figures: dict[str, object] = {"model": kb.manifest.model_fingerprint, "reader": reader.fingerprint()}
+    files = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, _, path in (item.partition(":") for item in options.gold):
+            files.append(Path(path))
+            task, gold = load_task(name), sampled(Path(path), options.sample, Path(temporary))
+            queries = read_inputs(task, gold, [*kb.query_tokenizers, reader.queries])
+            texts = [query.text for query, _ in queries]
+            paragraphs = kb.search(texts, options.depth, "paragraph")
+            phrases = [reader.read(text, found) for text, found in zip(texts, paragraphs, strict=True)]
+            rows: dict[str, object] = {}
+            for weight in options.weights:
+                scaled = weight / kb.model.config.lexical_factor
+                ranked = [reranked(*both, scaled) for both in zip(phrases, paragraphs, strict=True)]
+                lines = [
+                    kilt_line(prediction(query.id, text, hits))
+                    for (query, text), hits in zip(queries, ranked, strict=True)
+                ]
+                out = Path(temporary) / f"{gold.name}-{weight}"
+                write_lines(out, (json.dumps(line, ensure_ascii=False) for line in lines))
+                rows[f"{weight:g}"] = judged(gold, out)
+            figures[gold.name.split(".")[0]] = rows
+    reporting.write(options.name, figures, [options.kb, *files], seed=0)
+
+
+if __name__ == "__main__":
+    main()
