@@ -1,8 +1,8 @@
 """Reader: a question-answering network finds phrases in the paragraphs that a search has found. `--reader`.
 
-What opens and what closes an answer is normalised over all paragraphs of a query together, so that they compete, and
-what the search says of a paragraph counts, too. Source: arXiv 2009.13013, section 4; arXiv 1902.01718, section 3. The
-default model's own reader can read, and any BERT-like question-answering checkpoint of Hugging Face.
+What opens and what closes an answer is normalised within each paragraph, as readers are trained; which paragraph has it
+is what the search says. Source: arXiv 2009.13013, section 4 (which normalises over all paragraphs together), arXiv
+1902.01718, section 3. The default model's own reader can read, and any BERT-like question-answering checkpoint.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ class Reader(CrossEncoder):
     def read(self, query: str, paragraphs: Sequence[Hit], prior: Floats | None = None) -> list[Hit]:
         """The phrases of these paragraphs, best first, none overlapping a better one.
 
-        A score is the logarithm of the chance that this start and this end are the answer's, among all of them.
+        A score is the logarithm of the chance that this start and this end are the answer's, among all of a paragraph.
 
         Args:
             prior: what is added to the scores of each paragraph's phrases. Shape: (paragraphs,).
@@ -49,17 +49,18 @@ class Reader(CrossEncoder):
         ]
         logits = self.score([self.windows(ids, text.ids) for text in texts])
         added = np.zeros(len(texts), np.float32) if prior is None else prior
-        read = [one for one in zip(paragraphs, texts, logits, added, strict=True) if one[1].ids]
-        if not read:
-            return []
-        total = np.logaddexp.reduce(np.concatenate(logits, axis=1), axis=1, keepdims=True)
-        found = [hit for paragraph, text, own, more in read for hit in _phrases(paragraph, text, own - total, more)]
+        found = [
+            hit
+            for paragraph, text, own, more in zip(paragraphs, texts, logits, added, strict=True)
+            if text.ids
+            for hit in _phrases(paragraph, text, own, more)
+        ]
         return sorted(found, key=lambda hit: -hit.score)
 
 
-def _phrases(paragraph: Hit, text: Tokens, scores: Floats, prior: float) -> Iterator[Hit]:
+def _phrases(paragraph: Hit, text: Tokens, logits: Floats, prior: float) -> Iterator[Hit]:
     """Each start with its best end; the better one of two that overlap. Shape: (2, tokens)."""
-    sums, lasts = best_ends(scores)
+    sums, lasts = best_ends(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
     taken = np.zeros(len(sums), bool)
     place = paragraph.phrase
     for first in np.argsort(-sums, kind="stable"):

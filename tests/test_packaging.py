@@ -38,6 +38,8 @@ def test_one_top_level_name(names: list[str]) -> None:
         "kbq/cli.py",
         "kbq/py.typed",
         "kbq/__main__.py",
+        "kbq/models/default/model.safetensors",
+        "kbq/models/default/reader.safetensors",
         "kbq/sample/articles.jsonl",
         "kbq/sample/queries.jsonl",
         "kbq/kilt/evaluation.py",

@@ -1,4 +1,4 @@
-"""Reader: chances are normalised over all paragraphs, phrases are exact, and the best of overlapping ones stays."""
+"""Reader: chances are normalised in each paragraph, phrases are exact, and the best of overlapping ones stays."""
 
 import shutil
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def paragraphs(*texts: str) -> list[Hit]:
 
 
 def by_definition(reader: Reader, query: str, texts: list[str]) -> dict[tuple[int, int, int], float]:
-    """Of (paragraph, first and last token): log of the start's softmax times the end's, over all paragraphs."""
+    """Of (paragraph, first and last token): log of the start's softmax times the end's, in the paragraph."""
     logits = []
     for text in texts:
         question, own = (reader.tokenizer(part, add_special_tokens=False)["input_ids"] for part in (query, text))
@@ -48,16 +48,15 @@ def by_definition(reader: Reader, query: str, texts: list[str]) -> dict[tuple[in
             said = reader.network(input_ids=torch.tensor([ids]), token_type_ids=torch.tensor([segments]))
         place = slice(len(question) + 2, -1)
         logits.append(torch.stack([said.start_logits[0, place], said.end_logits[0, place]]).numpy())
-    total = np.logaddexp.reduce(np.concatenate(logits, axis=1), axis=1)
     return {
-        (number, first, last): float(scores[0, first] + scores[1, last] - total.sum())
+        (number, first, last): float(scores[0, first] + scores[1, last] - np.logaddexp.reduce(scores, axis=1).sum())
         for number, scores in enumerate(logits)
         for first in range(scores.shape[1])
         for last in range(first, scores.shape[1])
     }
 
 
-def test_scores_are_chances_over_all_paragraphs(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_chances_in_each_paragraph(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kbq.encoding.cross_encoder.autocast", lambda device: torch.autocast("cpu", enabled=False))
     hits = reader.read("place of birth", paragraphs(*TEXTS))
     expected = by_definition(reader, "place of birth", TEXTS[:2])

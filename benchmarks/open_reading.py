@@ -1,0 +1,70 @@
+"""Open reading: questions to all paragraphs of SQuAD dev, answered with vectors, with words too, and by a reader.
+
+python benchmarks/open_reading.py squad/dev-v1.1.json.xz [--reader default] [--sample 1500] [--weights 0 0.1]
+"""
+
+import argparse
+import random
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import reporting
+from reader_weight import WEIGHTS, reranked
+
+from kbq.encoding.model import Model
+from kbq.kb import KnowledgeBase
+from kbq.reader import DEPTH, Reader
+from kbq.records import Document, Hit, Paragraph
+from kbq.training.evaluation import answer_scores
+from kbq.training.examples import read_examples
+from kbq.training.teacher import read_answers
+
+
+def scores(answers: Sequence[str | None], golds: Sequence[Sequence[str]]) -> dict[str, float]:
+    """EM and F1 in percent; no answer is a wrong one."""
+    em, f1 = answer_scores([answer or "" for answer in answers], golds)
+    return {"em": em, "f1": f1}
+
+
+def firsts(found: Sequence[Sequence[Hit]]) -> list[str]:
+    """The best answer to each question."""
+    return [hits[0].phrase.text if hits else "" for hits in found]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("dev", type=Path)
+    parser.add_argument("--reader", default="default")
+    parser.add_argument("--sample", type=int, default=1500, help="questions, at random")
+    parser.add_argument("--weights", type=float, nargs="+", default=WEIGHTS, help="of the search beside the reader")
+    parser.add_argument("--name", default="open_reading")
+    options = parser.parse_args()
+    model, reader = Model.open("default"), Reader.open(options.reader)
+    passages, _ = read_examples([options.dev], doubtful=True)
+    asked = [(passage.text, query) for passage in passages for query in passage.queries]
+    asked = random.Random(0).sample(asked, min(options.sample, len(asked)))
+    texts, golds = [query.text for _, query in asked], [query.answers for _, query in asked]
+    given = read_answers(reader, [(query.text, text) for text, query in asked])
+    figures: dict[str, object] = {
+        "reader": reader.fingerprint(),
+        "paragraphs": len(passages),
+        "questions": len(asked),
+        "read in the gold paragraph": scores(given, golds),
+    }
+    documents = [Document(str(n), one.title, (Paragraph(0, one.text),)) for n, one in enumerate(passages)]
+    with tempfile.TemporaryDirectory() as folder:
+        kb = KnowledgeBase.build(documents, Path(folder) / "kb", model)
+        for backend in ("dense", "hybrid"):
+            figures[backend] = scores(firsts(kb.search(texts, 1, backend=backend)), golds)
+        paragraphs = kb.search(texts, DEPTH, "paragraph")
+    phrases = [reader.read(text, found) for text, found in zip(texts, paragraphs, strict=True)]
+    for weight in options.weights:
+        scaled = weight / model.config.lexical_factor
+        ranked = [reranked(*both, scaled) for both in zip(phrases, paragraphs, strict=True)]
+        figures[f"hybrid, read, the search counts {weight:g}"] = scores(firsts(ranked), golds)
+    reporting.write(options.name, figures, [options.dev], seed=0)
+
+
+if __name__ == "__main__":
+    main()
