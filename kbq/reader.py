@@ -117,12 +117,11 @@ class RetrieverReader:
             raise QueryError(f"a reader finds no {unit}: ask for phrases")
         retrieved = self.kb.search(texts, self.reading.depth, "paragraph", backend, weights)
         points = {"bm25": self.kb.weights.bm25, "sparse": self.kb.weights.sparta}.get(backend, 1.0)
-        points /= self.kb.model.config.lexical_factor
+        weight = np.float32(self.reading.retrieval_weight * points / (self.kb.model.config.lexical_factor or 1.0))
         answers = []
         for text, paragraphs in zip(texts, retrieved, strict=True):
             found = np.array([hit.score for hit in paragraphs], np.float32)
-            prior = (found - found.max(initial=-np.inf)) * np.float32(points * self.reading.retrieval_weight)
-            hits = self.reading.reader.read(text, paragraphs, prior)
+            hits = self.reading.reader.read(text, paragraphs, weight * (found - found.max(initial=-np.inf)))
             if unit == "document":
                 hits = list({hit.phrase.document_id: hit for hit in reversed(hits)}.values())
                 hits.sort(key=lambda hit: -hit.score)

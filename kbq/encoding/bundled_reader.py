@@ -61,12 +61,12 @@ def save_reader(network: Any, folder: Path) -> None:
         raise ModelError(
             f"a {type(network).__name__} has no layer `qa_outputs`: give a reader of `kbq train --teacher`"
         )
-    shared, own = _phrase_encoder(folder), SpanNetwork(copy.copy(network.base_model))
-    without_pooler(own.backbone)
+    fitting, shared = _phrase_encoder(folder)
+    own = SpanNetwork(without_pooler(copy.copy(network.base_model)))
     own.head = network.qa_outputs
     weights = named_weights(own, "")
+    load_weights(fitting, shared | weights, "", folder)
     differing = {name: one for name, one in weights.items() if name not in shared or not torch.equal(one, shared[name])}
-    load_weights(SpanNetwork(empty_backbone(folder)), shared | weights, "", folder)  # whether they fit
     with writing_to(folder, ModelError, also=(SafetensorError,)):
         save_file(pack(differing, "int8"), folder / READER, {WRITTEN_FOR: read_config(folder).phrase_fingerprint})
 
@@ -79,8 +79,7 @@ def open_reader(folder: Path) -> SpanNetwork:
     """
     if not (folder / READER).is_file():
         raise ModelError(f"the model {folder} brings no reader: train one with `kbq train --teacher`")
-    shared = _phrase_encoder(folder)
-    network = SpanNetwork(empty_backbone(folder))
+    network, shared = _phrase_encoder(folder)
     try:
         own = read_weights(folder / READER)
     except (OSError, SafetensorError, ValueError) as error:
@@ -110,14 +109,14 @@ def _written_for(folder: Path) -> str | None:
         return (file.metadata() or {}).get(WRITTEN_FOR)
 
 
-def _phrase_encoder(folder: Path) -> NamedTensors:
-    """The weights that a reader may share, by their names within it."""
+def _phrase_encoder(folder: Path) -> tuple[SpanNetwork, NamedTensors]:
+    """A reader of its shape, to be loaded, and the weights that it may share, by their names within that."""
     config = read_config(folder)
     if config.base:
         raise ModelError(f"{folder} holds a query encoder for the model {config.base}: a reader is that model's")
     try:
-        empty_backbone(folder)
+        network = SpanNetwork(empty_backbone(folder))
         weights = read_weights(folder / WEIGHTS, f"{SHARED}backbone.")
     except (OSError, SafetensorError, ValueError) as error:
         raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
-    return {name.removeprefix(SHARED): one for name, one in weights.items()}
+    return network, {name.removeprefix(SHARED): one for name, one in weights.items()}
