@@ -816,7 +816,7 @@ LONG = "word " * 10_000
         ("train examples.jsonl --out new --checkpoint folder", "folder holds no tokenizer"),
         ("train examples.jsonl --out new --checkpoint model --epochs 0", "0.0 epochs are no training: give --epochs"),
         ("train examples.jsonl --out new --checkpoint model --distill folder", "folder is no checkpoint that transf"),
-        ("train examples.jsonl --out new --checkpoint model --distill model", "the model model brings no reader: train one"),
+        ("train examples.jsonl --out new --checkpoint model --distill model", "the model model brings no reader"),
         ("train examples.jsonl --out new --checkpoint folder --teacher", "folder is no checkpoint that transformers"),
         ("train examples.jsonl --out empty/new --checkpoint model", "new cannot be written (Not a directory)"),
         ("finetune nothing --kb kb --out new", "nothing: cannot be read (No such file or directory)"),
