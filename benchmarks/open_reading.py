@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import reporting
-from reader_weight import WEIGHTS, reranked
+from reader_weight import WEIGHTS
 
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
-from kbq.reader import DEPTH, Reader
+from kbq.reader import DEPTH, Reader, with_retrieval, worth
 from kbq.records import Document, Hit, Paragraph
 from kbq.training.evaluation import answer_scores
 from kbq.training.examples import read_examples
@@ -60,8 +60,8 @@ def main() -> None:
         paragraphs = kb.search(texts, DEPTH, "paragraph")
     phrases = [reader.read(text, found) for text, found in zip(texts, paragraphs, strict=True)]
     for weight in options.weights:
-        scaled = weight / model.config.lexical_factor
-        ranked = [reranked(*both, scaled) for both in zip(phrases, paragraphs, strict=True)]
+        scaled = weight * worth(kb, "auto")
+        ranked = [with_retrieval(*both, scaled) for both in zip(phrases, paragraphs, strict=True)]
         figures[f"hybrid, read, the search counts {weight:g}"] = scores(firsts(ranked), golds)
     reporting.write(options.name, figures, [options.dev], seed=0)
 

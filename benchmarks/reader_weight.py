@@ -17,17 +17,10 @@ from kilt import judged, sampled
 from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.lines import write_lines
 from kbq.prediction import kilt_line, read_inputs
-from kbq.reader import DEPTH, Reader
-from kbq.records import Hit
+from kbq.reader import DEPTH, Reader, with_retrieval, worth
 from kbq.task import load_task
 
 WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5)
-
-
-def reranked(phrases: list[Hit], paragraphs: list[Hit], weight: float) -> list[Hit]:
-    """Phrases by the reader's score and the weighted one of their paragraph, best first."""
-    found = {(hit.phrase.document_id, hit.phrase.paragraph): hit.score for hit in paragraphs}
-    return sorted(phrases, key=lambda hit: -hit.score - weight * found[hit.phrase.document_id, hit.phrase.paragraph])
 
 
 def main() -> None:
@@ -54,8 +47,8 @@ def main() -> None:
             phrases = [reader.read(text, found) for text, found in zip(texts, paragraphs, strict=True)]
             rows: dict[str, object] = {}
             for weight in options.weights:
-                scaled = weight / kb.model.config.lexical_factor
-                ranked = [reranked(*both, scaled) for both in zip(phrases, paragraphs, strict=True)]
+                scaled = weight * worth(kb, "auto")
+                ranked = [with_retrieval(*both, scaled) for both in zip(phrases, paragraphs, strict=True)]
                 lines = [
                     kilt_line(prediction(query.id, text, hits))
                     for (query, text), hits in zip(queries, ranked, strict=True)

@@ -88,10 +88,7 @@ DATA_SETS = [
     (
         "squad-dev-kilt",
         "SQuAD dev, open, at random",
-        [
-            ("vectors alone", "kilt_squad_dense"),
-            ("vectors and BM25, the default", "kilt_squad_hybrid"),
-        ],
+        [("vectors alone", "kilt_squad_dense"), ("vectors and BM25, the default", "kilt_squad_hybrid")],
     ),
     ("el-dev-kilt", "entity linking", [*WIKI, ("vectors and BM25, the default", "kilt_wiki_hybrid")]),
 ]

@@ -29,13 +29,10 @@ RETRIEVAL_WEIGHT = 0.1  # of a point of a phrase's score, beside the reader's lo
 class Reader(CrossEncoder):
     """A cross-encoder that answers from paragraphs."""
 
-    def read(self, query: str, paragraphs: Sequence[Hit], prior: Floats | None = None) -> list[Hit]:
+    def read(self, query: str, paragraphs: Sequence[Hit]) -> list[Hit]:
         """The phrases of these paragraphs, best first, none overlapping a better one.
 
         A score is the logarithm of the chance that this start and this end are the answer's, among all of a paragraph.
-
-        Args:
-            prior: what is added to the scores of each paragraph's phrases. Shape: (paragraphs,).
 
         Raises:
             QueryError: the query cannot be read.
@@ -48,17 +45,12 @@ class Reader(CrossEncoder):
             for text, begin in zip(tokenize(self.tokenizer, contents), begins, strict=True)
         ]
         logits = self.score([self.windows(ids, text.ids) for text in texts])
-        added = np.zeros(len(texts), np.float32) if prior is None else prior
-        found = [
-            hit
-            for paragraph, text, own, more in zip(paragraphs, texts, logits, added, strict=True)
-            if text.ids
-            for hit in _phrases(paragraph, text, own, more)
-        ]
+        read = zip(paragraphs, texts, logits, strict=True)
+        found = [hit for paragraph, text, own in read if text.ids for hit in _phrases(paragraph, text, own)]
         return sorted(found, key=lambda hit: -hit.score)
 
 
-def _phrases(paragraph: Hit, text: Tokens, logits: Floats, prior: float) -> Iterator[Hit]:
+def _phrases(paragraph: Hit, text: Tokens, logits: Floats) -> Iterator[Hit]:
     """Each start with its best end; the better one of two that overlap. Shape: (2, tokens)."""
     sums, lasts = best_ends(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
     taken = np.zeros(len(sums), bool)
@@ -71,16 +63,32 @@ def _phrases(paragraph: Hit, text: Tokens, logits: Floats, prior: float) -> Iter
             continue
         taken[own] = True
         phrase = Phrase(paragraph.context[start:end], place.document_id, place.title, place.paragraph, start, end)
-        yield Hit(phrase, float(sums[first] + prior), paragraph.context, (start, end))
+        yield Hit(phrase, float(sums[first]), paragraph.context, (start, end))
+
+
+def with_retrieval(phrases: Sequence[Hit], paragraphs: Sequence[Hit], weight: float) -> list[Hit]:
+    """What was read in these paragraphs, best first, once the search has had its say.
+
+    To a phrase's score comes the one of its paragraph, less that of the best one, times `weight`.
+    """
+    best = max((hit.score for hit in paragraphs), default=0.0)
+    added = {(hit.phrase.document_id, hit.phrase.paragraph): weight * (hit.score - best) for hit in paragraphs}
+    found = [replace(hit, score=hit.score + added[hit.phrase.document_id, hit.phrase.paragraph]) for hit in phrases]
+    return sorted(found, key=lambda hit: -hit.score)
+
+
+def worth(kb: KnowledgeBase, backend: Backend) -> float:
+    """A point of a search with this backend, in points of a query encoder whose `lexical_factor` is 1."""
+    points = {"bm25": kb.weights.bm25, "sparse": kb.weights.sparta}.get(backend, 1.0)
+    return points / (kb.model.config.lexical_factor or 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A reader, how many paragraphs it reads, and how much their search scores count.
 
-    To the reader's score comes what the search says of the paragraph, less what it says of the best one, times
-    `retrieval_weight`, in units of a query encoder whose `lexical_factor` is 1; points of words alone are worth what
-    they are worth beside vectors.
+    `retrieval_weight` is for scores of a query encoder whose `lexical_factor` is 1; points of words alone are worth
+    what they are worth beside vectors.
     """
 
     reader: Reader
@@ -116,12 +124,10 @@ class RetrieverReader:
         if unit not in ("phrase", "document"):
             raise QueryError(f"a reader finds no {unit}: ask for phrases")
         retrieved = self.kb.search(texts, self.reading.depth, "paragraph", backend, weights)
-        points = {"bm25": self.kb.weights.bm25, "sparse": self.kb.weights.sparta}.get(backend, 1.0)
-        weight = np.float32(self.reading.retrieval_weight * points / (self.kb.model.config.lexical_factor or 1.0))
+        weight = self.reading.retrieval_weight * worth(self.kb, backend)
         answers = []
         for text, paragraphs in zip(texts, retrieved, strict=True):
-            found = np.array([hit.score for hit in paragraphs], np.float32)
-            hits = self.reading.reader.read(text, paragraphs, weight * (found - found.max(initial=-np.inf)))
+            hits = with_retrieval(self.reading.reader.read(text, paragraphs), paragraphs, weight)
             if unit == "document":
                 hits = list({hit.phrase.document_id: hit for hit in reversed(hits)}.values())
                 hits.sort(key=lambda hit: -hit.score)

@@ -77,9 +77,9 @@ def open_reader(folder: Path) -> SpanNetwork:
     Raises:
         ModelError: it brings none, or one that belongs to other weights, or is damaged.
     """
+    network, shared = _phrase_encoder(folder)
     if not (folder / READER).is_file():
         raise ModelError(f"the model {folder} brings no reader: train one with `kbq train --teacher`")
-    network, shared = _phrase_encoder(folder)
     try:
         own = read_weights(folder / READER)
     except (OSError, SafetensorError, ValueError) as error:
@@ -113,7 +113,7 @@ def _phrase_encoder(folder: Path) -> tuple[SpanNetwork, NamedTensors]:
     """A reader of its shape, to be loaded, and the weights that it may share, by their names within that."""
     config = read_config(folder)
     if config.base:
-        raise ModelError(f"{folder} holds a query encoder for the model {config.base}: a reader is that model's")
+        raise ModelError(f"{folder} holds a query encoder for the model {config.base}: give that")
     try:
         network = SpanNetwork(empty_backbone(folder))
         weights = read_weights(folder / WEIGHTS, f"{SHARED}backbone.")

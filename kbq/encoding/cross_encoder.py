@@ -26,7 +26,7 @@ from kbq.encoding.backbone import (
     saved_tokenizer,
 )
 from kbq.encoding.bundled_reader import open_reader
-from kbq.encoding.model import CONFIG, DEFAULT_MODEL, read_config
+from kbq.encoding.model import CONFIG, DEFAULT_MODEL
 from kbq.encoding.phrases import BATCH_TOKENS, BATCH_TOKENS_CUDA, window_tensors
 from kbq.encoding.pretrained import readable_checkpoint
 from kbq.encoding.queries import QueryTokenizer, marker_tokens
@@ -66,9 +66,6 @@ class CrossEncoder:
         """
         folder = DEFAULT_MODEL if source == "default" else Path(source)
         if (folder / CONFIG).is_file():
-            base = read_config(folder).base
-            if base:
-                raise ModelError(f"{source} holds a query encoder for the model {base}: give that")
             return cls(open_reader(folder).eval().to(choose_device(device)), saved_tokenizer(folder), source)
         network, missing = _load(source)
         if missing:
