@@ -26,7 +26,7 @@ from torch import Tensor
 
 from kbq.corpus import read_corpus
 from kbq.encoding import phrases
-from kbq.encoding.backbone import autocast, buckets, fast_dtype, hidden_states
+from kbq.encoding.backbone import autocast, batch_tokens, buckets, fast_dtype, hidden_states
 from kbq.encoding.bert import SelfAttention
 from kbq.encoding.model import DEFAULT_MODEL, Model
 from kbq.encoding.weights import WEIGHTS
@@ -120,7 +120,7 @@ def compared(model: Model, corpus: Path, paragraphs: int) -> dict[str, object]:
     lengths = [len(window.ids) for window in batch]
     padded = sum(
         phrases.window_tensors([batch[i] for i in part], 0, False, torch.device("cpu"))[0].numel()
-        for part in buckets(lengths, phrases.BATCH_TOKENS)
+        for part in buckets(lengths, batch_tokens(torch.device("cpu")))
     )
     with in_float32():
         truth = encoded(model, batch)

@@ -123,7 +123,7 @@ class Bert(nn.Module):
         shape, count = input_ids.shape, input_ids.numel()
         states = more_rows(self.embeddings(input_ids, token_type_ids).flatten(0, 1))
         seen = None
-        if attention_mask is not None and not attention_mask.all():
+        if attention_mask is not None and not (attention_mask.is_cpu and attention_mask.all()):  # a GPU is not asked
             seen = attention_mask.bool()[:, None, None].expand(-1, 1, input_ids.shape[1], -1)
         for layer in self.encoder["layer"].children():
             states = layer(states, shape, seen)

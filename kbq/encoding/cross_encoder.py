@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from kbq.array_types import Floats
 from kbq.encoding.backbone import (
     autocast,
+    batch_tokens,
     buckets,
     choose_device,
     hugging_face,
@@ -27,7 +28,7 @@ from kbq.encoding.backbone import (
 )
 from kbq.encoding.bundled_reader import open_reader
 from kbq.encoding.model import CONFIG, DEFAULT_MODEL
-from kbq.encoding.phrases import BATCH_TOKENS, BATCH_TOKENS_CUDA, window_tensors
+from kbq.encoding.phrases import window_tensors
 from kbq.encoding.pretrained import readable_checkpoint
 from kbq.encoding.queries import QueryTokenizer, marker_tokens
 from kbq.encoding.windows import Window, cut
@@ -135,10 +136,9 @@ class CrossEncoder:
     def score(self, examples: Sequence[Sequence[Window]]) -> list[Floats]:
         """Logits of the tokens that the windows of each example own. Shape of each: (2, tokens)."""
         windows = [(number, window) for number, example in enumerate(examples) for window in example]
-        limit = BATCH_TOKENS if self.device.type == "cpu" else BATCH_TOKENS_CUDA
         found: list[list[Floats]] = [[np.empty((2, 0), np.float32)] * len(example) for example in examples]
         first = np.cumsum([0, *map(len, examples)])
-        for members in buckets([len(window.ids) for _, window in windows], limit):
+        for members in buckets([len(window.ids) for _, window in windows], batch_tokens(self.device)):
             part = [windows[place][1] for place in members]
             tensors = window_tensors(part, self.tokenizer.pad_token_id, self.uses_segments, self.device)
             logits = torch.stack(self.logits(*tensors)).cpu().numpy()

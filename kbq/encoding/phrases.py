@@ -5,17 +5,14 @@ Source: arXiv 2012.12624, sections 3.2 and 4 (filter: section 4.4).
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from kbq.array_types import Floats
-from kbq.encoding.backbone import buckets, fast_copy, hidden_states, pad
+from kbq.encoding.backbone import batch_tokens, buckets, fast_copy, hidden_states, pad
 from kbq.encoding.windows import Window
-
-BATCH_TOKENS = 2048  # longer batches fall out of the CPU's cache; a GPU takes more
-BATCH_TOKENS_CUDA = 65536
 
 
 class PhraseEncoder(nn.Module):
@@ -43,20 +40,38 @@ def window_tensors(
     return ids, mask, segments
 
 
+class EncodedBatch(NamedTuple):
+    """Windows that were encoded together, on the device of the encoder."""
+
+    members: list[int]  # which of the windows
+    vectors: Tensor  # Shape: (windows, tokens, dim), float32; title and padding included
+    logits: Tensor  # of the filter. Shape: (windows, tokens, 2)
+    own: Tensor  # which tokens belong to the window. Shape: (windows, tokens), bool
+
+
 @torch.inference_mode()
+def encode_batches(
+    encoder: PhraseEncoder, windows: Sequence[Window], pad_id: int, uses_segments: bool
+) -> Iterator[EncodedBatch]:
+    """Encode windows, batched by length."""
+    device = encoder.filter.weight.device
+    fast = fast_copy(encoder.backbone, device)
+    for members in buckets([len(window.ids) for window in windows], batch_tokens(device)):
+        batch = [windows[i] for i in members]
+        vectors = hidden_states(fast, *window_tensors(batch, pad_id, uses_segments, device))
+        first, stop = torch.tensor([(one.first, one.first + one.count) for one in batch], device=device).T[..., None]
+        place = torch.arange(vectors.shape[1], device=device)
+        yield EncodedBatch(members, vectors, encoder.filter(vectors), (place >= first) & (place < stop))
+
+
 def encode_windows(
-    encoder: PhraseEncoder, batch: Sequence[Window], pad_id: int, uses_segments: bool
+    encoder: PhraseEncoder, windows: Sequence[Window], pad_id: int, uses_segments: bool
 ) -> Iterator[tuple[int, Floats, Floats]]:
     """Yield (index of the window, vectors of its own tokens, their filter logits), batched by length.
 
     Shapes: vectors (tokens, dim), logits (tokens, 2).
     """
-    device = encoder.filter.weight.device
-    fast = fast_copy(encoder.backbone, device)
-    limit = BATCH_TOKENS if device.type == "cpu" else BATCH_TOKENS_CUDA
-    for members in buckets([len(window.ids) for window in batch], limit):
-        states = hidden_states(fast, *window_tensors([batch[i] for i in members], pad_id, uses_segments, device))
-        vectors, logits = states.cpu().numpy(), encoder.filter(states).cpu().numpy()
-        for place, index in enumerate(members):
-            own = slice(batch[index].first, batch[index].first + batch[index].count)
-            yield index, vectors[place, own], logits[place, own]
+    for batch in encode_batches(encoder, windows, pad_id, uses_segments):
+        vectors, logits, own = (part.cpu().numpy() for part in batch[1:])
+        for place, index in enumerate(batch.members):
+            yield index, vectors[place, own[place]], logits[place, own[place]]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from kbq.array_types import Floats
-from kbq.encoding.backbone import autocast, buckets, hidden_states, pad
+from kbq.encoding.backbone import autocast, batch_tokens, buckets, hidden_states, pad
 from kbq.encoding.casing import Forms, truecased
 from kbq.encoding.tokenizer import encodings
 from kbq.errors import QueryError
@@ -162,7 +162,7 @@ def encode_queries(encoder: QueryEncoder, ids: list[list[int]], pad_id: int) -> 
     device = next(encoder.parameters()).device
     dim = int(encoder.start.config.hidden_size)
     starts, ends = np.empty((len(ids), dim), np.float32), np.empty((len(ids), dim), np.float32)
-    for members in buckets([len(row) for row in ids], 2048):
+    for members in buckets([len(row) for row in ids], batch_tokens(device)):
         tensors = query_tensors([ids[i] for i in members], pad_id, device)
         with autocast(device):
             start, end = encoder(*tensors)

@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from kbq.array_types import Rows
 from kbq.encoding.model import Model
-from kbq.encoding.phrases import encode_windows
+from kbq.encoding.phrases import EncodedBatch, encode_batches
 from kbq.encoding.windows import Window, tokenize, windows
 from kbq.indexing.dump import CLOSES, OPENS, EncodedParagraph
 from kbq.records import Document
@@ -48,6 +51,9 @@ class _Kept(NamedTuple):
     logits: NDArray[np.float32]
     edges: NDArray[np.uint8]
 
+    def part(self, tokens: slice) -> "_Kept":
+        return _Kept(self.vectors[tokens], self.positions[tokens], self.logits[tokens], self.edges[tokens])
+
 
 def _encode_kept(model: Model, cut: list[list[Window]]) -> list[_Kept]:
     """The kept tokens of each paragraph, given as its windows."""
@@ -55,14 +61,12 @@ def _encode_kept(model: Model, cut: list[list[Window]]) -> list[_Kept]:
     columns = np.empty(0, np.uint32), np.empty(0, np.float32), np.empty(0, np.uint8)
     nothing = _Kept(np.empty((0, model.dim), np.int8), *columns)
     of_windows = [nothing] * len(flat)
-    for index, found, logits in encode_windows(model.phrases, flat, model.tokenizer.pad_token_id, model.uses_segments):
-        chance = logits.max(axis=1)
-        # A window keeps its best token in any case, which is a phrase alone, so that every paragraph can be found.
-        best = chance == chance.max()
-        kept = np.flatnonzero((chance > model.config.filter_threshold) | best)
-        edges = ((logits > model.config.edge_threshold) | best[:, None])[kept] @ np.array([OPENS, CLOSES], np.uint8)
-        positions = (kept + flat[index].position).astype(np.uint32)
-        of_windows[index] = _Kept(quantise(found[kept], model.scale), positions, chance[kept], edges)
+    for batch in encode_batches(model.phrases, flat, model.tokenizer.pad_token_id, model.uses_segments):
+        begins = np.array([flat[index].position - flat[index].first for index in batch.members])
+        kept, counts = _kept_tokens(model, batch, begins)
+        bounds = np.cumsum([0, *counts]).tolist()
+        for index, begin, stop in zip(batch.members, bounds, bounds[1:], strict=False):
+            of_windows[index] = kept.part(slice(begin, stop))
     remaining = iter(of_windows)
     return [
         _Kept(*map(np.concatenate, zip(nothing, *(next(remaining) for _ in paragraph), strict=True)))
@@ -70,7 +74,28 @@ def _encode_kept(model: Model, cut: list[list[Window]]) -> list[_Kept]:
     ]
 
 
-def quantise(vectors: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.int8]:
+@torch.inference_mode()
+def _kept_tokens(model: Model, batch: EncodedBatch, begins: Rows) -> tuple[_Kept, list[int]]:
+    """The kept tokens of all windows of a batch, window after window, and how many of each; chosen on the device.
+
+    Shape of `begins`: (windows,), what must be added to a token's place for its position in the paragraph.
+    """
+    chances = batch.logits.amax(dim=2).masked_fill_(~batch.own, -torch.inf)
+    # A window keeps its best token in any case, which is a phrase alone, so that every paragraph can be found.
+    best = (chances == chances.amax(dim=1, keepdim=True)) & batch.own
+    kept = (batch.own & (chances > model.config.filter_threshold)) | best
+    edges = (batch.logits > model.config.edge_threshold) | best[:, :, None]
+    windows, places = (numbers.cpu().numpy() for numbers in kept.nonzero(as_tuple=True))
+    scale = torch.from_numpy(model.scale).to(chances.device)
+    found = _Kept(
+        quantise(batch.vectors[kept], scale).cpu().numpy(),
+        (places + begins[windows]).astype(np.uint32),
+        chances[kept].cpu().numpy(),
+        edges[kept].cpu().numpy() @ np.array([OPENS, CLOSES], np.uint8),
+    )
+    return found, np.bincount(windows, minlength=len(begins)).tolist()
+
+
+def quantise(vectors: Tensor, scale: Tensor) -> Tensor:
     """Vectors in int8 steps of `scale`, symmetric per dimension. Shapes: (tokens, dim), (dim,)."""
-    steps: NDArray[np.int8] = np.clip(np.rint(vectors / scale), -127, 127).astype(np.int8)
-    return steps
+    return (vectors / scale).round_().clamp_(-127, 127).to(torch.int8)

@@ -21,11 +21,13 @@ from kbq.array_types import Floats
 from kbq.indexing.candidates import MAX_TOKENS, Bonus, Candidates, everything
 from kbq.indexing.dump import CLOSES, OPENS, Shard
 from kbq.indexing.gpus import full_memory_is_said
-from kbq.indexing.products import Factors
+from kbq.indexing.products import TILE, Factors
 
 BLOCK_SCORES = 8192  # pieces times queries that are multiplied at a time: their scores stay in the CPU's cache
 LEAST_PIECES = 128
-BLOCK_PIECES_CUDA = 12800
+PRODUCTS_CUDA = (
+    2**27
+)  # that a GPU makes at a time, or numbers that become float32 there: few blocks cost less than many
 BOTH = OPENS | CLOSES  # a row that is a phrase alone
 WORST = torch.iinfo(torch.int32).min
 
@@ -103,12 +105,18 @@ class _ShardRows:
             added = None if bonus is None else torch.from_numpy(bonus.T).to(self.device).contiguous()
             if added is not None:  # sums of float32 are rounded
                 factors = replace(factors, errors=factors.errors + added.abs().amax(dim=0) * 2.0**-21)
-            own_share = max(LEAST_PIECES, BLOCK_SCORES // len(factors.units))
-            size = own_share if self.device.type == "cpu" else BLOCK_PIECES_CUDA
+            size = self._pieces_at_a_time(factors)
             pieces = -(-len(self._vectors) // MAX_TOKENS)
             for first in range(0, pieces, size - 1):
                 found.append(self._in_block(first, min(size - 1, pieces - first), factors, added, best))
             return _Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+
+    def _pieces_at_a_time(self, factors: Factors) -> int:
+        queries, dim = len(factors.units), self._vectors.shape[1]
+        if self.device.type == "cpu":
+            return max(LEAST_PIECES, BLOCK_SCORES // queries)
+        columns = max(TILE, 4 * queries) if factors.in_integers else max(dim, 2 * queries)
+        return max(LEAST_PIECES, PRODUCTS_CUDA // MAX_TOKENS // columns // TILE * TILE)
 
     def _in_block(self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: "_Best") -> _Found:
         """What may be good enough in `count` pieces from the `first` on. Shape of `bonus`: (paragraphs, queries)."""

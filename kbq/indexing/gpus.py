@@ -8,7 +8,7 @@ import torch
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.dump import Shard
 
-WORKING = 2**30  # bytes kept free for a block's products
+WORKING = 2**31  # bytes kept free for a block's products
 WAY_OUT = "use --device cpu, or an index that fits: kbq index KB --index compact"
 
 

@@ -86,10 +86,16 @@ def integer_products(rows: Tensor, limbs: Tensor) -> Tensor:
         both = torch._int_mm(limbs, rows.T)
         return both[vectors:].add(both[:vectors], alpha=LIMB).T
     if rows.is_cuda:
-        rows, limbs = (pad(matrix, (0, -matrix.shape[1] % TILE, 0, -len(matrix) % TILE)) for matrix in (rows, limbs))
+        rows, limbs = in_tiles(rows), in_tiles(limbs)
     parts = [torch._int_mm(part, limbs.T) for part in (torch.split(rows, BLOCK) if rows.is_cpu else [rows])]
     both = parts[0][:count] if len(parts) == 1 else torch.cat(parts)
     return both[:, vectors : 2 * vectors].add(both[:, :vectors], alpha=LIMB)
+
+
+def in_tiles(matrix: Tensor) -> Tensor:
+    """With zeros below and on the right, where a matrix is no whole number of tiles; `pad` copies in any case."""
+    right, below = (-size % TILE for size in reversed(matrix.shape))
+    return pad(matrix, (0, right, 0, below)) if right or below else matrix
 
 
 def largest_whole(dim: int) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kbq.array_types import Rows
 from kbq.encoding.phrases import window_tensors
 from kbq.encoding.queries import QueryTokenizer, query_tensors
 from kbq.encoding.windows import Tokens, Window, WindowShape, tokenize, windows
@@ -77,6 +78,7 @@ class Batch:
     answer_of_query: Tensor  # Shape: (queries,)
     gold_starts: Tensor  # Shape: (queries, tokens), bool
     gold_ends: Tensor
+    tokens_of: tuple[Rows, ...]  # for each passage, where its tokens stand among all `tokens`, each once
 
     @property
     def size(self) -> int:
@@ -177,27 +179,32 @@ def collate(network: Network, passages: Sequence[PreparedPassage]) -> Batch:
     owners = [number for number, passage in enumerate(passages) for _ in passage.windows]
     inputs = window_tensors(cut, pad_id, network.uses_segments, device)
     longest = inputs[0].shape[1]
-    passage_of_token = torch.full((len(cut), longest), -1)
+    passage_of_token = np.full((len(cut), longest), -1)
     for row, (window, owner) in enumerate(zip(cut, owners, strict=True)):
         passage_of_token[row, window.first : window.first + window.count] = owner
-    # The tokens that a passage owns stand in their order, each once: where they stand among all `tokens`.
-    token_at = [(passage_of_token.flatten() == number).nonzero().flatten() for number in range(len(passages))]
-    spans = [
-        (number, answer, query, places)
-        for number, passage in enumerate(passages)
-        for query, answer, places in zip(passage.queries, passage.answers, passage.golds, strict=True)
+    flat = passage_of_token.ravel()
+    owned = np.flatnonzero(flat >= 0)
+    tokens_of = np.split(owned, np.searchsorted(flat[owned], range(1, len(passages))))
+    passage_of_query = [number for number, passage in enumerate(passages) for _ in passage.queries]
+    places_of_query = (places for passage in passages for places in passage.golds)
+    golds = [
+        (row, *tokens_of[number][list(place)])
+        for row, (number, places) in enumerate(zip(passage_of_query, places_of_query, strict=True))
+        for place in places
     ]
-    golds = torch.zeros((2, len(spans), passage_of_token.numel()), dtype=torch.bool)
-    for row, (number, _, _, places) in enumerate(spans):
-        for place in places:
-            golds[0, row, token_at[number][place[0]]] = True
-            golds[1, row, token_at[number][place[1]]] = True
+    rows, *sides = torch.from_numpy(np.array(golds, np.int64).reshape(-1, 3)).to(device).unbind(dim=1)
+    gold_starts, gold_ends = torch.zeros((2, len(passage_of_query), flat.size), dtype=torch.bool, device=device)
+    for gold, side in zip((gold_starts, gold_ends), sides, strict=True):
+        gold[rows, side] = True
+    queries = [list(query) for passage in passages for query in passage.queries]
+    answers = [answer for passage in passages for answer in passage.answers]
     return Batch(
         windows=inputs,
-        queries=query_tensors([list(query) for _, _, query, _ in spans], pad_id, device),
-        passage_of_token=passage_of_token.flatten().to(device),
-        passage_of_query=torch.tensor([number for number, *_ in spans], device=device),
-        answer_of_query=torch.tensor([answer for _, answer, *_ in spans], device=device),
-        gold_starts=golds[0].to(device),
-        gold_ends=golds[1].to(device),
+        queries=query_tensors(queries, pad_id, device),
+        passage_of_token=torch.from_numpy(flat).to(device),
+        passage_of_query=torch.tensor(passage_of_query, device=device),
+        answer_of_query=torch.tensor(answers, device=device),
+        gold_starts=gold_starts,
+        gold_ends=gold_ends,
+        tokens_of=tuple(tokens_of),
     )

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from kbq.array_types import Bools, Floats
@@ -133,7 +134,7 @@ def _read(
     model: Model, passages: Sequence[Passage], tokens: EncodedTokens, ways: Sequence[tuple[Edges, float]]
 ) -> list[list[float]]:
     """Open EM, the gold passage among the best five, EM in the gold passage, in percent: for each way and penalty."""
-    rows = quantise(tokens.vectors, model.scale).astype(np.float32)
+    rows = quantise(torch.from_numpy(tokens.vectors), torch.from_numpy(model.scale)).numpy().astype(np.float32)
     asked = _asked(model, passages)
     encoded = model.encode_queries([query.text for _, query in asked])
     starts, ends = ((side * model.scale).astype(np.float32) for side in encoded)

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kbq.array_types import Rows
 from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.errors import TrainingError
 from kbq.system.files import writing_to
@@ -61,30 +62,44 @@ def reader_outputs(
     digest = passages_digest(passages, f"{reader.fingerprint()} {reader.length} {reader.queries.max_tokens}")
     path = folder / f"{digest}.f16"
     ends = np.cumsum([2 * int(np.prod(_shape(passage))) for passage in passages])  # in bytes
-    with writing_to(path, TrainingError, goes_on=True):
-        folder.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file, writing_alone(path):
-            done = int(np.searchsorted(ends, file.tell(), side="right"))
-            file.truncate(int(ends[done - 1]) if done else 0)
-            for first in range(done, len(passages), AT_A_TIME):
-                report(first, len(passages))
-                part = passages[first : first + AT_A_TIME]
-                asked = [(query, passage.text) for passage in part for query in passage.queries]
-                logits = iter(reader.score([reader.windows(query, text) for query, text in asked]))
-                for passage in part:
-                    mine = np.stack([next(logits) for _ in passage.queries], axis=1)
-                    file.write(mine.astype(np.float16).tobytes())
-                file.flush()
+    if not path.is_file() or path.stat().st_size != ends[-1]:  # else any number of trainings may learn from it
+        with writing_to(path, TrainingError, goes_on=True):
+            folder.mkdir(parents=True, exist_ok=True)
+            _read_rest(reader, passages, path, ends, report)
     report(len(passages), len(passages))
     return ReaderOutputs(np.memmap(path, np.float16, "r"), passages, digest)
+
+
+def _read_rest(
+    reader: CrossEncoder,
+    passages: Sequence[PreparedPassage],
+    path: Path,
+    ends: Rows,
+    report: Callable[[int, int], None],
+) -> None:
+    """Append what is missing to a file. `ends`: where the outputs of each passage end, in bytes."""
+    with path.open("ab") as file, writing_alone(path):
+        done = int(np.searchsorted(ends, file.tell(), side="right"))
+        file.truncate(int(ends[done - 1]) if done else 0)
+        for first in range(done, len(passages), AT_A_TIME):
+            report(first, len(passages))
+            part = passages[first : first + AT_A_TIME]
+            asked = [(query, passage.text) for passage in part for query in passage.queries]
+            logits = iter(reader.score([reader.windows(query, text) for query, text in asked]))
+            for passage in part:
+                mine = np.stack([next(logits) for _ in passage.queries], axis=1)
+                file.write(mine.astype(np.float16).tobytes())
+            file.flush()
 
 
 def taught_logits(batch: Batch, outputs: Sequence[Halves]) -> Tensor:
     """Logits of a batch's passages where their tokens stand in it, -inf elsewhere. Shape: (2, queries, tokens)."""
     queries, tokens = batch.gold_starts.shape
-    taught = torch.full((2, queries, tokens), -torch.inf, device=batch.gold_starts.device)
-    for number, logits in enumerate(outputs):
-        rows = (batch.passage_of_query == number).nonzero().flatten()
-        columns = (batch.passage_of_token == number).nonzero().flatten()
-        taught[:, rows[:, None], columns] = torch.from_numpy(logits.astype(np.float32)).to(taught.device)
-    return taught
+    counts = [logits.shape[1] for logits in outputs]
+    rows = np.split(np.arange(queries), np.cumsum(counts[:-1]))
+    places = [(mine[:, None] * tokens + own).ravel() for mine, own in zip(rows, batch.tokens_of, strict=True)]
+    said = np.concatenate([logits.reshape(2, -1) for logits in outputs], axis=1).astype(np.float32)
+    device = batch.gold_starts.device
+    taught = torch.full((2, queries * tokens), -torch.inf, device=device)
+    taught[:, torch.from_numpy(np.concatenate(places)).to(device)] = torch.from_numpy(said).to(device)
+    return taught.view(2, queries, tokens)

@@ -61,9 +61,11 @@ def filter_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 
     Shapes: logits and labels (windows, tokens, 2); mask (windows, tokens), bool.
     """
-    logits, labels = logits[mask], labels[mask]
-    weight = (mask.sum() / labels.sum(dim=0).clamp(min=1)).clamp(max=200)
-    return functional.binary_cross_entropy_with_logits(logits, labels, pos_weight=weight)
+    taking_part = mask[..., None].to(logits.dtype)
+    positive = (labels * taking_part).sum(dim=(0, 1)).clamp(min=1)
+    weight = (mask.sum() / positive).clamp(max=200)
+    total = functional.binary_cross_entropy_with_logits(logits, labels, taking_part, pos_weight=weight, reduction="sum")
+    return total / (2 * mask.sum())
 
 
 def distillation_loss(

@@ -1,6 +1,7 @@
 """Optimizing: AdamW with linear warm-up and decay, and checkpoints from which a killed run goes on."""
 
 import errno
+import math
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,37 +24,37 @@ class Descent:
         self.parameters = list(parameters)
         self.steps = steps
         self.done = 0
+        self._loss = torch.zeros(())  # since the last step
         self._learning_rate, self._warm = learning_rate, max(1, int(warmup * steps))
         self._optimizer = torch.optim.AdamW(self.parameters, lr=learning_rate, weight_decay=0.01, fused=True)
 
     def add(self, loss: Tensor) -> None:
-        """Gradients of one loss, added to those since the last step.
-
-        Raises:
-            TrainingError: the loss is no number.
-        """
-        self._check("loss", loss)
+        """Gradients of one loss, added to those since the last step."""
+        self._loss = self._loss + loss.detach()
         loss.backward()  # type: ignore[no-untyped-call]
 
     def step(self) -> None:
         """Move, and forget the gradients.
 
         Raises:
-            TrainingError: a gradient is no number; nothing has moved.
+            TrainingError: a loss or a gradient is no number; nothing has moved.
         """
         share = min((self.done + 1) / self._warm, (self.steps - self.done) / max(1, self.steps - self._warm))
         for group in self._optimizer.param_groups:
             group["lr"] = self._learning_rate * share
         norm = nn.utils.clip_grad_norm_(self.parameters, 1.0)
-        self._check("gradient", norm)
+        found = torch.stack([self._loss.double(), norm.double()]).tolist()  # a GPU is waited for once
+        for what, value in zip(("loss", "gradient"), found, strict=True):
+            self._check(what, value)
+        self._loss = torch.zeros(())
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self.done += 1
 
-    def _check(self, what: str, value: Tensor) -> None:
-        if not torch.isfinite(value):
+    def _check(self, what: str, value: float) -> None:
+        if not math.isfinite(value):
             raise TrainingError(
-                f"the {what} is {float(value.detach())} at step {self.done}: delete the checkpoint in OUT.partial, if "
+                f"the {what} is {value} at step {self.done}: delete the checkpoint in OUT.partial, if "
                 f"there is one, and begin again with a lower --learning-rate than {self._learning_rate:g}"
             )
 

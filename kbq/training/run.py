@@ -124,7 +124,7 @@ class Run(ABC):
         """A step of one batch or several. Every query counts alike, whichever batch it is in."""
         torch.manual_seed((SEEDS * self.settings.seed + self.descent.done) % 2**32)  # what is dropped, after a kill too
         queries = [sum(len(self._passages[index].queries) for index in members) for members in parts]
-        sums: dict[str, float] = {}
+        sums: dict[str, Tensor] = {}  # on the device: it is asked for them once
         size = 0
         for members, mine in zip(parts, queries, strict=True):
             losses, tokens = self.losses(members)
@@ -132,10 +132,11 @@ class Run(ABC):
             weighted = [self.weights[name] * loss for name, loss in losses.items()]
             self.descent.add(share * sum(weighted[1:], weighted[0]))
             for name, loss in losses.items():
-                sums[name] = sums.get(name, 0.0) + share * float(loss.detach())
+                sums[name] = sums.get(name, 0.0) + share * loss.detach()
             size += tokens
         self.descent.step()
-        return StepReport(self.descent.done, self.steps, sums, size)
+        means = dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True))
+        return StepReport(self.descent.done, self.steps, means, size)
 
     def _save(self, checkpoint: Path) -> None:
         write_checkpoint(checkpoint, {"settings": asdict(self.settings), "data": self._digest} | self.state())

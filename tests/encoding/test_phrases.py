@@ -43,7 +43,7 @@ def encode(model: Model, cut: list[Window]) -> list[np.ndarray]:
 def test_vectors_do_not_depend_on_batch_mates(model: Model, cut: list[Window], monkeypatch: pytest.MonkeyPatch) -> None:
     together = encode(model, cut)
     assert [part.shape for part in together] == [(window.count, 18) for window in cut]
-    monkeypatch.setattr(phrases, "BATCH_TOKENS", 1)
+    monkeypatch.setattr(phrases, "batch_tokens", lambda device: 1)
     for one, other in zip(together, encode(model, cut), strict=True):
         assert np.abs(one - other).max() < 1e-4
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import kbq.kb
 from kbq.encoding.model import Model
@@ -99,7 +100,7 @@ def test_killed_while_it_reads(
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (encoding, "encode_windows"),
+        (encoding, "encode_batches"),
         (building, "write_json"),
         (dump.ShardWriter, "append"),
         (dump.ShardWriter, "sync"),
@@ -410,8 +411,8 @@ def test_phrases_open_and_close_where_the_filter_lets_them(
 
 
 def test_quantise() -> None:
-    vectors = np.array([[0.1, -1.0], [0.26, 9.0], [-0.24, -9.0]], np.float32)
-    assert encoding.quantise(vectors, np.array([0.1, 0.05], np.float32)).tolist() == [[1, -20], [3, 127], [-2, -127]]
+    vectors = torch.tensor([[0.1, -1.0], [0.26, 9.0], [-0.24, -9.0]])
+    assert encoding.quantise(vectors, torch.tensor([0.1, 0.05])).tolist() == [[1, -20], [3, 127], [-2, -127]]
 
 
 def test_vectors_in_steps_are_close_to_those_of_the_encoder(model: Model, tmp_path: Path) -> None:

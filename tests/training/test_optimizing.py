@@ -87,11 +87,10 @@ def test_a_loss_that_is_no_number_moves_nothing(wrong: float) -> None:
     descent = Descent([parameter()], 0.1, 0.0, 9)
     slide(descent, 2)
     before = descent.parameters[0].tolist()
-    with pytest.raises(
-        TrainingError,
-        match=rf"the loss is {wrong} at step 2: delete the checkpoint .* lower --learning-rate than 0\.1",
-    ):
+    message = rf"the loss is {wrong} at step 2: delete the checkpoint .* lower --learning-rate than 0\.1"
+    with pytest.raises(TrainingError, match=message):  # noqa: PT012
         descent.add((descent.parameters[0] ** 2).sum() * wrong)
+        descent.step()
     assert (descent.parameters[0].tolist(), descent.done) == (before, 2)
 
 
