@@ -9,19 +9,22 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+import kbq
 from kbq.system.files import file_digest
 from kbq.system.machine import cpu_has
 
 RESULTS = Path(__file__).parents[1] / "results"
 PRODUCTS = ("avx512f", "avx_vnni", "avx512_vnni", "amx_int8", "avx512_bf16", "amx_bf16", "bf16")
-LIBRARIES = ("kbq", "numpy", "torch", "transformers", "tokenizers")
+LIBRARIES = ("numpy", "torch", "transformers", "tokenizers")
 
 
 def write(name: str, figures: Mapping[str, object], data: Sequence[Path], seed: int | None = None) -> None:
     """Write and print the figures of one benchmark, with command, versions, machine and data fingerprints."""
     record = {
         "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(shorten, sys.argv[1:])]),
-        "versions": {library: version(library) for library in LIBRARIES} | {"python": platform.python_version()},
+        "versions": {"kbq": kbq.__version__}  # which runs from a checkout, too
+        | {library: version(library) for library in LIBRARIES}
+        | {"python": platform.python_version()},
         "machine": {
             "cpus": os.cpu_count(),
             "processor": _processor(),

@@ -1,48 +1,99 @@
-"""Weights of several rounds of one model, averaged: better than any of the rounds.
+"""Weights of several models, or readers, averaged: better than any of them.
 
-    python recipes/average_models.py OUT MODEL MODEL… [--dev EXAMPLES]
+    python recipes/average_models.py OUT FOLDER… [--dev EXAMPLES] [--best]
 
-Every model must go on from the one before, or from a common one: weights trained apart do not fit together. Length
-penalty and filter threshold are those of the first, or calibrated on EXAMPLES. Source: arXiv 2203.05482 (model soups),
-arXiv 2109.01903 (the average of before and after).
+Every one must go on from another, or from a common one: weights trained apart do not fit together. --best averages only
+the best one, two, three, … by what they score on EXAMPLES, whichever average scores best there. Length penalty and
+filter threshold are those of the first, or calibrated on EXAMPLES. Source: arXiv 2203.05482 (model soups), arXiv
+2109.01903 (the average of before and after).
 """
 
 import argparse
+import copy
 import dataclasses
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from torch import nn
 
-from kbq.encoding.model import Model
+from kbq.encoding.cross_encoder import CrossEncoder
+from kbq.encoding.model import CONFIG, Model
 from kbq.training.calibration import calibrate
-from kbq.training.examples import read_examples
+from kbq.training.evaluation import evaluate_reading
+from kbq.training.examples import Passage, read_examples
+from kbq.training.teacher import evaluate_reader
 from kbq.training.train import CALIBRATION_PASSAGES
 
+One = TypeVar("One", Model, CrossEncoder)
 
-def average(networks: list[nn.Module]) -> None:
-    """Make the first network the average of all."""
+
+def average(networks: Sequence[nn.Module]) -> nn.Module:
+    """A network with the average of the weights of all."""
     own, *others = (network.state_dict() for network in networks)
     # What is the same in all, such as frozen word embeddings, must stay the same to the last bit.
     moved = {name: sum(other[name] - value for other in others) / len(networks) for name, value in own.items()}
-    networks[0].load_state_dict({name: value + moved[name] for name, value in own.items()})
+    made = copy.deepcopy(networks[0])
+    made.load_state_dict({name: value + moved[name] for name, value in own.items()})
+    return made
+
+
+def average_models(models: Sequence[Model]) -> Model:
+    """Both encoders, and the int8 step."""
+    made = copy.copy(models[0])
+    made.phrases, made.queries = (average([getattr(one, side) for one in models]) for side in ("phrases", "queries"))
+    made.scale = sum(one.scale for one in models) / len(models)
+    facts = {"averaged": [one.config.training for one in models]}
+    made.config = dataclasses.replace(made.config, base="", training=facts)
+    return made
+
+
+def average_readers(readers: Sequence[CrossEncoder]) -> CrossEncoder:
+    """The network."""
+    made = copy.copy(readers[0])
+    made.network = average([one.network for one in readers])
+    return made
+
+
+def best_average(ones: Sequence[One], mix: Callable[[Sequence[One]], One], score: Callable[[One], float]) -> One:
+    """The best of the averages of the best one, two, three, …"""
+    ordered = sorted(ones, key=score, reverse=True)
+    averages = [mix(ordered[:count]) for count in range(1, len(ordered) + 1)]
+    return max(averages, key=score)
+
+
+def score_model(model: Model, passages: Sequence[Passage]) -> float:
+    """EM given the passage and EM of an open search, together."""
+    found = evaluate_reading(model, passages)
+    return found.gold_em + found.open_em
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("models", nargs="+")
+    parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--dev", type=Path)
+    parser.add_argument("--best", action="store_true")
     options = parser.parse_args()
-    models = [Model.open(name) for name in options.models]
-    facts = {"averaged": [model.config.training for model in models]}
-    average([model.phrases for model in models])
-    average([model.queries for model in models])
-    model = models[0]
-    model.scale = sum(one.scale for one in models) / len(models)
-    model.config = dataclasses.replace(model.config, base="", training=facts)
-    if options.dev:
-        calibrate(model, read_examples([options.dev], doubtful=True)[0][:CALIBRATION_PASSAGES])
-    model.save(options.out, "int8")
+    if options.best and not options.dev:
+        parser.error("--best needs --dev")
+    passages = read_examples([options.dev], doubtful=True)[0] if options.dev else []
+    if (options.folders[0] / CONFIG).is_file():
+        models = [Model.open(name) for name in options.folders]
+        model = (
+            best_average(models, average_models, lambda one: score_model(one, passages))
+            if options.best
+            else average_models(models)
+        )
+        if passages:
+            calibrate(model, passages[:CALIBRATION_PASSAGES])
+        model.save(options.out, "int8")
+        return
+    readers = [CrossEncoder.open(str(name)) for name in options.folders]
+    if options.best:
+        best_average(readers, average_readers, lambda one: evaluate_reader(one, passages)[0]).save(options.out)
+    else:
+        average_readers(readers).save(options.out)
 
 
 if __name__ == "__main__":

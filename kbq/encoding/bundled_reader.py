@@ -1,7 +1,8 @@
 """Bundled reader: a model folder may bring a reader, `reader.safetensors`: all that differs from its phrase encoder.
 
-A reader that was trained from a model (`kbq train --teacher --checkpoint MODEL`) has the model's word embeddings, half
-of a small encoder; they are stored once. The weights are int8 with one scale per row.
+Word embeddings stay as they are in every training, so that a reader that began with the same encoder as the model, or
+with the model, has those of the model, half of a small encoder; they are stored once. The weights are int8 with one
+scale per row.
 """
 
 import copy
@@ -22,6 +23,7 @@ from kbq.system.files import writing_to
 from kbq.system.machine import give_memory_back
 
 READER = "reader.safetensors"
+HALF = 0.501  # of a step between two int8 values, and a little for rounding
 SHARED = "phrases."  # how the names of the phrase encoder's weights begin
 WRITTEN_FOR = "phrase_fingerprint"  # of the model
 
@@ -51,7 +53,7 @@ class SpanNetwork(nn.Module):
 
 
 def save_reader(network: Any, folder: Path) -> None:
-    """Write a question-answering network of transformers into the folder of the model that it was trained from.
+    """Write a question-answering network of transformers into the folder of a model that has its word embeddings.
 
     Raises:
         ModelError: the network answers no questions, the folder is no model of kbq, has an encoder of another shape, or
@@ -66,9 +68,17 @@ def save_reader(network: Any, folder: Path) -> None:
     own.head = network.qa_outputs
     weights = named_weights(own, "")
     load_weights(fitting, shared | weights, "", folder)
-    differing = {name: one for name, one in weights.items() if name not in shared or not torch.equal(one, shared[name])}
+    differing = {name: one for name, one in weights.items() if name not in shared or not _same(one, shared[name])}
     with writing_to(folder, ModelError, also=(SafetensorError,)):
         save_file(pack(differing, "int8"), folder / READER, {WRITTEN_FOR: read_config(folder).phrase_fingerprint})
+
+
+def _same(weights: Tensor, shared: Tensor) -> bool:
+    """Whether these are weights of the model; matrices of a model may have been rounded to int8 since the reader's
+    training began.
+    """
+    step = shared.abs().amax(dim=-1, keepdim=True) / 127 if shared.ndim == 2 else torch.zeros(1)
+    return bool(((weights - shared).abs() <= HALF * step).all())
 
 
 def open_reader(folder: Path) -> SpanNetwork:

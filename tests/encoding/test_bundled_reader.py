@@ -119,16 +119,47 @@ def test_networks_that_do_not_fit_are_refused(
         save_reader(torch.nn.Linear(2, 2), folder)
 
 
-@pytest.mark.parametrize("count", [2, 3, 5])
-def test_an_average_shares_the_word_embeddings_too(folder: Path, count: int) -> None:
+@pytest.fixture(scope="module")
+def recipe() -> Any:
     module = importlib.util.spec_from_file_location("average_models", ROOT / "recipes" / "average_models.py")
     assert module is not None
     assert module.loader is not None
     recipe = importlib.util.module_from_spec(module)
     module.loader.exec_module(recipe)
+    return recipe
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_an_average_shares_the_word_embeddings_too(folder: Path, count: int, recipe: Any) -> None:
     networks: list[Any] = [CrossEncoder.new(str(folder), "cpu").network for _ in range(count)]
-    heads = torch.stack([network.qa_outputs.weight.detach().clone() for network in networks])
-    recipe.average(networks)
-    assert networks[0].qa_outputs.weight.detach() == pytest.approx(heads.mean(dim=0), abs=1e-6)
-    save_reader(networks[0], folder)
+    heads = torch.stack([network.qa_outputs.weight.detach() for network in networks])
+    average = recipe.average(networks)
+    assert average.qa_outputs.weight.detach() == pytest.approx(heads.mean(dim=0), abs=1e-6)
+    assert torch.equal(networks[0].qa_outputs.weight, heads[0])  # stays as it was
+    save_reader(average, folder)
     assert not [name for name in load_file(folder / READER) if "embeddings" in name]
+
+
+def test_word_embeddings_that_the_model_has_rounded_are_shared(new_model: Callable[..., Model], tmp_path: Path) -> None:
+    new_model().save(tmp_path / "before", "float32")
+    reader = CrossEncoder.new(str(tmp_path / "before"), "cpu")
+    train_a_little(reader)
+    Model.open(tmp_path / "before", "cpu").save(tmp_path / "once", "int8")
+    Model.open(tmp_path / "once", "cpu").save(tmp_path / "twice", "int8")
+    for name in ("once", "twice"):
+        save_reader(reader.network, tmp_path / name)
+        assert "backbone.embeddings.word_embeddings.weight" not in load_file(tmp_path / name / READER)
+    with torch.no_grad():
+        reader.network.get_input_embeddings().weight[3] *= 1.02  # type: ignore[operator]
+    save_reader(reader.network, tmp_path / "once")
+    assert "backbone.embeddings.word_embeddings.weight" in load_file(tmp_path / "once" / READER)
+
+
+@pytest.mark.parametrize(
+    ("ones", "target", "best"),
+    [([1.0, 2.0, 2.8, 3.2], 2.6, (2.8 + 2.0 + 3.2) / 3), ([3.0, 0.0, 2.0], 2.9, 3.0)],
+    ids=["of three", "one alone"],
+)
+def test_the_best_average_may_leave_some_out(ones: list[float], target: float, best: float, recipe: Any) -> None:
+    found = recipe.best_average(ones, np.mean, lambda one: -abs(one - target))
+    assert found == pytest.approx(best)
