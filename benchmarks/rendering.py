@@ -4,11 +4,22 @@ import json
 from pathlib import Path
 from typing import Any
 
+from reporting import default_model
+
 ROOT = Path(__file__).parents[1]
 
 
 def figures(name: str) -> Any:
-    return json.loads((ROOT / "results" / f"{name}.json").read_text("utf-8"))["figures"]
+    return record(name)["figures"]
+
+
+def record(name: str) -> Any:
+    return json.loads((ROOT / "results" / f"{name}.json").read_text("utf-8"))
+
+
+def earlier(name: str) -> str:
+    """What a label says of figures that were measured with a default model before the present one."""
+    return "" if record(name).get("default model") == default_model() else " (earlier model)"
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:

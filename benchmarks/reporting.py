@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import kbq
+from kbq.encoding.model import DEFAULT_MODEL, read_config
 from kbq.system.files import file_digest
 from kbq.system.machine import cpu_has
 
@@ -31,12 +32,19 @@ def write(name: str, figures: Mapping[str, object], data: Sequence[Path], seed: 
             "multiplies": [feature for feature in PRODUCTS if cpu_has(feature)],
         },
         "seed": seed,
+        "default model": default_model(),
         "data": {path.name: _fingerprint(path) for path in data},
         "figures": figures,
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
     print(json.dumps(figures, indent=1, ensure_ascii=False))
+
+
+def default_model() -> str:
+    """Tells the default model from those before it."""
+    config = read_config(DEFAULT_MODEL)
+    return f"{config.phrase_fingerprint} {config.query_fingerprint}"
 
 
 def shorten(argument: str) -> str:

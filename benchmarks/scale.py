@@ -5,7 +5,7 @@ What Wikipedia would cost is computed from the largest measured size, and every 
 
 from typing import Any
 
-from rendering import figures, interval, table
+from rendering import earlier, figures, interval, table
 
 MILLIONS = 770  # of kept tokens, as the DensePhrases papers count them
 WIKIPEDIA_VECTORS, WIKIPEDIA_TOKENS = MILLIONS * 1e6, 3.1e9
@@ -21,10 +21,9 @@ GPU_BYTES, GPU_BYTES_PER_SECOND = 139 * 2**30, 4.8e12  # of one H200
 def kinds() -> str:
     """Every index of two knowledge bases: what it costs, finds, and answers."""
     kept, everything = figures("index_kinds"), figures("index_kinds_all")
-    return (
-        f"{kept['vectors']:,} vectors of T-REx pages; KILT-accuracy with vectors alone:\n\n{_kinds(kept)}\n\n"
-        f"{everything['vectors']:,} vectors, all tokens of T-REx and wiki pages:\n\n{_kinds(everything)}"
-    )
+    first = f"{kept['vectors']:,} vectors of T-REx pages{earlier('index_kinds')}; KILT-accuracy with vectors alone:"
+    second = f"{everything['vectors']:,} vectors, all tokens of T-REx and wiki pages{earlier('index_kinds_all')}:"
+    return f"{first}\n\n{_kinds(kept)}\n\n{second}\n\n{_kinds(everything)}"
 
 
 def _kinds(found: dict[str, Any]) -> str:
