@@ -1,12 +1,13 @@
-"""Spelling: which word a word stands for that no text has: one that is a slip away.
+"""Spelling: which word a word stands for that no text has: one with other accents, or one that is a slip away.
 
 A slip leaves out a letter, adds one, writes another one, or swaps two neighbours: four of five typing errors are a
-single one of these (Damerau, 1964, doi:10.1145/363958.363994). A missing accent is no slip: letters tried are a to z,
-and the word's own.
+single one of these (Damerau, 1964, doi:10.1145/363958.363994).
 """
 
 import string
-from collections.abc import Callable, Iterator, Sequence
+import unicodedata
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +18,24 @@ from kbq.sparse.impacts import ImpactIndex
 
 SHORTEST = 4  # letters: of a shorter word too many others are a slip away
 LONGEST = 30  # letters: longer ones are no words
+MOST = 5000  # other accents of a word that are looked for, those of one letter first
+BARE = {"ł": "l", "ø": "o", "đ": "d", "ħ": "h", "ŧ": "t", "ı": "i"}  # strokes and dots that Unicode calls no accents
 LOOKED_AT = 20  # passages of a stem in each shard, for a word that is near: stems of other words may be the same
 
 
 def written_here(word: str, shards: Sequence[Shard], indexes: Sequence[ImpactIndex]) -> str | None:
-    """The word of the most passages that is near, as a text writes it: one with the same first letter, or else any.
+    """The word of the most passages that is near, as a text writes it: one with other accents, or else one that is a
+    slip away, with the same first letter, or else any.
 
     None where nothing is near. `indexes`: BM25, one of each shard.
     """
-    near = {one: one[0] == word[0].lower() for one in slips(word)}  # few slip in the first letter
+    return _commonest(word, accented(word), shards, indexes) or _commonest(word, slips(word), shards, indexes)
+
+
+def _commonest(
+    word: str, others: Collection[str], shards: Sequence[Shard], indexes: Sequence[ImpactIndex]
+) -> str | None:
+    near = {one: bare(one[0]) == bare(word[0].lower()) for one in others}  # few slip in the first letter
     stems: dict[str, bool] = {}
     for one, found in zip(near, words_of(list(near)), strict=True):
         stems |= {stem: near[one] or stems.get(stem, False) for stem in found}
@@ -53,6 +63,41 @@ def _forms(shards: Sequence[Shard], passages: Sequence[NDArray[np.int32]]) -> It
         for passage in found[:LOOKED_AT]:
             title = shard.titles[int(shard.paragraph_documents[passage])]
             yield from WORD.findall(f"{title} {shard.texts[int(passage)]}")
+
+
+def bare(letter: str) -> str:
+    """A small letter without its accent.
+
+    >>> [bare(letter) for letter in "éłñz"]
+    ['e', 'l', 'n', 'z']
+    """
+    return BARE.get(letter) or unicodedata.normalize("NFD", letter)[0]
+
+
+LETTERS: dict[str, str] = {}  # the small Latin letters that are this one without an accent
+for _letter in (*string.ascii_lowercase, *map(chr, range(0xDF, 0x180))):  # Latin-1, Latin Extended-A
+    LETTERS[bare(_letter)] = LETTERS.get(bare(_letter), "") + _letter
+
+
+def accented(word: str) -> list[str]:
+    """The same word with other accents, or none, in small letters; those with fewer changes first.
+
+    >>> "frédéric" in accented("Frederic"), "frederic" in accented("Fréderic")
+    (True, True)
+    """
+    word = word.lower()
+    if not SHORTEST <= len(word) <= LONGEST:
+        return []
+    others = {place: LETTERS.get(bare(letter), "").replace(letter, "") for place, letter in enumerate(word)}
+    found: list[str] = []
+    for count in range(1, len(word) + 1):
+        for places in combinations([place for place, letters in others.items() if letters], count):
+            for letters in product(*(others[place] for place in places)):
+                if len(found) == MOST:
+                    return found
+                changed = dict(zip(places, letters, strict=True))
+                found.append("".join(changed.get(place, letter) for place, letter in enumerate(word)))
+    return found
 
 
 def slips(word: str) -> set[str]:

@@ -1,5 +1,6 @@
 """Spelling: every single slip is undone, the commoner word is meant, and what is written is a word of the texts."""
 
+import math
 import string
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
 from kbq.records import Document, Paragraph
-from kbq.sparse.spelling import slips
+from kbq.sparse.spelling import LETTERS, MOST, accented, bare, slips
 
 WORDS = st.text(string.ascii_lowercase, min_size=5, max_size=8)
 
@@ -36,6 +37,23 @@ def test_slips_are_all_of_them(word: str) -> None:
     assert slips(word) == edits(word)
 
 
+@given(st.text("aelnzéłñź", min_size=4, max_size=4))
+def test_other_accents_are_all_of_them(word: str) -> None:
+    found = accented(word)
+    assert len(set(found)) == len(found)
+    assert word not in found
+    assert {"".join(map(bare, one)) for one in found} == {"".join(map(bare, word))}
+    every = math.prod(len(LETTERS[bare(letter)]) for letter in word) - 1
+    assert len(found) == min(every, MOST)
+
+
+def test_few_changes_come_first() -> None:
+    changes = [sum(map(str.__ne__, one, "dvorak")) for one in accented("Dvorak")]
+    assert changes == sorted(changes)
+    assert "dvořák" in accented("Dvorak")
+    assert len(accented("internationalisation")) == MOST
+
+
 @pytest.fixture(scope="module")
 def kb(model: Model, tmp_path_factory: pytest.TempPathFactory) -> KnowledgeBase:
     pages = {"Marie Curie": "She was born in that place.", "Places": "A plate and a place.", "Łódź": "Die Straßen."}
@@ -52,7 +70,9 @@ def kb(model: Model, tmp_path_factory: pytest.TempPathFactory) -> KnowledgeBase:
         ("Curei [SEP] born", {"Curei": "Curie"}),  # as the title writes it
         ("Marei Curie [SEP] bron", {"Marei": "Marie", "bron": "born"}),
         ("Łódżź [SEP] born", {"Łódżź": "Łódź"}),
-        ("Łodź [SEP] born", {"Łodź": None}),  # letters tried are a to z and the word's own
+        ("Łodź [SEP] born", {"Łodź": "Łódź"}),
+        ("Lodz [SEP] born", {"Lodz": "Łódź"}),
+        ("Cúrie [SEP] born", {"Cúrie": "Curie"}),
         ("Straße [SEP] born", {"Straße": "Straßen"}),
         ("Qqzx [SEP] born", {"Qqzx": None}),
         ("Kur [SEP] born", {"Kur": None}),  # too short to tell
