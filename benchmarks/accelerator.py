@@ -43,7 +43,7 @@ def memory(device: torch.device) -> dict[str, float]:
         return {}
     most = torch.cuda.max_memory_allocated(device) / 1e9
     torch.cuda.reset_peak_memory_stats(device)
-    return {"memory of the device, GB": round(most, 2)}
+    return {"memory of the device, this process, GB": round(most, 2)}
 
 
 def encoding(corpus: Path, device: torch.device, folder: Path, paragraphs: int, workers: int) -> dict[str, Any]:

@@ -58,7 +58,12 @@ def quality() -> str:
         "the gold paragraph, read by it": "read in the gold paragraph",
     }
     second = table(
-        [f"SQuAD 1.1 dev, {read['questions']} questions, all {read['paragraphs']:,} paragraphs searched", "EM", "F1"],
+        [
+            f"SQuAD 1.1 dev, {read['questions']} questions, all {read['paragraphs']:,} paragraphs searched"
+            f"{earlier('open_reading')}",
+            "EM",
+            "F1",
+        ],
         [[label, *(f"{read[name][score]:.1f}" for score in ("em", "f1"))] for label, name in systems.items()],
     )
     return "\n\n".join([first, second, table(["data set (queries)", "scored by", *COLUMNS], rows)])

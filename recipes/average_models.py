@@ -13,7 +13,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -40,12 +40,24 @@ def average(networks: Sequence[nn.Module]) -> nn.Module:
 
 def average_models(models: Sequence[Model]) -> Model:
     """Both encoders, and the int8 step."""
+    both = average([nn.ModuleList([one.phrases, one.queries]) for one in models])
     made = copy.copy(models[0])
-    made.phrases, made.queries = (average([getattr(one, side) for one in models]) for side in ("phrases", "queries"))
+    made.phrases, made.queries = both.children()  # which still share their word embeddings
     made.scale = sum(one.scale for one in models) / len(models)
-    facts = {"averaged": [one.config.training for one in models]}
+    facts = averaged_facts([one.config.training for one in models])
     made.config = dataclasses.replace(made.config, base="", training=facts)
     return made
+
+
+def averaged_facts(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """How an average came about: what is the same of all, and what each has of its own.
+
+    >>> averaged_facts([{"seed": 1, "begun": "a"}, {"seed": 2, "begun": "a"}])
+    {'begun': 'a', 'averaged': [{'seed': 1}, {'seed': 2}]}
+    """
+    same = {name: value for name, value in facts[0].items() if all(name in one and one[name] == value for one in facts)}
+    own = [{name: value for name, value in one.items() if name not in same} for one in facts]
+    return same | {"averaged": own}
 
 
 def average_readers(readers: Sequence[CrossEncoder]) -> CrossEncoder:
@@ -58,8 +70,7 @@ def average_readers(readers: Sequence[CrossEncoder]) -> CrossEncoder:
 def best_average(ones: Sequence[One], mix: Callable[[Sequence[One]], One], score: Callable[[One], float]) -> One:
     """The best of the averages of the best one, two, three, …"""
     ordered = sorted(ones, key=score, reverse=True)
-    averages = [mix(ordered[:count]) for count in range(1, len(ordered) + 1)]
-    return max(averages, key=score)
+    return max((mix(ordered[:count]) for count in range(1, len(ordered) + 1)), key=score)
 
 
 def score_model(model: Model, passages: Sequence[Passage]) -> float:
@@ -71,14 +82,17 @@ def score_model(model: Model, passages: Sequence[Passage]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("folders", nargs="+")
     parser.add_argument("--dev", type=Path)
     parser.add_argument("--best", action="store_true")
     options = parser.parse_args()
     if options.best and not options.dev:
         parser.error("--best needs --dev")
     passages = read_examples([options.dev], doubtful=True)[0] if options.dev else []
-    if (options.folders[0] / CONFIG).is_file():
+    kinds = {name == "default" or (Path(name) / CONFIG).is_file() for name in options.folders}
+    if len(kinds) > 1:
+        parser.error("some are models and some are readers: average one kind at a time")
+    if True in kinds:
         models = [Model.open(name) for name in options.folders]
         model = (
             best_average(models, average_models, lambda one: score_model(one, passages))
@@ -89,7 +103,7 @@ def main() -> None:
             calibrate(model, passages[:CALIBRATION_PASSAGES])
         model.save(options.out, "int8")
         return
-    readers = [CrossEncoder.open(str(name)) for name in options.folders]
+    readers = [CrossEncoder.open(name) for name in options.folders]
     if options.best:
         best_average(readers, average_readers, lambda one: evaluate_reader(one, passages)[0]).save(options.out)
     else:

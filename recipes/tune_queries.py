@@ -92,8 +92,8 @@ def loss_of(queries: Tensor, rows: Tensor, batch: list[Example], side: int) -> T
     """-log of the gold rows' share of the softmax over all rows. Shapes: queries (queries, dim), rows (rows, dim)."""
     scores = (queries.to(rows.dtype) @ rows.T).float()
     owner = np.repeat(np.arange(len(batch)), [len(example.gold[side]) for example in batch])
-    gold = torch.from_numpy(np.concatenate([example.gold[side] for example in batch]))
-    of_gold = torch.full((len(batch), max(len(example.gold[side]) for example in batch)), -torch.inf)
+    gold = np.concatenate([example.gold[side] for example in batch])
+    of_gold = scores.new_full((len(batch), max(len(example.gold[side]) for example in batch)), -torch.inf)
     place = np.concatenate([np.arange(len(example.gold[side])) for example in batch])
     of_gold = of_gold.index_put((torch.from_numpy(owner), torch.from_numpy(place)), scores[owner, gold])
     hidden = np.repeat(np.arange(len(batch)), [len(example.ignored[side]) for example in batch])
@@ -117,7 +117,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         shard = KnowledgeBase.build(documents, Path(folder) / "kb", model, bm25=False).shards[0]
         examples = make_examples(model, shard, passages)
-        rows = torch.from_numpy(shard.vectors * model.scale).bfloat16()
+        rows = torch.from_numpy(shard.vectors * model.scale).bfloat16().to(model.device)
         print(f"{len(examples)} queries, {len(rows)} rows", flush=True)
         train(model, rows, examples, int(options.epochs * len(examples) / BATCH), rng)
     tuned = {"command": "recipes/tune_queries.py", "epochs": options.epochs, "squad": options.squad, "seed": 0}

@@ -114,7 +114,7 @@ def brings_reader(folder: Path) -> bool:
 
 
 def _written_for(folder: Path) -> str | None:
-    """The fingerprint of the phrase encoder that a reader was trained from. Raises OSError or SafetensorError."""
+    """The fingerprint of the phrase encoder that a reader shares weights with. Raises OSError or SafetensorError."""
     with safe_open(folder / READER, "pt") as file:
         return (file.metadata() or {}).get(WRITTEN_FOR)
 

@@ -3,7 +3,7 @@
 model.safetensors   weights: float32, or int8 with one scale per row (`NAME.scale`)
 kbq.json            ModelConfig; config.json, tokenizer…  the backbone's own files
 casing.json         of a cased model, if wanted: how words are written that a query has in lower case
-reader.safetensors  a reader that was trained from the phrase encoder, if any: kbq/encoding/bundled_reader.py
+reader.safetensors  a reader that shares its word embeddings, if any: kbq/encoding/bundled_reader.py
 
 A query encoder that was tuned for a knowledge base is a folder of the first two files, with the query side alone: its
 `base` has the rest.

@@ -83,7 +83,7 @@ def _kept_tokens(model: Model, batch: EncodedBatch, begins: Rows) -> tuple[_Kept
     chances = batch.logits.amax(dim=2).masked_fill_(~batch.own, -torch.inf)
     # A window keeps its best token in any case, which is a phrase alone, so that every paragraph can be found.
     best = (chances == chances.amax(dim=1, keepdim=True)) & batch.own
-    kept = (batch.own & (chances > model.config.filter_threshold)) | best
+    kept = (chances > model.config.filter_threshold) | best
     edges = (batch.logits > model.config.edge_threshold) | best[:, :, None]
     windows, places = (numbers.cpu().numpy() for numbers in kept.nonzero(as_tuple=True))
     scale = torch.from_numpy(model.scale).to(chances.device)

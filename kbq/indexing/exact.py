@@ -25,9 +25,7 @@ from kbq.indexing.products import TILE, Factors
 
 BLOCK_SCORES = 8192  # pieces times queries that are multiplied at a time: their scores stay in the CPU's cache
 LEAST_PIECES = 128
-PRODUCTS_CUDA = (
-    2**27
-)  # that a GPU makes at a time, or numbers that become float32 there: few blocks cost less than many
+NUMBERS_CUDA = 2**27  # that a GPU makes of a block, half a GB, and as much of these: few blocks cost less than many
 BOTH = OPENS | CLOSES  # a row that is a phrase alone
 WORST = torch.iinfo(torch.int32).min
 
@@ -57,6 +55,14 @@ class ExactIndex:
         ]
         enough = np.max([seen.settled().cpu().numpy() for seen in best.values()], axis=0)
         return [_by_query(here, enough, bonus is not None) for here in found]
+
+
+def pieces_at_a_time(device_type: str, queries: int, dim: int, in_integers: bool) -> int:
+    """How many pieces are multiplied with so many queries at a time: what is made of them has a limit."""
+    if device_type == "cpu":
+        return max(LEAST_PIECES, BLOCK_SCORES // queries)
+    columns = max(TILE, 4 * queries) if in_integers else max(dim, 2 * queries)  # of products, or of float32 rows
+    return max(LEAST_PIECES, NUMBERS_CUDA // MAX_TOKENS // columns // TILE * TILE)
 
 
 class _Found(NamedTuple):
@@ -105,18 +111,12 @@ class _ShardRows:
             added = None if bonus is None else torch.from_numpy(bonus.T).to(self.device).contiguous()
             if added is not None:  # sums of float32 are rounded
                 factors = replace(factors, errors=factors.errors + added.abs().amax(dim=0) * 2.0**-21)
-            size = self._pieces_at_a_time(factors)
+            queries, dim = len(factors.units), self._vectors.shape[1]
+            size = pieces_at_a_time(self.device.type, queries, dim, factors.in_integers)
             pieces = -(-len(self._vectors) // MAX_TOKENS)
             for first in range(0, pieces, size - 1):
                 found.append(self._in_block(first, min(size - 1, pieces - first), factors, added, best))
             return _Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
-
-    def _pieces_at_a_time(self, factors: Factors) -> int:
-        queries, dim = len(factors.units), self._vectors.shape[1]
-        if self.device.type == "cpu":
-            return max(LEAST_PIECES, BLOCK_SCORES // queries)
-        columns = max(TILE, 4 * queries) if factors.in_integers else max(dim, 2 * queries)
-        return max(LEAST_PIECES, PRODUCTS_CUDA // MAX_TOKENS // columns // TILE * TILE)
 
     def _in_block(self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: "_Best") -> _Found:
         """What may be good enough in `count` pieces from the `first` on. Shape of `bonus`: (paragraphs, queries)."""

@@ -86,10 +86,20 @@ def integer_products(rows: Tensor, limbs: Tensor) -> Tensor:
         both = torch._int_mm(limbs, rows.T)
         return both[vectors:].add(both[:vectors], alpha=LIMB).T
     if rows.is_cuda:
-        rows, limbs = in_tiles(rows), in_tiles(limbs)
-    parts = [torch._int_mm(part, limbs.T) for part in (torch.split(rows, BLOCK) if rows.is_cpu else [rows])]
-    both = parts[0][:count] if len(parts) == 1 else torch.cat(parts)
-    return both[:, vectors : 2 * vectors].add(both[:, :vectors], alpha=LIMB)
+        limbs, pieces = in_tiles(limbs), tiled(rows)
+    else:
+        pieces = list(torch.split(rows, BLOCK))
+    parts = []
+    for piece in pieces:
+        both = torch._int_mm(piece, limbs.T)
+        parts.append(both[:, vectors : 2 * vectors].add(both[:, :vectors], alpha=LIMB))
+    return (parts[0] if len(parts) == 1 else torch.cat(parts))[:count]
+
+
+def tiled(rows: Tensor) -> list[Tensor]:
+    """The rows as one or two matrices of whole tiles; only the last few are copied, if their size allows it."""
+    whole = len(rows) - len(rows) % TILE if rows.shape[1] % TILE == 0 else 0
+    return [part for part in (rows[:whole], in_tiles(rows[whole:])) if len(part)]
 
 
 def in_tiles(matrix: Tensor) -> Tensor:

@@ -68,6 +68,7 @@ class Trainer(Run):
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
         """L_single, L_distill where there is a reader, L_neg, L_neg over all tokens, L_filter."""
         batch = collate(self.model, [self.passages[index] for index in members])
+        taught = None if self.taught is None else taught_logits(batch, [self.taught.of(index) for index in members])
         with autocast(self.model.device):
             vectors, logits = self.model.phrases(*batch.windows)
             query_vectors = self.model.queries(*batch.queries)
@@ -78,7 +79,6 @@ class Trainer(Run):
         spared = not self.settings.same_answers
         queued_same = (batch.answer_of_query[:, None] == queued_answers) & spared
         golds = (batch.gold_starts, batch.gold_ends)
-        taught = None if self.taught is None else taught_logits(batch, [self.taught.of(index) for index in members])
         sides: list[dict[str, Tensor]] = []
         for side, (queries, gold, queued) in enumerate(zip(query_vectors, golds, queue, strict=True)):
             scores = queries @ vectors.T

@@ -43,7 +43,7 @@ class Descent:
         for group in self._optimizer.param_groups:
             group["lr"] = self._learning_rate * share
         norm = nn.utils.clip_grad_norm_(self.parameters, 1.0)
-        found = torch.stack([self._loss.double(), norm.double()]).tolist()  # a GPU is waited for once
+        found = torch.stack([self._loss.double(), norm.double()]).tolist()  # a GPU is read back from once
         for what, value in zip(("loss", "gradient"), found, strict=True):
             self._check(what, value)
         self._loss = torch.zeros(())

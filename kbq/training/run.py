@@ -22,7 +22,7 @@ from kbq.system.machine import give_memory_back
 from kbq.training.batches import ReadPassage, batches
 from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
 
-SEEDS = 1_000_003  # of steps, between those of two runs; the generators of a CPU read 32 bits of a seed
+SEEDS = 1_000_003  # of steps, or of epochs, between those of two runs; the generators of a CPU read 32 bits of a seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Run(ABC):
             module.eval()
 
     def _epoch(self, epoch: int) -> Iterator[list[int]]:
-        return batches(self._passages, self.settings.batch_tokens, random.Random(self.settings.seed + epoch))
+        return batches(self._passages, self.settings.batch_tokens, random.Random(SEEDS * self.settings.seed + epoch))
 
     def _batches_from(self, first: int) -> Iterator[list[int]]:
         """The batches from the one with that number on, without end; epochs differ in how many they have."""

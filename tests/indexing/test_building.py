@@ -394,6 +394,21 @@ def test_the_filter_keeps_what_is_above_its_threshold(new_model: Callable[..., M
     assert len(kept[2]) == 1  # the best of its window: every paragraph can be found
 
 
+def test_every_window_of_a_batch_keeps_its_best_token(new_model: Callable[..., Model], tmp_path: Path) -> None:
+    model = new_model(filter_threshold=float("inf"))
+    model.save(tmp_path / "model")
+    room = model.config.window.length - model.config.window.max_title - 3
+    texts = ["Marie Curie was born in Warsaw.", "the city", " ".join(["Warsaw river"] * room)]  # the last: more windows
+    shard = built(model, tmp_path / "kb", *(Paragraph(number, text) for number, text in enumerate(texts)))
+    title, *tokens = tokenize(model.tokenizer, [shard.titles[0], *texts])
+    cut = [windows(model.tokenizer, title.ids, text, model.config.window) for text in tokens]
+    assert len(cut[2]) > 1
+    flat = [window for paragraph in cut for window in paragraph]
+    found = encode_windows(model.phrases, flat, model.tokenizer.pad_token_id, model.uses_segments)
+    best = {index: flat[index].position + int(logits.max(axis=1).argmax()) for index, _, logits in found}
+    assert shard.positions.tolist() == [best[index] for index in range(len(flat))]
+
+
 @pytest.mark.parametrize("threshold", [float("-inf"), 0.0, float("inf")])
 def test_phrases_open_and_close_where_the_filter_lets_them(
     threshold: float, new_model: Callable[..., Model], tmp_path: Path

@@ -8,6 +8,7 @@ import torch
 
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing import exact, gpus
+from kbq.indexing.candidates import MAX_TOKENS
 from kbq.indexing.choice import open_index
 from kbq.indexing.dump import Shard
 from kbq.indexing.exact import ExactIndex
@@ -76,6 +77,19 @@ def test_the_code_for_gpus_finds_the_same_on_a_cpu(
         sure = one.complete_above  # rounding decides about others
         assert abs(other.complete_above - sure) < 1e-3 * abs(sure)
         assert len(np.setxor1d(one.starts, other.starts)) <= 0.1 * len(one.starts)
+
+
+@pytest.mark.parametrize("in_integers", [True, False])
+@pytest.mark.parametrize("dim", [32, 384, 768, 1024])
+@pytest.mark.parametrize("queries", [1, 8, 64, 512, 4096])
+def test_what_is_made_of_a_block_fits_into_what_is_kept_free(queries: int, dim: int, in_integers: bool) -> None:
+    rows = MAX_TOKENS * exact.pieces_at_a_time("cuda", queries, dim, in_integers)
+    columns = max(32, 4 * queries) if in_integers else 2 * queries  # of products; float32 rows go before those
+    made = max(rows * columns, 0 if in_integers else rows * (dim + columns))
+    sums = 2 * rows * 2 * queries if in_integers else 0  # limbs together, and once more where the last rows are joined
+    alone = rows * queries
+    assert 4 * (made + sums + alone) <= gpus.WORKING
+    assert rows >= 2**16 or queries > 64  # and is worth the launch
 
 
 @needs_gpu

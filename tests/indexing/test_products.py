@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from kbq.indexing import products
-from kbq.indexing.products import Factors, float32_products, float_products, integer_products
+from kbq.indexing.products import Factors, float32_products, float_products, in_tiles, integer_products, tiled
 
 CPU = torch.device("cpu")
 
@@ -80,3 +80,21 @@ def test_float32_products_are_those_of_all_rows_at_once(rows: int, monkeypatch: 
     vectors = torch.randint(-127, 128, (rows, 16), dtype=torch.int8, generator=source)
     queries = torch.randn(3, 16, generator=source)
     torch.testing.assert_close(float32_products(vectors, queries), vectors.float() @ queries.T)
+
+
+@pytest.mark.parametrize(("shape", "filled"), [((33, 40), (64, 64)), ((32, 33), (32, 64)), ((1, 32), (32, 32))])
+def test_a_matrix_is_filled_up_to_whole_tiles(shape: tuple[int, int], filled: tuple[int, int]) -> None:
+    matrix = torch.ones(shape, dtype=torch.int8)
+    found = in_tiles(matrix)
+    assert found.shape == filled
+    assert torch.equal(found[: shape[0], : shape[1]], matrix)
+    assert int(found.sum()) == matrix.sum()
+
+
+@pytest.mark.parametrize(("rows", "dim", "sizes"), [(70, 64, [64, 32]), (64, 64, [64]), (5, 64, [32]), (70, 40, [96])])
+def test_only_the_last_rows_are_copied_for_whole_tiles(rows: int, dim: int, sizes: list[int]) -> None:
+    matrix = torch.arange(rows * dim).view(rows, dim)
+    parts = tiled(matrix)
+    assert [len(part) for part in parts] == sizes
+    assert torch.equal(torch.cat(parts)[:rows, :dim], matrix)
+    assert (parts[0].data_ptr() == matrix.data_ptr()) == (rows >= 32 and dim % 32 == 0)

@@ -73,6 +73,12 @@ def test_the_same_seed_gives_the_same_loss_curve(
     assert [step.losses for step in one] == [step.losses for step in same] != [step.losses for step in other]
 
 
+def test_two_seeds_share_no_epoch(new_model: Callable[..., Model], passages: list[PreparedPassage]) -> None:
+    trainers = [Trainer(new_model(), [*passages] * 20, replace(SETTINGS, seed=seed)) for seed in (0, 1, 2)]
+    epochs = [str(list(trainer._epoch(number))) for trainer in trainers for number in range(3)]
+    assert len(set(epochs)) == len(epochs)
+
+
 def test_accumulated_gradients_are_those_of_the_whole(
     new_model: Callable[..., Model], passages: list[PreparedPassage]
 ) -> None:

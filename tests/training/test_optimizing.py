@@ -94,6 +94,15 @@ def test_a_loss_that_is_no_number_moves_nothing(wrong: float) -> None:
     assert (descent.parameters[0].tolist(), descent.done) == (before, 2)
 
 
+def test_the_first_of_several_losses_is_looked_at() -> None:
+    descent = Descent([parameter()], 0.1, 0.0, 9)
+    slide(descent, 1)
+    with pytest.raises(TrainingError, match="the loss is inf at step 1"):  # noqa: PT012
+        descent.add(descent.parameters[0].sum() + float("inf"))  # its gradient is finite
+        descent.add(descent.parameters[0].sum())
+        descent.step()
+
+
 def test_a_gradient_that_is_no_number_moves_nothing() -> None:
     descent = Descent([parameter()], 0.1, 0.0, 9)
     before = descent.parameters[0].tolist()
