@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import reporting
 import torch
+from keep_all_tokens import everything_kept
 from measuring import wall_seconds
 
 from kbq.corpus import read_corpus
@@ -70,7 +71,7 @@ def encoding(corpus: Path, device: torch.device, folder: Path, paragraphs: int, 
     model = everything_kept(str(device))
     encode_documents(model, few)  # warm
     found, on_device = vectors_of(model, documents)
-    expected, on_cpu = vectors_of(everything_kept("cpu"), few)
+    expected, on_cpu = vectors_of(everything_kept(), few)
     one, other = (vectors[: len(expected)] for vectors in (found, expected))
     cosines = (one * other).sum(axis=1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1))
     return figures | {
@@ -79,13 +80,6 @@ def encoding(corpus: Path, device: torch.device, folder: Path, paragraphs: int, 
         "int8 vectors, mean cosine to those of the CPU": round(float(cosines.mean()), 6),
         **memory(device),
     }
-
-
-def everything_kept(place: str) -> Model:
-    """The default model, whose filter lets every token pass: two devices keep the same ones."""
-    model = Model.open("default", place)
-    model.config = replace(model.config, filter_threshold=float("-inf"), edge_threshold=float("-inf"))
-    return model
 
 
 def vectors_of(model: Model, documents: list[Document]) -> tuple[np.ndarray, float]:

@@ -10,10 +10,15 @@ from pathlib import Path
 from kbq.encoding.model import Model
 
 
-def main() -> None:
-    model = Model.open("default", "cpu")
+def everything_kept(device: str = "cpu") -> Model:
+    """The default model, without a filter: two devices keep the same tokens."""
+    model = Model.open("default", device)
     model.config = dataclasses.replace(model.config, filter_threshold=float("-inf"), edge_threshold=float("-inf"))
-    model.save(Path(sys.argv[1]), "int8")
+    return model
+
+
+def main() -> None:
+    everything_kept().save(Path(sys.argv[1]), "int8")
 
 
 if __name__ == "__main__":

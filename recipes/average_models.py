@@ -92,22 +92,16 @@ def main() -> None:
     kinds = {name == "default" or (Path(name) / CONFIG).is_file() for name in options.folders}
     if len(kinds) > 1:
         parser.error("some are models and some are readers: average one kind at a time")
+    mixed = best_average if options.best else lambda ones, mix, score: mix(ones)
     if True in kinds:
         models = [Model.open(name) for name in options.folders]
-        model = (
-            best_average(models, average_models, lambda one: score_model(one, passages))
-            if options.best
-            else average_models(models)
-        )
+        model = mixed(models, average_models, lambda one: score_model(one, passages))
         if passages:
             calibrate(model, passages[:CALIBRATION_PASSAGES])
         model.save(options.out, "int8")
-        return
-    readers = [CrossEncoder.open(name) for name in options.folders]
-    if options.best:
-        best_average(readers, average_readers, lambda one: evaluate_reader(one, passages)[0]).save(options.out)
     else:
-        average_readers(readers).save(options.out)
+        readers = [CrossEncoder.open(name) for name in options.folders]
+        mixed(readers, average_readers, lambda one: evaluate_reader(one, passages)[0]).save(options.out)
 
 
 if __name__ == "__main__":
