@@ -23,7 +23,7 @@ from kbq.options import Backend, CorpusFormat, IndexKind, Unit, WantedKind, Weig
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from kbq.indexing.dump import Counts
+    from kbq.dump.shards import Counts
     from kbq.pages import Pages
     from kbq.records import Query
     from kbq.task import Task
@@ -247,8 +247,8 @@ def merge_kb(
     as_json: Json = False,
 ) -> None:
     """Join knowledge bases built with the same model, by linking their files."""
-    from kbq.indexing.manifest import read_manifest
-    from kbq.indexing.merging import merge as merge_folders
+    from kbq.dump.manifest import read_manifest
+    from kbq.dump.merging import merge as merge_folders
     from kbq.progress import stage_progress
 
     with stage_progress(f"merging {out}") as report:
@@ -525,7 +525,7 @@ def augment(
         raise typer.BadParameter("give --generator and --reader, or --triples")
     else:
         _refuse_given(context, "--generator", ("depth", "backend"))
-    from kbq.indexing.manifest import is_knowledge_base
+    from kbq.dump.manifest import is_knowledge_base
 
     if triples is not None and is_knowledge_base(Path(corpus)):
         _refuse_given(context, f"the knowledge base {corpus}", ("format",))

@@ -23,11 +23,11 @@ from keep_all_tokens import everything_kept
 from measuring import wall_seconds
 
 from kbq.corpus import read_corpus
+from kbq.dump.blocks import encode_documents
+from kbq.dump.manifest import publish
+from kbq.dump.shards import shard_name
 from kbq.encoding.backbone import choose_device
 from kbq.encoding.model import Model
-from kbq.indexing.dump import shard_name
-from kbq.indexing.encoding import encode_documents
-from kbq.indexing.manifest import publish
 from kbq.kb import KnowledgeBase
 from kbq.records import Document
 from kbq.searching.probes import own_queries

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import reporting
 
-from kbq.indexing.manifest import STATE, read_manifest
+from kbq.dump.manifest import STATE, read_manifest
 
 
 def run(command: list[str]) -> dict[str, float]:

@@ -13,8 +13,8 @@ import numpy as np
 import reporting
 from measuring import inputs
 
+from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.indexing.candidates import MAX_TOKENS
-from kbq.indexing.dump import CLOSES, OPENS, Shard
 from kbq.kb import KnowledgeBase
 from kbq.searching.spans import find_spans
 

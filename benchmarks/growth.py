@@ -20,8 +20,8 @@ import torch
 from measuring import cpu_seconds
 from plotting import picture
 
-from kbq.indexing.dump import Counts, Shard, shard_name
-from kbq.indexing.manifest import IndexEntry, publish
+from kbq.dump.manifest import IndexEntry, publish
+from kbq.dump.shards import Counts, Shard, shard_name
 from kbq.kb import KnowledgeBase
 from kbq.options import IndexKind
 from kbq.searching.indexes import IndexWish

@@ -25,7 +25,7 @@ from kilt import judged
 from measuring import inputs
 
 from kbq.description import describe_indexes
-from kbq.indexing.manifest import IndexEntry, read_manifest, write_manifest
+from kbq.dump.manifest import IndexEntry, read_manifest, write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.options import IndexKind
 from kbq.prediction import PredictionSettings, predict_file

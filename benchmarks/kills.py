@@ -21,9 +21,9 @@ import reporting
 import torch
 
 from kbq.corpus import read_corpus
+from kbq.dump import building
+from kbq.dump.manifest import MANIFEST
 from kbq.encoding.model import Model
-from kbq.indexing import building
-from kbq.indexing.manifest import MANIFEST
 from kbq.kb import KnowledgeBase
 from kbq.options import IndexKind
 from kbq.records import Document

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import reporting
 
+from kbq.dump.manifest import read_manifest
 from kbq.errors import CorpusError
-from kbq.indexing.manifest import read_manifest
 from kbq.system.lines import read_lines
 
 TIMES = (1, 4, 16)

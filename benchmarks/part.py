@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from kbq.commands import index_words
-from kbq.indexing.dump import LOGIT_STEPS, EncodedParagraph, Progress, Shard, ShardWriter, shard_name
-from kbq.indexing.manifest import IndexEntry, publish, read_manifest
+from kbq.dump.manifest import IndexEntry, publish, read_manifest
+from kbq.dump.shards import LOGIT_STEPS, EncodedParagraph, Progress, Shard, ShardWriter, shard_name
 from kbq.system.lines import read_json_lines
 
 

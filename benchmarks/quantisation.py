@@ -14,7 +14,7 @@ from pathlib import Path
 import faiss
 import numpy as np
 
-from kbq.indexing.dump import Shard
+from kbq.dump.shards import Shard
 
 SAMPLE = 65536  # rows that the quantiser is trained on
 CHUNK = 65536

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from kbq.corpus import read_corpus
 from kbq.description import IndexFacts, index_facts
+from kbq.dump.manifest import changing, is_knowledge_base, read_manifest, write_manifest
+from kbq.dump.shards import Counts
 from kbq.encoding.model import Model
 from kbq.encoding.queries import check_query
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, QueryError
 from kbq.indexing.choice import chosen_kind
-from kbq.indexing.dump import Counts
-from kbq.indexing.manifest import changing, is_knowledge_base, read_manifest, write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.options import Backend, CorpusFormat, IndexKind, Unit, WantedKind
 from kbq.pages import Pages

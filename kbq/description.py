@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
 from kbq.encoding.bundled_reader import brings_reader
 from kbq.encoding.model import CONFIG, DEFAULT_MODEL, ModelConfig, read_config
 from kbq.encoding.weights import FACTS
 from kbq.errors import KbqError, first_line
 from kbq.indexing.index_folder import folder_of
-from kbq.indexing.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
 from kbq.kb import KnowledgeBase
 from kbq.searching.probes import own_queries
 from kbq.searching.search import BATCH

@@ -1,6 +1,6 @@
 """KnowledgeBase: a folder that holds a corpus as phrases; build it, open it, ask it. Read this first.
 
-documents ── encoding/ ──► phrase dump (indexing/) ──► spans ──► phrases, sentences, paragraphs, pages (searching/)
+documents ── encoding/ ──► phrase dump (dump/) ──► rows (indexing/) ──► spans ──► phrases … pages (searching/)
     └─── words ──► BM25, learned impacts (sparse/) ───┘
 """
 
@@ -11,13 +11,13 @@ from typing import Self
 import numpy as np
 
 from kbq.array_types import Floats
+from kbq.dump.building import build_shards, claim
+from kbq.dump.manifest import Manifest, changing, publish, read_manifest, write_manifest
+from kbq.dump.shards import Counts
 from kbq.encoding.model import Model
 from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
-from kbq.indexing.building import build_shards, claim
 from kbq.indexing.choice import chosen_kind, open_index
-from kbq.indexing.dump import Counts
-from kbq.indexing.manifest import Manifest, changing, publish, read_manifest, write_manifest
 from kbq.options import Backend, IndexKind, Unit, WantedKind
 from kbq.records import Document, Hit
 from kbq.searching.indexes import IndexWish, build_indexes, kept_queries, remove_unnamed

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from kbq.indexing.dump import Shard
-from kbq.indexing.manifest import read_manifest
+from kbq.dump.manifest import read_manifest
+from kbq.dump.shards import Shard
 
 
 class Pages:

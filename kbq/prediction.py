@@ -15,9 +15,9 @@ from typing import Any
 import jsonlines
 
 import kbq
+from kbq.dump.manifest import MANIFEST
 from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import KbqError, QueryError
-from kbq.indexing.manifest import MANIFEST
 from kbq.kb import KnowledgeBase
 from kbq.options import Backend
 from kbq.reader import Reading, RetrieverReader

@@ -20,8 +20,8 @@ from rich.progress import (
 from kbq.system.stages import Report
 
 if TYPE_CHECKING:
+    from kbq.dump.shards import Counts
     from kbq.finetuning.loop import FinetuningStep
-    from kbq.indexing.dump import Counts
     from kbq.training.run import StepReport
 
 LINE_SECONDS = 30.0  # between two lines where there is no terminal

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import kbq
 from kbq.corpus import read_corpus
+from kbq.dump.manifest import is_knowledge_base
+from kbq.dump.shards import Counts
 from kbq.encoding.model import CONFIG, DEFAULT_MODEL, Model
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.dump import Counts
-from kbq.indexing.manifest import is_knowledge_base
 from kbq.kb import KnowledgeBase
 from kbq.options import IndexKind
 from kbq.system.files import writing_to

@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kbq.dump.shards import Shard
 from kbq.encoding.attention import recompute_attention
 from kbq.encoding.backbone import autocast
 from kbq.encoding.model import Model
 from kbq.encoding.queries import query_tensors
 from kbq.errors import QueryError
-from kbq.indexing.dump import Shard
 from kbq.kb import KnowledgeBase
 from kbq.records import Document, Paragraph
 from kbq.training.examples import Passage, TrainingQuery, read_examples

@@ -23,8 +23,8 @@ hypothesis.settings.register_profile("kbq", deadline=None)  # no test depends on
 hypothesis.settings.load_profile("kbq")
 
 if TYPE_CHECKING:
+    from kbq.dump.shards import EncodedParagraph, Shard
     from kbq.encoding.model import Model
-    from kbq.indexing.dump import EncodedParagraph, Shard
     from kbq.kb import KnowledgeBase
 
 LATIN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZéłÖ"
@@ -255,7 +255,7 @@ def encoded() -> Callable[..., "EncodedParagraph"]:
     """Makes a paragraph `w0 w1 w2 …` of which the words at `positions` were kept with these vectors."""
     import numpy as np
 
-    from kbq.indexing.dump import CLOSES, OPENS, EncodedParagraph
+    from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph
 
     def make(
         vectors: Sequence[Sequence[int]],
@@ -278,7 +278,7 @@ def encoded() -> Callable[..., "EncodedParagraph"]:
 @pytest.fixture
 def make_shard(tmp_path: Path) -> Callable[..., "Shard"]:
     """Writes a shard; each argument is a document: the list of its encoded paragraphs."""
-    from kbq.indexing.dump import Progress, Shard, ShardWriter
+    from kbq.dump.shards import Progress, Shard, ShardWriter
 
     def make(*pages: Sequence["EncodedParagraph"], dim: int = 2, name: str = "shard") -> "Shard":
         writer = ShardWriter(tmp_path / name, dim, Progress())

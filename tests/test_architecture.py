@@ -20,6 +20,7 @@ LAYERS = (
     ("corpus", "task"),
     ("kilt",),
     ("encoding",),
+    ("dump",),
     ("indexing",),
     ("sparse",),
     ("searching", "pages"),

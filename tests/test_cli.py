@@ -15,10 +15,10 @@ import pytest
 
 import kbq
 from kbq.__main__ import main
+from kbq.dump.manifest import STATE
 from kbq.encoding.bundled_reader import READER, save_reader
 from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.encoding.model import DEFAULT_MODEL, read_config
-from kbq.indexing.manifest import STATE
 from kbq.pages import Pages
 from kbq.reader import DEPTH, RETRIEVAL_WEIGHT
 from kbq.records import Document

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from kbq.adapters import question, slot_with
+from kbq.dump.manifest import IndexEntry
 from kbq.errors import KbqError, QueryError
-from kbq.indexing.manifest import IndexEntry
 from kbq.kb import KnowledgeBase
 from kbq.options import Backend, IndexKind
 from kbq.prediction import PredictionOutcome, PredictionSettings, predict_file

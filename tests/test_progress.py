@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from kbq import progress
+from kbq.dump.shards import Counts
 from kbq.finetuning.loop import FinetuningStep
-from kbq.indexing.dump import Counts
 from kbq.training.run import StepReport
 
 

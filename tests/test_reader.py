@@ -12,10 +12,10 @@ import torch
 import transformers
 
 from kbq.commands import index_impacts
+from kbq.dump.manifest import read_manifest
 from kbq.encoding.model import Model
 from kbq.encoding.windows import tokenize
 from kbq.errors import ModelError, QueryError
-from kbq.indexing.manifest import read_manifest
 from kbq.kb import KnowledgeBase
 from kbq.options import Backend
 from kbq.reader import Reader, Reading, RetrieverReader

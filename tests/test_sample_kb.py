@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kbq import sample_kb
+from kbq.dump.shards import Counts
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.dump import Counts
 from kbq.kb import KnowledgeBase
 from kbq.pages import Pages
 

@@ -21,10 +21,10 @@ from kbq.augmentation.generator import PROMPT, Generator, Marked
 from kbq.augmentation.mentions import FindMentions, entity_finder
 from kbq.augmentation.slots import Question, Slots
 from kbq.corpus import read_corpus
+from kbq.dump.manifest import MANIFEST, is_knowledge_base
 from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.errors import KbqError, TrainingError
 from kbq.finetuning.triples import read_triples
-from kbq.indexing.manifest import MANIFEST, is_knowledge_base
 from kbq.kb import KnowledgeBase
 from kbq.kilt.scoring.answers import normalise
 from kbq.options import Backend, CorpusFormat

@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 
 from kbq.array_types import Bools
+from kbq.dump.shards import Shard
 from kbq.finetuning.retrieval import Phrases, phrases_of
 from kbq.finetuning.triples import pages_of
-from kbq.indexing.dump import Shard
 from kbq.kilt.reading.records import Gold
 from kbq.kilt.scoring.answers import normalise
 from kbq.searching.spans import reach

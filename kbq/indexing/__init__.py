@@ -1,1 +1,1 @@
-"""Indexing: all tokens of a corpus are encoded once and never again, and stored to be searched."""
+"""Indexing: the rows of a phrase dump, found by inner product."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from kbq.dump.manifest import IndexEntry
+from kbq.dump.shards import Shard
 from kbq.indexing.cell_index import CellIndex
 from kbq.indexing.cells import Cells, build_cells
-from kbq.indexing.dump import Shard
 from kbq.indexing.index_folder import CELLS, open_folders, writing
-from kbq.indexing.manifest import IndexEntry
 from kbq.system.stages import Report, silent
 
 OVERFETCH = 2  # times the hits that are wanted; four times found nothing more among 1.4 million rows

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from kbq.array_types import Floats, Rows
-from kbq.indexing.dump import Shard
+from kbq.dump.shards import Shard
 
 MAX_TOKENS = 20  # L of the paper: the longest phrase
 

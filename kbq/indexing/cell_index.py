@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from kbq.array_types import Floats, Rows
+from kbq.dump.shards import Shard
 from kbq.indexing.candidates import Bonus, Candidates, everything, ranges
 from kbq.indexing.cells import Cells
-from kbq.indexing.dump import Shard
 from kbq.indexing.products import float_products
 
 LEAST_HITS = 50  # starts and ends asked for, or more: the ten best phrases stand above the bound of so many

@@ -7,14 +7,14 @@ from pathlib import Path
 import torch
 
 from kbq.array_types import Floats
+from kbq.dump.manifest import IndexEntry, Manifest
+from kbq.dump.shards import Shard
 from kbq.indexing.approximate import build_approximate, open_approximate
 from kbq.indexing.candidates import Index
 from kbq.indexing.compact import build_compact, open_compact
-from kbq.indexing.dump import Shard
 from kbq.indexing.exact import ExactIndex
 from kbq.indexing.gpus import places
 from kbq.indexing.index_folder import folder_of, has_index
-from kbq.indexing.manifest import IndexEntry, Manifest
 from kbq.options import IndexKind, WantedKind
 from kbq.system.stages import Report, silent
 

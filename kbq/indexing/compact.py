@@ -7,12 +7,12 @@ own rows, so that the scores are exact for the rows that it finds.
 from collections.abc import Sequence
 
 from kbq.array_types import Floats
+from kbq.dump.manifest import IndexEntry
+from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.cell_index import CellIndex
 from kbq.indexing.cells import Cells, build_cells
-from kbq.indexing.dump import Shard
 from kbq.indexing.index_folder import CELLS, ROTATION, open_folders, writing
-from kbq.indexing.manifest import IndexEntry
 from kbq.indexing.rotation import Rotation
 from kbq.system.machine import available_memory
 from kbq.system.stages import Report, silent

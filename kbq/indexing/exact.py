@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from kbq.array_types import Floats
+from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.indexing.candidates import MAX_TOKENS, Bonus, Candidates, everything
-from kbq.indexing.dump import CLOSES, OPENS, Shard
 from kbq.indexing.gpus import full_memory_is_said
 from kbq.indexing.products import TILE, Factors
 

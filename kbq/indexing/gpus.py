@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import torch
 
+from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.dump import Shard
 
 WORKING = 2**31  # bytes kept free for a block's products
 WAY_OUT = "use --device cpu, or an index that fits: kbq index KB --index compact"

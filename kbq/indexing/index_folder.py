@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from kbq.dump.manifest import IndexEntry
+from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.dump import Shard
-from kbq.indexing.manifest import IndexEntry
 from kbq.system.files import write_json
 
 SEAL = "index.json"  # written last; without it there is no index

@@ -9,11 +9,11 @@ from typing import Self
 
 import numpy as np
 
+from kbq.dump.manifest import IndexEntry, Manifest
+from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.choice import build_missing, chosen_kind, is_built, remove_others
-from kbq.indexing.dump import Shard
-from kbq.indexing.manifest import IndexEntry, Manifest
 from kbq.options import IndexKind, WantedKind
 from kbq.searching.probes import calibrate, own_queries
 from kbq.system.files import write_json

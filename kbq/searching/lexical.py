@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from kbq.array_types import Floats
-from kbq.indexing.dump import Shard
+from kbq.dump.shards import Shard
 from kbq.options import Unit
 from kbq.records import Hit, Phrase
 

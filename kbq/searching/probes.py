@@ -10,13 +10,13 @@ import numpy as np
 import torch
 
 from kbq.array_types import Floats
+from kbq.dump.manifest import IndexEntry
+from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.cells import clusters_for
 from kbq.indexing.choice import CPU, open_index
-from kbq.indexing.dump import Shard
 from kbq.indexing.gpus import places
-from kbq.indexing.manifest import IndexEntry
 from kbq.records import Hit
 from kbq.searching.search import BATCH, search
 from kbq.system.stages import Report, Stage, silent

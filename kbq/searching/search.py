@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from kbq.array_types import Floats
+from kbq.dump.shards import Shard
 from kbq.indexing.candidates import Index
-from kbq.indexing.dump import Shard
 from kbq.options import Unit
 from kbq.records import Hit
 from kbq.searching.lexical import LexicalScores, SummedBonus

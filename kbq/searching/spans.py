@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kbq.array_types import Floats, Rows
+from kbq.dump.shards import Shard
 from kbq.indexing.candidates import MAX_TOKENS, Bonus, Candidates, Index, ranges
-from kbq.indexing.dump import Shard
 from kbq.indexing.products import float_products
 
 RANGES = 4096  # that are looked at together

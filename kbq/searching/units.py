@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kbq.array_types import Rows
-from kbq.indexing.dump import Shard
+from kbq.dump.shards import Shard
 from kbq.options import Unit
 from kbq.records import Hit, Phrase
 from kbq.searching.spans import Spans

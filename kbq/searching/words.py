@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from kbq.dump.manifest import Manifest
+from kbq.dump.shards import Shard
 from kbq.errors import QueryError
-from kbq.indexing.dump import Shard
-from kbq.indexing.manifest import Manifest
 from kbq.options import Backend
 from kbq.searching.lexical import HybridWeights, LexicalScores
 from kbq.sparse.bm25 import missing_words, open_bm25, query_words

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from kbq.indexing.dump import Shard
-from kbq.indexing.manifest import Manifest
+from kbq.dump.manifest import Manifest
+from kbq.dump.shards import Shard
 from kbq.sparse.impacts import ImpactIndex, Impacts, query_text, write_impacts
 from kbq.system.stages import Report, Stage, silent
 

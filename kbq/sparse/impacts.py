@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.array_types import Floats
+from kbq.dump.arrays import GrowingArray, GrowingTexts, Texts, open_array
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.arrays import GrowingArray, GrowingTexts, Texts, open_array
 from kbq.text.markers import MARKERS, MENTION
 
 ARRAYS = ("passages", "weights", "begins")

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from kbq.dump.shards import Shard
 from kbq.encoding.windows import tokenize
-from kbq.indexing.dump import Shard
 from kbq.sparse.impacts import Impacts, write_impacts
 from kbq.sparse.sparta_model import SpartaModel, strongest_impacts
 from kbq.system.files import replacing

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from kbq.array_types import Floats
+from kbq.dump.arrays import open_array
+from kbq.dump.manifest import Manifest
+from kbq.dump.shards import Shard
 from kbq.encoding.backbone import saved_tokenizer
 from kbq.errors import KnowledgeBaseError, ModelError
-from kbq.indexing.arrays import open_array
-from kbq.indexing.dump import Shard
-from kbq.indexing.manifest import Manifest
 from kbq.sparse.impacts import ImpactIndex, damaged, query_text
 from kbq.sparse.sparta_blocks import PARAGRAPHS, write_sentence_impacts
 from kbq.sparse.sparta_model import SpartaModel, word_pieces

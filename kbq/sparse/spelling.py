@@ -12,7 +12,7 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from kbq.indexing.dump import Shard
+from kbq.dump.shards import Shard
 from kbq.sparse.bm25 import WORD, words_of
 from kbq.sparse.impacts import ImpactIndex
 

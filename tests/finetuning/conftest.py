@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
+from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.encoding.model import Model
-from kbq.indexing.dump import CLOSES, OPENS, Shard
 from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.records import Gold, GoldOutput
 from kbq.kilt.scoring.answers import normalise

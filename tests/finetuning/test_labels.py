@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph
 from kbq.finetuning.labels import MOST_GOLDS, Labeller
 from kbq.finetuning.retrieval import phrases_of
-from kbq.indexing.dump import CLOSES, OPENS, EncodedParagraph
 from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.records import Gold, GoldOutput
 from kbq.kilt.scoring.answers import normalise

@@ -7,8 +7,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph, Shard
 from kbq.indexing import exact, products
-from kbq.indexing.dump import CLOSES, OPENS, EncodedParagraph, Shard
 from kbq.indexing.exact import ExactIndex
 
 CPU = torch.device("cpu")

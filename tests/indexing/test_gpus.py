@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from kbq.dump.manifest import IndexEntry
+from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing import exact, gpus
 from kbq.indexing.candidates import MAX_TOKENS
 from kbq.indexing.choice import open_index
-from kbq.indexing.dump import Shard
 from kbq.indexing.exact import ExactIndex
 from kbq.indexing.gpus import bytes_of, fitted, full_memory_is_said, places
-from kbq.indexing.manifest import IndexEntry
 from kbq.searching.search import search
 
 CPU = torch.device("cpu")

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from kbq.dump.manifest import IndexEntry
+from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph, Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.candidates import Index
 from kbq.indexing.choice import build_missing, is_built, open_index
-from kbq.indexing.dump import CLOSES, OPENS, EncodedParagraph, Shard
-from kbq.indexing.manifest import IndexEntry
 from kbq.options import IndexKind
 from kbq.searching.spans import find_spans
 

@@ -11,11 +11,11 @@ import pytest
 
 from kbq.commands import IndexRequest, index, index_words
 from kbq.description import index_facts
+from kbq.dump.manifest import STATE, IndexEntry, read_manifest
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing import cells, choice
 from kbq.indexing.index_folder import ROTATION
-from kbq.indexing.manifest import STATE, IndexEntry, read_manifest
 from kbq.kb import KnowledgeBase
 from kbq.options import Backend, IndexKind, Unit
 from kbq.records import Document

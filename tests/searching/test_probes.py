@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from kbq.dump.manifest import IndexEntry
+from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.indexing.choice import build_missing
-from kbq.indexing.dump import Shard
-from kbq.indexing.manifest import IndexEntry
 from kbq.kb import KnowledgeBase
 from kbq.options import IndexKind
 from kbq.records import Document, Hit, Paragraph, Phrase

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from kbq.array_types import Floats
+from kbq.dump.shards import Shard
 from kbq.indexing.candidates import Bonus, Candidates, everything
-from kbq.indexing.dump import Shard
 from kbq.searching.search import search
 
 

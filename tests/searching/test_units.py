@@ -8,10 +8,10 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from kbq.dump import building
+from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph, Shard
 from kbq.encoding.model import Model
 from kbq.errors import QueryError
-from kbq.indexing import building
-from kbq.indexing.dump import CLOSES, OPENS, EncodedParagraph, Shard
 from kbq.kb import KnowledgeBase
 from kbq.options import Unit
 from kbq.records import Document

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from kbq.commands import index_impacts
+from kbq.dump.manifest import Manifest, read_manifest
+from kbq.dump.shards import Counts, EncodedParagraph, Progress, Shard, ShardWriter
 from kbq.encoding.model import Model
 from kbq.encoding.windows import WindowShape
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.dump import Counts, EncodedParagraph, Progress, Shard, ShardWriter
-from kbq.indexing.manifest import Manifest, read_manifest
 from kbq.kb import KnowledgeBase
 from kbq.options import Backend
 from kbq.records import Document

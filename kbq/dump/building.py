@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from kbq.dump.manifest import STATE, Manifest, is_knowledge_base, read_manifest
+from kbq.dump.shards import Counts, Progress, ShardWriter, shard_name
+from kbq.dump.workers import encode_blocks
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError
-from kbq.indexing.dump import Counts, Progress, ShardWriter, shard_name
-from kbq.indexing.manifest import STATE, Manifest, is_knowledge_base, read_manifest
-from kbq.indexing.workers import encode_blocks
 from kbq.records import Document
 from kbq.system.files import write_json
 from kbq.system.machine import give_memory_back

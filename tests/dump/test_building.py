@@ -15,14 +15,14 @@ import pytest
 import torch
 
 import kbq.kb
+from kbq.dump import blocks, building, shards
+from kbq.dump.arrays import GrowingArray
+from kbq.dump.manifest import STATE, publish, read_manifest
+from kbq.dump.shards import Counts, Shard, shard_name
 from kbq.encoding.model import Model
 from kbq.encoding.phrases import encode_windows
 from kbq.encoding.windows import WindowShape, tokenize, windows
 from kbq.errors import CorpusError, KnowledgeBaseError
-from kbq.indexing import building, dump, encoding
-from kbq.indexing.arrays import GrowingArray
-from kbq.indexing.dump import Counts, Shard, shard_name
-from kbq.indexing.manifest import STATE, publish, read_manifest
 from kbq.kb import KnowledgeBase
 from kbq.pages import Pages
 from kbq.records import Document, Paragraph
@@ -100,11 +100,11 @@ def test_killed_while_it_reads(
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (encoding, "encode_batches"),
+        (blocks, "encode_batches"),
         (building, "write_json"),
-        (dump.ShardWriter, "append"),
-        (dump.ShardWriter, "sync"),
-        (dump.ShardWriter, "close"),
+        (shards.ShardWriter, "append"),
+        (shards.ShardWriter, "sync"),
+        (shards.ShardWriter, "close"),
     ],
 )
 def test_killed_anywhere(
@@ -427,12 +427,12 @@ def test_phrases_open_and_close_where_the_filter_lets_them(
 
 def test_quantise() -> None:
     vectors = torch.tensor([[0.1, -1.0], [0.26, 9.0], [-0.24, -9.0]])
-    assert encoding.quantise(vectors, torch.tensor([0.1, 0.05])).tolist() == [[1, -20], [3, 127], [-2, -127]]
+    assert blocks.quantise(vectors, torch.tensor([0.1, 0.05])).tolist() == [[1, -20], [3, 127], [-2, -127]]
 
 
 def test_vectors_in_steps_are_close_to_those_of_the_encoder(model: Model, tmp_path: Path) -> None:
     shard = built(model, tmp_path / "kb", Paragraph(0, "Marie Curie was born in Warsaw"))
-    (block,) = encoding.encode_documents(model, [Document("1", "Title", (Paragraph(0, shard.texts[0]),))])
+    (block,) = blocks.encode_documents(model, [Document("1", "Title", (Paragraph(0, shard.texts[0]),))])
     assert (block[0].vectors == shard.vectors).all()
     assert (np.linalg.norm(shard.vectors * model.scale, axis=1) > 1).all()
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kbq.dump.manifest import read_manifest
+from kbq.dump.shards import Shard
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError
-from kbq.indexing.dump import Shard
-from kbq.indexing.manifest import read_manifest
 from kbq.kb import KnowledgeBase
 from kbq.system.files import write_json
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import kbq
+from kbq.dump.shards import Counts, Shard, shard_name
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.dump import Counts, Shard, shard_name
 from kbq.options import IndexKind
 from kbq.system.files import write_json, writing_to
 from kbq.system.locks import writing_alone

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from kbq.commands import index_impacts, index_words
+from kbq.dump.manifest import IndexEntry, read_manifest
+from kbq.dump.merging import merge
 from kbq.encoding.model import Model
 from kbq.encoding.windows import WindowShape
 from kbq.errors import KbqError, KnowledgeBaseError
-from kbq.indexing.manifest import IndexEntry, read_manifest
-from kbq.indexing.merging import merge
 from kbq.kb import KnowledgeBase
 from kbq.pages import Pages
 from kbq.records import Document

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq.indexing import building
+from kbq.dump import building
 
 
 @pytest.fixture

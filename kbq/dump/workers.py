@@ -18,10 +18,10 @@ from typing import TypeVar
 
 import torch
 
+from kbq.dump.blocks import encode_documents
+from kbq.dump.shards import EncodedParagraph
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.dump import EncodedParagraph
-from kbq.indexing.encoding import encode_documents
 from kbq.records import Document
 
 Block = TypeVar("Block")

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from kbq.dump import workers
+from kbq.dump.manifest import STATE
 from kbq.encoding.model import Model
 from kbq.errors import CorpusError, KnowledgeBaseError
-from kbq.indexing import workers
-from kbq.indexing.manifest import STATE
 from kbq.kb import KnowledgeBase
 from kbq.records import Document
 
@@ -62,7 +62,7 @@ def test_a_worker_that_dies_is_said(
 ORPHANS = """
 import sys
 from kbq.encoding.model import Model
-from kbq.indexing.workers import encode_blocks
+from kbq.dump.workers import encode_blocks
 from kbq.records import Document, Paragraph
 
 def blocks():

@@ -1,4 +1,4 @@
-"""Paragraphs: documents become the kept tokens of their paragraphs, as int8 vectors with their places in the text."""
+"""Blocks: some documents become the kept tokens of their paragraphs, as int8 vectors with their places in the text."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kbq.array_types import Rows
+from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph
 from kbq.encoding.model import Model
 from kbq.encoding.phrases import EncodedBatch, encode_batches
 from kbq.encoding.windows import Window, tokenize, windows
-from kbq.indexing.dump import CLOSES, OPENS, EncodedParagraph
 from kbq.records import Document
 
 

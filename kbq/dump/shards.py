@@ -1,4 +1,4 @@
-"""Dump: the phrase dump, a folder of shards; row = position of a kept token = its id in every index.
+"""Shards: what a phrase dump consists of; row = position of a kept token = its id in every index.
 
     shard-00000/  vectors.npy            int8 [rows, dim]     token vectors, in steps of `scale`
                   positions.npy          u32 [rows]           token position within its paragraph
@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.array_types import Rows
+from kbq.dump.arrays import GrowingArray, GrowingTexts, Texts, open_array
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.arrays import GrowingArray, GrowingTexts, Texts, open_array
 from kbq.records import Document, Paragraph
 
 FINGERPRINT_ROWS = 64
