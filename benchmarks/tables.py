@@ -353,7 +353,7 @@ def speed() -> str:
     first = table(head, rows)
     text = (
         f"A corpus of {build['pages']:,} pages ({build['tokens']:,} tokens) becomes a knowledge base of "
-        f"{build['MB']:,.0f} MB in {build['seconds'] / 60:.0f} minutes on one CPU core (AVX-512 with bf16), with "
+        f"{build['MB']:,.0f} MB in {build['CPU seconds'] / 60:.0f} minutes of one CPU core (AVX-512 with bf16), with "
         f"{build['peak memory, MB']:,} MB of memory at most; killed half-way and resumed, it "
         f"consists of the same bytes. Of {exactness['spans compared']:,} spans that the search returned for "
         f"{exactness['queries']} queries, {exactness['spans that differ']} differ from a brute force over all legal "

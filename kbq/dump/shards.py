@@ -147,7 +147,10 @@ class ShardWriter:
 
 
 class Shard:
-    """A finished shard, memory-mapped. Rows are counted within the shard."""
+    """A finished shard, memory-mapped. Rows are counted within the shard.
+
+    `scattered_vectors` are the same as `vectors`, for whoever reads some of them.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Raises KnowledgeBaseError when a file is missing, damaged, or of another length than the others."""
@@ -155,6 +158,7 @@ class Shard:
             raise KnowledgeBaseError(f"shard {folder} is missing: bring it back, or build the knowledge base again")
         try:
             self.vectors: NDArray[np.int8] = _typed(folder, "vectors", np.int8)
+            self.scattered_vectors: NDArray[np.int8] = _typed(folder, "vectors", np.int8, scattered=True)
             self.positions = _typed(folder, "positions", np.uint32)
             self.starts = _typed(folder, "starts", np.uint32)
             self.ends = _typed(folder, "ends", np.uint32)
@@ -235,7 +239,7 @@ class Shard:
         """Tells this shard's rows from any other's, by their number and a sample of them."""
         picked = np.linspace(0, len(self) - 1, min(len(self), FINGERPRINT_ROWS)).astype(np.int64)
         digest = hashlib.blake2b(repr(self.vectors.shape).encode(), digest_size=8)
-        for array in (self.vectors, self.positions, self.starts):
+        for array in (self.scattered_vectors, self.positions, self.starts):
             digest.update(array[picked].tobytes())
         return digest.hexdigest()
 
@@ -246,8 +250,8 @@ class Shard:
         return Document(self.ids[number], self.titles[number], paragraphs)
 
 
-def _typed(folder: Path, name: str, dtype: type[np.generic]) -> NDArray[Any]:
-    array = open_array(folder / f"{name}.npy")
+def _typed(folder: Path, name: str, dtype: type[np.generic], scattered: bool = False) -> NDArray[Any]:
+    array = open_array(folder / f"{name}.npy", scattered)
     if array.dtype != dtype:
         raise ValueError(f"{name}.npy holds {array.dtype}, not {np.dtype(dtype)}")
     return array

@@ -58,7 +58,7 @@ def vectors(kb: KnowledgeBase, phrases: Phrases) -> tuple[Floats, Floats]:
     starts, ends = (np.empty((len(phrases), kb.model.dim), np.float32) for _ in range(2))
     for number in np.unique(phrases.shards):
         here = np.flatnonzero(phrases.shards == number)
-        rows = kb.shards[number].vectors
+        rows = kb.shards[number].scattered_vectors
         starts[here], ends[here] = rows[phrases.starts[here]], rows[phrases.ends[here]]
     return starts * kb.model.scale, ends * kb.model.scale
 

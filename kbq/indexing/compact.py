@@ -12,7 +12,7 @@ from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.cell_index import CellIndex
 from kbq.indexing.cells import Cells, build_cells
-from kbq.indexing.index_folder import CELLS, ROTATION, open_folders, writing
+from kbq.indexing.index_folder import CELLS, ROTATION, cells_bytes, open_folders, writing
 from kbq.indexing.rotation import Rotation
 from kbq.system.machine import available_memory
 from kbq.system.stages import Report, silent
@@ -41,7 +41,7 @@ def open_compact(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
         KnowledgeBaseError: one is missing, damaged or of other rows, or they do not fit in memory.
     """
     folders = open_folders(shards, entry)
-    need, free = sum((folder / CELLS).stat().st_size for folder in folders.values()), available_memory()
+    need, free = cells_bytes(folders), available_memory()
     if need > free:
         raise KnowledgeBaseError(
             f"the compact index takes {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: use --index "

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -64,6 +64,11 @@ def open_folder(shard: Shard, entry: IndexEntry) -> Path:
 def open_folders(shards: Sequence[Shard], entry: IndexEntry) -> dict[int, Path]:
     """The same of all shards that have rows, by their number."""
     return {number: open_folder(shard, entry) for number, shard in enumerate(shards) if len(shard)}
+
+
+def cells_bytes(folders: Mapping[int, Path]) -> int:
+    """How large the cells of all shards are together."""
+    return sum((folder / CELLS).stat().st_size for folder in folders.values())
 
 
 def has_index(shard: Shard, entry: IndexEntry) -> bool:

@@ -1,12 +1,15 @@
 """Machine: what its CPU can do, how much memory is free, and giving memory back."""
 
+import contextlib
 import ctypes
 import math
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+
+PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 @cache
@@ -20,13 +23,39 @@ def cpu_has(*features: str) -> bool:
 
 
 def available_memory() -> float:
-    """Bytes that a program may still take; infinite where the system does not say."""
+    """Bytes that this process may still take, of the machine and of its control groups; infinite where nobody says."""
+    return min([_free_of_machine(), *_free_of_groups()])
+
+
+def _free_of_machine() -> float:
     try:
-        facts = Path("/proc/meminfo").read_text()
+        facts = (PROC / "meminfo").read_text()
     except OSError:
         return math.inf
     found = re.search(r"^MemAvailable:\s+(\d+) kB$", facts, re.MULTILINE)
     return 1024.0 * int(found[1]) if found else math.inf
+
+
+def _free_of_groups() -> Iterator[float]:
+    """What each group of this process, and each above it, has left: containers have such limits."""
+    try:
+        groups = (PROC / "self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for group in groups:
+        _, controllers, path = group.split(":", 2)
+        if "memory" in controllers.split(","):  # version 1
+            root, limit, usage, total = GROUPS / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"
+        elif not controllers:  # version 2
+            root, limit, usage, total = GROUPS, "memory.max", "memory.current", ""
+        else:
+            continue
+        own = root / path.lstrip("/")
+        for folder in (own, *own.parents[: len(own.relative_to(root).parts)]):
+            with contextlib.suppress(OSError, ValueError):  # not there (in a container), or "max": no limit
+                most, taken = (int((folder / name).read_text()) for name in (limit, usage))
+                cached = re.findall(rf"^{total}(?:in)?active_file (\d+)$", (folder / "memory.stat").read_text(), re.M)
+                yield float(most - taken + sum(map(int, cached)))  # cached files go when memory is needed
 
 
 def give_memory_back() -> None:

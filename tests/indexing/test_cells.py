@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.cells import Cells, build_cells, clusters_for
+from kbq.indexing.cells import FETCHED_FOR, Cells, build_cells, clusters_for
 
 pytest.importorskip("faiss")
 
@@ -38,6 +38,23 @@ def test_with_all_cells_probed_it_finds_the_best(path: Path, vectors: np.ndarray
     true = queries @ vectors.T.astype(np.float32)
     scores = np.take_along_axis(true, Cells(path, 10**6).search(queries, 7)[1], axis=1)
     assert scores == pytest.approx(-np.sort(-true, axis=1)[:, :7], rel=0.01)  # queries are rounded to whole numbers
+
+
+def test_what_is_fetched_is_what_is_mapped(path: Path, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr("kbq.indexing.cells.fetch", lambda address, size: asked.append((address, size)))
+    mapped, fetching = Cells(path, 3), Cells(path, 3, fetching=True)
+    for mine, its in zip(fetching.search(queries, 7), mapped.search(queries, 7), strict=True):
+        np.testing.assert_array_equal(mine, its)
+    assert len(queries) > FETCHED_FOR  # in two parts
+    assert 3 * 2 <= len(asked) <= 3 * len(queries)
+    assert sum(size for _, size in asked) < len(queries) * 900 * (16 + 8) / 4  # bytes of a row and its number
+
+    asked.clear()
+    fetching.search(queries[:1], 900)  # all rows: all cells
+    assert sum(size for _, size in asked) == pytest.approx(900 * (16 + 8), rel=0.2)
+    begin = min(address for address, _ in asked)
+    assert max(address + size for address, size in asked) - begin < path.stat().st_size
 
 
 def test_more_cells_find_more_of_the_best(path: Path, vectors: np.ndarray, queries: np.ndarray) -> None:

@@ -1,11 +1,13 @@
-"""CPU features are whole words of what Linux says."""
+"""CPU features are whole words of what Linux says; free memory is what the tightest of all limits leaves."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kbq.system.machine import cpu_has
+from kbq.system import machine
+from kbq.system.machine import available_memory, cpu_has
 
 
 @pytest.fixture(autouse=True)
@@ -28,3 +30,49 @@ def test_a_system_that_says_nothing_has_none(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Path, "read_text", missing)
     assert not cpu_has("avx512_bf16")
+
+
+VERSION_1, VERSION_2 = "5:cpu:/\n4:freezer,memory:/jobs/mine\n0::/\n", "0::/jobs/mine\n"
+NAMES = {VERSION_1: ("limit_in_bytes", "usage_in_bytes", "total_"), VERSION_2: ("max", "current", "")}
+
+
+@pytest.fixture(params=[VERSION_1, VERSION_2], ids=["version 1", "version 2"])
+def groups(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A process in the control group /jobs/mine, on a machine with 9,000 kB free."""
+    monkeypatch.setattr(machine, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(machine, "GROUPS", tmp_path / "groups")
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "self" / "cgroup").write_text(request.param)
+    (tmp_path / "proc" / "meminfo").write_text("MemTotal:  99999 kB\nMemAvailable:   9000 kB\n")
+    return str(request.param)
+
+
+def limit(version: str, root: Path, name: str, most: str, taken: int, cached: int = 0) -> None:
+    """Set up a control group."""
+    limit, usage, total = NAMES[version]
+    folder = root / "groups" / ("memory" if version == VERSION_1 else "") / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"memory.{limit}").write_text(f"{most}\n")
+    (folder / f"memory.{usage}").write_text(f"{taken}\n")
+    files = f"{total}inactive_file {cached // 2}\n{total}active_file {cached - cached // 2}\n"
+    (folder / "memory.stat").write_text(f"anon 7\n{total}inactive_anon 7\n{files}")
+
+
+def test_without_limits_the_machine_says_what_is_free(groups: str, tmp_path: Path) -> None:
+    assert available_memory() == 9000 * 1024
+    limit(groups, tmp_path, "", "max" if groups == VERSION_2 else str(2**63 - 4096), 0)
+    assert available_memory() == 9000 * 1024
+
+
+def test_the_tightest_group_says_what_is_free(groups: str, tmp_path: Path) -> None:
+    limit(groups, tmp_path, "jobs/mine", "5000", 1500, cached=500)  # cached files can be taken back
+    assert available_memory() == 4000
+    limit(groups, tmp_path, "jobs", "8000", 7000)
+    assert available_memory() == 1000
+    limit(groups, tmp_path, "", "300", 200)  # in a container, where the path of its own is another's
+    assert available_memory() == 100
+
+
+def test_a_system_that_says_nothing_of_memory_has_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "PROC", tmp_path)
+    assert available_memory() == math.inf

@@ -1,0 +1,103 @@
+"""Mapped: search of a knowledge base that is larger than the memory it may have, beside the same with all memory.
+
+    OMP_NUM_THREADS=1 python benchmarks/mapped.py KB QUERIES --within "systemd-run --scope -q -p MemoryMax=1G"
+
+`--within` is what a command is written behind to have less memory. KB holds an exact and an approximate index. The
+system forgets KB's files before each measurement; seconds are those that somebody waits. Linux only.
+"""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import reporting
+import torch
+from measuring import inputs
+
+from kbq.kb import KnowledgeBase
+from kbq.options import IndexKind
+from kbq.system.files import folder_bytes
+from kbq.system.machine import available_memory
+
+KINDS: tuple[IndexKind, ...] = ("exact", "approximate")
+TOGETHER, ALONE = 64, 16  # queries
+
+
+def forget(folder: Path) -> None:
+    """The system keeps none of these files in memory."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def number(file: str, name: str) -> int:
+    """What Linux says of this process."""
+    found = re.search(rf"^{name}:\s+(\d+)", Path(f"/proc/self/{file}").read_text(), re.MULTILINE)
+    assert found, f"no {name} in {file}"
+    return int(found[1])
+
+
+def searched(folder: Path, kind: IndexKind, texts: list[str], together: int) -> dict[str, Any]:
+    """What one of these queries costs, asked so many at a time, and what is found."""
+    forget(folder)
+    kb = KnowledgeBase.open(folder, device="cpu", index=kind)
+    starts, ends = kb.model.encode_queries(texts)
+    begun, read = time.perf_counter(), number("io", "read_bytes")
+    hits = []
+    for first in range(0, len(texts), together):
+        part = slice(first, first + together)
+        hits += kb.search_vectors(starts[part], ends[part], k=10)
+    return {
+        "ms a query": round(1000 * (time.perf_counter() - begun) / len(texts), 1),
+        "MB read a query": round((number("io", "read_bytes") - read) / 1e6 / len(texts), 1),
+        "found": [[(hit.phrase.document_id, hit.phrase.start, hit.score) for hit in of_query] for of_query in hits],
+    }
+
+
+def measured(folder: Path, texts: list[str]) -> dict[str, Any]:
+    """All of it, here and now."""
+    figures: dict[str, Any] = {"memory free, MB": round(available_memory() / 1e6)}
+    for kind in KINDS:
+        figures[kind] = {
+            f"{count} at a time": searched(folder, kind, texts[:of], count)
+            for count, of in ((TOGETHER, TOGETHER), (1, ALONE))
+        }
+    figures["own memory at the end, MB"] = round(number("status", "RssAnon") / 1000)
+    return figures
+
+
+def separately(within: str) -> dict[str, Any]:
+    """What another process finds."""
+    command = [*shlex.split(within), sys.executable, *sys.argv, "--here"]
+    output = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    found: dict[str, Any] = json.loads(output)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kb", type=Path)
+    parser.add_argument("queries", type=Path)
+    parser.add_argument("--within", required=True)
+    parser.add_argument("--here", action="store_true", help="only print what is measured, with the memory there is")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.here:
+        print(json.dumps(measured(options.kb, inputs(options.queries, TOGETHER))))
+        return
+    ways = {"all memory": separately(""), "little memory": separately(options.within)}
+    found = [[counted.pop("found") for kind in KINDS for counted in way[kind].values()] for way in ways.values()]
+    figures = {"knowledge base, MB": round(folder_bytes(options.kb) / 1e6), "same hits": found[0] == found[1]} | ways
+    reporting.write("mapped", figures, [options.kb, options.queries], seed=0)
+
+
+if __name__ == "__main__":
+    main()
