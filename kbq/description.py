@@ -91,9 +91,9 @@ def describe(folder: Path) -> dict[str, object]:
 
 
 def describe_indexes(folder: Path) -> list[IndexFacts]:
-    """The indexes of a knowledge base, the one that answers first."""
+    """The indexes of a knowledge base, the one that answers first; exact search is always among them."""
     manifest = read_manifest(folder)
-    return [index_facts(folder, manifest, entry) for entry in manifest.entries]
+    return [index_facts(folder, manifest, entry) for entry in manifest.available]
 
 
 def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFacts:
@@ -105,7 +105,7 @@ def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFac
 
 def index_speeds(folder: Path, device: str = "auto") -> Iterator[IndexSpeed]:
     """How fast each index of a knowledge base is, the one that answers first; asked are slots of its own pages."""
-    for entry in read_manifest(folder).entries:
+    for entry in read_manifest(folder).available:
         kb = KnowledgeBase.open(folder, None, device, entry.kind)
         starts, ends = kb.model.encode_queries(own_queries(kb.shards, kb.model, BATCH))
         kb.search_vectors(starts, ends)  # reads the files

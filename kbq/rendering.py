@@ -106,8 +106,8 @@ def fact(value: object) -> str:
 
 def index_line(facts: IndexFacts) -> str:
     """What an index costs and finds."""
-    if not facts.queries:
-        return facts.kind
+    if facts.kind == "exact":
+        return "exact, compares every vector: nothing is missed"
     return (
         f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds {facts.recall:.1%} of the ten best phrases "
         f"({facts.target:.1%} asked for, {facts.queries:,} queries) with {facts.probes:,} probes"

@@ -470,15 +470,16 @@ def test_index_and_query_with_it(run: Run, kb_folder: Path, tmp_path: Path) -> N
     assert [line.split()[1] for line in run("info", kb).out.splitlines() if line.startswith("index ")] == [
         "approximate,",
         "compact,",
+        "exact,",
     ]
     timed = run("info", kb, "--speed", "--json").documents[0]["searches_per_second"]
     assert isinstance(timed, list)
-    assert [one["kind"] for one in timed] == ["approximate", "compact"]
+    assert [one["kind"] for one in timed] == ["approximate", "compact", "exact"]
     assert all(one["together"] > 0 and one["alone"] > 0 for one in timed)
     assert "speed" in run("info", kb, "--speed").out
     for options in ((), ("--index", "compact"), ("--index", "exact")):
         assert run("query", "the river", "--kb", kb, *options).status == 0
-    assert run("index", kb, "--index", "exact").out == f"{kb}: exact\n"
+    assert run("index", kb, "--index", "exact").out == f"{kb}: exact, compares every vector: nothing is missed\n"
 
 
 def test_merge_kb(run: Run, kb_folder: Path, corpus: Path, model_folder: Path, tmp_path: Path) -> None:

@@ -58,16 +58,22 @@ class Manifest:
 
     @property
     def entries(self) -> tuple[IndexEntry, ...]:
-        """All indexes, the one that answers first."""
+        """All indexes that were built, the one that answers first."""
         return (self.index, *self.others)
 
+    @property
+    def available(self) -> tuple[IndexEntry, ...]:
+        """All that can be asked: these, and exact search, which nothing needs to be built for."""
+        has_exact = any(entry.kind == "exact" for entry in self.entries)
+        return self.entries if has_exact else (*self.entries, IndexEntry())
+
     def entry(self, folder: Path, kind: IndexKind | None) -> IndexEntry:
-        """The index of a kind; None: the one that answers. Exact search needs no index and is always there.
+        """The index of a kind; None: the one that answers.
 
         Raises:
             KnowledgeBaseError: it was not built.
         """
-        known = {"exact": IndexEntry()} | {entry.kind: entry for entry in self.entries}
+        known = {entry.kind: entry for entry in self.available}
         if kind is not None and kind not in known:
             raise KnowledgeBaseError(
                 f"{folder} has no {kind} index, but {' and '.join(known)}: "
