@@ -21,6 +21,7 @@ import reporting
 import torch
 from measuring import inputs
 
+from kbq.dump.manifest import read_manifest
 from kbq.kb import KnowledgeBase
 from kbq.options import IndexKind
 from kbq.system.files import folder_bytes
@@ -34,7 +35,8 @@ def forget(folder: Path) -> None:
     """The system keeps none of these files in memory."""
     for path in folder.rglob("*"):
         if path.is_file():
-            with path.open("rb") as file:
+            with path.open("r+b") as file:
+                os.fsync(file.fileno())  # what is not on the disk cannot be forgotten
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
@@ -95,8 +97,12 @@ def main() -> None:
         return
     ways = {"all memory": separately(""), "little memory": separately(options.within)}
     found = [[counted.pop("found") for kind in KINDS for counted in way[kind].values()] for way in ways.values()]
-    figures = {"knowledge base, MB": round(folder_bytes(options.kb) / 1e6), "same hits": found[0] == found[1]} | ways
-    reporting.write("mapped", figures, [options.kb, options.queries], seed=0)
+    facts = {
+        "vectors": read_manifest(options.kb).counts.rows,
+        "knowledge base, MB": round(folder_bytes(options.kb) / 1e6),
+        "same hits": found[0] == found[1],
+    }
+    reporting.write("mapped", facts | ways, [options.kb, options.queries], seed=0)
 
 
 if __name__ == "__main__":

@@ -171,6 +171,25 @@ def _encodings(values: dict[str, Any], corpus: str) -> list[list[str]]:
     ]
 
 
+def mapped() -> str:
+    """Search with less memory than the knowledge base is large."""
+    found = figures("mapped")
+    ways = [found["all memory"], found["little memory"]]
+    counts = list(ways[0]["exact"])
+    costs = [f"{name} a query, {count}" for count in counts for name in ("ms", "MB read")]
+    rows = [
+        [f"{way['memory free, MB']:,}", kind, *(f"{cost:g}" for count in counts for cost in way[kind][count].values())]
+        for way in ways
+        for kind in ("exact", "approximate")
+    ]
+    size, same = found["knowledge base, MB"] / 1000, "the same" if found["same hits"] else "other"
+    text = (
+        f"A knowledge base of {size:.1f} GB, {found['vectors']:,} vectors, all on the disk at first; {same} hits both "
+        f"ways. The process itself takes {ways[1]['own memory at the end, MB']} MB."
+    )
+    return f"{table(['memory free, MB', 'index', *costs], rows)}\n\n{text}"
+
+
 def robustness() -> str:
     """Memory of builds, and kills."""
     memory, kills = figures("memory"), figures("kills")

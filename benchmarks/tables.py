@@ -384,6 +384,7 @@ def main() -> None:
             "limit": scale.limit,
             "wikipedia": scale.wikipedia,
             "encoder": scale.encoder,
+            "mapped": scale.mapped,
             "robustness": scale.robustness,
         },
     }

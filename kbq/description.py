@@ -13,13 +13,14 @@ from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_mani
 from kbq.encoding.bundled_reader import brings_reader
 from kbq.encoding.model import CONFIG, DEFAULT_MODEL, ModelConfig, read_config
 from kbq.encoding.weights import FACTS
-from kbq.errors import KbqError, first_line
+from kbq.errors import KbqError, KnowledgeBaseError, first_line
 from kbq.indexing.index_folder import folder_of
 from kbq.kb import KnowledgeBase
 from kbq.searching.probes import own_queries
 from kbq.searching.search import BATCH
 from kbq.sparse.sparta_model import CONFIG as SPARTA
 from kbq.system.files import folder_bytes
+from kbq.system.mapping import stays_in_memory
 
 KINDS = {  # of networks, by how the names of their classes end
     "ForQuestionAnswering": "reader",
@@ -104,9 +105,19 @@ def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFac
 
 
 def index_speeds(folder: Path, device: str = "auto") -> Iterator[IndexSpeed]:
-    """How fast each index of a knowledge base is, the one that answers first; asked are slots of its own pages."""
-    for entry in read_manifest(folder).available:
-        kb = KnowledgeBase.open(folder, None, device, entry.kind)
+    """How fast each index of a knowledge base is, the one that answers first; asked are slots of its own pages.
+
+    Exact search is among them where memory has room for the vectors, that of the device, too.
+    """
+    manifest = read_manifest(folder)
+    has_room = stays_in_memory(manifest.counts.rows * manifest.dim)
+    for entry in manifest.available if has_room else manifest.entries:
+        try:
+            kb = KnowledgeBase.open(folder, None, device, entry.kind)
+        except KnowledgeBaseError:
+            if entry in manifest.entries:
+                raise
+            continue
         starts, ends = kb.model.encode_queries(own_queries(kb.shards, kb.model, BATCH))
         kb.search_vectors(starts, ends)  # reads the files
         rates = []

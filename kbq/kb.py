@@ -1,7 +1,7 @@
 """KnowledgeBase: a folder that holds a corpus as phrases; build it, open it, ask it. Read this first.
 
 documents ── encoding/ ──► phrase dump (dump/) ──► rows (indexing/) ──► spans ──► phrases … pages (searching/)
-    └─── words ──► BM25, learned impacts (sparse/) ───┘
+    └─── words ──► BM25, learned impacts (sparse/) ────────────────────────┘
 """
 
 from collections.abc import Callable, Iterable, Sequence

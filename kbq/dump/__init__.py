@@ -1,1 +1,1 @@
-"""Dump: all tokens of a corpus are encoded once and never again, and stored as they will be searched."""
+"""Dump: the kept tokens of a corpus are encoded once and never again, and stored as they will be searched."""

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from kbq.errors import KnowledgeBaseError
-from kbq.system.mapping import scatter
 
 HEADER = 128  # bytes; NumPy writes exactly this many for every array used here
 
@@ -101,20 +100,14 @@ class Texts:
             raise KnowledgeBaseError(f"text {index} is damaged ({error}): build the knowledge base again") from None
 
 
-def open_array(path: Path, scattered: bool = False) -> NDArray[Any]:
-    """A finished array, memory-mapped; an empty one is read. Raises OSError or ValueError for a damaged file.
-
-    `scattered`: for whoever reads it in places only, not from end to end.
-    """
+def open_array(path: Path) -> NDArray[Any]:
+    """A finished array, memory-mapped; an empty one is read. Raises OSError or ValueError for a damaged file."""
     try:
-        array: NDArray[Any] = np.asarray(np.load(path, mmap_mode="r"))  # plain: memmap objects are slow to index
-        if scattered:
-            scatter(array.ctypes.data, array.nbytes)
-        return array
+        return np.asarray(np.load(path, mmap_mode="r"))  # a plain array: memmap objects are slow to index
     except EOFError as error:
         raise ValueError(f"{path.name} is empty") from error
     except ValueError:  # an empty array cannot be mapped
-        array = np.load(path)
+        array: NDArray[Any] = np.load(path)
         if array.size:
             raise
         return array

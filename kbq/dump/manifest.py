@@ -13,6 +13,7 @@ from kbq.errors import KnowledgeBaseError
 from kbq.options import IndexKind
 from kbq.system.files import write_json, writing_to
 from kbq.system.locks import writing_alone
+from kbq.system.mapping import stays_in_memory
 
 MANIFEST = "manifest.json"
 STATE = "building.json"  # stands there while a build goes on, or was stopped
@@ -63,7 +64,7 @@ class Manifest:
 
     @property
     def available(self) -> tuple[IndexEntry, ...]:
-        """All that can be asked: these, and exact search, which nothing needs to be built for."""
+        """What a query can ask: the indexes that were built, and exact search, which needs none."""
         has_exact = any(entry.kind == "exact" for entry in self.entries)
         return self.entries if has_exact else (*self.entries, IndexEntry())
 
@@ -96,7 +97,8 @@ class Manifest:
         Raises:
             KnowledgeBaseError: one is missing, damaged, or holds other rows than were counted.
         """
-        shards = [Shard(path) for path in self.shard_folders(folder)]
+        stays = stays_in_memory(self.counts.rows * self.dim)
+        shards = [Shard(path, stays) for path in self.shard_folders(folder)]
         for shard, counts in zip(shards, self.shards, strict=True):
             if shard.vectors.shape != (counts.rows, self.dim):
                 raise KnowledgeBaseError(

@@ -14,6 +14,7 @@ Shards hold whole documents and are immutable once finished. Source: arXiv 2012.
 """
 
 import hashlib
+import mmap
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,8 +28,10 @@ from kbq.array_types import Rows
 from kbq.dump.arrays import GrowingArray, GrowingTexts, Texts, open_array
 from kbq.errors import KnowledgeBaseError
 from kbq.records import Document, Paragraph
+from kbq.system.mapping import expect_random_access, prefetch
 
 FINGERPRINT_ROWS = 64
+PREFETCHED = 2**15  # rows at most: more are better read from end to end
 LOGIT_STEPS = 8  # for 1; logits beyond ±15.9 are cut
 OPENS, CLOSES = 1, 2
 
@@ -147,18 +150,18 @@ class ShardWriter:
 
 
 class Shard:
-    """A finished shard, memory-mapped. Rows are counted within the shard.
+    """A finished shard, memory-mapped. Rows are counted within the shard."""
 
-    `scattered_vectors` are the same as `vectors`, for whoever reads some of them.
-    """
+    def __init__(self, folder: Path, stays: bool = True) -> None:
+        """Raises KnowledgeBaseError when a file is missing, damaged, or of another length than the others.
 
-    def __init__(self, folder: Path) -> None:
-        """Raises KnowledgeBaseError when a file is missing, damaged, or of another length than the others."""
+        `stays`: whether vectors, once read, stay in memory.
+        """
         if not folder.is_dir():
             raise KnowledgeBaseError(f"shard {folder} is missing: bring it back, or build the knowledge base again")
         try:
             self.vectors: NDArray[np.int8] = _typed(folder, "vectors", np.int8)
-            self.scattered_vectors: NDArray[np.int8] = _typed(folder, "vectors", np.int8, scattered=True)
+            self._some_vectors = self.vectors
             self.positions = _typed(folder, "positions", np.uint32)
             self.starts = _typed(folder, "starts", np.uint32)
             self.ends = _typed(folder, "ends", np.uint32)
@@ -181,10 +184,28 @@ class Shard:
                 f"shard {folder} is damaged (a paragraph is of page {self.paragraph_documents[-1]}, there are "
                 f"{len(self.ids)}): build the knowledge base again"
             )
+        if not stays:  # mapped once more, since advice is for all of a mapping
+            self._some_vectors = open_array(folder / "vectors.npy")
+            expect_random_access(self._some_vectors.ctypes.data, self._some_vectors.nbytes)
         self.folder = folder
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    def vectors_for(self, rows: Rows) -> NDArray[np.int8]:
+        """All vectors, for whoever reads these rows of them: where they do not stay in memory, they are prefetched.
+
+        Shapes: (rows,), (all, dim).
+        """
+        if self._some_vectors is self.vectors or not 0 < len(rows) <= PREFETCHED:
+            return self.vectors
+        begin, size = self._some_vectors.ctypes.data, self.vectors.shape[1]
+        ascending = np.unique(rows)
+        gaps = np.flatnonzero(np.diff(ascending) * size > mmap.PAGESIZE)
+        firsts, lasts = np.append(0, gaps + 1), np.append(gaps, len(ascending) - 1)
+        for first, last in zip(ascending[firsts].tolist(), ascending[lasts].tolist(), strict=True):
+            prefetch(begin + first * size, (last + 1 - first) * size)
+        return self._some_vectors
 
     def paragraphs_of(self, rows: Rows) -> Rows:
         """The paragraph of each row. Shape: that of `rows`."""
@@ -239,7 +260,7 @@ class Shard:
         """Tells this shard's rows from any other's, by their number and a sample of them."""
         picked = np.linspace(0, len(self) - 1, min(len(self), FINGERPRINT_ROWS)).astype(np.int64)
         digest = hashlib.blake2b(repr(self.vectors.shape).encode(), digest_size=8)
-        for array in (self.scattered_vectors, self.positions, self.starts):
+        for array in (self.vectors_for(picked), self.positions, self.starts):
             digest.update(array[picked].tobytes())
         return digest.hexdigest()
 
@@ -250,8 +271,8 @@ class Shard:
         return Document(self.ids[number], self.titles[number], paragraphs)
 
 
-def _typed(folder: Path, name: str, dtype: type[np.generic], scattered: bool = False) -> NDArray[Any]:
-    array = open_array(folder / f"{name}.npy", scattered)
+def _typed(folder: Path, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+    array = open_array(folder / f"{name}.npy")
     if array.dtype != dtype:
         raise ValueError(f"{name}.npy holds {array.dtype}, not {np.dtype(dtype)}")
     return array

@@ -58,8 +58,8 @@ def vectors(kb: KnowledgeBase, phrases: Phrases) -> tuple[Floats, Floats]:
     starts, ends = (np.empty((len(phrases), kb.model.dim), np.float32) for _ in range(2))
     for number in np.unique(phrases.shards):
         here = np.flatnonzero(phrases.shards == number)
-        rows = kb.shards[number].scattered_vectors
-        starts[here], ends[here] = rows[phrases.starts[here]], rows[phrases.ends[here]]
+        for side, rows in ((starts, phrases.starts[here]), (ends, phrases.ends[here])):
+            side[here] = kb.shards[number].vectors_for(rows)[rows]
     return starts * kb.model.scale, ends * kb.model.scale
 
 

@@ -7,7 +7,7 @@ from kbq.dump.shards import Shard
 from kbq.indexing.cell_index import CellIndex
 from kbq.indexing.cells import Cells, build_cells
 from kbq.indexing.index_folder import CELLS, cells_bytes, open_folders, writing
-from kbq.system.machine import available_memory
+from kbq.system.mapping import stays_in_memory
 from kbq.system.stages import Report, silent
 
 OVERFETCH = 2  # times the hits that are wanted; four times found nothing more among 1.4 million rows
@@ -24,8 +24,8 @@ def build_approximate(shard: Shard, entry: IndexEntry, report: Report = silent) 
 
 
 def open_approximate(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
-    """The indexes of all shards, ready to search; what memory has no room for is read again by each search."""
+    """The indexes of all shards, ready to search: where their cells do not stay in memory, they are prefetched."""
     folders = open_folders(shards, entry)
-    fetching = cells_bytes(folders) > available_memory() / 2
-    cells = {number: Cells(folder / CELLS, entry.probes, fetching=fetching) for number, folder in folders.items()}
+    stays = stays_in_memory(cells_bytes(folders))
+    cells = {number: Cells(folder / CELLS, entry.probes, stays=stays) for number, folder in folders.items()}
     return CellIndex(shards, cells, OVERFETCH)

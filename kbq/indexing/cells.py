@@ -16,14 +16,14 @@ from kbq.array_types import Floats, Rows
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.clusters import ROUNDS, Clusters, Values
 from kbq.system.files import GO_ON, replacing
-from kbq.system.mapping import fetch, scatter
+from kbq.system.mapping import expect_random_access, prefetch
 from kbq.system.stages import Report, Stage, silent
 
 SAMPLES_PER_CLUSTER = 40  # rows seen by k-means
 CODEC_SAMPLES = 50_000  # rows that show the codec where values lie
 CHUNK = 65536  # rows added at a time
 NUMBER_BYTES = 8  # of a row's number, beside its code
-FETCHED_FOR = 8  # queries at a time: the cells of more would push each other out of a small memory
+TOGETHER = 8  # queries whose cells are prefetched: those of more would push each other out of a small memory
 LEAST_SAMPLES = 16  # values that four bits tell apart: faiss wants to be shown as many rows
 
 
@@ -101,14 +101,13 @@ def _write(index: Any, path: Path) -> None:
 class Cells:
     """The inverted file of one shard: int8 values are memory-mapped, four bits are read into memory."""
 
-    def __init__(self, path: Path, probes: int, rotation: Floats | None = None, fetching: bool = False) -> None:
+    def __init__(self, path: Path, probes: int, rotation: Floats | None = None, stays: bool = True) -> None:
         """Open what `build_cells` wrote.
 
         Args:
             probes: cells looked at for one query.
             rotation: of queries, as the rows were. Shape: (dim, kept).
-            fetching: mapped cells are read when they are probed, all of each and none beside them: for indexes that do
-                not stay in memory. Of those that do, a search takes a quarter less time without.
+            stays: whether mapped cells, once read, stay in memory; else those that are probed are prefetched.
         """
         self._faiss = _faiss()
         try:
@@ -119,10 +118,13 @@ class Cells:
             ) from None
         self._probes = probes
         self._rotation = rotation
-        self._fetched: Any = None  # what the cells hold, on the disk
-        if fetching:
-            self._fetched = self._faiss.downcast_InvertedLists(self._index.invlists)
-            scatter(int(self._fetched.ptr), self._fetched.totsize)
+        self._prefetched: Any = None  # the inverted lists
+        lists = self._faiss.downcast_InvertedLists(self._index.invlists)
+        if isinstance(lists, self._faiss.OnDiskInvertedLists):
+            lists.prefetch_nthread = 0  # faiss starts 32 threads for each search, which take longer than the search
+            if not stays:
+                self._prefetched = lists
+                expect_random_access(int(lists.ptr), lists.totsize)
 
     def search(self, queries: Floats, k: int) -> tuple[Floats, Rows]:
         """The k best rows in the cells that are probed, by what their codes score; -1 where these hold fewer.
@@ -136,24 +138,27 @@ class Cells:
             queries = np.rint(queries * (127 / np.abs(queries).max(axis=1, keepdims=True).clip(min=1e-30)))
         cells, rows = self._index.nlist, self._index.ntotal
         k, probes = min(k, rows), min(cells, max(self._probes, -(-cells * k // rows)))
-        parameters = self._faiss.SearchParametersIVF(nprobe=probes)
-        together = len(queries) if self._fetched is None else FETCHED_FOR
+        if self._prefetched is None:
+            return self._found(queries, k, probes)
         found = []
-        for first in range(0, len(queries), together):
-            part = queries[first : first + together]
-            if self._fetched is not None:
-                self._fetch(part, probes)
-            found.append(self._index.search(part, k, params=parameters))
+        for first in range(0, len(queries), TOGETHER):
+            part = queries[first : first + TOGETHER]
+            self._prefetch(part, probes)
+            found.append(self._found(part, k, probes))
         scores, numbers = (np.concatenate(column) for column in zip(*found, strict=True))
         return scores, numbers
 
-    def _fetch(self, queries: Floats, probes: int) -> None:
-        """The cells of these queries are read from the disk at once, not page after page as they are searched."""
+    def _found(self, queries: Floats, k: int, probes: int) -> tuple[Floats, Rows]:
+        found = self._index.search(queries, k, params=self._faiss.SearchParametersIVF(nprobe=probes))
+        return np.asarray(found[0]), np.asarray(found[1])
+
+    def _prefetch(self, queries: Floats, probes: int) -> None:
+        """The cells that these queries will probe are read from the disk together."""
         _, cells = self._index.quantizer.search(queries, probes)
-        begin, row = int(self._fetched.ptr), self._fetched.code_size + NUMBER_BYTES
-        for cell in np.unique(cells).tolist():
-            place = self._fetched.lists.at(cell)
-            fetch(begin + place.offset, place.capacity * row)
+        begin, row = int(self._prefetched.ptr), self._prefetched.code_size + NUMBER_BYTES
+        for cell in np.unique(cells[cells >= 0]).tolist():  # a query that is no number probes none
+            place = self._prefetched.lists.at(cell)
+            prefetch(begin + place.offset, place.capacity * row)
 
 
 def _faiss() -> Any:

@@ -115,7 +115,9 @@ class _ShardRows:
             size = pieces_at_a_time(self.device.type, queries, dim, factors.in_integers)
             pieces = -(-len(self._vectors) // MAX_TOKENS)
             for first in range(0, pieces, size - 1):
-                found.append(self._in_block(first, min(size - 1, pieces - first), factors, added, best))
+                block = self._in_block(first, min(size - 1, pieces - first), factors, added, best)
+                if len(block.rows):  # empty tensors in between what a block takes and gives back cost 0.5 MB each
+                    found.append(block)
             return _Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
     def _in_block(self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: "_Best") -> _Found:

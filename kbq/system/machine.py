@@ -8,8 +8,22 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+
+
+class _Version(NamedTuple):
+    """What one version of control groups calls its files, and how facts begin that count groups below, too."""
+
+    folder: str
+    limits: tuple[str, ...]
+    usage: str
+    total: str
+
+
+VERSION_1 = _Version("memory", ("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_")
+VERSION_2 = _Version("", ("memory.max", "memory.high"), "memory.current", "")
 
 
 @cache
@@ -44,18 +58,25 @@ def _free_of_groups() -> Iterator[float]:
         return
     for group in groups:
         _, controllers, path = group.split(":", 2)
-        if "memory" in controllers.split(","):  # version 1
-            root, limit, usage, total = GROUPS / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"
-        elif not controllers:  # version 2
-            root, limit, usage, total = GROUPS, "memory.max", "memory.current", ""
-        else:
-            continue
+        version = VERSION_1 if "memory" in controllers.split(",") else VERSION_2
+        if controllers and version is VERSION_2:
+            continue  # of something else than memory
+        root = GROUPS / version.folder
         own = root / path.lstrip("/")
         for folder in (own, *own.parents[: len(own.relative_to(root).parts)]):
-            with contextlib.suppress(OSError, ValueError):  # not there (in a container), or "max": no limit
-                most, taken = (int((folder / name).read_text()) for name in (limit, usage))
-                cached = re.findall(rf"^{total}(?:in)?active_file (\d+)$", (folder / "memory.stat").read_text(), re.M)
-                yield float(most - taken + sum(map(int, cached)))  # cached files go when memory is needed
+            for limit in version.limits:
+                with contextlib.suppress(OSError, ValueError):  # not there (in a container), or "max": no limit
+                    most, taken = (int((folder / name).read_text()) for name in (limit, version.usage))
+                    yield max(0.0, most - taken + _cached(folder, version))
+
+
+def _cached(group: Path, version: _Version) -> int:
+    """Bytes of files that a group has read: they go when it needs memory."""
+    try:
+        facts = (group / "memory.stat").read_text()
+    except OSError:
+        return 0
+    return sum(map(int, re.findall(rf"^{version.total}(?:in)?active_file (\d+)$", facts, re.MULTILINE)))
 
 
 def give_memory_back() -> None:

@@ -1,7 +1,8 @@
-"""Mapping: what the system is told of files that are mapped into memory, so that it reads what is needed and no more.
+"""Mapping: what the system is told of files that are mapped into memory but do not stay there.
 
-It reads ahead when a page is missing, up to some megabytes, which is right for whoever reads all of a file. A search in
-cells reads a little in many places: where the files are larger than memory, what was read ahead pushed out the rest.
+Where a page is missing it reads ahead, which is right for whoever reads all of a file. A search reads a little in many
+places: in a small memory, what was read ahead pushes out what is needed next. So nothing is read ahead there, and what
+is needed is asked for at once. Systems other than Linux do not say what memory is free: nothing changes there.
 """
 
 import ctypes
@@ -9,15 +10,25 @@ import mmap
 from collections.abc import Callable
 from functools import cache
 
+from kbq.system.machine import available_memory
 
-def scatter(address: int, size: int) -> None:
-    """What is mapped here is read in places: nothing is read ahead, where the system can be told."""
+PIECE = 2**17  # bytes asked for by one call: of more, Linux reads no more than it would read ahead
+
+
+def stays_in_memory(size: int) -> bool:
+    """Whether files of so many bytes stay once they were read: the other half is for whatever else is read and made."""
+    return size <= available_memory() / 2
+
+
+def expect_random_access(address: int, size: int) -> None:
+    """Nothing is read ahead of what is mapped here."""
     _advise(address, size, "MADV_RANDOM")
 
 
-def fetch(address: int, size: int) -> None:
-    """What is mapped here is needed next: it is read from now on, all of it, while the caller does other things."""
-    _advise(address, size, "MADV_WILLNEED")
+def prefetch(address: int, size: int) -> None:
+    """What is mapped here is read from now on, all of it, while the caller goes on."""
+    for begin in range(address, address + size, PIECE):
+        _advise(begin, min(PIECE, address + size - begin), "MADV_WILLNEED")
 
 
 def _advise(address: int, size: int, advice: str) -> None:

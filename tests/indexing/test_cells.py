@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.cells import FETCHED_FOR, Cells, build_cells, clusters_for
+from kbq.indexing.cells import TOGETHER, Cells, build_cells, clusters_for
 
 pytest.importorskip("faiss")
 
@@ -40,21 +40,54 @@ def test_with_all_cells_probed_it_finds_the_best(path: Path, vectors: np.ndarray
     assert scores == pytest.approx(-np.sort(-true, axis=1)[:, :7], rel=0.01)  # queries are rounded to whole numbers
 
 
-def test_what_is_fetched_is_what_is_mapped(path: Path, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, int]] = []
-    monkeypatch.setattr("kbq.indexing.cells.fetch", lambda address, size: asked.append((address, size)))
-    mapped, fetching = Cells(path, 3), Cells(path, 3, fetching=True)
-    for mine, its in zip(fetching.search(queries, 7), mapped.search(queries, 7), strict=True):
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """First address, and the one after the last, of what is prefetched."""
+    ranges: list[tuple[int, int]] = []
+    monkeypatch.setattr("kbq.indexing.cells.prefetch", lambda begin, size: ranges.append((begin, begin + size)))
+    return ranges
+
+
+def test_cells_that_are_probed_are_prefetched(
+    path: Path, queries: np.ndarray, asked: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr("kbq.indexing.cells.expect_random_access", lambda begin, size: told.append((begin, size)))
+    staying = Cells(path, 3).search(queries, 7)
+    assert not told
+    cells = Cells(path, 3, stays=False)
+    for mine, its in zip(cells.search(queries, 7), staying, strict=True):
         np.testing.assert_array_equal(mine, its)
-    assert len(queries) > FETCHED_FOR  # in two parts
-    assert 3 * 2 <= len(asked) <= 3 * len(queries)
-    assert sum(size for _, size in asked) < len(queries) * 900 * (16 + 8) / 4  # bytes of a row and its number
+    (mapped,) = told
+    assert len(asked) > 6
+    assert min(begin for begin, _ in asked) >= mapped[0]
+    assert max(stop for _, stop in asked) <= sum(mapped)
 
     asked.clear()
-    fetching.search(queries[:1], 900)  # all rows: all cells
-    assert sum(size for _, size in asked) == pytest.approx(900 * (16 + 8), rel=0.2)
-    begin = min(address for address, _ in asked)
-    assert max(address + size for address, size in asked) - begin < path.stat().st_size
+    cells.search(queries[:1], 900)  # all rows: all cells, which lie side by side
+    in_order = sorted(asked)
+    assert [stop for _, stop in in_order[:-1]] == [begin for begin, _ in in_order[1:]]
+    assert in_order[-1][1] - in_order[0][0] == 900 * (16 + 8)  # a row, and its number
+
+
+def test_the_cells_of_some_queries_are_prefetched_at_a_time(
+    path: Path, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = Cells(path, 3, stays=False)
+    parts: list[tuple[int, int]] = []
+    monkeypatch.setattr(cells, "_prefetch", lambda part, probes: parts.append((len(part), probes)))
+    cells.search(queries, 7)
+    assert parts == [(TOGETHER, 3), (len(queries) - TOGETHER, 3)]
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_query_that_is_no_number_does_no_harm(path: Path, queries: np.ndarray, stays: bool) -> None:
+    bad = queries.copy()
+    bad[2] = np.nan
+    with np.errstate(invalid="ignore"):
+        _, rows = Cells(path, 3, stays=stays).search(bad, 7)
+    good = np.arange(len(queries)) != 2
+    np.testing.assert_array_equal(rows[good], Cells(path, 3).search(queries, 7)[1][good])
 
 
 def test_more_cells_find_more_of_the_best(path: Path, vectors: np.ndarray, queries: np.ndarray) -> None:

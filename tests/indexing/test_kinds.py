@@ -132,16 +132,17 @@ def test_an_index_that_does_not_fit_in_memory_is_said(
         opened(random_shard(30, 5), "compact")
 
 
-def test_an_index_that_would_fill_the_memory_is_fetched_when_it_is_probed(
+def test_cells_that_do_not_stay_in_memory_are_prefetched(
     random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[int] = []
-    monkeypatch.setattr("kbq.indexing.cells.fetch", lambda address, size: fetched.append(size))
+    monkeypatch.setattr("kbq.indexing.cells.prefetch", lambda address, size: fetched.append(size))
     monkeypatch.setattr("kbq.indexing.cell_index.LEAST_HITS", 1)
     shard, (starts, ends) = random_shard(*range(20, 60, 2)), random_queries(count=20)
     roomy = opened(shard, "approximate").candidates(starts, ends, 5)
     assert not fetched
-    monkeypatch.setattr("kbq.indexing.approximate.available_memory", lambda: 1000.0)
+    size = sum(path.stat().st_size for path in shard.folder.rglob("cells.faiss"))
+    monkeypatch.setattr("kbq.indexing.approximate.stays_in_memory", lambda asked: asked != size)
     tight = opened(shard, "approximate").candidates(starts, ends, 5)
     assert fetched
     for one, other in zip(roomy[0], tight[0], strict=True):

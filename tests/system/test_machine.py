@@ -32,7 +32,7 @@ def test_a_system_that_says_nothing_has_none(monkeypatch: pytest.MonkeyPatch) ->
     assert not cpu_has("avx512_bf16")
 
 
-VERSION_1, VERSION_2 = "5:cpu:/\n4:freezer,memory:/jobs/mine\n0::/\n", "0::/jobs/mine\n"
+VERSION_1, VERSION_2 = "6:memoryless:/\n4:freezer,memory:/jobs/mine\n0::/\n", "3:cpu:/\n0::/jobs/mine\n"
 NAMES = {VERSION_1: ("limit_in_bytes", "usage_in_bytes", "total_"), VERSION_2: ("max", "current", "")}
 
 
@@ -69,8 +69,34 @@ def test_the_tightest_group_says_what_is_free(groups: str, tmp_path: Path) -> No
     assert available_memory() == 4000
     limit(groups, tmp_path, "jobs", "8000", 7000)
     assert available_memory() == 1000
-    limit(groups, tmp_path, "", "300", 200)  # in a container, where the path of its own is another's
+    limit(groups, tmp_path, "", "300", 200)
     assert available_memory() == 100
+    limit(groups, tmp_path, "jobs", "8000", 8001)
+    assert available_memory() == 0
+
+
+def test_groups_that_are_not_this_process_do_not_count(groups: str, tmp_path: Path) -> None:
+    limit(groups, tmp_path, "jobs/other", "5", 0)
+    limit(groups, tmp_path, "..", "5", 0)
+    assert available_memory() == 9000 * 1024
+
+
+def test_a_container_sees_its_limit_where_its_groups_begin(groups: str, tmp_path: Path) -> None:
+    limit(groups, tmp_path, "", "300", 200)
+    assert available_memory() == 100
+    next((tmp_path / "groups").rglob("memory.stat")).unlink()
+    assert available_memory() == 100
+
+
+def test_a_limit_that_slows_down_is_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "PROC", tmp_path)
+    monkeypatch.setattr(machine, "GROUPS", tmp_path / "groups")
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text("0::/jobs\n")
+    limit(VERSION_2, tmp_path, "jobs", "8000", 1000)
+    assert available_memory() == 7000
+    (tmp_path / "groups" / "jobs" / "memory.high").write_text("4000\n")
+    assert available_memory() == 3000
 
 
 def test_a_system_that_says_nothing_of_memory_has_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
