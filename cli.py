@@ -660,7 +660,7 @@ def info(
     folder: Annotated[
         Path, typer.Argument(help="A knowledge base, a model, a reader…; `default` is the model that ships.")
     ],
-    speed: Annotated[bool, typer.Option("--speed", help="Time searches, with each index and exact.")] = False,
+    speed: Annotated[bool, typer.Option("--speed", help="Time searches with each index, and exact.")] = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:

@@ -182,10 +182,11 @@ def mapped() -> str:
         for way in ways
         for kind in ("exact", "approximate")
     ]
-    size, same = found["knowledge base, MB"] / 1000, "the same" if found["same hits"] else "other"
+    size, same = found["vectors and index, MB"] / 1000, "the same" if found["same hits"] else "other"
     text = (
-        f"A knowledge base of {size:.1f} GB, {found['vectors']:,} vectors, all on the disk at first; {same} hits both "
-        f"ways. The process itself takes {ways[1]['own memory at the end, MB']} MB."
+        f"{found['vectors']:,} vectors and their approximate index, {size:.1f} GB, on the disk when the first query "
+        f"comes; {same} hits both ways. The process itself takes {ways[1]['own memory at the end, MB']} MB. With much "
+        "memory the system reads ahead: more at first, and nothing later."
     )
     return f"{table(['memory free, MB', 'index', *costs], rows)}\n\n{text}"
 

@@ -1,5 +1,6 @@
 """Description: what a knowledge base or a network holds, and what it costs. `kbq info`."""
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -16,6 +17,7 @@ from kbq.encoding.weights import FACTS
 from kbq.errors import KbqError, KnowledgeBaseError, first_line
 from kbq.indexing.index_folder import folder_of
 from kbq.kb import KnowledgeBase
+from kbq.options import IndexKind
 from kbq.searching.probes import own_queries
 from kbq.searching.search import BATCH
 from kbq.sparse.sparta_model import CONFIG as SPARTA
@@ -107,26 +109,27 @@ def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFac
 def index_speeds(folder: Path, device: str = "auto") -> Iterator[IndexSpeed]:
     """How fast each index of a knowledge base is, the one that answers first; asked are slots of its own pages.
 
-    Exact search is among them where memory has room for the vectors, that of the device, too.
+    Exact search comes last where it was not built but memory, that of the device, too, has room for all vectors.
     """
     manifest = read_manifest(folder)
-    has_room = stays_in_memory(manifest.counts.rows * manifest.dim)
-    for entry in manifest.available if has_room else manifest.entries:
-        try:
-            kb = KnowledgeBase.open(folder, None, device, entry.kind)
-        except KnowledgeBaseError:
-            if entry in manifest.entries:
-                raise
-            continue
-        starts, ends = kb.model.encode_queries(own_queries(kb.shards, kb.model, BATCH))
-        kb.search_vectors(starts, ends)  # reads the files
-        rates = []
-        for size, count in ((BATCH, BATCH), (1, ALONE)):
-            begun = time.perf_counter()
-            for first in range(0, count, size):
-                kb.search_vectors(starts[first : first + size], ends[first : first + size])
-            rates.append(count / (time.perf_counter() - begun))
-        yield IndexSpeed(entry.kind, *rates)
+    for entry in manifest.entries:
+        yield _speed(folder, device, entry.kind)
+    if manifest.available != manifest.entries and stays_in_memory(manifest.vector_bytes):
+        with contextlib.suppress(KnowledgeBaseError):  # of a device without room
+            yield _speed(folder, device, "exact")
+
+
+def _speed(folder: Path, device: str, kind: IndexKind) -> IndexSpeed:
+    kb = KnowledgeBase.open(folder, None, device, kind)
+    starts, ends = kb.model.encode_queries(own_queries(kb.shards, kb.model, BATCH))
+    kb.search_vectors(starts, ends)  # reads the files
+    rates = []
+    for size, count in ((BATCH, BATCH), (1, ALONE)):
+        begun = time.perf_counter()
+        for first in range(0, count, size):
+            kb.search_vectors(starts[first : first + size], ends[first : first + size])
+        rates.append(count / (time.perf_counter() - begun))
+    return IndexSpeed(kind, *rates)
 
 
 def _tuning(config: ModelConfig) -> dict[str, object]:

@@ -58,6 +58,11 @@ class Manifest:
         return sum(self.shards, Counts())
 
     @property
+    def vector_bytes(self) -> int:
+        """How large the vectors of all shards are together."""
+        return self.counts.rows * self.dim
+
+    @property
     def entries(self) -> tuple[IndexEntry, ...]:
         """All indexes that were built, the one that answers first."""
         return (self.index, *self.others)
@@ -97,8 +102,8 @@ class Manifest:
         Raises:
             KnowledgeBaseError: one is missing, damaged, or holds other rows than were counted.
         """
-        stays = stays_in_memory(self.counts.rows * self.dim)
-        shards = [Shard(path, stays) for path in self.shard_folders(folder)]
+        stay = stays_in_memory(self.vector_bytes)
+        shards = [Shard(path, stay) for path in self.shard_folders(folder)]
         for shard, counts in zip(shards, self.shards, strict=True):
             if shard.vectors.shape != (counts.rows, self.dim):
                 raise KnowledgeBaseError(

@@ -31,7 +31,6 @@ from kbq.records import Document, Paragraph
 from kbq.system.mapping import expect_random_access, prefetch
 
 FINGERPRINT_ROWS = 64
-PREFETCHED = 2**15  # rows at most: more are better read from end to end
 LOGIT_STEPS = 8  # for 1; logits beyond ±15.9 are cut
 OPENS, CLOSES = 1, 2
 
@@ -152,16 +151,16 @@ class ShardWriter:
 class Shard:
     """A finished shard, memory-mapped. Rows are counted within the shard."""
 
-    def __init__(self, folder: Path, stays: bool = True) -> None:
+    def __init__(self, folder: Path, stay: bool = True) -> None:
         """Raises KnowledgeBaseError when a file is missing, damaged, or of another length than the others.
 
-        `stays`: whether vectors, once read, stay in memory.
+        `stay`: whether vectors, once read, stay in memory.
         """
         if not folder.is_dir():
             raise KnowledgeBaseError(f"shard {folder} is missing: bring it back, or build the knowledge base again")
         try:
             self.vectors: NDArray[np.int8] = _typed(folder, "vectors", np.int8)
-            self._some_vectors = self.vectors
+            self._scattered = open_array(folder / "vectors.npy")  # the same again: advice is for all of a mapping
             self.positions = _typed(folder, "positions", np.uint32)
             self.starts = _typed(folder, "starts", np.uint32)
             self.ends = _typed(folder, "ends", np.uint32)
@@ -184,28 +183,27 @@ class Shard:
                 f"shard {folder} is damaged (a paragraph is of page {self.paragraph_documents[-1]}, there are "
                 f"{len(self.ids)}): build the knowledge base again"
             )
-        if not stays:  # mapped once more, since advice is for all of a mapping
-            self._some_vectors = open_array(folder / "vectors.npy")
-            expect_random_access(self._some_vectors.ctypes.data, self._some_vectors.nbytes)
+        expect_random_access(self._scattered.ctypes.data, self._scattered.nbytes)
+        self._stay = stay
         self.folder = folder
 
     def __len__(self) -> int:
         return len(self.positions)
 
-    def vectors_for(self, rows: Rows) -> NDArray[np.int8]:
-        """All vectors, for whoever reads these rows of them: where they do not stay in memory, they are prefetched.
+    def vectors_of(self, rows: Rows) -> NDArray[np.int8]:
+        """The vectors of some rows; where they do not stay in memory, they are read from the disk together.
 
-        Shapes: (rows,), (all, dim).
+        Shapes: (rows,), (rows, dim).
         """
-        if self._some_vectors is self.vectors or not 0 < len(rows) <= PREFETCHED:
-            return self.vectors
-        begin, size = self._some_vectors.ctypes.data, self.vectors.shape[1]
+        return self.vectors.take(rows, axis=0) if self._stay else self._prefetched_vectors(rows)
+
+    def _prefetched_vectors(self, rows: Rows) -> NDArray[np.int8]:
+        begin, size = self._scattered.ctypes.data, self._scattered.shape[1]
         ascending = np.unique(rows)
-        gaps = np.flatnonzero(np.diff(ascending) * size > mmap.PAGESIZE)
-        firsts, lasts = np.append(0, gaps + 1), np.append(gaps, len(ascending) - 1)
-        for first, last in zip(ascending[firsts].tolist(), ascending[lasts].tolist(), strict=True):
-            prefetch(begin + first * size, (last + 1 - first) * size)
-        return self._some_vectors
+        runs = np.split(ascending, np.flatnonzero(np.diff(ascending) * size > mmap.PAGESIZE) + 1)
+        for run in runs if len(ascending) else []:
+            prefetch(begin + int(run[0]) * size, int(run[-1] + 1 - run[0]) * size)
+        return self._scattered.take(rows, axis=0)
 
     def paragraphs_of(self, rows: Rows) -> Rows:
         """The paragraph of each row. Shape: that of `rows`."""
@@ -260,8 +258,8 @@ class Shard:
         """Tells this shard's rows from any other's, by their number and a sample of them."""
         picked = np.linspace(0, len(self) - 1, min(len(self), FINGERPRINT_ROWS)).astype(np.int64)
         digest = hashlib.blake2b(repr(self.vectors.shape).encode(), digest_size=8)
-        for array in (self.vectors_for(picked), self.positions, self.starts):
-            digest.update(array[picked].tobytes())
+        for part in (self._prefetched_vectors(picked), self.positions[picked], self.starts[picked]):
+            digest.update(part.tobytes())
         return digest.hexdigest()
 
     def document(self, number: int) -> Document:

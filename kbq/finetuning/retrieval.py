@@ -58,8 +58,8 @@ def vectors(kb: KnowledgeBase, phrases: Phrases) -> tuple[Floats, Floats]:
     starts, ends = (np.empty((len(phrases), kb.model.dim), np.float32) for _ in range(2))
     for number in np.unique(phrases.shards):
         here = np.flatnonzero(phrases.shards == number)
-        for side, rows in ((starts, phrases.starts[here]), (ends, phrases.ends[here])):
-            side[here] = kb.shards[number].vectors_for(rows)[rows]
+        shard = kb.shards[number]
+        starts[here], ends[here] = shard.vectors_of(phrases.starts[here]), shard.vectors_of(phrases.ends[here])
     return starts * kb.model.scale, ends * kb.model.scale
 
 

@@ -26,6 +26,6 @@ def build_approximate(shard: Shard, entry: IndexEntry, report: Report = silent) 
 def open_approximate(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
     """The indexes of all shards, ready to search: where their cells do not stay in memory, they are prefetched."""
     folders = open_folders(shards, entry)
-    stays = stays_in_memory(cells_bytes(folders))
-    cells = {number: Cells(folder / CELLS, entry.probes, stays=stays) for number, folder in folders.items()}
+    stay = stays_in_memory(cells_bytes(folders) + sum(shard.vectors.nbytes for shard in shards))
+    cells = {number: Cells(folder / CELLS, entry.probes, stay=stay) for number, folder in folders.items()}
     return CellIndex(shards, cells, OVERFETCH)

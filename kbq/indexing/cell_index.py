@@ -91,8 +91,7 @@ class CellIndex:
         scores = np.empty(len(rows), np.float32)
         for number in np.unique(shards):
             here = shards == number
-            vectors = self._shards[number].vectors_for(rows[here])
-            scores[here] = float_products(vectors, rows[here], query[None])[:, 0]
+            scores[here] = float_products(self._shards[number], rows[here], query[None])[:, 0]
         best = np.argsort(-scores, kind="stable")[:k]
         return Hits(scores[best], shards[best], rows[best])
 

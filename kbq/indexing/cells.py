@@ -23,7 +23,7 @@ SAMPLES_PER_CLUSTER = 40  # rows seen by k-means
 CODEC_SAMPLES = 50_000  # rows that show the codec where values lie
 CHUNK = 65536  # rows added at a time
 NUMBER_BYTES = 8  # of a row's number, beside its code
-TOGETHER = 8  # queries whose cells are prefetched: those of more would push each other out of a small memory
+PREFETCHED = 2**27  # bytes, about, for some queries together, or for one: more would push each other out of memory
 LEAST_SAMPLES = 16  # values that four bits tell apart: faiss wants to be shown as many rows
 
 
@@ -101,13 +101,13 @@ def _write(index: Any, path: Path) -> None:
 class Cells:
     """The inverted file of one shard: int8 values are memory-mapped, four bits are read into memory."""
 
-    def __init__(self, path: Path, probes: int, rotation: Floats | None = None, stays: bool = True) -> None:
+    def __init__(self, path: Path, probes: int, rotation: Floats | None = None, stay: bool = True) -> None:
         """Open what `build_cells` wrote.
 
         Args:
             probes: cells looked at for one query.
             rotation: of queries, as the rows were. Shape: (dim, kept).
-            stays: whether mapped cells, once read, stay in memory; else those that are probed are prefetched.
+            stay: whether mapped cells, once read, stay in memory; else those that are probed are prefetched.
         """
         self._faiss = _faiss()
         try:
@@ -120,9 +120,9 @@ class Cells:
         self._rotation = rotation
         self._prefetched: Any = None  # the inverted lists
         lists = self._faiss.downcast_InvertedLists(self._index.invlists)
-        if isinstance(lists, self._faiss.OnDiskInvertedLists):
-            lists.prefetch_nthread = 0  # faiss starts 32 threads for each search, which take longer than the search
-            if not stays:
+        if hasattr(lists, "prefetch_nthread"):  # mapped
+            lists.prefetch_nthread = 0  # faiss starts 32 threads for each search, which take about as long as it
+            if not stay:
                 self._prefetched = lists
                 expect_random_access(int(lists.ptr), lists.totsize)
 
@@ -141,8 +141,9 @@ class Cells:
         if self._prefetched is None:
             return self._found(queries, k, probes)
         found = []
-        for first in range(0, len(queries), TOGETHER):
-            part = queries[first : first + TOGETHER]
+        together = max(1, PREFETCHED * cells // (probes * self._prefetched.totsize))
+        for first in range(0, len(queries), together):
+            part = queries[first : first + together]
             self._prefetch(part, probes)
             found.append(self._found(part, k, probes))
         scores, numbers = (np.concatenate(column) for column in zip(*found, strict=True))

@@ -116,7 +116,7 @@ class _ShardRows:
             pieces = -(-len(self._vectors) // MAX_TOKENS)
             for first in range(0, pieces, size - 1):
                 block = self._in_block(first, min(size - 1, pieces - first), factors, added, best)
-                if len(block.rows):  # empty tensors in between what a block takes and gives back cost 0.5 MB each
+                if len(block.rows):  # a tensor that is kept, even an empty one, kept 0.5 MB around it from reuse
                     found.append(block)
             return _Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from kbq.array_types import Floats, Rows
+from kbq.dump.shards import Shard
 from kbq.system.machine import cpu_has
 
 LIMB = 128
@@ -135,13 +136,13 @@ def has_fast_int8(device_type: str) -> bool:
         return False
 
 
-def float_products(vectors: NDArray[np.int8], rows: Rows, queries: Floats) -> Floats:
-    """What scores are made of: some of the vectors with each query.
+def float_products(shard: Shard, rows: Rows, queries: Floats) -> Floats:
+    """What scores are made of: some of the shard's vectors with each query.
 
-    Shapes: vectors (all, dim), rows (rows,), queries (queries, dim), result (rows, queries).
+    Shapes: rows (rows,), queries (queries, dim), result (rows, queries).
     """
     products = np.empty((len(rows), len(queries)), np.float32)
     for first in range(0, len(rows), CHUNK):
         part = slice(first, first + CHUNK)
-        products[part] = vectors.take(rows[part], axis=0).astype(np.float32) @ queries.T
+        products[part] = shard.vectors_of(rows[part]).astype(np.float32) @ queries.T
     return products

@@ -65,7 +65,7 @@ def find_spans(
     starts, added = _opening(shard, candidates)
     _, stop = shard.row_range(shard.paragraphs_of(starts))
     rows = _union(starts, np.minimum(stop, starts + max_tokens))  # kept tokens are at least a token apart
-    products = float_products(shard.vectors_for(rows), rows, query)
+    products = float_products(shard, rows, query)
     products[~shard.closes(rows), 1] = -np.inf
     place = np.searchsorted(rows, starts)
     if added is not None:

@@ -14,7 +14,7 @@ PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 class _Version(NamedTuple):
-    """What one version of control groups calls its files, and how facts begin that count groups below, too."""
+    """What one version of control groups calls its files; how sums with the groups below begin in `memory.stat`."""
 
     folder: str
     limits: tuple[str, ...]
@@ -58,9 +58,9 @@ def _free_of_groups() -> Iterator[float]:
         return
     for group in groups:
         _, controllers, path = group.split(":", 2)
-        version = VERSION_1 if "memory" in controllers.split(",") else VERSION_2
-        if controllers and version is VERSION_2:
-            continue  # of something else than memory
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        version = VERSION_1 if controllers else VERSION_2
         root = GROUPS / version.folder
         own = root / path.lstrip("/")
         for folder in (own, *own.parents[: len(own.relative_to(root).parts)]):

@@ -12,11 +12,11 @@ from functools import cache
 
 from kbq.system.machine import available_memory
 
-PIECE = 2**17  # bytes asked for by one call: of more, Linux reads no more than it would read ahead
+PIECE = 2**17  # bytes asked for by one call: of more, Linux may read only as much as it would read ahead
 
 
 def stays_in_memory(size: int) -> bool:
-    """Whether files of so many bytes stay once they were read: the other half is for whatever else is read and made."""
+    """Whether files of so many bytes take at most half of the free memory: other things are read and made, too."""
     return size <= available_memory() / 2
 
 
@@ -26,8 +26,8 @@ def expect_random_access(address: int, size: int) -> None:
 
 
 def prefetch(address: int, size: int) -> None:
-    """What is mapped here is read from now on, all of it, while the caller goes on."""
-    for begin in range(address, address + size, PIECE):
+    """What is mapped here is read from now on, while the caller goes on."""
+    for begin in range(address - address % mmap.PAGESIZE, address + size, PIECE) if size else ():
         _advise(begin, min(PIECE, address + size - begin), "MADV_WILLNEED")
 
 

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from kbq.dump import shards
+from kbq.dump.arrays import open_array
 from kbq.dump.manifest import read_manifest
 from kbq.dump.shards import Shard
+from kbq.errors import KnowledgeBaseError
 
-PER_PAGE = mmap.PAGESIZE // 16  # rows of 16 bytes
+PAGE = mmap.PAGESIZE // 16  # rows of 16 bytes
 
 
 @pytest.fixture
@@ -31,54 +33,61 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 @pytest.fixture
-def shard(random_shard: Callable[..., Shard], told: list[tuple[int, int]]) -> Shard:
-    """5,120 rows of 16 bytes: 20 pages."""
-    return Shard(random_shard(5 * 1024).folder, stays=False)
+def folder(random_shard: Callable[..., Shard]) -> Path:
+    """20 pages of rows."""
+    return random_shard(20 * PAGE).folder
 
 
 def test_neighbours_are_prefetched_together(
-    shard: Shard, told: list[tuple[int, int]], asked: list[tuple[int, int]]
+    folder: Path, told: list[tuple[int, int]], asked: list[tuple[int, int]]
 ) -> None:
+    shard = Shard(folder, stay=False)
     ((begin, size),) = told
     assert size == shard.vectors.nbytes
-    rows = np.array([4 * PER_PAGE, 9, 10, 10, 9 + PER_PAGE, 5119])
-    found = shard.vectors_for(rows)
-    assert found.ctypes.data == begin != shard.vectors.ctypes.data
-    np.testing.assert_array_equal(found[rows], shard.vectors[rows])
-    assert asked == [
-        (begin + 9 * 16, (PER_PAGE + 1) * 16),
-        (begin + 4 * PER_PAGE * 16, 16),
-        (begin + 5119 * 16, 16),
-    ]
+    assert begin != shard.vectors.ctypes.data  # which is read from end to end
+    last = 20 * PAGE - 1
+    rows = np.array([4 * PAGE, 9, 10, 10, 9 + PAGE, 11 + 2 * PAGE, last])
+    np.testing.assert_array_equal(shard.vectors_of(rows), shard.vectors[rows])
+    runs = [(9, 10 + PAGE), (11 + 2 * PAGE, 12 + 2 * PAGE), (4 * PAGE, 4 * PAGE + 1), (last, last + 1)]
+    assert asked == [(begin + first * 16, (stop - first) * 16) for first, stop in runs]
+    assert shard.vectors_of(np.arange(0)).shape == (0, 16)
 
 
-def test_most_rows_are_read_from_end_to_end(
-    shard: Shard, asked: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+def test_vectors_that_stay_are_not_prefetched(folder: Path, asked: list[tuple[int, int]]) -> None:
+    staying = Shard(folder)
+    rows = np.array([7, 3])
+    np.testing.assert_array_equal(staying.vectors_of(rows), staying.vectors[rows])
+    assert not asked
+
+
+def test_a_fingerprint_reads_some_rows_only(
+    folder: Path, asked: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards, "PREFETCHED", 3)
-    assert shard.vectors_for(np.arange(3)) is not shard.vectors
-    assert len(asked) == 1
-    assert shard.vectors_for(np.arange(4)) is shard.vectors
-    assert shard.vectors_for(np.arange(0)) is shard.vectors
-    assert len(asked) == 1
+    monkeypatch.setattr(shards, "FINGERPRINT_ROWS", 5)
+    assert Shard(folder).fingerprint() == Shard(folder, stay=False).fingerprint()
+    assert [size for _, size in asked] == [16] * 10
 
 
-def test_vectors_that_stay_are_not_prefetched(
-    shard: Shard, asked: list[tuple[int, int]], told: list[tuple[int, int]]
-) -> None:
-    told.clear()
-    staying = Shard(shard.folder)
-    assert staying.vectors_for(np.array([7])) is staying.vectors
-    assert staying.fingerprint() == shard.fingerprint()
-    assert not told
+def test_a_file_that_vanishes_meanwhile_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Path] = []
+
+    def vanishing(path: Path) -> np.ndarray:
+        calls.append(path)
+        if calls.count(path) == 2:
+            raise FileNotFoundError(path)
+        return open_array(path)
+
+    monkeypatch.setattr(shards, "open_array", vanishing)
+    with pytest.raises(KnowledgeBaseError, match="is damaged"):
+        Shard(folder)
 
 
 @pytest.mark.parametrize("free", [0.9, 1.1])
 def test_all_vectors_together_must_stay(
-    kb_folder: Path, free: float, told: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+    kb_folder: Path, free: float, asked: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = read_manifest(kb_folder)
-    size = manifest.counts.rows * manifest.dim
-    monkeypatch.setattr("kbq.system.mapping.available_memory", lambda: 2 * free * size)
-    assert sum(len(shard) for shard in manifest.open_shards(kb_folder)) == manifest.counts.rows
-    assert len(told) == (len(manifest.shards) if free < 1 else 0)
+    monkeypatch.setattr("kbq.system.mapping.available_memory", lambda: 2 * free * manifest.vector_bytes)
+    (shard,) = manifest.open_shards(kb_folder)
+    shard.vectors_of(np.array([0]))
+    assert len(asked) == (free < 1)

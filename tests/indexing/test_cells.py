@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.cells import TOGETHER, Cells, build_cells, clusters_for
+from kbq.indexing.cells import Cells, build_cells, clusters_for
 
 pytest.importorskip("faiss")
 
@@ -55,7 +55,7 @@ def test_cells_that_are_probed_are_prefetched(
     monkeypatch.setattr("kbq.indexing.cells.expect_random_access", lambda begin, size: told.append((begin, size)))
     staying = Cells(path, 3).search(queries, 7)
     assert not told
-    cells = Cells(path, 3, stays=False)
+    cells = Cells(path, 3, stay=False)
     for mine, its in zip(cells.search(queries, 7), staying, strict=True):
         np.testing.assert_array_equal(mine, its)
     (mapped,) = told
@@ -70,22 +70,30 @@ def test_cells_that_are_probed_are_prefetched(
     assert in_order[-1][1] - in_order[0][0] == 900 * (16 + 8)  # a row, and its number
 
 
-def test_the_cells_of_some_queries_are_prefetched_at_a_time(
-    path: Path, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("room", "sizes"), [(10**9, [9]), (2 * 3, [2, 2, 2, 2, 1]), (0, [1] * 9)])
+def test_no_more_cells_are_prefetched_than_there_is_room_for(
+    path: Path, queries: np.ndarray, room: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cells = Cells(path, 3, stays=False)
+    cells = Cells(path, 3, stay=False)
+    mean = cells._prefetched.totsize / 23  # bytes of a cell
+    monkeypatch.setattr("kbq.indexing.cells.PREFETCHED", int(room * mean) + 1)
     parts: list[tuple[int, int]] = []
     monkeypatch.setattr(cells, "_prefetch", lambda part, probes: parts.append((len(part), probes)))
     cells.search(queries, 7)
-    assert parts == [(TOGETHER, 3), (len(queries) - TOGETHER, 3)]
+    assert parts == [(size, 3) for size in sizes]
 
 
-@pytest.mark.parametrize("stays", [True, False])
-def test_a_query_that_is_no_number_does_no_harm(path: Path, queries: np.ndarray, stays: bool) -> None:
+def test_faiss_starts_no_threads_that_prefetch(path: Path) -> None:
+    cells = Cells(path, 3)
+    assert cells._faiss.downcast_InvertedLists(cells._index.invlists).prefetch_nthread == 0
+
+
+@pytest.mark.parametrize("stay", [True, False])
+def test_a_query_that_is_no_number_does_no_harm(path: Path, queries: np.ndarray, stay: bool) -> None:
     bad = queries.copy()
     bad[2] = np.nan
     with np.errstate(invalid="ignore"):
-        _, rows = Cells(path, 3, stays=stays).search(bad, 7)
+        _, rows = Cells(path, 3, stay=stay).search(bad, 7)
     good = np.arange(len(queries)) != 2
     np.testing.assert_array_equal(rows[good], Cells(path, 3).search(queries, 7)[1][good])
 

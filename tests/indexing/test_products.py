@@ -1,9 +1,12 @@
 """Products: whole numbers are exact, and what is said about rounding holds in float64."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 
+from kbq.dump.shards import Shard
 from kbq.indexing import products
 from kbq.indexing.products import Factors, float32_products, float_products, in_tiles, integer_products, tiled
 
@@ -62,15 +65,16 @@ def test_integer_products(tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert integer_products(rows, limbs).tolist() == [[(3 - 10) * 128 + 59, 6 * 128 + 12], [-3 * 128 - 9, -780]]
 
 
+@pytest.mark.parametrize("stay", [True, False])
 @pytest.mark.parametrize("rows", [0, 1, 256, 700])
-def test_float_products(rows: int) -> None:
+def test_float_products(rows: int, stay: bool, random_shard: Callable[..., Shard]) -> None:
     source = np.random.default_rng(0)
-    vectors = source.integers(-127, 128, (900, 16)).astype(np.int8)
+    shard = Shard(random_shard(900).folder, stay)
     queries = source.normal(size=(2, 16)).astype(np.float32)
     picked = source.choice(900, rows, replace=False)
-    found = float_products(vectors, picked, queries)
+    found = float_products(shard, picked, queries)
     assert found.dtype == np.float32
-    assert found == pytest.approx(vectors[picked].astype(np.float64) @ queries.T.astype(np.float64), abs=1e-3)
+    assert found == pytest.approx(shard.vectors[picked].astype(np.float64) @ queries.T.astype(np.float64), abs=1e-3)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 20])

@@ -30,13 +30,13 @@ def test_advice_begins_with_a_page(told: list[tuple[int, ...]]) -> None:
 
 
 def test_large_ranges_are_prefetched_in_pieces(told: list[tuple[int, ...]]) -> None:
-    prefetch(PAGE, 2 * PIECE + 9)
+    prefetch(PAGE + 7, 2 * PIECE + 2)
     assert told == [(PAGE, PIECE, 3), (PAGE + PIECE, PIECE, 3), (PAGE + 2 * PIECE, 9, 3)]
 
 
 def test_nothing_is_said_of_nothing(told: list[tuple[int, ...]]) -> None:
     expect_random_access(PAGE, 0)
-    prefetch(PAGE, 0)
+    prefetch(PAGE + 7, 0)
     assert not told
 
 
@@ -48,7 +48,7 @@ def test_systems_without_advice_get_none(told: list[tuple[int, ...]], monkeypatc
     assert not told
 
 
-@pytest.mark.skipif(not SMAPS.exists(), reason="needs Linux")
+@pytest.mark.skipif(not SMAPS.exists() or "VmFlags" not in SMAPS.read_text(), reason="needs Linux")
 def test_linux_remembers_it(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", np.arange(9000))
     rows = np.load(tmp_path / "rows.npy", mmap_mode="r")
