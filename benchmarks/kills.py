@@ -48,13 +48,20 @@ def whole_build(documents: list[Document], folder: Path, model: Model) -> tuple[
     """Seconds until the first index of a build is begun, and until it ends."""
     begun = time.monotonic()
     process = start(documents, folder, model)
-    while stage(folder) != WHILE_INDEXING:
-        if os.waitpid(process, os.WNOHANG)[0]:
-            raise SystemExit("the build ended before it was seen to make an index: use more --pages")
-        time.sleep(0.01)
+    if not indexing(process, folder):
+        raise SystemExit("the build ended before it was seen to make an index: use more --pages")
     reached = time.monotonic() - begun
     finish(process)
     return reached, time.monotonic() - begun
+
+
+def indexing(process: int, folder: Path) -> bool:
+    """Wait until a build makes its first index; False: it has ended, and nobody saw it."""
+    while stage(folder) != WHILE_INDEXING:
+        if os.waitpid(process, os.WNOHANG)[0]:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def finish(process: int) -> None:
@@ -85,9 +92,10 @@ def main() -> None:
     while len(reached) < options.kills:
         folder = options.work / "killed"
         process = start(documents, folder, model)
-        time.sleep(moments.uniform(encoded, ended) if len(reached) % 2 else moments.uniform(0, encoded))
-        done, _ = os.waitpid(process, os.WNOHANG)
-        if not done:  # else it was faster than the kill: another moment
+        late = bool(len(reached) % 2)
+        running = indexing(process, folder) if late else True
+        time.sleep(moments.uniform(0, ended - encoded if late else encoded))
+        if running and not os.waitpid(process, os.WNOHANG)[0]:  # else it was faster than the kill: another moment
             os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
             reached.append(stage(folder))
