@@ -30,7 +30,7 @@ VERSION_2 = _Version("", ("memory.max", "memory.high"), "memory.current", "")
 def cpu_has(*features: str) -> bool:
     """Whether the CPU has one of these, as Linux names them; False where nobody says so."""
     try:
-        described = set(Path("/proc/cpuinfo").read_text().split())
+        described = set((PROC / "cpuinfo").read_text().split())
     except OSError:
         return False
     return not described.isdisjoint(features)
