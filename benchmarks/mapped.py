@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/mapped.py KB QUERIES --within "systemd-run --scope -q -p MemoryMax=1G"
 
 `--within` is what a command is written behind to have less memory. KB holds an approximate index. The system forgets
-KB's files before it is opened; seconds are those that somebody waits from then on. Linux only.
+KB's files before it is opened; seconds are those that somebody waits for hits when queries are encoded. Linux only.
 """
 
 import argparse
@@ -51,7 +51,8 @@ def sizes(folder: Path) -> Iterator[int]:
 def number(file: str, name: str) -> int:
     """What Linux says of this process."""
     found = re.search(rf"^{name}:\s+(\d+)", Path(f"/proc/self/{file}").read_text(), re.MULTILINE)
-    assert found, f"no {name} in {file}"
+    if not found:
+        raise SystemExit(f"/proc/self/{file} says nothing of {name}: this needs Linux")
     return int(found[1])
 
 

@@ -161,6 +161,7 @@ class Shard:
         try:
             self.vectors: NDArray[np.int8] = _typed(folder, "vectors", np.int8)
             self._scattered = open_array(folder / "vectors.npy")  # the same again: advice is for all of a mapping
+            expect_random_access(self._scattered.ctypes.data, self._scattered.nbytes)
             self.positions = _typed(folder, "positions", np.uint32)
             self.starts = _typed(folder, "starts", np.uint32)
             self.ends = _typed(folder, "ends", np.uint32)
@@ -183,7 +184,6 @@ class Shard:
                 f"shard {folder} is damaged (a paragraph is of page {self.paragraph_documents[-1]}, there are "
                 f"{len(self.ids)}): build the knowledge base again"
             )
-        expect_random_access(self._scattered.ctypes.data, self._scattered.nbytes)
         self._stay = stay
         self.folder = folder
 
