@@ -1,7 +1,7 @@
 """Index kinds: what each costs to build and to hold, what it finds of exact search, and how fast it is.
 
     OMP_NUM_THREADS=1 python benchmarks/index_kinds.py KB GOLD.jsonl [--recall 0.95 0.99] [--tuned MODEL] [--name NAME]
-                                                       [--kinds compact approximate] [--more]
+                                                       [--kinds compact tiny approximate] [--more]
 
 All indexes are built again in KB, once; another recall takes another calibration only, also in a later run with --more.
 Their probes are calibrated on slot queries that kbq makes up from the pages' titles; the recall below is that of the
@@ -34,7 +34,7 @@ from kbq.searching.indexes import IndexWish
 from kbq.searching.probes import K, recall
 from kbq.task import load_task
 
-KINDS: tuple[IndexKind, ...] = ("exact", "compact", "approximate")
+KINDS: tuple[IndexKind, ...] = ("exact", "compact", "tiny", "approximate")
 ALONE = 64  # queries asked one at a time
 
 

@@ -92,7 +92,7 @@ def wikipedia() -> str:
     rows = [
         ["encoding, one core", f"{tokens} tokens / {speed:,} a second", _hours(WIKIPEDIA_TOKENS / speed)],
         ["dump, with texts", *_bytes(largest["dump, MB"] * 1e6 / largest["rows"])],
-        *(row for kind in ("compact", "approximate") for row in _index_of_wikipedia(kind)),
+        *(row for kind in ("compact", "tiny", "approximate") for row in _index_of_wikipedia(kind)),
         ["exact search, one core", *_search_of_wikipedia("exact")],
         [
             "exact search, GPUs of 139 GiB",

@@ -3,8 +3,8 @@
 from typing import Literal, TypeAlias
 
 CorpusFormat: TypeAlias = Literal["auto", "kilt", "jsonl", "squad", "dpr", "text"]
-IndexKind = Literal["exact", "approximate", "compact"]
-WantedKind = Literal["auto", "exact", "approximate", "compact"]
+IndexKind = Literal["exact", "approximate", "compact", "tiny"]
+WantedKind = Literal["auto", "exact", "approximate", "compact", "tiny"]
 Unit = Literal["phrase", "sentence", "paragraph", "document"]
 Backend = Literal["auto", "dense", "bm25", "sparse", "hybrid"]
 WeightType = Literal["float32", "int8"]

@@ -251,6 +251,15 @@ def kb(kb_folder: Path) -> "KnowledgeBase":
 
 
 @pytest.fixture
+def codes_do_not_err(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indexes of codes score all rows again."""
+    from kbq.indexing.compact import CODES
+
+    for kind, codes in CODES.items():
+        monkeypatch.setitem(CODES, kind, dataclasses.replace(codes, overfetch=1000))
+
+
+@pytest.fixture
 def encoded() -> Callable[..., "EncodedParagraph"]:
     """Makes a paragraph `w0 w1 w2 …` of which the words at `positions` were kept with these vectors."""
     import numpy as np

@@ -37,6 +37,7 @@ def build_cells(
     vectors: NDArray[np.int8],
     rows: Rows,
     rotation: Floats | None = None,
+    together: int = 1,
     seed: int = 0,
     report: Report = silent,
 ) -> None:
@@ -47,9 +48,10 @@ def build_cells(
 
     Args:
         vectors: of the dump. Shape: (all, dim).
-        rotation: four bits are stored for each value of what a rotated vector has more than its cell's mean, in blocks
+        rotation: what a rotated vector has more than its cell's mean is stored in product codes of four bits, in blocks
             that are searched within registers (fast scan, arXiv 1704.07355). Shape: (dim, kept). None: the dump's int8
             values are stored as they are.
+        together: how many of the rotated values share a code.
 
     Raises:
         KnowledgeBaseError: faiss is not installed, or cannot write the file.
@@ -67,7 +69,7 @@ def build_cells(
         kind = faiss.ScalarQuantizer.QT_8bit_direct_signed
         index = faiss.IndexIVFScalarQuantizer(steepest, steepest.d, count, kind, faiss.METRIC_INNER_PRODUCT, False)
     else:
-        index = faiss.IndexIVFPQ(steepest, steepest.d, count, steepest.d, 4, faiss.METRIC_INNER_PRODUCT)
+        index = faiss.IndexIVFPQ(steepest, steepest.d, count, steepest.d // together, 4, faiss.METRIC_INNER_PRODUCT)
         index.by_residual = True
         shown = vectors[random.choice(picked, min(len(picked), CODEC_SAMPLES), replace=False)]
         more = _stored(shown, rotation) - means[clusters.nearest(shown)]

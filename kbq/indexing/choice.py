@@ -67,8 +67,6 @@ def open_index(shards: Sequence[Shard], entry: IndexEntry, device: torch.device)
     Raises:
         KnowledgeBaseError: an index is missing, damaged or of other rows; or exact search does not fit on the GPUs.
     """
-    if entry.kind == "approximate":
-        return open_approximate(shards, entry)
-    if entry.kind == "compact":
-        return open_compact(shards, entry)
-    return ExactIndex(shards, places(shards, device))
+    if entry.kind == "exact":
+        return ExactIndex(shards, places(shards, device))
+    return open_approximate(shards, entry) if entry.kind == "approximate" else open_compact(shards, entry)

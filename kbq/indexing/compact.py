@@ -1,10 +1,11 @@
-"""Compact: rotated to half the dimensions, four bits for each, in cells; a quarter of a byte per dimension of the dump.
+"""Compact and tiny: rotated to a third of the dimensions, four bits for each of them (or for two), in cells, in memory.
 
-Codes only say which rows are worth a look: eight times as many hits as are wanted are scored again with the dump's
-own rows, so that the scores are exact for the rows that it finds.
+Codes only say which rows are worth a look: more hits than are wanted, the rougher the codes the more, are scored again
+with the dump's own rows, so that the scores are exact for the rows that are found.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kbq.array_types import Floats
 from kbq.dump.manifest import IndexEntry
@@ -14,10 +15,24 @@ from kbq.indexing.cell_index import CellIndex
 from kbq.indexing.cells import Cells, build_cells
 from kbq.indexing.index_folder import CELLS, ROTATION, cells_bytes, open_folders, writing
 from kbq.indexing.rotation import Rotation
+from kbq.options import IndexKind
 from kbq.system.machine import available_memory
 from kbq.system.stages import Report, silent
 
-OVERFETCH = 8  # times the hits that are wanted: four bits, and sums in whole numbers, put rows in a rough order
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """How a rotated vector is written down."""
+
+    together: int  # dimensions that share four bits
+    overfetch: int  # times the hits that are wanted are scored again
+
+    def kept(self, dim: int) -> int:
+        """How many dimensions of a rotated vector are written down."""
+        return max(1, dim // 3 // self.together) * self.together
+
+
+CODES: dict[IndexKind, Codes] = {"compact": Codes(together=1, overfetch=8), "tiny": Codes(together=2, overfetch=32)}
 
 
 def build_compact(shard: Shard, queries: Floats, entry: IndexEntry, report: Report = silent) -> None:
@@ -28,10 +43,12 @@ def build_compact(shard: Shard, queries: Floats, entry: IndexEntry, report: Repo
     Raises:
         KnowledgeBaseError: faiss is missing or the disk full.
     """
+    codes = CODES[entry.kind]
     with writing(shard, entry) as folder:
-        rotation = Rotation.fit(shard.vectors, queries, kept=queries.shape[1] // 2)
+        rotation = Rotation.fit(shard.vectors, queries, codes.kept(queries.shape[1]))
         rotation.save(folder / ROTATION)
-        build_cells(folder / CELLS, shard.vectors, shard.rows_above(entry.filter), rotation.rows, report=report)
+        rows = shard.rows_above(entry.filter)
+        build_cells(folder / CELLS, shard.vectors, rows, rotation.rows, codes.together, report=report)
 
 
 def open_compact(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
@@ -43,12 +60,13 @@ def open_compact(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
     folders = open_folders(shards, entry)
     need, free = cells_bytes(folders), available_memory()
     if need > free:
+        smaller = "tiny, which is about half as large, " if entry.kind == "compact" else ""
         raise KnowledgeBaseError(
-            f"the compact index takes {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: use --index "
-            "approximate, which stays on the disk, or exact"
+            f"the {entry.kind} index takes {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: use --index "
+            f"{smaller}approximate, which stays on the disk, or exact"
         )
     cells = {
         number: Cells(folder / CELLS, entry.probes, Rotation.open(folder / ROTATION).queries)
         for number, folder in folders.items()
     }
-    return CellIndex(shards, cells, OVERFETCH)
+    return CellIndex(shards, cells, CODES[entry.kind].overfetch)

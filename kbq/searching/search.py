@@ -42,7 +42,7 @@ def search(
         unsettled = list(range(first, min(first + BATCH, len(queries))))
         while unsettled:
             bonus = SummedBonus(lexical, unsettled) if lexical else None
-            found = batch_spans(shards, index, queries[unsettled], depth, bonus, length_penalty)
+            found = batch_spans(shards, index, queries[unsettled], depth, bonus, length_penalty, certain=True)
             asked, unsettled = unsettled, []
             for query, spans in zip(asked, found, strict=True):
                 units = best_units(shards, spans, unit, k)

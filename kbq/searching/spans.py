@@ -54,6 +54,7 @@ def find_spans(
     query: Floats,
     max_tokens: int = MAX_TOKENS,
     length_penalty: float = 0.0,
+    certain: bool = False,
 ) -> Spans:
     """The best span of each candidate start, with its exact score; ties in the order of rows.
 
@@ -61,6 +62,7 @@ def find_spans(
         query: start vector over end vector, in the units of the rows. Shape: (2, dim).
         max_tokens: longest span, both ends included.
         length_penalty: what each token after the first takes from the score, 0 or more.
+        certain: leave out spans below the bound of the candidates: better ones may be missing.
     """
     starts, added = _opening(shard, candidates)
     _, stop = shard.row_range(shard.paragraphs_of(starts))
@@ -70,10 +72,15 @@ def find_spans(
     place = np.searchsorted(rows, starts)
     if added is not None:
         products[place, 0] += added
+    above = candidates.complete_above if certain else -np.inf
+    if certain:  # many starts are not good enough with the best of all ends
+        hopeful = products[place, 0] + products[:, 1].max(initial=-np.inf) > above
+        starts, place = starts[hopeful], place[hopeful]
     lost = (length_penalty * shard.positions[rows]).astype(np.float32)
     ends = range_argmax(products[:, 1] - lost, place, reach(shard, rows, place, max_tokens))
     scores = products[place, 0] + products[ends, 1] - (lost[ends] - lost[place])
-    order = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores > -np.inf)]  # some starts reach no end
+    kept = np.flatnonzero(scores > above)  # some starts reach no end
+    order = kept[np.argsort(-scores[kept], kind="stable")]
     bound = candidates.complete_above
     return Spans(scores[order], starts[order], rows[ends[order]], bound, rows, products, lost)
 
@@ -91,6 +98,7 @@ def batch_spans(
     depth: int,
     bonus: Bonus | None = None,
     length_penalty: float = 0.0,
+    certain: bool = False,
 ) -> Iterator[list[Spans]]:
     """For each query, one after another, the spans of each shard among the candidates of the index at this depth.
 
@@ -99,7 +107,7 @@ def batch_spans(
     found = index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
     for query in range(len(queries)):
         yield [
-            find_spans(shard, of_shard[query], queries[query], length_penalty=length_penalty)
+            find_spans(shard, of_shard[query], queries[query], length_penalty=length_penalty, certain=certain)
             for shard, of_shard in zip(shards, found, strict=True)
         ]
 

@@ -52,7 +52,7 @@ def two_shards(
 def built(
     model: Model, model_folder: Path, documents: list[Document], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path]:
-    """One shard, and two, with an approximate and a compact index."""
+    """One shard, and two, with every kind of index."""
     pytest.importorskip("faiss")
     one, two = (tmp_path_factory.mktemp("kbs") / name for name in ("one", "two"))
     name = str(model_folder)
@@ -60,7 +60,8 @@ def built(
     KnowledgeBase.build(documents[:7], two, model, model_name=name, index="approximate")
     KnowledgeBase.build(documents[7:], two, model, model_name=name, index="approximate", append=True)
     for folder in (one, two):
-        KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("compact"))
+        for kind in ("compact", "tiny"):
+            KnowledgeBase.open(folder, device="cpu").with_index(IndexWish(kind))
     return one, two
 
 

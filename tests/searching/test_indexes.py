@@ -24,7 +24,7 @@ from kbq.searching.indexes import IndexWish
 
 pytest.importorskip("faiss")
 KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
-BUILT: tuple[IndexKind, ...] = ("compact", "approximate")
+BUILT: tuple[IndexKind, ...] = ("compact", "tiny", "approximate")
 TEXTS = ["the river", "Marie Curie [SEP] place of birth"]
 
 
@@ -40,6 +40,7 @@ def folder(kb_folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "kb"
 
 
+@pytest.mark.usefixtures("codes_do_not_err")
 @pytest.mark.parametrize("backend", ["dense", "hybrid"])
 @pytest.mark.parametrize("kind", BUILT)
 def test_every_kind_answers_like_exact_search(
@@ -48,7 +49,6 @@ def test_every_kind_answers_like_exact_search(
     monkeypatch.setattr(cells, "clusters_for", lambda rows: 1)  # then every cell is probed
     if backend == "hybrid":  # then few paragraphs come by their hits, the others by their words
         monkeypatch.setattr("kbq.indexing.cell_index.LEAST_HITS", 3)
-        monkeypatch.setattr("kbq.indexing.compact.OVERFETCH", 1000)  # codes may err: score all rows again
     index_words(folder)
     exact = KnowledgeBase.open(folder, device="cpu")
     near = exact.with_index(IndexWish(kind, target=1.0))
@@ -65,7 +65,7 @@ def test_indexes_live_side_by_side(folder: Path) -> None:
     kb = KnowledgeBase.open(folder, device="cpu")
     for kind in BUILT:
         kb = kb.with_index(IndexWish(kind, target=0.5))
-    assert [entry.kind for entry in read_manifest(folder).entries] == ["approximate", "compact"]
+    assert [entry.kind for entry in read_manifest(folder).entries] == ["approximate", "tiny", "compact"]
     assert all(entry.recall >= 0.5 for entry in kb.manifest.entries)
     assert kb.index.kind == KnowledgeBase.open(folder, device="cpu").index.kind == "approximate"
     for asked in KINDS:
@@ -73,7 +73,7 @@ def test_indexes_live_side_by_side(folder: Path) -> None:
         assert opened.index.kind == asked
         assert [len(hits) for hits in opened.search(TEXTS)] == [10, 10]
     back = kb.with_index(IndexWish("exact"))
-    assert [entry.kind for entry in back.manifest.entries] == ["exact", "approximate", "compact"]
+    assert [entry.kind for entry in back.manifest.entries] == ["exact", "approximate", "tiny", "compact"]
     assert back.manifest.others == kb.manifest.entries
 
 
@@ -177,7 +177,8 @@ def test_append_completes_every_index(documents: list[Document], model: Model, t
     for kind in BUILT:
         kb = kb.with_index(IndexWish(kind, target=0.75))
     kb = KnowledgeBase.build(documents[6:], tmp_path / "kb", model, append=True)
-    assert [(entry.kind, entry.target) for entry in kb.manifest.entries] == [("approximate", 0.75), ("compact", 0.75)]
+    targets = [(entry.kind, entry.target) for entry in kb.manifest.entries]
+    assert targets == [("approximate", 0.75), ("tiny", 0.75), ("compact", 0.75)]
     for kind in BUILT:
         opened = KnowledgeBase(tmp_path / "kb", kb.manifest, model, kind)
         assert {hit.phrase.document_id for hit in opened.search(["Paris"], 1000, "document")[0]} == {

@@ -92,6 +92,8 @@ def test_what_stands_above_the_bound_is_what_a_search_over_all_spans_finds(
         assert list(scores)[:sure] == sorted(best, key=lambda span: -best[span])[:sure]
         assert scores == pytest.approx({span: true[span] for span in scores}, abs=1e-3)
         assert sure > 0
+        certain = find_spans(shard, candidates, query, length_penalty=penalty, certain=True)
+        assert list(as_dict(certain).items()) == list(scores.items())[:sure]
 
 
 def test_some_starts_only(random_shard: Callable[..., Shard]) -> None:
