@@ -216,7 +216,8 @@ def index(
         facts = commands.index(request, report)
     _tell(dataclasses.asdict(facts) | {"kb": str(kb)}, as_json, f"{kb}: {rendering.index_line(facts)}")
     if facts.recall < facts.target:
-        way_out = "choose --index exact or approximate for that" if filter is None else "its --filter hides the others"
+        larger = "compact, approximate or exact" if facts.kind == "tiny" else "approximate or exact"
+        way_out = f"choose --index {larger} for that" if filter is None else "its --filter hides the others"
         _note(f"all of its cells together do not find {facts.target:.1%}: {way_out}")
 
 

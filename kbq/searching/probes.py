@@ -68,7 +68,7 @@ def calibrate(
 ) -> IndexEntry:
     """The entry with about the fewest probes that give the recall it asks for, and the recall that was measured.
 
-    Where even all cells give less, which is said by the entry's recall, it probes all cells.
+    Where even all cells give less, which is said by the entry's recall, it probes as many as find as much as all.
 
     Args:
         starts, ends: query vectors in the units of the rows. Shapes: (queries, dim).
@@ -94,12 +94,15 @@ def calibrate(
         return replace(tried, recall=recall(exact, ten_best(tried, device)), queries=len(starts))
 
     cells = max((clusters_for(len(shard)) for shard in shards), default=1)
-    best, too_few = measured(1), 0
-    while best.recall < entry.target and best.probes < cells:
-        too_few, best = best.probes, measured(min(cells, 2 * best.probes))
+    doubled = [measured(1)]
+    while doubled[-1].recall < entry.target and doubled[-1].probes < cells:
+        doubled.append(measured(min(cells, 2 * doubled[-1].probes)))
+    reached = min(entry.target, doubled[-1].recall)
+    best = next(tried for tried in doubled if tried.recall >= reached)
+    too_few = best.probes // 2
     while best.probes - too_few > max(1, best.probes // 16):
         tried = measured((too_few + best.probes) // 2)
-        if tried.recall < entry.target:
+        if tried.recall < reached:
             too_few = tried.probes
         else:
             best = tried
