@@ -2,8 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/mapped.py KB QUERIES --within "systemd-run --scope -q -p MemoryMax=1G"
 
-`--within` is what a command is written behind to have less memory. KB holds an approximate index. The system forgets
-KB's files before it is opened; seconds are those that somebody waits for hits when queries are encoded. Linux only.
+`--within` is what a command is written behind to have less memory. KB holds an approximate and a tiny index. The system
+forgets KB's files before it is opened; seconds are those that somebody waits for hits when queries are encoded. Linux
+only.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from kbq.options import IndexKind
 from kbq.system.files import folder_bytes
 from kbq.system.machine import available_memory
 
-KINDS: tuple[IndexKind, ...] = ("exact", "approximate")
+KINDS: tuple[IndexKind, ...] = ("exact", "approximate", "tiny")
 TOGETHER, ALONE = 64, 16  # queries
 
 
@@ -42,10 +43,10 @@ def forget(folder: Path) -> None:
 
 
 def sizes(folder: Path) -> Iterator[int]:
-    """Bytes of what the two kinds read most."""
+    """Bytes of what these kinds read most."""
     for shard in read_manifest(folder).shard_folders(folder):
         yield (shard / "vectors.npy").stat().st_size
-        yield folder_bytes(shard / "approximate")
+        yield from (folder_bytes(shard / kind) for kind in KINDS if kind != "exact")
 
 
 def number(file: str, name: str) -> int:
@@ -108,7 +109,7 @@ def main() -> None:
     found = [[counted.pop("found") for kind in KINDS for counted in way[kind].values()] for way in ways.values()]
     facts = {
         "vectors": read_manifest(options.kb).counts.rows,
-        "vectors and index, MB": round(sum(sizes(options.kb)) / 1e6),
+        "vectors and indexes, MB": round(sum(sizes(options.kb)) / 1e6),
         "same hits": found[0] == found[1],
     }
     reporting.write("mapped", facts | ways, [options.kb, options.queries], seed=0)

@@ -180,11 +180,11 @@ def mapped() -> str:
     rows = [
         [f"{way['memory free, MB']:,}", kind, *(f"{cost:g}" for count in counts for cost in way[kind][count].values())]
         for way in ways
-        for kind in ("exact", "approximate")
+        for kind in ("exact", "approximate", "tiny")
     ]
-    size, same = found["vectors and index, MB"] / 1000, "the same" if found["same hits"] else "other"
+    size, same = found["vectors and indexes, MB"] / 1000, "the same" if found["same hits"] else "other"
     text = (
-        f"{found['vectors']:,} vectors and their approximate index, {size:.1f} GB, on the disk when the first query "
+        f"{found['vectors']:,} vectors and their two indexes, {size:.1f} GB, on the disk when the first query "
         f"comes; {same} hits both ways. The process itself takes {ways[1]['own memory at the end, MB']} MB. With much "
         "memory the system reads ahead: more at first, and nothing later."
     )
