@@ -166,7 +166,9 @@ def index(
     kb: Annotated[Path, typer.Argument(help="A knowledge base.")],
     kind: Annotated[
         WantedKind,
-        typer.Option("--index", help="approximate: 400 bytes a vector, on the disk; compact: 80, tiny: 45, in memory."),
+        typer.Option(
+            "--index", help="Bytes a vector (dimension 384): approximate 400, on the disk; compact 80, tiny 45."
+        ),
     ] = "auto",
     recall: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Share of the ten best phrases that it shall find.")
@@ -216,8 +218,8 @@ def index(
         facts = commands.index(request, report)
     _tell(dataclasses.asdict(facts) | {"kb": str(kb)}, as_json, f"{kb}: {rendering.index_line(facts)}")
     if facts.recall < facts.target:
-        larger = "compact, approximate or exact" if facts.kind == "tiny" else "approximate or exact"
-        way_out = f"choose --index {larger} for that" if filter is None else "its --filter hides the others"
+        more = {"tiny": "compact, approximate or exact", "compact": "approximate or exact"}.get(facts.kind, "exact")
+        way_out = f"choose --index {more} for that" if filter is None else "its --filter hides the others"
         _note(f"all of its cells together do not find {facts.target:.1%}: {way_out}")
 
 

@@ -28,8 +28,6 @@ from kbq.prediction import PredictionSettings, predict_file
 from kbq.system.lines import read_json_lines
 from kbq.task import Task, load_task
 
-EVERYTHING = 10**9
-
 
 def by_relation(gold: Path, predictions: Path) -> dict[str, tuple[int, float]]:
     """How many queries each relation has, and their KILT-accuracy in percent."""
@@ -51,17 +49,18 @@ def split_relations(path: Path, relations: set[str], keep: bool, folder: Path) -
     return part
 
 
-def run(options: argparse.Namespace, task: Task, train: Path, gold: Path, size: int, seed: int) -> dict[str, object]:
-    """Tune with `size` queries, predict and score."""
+def run(options: argparse.Namespace, task: Task, train: Path, gold: Path, size: str, seed: int) -> dict[str, object]:
+    """Tune with `size` queries, or `all` of them, predict and score; with 0 nothing is tuned."""
     model = options.work / f"model-{size}-{seed}"
     facts: dict[str, object] = {}
-    if size:
+    tuned = size != "0"
+    if tuned:
         objective = chosen_objective(options.objective, task)
         settings = FinetuningSettings(
             objective, epochs=options.epochs, batch=options.batch, learning_rate=options.learning_rate, seed=seed
         )
         shutil.rmtree(model, ignore_errors=True)
-        request = FinetuningRequest(train, model, task, None, 0 if size == EVERYTHING else size, settings)
+        request = FinetuningRequest(train, model, task, None, 0 if size == "all" else int(size), settings)
         begun, cpu = time.perf_counter(), time.process_time()
         outcome = finetune(request, KnowledgeBase.open(options.kb), print)
         facts = {
@@ -72,7 +71,7 @@ def run(options: argparse.Namespace, task: Task, train: Path, gold: Path, size: 
             "CPU seconds": round(time.process_time() - cpu),
             "peak memory, MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         }
-    kb = KnowledgeBase.open(options.kb, str(model) if size else None)
+    kb = KnowledgeBase.open(options.kb, str(model) if tuned else None)
     predictions = options.work / f"predictions-{size}-{seed}.jsonl"
     for old in (predictions, predictions.with_name(predictions.name + ".run.json")):
         old.unlink(missing_ok=True)
@@ -104,8 +103,7 @@ def main() -> None:
         size, _, seed = name.partition(":")
         done = options.work / f"run-{size}-{seed or 0}.json"
         if not done.exists():
-            number = EVERYTHING if size == "all" else int(size)
-            outcome = run(options, load_task(options.task), train, gold, number, int(seed or 0))
+            outcome = run(options, load_task(options.task), train, gold, size, int(seed or 0))
             done.write_text(json.dumps(outcome), "utf-8")
         figures[name] = json.loads(done.read_text("utf-8"))
     if options.name:

@@ -1,17 +1,17 @@
-"""Learning curve: KILT-accuracy against the number of triples, from results/finetuning_trex_earlier.json.
+"""Learning curve: KILT-accuracy against the number of triples, from results/finetuning_trex.json.
 
 python benchmarks/learning_curve.py
 """
 
 from plotting import picture
 from rendering import figures
-from tables import CURVE, runs_by_size
+from tables import runs_by_size
 
 LINES = {"KILT-accuracy": "answer and page (KILT-AC)", "accuracy": "answer", "Rprec": "page (R-precision)"}
 
 
 def main() -> None:
-    runs = runs_by_size(figures(CURVE))
+    runs = runs_by_size(figures("finetuning_trex"))
     with picture("learning_curve") as axes:
         for name, label in LINES.items():
             means = [sum(run[name][0] for run in group) / len(group) for group in runs.values()]

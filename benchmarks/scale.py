@@ -185,8 +185,9 @@ def mapped() -> str:
     size, same = found["vectors and indexes, MB"] / 1000, "the same" if found["same hits"] else "other"
     text = (
         f"{found['vectors']:,} vectors and their two indexes, {size:.1f} GB, on the disk when the first query "
-        f"comes; {same} hits both ways. The process itself takes {ways[1]['own memory at the end, MB']} MB. With much "
-        "memory the system reads ahead: more at first, and nothing later."
+        f"comes; {same} hits both ways. The process itself takes {ways[1]['own memory, MB']} MB, with tiny, which "
+        f"reads its codes when it is opened, {ways[1]['with tiny, MB']} MB. With much memory the system reads "
+        "ahead: more at first, and nothing later."
     )
     return f"{table(['memory free, MB', 'index', *costs], rows)}\n\n{text}"
 

@@ -15,6 +15,7 @@ import pytest
 
 import kbq
 from kbq.__main__ import main
+from kbq.description import IndexFacts
 from kbq.dump.manifest import STATE
 from kbq.encoding.bundled_reader import READER, save_reader
 from kbq.encoding.cross_encoder import CrossEncoder
@@ -451,6 +452,25 @@ def test_info_of_a_knowledge_base(run: Run, kb_folder: Path, model_folder: Path)
     }
     assert facts["indexes"] == [exact]
     assert (facts["model"], facts["built_by"]) == (str(model_folder), f"kbq {kbq.__version__}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "way_out"),
+    [
+        ("tiny", (), "choose --index compact, approximate or exact for that"),
+        ("compact", (), "choose --index approximate or exact for that"),
+        ("approximate", (), "choose --index exact for that"),
+        ("tiny", ("--filter", 1), "its --filter hides the others"),
+    ],
+)
+def test_a_recall_that_was_not_reached_is_said(
+    kind: str, options: tuple[object, ...], way_out: str, run: Run, kb_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = IndexFacts(kind, 45.0, 7, recall=0.5, target=0.99, queries=10, filter=None)
+    monkeypatch.setattr("kbq.commands.index", lambda request, report: facts)
+    told = run("index", kb_folder, "--index", kind, *options)
+    assert told.status == 0
+    assert f"all of its cells together do not find 99.0%: {way_out}" in told.err
 
 
 def test_index_and_query_with_it(run: Run, kb_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

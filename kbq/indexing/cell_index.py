@@ -1,6 +1,7 @@
 """Cell index: the cells of all shards, asked as if they were one's; what they find is scored with the dump's rows."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from kbq.indexing.candidates import Bonus, Candidates, everything, ranges
 from kbq.indexing.cells import Cells
 from kbq.indexing.products import float_products
 
+MOST_HITS = 2**22  # of all queries that are asked together, before they are scored again: some 130 MB
 LEAST_HITS = 50  # starts and ends asked for, or more: the ten best phrases stand above the bound of so many
 
 
@@ -47,7 +49,10 @@ class CellIndex:
         paragraphs = sum(len(shard.paragraph_rows) for shard in self._shards)
         if k >= sum(len(shard) for shard in self._shards) or (bonus is not None and k >= paragraphs) or not len(starts):
             return everything(self._shards, len(starts), bonus)
-        hits = self._best_rows(np.concatenate([starts, ends]), k)
+        queries = np.concatenate([starts, ends])
+        together = max(1, MOST_HITS // (self._overfetch * k))
+        parts = (queries[first : first + together] for first in range(0, len(queries), together))
+        hits = list(chain.from_iterable(self._best_rows(part, k) for part in parts))
         sides = list(zip(hits[: len(starts)], hits[len(starts) :], strict=True))
         # A side that came out short is bounded by its last hit, too: a deeper search, in more cells, may find more.
         bounds = [sum(float(side.scores[-1]) if len(side.scores) else np.inf for side in both) for both in sides]

@@ -24,7 +24,7 @@ CODEC_SAMPLES = 50_000  # rows that show the codec where values lie
 CHUNK = 65536  # rows added at a time
 NUMBER_BYTES = 8  # of a row's number, beside its code
 PREFETCHED = 2**27  # bytes, about, for some queries together, or for one: more would push each other out of memory
-LEAST_SAMPLES = 16  # values that four bits tell apart: faiss wants to be shown as many rows
+LEAST_SAMPLES = 16  # values, or pairs of them, that four bits tell apart: faiss wants to be shown as many rows
 
 
 def clusters_for(rows: int) -> int:
@@ -51,7 +51,7 @@ def build_cells(
         rotation: what a rotated vector has more than its cell's mean is stored in product codes of four bits, in blocks
             that are searched within registers (fast scan, arXiv 1704.07355). Shape: (dim, kept). None: the dump's int8
             values are stored as they are.
-        together: how many of the rotated values share a code.
+        together: how many of the rotated values share a code; only with a rotation.
 
     Raises:
         KnowledgeBaseError: faiss is not installed, or cannot write the file.

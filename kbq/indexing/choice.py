@@ -69,4 +69,6 @@ def open_index(shards: Sequence[Shard], entry: IndexEntry, device: torch.device)
     """
     if entry.kind == "exact":
         return ExactIndex(shards, places(shards, device))
-    return open_approximate(shards, entry) if entry.kind == "approximate" else open_compact(shards, entry)
+    if entry.kind == "approximate":
+        return open_approximate(shards, entry)
+    return open_compact(shards, entry)

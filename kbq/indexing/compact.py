@@ -1,4 +1,4 @@
-"""Compact and tiny: rotated to a third of the dimensions, four bits for each of them (or for two), in cells, in memory.
+"""Compact and tiny: a third of the dimensions, rotated, with four bits for each or for every two; in cells, in memory.
 
 Codes only say which rows are worth a look: more hits than are wanted, the rougher the codes the more, are scored again
 with the dump's own rows, so that the scores are exact for the rows that are found.
@@ -22,10 +22,10 @@ from kbq.system.stages import Report, silent
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """How a rotated vector is written down."""
+    """What an index of codes keeps of a vector, and how many rows it scores again."""
 
     together: int  # dimensions that share four bits
-    overfetch: int  # times the hits that are wanted are scored again
+    overfetch: int  # times the hits that are wanted; half as many lose up to half a percent of the ten best phrases
 
     def kept(self, dim: int) -> int:
         """How many dimensions of a rotated vector are written down."""
@@ -60,10 +60,10 @@ def open_compact(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
     folders = open_folders(shards, entry)
     need, free = cells_bytes(folders), available_memory()
     if need > free:
-        smaller = "tiny, which is about half as large, " if entry.kind == "compact" else ""
+        tiny = f"build one half as large (kbq index {shards[0].folder.parent} --index tiny), or "
         raise KnowledgeBaseError(
-            f"the {entry.kind} index takes {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: use --index "
-            f"{smaller}approximate, which stays on the disk, or exact"
+            f"the {entry.kind} index takes {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: "
+            f"{tiny if entry.kind == 'compact' else ''}use --index approximate, which stays on the disk, or exact"
         )
     cells = {
         number: Cells(folder / CELLS, entry.probes, Rotation.open(folder / ROTATION).queries)

@@ -68,7 +68,7 @@ def calibrate(
 ) -> IndexEntry:
     """The entry with about the fewest probes that give the recall it asks for, and the recall that was measured.
 
-    Where even all cells give less, which is said by the entry's recall, it probes as many as find as much as all.
+    Where even all cells give less, it takes the fewest that find as much as all; the entry's recall says what that is.
 
     Args:
         starts, ends: query vectors in the units of the rows. Shapes: (queries, dim).
@@ -99,7 +99,7 @@ def calibrate(
         doubled.append(measured(min(cells, 2 * doubled[-1].probes)))
     reached = min(entry.target, doubled[-1].recall)
     best = next(tried for tried in doubled if tried.recall >= reached)
-    too_few = best.probes // 2
+    too_few = max((tried.probes for tried in doubled if tried.probes < best.probes), default=0)
     while best.probes - too_few > max(1, best.probes // 16):
         tried = measured((too_few + best.probes) // 2)
         if tried.recall < reached:

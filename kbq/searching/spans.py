@@ -62,7 +62,7 @@ def find_spans(
         query: start vector over end vector, in the units of the rows. Shape: (2, dim).
         max_tokens: longest span, both ends included.
         length_penalty: what each token after the first takes from the score, 0 or more.
-        certain: leave out spans below the bound of the candidates: better ones may be missing.
+        certain: only spans above the bound of the candidates: of the others, better ones may be missing.
     """
     starts, added = _opening(shard, candidates)
     _, stop = shard.row_range(shard.paragraphs_of(starts))
@@ -73,16 +73,14 @@ def find_spans(
     if added is not None:
         products[place, 0] += added
     above = candidates.complete_above if certain else -np.inf
-    if certain:  # many starts are not good enough with the best of all ends
-        hopeful = products[place, 0] + products[:, 1].max(initial=-np.inf) > above
-        starts, place = starts[hopeful], place[hopeful]
+    hopeful = products[place, 0] + products[:, 1].max(initial=-np.inf) > above  # with the best of all ends
+    starts, place = starts[hopeful], place[hopeful]
     lost = (length_penalty * shard.positions[rows]).astype(np.float32)
     ends = range_argmax(products[:, 1] - lost, place, reach(shard, rows, place, max_tokens))
     scores = products[place, 0] + products[ends, 1] - (lost[ends] - lost[place])
     kept = np.flatnonzero(scores > above)  # some starts reach no end
     order = kept[np.argsort(-scores[kept], kind="stable")]
-    bound = candidates.complete_above
-    return Spans(scores[order], starts[order], rows[ends[order]], bound, rows, products, lost)
+    return Spans(scores[order], starts[order], rows[ends[order]], candidates.complete_above, rows, products, lost)
 
 
 def _opening(shard: Shard, candidates: Candidates) -> tuple[Rows, Floats | None]:

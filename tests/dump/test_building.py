@@ -236,7 +236,7 @@ def test_a_folder_in_use_is_refused(documents: list[Document], model: Model, tmp
         KnowledgeBase.build(documents, tmp_path / "full", model)
 
 
-@pytest.mark.parametrize("index", ["exact", "approximate", "compact"])
+@pytest.mark.parametrize("index", ["exact", "approximate", "compact", "tiny"])
 def test_append(index: Any, documents: list[Document], model: Model, tmp_path: Path) -> None:
     folder = tmp_path / "kb"
     KnowledgeBase.build(documents[:6], folder, model, index=index, bm25=False)

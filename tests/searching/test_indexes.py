@@ -135,24 +135,25 @@ def test_queries_may_be_given(folder: Path) -> None:
     assert kb.with_index(IndexWish("approximate", 0.5, ("the river",))).index.queries == 1
 
 
+@pytest.mark.parametrize("kind", ["compact", "tiny"])
 def test_other_queries_teach_another_rotation_and_an_append_asks_them_again(
-    documents: list[Document], model: Model, tmp_path: Path
+    kind: IndexKind, documents: list[Document], model: Model, tmp_path: Path
 ) -> None:
     folder, asked = tmp_path / "kb", ("the river", "Marie Curie [SEP] place of birth")
-    usual = KnowledgeBase.build(documents[:3], folder, model, index="compact")
-    first = np.load(folder / "shard-00000" / "compact" / ROTATION)
-    kb = usual.with_index(IndexWish("compact", target=0.9, queries=asked))
-    (learned,) = (folder / "shard-00000").glob("compact*")  # the other one answers no more
-    assert learned.name == f"compact-for-{kb.index.asked}"
+    usual = KnowledgeBase.build(documents[:3], folder, model, index=kind)
+    first = np.load(folder / "shard-00000" / kind / ROTATION)
+    kb = usual.with_index(IndexWish(kind, target=0.9, queries=asked))
+    (learned,) = (folder / "shard-00000").glob(f"{kind}*")  # the other one answers no more
+    assert learned.name == f"{kind}-for-{kb.index.asked}"
     assert not np.allclose(np.load(learned / ROTATION), first)
     appended = KnowledgeBase.build(documents[3:], folder, model, append=True)
     assert (appended.index.asked, appended.index.target, appended.index.queries) == (kb.index.asked, 0.9, 1)
     assert json.loads((folder / f"queries-{kb.index.asked}.json").read_text()) == list(asked)
-    assert len(list(folder.glob("*/compact-for-*"))) == 2
+    assert len(list(folder.glob(f"*/{kind}-for-*"))) == 2
     (folder / f"queries-{kb.index.asked}.json").write_text("5")
     with pytest.raises(KnowledgeBaseError, match=r"is damaged \(no list of texts\): delete it"):
         KnowledgeBase.build(documents[:1], folder, model, append=True)
-    assert appended.with_index(IndexWish("compact")).index.asked == ""
+    assert appended.with_index(IndexWish(kind)).index.asked == ""
     assert not list(folder.glob("queries-*"))
 
 
@@ -245,7 +246,7 @@ def test_until_another_filter_is_measured_the_index_answers_as_before(
 
 
 def test_exact_search_takes_no_filter(folder: Path) -> None:
-    message = r"exact search looks at every row of .*, --filter 0\.5 is for an index: add --index app"
+    message = r"exact search looks at every row of .*, --filter 0\.5 is for an index: add --index compact"
     with pytest.raises(KnowledgeBaseError, match=message):
         KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("exact", filter=0.5))
 

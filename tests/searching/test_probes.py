@@ -15,6 +15,7 @@ from kbq.indexing.choice import build_missing
 from kbq.kb import KnowledgeBase
 from kbq.options import IndexKind
 from kbq.records import Document, Hit, Paragraph, Phrase
+from kbq.searching import probes
 from kbq.searching.probes import SLOTS, calibrate, own_queries, recall
 
 CPU = torch.device("cpu")
@@ -59,7 +60,7 @@ def test_the_fewest_probes_that_reach_the_target(
 
 
 def test_a_target_that_no_number_of_probes_reaches_is_not_claimed(
-    random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+    random_shard: Callable[..., Shard],
 ) -> None:
     pytest.importorskip("faiss")
     shards = [random_shard(*[20] * 60)]
@@ -67,10 +68,41 @@ def test_a_target_that_no_number_of_probes_reaches_is_not_claimed(
     build_missing(shards, IndexEntry("approximate"), np.concatenate([starts, ends]))
     entry = calibrate(shards, IndexEntry("approximate", target=2.0), starts, ends, CPU)
     assert (entry.recall, entry.target) == (1.0, 2.0)
-    assert entry.probes < 30  # of 30 cells: as many as find as much as all
     assert entry == replace(calibrate(shards, replace(entry, target=1.0), starts, ends, CPU), target=2.0)
-    monkeypatch.setattr("kbq.searching.probes.recall", lambda exact, found: 0.5)
-    assert calibrate(shards, entry, starts, ends, CPU).probes == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "needed", "asked", "taken"),
+    [
+        (2.0, 17, [1, 2, 4, 8, 16, 30, 23, 19, 17], 17),  # of 30 cells; 17 find as much as all
+        (2.0, 1, [1, 2, 4, 8, 16, 30], 1),
+        (1.0, 9, [1, 2, 4, 8, 16, 12, 10, 9], 9),
+        (0.5, 10, [1, 2, 4, 8, 6, 5], 5),
+        (0.0, 10, [1], 1),
+    ],
+)
+def test_which_numbers_of_probes_are_tried(
+    target: float,
+    needed: int,
+    asked: list[int],
+    taken: int,
+    random_shard: Callable[..., Shard],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[int] = []
+
+    def open_index(shards: object, entry: IndexEntry, device: object) -> int:
+        tried.extend([entry.probes] * (entry.kind != "exact"))
+        return entry.probes
+
+    monkeypatch.setattr(probes, "open_index", open_index)
+    monkeypatch.setattr(probes, "search", lambda shards, index, queries, *_, **__: [[index] for _ in queries])
+    monkeypatch.setattr(probes, "recall", lambda exact, found: min(1.0, found[0][0] / needed))
+    vectors = np.zeros((3, 16), np.float32)
+    entry = IndexEntry("compact", target=target)
+    found = calibrate([random_shard(*[20] * 60)], entry, vectors, vectors, CPU)
+    assert tried == asked
+    assert found == replace(entry, probes=taken, recall=min(1.0, taken / needed), queries=3)
 
 
 def test_own_queries_ask_for_slots_of_own_pages(kb: KnowledgeBase, documents: list[Document]) -> None:

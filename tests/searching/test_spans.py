@@ -118,6 +118,9 @@ def test_a_bonus_moves_all_spans_of_its_paragraph(encoded: Make, make_shard: Cal
     found = find_spans(shard, dataclasses.replace(everywhere(shard), bonus=added), EYE)
     assert as_dict(found) == {(0, 2): 22.0, (2, 2): 18.0, (3, 3): 17.5, (1, 2): 17.0}
     assert found.shortened(shard, 0, 2, limit=5) == (16.0, 1)  # without w2
+    certain = find_spans(shard, Candidates(np.arange(4), 17.5, added), EYE, certain=True)
+    assert as_dict(certain) == {(0, 2): 22.0, (2, 2): 18.0}
+    assert certain.complete_above == 17.5
 
 
 def test_a_span_is_not_shortened_to_where_no_phrase_closes(encoded: Make, make_shard: Callable[..., Shard]) -> None:

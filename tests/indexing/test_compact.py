@@ -1,0 +1,89 @@
+"""Codes: as short as they are said to be, and good enough to say which rows are scored again."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from kbq.dump.manifest import IndexEntry
+from kbq.dump.shards import Shard
+from kbq.indexing.candidates import Candidates
+from kbq.indexing.choice import build_missing, open_index
+from kbq.indexing.compact import CODES
+from kbq.indexing.index_folder import CELLS
+from kbq.options import IndexKind
+
+faiss = pytest.importorskip("faiss")
+KINDS: tuple[IndexKind, ...] = ("compact", "tiny")
+K = 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "dim", "kept", "size"),
+    [
+        ("compact", 2, 1, 1),
+        ("compact", 16, 5, 3),
+        ("compact", 384, 128, 64),
+        ("compact", 768, 256, 128),
+        ("tiny", 2, 2, 1),
+        ("tiny", 16, 4, 1),
+        ("tiny", 384, 128, 32),
+        ("tiny", 768, 256, 64),
+    ],
+)
+def test_bytes_of_a_code(kind: IndexKind, dim: int, kept: int, size: int, random_shard: Callable[..., Shard]) -> None:
+    assert CODES[kind].kept(dim) == kept
+    shard = random_shard(20, dim=dim)
+    build_missing([shard], IndexEntry(kind), np.eye(dim, dtype=np.float32))
+    index = faiss.read_index(str(shard.folder / kind / CELLS))
+    assert (index.d, index.code_size) == (kept, size)
+
+
+@pytest.fixture
+def queries() -> np.ndarray:
+    """They ask for 12 directions of 48, as real ones ask for few. Shape: (start and end, 20, 48)."""
+    random = np.random.default_rng(1)
+    return (random.normal(size=(2, 20, 12)) @ random.normal(size=(12, 48))).astype(np.float32)
+
+
+@pytest.fixture
+def shard(random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch) -> Shard:
+    """3,200 rows in paragraphs of eight, of which few are scored again."""
+    monkeypatch.setattr("kbq.indexing.cell_index.LEAST_HITS", 1)
+    return random_shard(*[8] * 400, dim=48)
+
+
+def share_of_best_starts(shard: Shard, starts: np.ndarray, found: Sequence[Candidates]) -> float:
+    best = np.argsort(-starts @ shard.vectors.T.astype(np.float32), axis=1)[:, :K]
+    return float(np.mean([np.isin(rows, one.starts).mean() for rows, one in zip(best, found, strict=True)]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scoring_again_makes_up_for_rough_codes(
+    kind: IndexKind, shard: Shard, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = IndexEntry(kind, probes=10**6)
+    build_missing([shard], entry, np.concatenate(list(queries)))
+    (found,) = open_index([shard], entry, torch.device("cpu")).candidates(queries[0], queries[1], K)
+    monkeypatch.setitem(CODES, kind, replace(CODES[kind], overfetch=1))
+    (rough,) = open_index([shard], entry, torch.device("cpu")).candidates(queries[0], queries[1], K)
+    assert share_of_best_starts(shard, queries[0], found) > 0.95
+    assert share_of_best_starts(shard, queries[0], rough) < 0.8
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_queries_may_be_asked_in_parts(
+    kind: IndexKind, shard: Shard, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = IndexEntry(kind, probes=3)
+    build_missing([shard], entry, np.concatenate(list(queries)))
+    index = open_index([shard], entry, torch.device("cpu"))
+    (together,) = index.candidates(queries[0], queries[1], K)
+    for most in (0, 7 * CODES[kind].overfetch * K):
+        monkeypatch.setattr("kbq.indexing.cell_index.MOST_HITS", most)
+        (parts,) = index.candidates(queries[0], queries[1], K)
+        for one, other in zip(together, parts, strict=True):
+            assert one.starts.tolist() == other.starts.tolist()
+            assert one.complete_above == other.complete_above
