@@ -691,6 +691,8 @@ def info(
         *(f"{'index':{width}}  {rendering.index_line(entry)}" for entry in indexes),
         *(f"{'speed':{width}}  {rendering.speed_line(one)}" for one in speeds),
     )
+    if speeds and all(one.kind != "exact" for one in speeds):
+        _note("exact search was not timed: all vectors would take more than half of the memory that is free")
 
 
 @app.command()

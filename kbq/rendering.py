@@ -108,9 +108,10 @@ def index_line(facts: IndexFacts) -> str:
     """What an index costs and finds."""
     if facts.kind == "exact":
         return "exact, compares every vector: nothing is missed"
+    probes = f"{facts.probes:,} probe{'s' * (facts.probes > 1)}"
     return (
         f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds {facts.recall:.1%} of the ten best phrases "
-        f"({facts.target:.1%} asked for, {facts.queries:,} queries) with {facts.probes:,} probes"
+        f"({facts.target:.1%} asked for, {facts.queries:,} queries) with {probes}"
         f"{'' if facts.filter is None else f', rows above {facts.filter:g}'}"
     )
 
