@@ -39,8 +39,10 @@ def _kinds(found: dict[str, Any]) -> str:
     rows = []
     for name, values in found.items():
         if isinstance(values, dict):
+            most, asked = (values[f"recall@10 of phrases{of}"] for of in (", calibration queries", " asked for"))
+            reached = "" if most >= asked else f" ({most:g} with all cells)"
             scores = [interval(values[model]["KILT-accuracy"]) for model in ("untuned", "tuned")]
-            rows.append([name, *(f"{values[key]:g}" for key in columns.values()), *scores])
+            rows.append([name + reached, *(f"{values[key]:g}" for key in columns.values()), *scores])
     return table(["index", *columns, "KILT-accuracy, untuned", "KILT-accuracy, tuned on 5,000"], rows)
 
 
