@@ -88,11 +88,12 @@ def _milliseconds(values: dict[str, Any]) -> list[str]:
 def wikipedia() -> str:
     """All of English Wikipedia, from what was measured."""
     largest = figures("growth")["sizes"][-1]
-    speed = figures("encoder")["wiki"]["now"]["tokens per second"]
+    speed, with_tiles = (figures(name)["wiki"]["now"]["tokens per second"] for name in ("encoder_bf16", "encoder"))
     gpus, once = WIKIPEDIA_VECTORS * 384 / GPU_BYTES, GPU_BYTES / GPU_BYTES_PER_SECOND
     tokens = f"{WIKIPEDIA_TOKENS / 1e9:g} billion"
     rows = [
         ["encoding, one core", f"{tokens} tokens / {speed:,} a second", _hours(WIKIPEDIA_TOKENS / speed)],
+        ["the same with AMX", f"{tokens} tokens / {with_tiles:,} a second", _hours(WIKIPEDIA_TOKENS / with_tiles)],
         ["dump, with texts", *_bytes(largest["dump, MB"] * 1e6 / largest["rows"])],
         *(row for kind in ("compact", "tiny", "approximate") for row in _index_of_wikipedia(kind)),
         ["exact search, one core", *_search_of_wikipedia("exact")],
@@ -148,9 +149,10 @@ def encoder() -> str:
     ]
     query = found["one query, ms"]
     text = (
-        f"{found['threads']} thread; on a CPU without 16-bit products kbq encodes in float32. The default model takes "
-        f"{found['model on the disk, MB']:.0f} MB on the disk and {found['model in memory, MB']} MB in memory, "
-        f"and encodes one query there in {query['p50']} ms ({query['p95']} ms in 19 of 20)."
+        f"{found['threads']} thread; on a CPU without 16-bit products kbq encodes in float32. The encoders of the "
+        f"default model{earlier('encoder_float32')} take {found['model on the disk, MB']:.0f} MB on the disk and "
+        f"{found['model in memory, MB']} MB in memory; one query takes {query['p50']} ms on that CPU "
+        f"({query['p95']} ms in 19 of 20)."
     )
     speeds = ["tokens per second", "fastest product, GFLOP/s", "share of it"]
     return f"{table(['multiplied in', 'windows', 'how', *speeds, 'padding', 'cosine to float32'], rows)}\n\n{text}"
@@ -186,10 +188,10 @@ def mapped() -> str:
     ]
     size, same = found["vectors and indexes, MB"] / 1000, "the same" if found["same hits"] else "other"
     text = (
-        f"{found['vectors']:,} vectors and their two indexes, {size:.1f} GB, on the disk when the first query "
-        f"comes; {same} hits both ways. The process itself takes {ways[1]['own memory, MB']} MB, with tiny, which "
-        f"reads its codes when it is opened, {ways[1]['with tiny, MB']} MB. With much memory the system reads "
-        "ahead: more at first, and nothing later."
+        f"{found['vectors']:,} vectors, an approximate and a tiny index: {size:.1f} GB, on the disk when the first "
+        f"query comes; {same} hits both ways. The process holds {ways[1]['own memory, MB']} MB; with tiny "
+        f"{ways[1]['with tiny, MB']} MB, its codes, read before the first query, and the hits that it scores again. "
+        "With much memory the system reads ahead: more at first, and nothing later."
     )
     return f"{table(['memory free, MB', 'index', *costs], rows)}\n\n{text}"
 
