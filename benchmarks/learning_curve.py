@@ -20,7 +20,7 @@ def main() -> None:
             axes.plot(list(runs), means, marker="o", label=label)
             axes.fill_between(list(runs), low, high, alpha=0.15)
         axes.set_xscale("symlog", linthresh=100)
-        axes.set_xticks(list(runs), [f"{count:,}" for count in runs], rotation=30)
+        axes.set_xticks(list(runs), [f"{count:,}" for count in runs], rotation=60)
         axes.minorticks_off()
         axes.set_xlabel("queries tuned on")
         axes.set_ylabel("T-REx dev, percent")
