@@ -692,7 +692,7 @@ def info(
         *(f"{'speed':{width}}  {rendering.speed_line(one)}" for one in speeds),
     )
     if speeds and all(one.kind != "exact" for one in speeds):
-        _note("exact search was not timed: all vectors would take more than half of the memory that is free")
+        _note("exact search was not timed: half of the free memory, or the device, has no room for all vectors")
 
 
 @app.command()
