@@ -262,8 +262,8 @@ def merge_kb(
         as_json,
         f"{out}: {counts.documents:,} pages, {counts.rows:,} token vectors, in {len(manifest.shards)} shards",
     )
-    if any(read_manifest(kb).bm25 for kb in kbs):
-        _note(f"words stay behind, they weigh something else in the whole: add them with `kbq index {out} --bm25`")
+    if any(read_manifest(kb).bm25 for kb in kbs) and not manifest.bm25:
+        _note(f"not all of them have words: add these with `kbq index {out} --bm25`")
     if any(read_manifest(kb).sparta for kb in kbs):
         _note(f"learned impacts stay behind, their models may differ: kbq index {out} --sparta MODEL")
 

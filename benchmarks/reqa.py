@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from kbq.corpus import read_corpus
 from kbq.encoding.windows import tokenize
 from kbq.sparse.bm25 import query_words, words_of
-from kbq.sparse.impacts import ImpactIndex, Impacts, query_text, write_impacts
+from kbq.sparse.impacts import ImpactIndex, query_text
+from kbq.sparse.postings import Entries, Postings, write_postings
 from kbq.sparse.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
 from kbq.system.lines import read_json_lines
 from kbq.training.examples import read_examples
@@ -155,17 +156,17 @@ def sparta(model: SpartaModel, given: Candidates, sizes: Sequence[int]) -> dict[
     for k in sizes:
         numbers = np.repeat([number for number, *_ in found], [min(k, len(terms)) for _, terms, _ in found])
         terms, weights = (np.concatenate([row[column][:k].numpy() for row in found]) for column in (1, 2))
-        impacts = Impacts(numbers.astype(np.int32), terms.astype(np.int32), weights)
-        figures[f"{k} terms"] = looked_up(model, given, impacts) | {"terms": round(len(terms) / len(found))}
+        entries = Entries(numbers.astype(np.int32), terms.astype(np.int32), weights)
+        figures[f"{k} terms"] = looked_up(model, given, entries) | {"terms": round(len(terms) / len(found))}
     return figures | {"sentences per CPU second": round(len(given.sentences) / seconds, 1)}
 
 
-def looked_up(model: SpartaModel, given: Candidates, impacts: Impacts) -> dict[str, float]:
+def looked_up(model: SpartaModel, given: Candidates, entries: Entries) -> dict[str, float]:
     """What an index of these impacts finds, and how large it is."""
     with tempfile.TemporaryDirectory() as folder:
-        write_impacts(Path(folder) / "i", model.vocabulary, impacts)
+        write_postings(Path(folder) / "i", model.vocabulary, entries, "weights")
         size = sum(path.stat().st_size for path in (Path(folder) / "i").iterdir())
-        index = ImpactIndex(Path(folder) / "i", len(given.sentences))
+        index = ImpactIndex(Postings(Path(folder) / "i", "weights", "--sparta MODEL"), len(given.sentences))
 
         def scored(text: str) -> Scores:
             return index.scores(model.tokenizer.convert_ids_to_tokens(model.query_terms(text)))

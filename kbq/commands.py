@@ -175,11 +175,11 @@ def index(request: IndexRequest, report: Report = silent) -> IndexFacts:
 
 
 def index_words(folder: Path, report: Report = silent) -> int:
-    """Add a BM25 index to a knowledge base, or make it anew; nothing is encoded. Returns the bytes of them all."""
+    """Add a BM25 index to the shards that have none; nothing is encoded. Returns the bytes of them all."""
     with changing(folder) as before:
         manifest = add_bm25(folder, before, report)
         write_manifest(folder, manifest)
-    return sum(folder_bytes(bm25_folder(shard, manifest)) for shard in manifest.shard_folders(folder))
+    return sum(folder_bytes(bm25_folder(shard)) for shard in manifest.shard_folders(folder))
 
 
 def index_impacts(

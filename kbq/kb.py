@@ -24,7 +24,7 @@ from kbq.searching.indexes import IndexWish, build_indexes, kept_queries, remove
 from kbq.searching.lexical import HybridWeights, LexicalScores
 from kbq.searching.search import search
 from kbq.searching.words import WordIndexes
-from kbq.sparse.bm25 import add_bm25, remove_older
+from kbq.sparse.bm25 import add_bm25
 from kbq.system.files import writing_to
 from kbq.system.locks import writing_alone
 from kbq.system.stages import Report, silent
@@ -86,7 +86,6 @@ class KnowledgeBase:
                 folder.mkdir(parents=True, exist_ok=True)
             with writing_alone(folder):
                 before = claim(folder, model, model_name or model.source or "default", append)
-                remove_older(folder, before)  # of an append that was killed at its very end
                 for entry in before.entries:
                     kept_queries(folder, entry)  # what is wrong with them is said before hours of encoding
                 shards, corpus = build_shards(documents, model, folder, len(before.shards), report, workers)
@@ -96,7 +95,6 @@ class KnowledgeBase:
                 if before.bm25 if append else bm25:
                     manifest = add_bm25(folder, manifest, report_stage)
                 publish(folder, manifest)
-                remove_older(folder, manifest)
                 remove_unnamed(folder, manifest)
         return cls(folder, manifest, model)
 
@@ -126,7 +124,7 @@ class KnowledgeBase:
             published = read_manifest(folder)
             if published == manifest:
                 raise
-            return cls(folder, published, opened, index)  # an append has replaced files meanwhile
+            return cls(folder, published, opened, index)  # an index has been replaced meanwhile
 
     def with_index(self, wish: IndexWish, report: Report = silent) -> "KnowledgeBase":
         """Build an index over the same rows, beside those that are there, and let it answer from now on.

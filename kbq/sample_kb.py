@@ -10,7 +10,7 @@ from pathlib import Path
 
 import kbq
 from kbq.corpus import read_corpus
-from kbq.dump.manifest import is_knowledge_base
+from kbq.dump.manifest import FORMAT, is_knowledge_base
 from kbq.dump.shards import Counts
 from kbq.encoding.model import CONFIG, DEFAULT_MODEL, Model
 from kbq.errors import KnowledgeBaseError
@@ -59,5 +59,6 @@ def _build(folder: Path, model: Model, report: Callable[[Counts], None]) -> None
 
 
 def _digest() -> str:
-    """A digest of all that decides what is built: the articles, and the model by its configuration."""
-    return hashlib.sha256(ARTICLES.read_bytes() + (DEFAULT_MODEL / CONFIG).read_bytes()).hexdigest()[:8]
+    """A digest of all that decides what is built: the format, the articles, and the model by its configuration."""
+    parts = bytes([FORMAT]), ARTICLES.read_bytes(), (DEFAULT_MODEL / CONFIG).read_bytes()
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:8]

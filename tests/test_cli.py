@@ -124,7 +124,7 @@ def test_a_bm25_index_comes_with_the_build_or_later(
         assert (refused.status, refused.out) == (1, "")
         assert f"kb has no BM25 index: add one with `kbq index {kb} --bm25`" in refused.err
     added = run("index", kb, "--bm25", "--json")
-    size = sum(path.stat().st_size for path in (kb / "shard-00000" / "bm25-1").iterdir())
+    size = sum(path.stat().st_size for path in (kb / "shard-00000" / "bm25").iterdir())
     assert added.documents == [{"kb": str(kb), "bytes": size}]
     assert (kb / "shard-00000" / "vectors.npy").stat().st_mtime_ns == vectors.st_mtime_ns
     assert run("info", kb, "--json").documents[0]["bm25"] is True
@@ -507,18 +507,19 @@ def test_index_and_query_with_it(run: Run, kb_folder: Path, tmp_path: Path, monk
 
 def test_merge_kb(run: Run, kb_folder: Path, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
     lines = corpus.read_text("utf-8").splitlines(keepends=True)
-    for name, part in (("a", lines[:5]), ("b", lines[5:])):
+    for name, part, options in (("a", lines[:5], ()), ("b", lines[5:], ()), ("dense", lines[5:], ("--no-bm25",))):
         (tmp_path / f"{name}.jsonl").write_text("".join(part), "utf-8")
-        assert run("build", tmp_path / f"{name}.jsonl", tmp_path / name, "--model", model_folder).status == 0
+        assert run("build", tmp_path / f"{name}.jsonl", tmp_path / name, "--model", model_folder, *options).status == 0
+    merged = run("merge-kb", tmp_path / "some", tmp_path / "a", tmp_path / "dense")
+    assert merged.status == 0
+    assert f"not all of them have words: add these with `kbq index {tmp_path / 'some'} --bm25`" in merged.err
     merged = run("merge-kb", tmp_path / "both", tmp_path / "a", tmp_path / "b")
     assert merged.status == 0
-    assert (
-        f"words stay behind, they weigh something else in the whole: add them with `kbq index {tmp_path / 'both'}"
-        in merged.err
-    )
+    assert merged.err == ""
     assert merged.out.startswith(f"{tmp_path / 'both'}: 12 pages, ")
     assert merged.out.endswith(" token vectors, in 2 shards\n")
-    whole, both = (run("query", "Paris", "--json", "--kb", kb) for kb in (kb_folder, tmp_path / "both"))
+    dense = ("query", "Paris", "--backend", "dense", "--json")
+    whole, both = (run(*dense, "--kb", kb) for kb in (kb_folder, tmp_path / "both"))
     names = ("answer", "score", "document_id", "unit")  # two paragraphs of a page are the same text
     answers = [
         [[hit[name] for name in names] for hit in told.documents[0]["answers"]]  # type: ignore[attr-defined]
@@ -805,7 +806,7 @@ LONG = "word " * 10_000
         ("query x --kb nowhere", "nowhere does not exist: make a knowledge base with `kbq build CORPUS nowhere`"),
         ("query x --kb folder", "folder holds no knowledge base (no manifest.json)"),
         ("query x --kb half", "half is not a whole knowledge base, its build was stopped"),
-        ("query x --kb old", "old has format version 0, this kbq reads 1"),
+        ("query x --kb old", "old has format version 0, this kbq reads 1 and 2"),
         (
             "query x --kb modelless",
             "modelless needs the model it was built with: model folder gone does not exist; say",

@@ -27,7 +27,7 @@ def build() -> None:
     with progress.build_progress("t") as (report, report_stage):
         report(Counts(1, 1, 1_000, 400))  # of an earlier run
         report(Counts(3, 9, 5_000, 2_000))
-        report_stage("words counted, paragraphs", 4, 9)
+        report_stage("words indexed, paragraphs", 4, 9)
 
 
 def stages() -> None:
@@ -62,7 +62,7 @@ def count() -> None:
 CASES: list[tuple[Callable[[], None], list[str]]] = [
     (
         build,
-        ["t: 1 pages, 1,000 tokens, 0 tokens/s", "t: 3 pages, 5,000 tokens, ", "t: words counted, paragraphs: 4 of 9"],
+        ["t: 1 pages, 1,000 tokens, 0 tokens/s", "t: 3 pages, 5,000 tokens, ", "t: words indexed, paragraphs: 4 of 9"],
     ),
     (stages, ["t: shards: 1 of 2,000", "t: queries: 64 of 200"]),
     (

@@ -17,7 +17,8 @@ from kbq.system.mapping import stays_in_memory
 
 MANIFEST = "manifest.json"
 STATE = "building.json"  # stands there while a build goes on, or was stopped
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, FORMAT)  # of 1 only the words differ: `kbq index KB --bm25` makes them anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Manifest:
     corpora: tuple[str, ...] = ()
     index: IndexEntry = IndexEntry()
     others: tuple[IndexEntry, ...] = ()
-    bm25: bool = False  # whether every shard has a BM25 index
+    bm25: bool = False  # whether the words of every shard are indexed
     sparta: str = ""  # which learned impacts every shard has; none
     kbq: str = kbq.__version__
 
@@ -152,10 +153,10 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         written = json.loads(path.read_text("utf-8"))
         version = written.pop("format")
-        if version != FORMAT:
+        if version not in READABLE:
             raise KnowledgeBaseError(
-                f"{folder} has format version {version}, this kbq reads {FORMAT}: build it again, "
-                "or use the kbq that wrote it"
+                f"{folder} has format version {version}, this kbq reads {' and '.join(map(str, READABLE))}: "
+                "build it again, or use the kbq that wrote it"
             )
         written["shards"] = tuple(Counts(**counts) for counts in written["shards"])
         written["corpora"] = tuple(written["corpora"])

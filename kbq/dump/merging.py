@@ -19,8 +19,8 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
     """Publish a knowledge base with the shards of all `folders`, in their order; these stay as they are.
 
     It searches exactly; indexes of shards come along, so that `kbq index` only has to measure those that all have, but
-    for those that learned from queries of their own. BM25 weights stay behind: they depend on how common a word is in
-    the whole. So do learned impacts: models may differ.
+    for those that learned from queries of their own. Words come along where all have them; learned impacts stay
+    behind: models may differ.
 
     Raises:
         KnowledgeBaseError: one of them is no knowledge base or of another model, a page is in two of them, `out` is in
@@ -36,7 +36,7 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
         corpora=tuple(corpus for manifest in manifests for corpus in manifest.corpora),
         index=IndexEntry(),
         others=(),
-        bm25=False,
+        bm25=all(manifest.bm25 for manifest in manifests),
         sparta="",
     )
     try:
@@ -57,7 +57,7 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
 
 
 def _link_shards(shards: Sequence[Path], out: Path, stage: Stage) -> None:
-    ignored = shutil.ignore_patterns("bm25-*", "sparta*", "*-for-*")
+    ignored = shutil.ignore_patterns("sparta*", "*-for-*")
     for number, shard in enumerate(shards):
         shutil.copytree(shard, out / shard_name(number), ignore=ignored, copy_function=_link)
         stage.add(1)

@@ -20,7 +20,7 @@ class WordIndexes:
     def __init__(self, folder: Path, manifest: Manifest, shards: Sequence[Shard]) -> None:
         """Raises KnowledgeBaseError when files that the manifest names are missing or damaged."""
         self._folder, self._shards = folder, shards
-        self.bm25 = [open_bm25(shard, manifest) for shard in shards] if manifest.bm25 else []
+        self.bm25 = open_bm25(shards) if manifest.bm25 else []
         self.sparta = [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
         self._near: dict[str, str | None] = {}  # of words that were asked for: thousands of queries may share one
         self._pieces = PieceTokenizer(folder, manifest) if manifest.sparta else None

@@ -1,100 +1,139 @@
-"""BM25: the words of every paragraph, under its page's title, become impacts: Lucene's weights, English stems.
+"""BM25: the words of every paragraph, under its page's title: Lucene's weights, English stems.
 
-The weights depend on how common a word is in the whole knowledge base. `bm25-N` holds those that know N shards, so that
-an append writes new ones beside the old, and several shards score like one.
+A shard's `bm25/` holds how often a word stands in each paragraph (`Postings`), and in `lengths.npy` (u32 [paragraphs])
+how many words that has. What a word weighs depends on how common it is in the whole knowledge base, and is computed
+when it is asked for: so shards are indexed, appended and merged alone, and weigh like one. Source: arXiv 2407.03618.
 """
 
 import math
 import re
-import shutil
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from kbq.array_types import Floats
 from kbq.dump.manifest import Manifest
 from kbq.dump.shards import Shard
-from kbq.sparse.impacts import ImpactIndex, Impacts, query_text, write_impacts
+from kbq.errors import KnowledgeBaseError
+from kbq.sparse.impacts import ImpactIndex, query_text
+from kbq.sparse.postings import Entries, Postings, damaged, write_postings
 from kbq.system.stages import Report, Stage, silent
 
 K1, B = 1.5, 0.75  # how soon a repeated word stops to count, and how much a long paragraph loses
 CHUNK = 4096  # paragraphs whose words are found together
+MADE_BY = "--bm25"
+LENGTHS = "lengths"
+REMEMBERED = 2**14  # words of queries: how common they are
 WORD = re.compile(r"\b\w\w+\b")  # bm25s' own pattern
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """How long the passages of a knowledge base are, and in how many of them each word stands (`frequencies`)."""
-
-    passages: int
-    mean_length: float  # in words
-    frequencies: Counter[str]
-
-    def idf(self, word: str) -> float:
-        """Lucene's inverse document frequency: never negative."""
-        frequency = self.frequencies[word]
-        return math.log(1 + (self.passages - frequency + 0.5) / (frequency + 0.5))
-
-
 def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manifest:
-    """Write the indexes of all shards, in bounded memory; the manifest that knows them is the caller's to publish."""
-    shards = manifest.open_shards(folder)
-    statistics = _statistics(shards, Stage(report, "words counted, paragraphs", manifest.counts.paragraphs))
-    stage = Stage(report, "words weighed, paragraphs", manifest.counts.paragraphs)
-    for shard in shards:
-        write_impacts(bm25_folder(shard.folder, manifest), *_impacts(shard, statistics, stage))
+    """Index the shards that are not indexed yet; the manifest that knows it is the caller's to publish."""
+    stage = Stage(report, "words indexed, paragraphs", manifest.counts.paragraphs)
+    for shard in manifest.open_shards(folder):
+        if _is_whole(shard):
+            stage.add(len(shard.texts))
+        else:
+            vocabulary, entries, lengths = _counted(shard, stage)
+            write_postings(bm25_folder(shard.folder), vocabulary, entries, "counts", {LENGTHS: lengths})
     return replace(manifest, bm25=True)
 
 
-def open_bm25(shard: Shard, manifest: Manifest) -> ImpactIndex:
-    """The index of one shard; its passages are the shard's paragraphs."""
-    return ImpactIndex(bm25_folder(shard.folder, manifest), len(shard.texts))
+def open_bm25(shards: Sequence[Shard]) -> "list[BM25Index]":
+    """The indexes of all shards; a passage is a paragraph.
+
+    Raises:
+        KnowledgeBaseError: a file is missing or damaged.
+    """
+    counts = [WordCounts(shard) for shard in shards]
+    statistics = Statistics(counts)
+    return [BM25Index(one, statistics) for one in counts]
 
 
-def bm25_folder(shard: Path, manifest: Manifest) -> Path:
+def bm25_folder(shard: Path) -> Path:
     """Where the index of a shard lies."""
-    return shard / f"bm25-{len(manifest.shards)}"
+    return shard / "bm25"
 
 
-def remove_older(folder: Path, manifest: Manifest) -> None:
-    """Remove the indexes that earlier manifests named."""
-    for shard in manifest.shard_folders(folder):
-        for older in set(shard.glob("bm25-*")) - {bm25_folder(shard, manifest)}:
-            shutil.rmtree(older, ignore_errors=True)
+def _is_whole(shard: Shard) -> bool:
+    try:
+        WordCounts(shard)
+    except KnowledgeBaseError:
+        return False
+    return True
 
 
-def _statistics(shards: Sequence[Shard], stage: Stage) -> Statistics:
-    passages, length = 0, 0
-    frequencies: Counter[str] = Counter()
-    for shard in shards:
-        for words in _passages(shard, stage):
-            passages += 1
-            length += len(words)
-            frequencies.update(set(words))
-    return Statistics(passages, length / max(1, passages), frequencies)
+class WordCounts(Postings):
+    """How often each word stands in each paragraph of a shard, and how many words that has (`lengths`)."""
+
+    def __init__(self, shard: Shard) -> None:
+        """Raises KnowledgeBaseError when a file is missing or damaged."""
+        super().__init__(bm25_folder(shard.folder), "counts", MADE_BY)
+        self.lengths: NDArray[np.uint32] = self.array(LENGTHS)
+        if len(self.lengths) != len(shard.texts):
+            error = ValueError(f"{LENGTHS}.npy has {len(self.lengths)} of {len(shard.texts)} paragraphs")
+            raise damaged(self.folder, error, MADE_BY)
 
 
-def _impacts(shard: Shard, statistics: Statistics, stage: Stage) -> tuple[list[str], Impacts]:
-    """The shard's own words, and what they weigh in its paragraphs."""
+class Statistics:
+    """How many passages a knowledge base has, how long they are, and in how many of them a word stands."""
+
+    def __init__(self, counts: Sequence[WordCounts]) -> None:
+        self._counts = counts
+        self.idf = lru_cache(REMEMBERED)(self._idf)
+
+    @cached_property
+    def passages(self) -> int:
+        """Of all shards."""
+        return sum(len(counts.lengths) for counts in self._counts)
+
+    @cached_property
+    def mean_length(self) -> float:
+        """In words; 1 where there are none."""
+        return max(1.0, sum(int(counts.lengths.sum(dtype=np.int64)) for counts in self._counts) / max(1, self.passages))
+
+    def _idf(self, word: str) -> float:
+        """Lucene's inverse document frequency: never negative."""
+        frequency = sum(len(counts.of(word)[0]) for counts in self._counts)
+        return math.log(1 + (self.passages - frequency + 0.5) / (frequency + 0.5))
+
+
+class BM25Index(ImpactIndex):
+    """The words of one shard, weighed by the statistics of the whole knowledge base."""
+
+    def __init__(self, counts: WordCounts, statistics: Statistics) -> None:
+        super().__init__(counts, len(counts.lengths))
+        self._lengths, self._statistics = counts.lengths, statistics
+
+    def impacts(self, term: str) -> tuple[NDArray[np.int32], Floats]:
+        """The passages that have a word, ascending, and what it weighs there. Shapes: (as many,)."""
+        passages, often = self._postings.of(term)
+        relative = self._lengths[passages] / self._statistics.mean_length
+        weights = self._statistics.idf(term) * often / (often + K1 * (1 - B + B * relative))
+        return passages, weights.astype(np.float32)
+
+
+def _counted(shard: Shard, stage: Stage) -> tuple[list[str], Entries, NDArray[np.uint32]]:
+    """The shard's own words, how often they stand in its paragraphs, and how many words each of these has."""
     numbers: dict[str, int] = {}
-    passages, terms, counts = array("i"), array("i"), array("i")
-    lengths = array("i")
+    passages, terms, counts, lengths = array("i"), array("i"), array("I"), array("I")
     for passage, words in enumerate(_passages(shard, stage)):
         lengths.append(len(words))
         for word, count in Counter(words).items():
             passages.append(passage)
             terms.append(numbers.setdefault(word, len(numbers)))
             counts.append(count)
-    of, term, often = (np.frombuffer(values, np.int32) for values in (passages, terms, counts))
-    idf = np.array([statistics.idf(word) for word in numbers])
-    relative = np.frombuffer(lengths, np.int32)[of] / max(1.0, statistics.mean_length)
-    weights = idf[term] * often / (often + K1 * (1 - B + B * relative))
-    return list(numbers), Impacts(of, term, weights.astype(np.float32))
+    often = np.frombuffer(counts, np.uint32)
+    often = often.astype(np.min_scalar_type(often.max(initial=0)))
+    entries = Entries(np.frombuffer(passages, np.int32), np.frombuffer(terms, np.int32), often)
+    return list(numbers), entries, np.frombuffer(lengths, np.uint32)
 
 
 def _passages(shard: Shard, stage: Stage) -> Iterator[list[str]]:
@@ -108,7 +147,7 @@ def _passages(shard: Shard, stage: Stage) -> Iterator[list[str]]:
 
 def words_of(texts: Sequence[str]) -> list[list[str]]:
     """Stems of the lower-case words of each text that have two letters or more and are no English stop words."""
-    import bm25s  # only here: see `ImpactIndex`
+    import bm25s  # only here: a dense search needs none of what it brings
 
     found = bm25s.tokenize(list(texts), stopwords="en", stemmer=_stemmer(), return_ids=False, show_progress=False)
     return [[word for word in words if word] for words in found]
@@ -116,7 +155,7 @@ def words_of(texts: Sequence[str]) -> list[list[str]]:
 
 @cache
 def _stemmer() -> Any:
-    import Stemmer  # only here: see `ImpactIndex`
+    import Stemmer  # only here: as above
 
     return Stemmer.Stemmer("english")
 

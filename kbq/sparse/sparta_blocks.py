@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from kbq.dump.shards import Shard
 from kbq.encoding.windows import tokenize
-from kbq.sparse.impacts import Impacts, write_impacts
+from kbq.sparse.postings import Entries, write_postings
 from kbq.sparse.sparta_model import SpartaModel, strongest_impacts
 from kbq.system.files import replacing
 from kbq.system.stages import Stage
 
-PARAGRAPHS = "paragraphs.npy"  # u32 [sentences]: the paragraph of each
+PARAGRAPHS = "paragraphs"  # .npy, u32 [sentences]: the paragraph of each
 BLOCK = 512  # paragraphs encoded together: lost by a kill
 
 
@@ -40,8 +40,8 @@ def write_sentence_impacts(folder: Path, shard: Shard, model: SpartaModel, k: in
             _write_block(block, shard, range(first, stop), model, k)
         blocks.append(block)
         stage.add(stop - first)
-    impacts, paragraphs = _joined(blocks)
-    write_impacts(folder, model.vocabulary, impacts, {PARAGRAPHS: paragraphs})
+    entries, paragraphs = _joined(blocks)
+    write_postings(folder, model.vocabulary, entries, "weights", {PARAGRAPHS: paragraphs})
     shutil.rmtree(workshop)
 
 
@@ -71,7 +71,7 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-def _joined(blocks: Sequence[Path]) -> tuple[Impacts, NDArray[np.uint32]]:
+def _joined(blocks: Sequence[Path]) -> tuple[Entries, NDArray[np.uint32]]:
     """All blocks' impacts, and the paragraph of each sentence."""
     none = (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.uint32))
     parts = [none]
@@ -81,4 +81,4 @@ def _joined(blocks: Sequence[Path]) -> tuple[Impacts, NDArray[np.uint32]]:
             parts.append((block["sentences"] + np.int32(before), block["terms"], block["weights"], block["paragraphs"]))
             before += len(block["paragraphs"])
     sentences, terms, weights, paragraphs = map(np.concatenate, zip(*parts, strict=True))
-    return Impacts(sentences, terms, weights), paragraphs
+    return Entries(sentences, terms, weights), paragraphs

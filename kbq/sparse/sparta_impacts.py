@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from kbq.array_types import Floats
-from kbq.dump.arrays import open_array
 from kbq.dump.manifest import Manifest
 from kbq.dump.shards import Shard
 from kbq.encoding.backbone import saved_tokenizer
 from kbq.errors import KnowledgeBaseError, ModelError
-from kbq.sparse.impacts import ImpactIndex, damaged, query_text
+from kbq.sparse.impacts import ImpactIndex, query_text
+from kbq.sparse.postings import Postings, damaged
 from kbq.sparse.sparta_blocks import PARAGRAPHS, write_sentence_impacts
 from kbq.sparse.sparta_model import SpartaModel, word_pieces
 from kbq.system.stages import Report, Stage, silent
@@ -85,12 +85,9 @@ class SentenceImpacts:
 
     def __init__(self, shard: Shard, manifest: Manifest) -> None:
         """Raises KnowledgeBaseError when files are missing or damaged."""
-        folder = sparta_folder(shard.folder, manifest)
-        try:
-            self.paragraphs = open_array(folder / PARAGRAPHS)
-        except (OSError, ValueError) as error:
-            raise damaged(folder, error, MADE_BY) from None
-        self._index = ImpactIndex(folder, len(self.paragraphs), MADE_BY)
+        postings = Postings(sparta_folder(shard.folder, manifest), "weights", MADE_BY)
+        self.paragraphs = postings.array(PARAGRAPHS)
+        self._index = ImpactIndex(postings, len(self.paragraphs))
         self._count = len(shard.texts)
 
     def scores(self, terms: Sequence[str]) -> Floats:

@@ -26,6 +26,7 @@ from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.pages import Pages
 from kbq.records import Document, Paragraph
+from kbq.searching.indexes import IndexWish
 from kbq.system import files
 
 from .conftest import snapshot
@@ -486,34 +487,20 @@ def test_killed_in_its_first_moment(
     assert snapshot(tmp_path / "kb") == whole
 
 
-def test_words_of_an_append_that_was_killed_at_its_very_end_are_tidied_up(
-    documents: list[Document], model: Model, tmp_path: Path
-) -> None:
-    KnowledgeBase.build(documents[:4], tmp_path / "kb", model)
-    (before,) = (tmp_path / "kb" / "shard-00000").glob("bm25-*")
-    shutil.copytree(before, tmp_path / "older")
-    KnowledgeBase.build(documents[4:8], tmp_path / "kb", model, append=True)
-    (after,) = (tmp_path / "kb" / "shard-00000").glob("bm25-*")
-    (tmp_path / "older").rename(before)
-    KnowledgeBase.build(documents[8:], tmp_path / "kb", model, append=True)
-    assert before != after
-    assert not before.exists()
-
-
 def test_a_model_is_named_as_it_was_opened(documents: list[Document], model_folder: Path, tmp_path: Path) -> None:
     KnowledgeBase.build(documents[:2], tmp_path / "kb", Model.open(model_folder, "cpu"))
     assert KnowledgeBase.open(tmp_path / "kb", device="cpu").manifest.model == str(model_folder.resolve())
 
 
-def test_a_knowledge_base_may_grow_while_it_is_opened(
+def test_an_index_may_be_replaced_while_it_is_opened(
     documents: list[Document], model: Model, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    KnowledgeBase.build(documents[:4], tmp_path / "kb", model, model_name=str(model_folder))
+    kb = KnowledgeBase.build(documents, tmp_path / "kb", model, model_name=str(model_folder), index="approximate")
 
     def opened(source: str, device: str) -> Model:
-        if read_manifest(tmp_path / "kb").counts.documents == 4:
-            KnowledgeBase.build(documents[4:8], tmp_path / "kb", model, append=True)  # removes words of before
+        if kb.index == read_manifest(tmp_path / "kb").index:
+            kb.with_index(IndexWish("approximate", filter=5.0))  # removes the one that is being opened
         return model
 
     monkeypatch.setattr(Model, "open", opened)
-    assert KnowledgeBase.open(tmp_path / "kb").counts.documents == 8
+    assert KnowledgeBase.open(tmp_path / "kb").index.filter == 5.0

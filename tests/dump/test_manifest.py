@@ -90,7 +90,7 @@ def one_row_less(folder: Path) -> None:
         (lambda folder: (folder / "manifest.json").write_text("[]"), KnowledgeBaseError, "is damaged"),
         (lambda folder: (folder / "manifest.json").write_text("7"), KnowledgeBaseError, "is damaged"),
         (lambda folder: (folder / "manifest.json").write_bytes(b"\xff"), KnowledgeBaseError, "is damaged"),
-        (manifest(format=99), KnowledgeBaseError, "has format version 99, this kbq reads 1: build it again, or use"),
+        (manifest(format=99), KnowledgeBaseError, "has format version 99, this kbq reads 1 and 2: build it again"),
         (manifest(format=None), KnowledgeBaseError, "is damaged"),
         (manifest(shards=None), KnowledgeBaseError, "is damaged"),
         (manifest(surprise=1), KnowledgeBaseError, "is damaged"),

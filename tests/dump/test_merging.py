@@ -35,7 +35,7 @@ def parts(documents: list[Document], model: Model, model_folder: Path, tmp_path:
 
 
 def answers(kb: KnowledgeBase) -> list[list[tuple[object, float]]]:
-    return [[(hit.phrase, round(hit.score, 3)) for hit in hits] for hits in kb.search(TEXTS, 20)]
+    return [[(hit.phrase, round(hit.score, 3)) for hit in hits] for hits in kb.search(TEXTS, 20, backend="dense")]
 
 
 @pytest.mark.parametrize("linked", [True, False])
@@ -92,12 +92,16 @@ def test_learned_impacts_stay_behind(parts: list[Path], kb: KnowledgeBase, check
         assert one[0].score > 0
 
 
-def test_bm25_is_weighed_anew_in_the_whole(parts: list[Path], kb: KnowledgeBase, tmp_path: Path) -> None:
-    for folder in parts:
-        index_words(folder)
-    assert not merge(tmp_path / "whole", parts).bm25
-    assert list((tmp_path / "whole").rglob("bm25-*")) == []
-    index_words(tmp_path / "whole")
+@pytest.mark.parametrize("later", [False, True])
+def test_words_are_weighed_in_the_whole(
+    later: bool, parts: list[Path], documents: list[Document], kb: KnowledgeBase, model: Model, tmp_path: Path
+) -> None:
+    if later:
+        shutil.rmtree(parts[0])
+        KnowledgeBase.build(documents[:5], parts[0], model, model_name=kb.manifest.model, bm25=False)
+    assert merge(tmp_path / "whole", parts).bm25 is not later
+    if later:
+        index_words(tmp_path / "whole")
     shutil.copytree(kb.folder, tmp_path / "one")
     index_words(tmp_path / "one")
     found, true = (
@@ -107,7 +111,6 @@ def test_bm25_is_weighed_anew_in_the_whole(parts: list[Path], kb: KnowledgeBase,
     for one, other in zip(found, true, strict=True):
         assert [hit.phrase for hit in one] == [hit.phrase for hit in other]
         assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other])
-    assert all(read_manifest(folder).bm25 for folder in parts)
 
 
 def test_more_pages_may_be_appended(parts: list[Path], documents: list[Document], model: Model, tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ import bm25s
 import numpy as np
 import pytest
 
+from kbq.commands import index_words
 from kbq.encoding.model import Model
+from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.records import Document, Paragraph
-from kbq.sparse.bm25 import query_words, words_of
+from kbq.sparse.bm25 import WordCounts, bm25_folder, query_words, words_of
 
 QUERIES = (["citi", "river"], ["pari", "pari", "born"], ["mari", "curi", "unknown"])
 
@@ -49,7 +51,6 @@ def test_several_shards_weigh_like_one(documents: list[Document], model: Model, 
     parts = tmp_path / "parts"
     for first in range(0, 12, 4):  # the index is kept without being asked for again
         many = KnowledgeBase.build(documents[first : first + 4], parts, model, append=first > 0)
-    assert [sorted(path.name for path in shard.folder.glob("bm25-*")) for shard in many.shards] == [["bm25-3"]] * 3
     for words in QUERIES:
         together = np.concatenate([index.scores(words) for index in many.words.bm25])
         assert together == pytest.approx(one.words.bm25[0].scores(words), abs=1e-6)
@@ -82,6 +83,35 @@ def test_a_knowledge_base_without_words(texts: list[str], model: Model, tmp_path
     kb = KnowledgeBase.build([page], tmp_path / "kb", model)
     assert kb.search(["river"], unit="paragraph", backend="bm25") == [[]]
     assert len(kb.search(["river"], unit="paragraph", backend="hybrid")[0]) == len(texts)
+
+
+def test_what_is_indexed_stays_and_what_is_damaged_is_made_again(
+    documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    kb = KnowledgeBase.build(documents[:6], tmp_path / "kb", model)
+    (first,) = (bm25_folder(shard.folder) for shard in kb.shards)
+    before = first.stat().st_ino
+    kb = KnowledgeBase.build(documents[6:], tmp_path / "kb", model, append=True)
+    assert first.stat().st_ino == before
+    scores = [index.scores(QUERIES[0]).tolist() for index in kb.words.bm25]
+    lengths = first / "lengths.npy"
+    np.save(lengths, np.load(lengths)[1:])
+    with pytest.raises(KnowledgeBaseError, match=r"bm25 is .*damaged \(lengths.npy has .* of .*`kbq index --bm25`"):
+        KnowledgeBase.open(tmp_path / "kb")
+    index_words(tmp_path / "kb")
+    mended = KnowledgeBase.open(tmp_path / "kb")
+    assert [index.scores(QUERIES[0]).tolist() for index in mended.words.bm25] == scores
+
+
+@pytest.mark.parametrize(("often", "dtype"), [(255, np.uint8), (256, np.uint16), (2**16, np.uint32)])
+def test_a_word_counts_as_often_as_it_stands(often: int, dtype: type, model: Model, tmp_path: Path) -> None:
+    texts = ("river " * often, "river city")
+    shard = KnowledgeBase.build(
+        [Document("1", "", tuple(Paragraph(n, text) for n, text in enumerate(texts)))], tmp_path / "kb", model
+    ).shards[0]
+    passages, counts = WordCounts(shard).of("river")
+    assert (passages.tolist(), counts.tolist()) == ([0, 1], [often, 1])
+    assert counts.dtype == dtype
 
 
 def test_words_are_found_in_every_chunk_of_paragraphs(

@@ -8,20 +8,26 @@ import pytest
 import scipy.sparse
 
 from kbq.errors import KnowledgeBaseError
-from kbq.sparse.impacts import ImpactIndex, Impacts, write_impacts
+from kbq.sparse.impacts import ImpactIndex
+from kbq.sparse.postings import Entries, Postings, write_postings
 
 
-def impacts(*entries: tuple[int, int, float]) -> Impacts:
-    """Of (passage, term, weight)."""
+def write(folder: Path, vocabulary: list[str], *entries: tuple[int, int, float]) -> None:
+    """Impacts of (passage, term, weight)."""
     passages, terms, weights = zip(*entries, strict=True) if entries else ((), (), ())
-    return Impacts(np.array(passages, np.int32), np.array(terms, np.int32), np.array(weights, np.float32))
+    found = Entries(np.array(passages, np.int32), np.array(terms, np.int32), np.array(weights, np.float32))
+    write_postings(folder, vocabulary, found, "weights")
+
+
+def opened(folder: Path, count: int) -> ImpactIndex:
+    return ImpactIndex(Postings(folder, "weights", "--sparta MODEL"), count)
 
 
 @pytest.fixture
 def index(tmp_path: Path) -> ImpactIndex:
     """Four passages: 0 has b, 1 has a and b, 2 has é, 3 nothing."""
-    write_impacts(tmp_path / "i", ["b", "é", "a"], impacts((1, 2, 1.0), (0, 0, 0.5), (1, 0, 0.25), (2, 1, 4.0)))
-    return ImpactIndex(tmp_path / "i", 4)
+    write(tmp_path / "i", ["b", "é", "a"], (0, 0, 0.5), (1, 2, 1.0), (1, 0, 0.25), (2, 1, 4.0))
+    return opened(tmp_path / "i", 4)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +53,10 @@ def test_scores_equal_those_of_a_sparse_matrix(tmp_path: Path) -> None:
     passages, terms = dense.nonzero()
     weights = dense[passages, terms].astype(np.float32)
     vocabulary = [f"t{place}" for place in range(40)]  # t10 sorts before t2
-    write_impacts(tmp_path / "i", vocabulary, Impacts(passages.astype(np.int32), terms.astype(np.int32), weights))
-    index = ImpactIndex(tmp_path / "i", 300)
+    write_postings(
+        tmp_path / "i", vocabulary, Entries(passages.astype(np.int32), terms.astype(np.int32), weights), "weights"
+    )
+    index = opened(tmp_path / "i", 300)
     for _ in range(50):
         query = source.integers(0, 40, 6)  # with repetitions
         expected = np.asarray(matrix[:, query].sum(axis=1)).ravel()
@@ -57,15 +65,15 @@ def test_scores_equal_those_of_a_sparse_matrix(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("vocabulary", [[], ["a"]])
 def test_an_index_without_entries_scores_zero(vocabulary: list[str], tmp_path: Path) -> None:
-    write_impacts(tmp_path / "i", vocabulary, impacts())
-    assert ImpactIndex(tmp_path / "i", 2).scores(["a"]).tolist() == [0, 0]
-    assert ImpactIndex(tmp_path / "i", 0).scores(["a"]).tolist() == []
+    write(tmp_path / "i", vocabulary)
+    assert opened(tmp_path / "i", 2).scores(["a"]).tolist() == [0, 0]
+    assert opened(tmp_path / "i", 0).scores(["a"]).tolist() == []
 
 
 def test_an_index_is_replaced_whole(index: ImpactIndex, tmp_path: Path) -> None:
     (tmp_path / "i.tmp").mkdir()  # of a run that was killed
-    write_impacts(tmp_path / "i", ["c"], impacts((0, 0, 3.0)))
-    assert ImpactIndex(tmp_path / "i", 1).scores(["c", "a"]).tolist() == [3]
+    write(tmp_path / "i", ["c"], (0, 0, 3.0))
+    assert opened(tmp_path / "i", 1).scores(["c", "a"]).tolist() == [3]
     assert index.scores(["a"]).tolist() == [0, 1, 0, 0]  # who has it open keeps it
     assert [path.name for path in tmp_path.iterdir()] == ["i"]
 
@@ -86,10 +94,10 @@ def test_one_that_is_killed_while_it_replaces_another_leaves_that(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", rename)
         with pytest.raises(KeyboardInterrupt):
-            write_impacts(tmp_path / "i", ["c"], impacts((0, 0, 3.0)))
-    assert ImpactIndex(tmp_path / "i", 4).scores(["a"]).tolist() == index.scores(["a"]).tolist()
-    write_impacts(tmp_path / "i", ["c"], impacts((0, 0, 3.0)))
-    assert ImpactIndex(tmp_path / "i", 1).scores(["c"]).tolist() == [3]
+            write(tmp_path / "i", ["c"], (0, 0, 3.0))
+    assert opened(tmp_path / "i", 4).scores(["a"]).tolist() == index.scores(["a"]).tolist()
+    write(tmp_path / "i", ["c"], (0, 0, 3.0))
+    assert opened(tmp_path / "i", 1).scores(["c"]).tolist() == [3]
     assert [path.name for path in tmp_path.iterdir()] == ["i"]
 
 
@@ -104,14 +112,14 @@ def test_a_damaged_index_is_refused(name: str, how: str, tmp_path: Path) -> None
         path.write_bytes(b"")
     else:
         np.save(path, np.zeros(1, np.int64))
-    with pytest.raises(KnowledgeBaseError, match=r"sparse index .*i is missing or damaged .*`kbq index --bm25`"):
-        ImpactIndex(tmp_path / "i", 4)
+    with pytest.raises(KnowledgeBaseError, match=r"sparse index .*i is missing or damaged .*`kbq index --sparta M"):
+        opened(tmp_path / "i", 4)
 
 
 def test_more_terms_than_16_bits_count(tmp_path: Path) -> None:
     count = 2**16 + 5
     vocabulary = [f"{term:06}" for term in range(count)]
-    write_impacts(tmp_path / "i", vocabulary, impacts((0, 3, 1.0), (1, count - 2, 2.0)))
-    index = ImpactIndex(tmp_path / "i", 2)
+    write(tmp_path / "i", vocabulary, (0, 3, 1.0), (1, count - 2, 2.0))
+    index = opened(tmp_path / "i", 2)
     assert index.scores([vocabulary[3]]).tolist() == [1, 0]
     assert index.scores([vocabulary[-2]]).tolist() == [0, 2]

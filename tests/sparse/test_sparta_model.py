@@ -13,7 +13,8 @@ from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError
 from kbq.records import Document
 from kbq.sparse import sparta_model
-from kbq.sparse.impacts import ImpactIndex, Impacts, write_impacts
+from kbq.sparse.impacts import ImpactIndex
+from kbq.sparse.postings import Entries, Postings, write_postings
 from kbq.sparse.sentences import Sentence, SentenceWindow
 from kbq.sparse.sparta import SentenceTensors, query_scores
 from kbq.sparse.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
@@ -98,8 +99,9 @@ def test_a_thousand_index_sums_are_training_scores(
     source = random.Random(0)
     words = sorted({word for text in texts for word in text.split()})
     queries = [[*source.choices(words, k=5), "the", "the"] for _ in range(1000 // count + 1)]
-    write_impacts(tmp_path / "i", sparta.vocabulary, as_impacts(strongest_impacts(sparta, windows, 10_000)))
-    index = ImpactIndex(tmp_path / "i", count)
+    entries = as_entries(strongest_impacts(sparta, windows, 10_000))
+    write_postings(tmp_path / "i", sparta.vocabulary, entries, "weights")
+    index = ImpactIndex(Postings(tmp_path / "i", "weights", "--sparta MODEL"), count)
     pairs = 0
     for query in queries:
         counts = Counter(sparta.query_terms(" ".join(query)))
@@ -113,10 +115,10 @@ def test_a_thousand_index_sums_are_training_scores(
     assert pairs >= 1000
 
 
-def as_impacts(found: Iterable[tuple[int, torch.Tensor, torch.Tensor]]) -> Impacts:
+def as_entries(found: Iterable[tuple[int, torch.Tensor, torch.Tensor]]) -> Entries:
     rows = [(number, term, weight) for number, *rest in found for term, weight in zip(*rest, strict=True)]
     numbers, terms, weights = (np.array(column) for column in zip(*rows, strict=True))
-    return Impacts(numbers.astype(np.int32), terms.astype(np.int32), weights.astype(np.float32))
+    return Entries(numbers.astype(np.int32), terms.astype(np.int32), weights.astype(np.float32))
 
 
 def test_the_strongest_stay(sparta: SpartaModel, windows: list[SentenceWindow]) -> None:
