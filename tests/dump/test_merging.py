@@ -13,6 +13,7 @@ from kbq.encoding.model import Model
 from kbq.encoding.windows import WindowShape
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
+from kbq.options import IndexKind
 from kbq.pages import Pages
 from kbq.records import Document
 from kbq.searching.indexes import IndexWish
@@ -58,15 +59,16 @@ def test_it_answers_like_one_build(
     assert vectors.samefile(parts[0] / "shard-00000" / "vectors.npy") == linked
 
 
-def test_indexes_of_shards_come_along(parts: list[Path], kb: KnowledgeBase, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["approximate", "compact", "tiny"])
+def test_indexes_of_shards_come_along(kind: IndexKind, parts: list[Path], kb: KnowledgeBase, tmp_path: Path) -> None:
     pytest.importorskip("faiss")
     for folder in parts:
-        KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("compact", 0.5))
+        KnowledgeBase.open(folder, device="cpu").with_index(IndexWish(kind, 0.5))
     assert merge(tmp_path / "whole", parts).entries == (IndexEntry(),)
-    whole = KnowledgeBase.open(tmp_path / "whole", device="cpu").with_index(IndexWish("compact", 1.0))
+    whole = KnowledgeBase.open(tmp_path / "whole", device="cpu").with_index(IndexWish(kind, 1.0))
     assert whole.index.recall == 1.0
-    cells = tmp_path / "whole" / "shard-00000" / "compact" / "cells.faiss"
-    assert cells.samefile(parts[0] / "shard-00000" / "compact" / "cells.faiss")
+    cells = tmp_path / "whole" / "shard-00000" / kind / "cells.faiss"
+    assert cells.samefile(parts[0] / "shard-00000" / kind / "cells.faiss")
 
 
 def test_learned_impacts_stay_behind(parts: list[Path], kb: KnowledgeBase, checkpoint: Path, tmp_path: Path) -> None:
