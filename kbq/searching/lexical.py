@@ -1,5 +1,6 @@
 """Lexical scores: what the terms of a query say about paragraphs, alone or added to the scores of their phrases."""
 
+import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -86,13 +87,15 @@ class LexicalScores:
 
     def _in_order(self, query: int) -> Iterator[tuple[float, int, int]]:
         """(score, shard, paragraph) of every score above zero, best first."""
-        scores = [index.scores(self._terms[query]) for index in self._indexes]
-        everywhere = np.concatenate(scores)
-        shards = np.repeat(np.arange(len(scores)), [len(part) for part in scores])
-        paragraphs = np.concatenate([np.arange(len(part)) for part in scores])
-        found = np.flatnonzero(everywhere > 0)
-        for index in found[np.argsort(-everywhere[found], kind="stable")]:
-            yield float(everywhere[index]), int(shards[index]), int(paragraphs[index])
+        shards = (self._in_shard(shard, query) for shard in range(len(self._shards)))
+        return ((-negative, shard, paragraph) for negative, shard, paragraph in heapq.merge(*shards))
+
+    def _in_shard(self, shard: int, query: int) -> Iterator[tuple[float, int, int]]:
+        """(-score, shard, paragraph) of the same in one shard, best first."""
+        scores = self._indexes[shard].scores(self._terms[query])
+        found = np.flatnonzero(scores > 0)
+        for paragraph in found[np.argsort(-scores[found], kind="stable")].tolist():
+            yield -float(scores[paragraph]), shard, paragraph
 
 
 class SummedBonus:
