@@ -80,7 +80,10 @@ RetrievalWeight = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:n.")]
 Kb = Annotated[Path | None, typer.Option(help="A knowledge base; without it the bundled sample answers.")]
-ModelName = Annotated[str, typer.Option(help="`default`, a model folder, or a hub name.")]
+ModelName = Annotated[
+    str | None,
+    typer.Option(show_default="default; of --append that of KB", help="`default`, a model folder, or a hub name."),
+]
 Guess = Annotated[Path, typer.Argument(metavar="FILE", help="KILT predictions, plain or compressed.")]
 Gold = Annotated[Path, typer.Argument(metavar="GOLD", help="The KILT file with the answers, plain or compressed.")]
 TaskName = Annotated[
@@ -115,7 +118,7 @@ def build(
         CorpusFormat,
         typer.Option(help="What the corpus looks like."),
     ] = "auto",
-    model: ModelName = "default",
+    model: ModelName = None,
     index: Annotated[
         WantedKind,
         typer.Option(help="auto: exact up to about 2 million kept tokens, then compact."),

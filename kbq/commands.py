@@ -13,7 +13,7 @@ from kbq.encoding.model import Model
 from kbq.encoding.queries import check_query
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, QueryError
 from kbq.indexing.choice import chosen_kind
-from kbq.kb import KnowledgeBase
+from kbq.kb import KnowledgeBase, model_of
 from kbq.options import Backend, CorpusFormat, IndexKind, Unit, WantedKind
 from kbq.pages import Pages
 from kbq.reader import Reading, RetrieverReader
@@ -42,7 +42,7 @@ class BuildRequest:
     corpus: str
     folder: Path
     format: CorpusFormat = "auto"
-    model: str = "default"
+    model: str | None = None  # none: the default one, or that of the knowledge base that is added to
     index: WantedKind = "auto"
     bm25: bool = True
     sparta: Path | None = None  # folder of the model whose learned impacts are added
@@ -72,9 +72,12 @@ def build(
         if not request.append and is_knowledge_base(request.folder):  # of a run killed while it added impacts, perhaps
             command = f"kbq index {request.folder} --sparta {request.sparta}"
             raise KnowledgeBaseError(f"{request.folder} is built: add the impacts with `{command}`")
-    model = Model.open(request.model, request.device)
-    had_impacts = request.append and bool(read_manifest(request.folder).sparta)
-    known = _page_ids(request.folder) if request.append else ()
+    before = read_manifest(request.folder) if request.append else None
+    if before is None or request.model is not None:
+        model = Model.open(request.model or "default", request.device)
+    else:
+        model = model_of(request.folder, before, request.device)
+    known = () if before is None else _page_ids(request.folder)
     bad_lines: list[KbqError] = []
 
     def skip(problem: KbqError) -> None:
@@ -98,7 +101,7 @@ def build(
     )
     if request.sparta is not None:
         index_impacts(request.folder, request.sparta, request.terms, request.device, report_stage)
-    elif had_impacts:
+    elif before is not None and before.sparta:
         note(f"the new pages have no learned impacts, so that none answer: kbq index {request.folder} --sparta MODEL")
     return BuildOutcome(kb.counts, folder_bytes(request.folder), kb.index.kind, len(bad_lines))
 

@@ -110,14 +110,7 @@ class KnowledgeBase:
             ModelError: the model is missing or belongs to another phrase encoder.
         """
         manifest = read_manifest(folder)
-        try:
-            opened = Model.open(manifest.model if model is None else model, device)
-        except ModelError as error:
-            if model is not None or manifest.model == "default" or Path(manifest.model).is_dir():
-                raise
-            raise ModelError(
-                f"{folder} needs the model it was built with: {error}; say with --model where it is"
-            ) from None
+        opened = model_of(folder, manifest, device) if model is None else Model.open(model, device)
         try:
             return cls(folder, manifest, opened, index)
         except KnowledgeBaseError:
@@ -215,3 +208,17 @@ class KnowledgeBase:
             raise QueryError(f"k is {k}, must be at least 1")
         queries = np.stack([starts, ends], axis=1) * self.model.scale  # now in the units of the int8 rows
         return search(self.shards, self.opened_index, queries, k, unit, lexical, self.model.config.length_penalty)
+
+
+def model_of(folder: Path, manifest: Manifest, device: str) -> Model:
+    """The model that a knowledge base was built with.
+
+    Raises:
+        ModelError: it is missing or damaged.
+    """
+    try:
+        return Model.open(manifest.model, device)
+    except ModelError as error:
+        if manifest.model == "default" or Path(manifest.model).is_dir():
+            raise
+        raise ModelError(f"{folder} needs the model it was built with: {error}; say with --model where it is") from None

@@ -289,11 +289,11 @@ def test_build_from_standard_input_and_append(
         "".join(json.dumps(page(document)) + "\n" for document in part).encode()
         for part in (documents[:5], documents[5:])
     )
-    options = (tmp_path / "kb", "--model", model_folder, "--json")
-    (outcome,) = run("build", "-", *options, stdin=first).documents
+    options = (tmp_path / "kb", "--json")
+    (outcome,) = run("build", "-", *options, "--model", model_folder, stdin=first).documents
     assert isinstance(outcome["counts"], dict)
     assert (outcome["counts"]["documents"], outcome["counts"]["paragraphs"]) == (5, 6)
-    (outcome,) = run("build", "-", *options, "--append", stdin=rest).documents
+    (outcome,) = run("build", "-", *options, "--append", stdin=rest).documents  # with the same model
     assert isinstance(outcome["counts"], dict)
     assert outcome["counts"]["documents"] == 12
     again = run("build", "-", *options, "--append", stdin=rest)
@@ -308,6 +308,10 @@ def test_append_where_the_model_has_moved(
     assert run("build", corpus, tmp_path / "kb", "--model", tmp_path / "model").status == 0
     (tmp_path / "model").rename(tmp_path / "moved")
     more = write_json_lines("more.jsonl", {"id": "new", "title": "T", "text": "Marie was born in Paris."})
+    refused = run("build", more, tmp_path / "kb", "--append")
+    assert refused.status == 1
+    assert "kb needs the model it was built with: model folder " in refused.err
+    assert refused.err.endswith("say with --model where it is\n")
     added = run("build", more, tmp_path / "kb", "--append", "--model", tmp_path / "moved", "--json")
     # It is there and whole, but its manifest still names the old place.
     assert (added.status, added.err, len(list(Pages(tmp_path / "kb").ids()))) == (0, "", 13)
