@@ -17,7 +17,7 @@ import typer
 
 import kbq
 from kbq import rendering
-from kbq.errors import KbqError
+from kbq.errors import KbqError, first_line
 from kbq.options import Backend, CorpusFormat, IndexKind, Unit, WantedKind, WeightType
 
 if TYPE_CHECKING:
@@ -980,6 +980,11 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:  # what reads and writes files says it itself: this is of standard output, say
         _print_error(KbqError(f"{error.filename or 'standard output'} cannot be used ({error.strerror}): make room"))
+        sys.exit(1)
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"):  # torch's, of a GPU
+            raise
+        _print_error(KbqError(f"too little memory ({first_line(error)}): try --device cpu, or fewer --workers"))
         sys.exit(1)
     except SystemExit as end:
         if end.code == 130:  # what typer makes of Ctrl-C

@@ -57,7 +57,7 @@ def operations(model: Model, lengths: list[int]) -> float:
 
 def peak(size: int = 2048) -> float:
     """Operations per second of square matrices, the best of some, in the type that kbq encodes in on this CPU."""
-    one = torch.randn(size, size, dtype=fast_dtype("cpu"))
+    one = torch.randn(size, size, dtype=fast_dtype(torch.device("cpu")))
     return max(2 * size**3 / wall_seconds(lambda: one @ one) for _ in range(20))
 
 
@@ -163,7 +163,7 @@ def main() -> None:
     model = Model.open("default", "cpu")
     figures: dict[str, object] = {
         "threads": options.threads,
-        "products in": str(fast_dtype("cpu")).removeprefix("torch."),
+        "products in": str(fast_dtype(torch.device("cpu"))).removeprefix("torch."),
         "model on the disk, MB": round((DEFAULT_MODEL / WEIGHTS).stat().st_size / 1e6, 1),
         "model in memory, MB": round(own_memory() - empty),
         "one query, ms": one_query(model),

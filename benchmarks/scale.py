@@ -3,6 +3,7 @@
 What Wikipedia would cost is computed from the largest measured size, and every factor is shown.
 """
 
+import math
 from typing import Any
 
 from rendering import earlier, figures, interval, table
@@ -16,6 +17,7 @@ ENCODERS = {
     "encoder_float32": "float32, AVX-512",
 }  # what the CPU multiplies with
 GPU_BYTES, GPU_BYTES_PER_SECOND = 139 * 2**30, 4.8e12  # of one H200
+MOVED_FOR_64, MOVED_FOR_ONE = 5200, 600  # bytes a row in GPU memory: its vector, products, their sums and maxima
 
 
 def kinds() -> str:
@@ -89,7 +91,9 @@ def wikipedia() -> str:
     """All of English Wikipedia, from what was measured."""
     largest = figures("growth")["sizes"][-1]
     speed, with_tiles = (figures(name)["wiki"]["now"]["tokens per second"] for name in ("encoder_bf16", "encoder"))
-    gpus, once = WIKIPEDIA_VECTORS * 384 / GPU_BYTES, GPU_BYTES / GPU_BYTES_PER_SECOND
+    gpus = math.ceil(WIKIPEDIA_VECTORS * 384 / GPU_BYTES)
+    each = WIKIPEDIA_VECTORS / gpus / GPU_BYTES_PER_SECOND
+    alone, together = each * MOVED_FOR_ONE, each * MOVED_FOR_64
     tokens = f"{WIKIPEDIA_TOKENS / 1e9:g} billion"
     rows = [
         ["encoding, one core", f"{tokens} tokens / {speed:,} a second", _hours(WIKIPEDIA_TOKENS / speed)],
@@ -99,9 +103,9 @@ def wikipedia() -> str:
         ["exact search, one core", *_search_of_wikipedia("exact")],
         [
             "exact search, GPUs of 139 GiB",
-            f"{MILLIONS} million × 384 bytes fill {gpus:.1f}; each reads its memory in {1000 * once:.0f} ms, "
-            "for 64 queries",
-            f"{int(gpus) + 1} GPUs, at most {64 / once:,.0f} queries per s",
+            f"{MILLIONS} million × 384 bytes need {gpus}, each moves {MOVED_FOR_ONE} bytes a row for one query, "
+            f"{MOVED_FOR_64:,} for 64, at {GPU_BYTES_PER_SECOND / 1e12} TB/s",
+            f"{1000 * alone:.0f} ms for one query; {1000 * together:.0f} ms for 64, {64 / together:.0f} queries per s",
         ],
     ]
     return table(["all of English Wikipedia", "arithmetic", "result"], rows)

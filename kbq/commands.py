@@ -68,15 +68,15 @@ def build(
 ) -> BuildOutcome:
     """Build, or append to, a knowledge base from a corpus file or folder."""
     if request.sparta is not None:
-        SpartaModel.open(request.sparta)  # a wrong one is said now, not after hours of building
+        SpartaModel.open(request.sparta, "cpu")  # a wrong one is said now, not after hours of building
         if not request.append and is_knowledge_base(request.folder):  # of a run killed while it added impacts, perhaps
             command = f"kbq index {request.folder} --sparta {request.sparta}"
             raise KnowledgeBaseError(f"{request.folder} is built: add the impacts with `{command}`")
     before = read_manifest(request.folder) if request.append else None
-    if before is None or request.model is not None:
+    if before is None:
         model = Model.open(request.model or "default", request.device)
     else:
-        model = model_of(request.folder, before, request.device)
+        model = model_of(request.folder, before, request.model, request.device)
     known = () if before is None else _page_ids(request.folder)
     bad_lines: list[KbqError] = []
 
@@ -170,7 +170,8 @@ def index(request: IndexRequest, report: Report = silent) -> IndexFacts:
     if request.filter is not None and not math.isfinite(request.filter):
         raise KnowledgeBaseError(f"--filter is {request.filter}, must be a number: `kbq info` says the model's own")
     asked = [] if request.queries is None else read_queries([], request.queries)
-    kb = KnowledgeBase.open(request.folder, request.model, request.device, "exact")
+    manifest = read_manifest(request.folder)
+    kb = KnowledgeBase(request.folder, manifest, model_of(request.folder, manifest, request.model, request.device))
     _refuse_malformed(asked, lambda text: kb.model.query_tokenizer.token_ids([text]))
     texts = tuple(query.text for query in asked)
     kb = kb.with_index(IndexWish(request.kind, request.recall, texts, request.filter), report)

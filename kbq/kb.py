@@ -5,6 +5,7 @@ documents ── encoding/ ──► phrase dump (dump/) ──► rows (indexin
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -17,6 +18,7 @@ from kbq.dump.shards import Counts
 from kbq.encoding.model import Model
 from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
+from kbq.indexing.candidates import Index
 from kbq.indexing.choice import chosen_kind, open_index
 from kbq.options import Backend, IndexKind, Unit, WantedKind
 from kbq.records import Document, Hit
@@ -33,8 +35,20 @@ from kbq.system.stages import Report, silent
 class KnowledgeBase:
     """A published knowledge base with the encoders that can ask it."""
 
-    def __init__(self, folder: Path, manifest: Manifest, model: Model, index: IndexKind | None = None) -> None:
-        """`index`: the kind that answers, instead of the manifest's first."""
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        model: Model,
+        index: IndexKind | None = None,
+        may_leave_gpu: bool = False,
+    ) -> None:
+        """Nothing that searches is opened before the first search.
+
+        Args:
+            index: the kind that answers, instead of the manifest's first.
+            may_leave_gpu: search on the CPU where the model's GPUs have no room for the vectors.
+        """
         if model.config.phrase_fingerprint != manifest.model_fingerprint:
             raise ModelError(
                 f"{folder} was built with the model {manifest.model} ({manifest.model_fingerprint}), "
@@ -45,8 +59,17 @@ class KnowledgeBase:
         self.model = model
         self.shards = manifest.open_shards(folder)
         self.index = manifest.entry(folder, index)
-        self.opened_index = open_index(self.shards, self.index, model.device)
+        self._may_leave_gpu = may_leave_gpu
         self.words = WordIndexes(folder, manifest, self.shards)
+
+    @cached_property
+    def opened_index(self) -> Index:
+        """What searches.
+
+        Raises:
+            KnowledgeBaseError: the index is missing, damaged or of other rows, or too large for memory or the GPUs.
+        """
+        return open_index(self.shards, self.index, self.model.device, self._may_leave_gpu)
 
     @classmethod
     def build(
@@ -96,13 +119,14 @@ class KnowledgeBase:
                     manifest = add_bm25(folder, manifest, report_stage)
                 publish(folder, manifest)
                 remove_unnamed(folder, manifest)
-        return cls(folder, manifest, model)
+        return cls._ready(folder, manifest, model, None, True)
 
     @classmethod
     def open(cls, folder: Path, model: str | None = None, device: str = "auto", index: IndexKind | None = None) -> Self:
         """Open a published knowledge base with its own model, or one whose query side was tuned for it.
 
         Args:
+            device: `auto`, `cpu`, `cuda` or `cuda:n`; `auto` searches on the CPU where the GPUs have too little room.
             index: the kind that answers; without it, the one that was built last.
 
         Raises:
@@ -110,16 +134,25 @@ class KnowledgeBase:
             ModelError: the model is missing or belongs to another phrase encoder.
         """
         manifest = read_manifest(folder)
-        opened = model_of(folder, manifest, device) if model is None else Model.open(model, device)
+        opened = model_of(folder, manifest, model, device)
         try:
-            return cls(folder, manifest, opened, index)
+            return cls._ready(folder, manifest, opened, index, device == "auto")
         except KnowledgeBaseError:
             published = read_manifest(folder)
             if published == manifest:
                 raise
-            return cls(folder, published, opened, index)  # an index has been replaced meanwhile
+            return cls._ready(folder, published, opened, index, device == "auto")  # an index was replaced meanwhile
 
-    def with_index(self, wish: IndexWish, report: Report = silent) -> "KnowledgeBase":
+    @classmethod
+    def _ready(
+        cls, folder: Path, manifest: Manifest, model: Model, index: IndexKind | None, may_leave_gpu: bool
+    ) -> Self:
+        """With its index opened: what is wrong with that is said now."""
+        kb = cls(folder, manifest, model, index, may_leave_gpu)
+        _ = kb.opened_index
+        return kb
+
+    def with_index(self, wish: IndexWish, report: Report = silent) -> Self:
         """Build an index over the same rows, beside those that are there, and let it answer from now on.
 
         Raises:
@@ -129,7 +162,7 @@ class KnowledgeBase:
             manifest = build_indexes(self.folder, before, self.model, wish, report)
             write_manifest(self.folder, manifest)
             remove_unnamed(self.folder, manifest)
-        return KnowledgeBase(self.folder, manifest, self.model)
+        return self._ready(self.folder, manifest, self.model, None, True)
 
     @property
     def counts(self) -> Counts:
@@ -210,12 +243,14 @@ class KnowledgeBase:
         return search(self.shards, self.opened_index, queries, k, unit, lexical, self.model.config.length_penalty)
 
 
-def model_of(folder: Path, manifest: Manifest, device: str) -> Model:
-    """The model that a knowledge base was built with.
+def model_of(folder: Path, manifest: Manifest, name: str | None = None, device: str = "auto") -> Model:
+    """The model of this name, or else the one that a knowledge base was built with.
 
     Raises:
         ModelError: it is missing or damaged.
     """
+    if name is not None:
+        return Model.open(name, device)
     try:
         return Model.open(manifest.model, device)
     except ModelError as error:

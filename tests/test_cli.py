@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 import kbq
 from kbq.__main__ import main
@@ -80,6 +81,20 @@ def corpus(documents: list[Document], write_json_lines: Callable[..., Path]) -> 
 def page(document: Document) -> dict[str, object]:
     texts = [paragraph.text for paragraph in document.paragraphs]
     return {"id": document.id, "title": document.title, "paragraphs": texts}
+
+
+@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory. Tried\nto")])
+def test_too_little_memory_is_said(
+    error: Exception, run: Run, kb_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encode(*arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr("kbq.encoding.model.Model.encode_queries", encode)
+    told = run("query", "the river", "--kb", kb_folder)
+    assert (told.status, told.out) == (1, "")
+    reason = "MemoryError" if isinstance(error, MemoryError) else "CUDA out of memory. Tried"
+    assert told.err == f"error: too little memory ({reason}): try --device cpu, or fewer --workers\n"
 
 
 def test_build_query_info(run: Run, corpus: Path, model_folder: Path, tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ Each has the model to itself and computes with one thread, on the CPU or on one 
 whether a build is killed, and with how many workers it goes on, the files are the same.
 """
 
+import io
 import os
-import pickle
 import signal
 import threading
 from collections import deque
@@ -45,7 +45,9 @@ def encode_blocks(
     devices: SimpleQueue[str] = context.SimpleQueue()
     for number in range(workers):
         devices.put(device_of(number, model.device, torch.cuda.device_count()))
-    pool = ProcessPoolExecutor(workers, context, _begin, (pickle.dumps(model), devices))
+    pickled = io.BytesIO()
+    torch.save(model, pickled)  # pickle alone would open it on the GPU that it comes from
+    pool = ProcessPoolExecutor(workers, context, _begin, (pickled.getvalue(), devices))
     waiting: deque[tuple[Block, Future[Encoded]]] = deque()
     try:
         for block in blocks:
@@ -85,7 +87,7 @@ def _begin(pickled: bytes, devices: "SimpleQueue[str]") -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
-    model: Model = pickle.loads(pickled)
+    model: Model = torch.load(io.BytesIO(pickled), "cpu", weights_only=False)
     model.phrases.to(devices.get())
     _model.append(model)
 

@@ -171,7 +171,9 @@ class Finetuner:
             positive = self.labeller.label(everything, query.gold).positive(self.settings.objective)
             with_positives += int(positive[: len(phrases)].any())
             parts.append(self._tensors(everything, positive))
-        columns = {name: pad_sequence([part[name] for part in parts], batch_first=True) for name in parts[0]}
+        columns = {
+            name: pad_sequence([part[name] for part in parts], batch_first=True).to(model.device) for name in parts[0]
+        }
         of_start = torch.einsum("qd,qpd->qp", starts, columns["starts"])
         of_end = torch.einsum("qd,qpd->qp", ends, columns["ends"])
         scores = {"joint": of_start + of_end - columns["penalties"], "start": of_start, "end": of_end}
@@ -183,13 +185,12 @@ class Finetuner:
 
     def _tensors(self, phrases: Phrases, positive: Bools) -> dict[str, Tensor]:
         """Vectors of a query's phrases, shape (phrases, dim); penalties and what competes in each term, (phrases,)."""
-        device = self.kb.model.device
         starts, ends = vectors(self.kb, phrases)
         numbers = {"starts": starts, "ends": ends, "penalties": penalties(self.kb, phrases)}
-        tensors = {name: torch.from_numpy(values).to(device) for name, values in numbers.items()}
+        tensors = {name: torch.from_numpy(values) for name, values in numbers.items()}
         for term, (counted, right) in choices(phrases, positive).items():
-            tensors[f"{term} counted"] = torch.from_numpy(counted).to(device)
-            tensors[f"{term} positive"] = torch.from_numpy(right).to(device)
+            tensors[f"{term} counted"] = torch.from_numpy(counted)
+            tensors[f"{term} positive"] = torch.from_numpy(right)
         return tensors
 
     @cached_property

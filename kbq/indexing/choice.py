@@ -13,12 +13,11 @@ from kbq.indexing.approximate import build_approximate, open_approximate
 from kbq.indexing.candidates import Index
 from kbq.indexing.compact import build_compact, open_compact
 from kbq.indexing.exact import ExactIndex
-from kbq.indexing.gpus import places
+from kbq.indexing.gpus import places, with_room
 from kbq.indexing.index_folder import folder_of, has_index
 from kbq.options import IndexKind, WantedKind
 from kbq.system.stages import Report, silent
 
-CPU = torch.device("cpu")
 EXACT_ROWS = 2_000_000  # up to here every query can be multiplied with every row
 
 
@@ -61,14 +60,17 @@ def remove_others(shards: Sequence[Path], entry: IndexEntry) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
-def open_index(shards: Sequence[Shard], entry: IndexEntry, device: torch.device) -> Index:
+def open_index(shards: Sequence[Shard], entry: IndexEntry, device: torch.device, may_leave_gpu: bool = False) -> Index:
     """The index of all shards, ready to search.
+
+    Args:
+        may_leave_gpu: search exactly on the CPU where the GPUs have no room for all rows.
 
     Raises:
         KnowledgeBaseError: an index is missing, damaged or of other rows; or exact search does not fit on the GPUs.
     """
     if entry.kind == "exact":
-        return ExactIndex(shards, places(shards, device))
+        return ExactIndex(shards, places(shards, with_room(shards, device) if may_leave_gpu else device))
     if entry.kind == "approximate":
         return open_approximate(shards, entry)
     return open_compact(shards, entry)

@@ -53,7 +53,7 @@ class Clusters:
         """The number of the mean with the smallest L2 distance to each row. Shapes: (rows, dim), (rows,)."""
         step = max(1, SCORES // len(self.means))
         parts = [rows[first : first + step] for first in range(0, len(rows), step)]
-        compare = self._compared_in_integers if has_fast_int8("cpu") else self._compared
+        compare = self._compared_in_integers if has_fast_int8(torch.device("cpu")) else self._compared
         return np.concatenate([compare(part) for part in parts]) if parts else np.empty(0, np.int64)
 
     def _compared(self, rows: Values) -> Rows:

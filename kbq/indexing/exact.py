@@ -9,6 +9,7 @@ the truth that approximate indexes are measured against.
 import itertools
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -46,15 +47,23 @@ class ExactIndex:
             return self._best_rows(starts, ends, k, bonus)
 
     def _best_rows(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None) -> list[list[Candidates]]:
-        devices = {rows.device for rows in self._rows}
-        factors = {device: Factors.of(starts, ends, device) for device in devices}
-        best = {device: _Best(k, len(starts), device) for device in devices}
-        found = [
-            rows.promising(factors[rows.device], best[rows.device], None if bonus is None else bonus[number])
-            for number, rows in enumerate(self._rows)
-        ]
-        enough = np.max([seen.settled().cpu().numpy() for seen in best.values()], axis=0)
-        return [_by_query(here, enough, bonus is not None) for here in found]
+        devices = list(dict.fromkeys(rows.device for rows in self._rows))
+
+        def seen_by(device: torch.device) -> tuple[dict[int, _Found], Floats]:
+            """What may be good enough of the shards on one device, by their numbers; and how good that is."""
+            factors, best = Factors.of(starts, ends, device), _Best(k, len(starts), device)
+            found = {
+                number: rows.promising(factors, best, None if bonus is None else bonus[number])
+                for number, rows in enumerate(self._rows)
+                if rows.device == device
+            }
+            return found, best.settled().cpu().numpy()
+
+        with ThreadPoolExecutor(len(devices)) as pool:  # several GPUs work at the same time
+            seen = list(pool.map(seen_by, devices) if len(devices) > 1 else map(seen_by, devices))
+        enough = np.max([best for _, best in seen], axis=0)
+        found = dict(itertools.chain.from_iterable(here.items() for here, _ in seen))
+        return [_by_query(found[number], enough, bonus is not None) for number in range(len(self._rows))]
 
 
 def pieces_at_a_time(device_type: str, queries: int, dim: int, in_integers: bool) -> int:

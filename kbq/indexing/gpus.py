@@ -8,8 +8,10 @@ import torch
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 
-WORKING = 2**31  # bytes kept free for a block's products
+WORKING = 2**31  # bytes that a block's products take at the most
+BATCH_NUMBERS = 640  # that are made of a row, besides its float32 vector, for the 64 queries of a batch
 WAY_OUT = "use --device cpu, or an index that fits: kbq index KB --index compact"
+CPU = torch.device("cpu")
 
 
 def places(shards: Sequence[Shard], device: torch.device) -> list[torch.device]:
@@ -20,10 +22,27 @@ def places(shards: Sequence[Shard], device: torch.device) -> list[torch.device]:
     """
     if device.type != "cuda":
         return [device] * len(shards)
+    sizes, working = [bytes_of(shard) for shard in shards], _working(shards)
     count, first = torch.cuda.device_count(), device.index or 0
-    gpus = [torch.device("cuda", (first + number) % count) for number in range(count)]
-    free = {gpu: torch.cuda.mem_get_info(gpu)[0] - WORKING for gpu in gpus}
-    return fitted([bytes_of(shard) for shard in shards], free)
+    room: dict[torch.device, int] = {}
+    for number in range(count):  # a GPU that is asked gives memory to this process for good: no more than are needed
+        gpu = torch.device("cuda", (first + number) % count)
+        room[gpu] = _free(gpu) - working
+        chosen = fitted(sizes, room)
+        if chosen is not None:
+            return chosen
+    need = (sum(sizes) + working * count) / 1e9
+    here = ", ".join(f"{(left + working) / 1e9:.1f} GB of {gpu}" for gpu, left in room.items())
+    raise KnowledgeBaseError(f"exact search needs {need:.1f} GB of GPU memory, free are {here}: {WAY_OUT}")
+
+
+def with_room(shards: Sequence[Shard], device: torch.device) -> torch.device:
+    """The device, or the CPU where the GPUs have no room for all rows."""
+    try:
+        places(shards, device)
+    except KnowledgeBaseError:
+        return CPU
+    return device
 
 
 def bytes_of(shard: Shard) -> int:
@@ -31,18 +50,30 @@ def bytes_of(shard: Shard) -> int:
     return shard.vectors.nbytes + shard.edges.nbytes + 2 * 8 * len(shard.paragraph_rows)
 
 
-def fitted(sizes: Sequence[int], free: Mapping[torch.device, int]) -> list[torch.device]:
-    """The first device with room for each size, in bytes. Raises KnowledgeBaseError where there is none."""
-    left, chosen = dict(free), []
+def fitted(sizes: Sequence[int], room: Mapping[torch.device, int]) -> list[torch.device] | None:
+    """The first device with room for each size, in bytes; None where one has no place."""
+    left, chosen = dict(room), []
     for size in sizes:
-        device = next((device for device, room in left.items() if room >= size), None)
+        device = next((device for device, bytes_left in left.items() if bytes_left >= size), None)
         if device is None:
-            need = (sum(sizes) + WORKING * len(free)) / 1e9
-            here = ", ".join(f"{(room + WORKING) / 1e9:.1f} GB of {gpu}" for gpu, room in free.items())
-            raise KnowledgeBaseError(f"exact search needs {need:.1f} GB of GPU memory, free are {here}: {WAY_OUT}")
+            return None
         left[device] -= size
         chosen.append(device)
     return chosen
+
+
+def _working(shards: Sequence[Shard]) -> int:
+    """Bytes kept free on each GPU: what is made of a block of rows, of which the largest shard may have fewer."""
+    return max((min(WORKING, 4 * len(s) * (s.vectors.shape[1] + BATCH_NUMBERS)) for s in shards), default=0)
+
+
+def _free(gpu: torch.device) -> int:
+    """Bytes: what nobody has, and what torch keeps for this process; none of a GPU that cannot be used."""
+    try:
+        kept = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
+        return int(torch.cuda.mem_get_info(gpu)[0] + kept)
+    except RuntimeError:  # another process has it for itself, say
+        return 0
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class Factors:
         dim = starts.shape[1]
         largest = np.abs(queries).max(axis=1).reshape(2, -1).max(axis=0).clip(min=np.float32(1e-30))
         most = largest * np.float32(127.2 * dim)  # that one row may score, and a little for rounding what is made of it
-        in_integers = has_fast_int8(device.type)
+        in_integers = has_fast_int8(device)
         columns: list[NDArray[Any]]
         if in_integers:  # two limbs are off by at most half a unit, in each dimension of two rows
             whole = np.float32(largest_whole(dim))
@@ -123,15 +123,17 @@ def _limbs(queries: Floats, unit: Floats) -> NDArray[np.int8]:
 
 
 @cache
-def has_fast_int8(device_type: str) -> bool:
+def has_fast_int8(device: torch.device) -> bool:
     """Whether this device multiplies int8 in hardware (VNNI, AMX, tensor cores) and torch lets us."""
     if not hasattr(torch, "_int_mm"):
         return False
-    if device_type == "cpu":
+    if device.type == "cpu":
         return cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
-    ones = torch.ones(2, TILE, dtype=torch.int8, device=device_type)
+    ones = torch.ones(2, TILE, dtype=torch.int8, device=device)
     try:
         return integer_products(ones, ones).tolist() == [[(LIMB + 1) * TILE]] * 2
+    except torch.OutOfMemoryError:  # says nothing of what it can
+        raise
     except RuntimeError:  # this device does not, or not in this version of torch
         return False
 

@@ -13,10 +13,8 @@ from kbq.array_types import Floats
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
-from kbq.errors import KnowledgeBaseError
 from kbq.indexing.cells import clusters_for
-from kbq.indexing.choice import CPU, open_index
-from kbq.indexing.gpus import places
+from kbq.indexing.choice import open_index
 from kbq.records import Hit
 from kbq.searching.search import BATCH, search
 from kbq.system.stages import Report, Stage, silent
@@ -76,8 +74,8 @@ def calibrate(
     """
     queries = np.stack([starts, ends], axis=1)
 
-    def ten_best(tried: IndexEntry, device: torch.device) -> list[list[Hit]]:
-        index = open_index(shards, tried, device)
+    def ten_best(tried: IndexEntry) -> list[list[Hit]]:
+        index = open_index(shards, tried, device, may_leave_gpu=True)  # it may be made because they are too small
         way = "exactly" if tried.kind == "exact" else f"with {tried.probes:,} probe{'s' * (tried.probes > 1)}"
         stage = Stage(report, f"recall of the {entry.kind} index, queries searched {way}", len(queries))
         hits: list[list[Hit]] = []
@@ -87,11 +85,11 @@ def calibrate(
             stage.add(len(part))
         return hits
 
-    exact = ten_best(IndexEntry(), _with_room(shards, device))
+    exact = ten_best(IndexEntry())
 
     def measured(probes: int) -> IndexEntry:
         tried = replace(entry, probes=probes)
-        return replace(tried, recall=recall(exact, ten_best(tried, device)), queries=len(starts))
+        return replace(tried, recall=recall(exact, ten_best(tried)), queries=len(starts))
 
     cells = max((clusters_for(len(shard)) for shard in shards), default=1)
     doubled = [measured(1)]
@@ -107,15 +105,6 @@ def calibrate(
         else:
             best = tried
     return best
-
-
-def _with_room(shards: Sequence[Shard], device: torch.device) -> torch.device:
-    """Where all rows fit: an index is often made because they do not fit on the GPU."""
-    try:
-        places(shards, device)
-    except KnowledgeBaseError:
-        return CPU
-    return device
 
 
 def recall(exact: Sequence[Sequence[Hit]], found: Sequence[Sequence[Hit]]) -> float:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from kbq.encoding.backbone import (
+    batch_tokens,
     buckets,
     choose_device,
     empty_backbone,
@@ -34,7 +35,6 @@ from kbq.text.markers import MARKERS
 
 CONFIG = "sparta.json"
 FORMAT = 1
-BATCH_TOKENS = 2048
 SENTENCES, CHUNK = 32, 1024  # that many, of similar length, times that many terms: the products stay in the CPU's cache
 
 
@@ -136,7 +136,7 @@ def strongest_impacts(
     fast = fast_copy(model.network, device)
     vectors = fast.terms[terms]
     stop = list(accumulate(len(window.sentences) for window in windows))
-    for members in buckets([len(window.ids) for window in windows], BATCH_TOKENS):
+    for members in buckets([len(window.ids) for window in windows], batch_tokens(device)):
         tensors = SentenceTensors([windows[index] for index in members], model.tokenizer.pad_token_id, device)
         numbers = [n for i in members for n in range(stop[i] - len(windows[i].sentences), stop[i])]
         states = fast.sentence_states(tensors)
@@ -144,7 +144,7 @@ def strongest_impacts(
             some = states[rows, : int(tensors.lengths[rows].max())].to(vectors.dtype)
             parts = [best_products(some, part) for part in torch.split(vectors, CHUNK)]
             best, place = torch.cat(parts, dim=1).float().topk(min(k, len(terms)), dim=1)  # log keeps their order
-            impacts = model.network.impacts(best)
-            for row, found, weights in zip(rows.tolist(), place, impacts, strict=True):
+            impacts, strongest = model.network.impacts(best).cpu(), terms[place].cpu()  # a GPU is asked once
+            for row, found, weights in zip(rows.tolist(), strongest, impacts, strict=True):
                 positive = weights > 0
-                yield numbers[row], terms[found[positive]].cpu(), weights[positive].cpu()
+                yield numbers[row], found[positive], weights[positive]

@@ -82,7 +82,7 @@ def _begun(request: SpartaRequest) -> tuple[SpartaModel, bool]:
         window = WindowShape(length=128 if request.marked else 256, overlap=0)  # marked, it is read for one sentence
         model = SpartaModel.new(request.checkpoint, SpartaConfig(window, request.marked))
     else:
-        model = SpartaModel.open(Path(request.checkpoint))
+        model = SpartaModel.open(Path(request.checkpoint), "cpu")
         model.config = replace(model.config, marked=request.marked)
     model.network.to(choose_device(request.device))
     return model, is_new

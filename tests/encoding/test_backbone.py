@@ -81,6 +81,22 @@ def test_devices_that_are_not_there(name: str, message: str, monkeypatch: pytest
         choose_device(name)
 
 
+def test_a_gpu_that_does_not_compute_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(backbone, "_why_not", lambda gpu: None)
+    assert choose_device("auto") == choose_device("cuda") == torch.device("cuda")
+    monkeypatch.setattr(backbone, "_why_not", lambda gpu: "CUDA error: no kernel image is available")
+    assert choose_device("auto") == torch.device("cpu")
+    with pytest.raises(ModelError, match=r"'cuda' cannot be used \(CUDA error: no kernel image is available\): use"):
+        choose_device("cuda")
+
+
+def test_why_a_device_does_not_compute() -> None:
+    assert backbone._why_not(torch.device("cpu")) is None
+    assert "meta" in str(backbone._why_not(torch.device("meta")))
+
+
 def test_transformers_says_nothing_by_itself() -> None:
     library = hugging_face().logging
     library.set_verbosity_info()
@@ -131,7 +147,7 @@ def test_a_fast_copy_is_one_of_its_own(checkpoint: Path) -> None:
     before = {name: value.clone() for name, value in trained.state_dict().items()}
     fast = backbone.fast_copy(trained, torch.device("cpu"))
     assert (fast.training, trained.training) == (False, True)
-    assert {value.dtype for value in fast.parameters()} == {backbone.fast_dtype("cpu")}
+    assert {value.dtype for value in fast.parameters()} == {backbone.fast_dtype(torch.device("cpu"))}
     assert all(torch.equal(before[name], value) for name, value in trained.state_dict().items())
 
 

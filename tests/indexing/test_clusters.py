@@ -12,7 +12,7 @@ CENTRES = np.random.default_rng(5).integers(-90, 91, (4, 24))
 @pytest.fixture(params=["whole numbers", "float32"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to compare, whatever this machine's is; the first needs `torch._int_mm` only, not speed."""
-    monkeypatch.setattr(clusters, "has_fast_int8", lambda device_type: request.param == "whole numbers")
+    monkeypatch.setattr(clusters, "has_fast_int8", lambda device: request.param == "whole numbers")
 
 
 @pytest.fixture

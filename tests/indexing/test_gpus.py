@@ -13,7 +13,7 @@ from kbq.indexing import exact, gpus
 from kbq.indexing.candidates import MAX_TOKENS
 from kbq.indexing.choice import open_index
 from kbq.indexing.exact import ExactIndex
-from kbq.indexing.gpus import bytes_of, fitted, full_memory_is_said, places
+from kbq.indexing.gpus import bytes_of, fitted, full_memory_is_said, places, with_room
 from kbq.searching.search import search
 
 CPU = torch.device("cpu")
@@ -28,21 +28,85 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
         ([3, 2], {ONE: 5}, [ONE, ONE]),
         ([3, 3, 2], {ONE: 5, TWO: 5}, [ONE, TWO, ONE]),
         ([4, 1], {TWO: 4, ONE: 4}, [TWO, ONE]),
+        ([3, 3, 3], {ONE: 5, TWO: 5}, None),
     ],
 )
 def test_what_does_not_fit_on_one_goes_to_the_next(
-    sizes: list[int], free: dict[torch.device, int], chosen: list[torch.device]
+    sizes: list[int], free: dict[torch.device, int], chosen: list[torch.device] | None
 ) -> None:
     assert fitted(sizes, free) == chosen
 
 
-def test_too_little_memory_is_said_with_what_is_needed_and_what_is_there() -> None:
-    gigabyte = 10**9
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> dict[torch.device, int]:
+    """Bytes that two GPUs have free; -1: another process has it for itself. Those asked are taken out."""
+    free = {ONE: 20_000, TWO: 25_000}
+
+    def asked(gpu: torch.device) -> tuple[int, int]:
+        if free[gpu] < 0:
+            raise RuntimeError("CUDA-capable device(s) is/are busy or unavailable")
+        return free.pop(gpu), 10**6
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", asked)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda gpu: 1_500)  # of which this process uses 500
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda gpu: 500)
+    monkeypatch.setattr(gpus, "WORKING", 18_000)
+    return free
+
+
+def test_no_gpu_is_asked_that_is_not_needed(
+    two_gpus: dict[torch.device, int], random_shard: Callable[..., Shard]
+) -> None:
+    shards = [random_shard(*[30] * 5), random_shard(20, seed=1)]  # 2,630 and 356 bytes
+    assert places(shards, ONE) == [ONE, ONE]
+    assert two_gpus == {TWO: 25_000}
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_the_next_gpu_is_asked_where_one_has_no_room(
+    busy: bool, two_gpus: dict[torch.device, int], random_shard: Callable[..., Shard]
+) -> None:
+    two_gpus[ONE] = -1 if busy else 17_000
+    shards = [random_shard(*[30] * 5), random_shard(*[30] * 5, seed=1)]
+    assert places(shards, ONE) == [TWO, TWO]
+    two_gpus |= {ONE: 25_000, TWO: 19_000}
+    assert places(shards, TWO) == [ONE, ONE]
+
+
+def test_few_rows_need_little_to_work_in(two_gpus: dict[torch.device, int], random_shard: Callable[..., Shard]) -> None:
+    two_gpus[ONE] = 1_700  # and 1,000 that torch keeps; a row takes 33, and 2,624 while it is multiplied
+    assert places([random_shard(1)], ONE) == [ONE]
+    two_gpus |= {ONE: 1_600, TWO: 0}
+    with pytest.raises(KnowledgeBaseError):
+        places([random_shard(1)], ONE)
+
+
+def test_too_little_memory_is_said_with_what_is_needed_and_what_is_there(
+    two_gpus: dict[torch.device, int], random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus, "WORKING", 2 * 10**9)
+    monkeypatch.setattr(gpus, "BATCH_NUMBERS", 10**9)
+    monkeypatch.setattr(gpus, "bytes_of", lambda shard: 35 * 10**9)
+    two_gpus |= {ONE: 42 * 10**9, TWO: 32 * 10**9}
+    shards = [random_shard(1), random_shard(1, seed=1)]
     message = (
-        r"needs 74\.3 GB of GPU memory, free are 42\.1 GB of cuda:0, 32\.1 GB of cuda:1: use --device cpu, or an index"
+        r"needs 74\.0 GB of GPU memory, free are 42\.0 GB of cuda:0, 32\.0 GB of cuda:1: use --device cpu, or an index"
     )
     with pytest.raises(KnowledgeBaseError, match=message):
-        fitted([35 * gigabyte, 35 * gigabyte], {ONE: 40 * gigabyte, TWO: 30 * gigabyte})
+        places(shards, ONE)
+    two_gpus |= {ONE: 42 * 10**9, TWO: 32 * 10**9}
+    assert with_room(shards, ONE) == CPU
+
+
+def test_shards_on_several_devices_are_searched_as_if_on_one(random_shard: Callable[..., Shard]) -> None:
+    shards = [random_shard(*range(20, 60), dim=32, seed=seed) for seed in range(3)]
+    other = torch.device("cpu", 0)  # torch's second name for it
+    one, two = (
+        search(shards, ExactIndex(shards, devices), queries_like(shards[0]), 10, "phrase")
+        for devices in ([CPU, CPU, CPU], [CPU, other, CPU])
+    )
+    assert one == two
 
 
 def test_memory_that_others_have_taken_is_said() -> None:

@@ -91,7 +91,7 @@ def test_which_numbers_of_probes_are_tried(
 ) -> None:
     tried: list[int] = []
 
-    def open_index(shards: object, entry: IndexEntry, device: object) -> int:
+    def open_index(shards: object, entry: IndexEntry, device: object, may_leave_gpu: bool) -> int:
         tried.extend([entry.probes] * (entry.kind != "exact"))
         return entry.probes
 
