@@ -200,6 +200,23 @@ def mapped() -> str:
     return f"{table(['memory free, MB', 'index', *costs], rows)}\n\n{text}"
 
 
+def pages() -> str:
+    """What pages cost beside their vectors."""
+    columns = {
+        "pages": "{:,}",
+        "tokens": "{:,}",
+        "shards": "{}",
+        "build, CPU seconds": "{:,}",
+        "own, MB": "{:,}",
+        "append of a page, CPU seconds": "{}",
+        "MB without vectors": "{:,}",
+        "opening, CPU ms": "{}",
+        "words alone, CPU ms a query": "{}",
+    }
+    rows = [[shape.format(row[name]) for name, shape in columns.items()] for row in figures("many_pages")["sizes"]]
+    return table([name.replace("own, MB", "peak memory of the build, MB") for name in columns], rows)
+
+
 def robustness() -> str:
     """Memory of builds, and kills."""
     memory, kills = figures("memory"), figures("kills")

@@ -389,6 +389,7 @@ def main() -> None:
             "wikipedia": scale.wikipedia,
             "encoder": scale.encoder,
             "mapped": scale.mapped,
+            "pages": scale.pages,
             "robustness": scale.robustness,
         },
     }

@@ -1,0 +1,124 @@
+"""Many pages: what pages cost beside their vectors, with an encoder so small that millions of tokens take minutes.
+
+    OMP_NUM_THREADS=1 python benchmarks/many_pages.py WORK [--pages 62500]
+
+WORK is a folder for the encoder, a random one of one layer and 16 dimensions, and for knowledge bases of so many pages
+of two short paragraphs, of 4, and of 16 times as many. Pages are random words under names of their own, so that the
+vocabulary grows with them. Linux only.
+"""
+
+import argparse
+import json
+import random
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import reporting
+import torch
+import transformers
+from measuring import cpu_seconds
+from memory import peaks
+
+from kbq.encoding.model import DEFAULT_MODEL, Model, ModelConfig
+from kbq.kb import KnowledgeBase
+from kbq.sample_kb import ARTICLES
+from kbq.system.files import folder_bytes
+
+TIMES = (1, 4, 16)
+SYLLABLES = ("ka", "lo", "mi", "ter", "son", "ville", "berg", "an", "ro", "shi", "du", "wa", "gra", "ne", "to")
+QUERIES = ("Terberg [SEP] located in", "Kalo [SEP] member of", "river city school")
+
+
+def small_encoder(folder: Path) -> None:
+    """A random encoder with the default model's tokenizer; it keeps every token."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(DEFAULT_MODEL)
+    config = transformers.BertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16
+    )
+    torch.manual_seed(0)
+    checkpoint = folder.with_name("checkpoint")
+    transformers.BertModel(config).save_pretrained(checkpoint)
+    tokenizer.save_pretrained(checkpoint)
+    model = Model.new(str(checkpoint), ModelConfig(filter_threshold=float("-inf"), edge_threshold=float("-inf")))
+    model.scale[:] = 0.02
+    model.save(folder)
+
+
+def write_pages(path: Path, count: int) -> None:
+    """Random words of the sample's articles, and names of three to six syllables."""
+    source = random.Random(0)
+    words = sorted(set(ARTICLES.read_text("utf-8").split()))
+
+    def name() -> str:
+        return "".join(source.choices(SYLLABLES, k=source.randint(3, 6))).capitalize()
+
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(count):
+            title, place = name(), name()
+            first, second = (" ".join(source.choices(words, k=size)) for size in (5, 9))
+            texts = [f"{title} is {first} in {place}.", f"It {second}."]
+            file.write(json.dumps({"id": str(number), "title": title, "paragraphs": texts}) + "\n")
+
+
+def child_seconds() -> float:
+    """CPU seconds of all commands that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def measured(work: Path, pages: int) -> dict[str, Any]:
+    """What building, appending to, opening and asking a knowledge base of so many pages costs."""
+    corpus, folder = work / "corpus.jsonl", work / "kb"
+    write_pages(corpus, pages)
+    shutil.rmtree(folder, ignore_errors=True)
+    kbq = [sys.executable, "-m", "kbq"]
+    before = child_seconds()
+    build = [*kbq, "build", str(corpus), str(folder), "--model", str(work / "model"), "--index", "exact"]
+    usage = peaks(build)
+    built = child_seconds() - before
+    more = work / "more.jsonl"
+    more.write_text('{"id": "new", "title": "New", "text": "A page."}\n', "utf-8")
+    before = child_seconds()
+    append = [*kbq, "build", str(more), str(folder), "--append", "--index", "exact"]
+    subprocess.run(append, check=True, stdout=subprocess.DEVNULL)
+    appended = child_seconds() - before
+    kb = KnowledgeBase.open(folder, device="cpu")
+    vectors = sum(shard.vectors.nbytes for shard in kb.shards)
+    figures = {
+        "pages": pages,
+        "tokens": kb.counts.tokens,
+        "shards": len(kb.shards),
+        "build, CPU seconds": round(built),
+        **usage,
+        "append of a page, CPU seconds": round(appended, 1),
+        "MB without vectors": round((folder_bytes(folder) - vectors) / 1e6),
+        "opening, CPU ms": round(1000 * cpu_seconds(lambda: KnowledgeBase.open(folder, device="cpu"), 3)),
+        "words alone, CPU ms a query": round(
+            1000 * cpu_seconds(lambda: kb.search(QUERIES, 10, "document", "bm25"), 3) / len(QUERIES), 2
+        ),
+    }
+    shutil.rmtree(folder)
+    corpus.unlink()
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--pages", type=int, default=62_500)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    options.work.mkdir(parents=True, exist_ok=True)
+    small_encoder(options.work / "model")
+    sizes: list[dict[str, Any]] = []
+    for times in TIMES:
+        sizes.append(measured(options.work, times * options.pages))
+        reporting.write("many_pages", {"sizes": sizes}, [], seed=0)
+
+
+if __name__ == "__main__":
+    main()
