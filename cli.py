@@ -18,7 +18,16 @@ import typer
 import kbq
 from kbq import rendering
 from kbq.errors import KbqError, first_line
-from kbq.options import Backend, CorpusFormat, IndexKind, Unit, WantedKind, WeightType
+from kbq.options import (
+    WORDS_ALONE,
+    Backend,
+    CorpusFormat,
+    IndexKind,
+    Unit,
+    WantedKind,
+    WeightType,
+    WordBackend,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -246,6 +255,14 @@ def _refuse_given(context: typer.Context, option: str, others: "Sequence[str]") 
             raise typer.BadParameter(f"means nothing with {option}: leave it out", param_hint=f"--{shown}")
 
 
+def _refuse_idle(context: typer.Context, backend: Backend, reader: str | None) -> None:
+    """Options of a reader, or of an index, where there is none that answers."""
+    if reader is None:
+        _refuse_given(context, "no --reader", ("depth", "retrieval_weight"))
+    if backend in WORDS_ALONE:
+        _refuse_given(context, f"--backend {backend}", ("index",))
+
+
 @app.command("merge-kb")
 def merge_kb(
     out: Annotated[Path, typer.Argument(callback=_output, help="Folder of the new knowledge base.")],
@@ -276,7 +293,7 @@ def explain(
     text: Annotated[str, typer.Argument(help="A query.")],
     kb: Kb = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many paragraphs.")] = 3,
-    backend: Annotated[Literal["bm25", "sparse"], typer.Option(help="Whose terms.")] = "bm25",
+    backend: Annotated[WordBackend, typer.Option(help="Whose terms.")] = "bm25",
     model: Annotated[str | None, typer.Option(help="The knowledge base's model, if that has moved.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -323,18 +340,15 @@ def query(
 ) -> None:
     """Answer queries with phrases, their pages and exact places; without a query, ask at a prompt."""
     from kbq import commands
-    from kbq.reader import Reader, Reading
+    from kbq.reader import Answering
 
-    if reader is None:
-        _refuse_given(context, "no --reader", ("depth", "retrieval_weight"))
-    if backend in ("bm25", "sparse"):
-        _refuse_given(context, f"--backend {backend}", ("index",))
+    _refuse_idle(context, backend, reader)
     typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
     asked = [] if typed else commands.read_queries(texts or [], file)
     opened = commands.open_kb(kb, model, device, index, _building)
     weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
-    reading = None if reader is None else Reading(Reader.open(reader, device), depth, retrieval_weight)
-    wanted = commands.Wanted(k=k, unit=unit, backend=backend, weights=weights, reading=reading)
+    reading = commands.opened_reading(reader, depth, retrieval_weight, device)
+    wanted = commands.Wanted(k, unit, Answering(backend, weights, reading))
 
     def answer(queries: "Sequence[Query]") -> None:
         unknown = [opened.unknown_words(one.text) for one in queries]
@@ -350,7 +364,7 @@ def query(
                 typer.secho(one.text, bold=True)
                 for rank, hit in enumerate(hits, start=1):
                     typer.echo("\n".join(rendering.answer_lines(rank, hit)))
-                if not hits and backend in ("bm25", "sparse"):
+                if not hits and backend in WORDS_ALONE:
                     _note("nothing is found: no paragraph shares a term with the query")
                 elif len(hits) < k:
                     _note(f"the knowledge base holds {len(hits)} of the {k} asked for")
@@ -429,7 +443,7 @@ def train(
     shared: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     shared |= {"accumulate": accumulate, "dropout": dropout}
     if checkpoint == "default" and (sparse or teacher or generator):
-        from kbq.encoding.model import DEFAULT_MODEL
+        from kbq.encoding.config import DEFAULT_MODEL
 
         checkpoint = str(DEFAULT_MODEL)
     command = shlex.join(["kbq", *sys.argv[1:]])
@@ -462,7 +476,7 @@ def train(
         return
     if not distill:
         _refuse_given(context, "no --distill", FOR_DISTILLATION)
-    from kbq.encoding.model import ModelConfig
+    from kbq.encoding.config import ModelConfig
     from kbq.progress import training_progress
     from kbq.training.loop import TrainingSettings
     from kbq.training.train import TrainingRequest, train_model
@@ -634,22 +648,19 @@ def predict(
     from kbq import commands
     from kbq.prediction import PredictionSettings, predict_file
     from kbq.progress import counting_progress
-    from kbq.reader import Reader, Reading
+    from kbq.reader import Answering
     from kbq.task import load_task
 
-    if reader is None:
-        _refuse_given(context, "no --reader", ("depth", "retrieval_weight"))
-    if backend in ("bm25", "sparse"):
-        _refuse_given(context, f"--backend {backend}", ("index",))
+    _refuse_idle(context, backend, reader)
     chosen = load_task(task)
     if kb is None:
         _note("no --kb is given: the bundled sample answers")
     opened = commands.open_kb(kb, model, device, index, _building)
     with counting_progress(f"predicting {out}") as report:
         weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
-        settings = PredictionSettings(top_pages=top_pages, with_text=with_text, backend=backend, weights=weights)
-        reading = None if reader is None else Reading(Reader.open(reader, device), depth, retrieval_weight)
-        outcome = predict_file(chosen, inputs, opened, out, settings, report, reading)
+        reading = commands.opened_reading(reader, depth, retrieval_weight, device)
+        settings = PredictionSettings(top_pages, with_text, Answering(backend, weights, reading))
+        outcome = predict_file(chosen, inputs, opened, out, settings, report)
     _note_untuned(outcome.untuned_relations)
     _tell(
         dataclasses.asdict(outcome) | {"out": str(out)},

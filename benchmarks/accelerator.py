@@ -26,7 +26,7 @@ from kbq.corpus import read_corpus
 from kbq.dump.blocks import encode_documents
 from kbq.dump.manifest import publish
 from kbq.dump.shards import shard_name
-from kbq.encoding.backbone import choose_device
+from kbq.encoding.devices import choose_device
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
 from kbq.records import Document

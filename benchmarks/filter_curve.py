@@ -13,7 +13,7 @@ import reporting
 from plotting import picture
 
 from kbq.encoding.model import Model
-from kbq.training.calibration import FilterPoint, encode_tokens, filter_curve
+from kbq.training.calibration import Exam, FilterPoint, encode_tokens, filter_curve
 from kbq.training.examples import read_examples
 
 
@@ -38,7 +38,7 @@ def main() -> None:
     model = Model.open(options.model)
     everything, _ = read_examples([options.dev], doubtful=True)
     passages = everything[:: max(1, len(everything) // options.passages)][: options.passages]
-    points = filter_curve(model, passages, encode_tokens(model, passages))
+    points = filter_curve(Exam.of(model, passages, encode_tokens(model, passages)), model.config.length_penalty)
     figures = {
         "model": Path(options.model).name,
         "passages": len(passages),

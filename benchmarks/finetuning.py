@@ -25,6 +25,8 @@ from kbq.kilt.evaluation import score_downstream
 from kbq.kilt.reading.lines import write_lines
 from kbq.kilt.scoring.deviations import Deviations
 from kbq.prediction import PredictionSettings, predict_file
+from kbq.reader import Answering
+from kbq.system.files import run_file
 from kbq.system.lines import read_json_lines
 from kbq.task import Task, load_task
 
@@ -73,9 +75,11 @@ def run(options: argparse.Namespace, task: Task, train: Path, gold: Path, size: 
         }
     kb = KnowledgeBase.open(options.kb, str(model) if tuned else None)
     predictions = options.work / f"predictions-{size}-{seed}.jsonl"
-    for old in (predictions, predictions.with_name(predictions.name + ".run.json")):
+    for old in (predictions, run_file(predictions)):
         old.unlink(missing_ok=True)
-    predict_file(task, gold, kb, predictions, PredictionSettings(backend="dense"), lambda done, total: None)
+    predict_file(
+        task, gold, kb, predictions, PredictionSettings(answering=Answering("dense")), lambda done, total: None
+    )
     return judged(gold, predictions) | facts | {"by relation": by_relation(gold, predictions)}
 
 

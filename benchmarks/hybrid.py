@@ -18,6 +18,7 @@ from kilt import judged, sampled
 from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.lines import write_lines
 from kbq.prediction import PredictionSettings, kilt_line, predict_file, read_inputs
+from kbq.reader import Answering
 from kbq.records import Hit, Prediction, ProvenanceItem
 from kbq.searching.lexical import HybridWeights
 from kbq.task import load_task
@@ -69,13 +70,13 @@ def main() -> None:
             rows: dict[str, object] = {}
             wanted = {
                 f"BM25 {bm25:g}, SPARTA {sparta:g}": PredictionSettings(
-                    PAGES, backend="hybrid", weights=HybridWeights(bm25, sparta)
+                    PAGES, answering=Answering("hybrid", HybridWeights(bm25, sparta))
                 )
                 for bm25, sparta in product(options.bm25, options.sparta if kb.words.sparta else (0.0,))
             }
-            wanted["BM25 alone"] = PredictionSettings(PAGES, backend="bm25")
+            wanted["BM25 alone"] = PredictionSettings(PAGES, answering=Answering("bm25"))
             if kb.words.sparta:
-                wanted["SPARTA alone"] = PredictionSettings(PAGES, backend="sparse")
+                wanted["SPARTA alone"] = PredictionSettings(PAGES, answering=Answering("sparse"))
             for row, settings in wanted.items():
                 out = Path(temporary) / f"{gold.name}-{row}"
                 predict_file(task, gold, kb, out, settings, lambda done, total: None)

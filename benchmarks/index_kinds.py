@@ -29,6 +29,7 @@ from kbq.dump.manifest import IndexEntry, read_manifest, write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.options import IndexKind
 from kbq.prediction import PredictionSettings, predict_file
+from kbq.reader import Answering
 from kbq.records import Hit
 from kbq.searching.indexes import IndexWish
 from kbq.searching.probes import K, recall
@@ -69,7 +70,9 @@ def end_task(folder: Path, kind: IndexKind, gold: Path, model: str | None) -> di
     kb = KnowledgeBase.open(folder, model, device="cpu", index=kind)
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) / "predictions.jsonl"
-        predict_file(load_task("trex"), gold, kb, out, PredictionSettings(backend="dense"), lambda done, total: None)
+        predict_file(
+            load_task("trex"), gold, kb, out, PredictionSettings(answering=Answering("dense")), lambda done, total: None
+        )
         return {name: value for name, value in judged(gold, out).items() if name in ("accuracy", "KILT-accuracy")}
 
 

@@ -19,7 +19,7 @@ from kbq.kilt.reporting.significance import bootstrap_interval
 from kbq.kilt.scoring.deviations import Deviations
 from kbq.options import Backend
 from kbq.prediction import PredictionSettings, predict_file
-from kbq.reader import Reader, Reading
+from kbq.reader import Answering, Reader, Reading
 from kbq.system.lines import read_lines
 from kbq.task import load_task
 
@@ -69,8 +69,8 @@ def main() -> None:
             gold = sampled(Path(path), options.sample, Path(temporary))
             begun = time.perf_counter()
             out = Path(temporary) / f"{gold.name.split('.')[0]}-predictions.jsonl"
-            settings = PredictionSettings(backend=options.backend, weights=weights)
-            predict_file(load_task(task), gold, kb, out, settings, lambda done, total: None, reading)
+            settings = PredictionSettings(answering=Answering(options.backend, weights, reading))
+            predict_file(load_task(task), gold, kb, out, settings, lambda done, total: None)
             seconds = round(time.perf_counter() - begun, 1)
             figures[gold.name.split(".")[0]] = judged(gold, out) | {"seconds to predict": seconds}
     reporting.write(options.name, figures, [options.kb, *files])

@@ -41,7 +41,7 @@ def main() -> None:
         for name, _, path in (item.partition(":") for item in options.gold):
             files.append(Path(path))
             task, gold = load_task(name), sampled(Path(path), options.sample, Path(temporary))
-            queries = read_inputs(task, gold, [*kb.query_tokenizers, reader.queries])
+            queries = read_inputs(task, gold, [*kb.query_tokenizers, reader.query_tokenizer])
             texts = [query.text for query, _ in queries]
             paragraphs = kb.search(texts, options.depth, "paragraph")
             phrases = [reader.read(text, found) for text, found in zip(texts, paragraphs, strict=True)]

@@ -41,13 +41,13 @@ def main() -> None:
     kb = KnowledgeBase.open(options.kb)
     texts = inputs(options.queries, options.sample)
     figures: dict[str, object] = {"paragraphs": kb.counts.paragraphs}
-    sources = {"bm25": (kb.words.bm25, bm25_folder), "sparse": (kb.words.sparta, sparta_folder)}
-    for backend, (indexes, folder) in sources.items():
-        if indexes:
-            count = (
-                sum(len(index.paragraphs) for index in kb.words.sparta) if backend == "sparse" else kb.counts.paragraphs
-            )
-            size = sum(folder_bytes(folder(shard.folder, kb.manifest)) for shard in kb.shards)
+    sentences = sum(len(index.paragraphs) for index in kb.words.sparta)
+    for backend, count, folders in (
+        ("bm25", kb.counts.paragraphs, [bm25_folder(shard.folder) for shard in kb.shards]),
+        ("sparse", sentences, [sparta_folder(shard.folder, kb.manifest) for shard in kb.shards]),
+    ):
+        size = sum(map(folder_bytes, folders))
+        if size:
             figures[backend] = {"texts": count, "bytes per text": round(size / count)} | milliseconds(
                 kb, texts, backend
             )

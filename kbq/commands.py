@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kbq.corpus import read_corpus
@@ -14,12 +14,12 @@ from kbq.encoding.queries import check_query
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, QueryError
 from kbq.indexing.choice import chosen_kind
 from kbq.kb import KnowledgeBase, model_of
-from kbq.options import Backend, CorpusFormat, IndexKind, Unit, WantedKind
+from kbq.options import WORDS_ALONE, Backend, CorpusFormat, IndexKind, Unit, WantedKind, WordBackend
 from kbq.pages import Pages
-from kbq.reader import Reading, RetrieverReader
+from kbq.reader import Answering, Reader, Reading
 from kbq.records import Document, Hit, Query
 from kbq.sample_kb import Building, open_sample, quietly
-from kbq.searching.indexes import IndexWish
+from kbq.searching.indexes import IndexWish, add_index
 from kbq.searching.lexical import HybridWeights
 from kbq.searching.search import BATCH
 from kbq.sparse.bm25 import add_bm25, bm25_folder
@@ -27,9 +27,8 @@ from kbq.sparse.sparta_impacts import TERMS, add_sparta, remove_other_impacts, s
 from kbq.sparse.sparta_model import SpartaModel
 from kbq.system.files import folder_bytes
 from kbq.system.lines import clean_text, read_lines, source_name
-from kbq.system.stages import Report, silent
+from kbq.system.stages import Note, Report, silent
 
-Note = Callable[[str], None]  # takes a line for the person who waits
 MOST_PROBLEMS = 100  # bad lines of a corpus that are named
 MOST_WEIGHT = 1e6  # of a source of words: beyond, the vectors' scores are lost in rounding
 READ_ON = 100_000  # documents after the first bad line that are searched for more
@@ -170,12 +169,11 @@ def index(request: IndexRequest, report: Report = silent) -> IndexFacts:
     if request.filter is not None and not math.isfinite(request.filter):
         raise KnowledgeBaseError(f"--filter is {request.filter}, must be a number: `kbq info` says the model's own")
     asked = [] if request.queries is None else read_queries([], request.queries)
-    manifest = read_manifest(request.folder)
-    kb = KnowledgeBase(request.folder, manifest, model_of(request.folder, manifest, request.model, request.device))
-    _refuse_malformed(asked, lambda text: kb.model.query_tokenizer.token_ids([text]))
+    model = model_of(request.folder, read_manifest(request.folder), request.model, request.device)
+    _refuse_malformed(asked, lambda text: model.query_tokenizer.token_ids([text]))
     texts = tuple(query.text for query in asked)
-    kb = kb.with_index(IndexWish(request.kind, request.recall, texts, request.filter), report)
-    return index_facts(kb.folder, kb.manifest, kb.index)
+    manifest = add_index(request.folder, model, IndexWish(request.kind, request.recall, texts, request.filter), report)
+    return index_facts(request.folder, manifest, manifest.index)
 
 
 def index_words(folder: Path, report: Report = silent) -> int:
@@ -214,7 +212,7 @@ class Explanation:
     parts: Mapping[str, float]
 
 
-def explain(text: str, kb: KnowledgeBase, k: int, backend: Backend) -> list[Explanation]:
+def explain(text: str, kb: KnowledgeBase, k: int, backend: WordBackend) -> list[Explanation]:
     """Why the k best paragraphs were found for a query."""
     return [Explanation(*pair) for pair in kb.words.scores([text], backend).explained(0, k)]
 
@@ -237,15 +235,18 @@ def chosen_weights(kb: KnowledgeBase, backend: Backend, bm25: float | None, spar
     return HybridWeights(kb.weights.bm25 if bm25 is None else bm25, kb.weights.sparta if sparta is None else sparta)
 
 
+def opened_reading(reader: str | None, depth: int, retrieval_weight: float, device: str) -> Reading | None:
+    """A reader of this name, ready to read; None without one."""
+    return None if reader is None else Reading(Reader.open(reader, device), depth, retrieval_weight)
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How queries are answered; see `kbq query --help`."""
+    """What is asked for; see `kbq query --help`."""
 
     k: int = 5
     unit: Unit | None = None  # phrases, or paragraphs where the backend knows no phrases
-    backend: Backend = "auto"
-    weights: HybridWeights | None = None
-    reading: Reading | None = None
+    answering: Answering = field(default_factory=Answering)
 
 
 def ask(queries: Sequence[Query], kb: KnowledgeBase, wanted: Wanted) -> Iterator[tuple[Query, list[Hit]]]:
@@ -254,14 +255,14 @@ def ask(queries: Sequence[Query], kb: KnowledgeBase, wanted: Wanted) -> Iterator
     Raises:
         QueryError: some are longer than the encoder reads (all of them are named); none has been answered then.
     """
-    has_phrases = wanted.reading is not None or wanted.backend not in ("bm25", "sparse")
-    unit = wanted.unit or ("phrase" if has_phrases else "paragraph")
-    answering = kb if wanted.reading is None else RetrieverReader(kb, wanted.reading)
+    how = wanted.answering
+    unit = wanted.unit or ("phrase" if how.reading is not None or how.backend not in WORDS_ALONE else "paragraph")
+    answering = how.over(kb)
     _refuse_malformed(queries, lambda text: [one.token_ids([text]) for one in answering.query_tokenizers])
     for first in range(0, len(queries), BATCH):
         part = queries[first : first + BATCH]
         texts = [query.text for query in part]
-        yield from zip(part, answering.search(texts, wanted.k, unit, wanted.backend, wanted.weights), strict=True)
+        yield from zip(part, answering.search(texts, wanted.k, unit, how.backend, how.weights), strict=True)
 
 
 def open_kb(

@@ -24,10 +24,9 @@ from itertools import chain, groupby
 from pathlib import Path, PurePath
 from typing import TypeAlias, TypeVar, get_args
 
-import numpy as np
-
 from kbq.errors import CorpusError
 from kbq.options import CorpusFormat
+from kbq.page_ids import PageIds
 from kbq.records import Document, Paragraph
 from kbq.system.lines import BadLine, Line, clean_text, parse_json_lines, read_lines, refuse, source_name
 
@@ -87,41 +86,6 @@ def read_corpus(
             yield document
     if count == 0:
         raise CorpusError(f"{source_name(source)} holds no document: check that it is the file you mean")
-
-
-class PageIds:
-    """The page ids met so far: finds the page whose id is taken.
-
-    Keeps a 64-bit hash of each id: 8 bytes a page, twice that while they are sorted. The chance that two
-    different ids are taken for one is pages² / 2^65: one in a million for 6 million pages.
-    """
-
-    max_recent = 2**17  # hashes that are not sorted yet
-
-    def __init__(self, known_ids: Iterable[str] = ()) -> None:
-        self._recent: set[int] = set()
-        self._sorted = np.empty(0, np.int64)
-        for page_id in known_ids:
-            self.add(page_id)
-
-    def __contains__(self, page_id: str) -> bool:
-        key = hash(page_id)
-        row = int(np.searchsorted(self._sorted, key))
-        return key in self._recent or bool((self._sorted[row : row + 1] == key).any())
-
-    def add(self, page_id: str) -> None:
-        """Remember an id.
-
-        Raises:
-            CorpusError: the id is taken.
-        """
-        if page_id in self:
-            raise CorpusError(f"page id {page_id!r} is taken by an earlier page: give every page its own id")
-        self._recent.add(hash(page_id))
-        if len(self._recent) >= self.max_recent:
-            self._sorted = np.concatenate([self._sorted, np.fromiter(self._recent, np.int64)])
-            self._sorted.sort()
-            self._recent.clear()
 
 
 def _pages(source: str, format: CorpusFormat, on_bad_line: BadLine) -> Iterator[Page]:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
 from kbq.encoding.bundled_reader import brings_reader
-from kbq.encoding.model import CONFIG, DEFAULT_MODEL, ModelConfig, read_config
+from kbq.encoding.config import CONFIG, DEFAULT_MODEL, ModelConfig, read_config
 from kbq.encoding.weights import FACTS
 from kbq.errors import KbqError, KnowledgeBaseError, first_line
 from kbq.indexing.index_folder import folder_of

@@ -5,26 +5,23 @@ documents ── encoding/ ──► phrase dump (dump/) ──► rows (indexin
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import Self
-
-import numpy as np
+from typing import Literal, Self
 
 from kbq.array_types import Floats
-from kbq.dump.building import build_shards, claim
-from kbq.dump.manifest import Manifest, changing, publish, read_manifest, write_manifest
+from kbq.dump.building import build_shards, manifest_before, refuse_other_model
+from kbq.dump.manifest import Manifest, publish, read_manifest
 from kbq.dump.shards import Counts
 from kbq.encoding.model import Model
 from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
-from kbq.indexing.candidates import Index
 from kbq.indexing.choice import chosen_kind, open_index
-from kbq.options import Backend, IndexKind, Unit, WantedKind
+from kbq.options import WORDS_ALONE, Backend, IndexKind, Unit, WantedKind, WordBackend
 from kbq.records import Document, Hit
-from kbq.searching.indexes import IndexWish, build_indexes, kept_queries, remove_unnamed
+from kbq.searching.indexes import IndexWish, add_index, build_indexes, kept_queries, remove_unnamed
 from kbq.searching.lexical import HybridWeights, LexicalScores
 from kbq.searching.search import search
+from kbq.searching.spans import Searched
 from kbq.searching.words import WordIndexes
 from kbq.sparse.bm25 import add_bm25
 from kbq.system.files import writing_to
@@ -43,33 +40,20 @@ class KnowledgeBase:
         index: IndexKind | None = None,
         may_leave_gpu: bool = False,
     ) -> None:
-        """Nothing that searches is opened before the first search.
+        """Open the shards, the index and the words.
 
         Args:
             index: the kind that answers, instead of the manifest's first.
             may_leave_gpu: search on the CPU where the model's GPUs have no room for the vectors.
         """
-        if model.config.phrase_fingerprint != manifest.model_fingerprint:
-            raise ModelError(
-                f"{folder} was built with the model {manifest.model} ({manifest.model_fingerprint}), "
-                f"the one given belongs to {model.config.phrase_fingerprint}: use --model {manifest.model}"
-            )
+        refuse_other_model(folder, manifest, model)
         self.folder = folder
         self.manifest = manifest
         self.model = model
         self.shards = manifest.open_shards(folder)
         self.index = manifest.entry(folder, index)
-        self._may_leave_gpu = may_leave_gpu
+        self._opened_index = open_index(self.shards, self.index, model.device, may_leave_gpu)
         self.words = WordIndexes(folder, manifest, self.shards)
-
-    @cached_property
-    def opened_index(self) -> Index:
-        """What searches.
-
-        Raises:
-            KnowledgeBaseError: the index is missing, damaged or of other rows, or too large for memory or the GPUs.
-        """
-        return open_index(self.shards, self.index, self.model.device, self._may_leave_gpu)
 
     @classmethod
     def build(
@@ -78,7 +62,6 @@ class KnowledgeBase:
         folder: Path,
         model: Model,
         *,
-        model_name: str | None = None,
         append: bool = False,
         index: WantedKind = "auto",
         bm25: bool = True,
@@ -91,7 +74,6 @@ class KnowledgeBase:
         Args:
             documents: pages with unique ids.
             folder: a new folder, one in which a build stopped half-way, or with `append` a knowledge base.
-            model_name: what the manifest calls the model, so that it is found again; else where it was opened from.
             index: `auto` searches exactly up to about 2 million kept tokens, above with a compact index.
             bm25: add a BM25 index; what is appended to has one or not as before.
             workers: processes that encode; several need a main module that can be imported, as `multiprocessing` says.
@@ -108,7 +90,7 @@ class KnowledgeBase:
             else:
                 folder.mkdir(parents=True, exist_ok=True)
             with writing_alone(folder):
-                before = claim(folder, model, model_name or model.source or "default", append)
+                before = manifest_before(folder, model, append)
                 for entry in before.entries:
                     kept_queries(folder, entry)  # what is wrong with them is said before hours of encoding
                 shards, corpus = build_shards(documents, model, folder, len(before.shards), report, workers)
@@ -119,7 +101,7 @@ class KnowledgeBase:
                     manifest = add_bm25(folder, manifest, report_stage)
                 publish(folder, manifest)
                 remove_unnamed(folder, manifest)
-        return cls._ready(folder, manifest, model, None, True)
+        return cls(folder, manifest, model, may_leave_gpu=True)
 
     @classmethod
     def open(cls, folder: Path, model: str | None = None, device: str = "auto", index: IndexKind | None = None) -> Self:
@@ -136,21 +118,12 @@ class KnowledgeBase:
         manifest = read_manifest(folder)
         opened = model_of(folder, manifest, model, device)
         try:
-            return cls._ready(folder, manifest, opened, index, device == "auto")
+            return cls(folder, manifest, opened, index, device == "auto")
         except KnowledgeBaseError:
             published = read_manifest(folder)
             if published == manifest:
                 raise
-            return cls._ready(folder, published, opened, index, device == "auto")  # an index was replaced meanwhile
-
-    @classmethod
-    def _ready(
-        cls, folder: Path, manifest: Manifest, model: Model, index: IndexKind | None, may_leave_gpu: bool
-    ) -> Self:
-        """With its index opened: what is wrong with that is said now."""
-        kb = cls(folder, manifest, model, index, may_leave_gpu)
-        _ = kb.opened_index
-        return kb
+            return cls(folder, published, opened, index, device == "auto")  # an index has been replaced meanwhile
 
     def with_index(self, wish: IndexWish, report: Report = silent) -> Self:
         """Build an index over the same rows, beside those that are there, and let it answer from now on.
@@ -158,11 +131,13 @@ class KnowledgeBase:
         Raises:
             KnowledgeBaseError: faiss is missing, or the folder cannot be written.
         """
-        with changing(self.folder) as before:
-            manifest = build_indexes(self.folder, before, self.model, wish, report)
-            write_manifest(self.folder, manifest)
-            remove_unnamed(self.folder, manifest)
-        return self._ready(self.folder, manifest, self.model, None, True)
+        manifest = add_index(self.folder, self.model, wish, report)
+        return type(self)(self.folder, manifest, self.model, may_leave_gpu=True)
+
+    @property
+    def searched(self) -> Searched:
+        """What a search needs of the knowledge base."""
+        return Searched(self.shards, self._opened_index, self.model.config.length_penalty)
 
     @property
     def counts(self) -> Counts:
@@ -175,7 +150,7 @@ class KnowledgeBase:
         Exact search and sums of words see everything. An index cannot say it: no bound covers the cells that were not
         probed, nor the rows that its codes or its filter hide.
         """
-        return self.index.kind == "exact" or backend in ("bm25", "sparse")
+        return self.index.kind == "exact" or backend in WORDS_ALONE
 
     def search(
         self,
@@ -196,21 +171,21 @@ class KnowledgeBase:
         Raises:
             QueryError: a text is empty, too long, or malformed; or the backend does not have what is asked for.
         """
-        backend = self.chosen(backend)
-        if backend == "dense":
+        chosen = self.chosen(backend)
+        if chosen == "dense":
             return self.search_vectors(*self.model.encode_queries(texts), k, unit)
-        if backend == "hybrid":
+        if chosen == "hybrid":
             lexical = self.words.all_scores(texts, weights or self.weights)
             return self.search_vectors(*self.model.encode_queries(texts), k, unit, lexical)
         if k < 1:
             raise QueryError(f"k is {k}, must be at least 1")
         if unit not in ("paragraph", "document"):
-            name = "BM25" if backend == "bm25" else "SPARTA"
+            name = "BM25" if chosen == "bm25" else "SPARTA"
             raise QueryError(f"{name} finds no {unit}: ask for paragraphs or documents, or use the backend hybrid")
-        scores = self.words.scores(texts, backend)
+        scores = self.words.scores(texts, chosen)
         return [scores.best(query, unit, k) for query in range(len(texts))]
 
-    def chosen(self, backend: Backend) -> Backend:
+    def chosen(self, backend: Backend) -> Literal["dense", "hybrid"] | WordBackend:
         """What `auto` stands for here."""
         return backend if backend != "auto" else "hybrid" if self.words else "dense"
 
@@ -239,8 +214,7 @@ class KnowledgeBase:
         """`search` for queries that are encoded already; `lexical` scores are added. Shapes: (queries, dim)."""
         if k < 1:
             raise QueryError(f"k is {k}, must be at least 1")
-        queries = np.stack([starts, ends], axis=1) * self.model.scale  # now in the units of the int8 rows
-        return search(self.shards, self.opened_index, queries, k, unit, lexical, self.model.config.length_penalty)
+        return search(self.searched, self.model.in_row_units(starts, ends), k, unit, lexical)
 
 
 def model_of(folder: Path, manifest: Manifest, name: str | None = None, device: str = "auto") -> Model:

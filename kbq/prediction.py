@@ -7,7 +7,7 @@ only where they are the same.
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,10 @@ from kbq.dump.manifest import MANIFEST
 from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import KbqError, QueryError
 from kbq.kb import KnowledgeBase
-from kbq.options import Backend
-from kbq.reader import Reading, RetrieverReader
+from kbq.reader import Answering, RetrieverReader
 from kbq.records import Hit, Prediction, ProvenanceItem, Query
-from kbq.searching.lexical import HybridWeights
 from kbq.searching.search import BATCH
-from kbq.system.files import file_digest, write_json, writing_to
+from kbq.system.files import file_digest, run_file, write_json, writing_to
 from kbq.system.lines import read_json_lines
 from kbq.system.locks import writing_alone
 from kbq.task import Task
@@ -36,13 +34,12 @@ class PredictionSettings:
 
     top_pages: int = 20
     with_text: bool = False  # write each page's paragraph too: large, but readable by a reader model
-    backend: Backend = "auto"
-    weights: HybridWeights | None = None  # of the hybrid backend; None: those of the query encoder
+    answering: Answering = field(default_factory=Answering)
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionOutcome:
-    """How many lines the file has, how many of them an earlier run wrote, and how many of the others have no answer."""
+    """How many lines the file has, how many of them an earlier run wrote, and how many of the others name no page."""
 
     lines: int
     kept: int
@@ -57,7 +54,6 @@ def predict_file(
     out: Path,
     settings: PredictionSettings,
     report: Callable[[int, int], None],
-    reading: Reading | None = None,
 ) -> PredictionOutcome:
     """Predict every record of a KILT file; with a reader, answers are what it reads in the paragraphs found.
 
@@ -65,9 +61,9 @@ def predict_file(
         KbqError: inputs that are no KILT records (all problems at once), or `out` is of another run, or another process
             writes it.
     """
-    answering = kb if reading is None else RetrieverReader(kb, reading)
+    answering = settings.answering.over(kb)
     queries = read_inputs(task, inputs, answering.query_tokenizers)
-    _same_run(out, _description(task, inputs, queries, kb, reading, settings))
+    _same_run(out, _description(task, inputs, queries, kb, settings))
     without_pages = 0
     with (
         writing_to(out, KbqError, goes_on=True),
@@ -97,7 +93,7 @@ def predict(
 ) -> Iterator[Prediction]:
     """Predictions for adapted queries, each given with its record's own input."""
     texts = [query.text for query, _ in queries]
-    hits = kb.search(texts, settings.top_pages, "document", settings.backend, settings.weights)
+    hits = kb.search(texts, settings.top_pages, "document", settings.answering.backend, settings.answering.weights)
     for (query, text), pages in zip(queries, hits, strict=True):
         answer = None
         if task.answer != "none":
@@ -169,11 +165,10 @@ def _description(
     inputs: Path,
     queries: Sequence[tuple[Query, str]],
     kb: KnowledgeBase,
-    reading: Reading | None,
     settings: PredictionSettings,
 ) -> dict[str, object]:
     asked = "\n".join(query.text for query, _ in queries)  # a task file may change and keep its name
-    read = None
+    read, reading = None, settings.answering.reading
     if reading is not None:
         read = {
             "name": reading.reader.source,
@@ -191,8 +186,8 @@ def _description(
         "index": kb.index.kind,
         "query_encoder": kb.model.config.query_fingerprint,
         "top_pages": settings.top_pages,
-        "backend": kb.chosen(settings.backend),
-        "weights": asdict(settings.weights or kb.weights),
+        "backend": kb.chosen(settings.answering.backend),
+        "weights": asdict(settings.answering.weights or kb.weights),
         "with_text": settings.with_text,
         "kbq": kbq.__version__,
     }
@@ -201,7 +196,7 @@ def _description(
 def _same_run(out: Path, description: dict[str, object]) -> None:
     if out.is_dir():
         raise KbqError(f"{out} is a folder: give --out the name of a file")
-    beside = out.with_name(out.name + ".run.json")
+    beside = run_file(out)
     if out.exists() and beside.exists() and _written(beside) != description:
         raise KbqError(
             f"{out} was made with another task, input, knowledge base or option (see {beside.name}): "

@@ -37,7 +37,7 @@ class Reader(CrossEncoder):
         Raises:
             QueryError: the query cannot be read.
         """
-        (ids,) = self.queries.token_ids([query])
+        (ids,) = self.query_tokenizer.token_ids([query])
         begins = [content_start(hit.context) for hit in paragraphs]
         contents = [hit.context[begin:] for hit, begin in zip(paragraphs, begins, strict=True)]
         texts = [
@@ -97,6 +97,19 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class Answering:
+    """How queries are answered: what scores phrases, what words weigh, and who reads what was found."""
+
+    backend: Backend = "auto"
+    weights: HybridWeights | None = None  # of the hybrid backend; None: those of the query encoder
+    reading: Reading | None = None
+
+    def over(self, kb: KnowledgeBase) -> "KnowledgeBase | RetrieverReader":
+        """What is asked: the knowledge base itself, or the reader in front of it."""
+        return kb if self.reading is None else RetrieverReader(kb, self.reading)
+
+
+@dataclass(frozen=True, slots=True)
 class RetrieverReader:
     """Answers queries like a knowledge base, with phrases that a reader finds in the best paragraphs."""
 
@@ -106,7 +119,7 @@ class RetrieverReader:
     @property
     def query_tokenizers(self) -> list[QueryTokenizer]:
         """The tokenizers of all networks that will read a query."""
-        return [*self.kb.query_tokenizers, self.reading.reader.queries]
+        return [*self.kb.query_tokenizers, self.reading.reader.query_tokenizer]
 
     def search(
         self,

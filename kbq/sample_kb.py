@@ -12,7 +12,8 @@ import kbq
 from kbq.corpus import read_corpus
 from kbq.dump.manifest import FORMAT, is_knowledge_base
 from kbq.dump.shards import Counts
-from kbq.encoding.model import CONFIG, DEFAULT_MODEL, Model
+from kbq.encoding.config import CONFIG, DEFAULT_MODEL
+from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.options import IndexKind

@@ -37,6 +37,16 @@ class Task:
     part: str = ""  # in the names of the official files, after the split
     note: str = ""  # what a user should know about its predictions
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """KILT's columns, the one that the leaderboard sorts by first."""
+        return tuple(dict.fromkeys((self.ranked, *self.metrics)))
+
+    @property
+    def answer_metric(self) -> str:
+        """What a right answer is by: EM where the leaderboard sorts by that, else accuracy."""
+        return "em" if self.ranked == "KILT-em" else "accuracy"
+
     def official_file(self, split: str) -> str:
         """The name of KILT's own file of a split, "" where there is none.
 

@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from kbq.encoding.config import CONFIG
 from kbq.encoding.cross_encoder import CrossEncoder
-from kbq.encoding.model import CONFIG, Model
+from kbq.encoding.model import Model
 from kbq.training.calibration import calibrate
 from kbq.training.evaluation import evaluate_reading
 from kbq.training.examples import Passage, read_examples

@@ -23,9 +23,9 @@ from torch import Tensor
 
 from kbq.dump.shards import Shard
 from kbq.encoding.attention import recompute_attention
-from kbq.encoding.backbone import autocast
+from kbq.encoding.devices import autocast
 from kbq.encoding.model import Model
-from kbq.encoding.queries import query_tensors
+from kbq.encoding.padding import padded
 from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
 from kbq.records import Document, Paragraph
@@ -136,9 +136,7 @@ def train(model: Model, rows: Tensor, examples: list[Example], steps: int, rng: 
             order = rng.sample(range(len(examples)), len(examples)) + order
         batch = [examples[order.pop()] for _ in range(BATCH)]
         with autocast(model.device):
-            starts, ends = model.queries(
-                *query_tensors([e.ids for e in batch], model.tokenizer.pad_token_id, model.device)
-            )
+            starts, ends = model.queries(*padded([e.ids for e in batch], model.tokenizer.pad_token_id, model.device))
         loss = (loss_of(starts, rows, batch, 0) + loss_of(ends, rows, batch, 1)) / 2
         descent.add(loss)
         descent.step()

@@ -153,7 +153,8 @@ def new_model(checkpoint: Path) -> Callable[..., "Model"]:
     import numpy as np
     import torch
 
-    from kbq.encoding.model import Model, ModelConfig
+    from kbq.encoding.config import ModelConfig
+    from kbq.encoding.model import Model
     from kbq.encoding.windows import WindowShape
 
     def make(seed: int = 2, source: Path = checkpoint, **settings: Any) -> "Model":
@@ -231,14 +232,12 @@ def _word(source: random.Random) -> str:
 
 
 @pytest.fixture(scope="session")
-def kb_folder(
-    model: "Model", model_folder: Path, documents: list[Document], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def kb_folder(model: "Model", documents: list[Document], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A published knowledge base of all documents, vectors only; tests read it only."""
     from kbq.kb import KnowledgeBase
 
     folder = tmp_path_factory.mktemp("kbs") / "kb"
-    KnowledgeBase.build(documents, folder, model, model_name=str(model_folder), bm25=False)
+    KnowledgeBase.build(documents, folder, model, bm25=False)
     return folder
 
 

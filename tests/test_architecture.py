@@ -16,7 +16,7 @@ HEAVY = ("torch", "transformers", "faiss", "bm25s", "numpy", "safetensors", "hug
 # A file or folder of kbq/ imports only from the rows above its own. Who reads the rows reads the code in order.
 LAYERS = (
     ("errors", "options", "records", "array_types", "text"),
-    ("system", "adapters"),
+    ("system", "adapters", "page_ids"),
     ("corpus", "task"),
     ("kilt",),
     ("encoding",),

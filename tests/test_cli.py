@@ -19,8 +19,8 @@ from kbq.__main__ import main
 from kbq.description import IndexFacts
 from kbq.dump.manifest import STATE
 from kbq.encoding.bundled_reader import READER, save_reader
+from kbq.encoding.config import DEFAULT_MODEL, read_config
 from kbq.encoding.cross_encoder import CrossEncoder
-from kbq.encoding.model import DEFAULT_MODEL, read_config
 from kbq.pages import Pages
 from kbq.reader import DEPTH, RETRIEVAL_WEIGHT
 from kbq.records import Document
@@ -337,7 +337,7 @@ def test_append_where_the_model_has_moved(
 def test_the_default_model_is_kbqs_own_even_beside_a_folder_of_that_name(
     run: Run, corpus: Path, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbq.encoding.model.DEFAULT_MODEL", model_folder)
+    monkeypatch.setattr("kbq.encoding.config.DEFAULT_MODEL", model_folder)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "default").mkdir()
     assert run("build", corpus, "kb").status == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq.corpus import PageIds, read_corpus
+from kbq.corpus import read_corpus
 from kbq.errors import CorpusError, KbqError
 from kbq.options import CorpusFormat
 from kbq.records import Document, Paragraph
@@ -368,16 +368,6 @@ def test_taken_page_ids(tmp_path: Path) -> None:
         list(read_corpus(source))
     with pytest.raises(CorpusError, match="corpus:2: page id '07' is in the knowledge base already: leave"):
         list(read_corpus(source, known_ids=["8", "07"]))
-
-
-def test_page_ids_in_recent_and_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PageIds, "max_recent", 4)
-    page_ids = PageIds(str(number) for number in range(9))  # 8 sorted, 1 recent
-    page_ids.add("9")
-    for number in range(10):
-        with pytest.raises(CorpusError, match=f"page id '{number}' is taken"):
-            page_ids.add(str(number))
-    page_ids.add("10")
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:

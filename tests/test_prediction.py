@@ -15,8 +15,8 @@ from kbq.errors import KbqError, QueryError
 from kbq.kb import KnowledgeBase
 from kbq.options import Backend, IndexKind
 from kbq.prediction import PredictionOutcome, PredictionSettings, predict_file
+from kbq.reader import Answering, Reading
 from kbq.reader import Reader as AnsweringReader
-from kbq.reader import Reading
 from kbq.records import Hit, Phrase
 from kbq.searching.lexical import HybridWeights
 from kbq.searching.search import BATCH
@@ -42,7 +42,7 @@ class Reader:
         return [[1]]
 
 
-class Answering:
+class FakeBase:
     """Finds page 1, 2, 3 … for every query; its answers say which query and page. Dies after some searches."""
 
     def __init__(self, folder: Path, index: IndexKind, dies_after: int = 99, pages: int = 3) -> None:
@@ -97,10 +97,10 @@ def predict(tmp_path: Path) -> Predict:
         encoder: str = "f",
         **fake: int,
     ) -> PredictionOutcome:
-        answering = Answering(tmp_path, index, **fake)
+        answering = FakeBase(tmp_path, index, **fake)
         answering.query_fingerprint = encoder
         kb = cast(KnowledgeBase, answering)
-        settings = PredictionSettings(top_pages, with_text, backend, weights)
+        settings = PredictionSettings(top_pages, with_text, Answering(backend, weights))
         return predict_file(task, tmp_path / "in", kb, tmp_path / "out.jsonl", settings, lambda done, total: None)
 
     return run
@@ -139,10 +139,11 @@ def test_what_a_reader_cannot_read_is_said_before_it_reads(tmp_path: Path) -> No
             raise QueryError("too long for the reader")
 
     write_inputs(tmp_path, *many(2))
-    reading = Reading(cast(AnsweringReader, SimpleNamespace(queries=Strict())))
-    kb = cast(KnowledgeBase, Answering(tmp_path, "exact"))
+    reading = Reading(cast(AnsweringReader, SimpleNamespace(query_tokenizer=Strict())))
+    settings = PredictionSettings(answering=Answering(reading=reading))
+    kb = cast(KnowledgeBase, FakeBase(tmp_path, "exact"))
     with pytest.raises(QueryError, match="has 2 records that cannot be asked"):
-        predict_file(TASK, tmp_path / "in", kb, tmp_path / "out", PredictionSettings(), lambda *_: None, reading)
+        predict_file(TASK, tmp_path / "in", kb, tmp_path / "out", settings, lambda *_: None)
     assert not (tmp_path / "out").exists()
 
 

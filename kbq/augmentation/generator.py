@@ -8,7 +8,8 @@ from typing import Any, Self
 import torch
 from safetensors import SafetensorError
 
-from kbq.encoding.backbone import autocast, choose_device, hugging_face
+from kbq.encoding.backbone import hugging_face
+from kbq.encoding.devices import autocast, choose_device
 from kbq.errors import ModelError, TrainingError, first_line
 from kbq.system.files import writing_to
 

@@ -1,4 +1,4 @@
-"""Training: reading-comprehension files become a generator: an answer marked in its passage goes in, its question out.
+"""Generator training: reading-comprehension files become a generator: it reads an answer in its passage and asks.
 
 Encoder and decoder both begin as one BERT-like encoder; what the decoder asks of the encoder's states begins random.
 Source: arXiv 1907.12461 (BERT2BERT); arXiv 2012.12624, section 4.1 (what the questions are for).
@@ -17,7 +17,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from kbq.augmentation.generator import LONGEST, Generator, Marked
-from kbq.encoding.backbone import autocast, choose_device, hugging_face, load_tokenizer, pad
+from kbq.encoding.backbone import hugging_face, load_tokenizer
+from kbq.encoding.devices import autocast, choose_device
+from kbq.encoding.padding import pad
 from kbq.encoding.pretrained import readable_checkpoint
 from kbq.errors import ModelError, TrainingError, first_line
 from kbq.training.examples import Passage, Repairs, read_examples, set_aside

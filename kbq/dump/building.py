@@ -17,7 +17,7 @@ from kbq.dump.manifest import STATE, Manifest, is_knowledge_base, read_manifest
 from kbq.dump.shards import Counts, Progress, ShardWriter, shard_name
 from kbq.dump.workers import encode_blocks
 from kbq.encoding.model import Model
-from kbq.errors import KbqError, KnowledgeBaseError
+from kbq.errors import KbqError, KnowledgeBaseError, ModelError
 from kbq.records import Document
 from kbq.system.files import write_json
 from kbq.system.machine import give_memory_back
@@ -47,21 +47,18 @@ class _Block:
     digest: str
 
 
-def claim(folder: Path, model: Model, model_name: str, append: bool) -> Manifest:
+def manifest_before(folder: Path, model: Model, append: bool) -> Manifest:
     """What `folder` holds before a build: the manifest to append to, or an empty one.
 
     Raises:
         KnowledgeBaseError: the folder is in use for something else, not writable, or there is nothing to append to.
+        ModelError: what is there was built with another model.
     """
-    fresh = Manifest(model_name, model.config.phrase_fingerprint, model.dim, model.config.filter_threshold)
+    fresh = Manifest(model.source, model.config.phrase_fingerprint, model.dim, model.config.filter_threshold)
     if append:
         manifest = read_manifest(folder)
-        if manifest.model_fingerprint != fresh.model_fingerprint:
-            raise KnowledgeBaseError(
-                f"{folder} was built with the model {manifest.model} ({manifest.model_fingerprint}), "
-                f"not {model_name} ({fresh.model_fingerprint}): use --model {manifest.model}"
-            )
-        return replace(manifest, model=model_name)  # it may have moved
+        refuse_other_model(folder, manifest, model)
+        return replace(manifest, model=model.source)  # it may have moved
     if is_knowledge_base(folder):
         raise KnowledgeBaseError(
             f"{folder} already holds a knowledge base: add to it with --append, or choose another folder"
@@ -70,6 +67,15 @@ def claim(folder: Path, model: Model, model_name: str, append: bool) -> Manifest
     if folder.is_dir() and any(folder.iterdir()) and not any(path.name in begun for path in folder.iterdir()):
         raise KnowledgeBaseError(f"{folder} is not empty and holds no unfinished build: choose another folder")
     return fresh
+
+
+def refuse_other_model(folder: Path, manifest: Manifest, model: Model) -> None:
+    """Raises ModelError where a knowledge base was built with another phrase encoder."""
+    if model.config.phrase_fingerprint != manifest.model_fingerprint:
+        raise ModelError(
+            f"{folder} was built with the model {manifest.model} ({manifest.model_fingerprint}), "
+            f"not {model.source} ({model.config.phrase_fingerprint}): use --model {manifest.model}"
+        )
 
 
 def build_shards(

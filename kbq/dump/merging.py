@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kbq.corpus import PageIds
 from kbq.dump.manifest import IndexEntry, Manifest, publish, read_manifest
 from kbq.dump.shards import Shard, shard_name
 from kbq.errors import CorpusError, KnowledgeBaseError
+from kbq.page_ids import PageIds
 from kbq.system.locks import writing_alone
 from kbq.system.stages import Report, Stage, silent
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from kbq.array_types import Rows
 from kbq.dump.arrays import GrowingArray, GrowingTexts, Texts, open_array
 from kbq.errors import KnowledgeBaseError
-from kbq.records import Document, Paragraph
+from kbq.records import Document, Paragraph, Phrase
 from kbq.system.mapping import expect_random_access, prefetch
 
 FINGERPRINT_ROWS = 64
@@ -79,6 +79,20 @@ class Progress:
 
     counts: Counts = Counts()
     sizes: Mapping[str, int] = field(default_factory=dict)  # entries of each file
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A paragraph with its page; `number` is the source's own."""
+
+    text: str
+    document_id: str
+    title: str
+    number: int
+
+    def phrase(self, start: int, end: int) -> Phrase:
+        """The phrase at these characters."""
+        return Phrase(self.text[start:end], self.document_id, self.title, self.number, start, end)
 
 
 class ShardWriter:
@@ -261,6 +275,15 @@ class Shard:
         for part in (self._prefetched_vectors(picked), self.positions[picked], self.starts[picked]):
             digest.update(part.tobytes())
         return digest.hexdigest()
+
+    def title_of(self, paragraph: int) -> str:
+        """The title of a paragraph's page."""
+        return self.titles[int(self.paragraph_documents[paragraph])]
+
+    def located(self, paragraph: int) -> Located:
+        """A paragraph with its page."""
+        document, number = int(self.paragraph_documents[paragraph]), int(self.paragraph_numbers[paragraph])
+        return Located(self.texts[paragraph], self.ids[document], self.titles[document], number)
 
     def document(self, number: int) -> Document:
         """A document as it was indexed; paragraphs that hold no text were left out."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from kbq.encoding.backbone import empty_backbone, hidden_states, without_pooler
 from kbq.encoding.bert import more_rows
-from kbq.encoding.model import read_config
+from kbq.encoding.config import read_config
 from kbq.encoding.weights import WEIGHTS, NamedTensors, load_weights, named_weights, pack, read_weights
 from kbq.errors import ModelError, first_line
 from kbq.system.files import writing_to

@@ -15,19 +15,11 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from kbq.array_types import Floats
-from kbq.encoding.backbone import (
-    autocast,
-    batch_tokens,
-    buckets,
-    choose_device,
-    hugging_face,
-    load_tokenizer,
-    readable_length,
-    refuse_random,
-    saved_tokenizer,
-)
+from kbq.encoding.backbone import hugging_face, load_tokenizer, refuse_random, saved_tokenizer
 from kbq.encoding.bundled_reader import open_reader
-from kbq.encoding.model import CONFIG, DEFAULT_MODEL
+from kbq.encoding.config import CONFIG, DEFAULT_MODEL
+from kbq.encoding.devices import autocast, choose_device
+from kbq.encoding.padding import batch_tokens, buckets, readable_length
 from kbq.encoding.phrases import window_tensors
 from kbq.encoding.pretrained import readable_checkpoint
 from kbq.encoding.queries import QueryTokenizer, marker_tokens
@@ -49,7 +41,7 @@ class CrossEncoder:
         self.source = source
         self.uses_segments = "token_type_ids" in tokenizer.model_input_names
         self.length = readable_length(network, LENGTH)
-        self.queries = QueryTokenizer(tokenizer, min(MAX_QUESTION, self.length // 2), marker_tokens(tokenizer))
+        self.query_tokenizer = QueryTokenizer(tokenizer, min(MAX_QUESTION, self.length // 2), marker_tokens(tokenizer))
         # RoBERTa and its kin write two separators between question and passage.
         self.separators = max(1, tokenizer.backend_tokenizer.num_special_tokens_to_add(True) - 2)
 

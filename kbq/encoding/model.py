@@ -12,7 +12,7 @@ A query encoder that was tuned for a knowledge base is a folder of the first two
 import copy
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,60 +23,21 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from kbq.array_types import Floats
-from kbq.encoding.backbone import (
-    choose_device,
-    empty_backbone,
-    hugging_face,
-    load_tokenizer,
-    pretrained_backbone,
-    readable_length,
-    saved_tokenizer,
-)
+from kbq.encoding.backbone import empty_backbone, load_tokenizer, pretrained_backbone, saved_tokenizer
 from kbq.encoding.casing import Forms
+from kbq.encoding.config import ModelConfig, lasting_name, model_folder, read_config, write_config
+from kbq.encoding.devices import choose_device
+from kbq.encoding.padding import readable_length
 from kbq.encoding.phrases import PhraseEncoder
 from kbq.encoding.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
 from kbq.encoding.weights import WEIGHTS, fingerprint, load_weights, named_weights, pack, read_weights
-from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError, first_line
 from kbq.options import WeightType
 from kbq.system.files import writing_to
 from kbq.system.machine import give_memory_back
-from kbq.text.markers import slot_of
 
-FORMAT = 2
 SHORTEST = 80  # tokens: a window with its title and overlap
-CONFIG, CASING = "kbq.json", "casing.json"
-DEFAULT_MODEL = Path(__file__).parents[1] / "models" / "default"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ModelConfig:
-    """What the weights alone do not say."""
-
-    window: WindowShape = dataclasses.field(default_factory=WindowShape)
-    max_query_tokens: int = 128
-    shared_query_encoder: bool = True
-    filter_threshold: float = float("-inf")  # a token is kept when a filter logit is above; -inf keeps all
-    edge_threshold: float = float("-inf")  # a kept token opens, or closes, phrases when that filter logit is above
-    length_penalty: float = 0.0  # what each token of a phrase after the first takes from its score
-    marker_tokens: dict[str, str] = dataclasses.field(default_factory=dict)
-    phrase_fingerprint: str = ""  # of the phrase side's weights: a knowledge base names the one it was built with
-    query_fingerprint: str = ""  # of the query side's weights
-    training: dict[str, object] = dataclasses.field(default_factory=dict)  # command, data, seed, versions
-    base: str = ""  # of a query-encoder folder: the model that has the phrase side
-    lexical_factor: float = 1.0  # what the weights of words beside the vectors are multiplied by: scores differ in size
-
-    def __post_init__(self) -> None:
-        # A negative one would break the bounds of exact search without a word.
-        if not isinstance(self.length_penalty, int | float) or not self.length_penalty >= 0:
-            raise ValueError(f"length_penalty is {self.length_penalty!r}, must be a number, 0 or more")
-
-    def untuned_relations(self, queries: Iterable[str]) -> list[str]:
-        """Relations of slot queries that the query encoder was not tuned on, where it was tuned on slots at all."""
-        facts = self.training.get("finetuning")
-        tuned = set(facts["relations"]) if isinstance(facts, dict) else set()
-        asked = {slot[1] for slot in map(slot_of, queries) if slot}
-        return sorted(asked - tuned) if tuned else []
+CASING = "casing.json"
 
 
 class Model:
@@ -120,6 +81,10 @@ class Model:
         """Start and end vectors. Shapes: (queries, dim). Raises QueryError for a text that cannot be read."""
         return encode_queries(self.queries, self.query_tokenizer.token_ids(texts), self.tokenizer.pad_token_id)
 
+    def in_row_units(self, starts: Floats, ends: Floats) -> Floats:
+        """Start over end vector, in the units of the int8 rows. Shapes: (queries, dim), (queries, 2, dim)."""
+        return np.stack([starts, ends], axis=1) * self.scale
+
     @classmethod
     def new(cls, checkpoint: str, config: ModelConfig) -> Self:
         """An untrained model from any BERT-like checkpoint; its word embeddings serve both sides and stay frozen."""
@@ -151,7 +116,7 @@ class Model:
         Raises:
             ModelError: the folder is missing, not a kbq model, damaged, or of another format.
         """
-        folder = _local_folder(source)
+        folder = model_folder(source)
         config = read_config(folder)
         if config.base:
             tuned = cls._open_tuned(folder, config, device)
@@ -182,7 +147,7 @@ class Model:
     def _open_tuned(cls, folder: Path, config: ModelConfig, device: str) -> Self:
         """A query encoder on top of its base model."""
         try:
-            if read_config(_local_folder(config.base)).base:
+            if read_config(model_folder(config.base)).base:
                 raise ModelError(f"{config.base} is a query encoder itself")
             base = cls.open(config.base, device)
         except ModelError as error:
@@ -218,7 +183,7 @@ class Model:
         with writing_to(folder, ModelError, also=(SafetensorError,)):
             folder.mkdir(parents=True, exist_ok=True)
             save_file(queries, folder / WEIGHTS)
-            _write_config(folder, self.config)
+            write_config(folder, self.config)
 
     def save(self, folder: Path, weight_type: WeightType = "float32") -> None:
         """Write the model folder. int8 keeps one scale per row of a matrix: a quarter of the bytes.
@@ -242,33 +207,7 @@ class Model:
         self.tokenizer.save_pretrained(folder)
         if self.query_tokenizer.casing:
             (folder / CASING).write_text(json.dumps(self.query_tokenizer.casing, ensure_ascii=False) + "\n", "utf-8")
-        _write_config(folder, self.config)
-
-
-def _write_config(folder: Path, config: ModelConfig) -> None:
-    written = {"format": FORMAT} | dataclasses.asdict(config)
-    (folder / CONFIG).write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", "utf-8")
-
-
-def read_config(folder: Path) -> ModelConfig:
-    """The `kbq.json` of a model folder. Raises ModelError where it is not one, or of another format."""
-    try:
-        written = json.loads((folder / CONFIG).read_text("utf-8"))
-    except FileNotFoundError:
-        raise ModelError(f"{folder} is no kbq model (it has no {CONFIG}): make one with `kbq train`") from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{folder / CONFIG} cannot be read: {first_line(error)}") from None
-    if not isinstance(written, dict):
-        raise ModelError(f"{folder / CONFIG} is not whole: it holds no object")
-    version = written.pop("format", None)
-    if version == 1:  # called it otherwise
-        written["lexical_factor"] = written.pop("evidence", 1.0)
-    if version not in (1, FORMAT):
-        raise ModelError(f"model folder {folder} is of another format than {FORMAT}: use the kbq version that wrote it")
-    try:
-        return ModelConfig(**written | {"window": WindowShape(**written["window"])})
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{folder / CONFIG} is not whole: {first_line(error)}") from None
+        write_config(folder, self.config)
 
 
 def _read_casing(folder: Path) -> Forms | None:
@@ -280,26 +219,6 @@ def _read_casing(folder: Path) -> Forms | None:
     except (OSError, ValueError) as error:
         raise ModelError(f"{folder / CASING} cannot be read: {first_line(error)}") from None
     return forms
-
-
-def lasting_name(source: str) -> str:
-    """A folder by its whole path, so that it is found from anywhere; other names as they are."""
-    return str(Path(source).resolve()) if source != "default" and Path(source).is_dir() else source
-
-
-def _local_folder(source: str | Path) -> Path:
-    folder = DEFAULT_MODEL if source == "default" else Path(source)
-    if folder.is_dir():
-        return folder
-    if folder.exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
-        raise ModelError(f"model folder {source} does not exist")
-    hugging_face()  # makes the hub's library quiet, too
-    import huggingface_hub  # only here: a hub name is the rare case
-
-    try:
-        return Path(huggingface_hub.snapshot_download(str(source)))
-    except Exception as error:  # the hub library raises errors of many families
-        raise ModelError(f"model {source} is no folder, and the hub does not give it: {first_line(error)}") from None
 
 
 def _word_embeddings(encoder: PhraseEncoder) -> Tensor:

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from kbq.array_types import Floats
-from kbq.encoding.backbone import batch_tokens, buckets, fast_copy, hidden_states, pad
+from kbq.encoding.backbone import hidden_states
+from kbq.encoding.devices import fast_copy
+from kbq.encoding.padding import batch_tokens, buckets, pad, padded
 from kbq.encoding.windows import Window
 
 
@@ -33,9 +35,7 @@ def window_tensors(
     batch: Sequence[Window], pad_id: int, uses_segments: bool, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """ids, mask and segments of a batch of windows. Shapes: (windows, longest)."""
-    ids = pad((window.ids for window in batch), pad_id, device)
-    lengths = torch.tensor([len(window.ids) for window in batch], device=device)
-    mask = (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
+    ids, mask = padded([window.ids for window in batch], pad_id, device)
     segments = pad((window.segments for window in batch), 0, device) if uses_segments else None
     return ids, mask, segments
 

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from kbq.array_types import Floats
-from kbq.encoding.backbone import autocast, batch_tokens, buckets, hidden_states, pad
+from kbq.encoding.backbone import hidden_states
 from kbq.encoding.casing import Forms, truecased
+from kbq.encoding.devices import autocast
+from kbq.encoding.padding import batch_tokens, buckets, padded
 from kbq.encoding.tokenizer import encodings
 from kbq.errors import QueryError
 from kbq.text.markers import MARKERS, SEPARATOR
@@ -121,7 +123,7 @@ class QueryTokenizer:
         return ids
 
     def _marker(self, marker: str) -> list[int]:
-        if marker not in self.marker_ids:  # an older model folder: the marker is ordinary text
+        if marker not in self.marker_ids:  # the vocabulary has no token for it: the marker is ordinary text
             self.marker_ids[marker] = self._ids(marker, special=True)
         return self.marker_ids[marker]
 
@@ -163,15 +165,8 @@ def encode_queries(encoder: QueryEncoder, ids: list[list[int]], pad_id: int) -> 
     dim = int(encoder.start.config.hidden_size)
     starts, ends = np.empty((len(ids), dim), np.float32), np.empty((len(ids), dim), np.float32)
     for members in buckets([len(row) for row in ids], batch_tokens(device)):
-        tensors = query_tensors([ids[i] for i in members], pad_id, device)
+        tensors = padded([ids[i] for i in members], pad_id, device)
         with autocast(device):
             start, end = encoder(*tensors)
         starts[members], ends[members] = start.cpu().numpy(), end.cpu().numpy()
     return starts, ends
-
-
-def query_tensors(ids: list[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """ids and mask of a batch of queries. Shapes: (queries, longest)."""
-    padded = pad(ids, pad_id, device)
-    lengths = torch.tensor([len(row) for row in ids], device=device)
-    return padded, (torch.arange(padded.shape[1], device=device) < lengths[:, None]).long()

@@ -17,11 +17,9 @@ from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.records import Gold
 from kbq.kilt.scoring.grouping import NO_GROUP, relation_of
 from kbq.system.files import file_digest
+from kbq.system.stages import Note
 from kbq.task import Task
 from kbq.training.workshop import versions, workshop
-
-Note = Callable[[str], None]  # takes a line for the person who waits
-
 
 MOST_NAMED = 10  # pages that are not there
 

@@ -19,6 +19,7 @@ from kbq.kilt.reading.records import Gold
 from kbq.kilt.scoring.deviations import Deviations
 from kbq.options import Backend
 from kbq.prediction import PredictionSettings, kilt_line, predict
+from kbq.reader import Answering
 from kbq.records import Query
 from kbq.searching.lexical import HybridWeights
 from kbq.task import Task
@@ -41,7 +42,7 @@ class Judge:
         write_lines(self._gold, (json.dumps(kilt_record(gold), ensure_ascii=False) for gold in golds))
         self._have_answers = [bool(gold.answers) for gold in golds]
         self._have_pages = np.array([bool(pages_of(gold)) for gold in golds])
-        plain = "em" if task.ranked == "KILT-em" else "accuracy"
+        plain = task.answer_metric
         if task.answer == "none" or not any(self._have_answers):
             self.measure = "Rprec"
         else:
@@ -61,7 +62,7 @@ class Judge:
 
     def values(self, backend: Backend = "dense", weights: HybridWeights | None = None) -> Doubles:
         """The measure of each dev query; where it has no page, its answer may stand anywhere. Shape: (queries,)."""
-        settings = PredictionSettings(top_pages=5, backend=backend, weights=weights)
+        settings = PredictionSettings(top_pages=5, answering=Answering(backend, weights))
         predictions = predict(self._task, self._queries, self._kb, settings)
         lines = (kilt_line(prediction) for prediction in predictions)
         answered = zip(lines, self._have_answers, strict=True)

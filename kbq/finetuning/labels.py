@@ -14,6 +14,7 @@ from kbq.array_types import Bools
 from kbq.dump.shards import Shard
 from kbq.finetuning.retrieval import Phrases, phrases_of
 from kbq.finetuning.triples import pages_of
+from kbq.indexing.candidates import ranges
 from kbq.kilt.reading.records import Gold
 from kbq.kilt.scoring.answers import normalise
 from kbq.searching.spans import reach
@@ -131,8 +132,7 @@ def _occurrences(shard: Shard, paragraph: int, text: str, answers: set[str]) -> 
     """First and last row of every legal phrase whose text is an answer."""
     rows = shard.rows_of(paragraph)
     sizes = reach(shard, rows, np.arange(len(rows)))
-    starts = np.repeat(rows, sizes)
-    ends = starts + np.arange(len(starts)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    starts, ends = np.repeat(rows, sizes), ranges(rows, rows + sizes)
     begins, stops = shard.starts[starts], shard.ends[ends]
     shortest, longest = min(map(len, answers)), max(map(len, answers))
     lengths = stops - begins  # normalising drops articles and punctuation; lower case may be longer

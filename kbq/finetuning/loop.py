@@ -20,8 +20,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from kbq.array_types import Bools
 from kbq.encoding.attention import recompute_attention
-from kbq.encoding.backbone import autocast
-from kbq.encoding.queries import query_tensors
+from kbq.encoding.devices import autocast
+from kbq.encoding.padding import padded
 from kbq.errors import TrainingError
 from kbq.finetuning.labels import Labeller, Objective
 from kbq.finetuning.preparation import PreparedQuery
@@ -160,7 +160,7 @@ class Finetuner:
     def _losses(self, batch: Sequence[PreparedQuery]) -> tuple[Tensor, int]:
         """The loss of each query, and for how many of them the search found a positive."""
         model = self.kb.model
-        tensors = query_tensors([list(query.ids) for query in batch], model.tokenizer.pad_token_id, model.device)
+        tensors = padded([list(query.ids) for query in batch], model.tokenizer.pad_token_id, model.device)
         with autocast(model.device):
             starts, ends = model.queries(*tensors)
         found = retrieve(self.kb, starts.detach().cpu().numpy(), ends.detach().cpu().numpy(), self.settings.k)

@@ -1,4 +1,4 @@
-"""Candidates: the phrases that the live query encoder finds in the knowledge base, with the vectors that found them."""
+"""Retrieval: the phrases that the live query encoder finds in the knowledge base, with the vectors that found them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,8 +31,7 @@ def phrases_of(places: Sequence[tuple[int, int, int]]) -> Phrases:
 
 def retrieve(kb: KnowledgeBase, starts: Floats, ends: Floats, k: int) -> list[Phrases]:
     """The k best phrases for each query: each start with its best end, overlaps included. Shapes: (queries, dim)."""
-    queries = np.stack([starts, ends], axis=1) * kb.model.scale  # now in the units of the int8 rows
-    found = batch_spans(kb.shards, kb.opened_index, queries, k, length_penalty=kb.model.config.length_penalty)
+    found = batch_spans(kb.searched, kb.model.in_row_units(starts, ends), k)
     return [_best([_phrases(number, spans, k) for number, spans in enumerate(of_query)], k) for of_query in found]
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from kbq.errors import TrainingError
 from kbq.kilt.reading.parsing import read_golds
 from kbq.kilt.reading.problems import Problems
-from kbq.kilt.reading.records import Gold, GoldOutput
+from kbq.kilt.reading.records import PAGE, Gold, GoldOutput
 from kbq.kilt.scoring.grouping import relation_of
 from kbq.system.lines import Line, clean_text, parse_json_lines, read_lines
 from kbq.text.markers import slot_of
@@ -113,7 +113,7 @@ def kilt_record(gold: Gold) -> dict[str, object]:
 
 def _kilt(path: Path) -> list[Gold]:
     problems = Problems()
-    golds = list(read_golds(path, ("wikipedia_id",), problems))
+    golds = list(read_golds(path, PAGE, problems))
     found = [str(problem) for problem in problems.found if not problem.is_harmless]
     found += [f"{path}:{gold.line}: has no input" for gold in golds if not gold.input]
     if found:

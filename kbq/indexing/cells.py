@@ -38,7 +38,6 @@ def build_cells(
     rows: Rows,
     rotation: Floats | None = None,
     together: int = 1,
-    seed: int = 0,
     report: Report = silent,
 ) -> None:
     """Cluster these rows of the vectors, add them under their numbers, write the index, in one step.
@@ -58,10 +57,10 @@ def build_cells(
     """
     faiss = _faiss()
     count = clusters_for(len(rows))
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     picked = random.choice(rows, min(len(rows), count * SAMPLES_PER_CLUSTER), replace=False)
     stage = Stage(report, "rows compared with cells", ROUNDS * len(picked) + len(rows))
-    clusters = Clusters.of(vectors[np.sort(picked)], count, seed, stage.add)
+    clusters = Clusters.of(vectors[np.sort(picked)], count, report=stage.add)
     means = _stored(clusters.means, rotation)
     steepest = faiss.IndexFlatIP(means.shape[1])  # what is probed; it must live until the index is written
     steepest.add(means)

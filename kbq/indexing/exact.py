@@ -59,8 +59,11 @@ class ExactIndex:
             }
             return found, best.settled().cpu().numpy()
 
-        with ThreadPoolExecutor(len(devices)) as pool:  # several GPUs work at the same time
-            seen = list(pool.map(seen_by, devices) if len(devices) > 1 else map(seen_by, devices))
+        if len(devices) == 1:
+            seen = [seen_by(devices[0])]
+        else:
+            with ThreadPoolExecutor(len(devices)) as pool:  # several GPUs work at the same time
+                seen = list(pool.map(seen_by, devices))
         enough = np.max([best for _, best in seen], axis=0)
         found = dict(itertools.chain.from_iterable(here.items() for here, _ in seen))
         return [_by_query(found[number], enough, bonus is not None) for number in range(len(self._rows))]

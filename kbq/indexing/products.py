@@ -124,9 +124,7 @@ def _limbs(queries: Floats, unit: Floats) -> NDArray[np.int8]:
 
 @cache
 def has_fast_int8(device: torch.device) -> bool:
-    """Whether this device multiplies int8 in hardware (VNNI, AMX, tensor cores) and torch lets us."""
-    if not hasattr(torch, "_int_mm"):
-        return False
+    """Whether this device multiplies int8 in hardware: VNNI, AMX, tensor cores."""
     if device.type == "cpu":
         return cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
     ones = torch.ones(2, TILE, dtype=torch.int8, device=device)

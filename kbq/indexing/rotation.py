@@ -27,9 +27,9 @@ class Rotation:
     queries: Floats
 
     @classmethod
-    def fit(cls, vectors: NDArray[np.int8], queries: Floats, kept: int, seed: int = 0) -> Self:
+    def fit(cls, vectors: NDArray[np.int8], queries: Floats, kept: int) -> Self:
         """Learn the matrices. Shapes: (rows, dim), (queries, dim)."""
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng(0)
         picked = np.sort(random.choice(len(vectors), min(len(vectors), SAMPLE), replace=False))
         moment = queries.T.astype(np.float64) @ queries / max(1, len(queries))
         values, directions = np.linalg.eigh(moment)

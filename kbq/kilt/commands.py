@@ -18,6 +18,7 @@ from kbq.kilt.submitting.expectations import expect
 from kbq.kilt.submitting.fixing import fix
 from kbq.kilt.submitting.submission import ManifestEntry, SubmissionFile, prepare_submission
 from kbq.kilt.submitting.validation import Validation, validate
+from kbq.system.files import run_file
 from kbq.task import Task, known_tasks
 
 IsKnownPage = Callable[[str], bool]
@@ -111,14 +112,13 @@ def submit(
         own_inputs = inputs[number] if inputs else None
         # Where a task's answers are no spans they come from another system: the leaderboard refuses lines without.
         expected = replace(expect(task, own_inputs, is_strict), wants_answers=True)
-        columns = (task.ranked, *(name for name in task.metrics if name != task.ranked))
-        files.append(SubmissionFile(task.name, guess, columns, own_inputs, task.official_file("test"), expected))
+        files.append(SubmissionFile(task.name, guess, task.columns, own_inputs, task.official_file("test"), expected))
     return prepare_submission(files, out)
 
 
 def _refuse_other_task(guess: Path, task: Task) -> None:
     """What `kbq predict` has written beside a file says which task it is for."""
-    beside = guess.with_name(guess.name + ".run.json")
+    beside = run_file(guess)
     try:
         predicted = json.loads(beside.read_text("utf-8"))["task"]
     except (OSError, ValueError, KeyError, TypeError):

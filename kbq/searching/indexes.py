@@ -9,7 +9,8 @@ from typing import Self
 
 import numpy as np
 
-from kbq.dump.manifest import IndexEntry, Manifest
+from kbq.dump.building import refuse_other_model
+from kbq.dump.manifest import IndexEntry, Manifest, changing, write_manifest
 from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
@@ -71,6 +72,22 @@ def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexWis
     return replace(manifest, index=default, others=tuple(entries.values()))
 
 
+def add_index(folder: Path, model: Model, wish: IndexWish, report: Report = silent) -> Manifest:
+    """Build an index of a knowledge base that is there, beside its others; from now on it answers.
+
+    Raises:
+        KnowledgeBaseError: faiss is missing, the folder cannot be written, or a filter is for exact search.
+        ModelError: the model is another one than the knowledge base was built with.
+        QueryError: a query of the wish cannot be read.
+    """
+    with changing(folder) as before:
+        refuse_other_model(folder, before, model)
+        manifest = build_indexes(folder, before, model, wish, report)
+        write_manifest(folder, manifest)
+        remove_unnamed(folder, manifest)
+    return manifest
+
+
 def _digest(queries: Sequence[str], model: Model) -> str:
     """What tells indexes apart that were made for other queries, or a tuned encoder; empty of the usual ones."""
     if not (queries or model.config.base):
@@ -115,9 +132,8 @@ def kept_queries(folder: Path, entry: IndexEntry) -> tuple[str, ...]:
 def _built(
     shards: Sequence[Shard], entry: IndexEntry, model: Model, texts: Sequence[str], report: Report
 ) -> IndexEntry:
-    starts, ends = (vectors * model.scale for vectors in model.encode_queries(texts))
+    queries = model.in_row_units(*model.encode_queries(texts))
     measured = min(MEASURED, -(-len(texts) // 2))
     teaching = slice(measured if len(texts) > 1 else 0, None)  # a single query must do both
-    build_missing(shards, entry, np.concatenate([starts[teaching], ends[teaching]]), report)
-    penalty = model.config.length_penalty
-    return calibrate(shards, entry, starts[:measured], ends[:measured], model.device, penalty, report)
+    build_missing(shards, entry, np.concatenate([queries[teaching, 0], queries[teaching, 1]]), report)
+    return calibrate(shards, entry, queries[:measured], model.device, model.config.length_penalty, report)

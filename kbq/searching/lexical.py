@@ -11,7 +11,7 @@ import numpy as np
 from kbq.array_types import Floats
 from kbq.dump.shards import Shard
 from kbq.options import Unit
-from kbq.records import Hit, Phrase
+from kbq.records import Hit
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,6 @@ class SummedBonus:
 
 
 def _whole_paragraph(shard: Shard, paragraph: int, score: float) -> Hit:
-    page = int(shard.paragraph_documents[paragraph])
-    text = shard.texts[paragraph]
-    number = int(shard.paragraph_numbers[paragraph])
-    return Hit(Phrase(text, shard.ids[page], shard.titles[page], number, 0, len(text)), score, text, (0, len(text)))
+    located = shard.located(paragraph)
+    whole = (0, len(located.text))
+    return Hit(located.phrase(*whole), score, located.text, whole)

@@ -17,6 +17,7 @@ from kbq.indexing.cells import clusters_for
 from kbq.indexing.choice import open_index
 from kbq.records import Hit
 from kbq.searching.search import BATCH, search
+from kbq.searching.spans import Searched
 from kbq.system.stages import Report, Stage, silent
 
 K = 10  # phrases whose recall is measured
@@ -58,8 +59,7 @@ def own_queries(shards: Sequence[Shard], model: Model, count: int, seed: int = 0
 def calibrate(
     shards: Sequence[Shard],
     entry: IndexEntry,
-    starts: Floats,
-    ends: Floats,
+    queries: Floats,
     device: torch.device,
     length_penalty: float = 0.0,
     report: Report = silent,
@@ -69,19 +69,19 @@ def calibrate(
     Where even all cells give less, it takes the fewest that find as much as all; the entry's recall says what that is.
 
     Args:
-        starts, ends: query vectors in the units of the rows. Shapes: (queries, dim).
+        queries: start over end vector, in the units of the rows. Shape: (queries, 2, dim).
         length_penalty: of the searches to come.
     """
-    queries = np.stack([starts, ends], axis=1)
 
     def ten_best(tried: IndexEntry) -> list[list[Hit]]:
         index = open_index(shards, tried, device, may_leave_gpu=True)  # it may be made because they are too small
+        searched = Searched(shards, index, length_penalty)
         way = "exactly" if tried.kind == "exact" else f"with {tried.probes:,} probe{'s' * (tried.probes > 1)}"
         stage = Stage(report, f"recall of the {entry.kind} index, queries searched {way}", len(queries))
         hits: list[list[Hit]] = []
         for first in range(0, len(queries), BATCH):
             part = queries[first : first + BATCH]
-            hits += search(shards, index, part, K, "phrase", length_penalty=length_penalty)
+            hits += search(searched, part, K, "phrase")
             stage.add(len(part))
         return hits
 
@@ -89,7 +89,7 @@ def calibrate(
 
     def measured(probes: int) -> IndexEntry:
         tried = replace(entry, probes=probes)
-        return replace(tried, recall=recall(exact, ten_best(tried)), queries=len(starts))
+        return replace(tried, recall=recall(exact, ten_best(tried)), queries=len(queries))
 
     cells = max((clusters_for(len(shard)) for shard in shards), default=1)
     doubled = [measured(1)]

@@ -6,34 +6,26 @@ import numpy as np
 
 from kbq.array_types import Floats
 from kbq.dump.shards import Shard
-from kbq.indexing.candidates import Index
 from kbq.options import Unit
 from kbq.records import Hit
 from kbq.searching.lexical import LexicalScores, SummedBonus
-from kbq.searching.spans import batch_spans
+from kbq.searching.spans import Searched, batch_spans
 from kbq.searching.units import best_units
 
 BATCH = 64  # queries searched together
 
 
 def search(
-    shards: Sequence[Shard],
-    index: Index,
-    queries: Floats,
-    k: int,
-    unit: Unit,
-    lexical: Sequence[LexicalScores] = (),
-    length_penalty: float = 0.0,
+    searched: Searched, queries: Floats, k: int, unit: Unit, lexical: Sequence[LexicalScores] = ()
 ) -> list[list[Hit]]:
     """The k best units for each query; fewer only where the shards hold fewer.
 
     Args:
-        index: of these shards.
         queries: start vector over end vector, in the units of the rows. Shape: (queries, 2, dim).
         lexical: of the same queries, from each source; all are added to the scores of phrases.
-        length_penalty: what each token of a phrase after the first takes from its score.
     """
     hits: list[list[Hit]] = [[] for _ in queries]
+    shards = searched.shards
     deepest = sum(len(shard) for shard in shards)
     # The k best phrases open in the k best pieces; paragraphs and documents may hold several of these.
     first_depth = k if unit in ("phrase", "sentence") else 2 * k
@@ -42,7 +34,7 @@ def search(
         unsettled = list(range(first, min(first + BATCH, len(queries))))
         while unsettled:
             bonus = SummedBonus(lexical, unsettled) if lexical else None
-            found = batch_spans(shards, index, queries[unsettled], depth, bonus, length_penalty, certain=True)
+            found = batch_spans(searched, queries[unsettled], depth, bonus, certain=True)
             asked, unsettled = unsettled, []
             for query, spans in zip(asked, found, strict=True):
                 units = best_units(shards, spans, unit, k)

@@ -48,6 +48,15 @@ class Spans:
         return None if score == -np.inf else (score, start + best - place)
 
 
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """All shards, the index that finds candidates in them, and what a phrase loses for each token after its first."""
+
+    shards: Sequence[Shard]
+    index: Index
+    length_penalty: float = 0.0
+
+
 def find_spans(
     shard: Shard,
     candidates: Candidates,
@@ -90,23 +99,18 @@ def _opening(shard: Shard, candidates: Candidates) -> tuple[Rows, Floats | None]
 
 
 def batch_spans(
-    shards: Sequence[Shard],
-    index: Index,
-    queries: Floats,
-    depth: int,
-    bonus: Bonus | None = None,
-    length_penalty: float = 0.0,
-    certain: bool = False,
+    searched: Searched, queries: Floats, depth: int, bonus: Bonus | None = None, certain: bool = False
 ) -> Iterator[list[Spans]]:
     """For each query, one after another, the spans of each shard among the candidates of the index at this depth.
 
     Shape of queries: (queries, 2, dim); see `find_spans`.
     """
-    found = index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
+    found = searched.index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
+    penalty = searched.length_penalty
     for query in range(len(queries)):
         yield [
-            find_spans(shard, of_shard[query], queries[query], length_penalty=length_penalty, certain=certain)
-            for shard, of_shard in zip(shards, found, strict=True)
+            find_spans(shard, of_shard[query], queries[query], length_penalty=penalty, certain=certain)
+            for shard, of_shard in zip(searched.shards, found, strict=True)
         ]
 
 

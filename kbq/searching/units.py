@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from kbq.array_types import Rows
-from kbq.dump.shards import Shard
+from kbq.dump.shards import Located, Shard
 from kbq.options import Unit
-from kbq.records import Hit, Phrase
+from kbq.records import Hit
 from kbq.searching.spans import Spans
 from kbq.text.boundaries import sentence_bounds
 
@@ -50,12 +50,12 @@ def best_units(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit, k: i
     distinct = (
         _best_of_each(shards, found, unit) if unit in ("paragraph", "document") else _separate(shards, found, unit)
     )
-    around = cache(lambda shard, paragraph: _around(shards[shard], paragraph))  # many hits may lie in one paragraph
+    located = cache(lambda shard, paragraph: shards[shard].located(paragraph))  # many hits may lie in one paragraph
     hits: list[Hit] = []
     for span, characters in distinct:
         if -span.negative_score <= complete_above:
             return Units(hits, is_complete=False)
-        hits.append(_hit(span, around(span.shard, span.paragraph), characters))
+        hits.append(_hit(span, located(span.shard, span.paragraph), characters))
         if len(hits) == k:
             break
     return Units(hits, is_complete=len(hits) == k or complete_above == -np.inf)
@@ -141,17 +141,8 @@ def _described(
             yield from (next(described[number]) for number in of_shard[some].tolist())
 
 
-def _around(shard: Shard, paragraph: int) -> tuple[str, str, str, int]:
-    """A paragraph's text, its document's id and title, and its own number."""
-    document = int(shard.paragraph_documents[paragraph])
-    number = int(shard.paragraph_numbers[paragraph])
-    return shard.texts[paragraph], shard.ids[document], shard.titles[document], number
-
-
-def _hit(span: _Found, around: tuple[str, str, str, int], unit: tuple[int, int]) -> Hit:
-    context, document, title, number = around
-    start, end = span.characters
-    return Hit(Phrase(context[start:end], document, title, number, start, end), -span.negative_score, context, unit)
+def _hit(span: _Found, located: Located, unit: tuple[int, int]) -> Hit:
+    return Hit(located.phrase(*span.characters), -span.negative_score, located.text, unit)
 
 
 class Sentences:

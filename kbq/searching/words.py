@@ -6,7 +6,7 @@ from pathlib import Path
 from kbq.dump.manifest import Manifest
 from kbq.dump.shards import Shard
 from kbq.errors import QueryError
-from kbq.options import Backend
+from kbq.options import WordBackend
 from kbq.searching.lexical import HybridWeights, LexicalScores
 from kbq.sparse.bm25 import missing_words, open_bm25, query_words
 from kbq.sparse.sparta_impacts import PieceTokenizer, SentenceImpacts
@@ -29,7 +29,7 @@ class WordIndexes:
         """Whether there is any of them."""
         return bool(self.bm25 or self.sparta)
 
-    def scores(self, texts: Sequence[str], backend: Backend, weight: float = 1.0) -> LexicalScores:
+    def scores(self, texts: Sequence[str], backend: WordBackend, weight: float = 1.0) -> LexicalScores:
         """What the terms of these queries say: learned impacts for the backend sparse, else BM25.
 
         Raises:

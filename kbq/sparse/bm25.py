@@ -140,8 +140,7 @@ def _passages(shard: Shard, stage: Stage) -> Iterator[list[str]]:
     """The words of each paragraph, the page's title before it."""
     for first in range(0, len(shard.texts), CHUNK):
         paragraphs = range(first, min(first + CHUNK, len(shard.texts)))
-        titles = (shard.titles[int(shard.paragraph_documents[paragraph])] for paragraph in paragraphs)
-        yield from words_of([f"{title} {shard.texts[p]}" for title, p in zip(titles, paragraphs, strict=True)])
+        yield from words_of([f"{shard.title_of(paragraph)} {shard.texts[paragraph]}" for paragraph in paragraphs])
         stage.add(len(paragraphs))
 
 

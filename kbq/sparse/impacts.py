@@ -12,7 +12,7 @@ from kbq.text.markers import MARKERS, MENTION
 
 
 class ImpactIndex:
-    """Weights that were computed when the index was made."""
+    """What terms weigh in the passages of one shard: as it is stored, unless a subclass computes it."""
 
     def __init__(self, postings: Postings, count: int) -> None:
         """`count`: passages of the shard."""

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kbq.encoding.backbone import hidden_states, pad
+from kbq.encoding.backbone import hidden_states
+from kbq.encoding.padding import pad, padded
 from kbq.sparse.sentences import SentenceWindow
 
 
@@ -65,11 +66,9 @@ class SentenceTensors:
     """
 
     def __init__(self, windows: Sequence[SentenceWindow], pad_id: int, device: torch.device) -> None:
-        self.ids = pad((window.ids for window in windows), pad_id, device)
+        self.ids, self.mask = padded([window.ids for window in windows], pad_id, device)
         self.segments = pad((window.segments for window in windows), 0, device)
         length = self.ids.shape[1]
-        filled = torch.tensor([len(window.ids) for window in windows], device=device)
-        self.mask = (torch.arange(length, device=device) < filled[:, None]).long()
         places = [(row * length, sentence) for row, window in enumerate(windows) for sentence in window.sentences]
         first = torch.tensor([begin + sentence.first for begin, sentence in places], device=device)[:, None]
         self.lengths = torch.tensor([sentence.stop - sentence.first for _, sentence in places], device=device)

@@ -1,4 +1,4 @@
-"""Blocks: a shard's sentences get their impacts some paragraphs at a time, so that a killed run goes on.
+"""Sparta blocks: a shard's sentences get their impacts some paragraphs at a time, so that a killed run goes on.
 
 Each block is one file beside the index that they become in the end.
 """
@@ -48,8 +48,7 @@ def write_sentence_impacts(folder: Path, shard: Shard, model: SpartaModel, k: in
 def _write_block(path: Path, shard: Shard, paragraphs: range, model: SpartaModel, k: int) -> None:
     """Impacts of the sentences of some paragraphs, counted from 0, in one step."""
     windows, owners = [], array("I")
-    documents = shard.paragraph_documents[paragraphs.start : paragraphs.stop]
-    titles = tokenize(model.tokenizer, [shard.titles[int(document)] for document in documents])
+    titles = tokenize(model.tokenizer, [shard.title_of(paragraph) for paragraph in paragraphs])
     for title, paragraph in zip(titles, paragraphs, strict=True):
         found = model.windows(title.ids, shard.texts[paragraph])
         windows += found

@@ -1,4 +1,4 @@
-"""Learned: the impacts that a Sparta model gives the sentences of a knowledge base, the k strongest of each.
+"""Sparta impacts: the impacts that a Sparta model gives the sentences of a knowledge base, the k strongest of each.
 
 `sparta-NAME/` of a shard holds its impacts; `sparta-NAME/` of the knowledge base the tokenizer, so that a query needs
 no network. NAME stands for the model and k, so that others are written beside those that answer, until the manifest

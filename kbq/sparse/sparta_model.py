@@ -1,4 +1,4 @@
-"""Model: a Sparta with its tokenizer, as one folder: model.safetensors, sparta.json, the backbone's own files."""
+"""Sparta model: Sparta and its tokenizer as one folder: model.safetensors, sparta.json, the backbone's own files."""
 
 import hashlib
 import json
@@ -13,17 +13,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from kbq.encoding.backbone import (
-    batch_tokens,
-    buckets,
-    choose_device,
-    empty_backbone,
-    fast_copy,
-    load_tokenizer,
-    pretrained_backbone,
-    readable_length,
-    saved_tokenizer,
-)
+from kbq.encoding.backbone import empty_backbone, load_tokenizer, pretrained_backbone, saved_tokenizer
+from kbq.encoding.devices import choose_device, fast_copy
+from kbq.encoding.padding import batch_tokens, buckets, readable_length
 from kbq.encoding.tokenizer import encodings
 from kbq.encoding.weights import WEIGHTS
 from kbq.encoding.windows import WindowShape

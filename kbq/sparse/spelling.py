@@ -61,8 +61,7 @@ def _forms(shards: Sequence[Shard], passages: Sequence[NDArray[np.int32]]) -> It
     """The words of the first of some passages of each shard."""
     for shard, found in zip(shards, passages, strict=True):
         for passage in found[:LOOKED_AT]:
-            title = shard.titles[int(shard.paragraph_documents[passage])]
-            yield from WORD.findall(f"{title} {shard.texts[int(passage)]}")
+            yield from WORD.findall(f"{shard.title_of(passage)} {shard.texts[int(passage)]}")
 
 
 def bare(letter: str) -> str:

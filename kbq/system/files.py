@@ -100,3 +100,8 @@ def digest_of(path: Path) -> str:
 def folder_bytes(folder: Path) -> int:
     """Bytes of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def run_file(out: Path) -> Path:
+    """Where a run that writes predictions to `out` says what it was."""
+    return out.with_name(f"{out.name}.run.json")

@@ -1,4 +1,4 @@
-"""Reading: a text file or standard input, plain or compressed, becomes numbered lines of UTF-8 text.
+"""Lines: a text file or standard input, plain or compressed, becomes numbered lines of UTF-8 text.
 
 Whoever reads names the error class of its own part, so that a broken corpus is a `CorpusError` and a
 broken training file a `TrainingError`; every message begins with the file, and the line where there is one.

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 Report = Callable[[str, int, int], None]  # takes what is done, how much of it, and of how much
+Note = Callable[[str], None]  # takes a line for the person who waits
 
 
 def silent(stage: str, done: int, total: int) -> None:

@@ -13,11 +13,14 @@ import torch
 from torch import Tensor
 
 from kbq.array_types import Rows
+from kbq.encoding.padding import padded
 from kbq.encoding.phrases import window_tensors
-from kbq.encoding.queries import QueryTokenizer, query_tensors
+from kbq.encoding.queries import QueryTokenizer
 from kbq.encoding.windows import Tokens, Window, WindowShape, tokenize, windows
 from kbq.errors import QueryError
 from kbq.training.examples import Passage
+
+TOGETHER = 4  # passages of one group and of similar length that stay in one batch
 
 
 class ReadWindow(Protocol):
@@ -131,12 +134,10 @@ def token_span(tokens: Tokens, start: int, end: int) -> tuple[int, int]:
     return min(first, limit), min(max(last, first), limit)
 
 
-def batches(
-    passages: Sequence[ReadPassage], max_tokens: int, rng: random.Random, together: int = 4
-) -> Iterator[list[int]]:
+def batches(passages: Sequence[ReadPassage], max_tokens: int, rng: random.Random) -> Iterator[list[int]]:
     """One epoch: indices of passages, at most `max_tokens` a batch with padding, little padding, in random order.
 
-    Up to `together` passages of one group and of similar length stay in one batch.
+    Up to TOGETHER passages of one group stay in one batch.
     """
     groups: dict[str, list[int]] = {}
     for index, passage in enumerate(passages):
@@ -144,8 +145,8 @@ def batches(
     units: list[list[int]] = []
     for members in groups.values():
         members.sort(key=lambda i: passages[i].tokens * rng.uniform(0.85, 1.15))
-        for first in range(0, len(members), together):
-            unit = members[first : first + together]
+        for first in range(0, len(members), TOGETHER):
+            unit = members[first : first + TOGETHER]
             # What does not fit together goes alone.
             units += [unit] if _padded(passages, unit) <= max_tokens else [[index] for index in unit]
     rng.shuffle(units)
@@ -200,7 +201,7 @@ def collate(network: Network, passages: Sequence[PreparedPassage]) -> Batch:
     answers = [answer for passage in passages for answer in passage.answers]
     return Batch(
         windows=inputs,
-        queries=query_tensors(queries, pad_id, device),
+        queries=padded(queries, pad_id, device),
         passage_of_token=torch.from_numpy(flat).to(device),
         passage_of_query=torch.tensor(passage_of_query, device=device),
         answer_of_query=torch.tensor(answers, device=device),

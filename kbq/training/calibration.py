@@ -11,6 +11,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ Edges = tuple[Bools, Bools]
 Asked = list[tuple[int, TrainingQuery]]  # number of the gold passage, and the query
 MOST_LOST, MOST_LOST_BY_EDGES = 0.5, 0.1  # points of EM
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1)  # of all tokens, kept
-EDGES = (-np.inf, -6.0, -5.0, -4.0, -3.0, -2.0)  # logits
+EDGE_THRESHOLDS = (-np.inf, -6.0, -5.0, -4.0, -3.0, -2.0)  # logits
 LENGTH_PENALTIES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
 MOST_QUERIES = 2000
 AT_A_TIME = 32  # queries
@@ -75,6 +76,71 @@ class EncodedTokens:
         return opens, closes
 
 
+@dataclass(frozen=True, slots=True)
+class Exam:
+    """Queries, and the passages that answer them as encoded tokens, both in the units of the int8 rows."""
+
+    passages: Sequence[Passage]
+    tokens: EncodedTokens
+    rows: Floats  # the tokens' vectors as int8 holds them. Shape: (places, dim)
+    asked: Asked
+    starts: Floats  # of the queries. Shape: (queries, dim)
+    ends: Floats
+
+    @classmethod
+    def of(cls, model: Model, passages: Sequence[Passage], tokens: EncodedTokens) -> Self:
+        """With the queries that the encoder can read; where there are too many, some of them."""
+        rows = quantise(torch.from_numpy(tokens.vectors), torch.from_numpy(model.scale)).numpy().astype(np.float32)
+        asked = readable(passages, model.query_tokenizer)
+        asked = random.Random(0).sample(asked, min(MOST_QUERIES, len(asked)))
+        queries = model.in_row_units(*model.encode_queries([query.text for _, query in asked])).astype(np.float32)
+        return cls(passages, tokens, rows, asked, *queries.transpose(1, 0, 2))
+
+    def read(self, ways: Sequence[tuple[Edges, float]]) -> list[list[float]]:
+        """Open EM, the gold passage among the best five, EM in the gold passage, in percent: of each way.
+
+        A way is where phrases may open and close, and a length penalty.
+        """
+        right = np.zeros((len(ways), 3), np.int64)  # answers, passages, answers in the gold passage
+        for first in range(0, len(self.asked), AT_A_TIME):
+            part = slice(first, first + AT_A_TIME)
+            scores = self.starts[part] @ self.rows.T, self.ends[part] @ self.rows.T
+            for way, (edges, penalty) in enumerate(ways):
+                right[way] += self._right(scores, edges, penalty, self.asked[part])
+        found: list[list[float]] = (100 * right / max(1, len(self.asked))).round(2).tolist()
+        return found
+
+    def _right(self, scores: tuple[Floats, Floats], edges: Edges, penalty: float, asked: Asked) -> tuple[int, int, int]:
+        """For how many queries the best phrase is an answer, one of the five best passages the gold one, and the best
+        phrase of the gold one an answer.
+        """
+        passage_of = self.tokens.passages
+        of_start, of_end = (np.where(mask, side, np.float32(-np.inf)) for mask, side in zip(edges, scores, strict=True))
+        begins = np.flatnonzero(np.diff(passage_of, prepend=-1))
+        lost = (penalty * (np.arange(len(passage_of)) - begins[passage_of])).astype(np.float32)
+        of_start, of_end = of_start + lost, of_end - lost
+        best = of_start + best_ahead(of_end)
+        of_passage = np.maximum.reduceat(best, begins, axis=1)
+        top = np.argsort(-of_passage, axis=1, kind="stable")[:, :TOP]
+        stops = np.append(begins[1:], len(passage_of))
+        answers = found = given = 0
+        for row, (number, query) in enumerate(asked):
+            right = {normalise(answer) for answer in query.answers}
+            first = begins[number]
+            anywhere = int(best[row].argmax())
+            within = first + int(best[row, first : stops[number]].argmax())
+            answers += normalise(self._phrase(anywhere, of_end[row])) in right
+            found += number in passage_of[begins[top[row]]]
+            given += normalise(self._phrase(within, of_end[row])) in right
+        return answers, found, given
+
+    def _phrase(self, start: int, of_end: Floats) -> str:
+        """From the place `start` to its best end. Shape of the scores of ends: (places,)."""
+        end = start + int(of_end[start : start + MAX_TOKENS].argmax())
+        text = self.passages[int(self.tokens.passages[start])].text
+        return text[self.tokens.starts[start] : self.tokens.ends[end]]
+
+
 def calibrate(model: Model, passages: Sequence[Passage]) -> tuple[FilterPoint, ...]:
     """Set the model's `scale`, length penalty and thresholds; returns what was tried for that of the filter.
 
@@ -83,113 +149,50 @@ def calibrate(model: Model, passages: Sequence[Passage]) -> tuple[FilterPoint, .
     """
     tokens = encode_tokens(model, passages)
     model.scale = (np.maximum(np.abs(tokens.vectors).max(axis=0), 1e-6) / 127).astype(np.float32)
-    penalty = _best_penalty(model, passages, tokens)
+    exam = Exam.of(model, passages, tokens)
+    penalty = _best_penalty(exam)
     model.config = dataclasses.replace(model.config, length_penalty=penalty)
-    points = filter_curve(model, passages, tokens)
+    points = filter_curve(exam, penalty)
     whole = points[0]
     if whole.open_em == whole.gold_em == 0:
         model.config = dataclasses.replace(model.config, filter_threshold=-math.inf, edge_threshold=-math.inf)
         return points
     good = [one for one in points if max(whole.open_em - one.open_em, whole.gold_em - one.gold_em) < MOST_LOST]
-    model.config = dataclasses.replace(model.config, filter_threshold=good[-1].threshold)
-    edge = best_edges(model, passages, tokens)
-    # What neither opens nor closes a phrase need not be kept.
-    threshold = max(edge, model.config.filter_threshold)
+    edge = best_edges(exam, good[-1].threshold, penalty)
+    threshold = max(edge, good[-1].threshold)  # what neither opens nor closes a phrase need not be kept
     model.config = dataclasses.replace(model.config, edge_threshold=edge, filter_threshold=threshold)
     return points
 
 
-def best_edges(model: Model, passages: Sequence[Passage], tokens: EncodedTokens) -> float:
-    """The highest edge threshold that hardly costs EM, with the model's filter threshold."""
-    penalty = model.config.length_penalty
-    ways = [(tokens.edges(model.config.filter_threshold, edge), penalty) for edge in EDGES]
-    found = np.array(_read(model, passages, tokens, ways))[:, [0, 2]]  # open EM, and EM in the gold passage
+def best_edges(exam: Exam, filter_threshold: float, penalty: float) -> float:
+    """The highest edge threshold that hardly costs EM beside this one of the filter."""
+    ways = [(exam.tokens.edges(filter_threshold, edge), penalty) for edge in EDGE_THRESHOLDS]
+    found = np.array(exam.read(ways))[:, [0, 2]]  # open EM, and EM in the gold passage
     lost = (found[0] - found).max(axis=1).round(2)
-    return EDGES[np.flatnonzero(lost <= MOST_LOST_BY_EDGES)[-1]]
+    return EDGE_THRESHOLDS[np.flatnonzero(lost <= MOST_LOST_BY_EDGES)[-1]]
 
 
-def filter_curve(model: Model, passages: Sequence[Passage], tokens: EncodedTokens) -> tuple[FilterPoint, ...]:
+def filter_curve(exam: Exam, penalty: float) -> tuple[FilterPoint, ...]:
     """Reading among all passages, at thresholds that keep fewer and fewer tokens; the first one keeps all."""
+    tokens, passages = exam.tokens, len(exam.passages)
     real = np.isfinite(tokens.chances)
     chances = tokens.chances[real]
     # A token passes above the threshold, so that it stands just below the weakest token that is kept.
     weakest = [np.quantile(chances, 1 - share, method="lower") for share in SHARES]
     thresholds = [float(np.nextafter(np.float32(chance), np.float32(-np.inf))) for chance in weakest]
     masks = [real & ((tokens.chances > threshold) | tokens.always) for threshold in thresholds]
-    percent = _read(model, passages, tokens, [((mask, mask), model.config.length_penalty) for mask in masks])
+    percent = exam.read([((mask, mask), penalty) for mask in masks])
     return tuple(
-        FilterPoint(threshold, round(100 * mask.sum() / len(chances), 2), round(mask.sum() / len(passages), 2), *found)
+        FilterPoint(threshold, round(100 * mask.sum() / len(chances), 2), round(mask.sum() / passages, 2), *found)
         for threshold, mask, found in zip(thresholds, masks, percent, strict=True)
     )
 
 
-def _best_penalty(model: Model, passages: Sequence[Passage], tokens: EncodedTokens) -> float:
+def _best_penalty(exam: Exam) -> float:
     """The length penalty with the best open EM while every token is a candidate."""
-    real = np.isfinite(tokens.chances)
-    read = _read(model, passages, tokens, [((real, real), penalty) for penalty in LENGTH_PENALTIES])
+    real = np.isfinite(exam.tokens.chances)
+    read = exam.read([((real, real), penalty) for penalty in LENGTH_PENALTIES])
     return max(zip(read, LENGTH_PENALTIES, strict=True), key=lambda found: found[0][0])[1]
-
-
-def _read(
-    model: Model, passages: Sequence[Passage], tokens: EncodedTokens, ways: Sequence[tuple[Edges, float]]
-) -> list[list[float]]:
-    """Open EM, the gold passage among the best five, EM in the gold passage, in percent: for each way and penalty."""
-    rows = quantise(torch.from_numpy(tokens.vectors), torch.from_numpy(model.scale)).numpy().astype(np.float32)
-    asked = _asked(model, passages)
-    encoded = model.encode_queries([query.text for _, query in asked])
-    starts, ends = ((side * model.scale).astype(np.float32) for side in encoded)
-    right = np.zeros((len(ways), 3), np.int64)  # answers, passages, answers in the gold passage
-    for first in range(0, len(asked), AT_A_TIME):
-        part = slice(first, first + AT_A_TIME)
-        scores = starts[part] @ rows.T, ends[part] @ rows.T
-        for way, (edges, penalty) in enumerate(ways):
-            right[way] += _right(scores, edges, penalty, tokens, passages, asked[part])
-    found: list[list[float]] = (100 * right / max(1, len(asked))).round(2).tolist()
-    return found
-
-
-def _asked(model: Model, passages: Sequence[Passage]) -> Asked:
-    """Queries that the encoder can read, and the numbers of their passages; where there are too many, some of them."""
-    asked = readable(passages, model.query_tokenizer)
-    return random.Random(0).sample(asked, min(MOST_QUERIES, len(asked)))
-
-
-def _right(
-    scores: tuple[Floats, Floats],
-    edges: Edges,
-    penalty: float,
-    tokens: EncodedTokens,
-    passages: Sequence[Passage],
-    asked: Asked,
-) -> tuple[int, int, int]:
-    """For how many queries the best phrase is an answer, one of the five best passages the gold one, and the best
-    phrase of the gold one an answer.
-    """
-    of_start, of_end = (np.where(mask, side, np.float32(-np.inf)) for mask, side in zip(edges, scores, strict=True))
-    begins = np.flatnonzero(np.diff(tokens.passages, prepend=-1))
-    lost = (penalty * (np.arange(len(tokens.passages)) - begins[tokens.passages])).astype(np.float32)
-    of_start, of_end = of_start + lost, of_end - lost
-    best = of_start + best_ahead(of_end)
-    of_passage = np.maximum.reduceat(best, begins, axis=1)
-    top = np.argsort(-of_passage, axis=1, kind="stable")[:, :TOP]
-    stops = np.append(begins[1:], len(tokens.passages))
-    answers = found = given = 0
-    for row, (number, query) in enumerate(asked):
-        right = {normalise(answer) for answer in query.answers}
-        first = begins[number]
-        anywhere = int(best[row].argmax())
-        within = first + int(best[row, first : stops[number]].argmax())
-        answers += normalise(_phrase(anywhere, of_end[row], tokens, passages)) in right
-        found += number in tokens.passages[begins[top[row]]]
-        given += normalise(_phrase(within, of_end[row], tokens, passages)) in right
-    return answers, found, given
-
-
-def _phrase(start: int, of_end: Floats, tokens: EncodedTokens, passages: Sequence[Passage]) -> str:
-    """From the place `start` to its best end. Shape of the scores of ends: (places,)."""
-    end = start + int(of_end[start : start + MAX_TOKENS].argmax())
-    text = passages[int(tokens.passages[start])].text
-    return text[tokens.starts[start] : tokens.ends[end]]
 
 
 def best_ahead(scores: Floats) -> Floats:

@@ -59,7 +59,7 @@ def reader_outputs(
         TrainingError: the file cannot be written.
         KbqError: another training writes it.
     """
-    digest = passages_digest(passages, f"{reader.fingerprint()} {reader.length} {reader.queries.max_tokens}")
+    digest = passages_digest(passages, f"{reader.fingerprint()} {reader.length} {reader.query_tokenizer.max_tokens}")
     path = folder / f"{digest}.f16"
     ends = np.cumsum([2 * int(np.prod(_shape(passage))) for passage in passages])  # in bytes
     if not path.is_file() or path.stat().st_size != ends[-1]:  # else any number of trainings may learn from it

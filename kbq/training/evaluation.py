@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from kbq.array_types import Floats
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
@@ -44,8 +42,8 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
         kb = KnowledgeBase.build(documents, Path(folder) / "kb", model, bm25=False)
         vectors = model.encode_queries([query.text for _, query in asked])
         hits = kb.search_vectors(*vectors, k=5, unit="document")
-        scaled = np.stack(vectors, axis=1) * model.scale
-        given = [_read(kb, number, query) for (number, _), query in zip(asked, scaled, strict=True)]
+        queries = model.in_row_units(*vectors)
+        given = [_read(kb, number, query) for (number, _), query in zip(asked, queries, strict=True)]
         kept = kb.counts.rows / max(1, kb.counts.tokens)
     found = [hit[0].phrase.text if hit else "" for hit in hits]
     pages = [[hit.phrase.document_id for hit in best] for best in hits]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kbq.encoding.backbone import autocast
+from kbq.encoding.devices import autocast
 from kbq.encoding.model import Model
 from kbq.training.batches import Batch, PreparedPassage, collate
 from kbq.training.distillation import ReaderOutputs, taught_logits
@@ -58,7 +58,7 @@ class Trainer(Run):
             "tokens": settings.tokens_weight,
             "filter": settings.filter_weight,
         }
-        self.queue: deque[tuple[Tensor, Tensor, Tensor]] = deque(maxlen=max(1, settings.pre_batches))
+        self.queue: deque[tuple[Tensor, Tensor, Tensor]] = deque(maxlen=settings.pre_batches)
 
     @property
     def made_with(self) -> str:
@@ -114,8 +114,7 @@ class Trainer(Run):
 
     def _queue(self) -> tuple[Tensor, Tensor, Tensor]:
         """Start vectors, end vectors (queue, dim) and answer numbers (queue,) of the last C batches."""
-        ready = self.settings.pre_batches > 0 and self.descent.done >= self.settings.pre_batches_from * self.steps
-        if not ready or not self.queue:
+        if not self.queue or self.descent.done < self.settings.pre_batches_from * self.steps:
             none = torch.empty((0, self.model.dim), device=self.model.device)
             return none, none, torch.empty(0, dtype=torch.long, device=self.model.device)
         starts, ends, answers = zip(*self.queue, strict=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from kbq.encoding.backbone import autocast, choose_device
+from kbq.encoding.devices import autocast, choose_device
 from kbq.encoding.windows import WindowShape, tokenize
 from kbq.errors import TrainingError
 from kbq.sparse.sentences import Sentence, SentenceWindow
@@ -90,14 +90,13 @@ def _begun(request: SpartaRequest) -> tuple[SpartaModel, bool]:
 
 @dataclass(frozen=True, slots=True)
 class SentenceExample:
-    """A passage's sentences, and for each query its text, its terms and the sentences that hold an answer.
+    """A passage's sentences, and for each query its terms and the sentences that hold an answer.
 
     `tokens`: of all its windows. Sentences are numbered window by window.
     """
 
     windows: tuple[SentenceWindow, ...]
     tokens: int
-    texts: tuple[str, ...]
     queries: tuple[Counter[int], ...]
     golds: tuple[tuple[int, ...], ...]
     group: str
@@ -115,17 +114,16 @@ def prepare(model: SpartaModel, passages: Sequence[Passage]) -> list[SentenceExa
         (title,) = tokenize(model.tokenizer, [passage.title])
         windows = tuple(model.windows(title.ids, passage.text))
         sentences = [sentence for window in windows for sentence in window.sentences]
-        asked, queries, golds = [], [], []
+        queries, golds = [], []
         for query in passage.queries:
             gold = [i for i, sentence in enumerate(sentences) if _holds(sentence, query.places)]
             terms = Counter(model.query_terms(query.text))
             if gold and terms:
-                asked.append(query.text)
                 queries.append(terms)
                 golds.append(tuple(gold))
         if queries:
             tokens = sum(len(window.ids) for window in windows)
-            examples.append(SentenceExample(windows, tokens, tuple(asked), tuple(queries), tuple(golds), passage.group))
+            examples.append(SentenceExample(windows, tokens, tuple(queries), tuple(golds), passage.group))
     return examples
 
 

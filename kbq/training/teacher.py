@@ -105,9 +105,11 @@ def train_teacher(request: TeacherRequest, report: Callable[[StepReport], None] 
         reader = CrossEncoder.new(request.checkpoint, request.device)
         passages, repairs = read_examples(request.examples)
         passages, dev = set_aside(passages, request.dev, settings.seed)
-        prepared, too_long = prepare(reader.queries, WindowShape(), passages, settings.max_queries)
+        prepared, too_long = prepare(reader.query_tokenizer, WindowShape(), passages, settings.max_queries)
         if not prepared:
-            raise TrainingError(f"no query is short enough: the reader takes {reader.queries.max_tokens} tokens")
+            raise TrainingError(
+                f"no query is short enough: the reader takes {reader.query_tokenizer.max_tokens} tokens"
+            )
         run = TeacherRun(reader, prepared, settings)
         run.run(folder / "checkpoint.pt", report)
         em, f1, dev_queries = evaluate_reader(reader, dev)
@@ -136,10 +138,12 @@ def read_answers(reader: CrossEncoder, asked: Sequence[tuple[str, str]]) -> list
     texts = list(dict.fromkeys(text for _, text in asked))
     pieces = dict(zip(texts, tokenize(reader.tokenizer, texts), strict=True))
     readable = [
-        place for place, (question, text) in enumerate(asked) if reader.queries.takes(question) and pieces[text].ids
+        place
+        for place, (question, text) in enumerate(asked)
+        if reader.query_tokenizer.takes(question) and pieces[text].ids
     ]
     windows = [
-        reader.windows(reader.queries.token_ids([asked[place][0]])[0], pieces[asked[place][1]].ids)
+        reader.windows(reader.query_tokenizer.token_ids([asked[place][0]])[0], pieces[asked[place][1]].ids)
         for place in readable
     ]
     answers: list[str | None] = [None] * len(asked)

@@ -1,4 +1,4 @@
-"""Training: reading-comprehension files become a model folder. The whole of `kbq train`."""
+"""Train: reading-comprehension files become a model folder. The whole of `kbq train`."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -7,10 +7,11 @@ from pathlib import Path
 
 import torch
 
-from kbq.encoding.backbone import choose_device
 from kbq.encoding.casing import Forms, is_cased, usual_forms
+from kbq.encoding.config import CONFIG, ModelConfig
 from kbq.encoding.cross_encoder import CrossEncoder
-from kbq.encoding.model import CONFIG, Model, ModelConfig
+from kbq.encoding.devices import choose_device
+from kbq.encoding.model import Model
 from kbq.errors import TrainingError
 from kbq.options import WeightType
 from kbq.system.places import cache_folder

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
 
 import kbq
 from kbq.encoding.weights import FACTS
 from kbq.errors import TrainingError
 from kbq.system.files import file_digest, writing_to
 from kbq.system.locks import writing_alone
+from kbq.training.run import RunRequest
 
 
 @contextmanager
@@ -40,17 +40,6 @@ def workshop(out: Path) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-class TrainedAs(Protocol):
-    """What a request says of every training."""
-
-    @property
-    def checkpoint(self) -> str: ...
-    @property
-    def settings(self) -> Any: ...  # a dataclass
-    @property
-    def command(self) -> str: ...
-
-
 def example_digests(paths: Sequence[Path]) -> dict[str, str]:
     """A digest of each file that something is trained on; taken before training, as files may change meanwhile.
 
@@ -63,7 +52,7 @@ def example_digests(paths: Sequence[Path]) -> dict[str, str]:
         raise TrainingError(f"{error.filename}: cannot be read ({error.strerror})") from None
 
 
-def training_facts(request: TrainedAs, examples: Mapping[str, str], **more: object) -> dict[str, object]:
+def training_facts(request: RunRequest, examples: Mapping[str, str], **more: object) -> dict[str, object]:
     """How something was trained, and on files with what digests: what its folder says about itself."""
     return {
         "command": request.command,

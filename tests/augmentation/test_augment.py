@@ -133,9 +133,9 @@ def test_triples_become_slot_queries(triples: Path, corpus: Path, tmp_path: Path
 
 
 @pytest.fixture
-def found_kb(corpus: Path, model: Model, model_folder: Path, tmp_path: Path) -> Path:
+def found_kb(corpus: Path, model: Model, tmp_path: Path) -> Path:
     folder = tmp_path / "kb"
-    KnowledgeBase.build(read_corpus(str(corpus)), folder, model, model_name=str(model_folder))
+    KnowledgeBase.build(read_corpus(str(corpus)), folder, model)
     return folder
 
 

@@ -22,7 +22,7 @@ from kbq.dump.shards import Counts, Shard, shard_name
 from kbq.encoding.model import Model
 from kbq.encoding.phrases import encode_windows
 from kbq.encoding.windows import WindowShape, tokenize, windows
-from kbq.errors import CorpusError, KnowledgeBaseError
+from kbq.errors import CorpusError, KnowledgeBaseError, ModelError
 from kbq.kb import KnowledgeBase
 from kbq.pages import Pages
 from kbq.records import Document, Paragraph
@@ -250,10 +250,13 @@ def test_append(index: Any, documents: list[Document], model: Model, tmp_path: P
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
 
 
-def test_an_append_says_where_the_model_is_now(documents: list[Document], model: Model, tmp_path: Path) -> None:
-    KnowledgeBase.build(documents[:5], tmp_path / "kb", model, model_name="gone")
-    KnowledgeBase.build(documents[5:], tmp_path / "kb", model, model_name="here", append=True)
-    assert read_manifest(tmp_path / "kb").model == "here"
+def test_an_append_says_where_the_model_is_now(documents: list[Document], model_folder: Path, tmp_path: Path) -> None:
+    for name, part in (("gone", documents[:5]), ("here", documents[5:])):
+        shutil.copytree(model_folder, tmp_path / name)
+        model = Model.open(tmp_path / name, "cpu")
+        KnowledgeBase.build(part, tmp_path / "kb", model, append=name == "here")
+        shutil.rmtree(tmp_path / name)
+    assert read_manifest(tmp_path / "kb").model == str((tmp_path / "here").resolve())
 
 
 def test_append_that_was_killed_goes_on(documents: list[Document], model: Model, tmp_path: Path) -> None:
@@ -306,8 +309,8 @@ def test_append_needs_a_knowledge_base_of_the_same_model(
 ) -> None:
     with pytest.raises(KnowledgeBaseError, match="does not exist: make a knowledge base with"):
         KnowledgeBase.build(documents, tmp_path / "kb", model, append=True)
-    KnowledgeBase.build(documents[:2], tmp_path / "kb", model, model_name="mine")
-    with pytest.raises(KnowledgeBaseError, match=r"was built with the model mine .*: use --model mine"):
+    KnowledgeBase.build(documents[:2], tmp_path / "kb", model)
+    with pytest.raises(ModelError, match=r"was built with the model .*/tiny .*, not .*/other .*: use --model .*/tiny"):
         KnowledgeBase.build(documents[2:], tmp_path / "kb", Model.open(other_folder, "cpu"), append=True)
 
 
@@ -493,9 +496,9 @@ def test_a_model_is_named_as_it_was_opened(documents: list[Document], model_fold
 
 
 def test_an_index_may_be_replaced_while_it_is_opened(
-    documents: list[Document], model: Model, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kb = KnowledgeBase.build(documents, tmp_path / "kb", model, model_name=str(model_folder), index="approximate")
+    kb = KnowledgeBase.build(documents, tmp_path / "kb", model, index="approximate")
 
     def opened(source: str, device: str) -> Model:
         if kb.index == read_manifest(tmp_path / "kb").index:

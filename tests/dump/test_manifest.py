@@ -113,7 +113,7 @@ def one_row_less(folder: Path) -> None:
         (
             manifest(model_fingerprint="0123"),
             ModelError,
-            r"was built with the model .* \(0123\), the one given belongs",
+            r"was built with the model .* \(0123\), not .*: use --model",
         ),
     ],
 )

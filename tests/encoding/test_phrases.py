@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from kbq.encoding import backbone, phrases
+from kbq.encoding import devices, phrases
 from kbq.encoding.model import Model
 from kbq.encoding.phrases import encode_windows, window_tensors
 from kbq.encoding.windows import Window, tokenize, windows
@@ -16,7 +16,7 @@ from kbq.records import Document
 @pytest.fixture(autouse=True)
 def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """16-bit products of a random network say nothing about right and wrong."""
-    monkeypatch.setattr(backbone, "fast_dtype", lambda device: torch.float32)
+    monkeypatch.setattr(devices, "fast_dtype", lambda device: torch.float32)
 
 
 @pytest.fixture

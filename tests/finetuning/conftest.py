@@ -38,27 +38,22 @@ def legal_spans() -> LegalSpans:
 
 
 @pytest.fixture(scope="session")
-def two_shards(
-    model: Model, model_folder: Path, documents: list[Document], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def two_shards(model: Model, documents: list[Document], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All documents, the last five of them appended."""
     folder = tmp_path_factory.mktemp("kbs") / "two"
-    KnowledgeBase.build(documents[:7], folder, model, model_name=str(model_folder), bm25=False)
-    KnowledgeBase.build(documents[7:], folder, model, model_name=str(model_folder), append=True)
+    KnowledgeBase.build(documents[:7], folder, model, bm25=False)
+    KnowledgeBase.build(documents[7:], folder, model, append=True)
     return folder
 
 
 @pytest.fixture(scope="session")
-def built(
-    model: Model, model_folder: Path, documents: list[Document], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Path]:
+def built(model: Model, documents: list[Document], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """One shard, and two, with every kind of index."""
     pytest.importorskip("faiss")
     one, two = (tmp_path_factory.mktemp("kbs") / name for name in ("one", "two"))
-    name = str(model_folder)
-    KnowledgeBase.build(documents, one, model, model_name=name, index="approximate")
-    KnowledgeBase.build(documents[:7], two, model, model_name=name, index="approximate")
-    KnowledgeBase.build(documents[7:], two, model, model_name=name, index="approximate", append=True)
+    KnowledgeBase.build(documents, one, model, index="approximate")
+    KnowledgeBase.build(documents[:7], two, model, index="approximate")
+    KnowledgeBase.build(documents[7:], two, model, index="approximate", append=True)
     for folder in (one, two):
         for kind in ("compact", "tiny"):
             KnowledgeBase.open(folder, device="cpu").with_index(IndexWish(kind))

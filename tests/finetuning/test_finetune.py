@@ -307,7 +307,7 @@ def test_entity_linking_learns_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # What so small a network of random weights learns depends on how this CPU rounds 16 bits.
-    monkeypatch.setattr("kbq.encoding.backbone.fast_dtype", lambda device: torch.float32)
+    monkeypatch.setattr("kbq.encoding.devices.fast_dtype", lambda device: torch.float32)
     titles = {s.ids[place]: s.titles[place] for s in own_kb.shards for place in range(len(s.ids))}
     lines = [
         {

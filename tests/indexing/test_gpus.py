@@ -15,6 +15,7 @@ from kbq.indexing.choice import open_index
 from kbq.indexing.exact import ExactIndex
 from kbq.indexing.gpus import bytes_of, fitted, full_memory_is_said, places, with_room
 from kbq.searching.search import search
+from kbq.searching.spans import Searched
 
 CPU = torch.device("cpu")
 ONE, TWO = torch.device("cuda", 0), torch.device("cuda", 1)
@@ -103,7 +104,7 @@ def test_shards_on_several_devices_are_searched_as_if_on_one(random_shard: Calla
     shards = [random_shard(*range(20, 60), dim=32, seed=seed) for seed in range(3)]
     other = torch.device("cpu", 0)  # torch's second name for it
     one, two = (
-        search(shards, ExactIndex(shards, devices), queries_like(shards[0]), 10, "phrase")
+        search(Searched(shards, ExactIndex(shards, devices)), queries_like(shards[0]), 10, "phrase")
         for devices in ([CPU, CPU, CPU], [CPU, other, CPU])
     )
     assert one == two
@@ -153,6 +154,7 @@ def test_what_is_made_of_a_block_fits_into_what_is_kept_free(queries: int, dim: 
     sums = 2 * rows * 2 * queries if in_integers else 0  # limbs together, and once more where the last rows are joined
     alone = rows * queries
     assert 4 * (made + sums + alone) <= gpus.WORKING
+    assert made + sums + alone <= rows * (dim + gpus.BATCH_NUMBERS) or queries > 64
     assert rows >= 2**16 or queries > 64  # and is worth the launch
 
 
@@ -160,8 +162,8 @@ def test_what_is_made_of_a_block_fits_into_what_is_kept_free(queries: int, dim: 
 def test_a_gpu_gives_the_same_hits(random_shard: Callable[..., Shard]) -> None:
     shards = [random_shard(*range(20, 60), dim=384), random_shard(5, 0, 30, dim=384, seed=1)]
     found = [
-        search(shards, open_index(shards, IndexEntry(), torch.device(device)), queries_like(shards[0]), 10, "phrase")
-        for device in ("cpu", "cuda")
+        search(Searched(shards, open_index(shards, IndexEntry(), device)), queries_like(shards[0]), 10, "phrase")
+        for device in (CPU, ONE)
     ]
     assert found[0] == found[1]  # scores too: they are computed by the CPU, from rows that the GPU has found
 

@@ -47,16 +47,16 @@ def test_the_fewest_probes_that_reach_the_target(
 ) -> None:
     pytest.importorskip("faiss")
     shards = [random_shard(*[20] * 60), random_shard(3, 4, seed=1), random_shard(0, seed=2)]
-    starts, ends = np.random.default_rng(0).normal(size=(2, 20, 16)).astype(np.float32)
-    build_missing(shards, IndexEntry(kind), np.concatenate([starts, ends]))
-    entry = calibrate(shards, IndexEntry(kind, target=target), starts, ends, CPU)
+    queries = np.random.default_rng(0).normal(size=(20, 2, 16)).astype(np.float32)
+    build_missing(shards, IndexEntry(kind), queries.reshape(-1, 16))
+    entry = calibrate(shards, IndexEntry(kind, target=target), queries, CPU)
     assert (entry.kind, entry.target, entry.queries) == (kind, target, 20)
     assert entry.recall >= target
     if target == 0.98:  # of 30 cells; compact asks for a third of these rows, and so of the cells, at the least
         assert entry.probes < 30
         assert entry.probes > 1 or kind == "compact"
     fewer = replace(entry, target=entry.recall + 0.001)
-    assert calibrate(shards, fewer, starts, ends, CPU).probes > entry.probes
+    assert calibrate(shards, fewer, queries, CPU).probes > entry.probes
 
 
 def test_a_target_that_no_number_of_probes_reaches_is_not_claimed(
@@ -64,11 +64,11 @@ def test_a_target_that_no_number_of_probes_reaches_is_not_claimed(
 ) -> None:
     pytest.importorskip("faiss")
     shards = [random_shard(*[20] * 60)]
-    starts, ends = np.random.default_rng(0).normal(size=(2, 20, 16)).astype(np.float32)
-    build_missing(shards, IndexEntry("approximate"), np.concatenate([starts, ends]))
-    entry = calibrate(shards, IndexEntry("approximate", target=2.0), starts, ends, CPU)
+    queries = np.random.default_rng(0).normal(size=(20, 2, 16)).astype(np.float32)
+    build_missing(shards, IndexEntry("approximate"), queries.reshape(-1, 16))
+    entry = calibrate(shards, IndexEntry("approximate", target=2.0), queries, CPU)
     assert (entry.recall, entry.target) == (1.0, 2.0)
-    assert entry == replace(calibrate(shards, replace(entry, target=1.0), starts, ends, CPU), target=2.0)
+    assert entry == replace(calibrate(shards, replace(entry, target=1.0), queries, CPU), target=2.0)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_which_numbers_of_probes_are_tried(
         return entry.probes
 
     monkeypatch.setattr(probes, "open_index", open_index)
-    monkeypatch.setattr(probes, "search", lambda shards, index, queries, *_, **__: [[index] for _ in queries])
+    monkeypatch.setattr(probes, "search", lambda searched, queries, *_: [[searched.index] for _ in queries])
     monkeypatch.setattr(probes, "recall", lambda exact, found: min(1.0, found[0][0] / needed))
-    vectors = np.zeros((3, 16), np.float32)
+    queries = np.zeros((3, 2, 16), np.float32)
     entry = IndexEntry("compact", target=target)
-    found = calibrate([random_shard(*[20] * 60)], entry, vectors, vectors, CPU)
+    found = calibrate([random_shard(*[20] * 60)], entry, queries, CPU)
     assert tried == asked
     assert found == replace(entry, probes=taken, recall=min(1.0, taken / needed), queries=3)
 

@@ -254,13 +254,13 @@ def test_fewer_units_than_asked_for_are_found_at_once(
     kb: KnowledgeBase, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     depths: list[int] = []
-    candidates = kb.opened_index.candidates
+    candidates = kb.searched.index.candidates
 
     def counted(starts: np.ndarray, ends: np.ndarray, k: int, bonus: object = None) -> object:
         depths.append(k)
         return candidates(starts, ends, k, bonus)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(kb.opened_index, "candidates", counted)
+    monkeypatch.setattr(kb.searched.index, "candidates", counted)
     found = kb.search_vectors(queries[0], queries[1], 10, "document")
     pages = {hit.phrase.document_id for hit in kb.search_vectors(queries[0][:1], queries[1][:1], 1000, "phrase")[0]}
     assert [len(hits) for hits in found] == [len(pages)] * 3

@@ -160,9 +160,9 @@ def test_a_missing_tokenizer_is_named(sparta: SpartaModel, kb_folder: Path, tmp_
 
 
 def test_a_hybrid_score_adds_both_sources_by_their_weights(
-    sparta: SpartaModel, documents: list[Document], model: Model, model_folder: Path, tmp_path: Path
+    sparta: SpartaModel, documents: list[Document], model: Model, tmp_path: Path
 ) -> None:
-    KnowledgeBase.build(documents, tmp_path / "kb", model, model_name=str(model_folder))
+    KnowledgeBase.build(documents, tmp_path / "kb", model)
     sparta.save(tmp_path / "m")
     index_impacts(tmp_path / "kb", tmp_path / "m", terms=50)
     kb = KnowledgeBase.open(tmp_path / "kb", device="cpu")

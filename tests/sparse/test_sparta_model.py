@@ -40,7 +40,7 @@ def windows(sparta: SpartaModel) -> list[SentenceWindow]:
 
 @pytest.fixture
 def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbq.encoding.backbone.fast_dtype", lambda device: torch.float32)
+    monkeypatch.setattr("kbq.encoding.devices.fast_dtype", lambda device: torch.float32)
 
 
 def by_definition(sparta: SpartaModel, window: SentenceWindow, sentence: Sentence, term: int) -> float:

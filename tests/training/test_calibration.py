@@ -10,7 +10,7 @@ import pytest
 from kbq.encoding.model import Model
 from kbq.encoding.windows import tokenize
 from kbq.training import calibration
-from kbq.training.calibration import FilterPoint, best_ahead, calibrate, encode_tokens, filter_curve
+from kbq.training.calibration import Exam, FilterPoint, best_ahead, calibrate, encode_tokens, filter_curve
 from kbq.training.evaluation import evaluate_reading
 from kbq.training.examples import Passage, read_examples
 
@@ -18,6 +18,10 @@ from kbq.training.examples import Passage, read_examples
 @pytest.fixture
 def passages(examples_file: Path, few_passages: list[Passage]) -> list[Passage]:
     return [*read_examples([examples_file])[0], *few_passages]
+
+
+def exam(model: Model, passages: list[Passage]) -> Exam:
+    return Exam.of(model, passages, encode_tokens(model, passages))
 
 
 def test_the_curve_is_what_a_search_finds(new_model: Callable[..., Model], passages: list[Passage]) -> None:
@@ -55,20 +59,17 @@ def test_the_cheapest_threshold_that_loses_less_than_half_a_point_is_taken(
     model = new_model()
     assert calibrate(model, passages) == points
     assert model.config.filter_threshold == max(chosen, model.config.edge_threshold)
-    tokens = encode_tokens(model, passages)
-    model.config = replace(model.config, filter_threshold=float(chosen))
-    assert model.config.edge_threshold == calibration.best_edges(model, passages, tokens)
+    penalty = model.config.length_penalty
+    assert model.config.edge_threshold == calibration.best_edges(exam(model, passages), chosen, penalty)
 
 
 @pytest.mark.parametrize("edge", [-0.5, 0.0, 0.2])
 def test_edges_are_what_a_search_goes_by(edge: float, new_model: Callable[..., Model], passages: list[Passage]) -> None:
     model = new_model()
     calibrate(model, passages)
-    tokens = encode_tokens(model, passages)
+    asked = exam(model, passages)
     model.config = replace(model.config, filter_threshold=-0.1, edge_threshold=edge)
-    ((open_em, passage_5, gold_em),) = calibration._read(
-        model, passages, tokens, [(tokens.edges(-0.1, edge), model.config.length_penalty)]
-    )
+    ((open_em, passage_5, gold_em),) = asked.read([(asked.tokens.edges(-0.1, edge), model.config.length_penalty)])
     scores = evaluate_reading(model, passages)
     assert (scores.open_em, scores.open_passage_5, scores.gold_em) == (open_em, passage_5, gold_em)
 
@@ -89,11 +90,10 @@ def test_the_highest_edges_that_lose_a_tenth_of_a_point_at_most_are_taken(
     passages: list[Passage],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = new_model()
-    tokens = encode_tokens(model, passages)
+    asked = exam(new_model(), passages)
     read = [[one, 0.0, other] for one, other in zip(open_ems, gold_ems, strict=True)]
-    monkeypatch.setattr(calibration, "_read", lambda *_: read)
-    assert calibration.best_edges(model, passages, tokens) == calibration.EDGES[chosen]
+    monkeypatch.setattr(Exam, "read", lambda *_: read)
+    assert calibration.best_edges(asked, 0.0, 0.1) == calibration.EDGE_THRESHOLDS[chosen]
 
 
 def test_a_step_is_a_127th_of_the_largest_value(new_model: Callable[..., Model], passages: list[Passage]) -> None:
@@ -112,7 +112,7 @@ def test_the_smallest_penalty_with_the_best_answers_is_taken(
     passages: list[Passage],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(calibration, "_read", lambda *_: [[em, 0.0, 0.0] for em in ems])
+    monkeypatch.setattr(Exam, "read", lambda *_: [[em, 0.0, 0.0] for em in ems])
     monkeypatch.setattr(calibration, "filter_curve", lambda *_: (FilterPoint(0.0, 100.0, 1.0, 50.0, 0.0, 50.0),))
     model = new_model()
     calibrate(model, passages)
@@ -123,8 +123,7 @@ def test_what_is_asked_is_bounded(
     new_model: Callable[..., Model], passages: list[Passage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calibration, "MOST_QUERIES", 4)
-    model = new_model()
-    points = filter_curve(model, passages, encode_tokens(model, passages))
+    points = filter_curve(exam(new_model(), passages), 0.1)
     assert {point.open_em % 25 for point in points} == {0}
 
 

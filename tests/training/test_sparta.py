@@ -89,7 +89,7 @@ def test_the_loss_is_the_cross_entropy_over_all_sentences_of_the_batch(
     model: SpartaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kbq.training.sparta.autocast", lambda device: torch.autocast("cpu", enabled=False))
-    monkeypatch.setattr("kbq.encoding.backbone.fast_dtype", lambda device: torch.float32)
+    monkeypatch.setattr("kbq.encoding.devices.fast_dtype", lambda device: torch.float32)
     model.network.eval()
     examples = prepare(model, PASSAGES)
     windows = windows_of(examples)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import tokenizers
 
-from kbq.encoding.model import Model, ModelConfig, read_config
+from kbq.encoding.config import ModelConfig, read_config
+from kbq.encoding.model import Model
 from kbq.encoding.windows import WindowShape
 from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.system.files import file_digest

@@ -12,7 +12,6 @@ class Pairing:
     def __init__(self, golds: Iterator[Gold], guesses: Iterator[Guess]) -> None:
         self._golds = golds
         self._guesses = guesses
-        self.matched = 0
         self.unknown = 0  # predictions whose id is not in the gold file, known at the end
 
     def __iter__(self) -> Iterator[tuple[Gold, Guess | None]]:
@@ -24,7 +23,6 @@ class Pairing:
                 if guess is None:
                     break
                 waiting[guess.id] = guess
-            self.matched += gold.id in waiting
             yield gold, waiting.pop(gold.id, None)
         # Lines after the last gold record must still be readable, and their ids unique.
         self.unknown = len(waiting) + sum(1 for _ in self._guesses)

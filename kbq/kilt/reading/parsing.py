@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kbq.kilt.reading.lines import JsonObject, read_records, shown
 from kbq.kilt.reading.problems import Problems, UnfitError
-from kbq.kilt.reading.records import Gold, GoldOutput, Guess, Place, Text
+from kbq.kilt.reading.records import PAGE, Gold, GoldOutput, Guess, Place, Text
 
 
 def read_golds(path: Path, rank_keys: Sequence[str], problems: Problems) -> Iterator[Gold]:
@@ -96,7 +96,7 @@ def parse_answer(record_id: str, line: int, record: JsonObject) -> Guess:
     if not isinstance(outputs[0], dict) or "answer" not in outputs[0]:
         raise UnfitError("has no answer in its output")
     items = provenance_items(outputs[0])
-    pages = complete_pages(items, ("wikipedia_id",))
+    pages = complete_pages(items, PAGE)
     # str: the official evaluation scores null as the text None
     answer = str(outputs[0]["answer"]).strip()
     return Guess(record_id, line, answer, pages, texts=guess_texts(items, depth=5))

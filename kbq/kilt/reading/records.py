@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+PAGE = ("wikipedia_id",)  # the rank key of a page
+
 
 @dataclass(frozen=True, slots=True)
 class Place:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kbq.kilt.reporting.significance import STANDARD, Interval, Resampling, bootstrap_interval
+from kbq.kilt.reporting.significance import Interval, bootstrap_interval
 from kbq.kilt.scoring.scores import Scores
 
 
@@ -29,7 +29,7 @@ class Breakdown:
     macro: tuple[float, ...]
 
 
-def break_down(scores: Scores, names: Sequence[str], resampling: Resampling = STANDARD) -> Breakdown:
+def break_down(scores: Scores, names: Sequence[str]) -> Breakdown:
     """The named scores, at least one, by group.
 
     Raises:
@@ -41,7 +41,7 @@ def break_down(scores: Scores, names: Sequence[str], resampling: Resampling = ST
     for number, group in enumerate(groups):
         values = columns[members == number]
         means = tuple(float(mean) for mean in values.mean(axis=0))
-        interval = bootstrap_interval(values[:, 0], resampling)
+        interval = bootstrap_interval(values[:, 0])
         rows.append(GroupScores(str(group), len(values), means, interval))
     rows.sort(key=lambda row: (-row.count, row.group))
     macro = np.mean([row.means for row in rows], axis=0) if rows else np.zeros(len(names))

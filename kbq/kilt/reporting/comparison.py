@@ -7,7 +7,7 @@ import numpy as np
 
 from kbq.array_types import Doubles
 from kbq.errors import EvaluationError
-from kbq.kilt.reporting.significance import STANDARD, Resampling, holm, permutation_p
+from kbq.kilt.reporting.significance import holm, permutation_p
 from kbq.kilt.scoring.scores import Scores
 
 
@@ -24,9 +24,7 @@ class Difference:
     adjusted_p: float  # after Holm, over everything compared at once
 
 
-def compare(
-    first: Scores, second: Scores, names: Sequence[str], resampling: Resampling = STANDARD
-) -> tuple[Difference, ...]:
+def compare(first: Scores, second: Scores, names: Sequence[str]) -> tuple[Difference, ...]:
     """Compare two systems by several scores, over all queries.
 
     Raises:
@@ -34,12 +32,10 @@ def compare(
     """
     check_same_queries(first, second)
     pairs = [(name, first.column(name), second.column(name)) for name in names]
-    return differences(pairs, resampling)
+    return differences(pairs)
 
 
-def compare_groups(
-    first: Scores, second: Scores, name: str, resampling: Resampling = STANDARD
-) -> tuple[Difference, ...]:
+def compare_groups(first: Scores, second: Scores, name: str) -> tuple[Difference, ...]:
     """Compare two systems by one score, group by group.
 
     Raises:
@@ -49,12 +45,12 @@ def compare_groups(
     groups = np.array(first.groups, dtype=object)
     one, other = first.column(name), second.column(name)
     pairs = [(group, one[groups == group], other[groups == group]) for group in sorted(set(first.groups))]
-    return differences(pairs, resampling)
+    return differences(pairs)
 
 
-def differences(pairs: Sequence[tuple[str, Doubles, Doubles]], resampling: Resampling) -> tuple[Difference, ...]:
+def differences(pairs: Sequence[tuple[str, Doubles, Doubles]]) -> tuple[Difference, ...]:
     """One difference for each named pair of score columns. Shape of a column: (items,)."""
-    p_values = [permutation_p(second - first, resampling) for _, first, second in pairs]
+    p_values = [permutation_p(second - first) for _, first, second in pairs]
     return tuple(
         Difference(
             name=name,

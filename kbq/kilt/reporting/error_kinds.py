@@ -15,7 +15,7 @@ from kbq.kilt.reading.lines import JsonObject
 from kbq.kilt.reading.pairing import Pairing
 from kbq.kilt.reading.parsing import parse_answer, place_of, read_golds, read_guesses
 from kbq.kilt.reading.problems import Problems
-from kbq.kilt.reading.records import Gold, Guess, Place
+from kbq.kilt.reading.records import PAGE, Gold, Guess, Place
 from kbq.kilt.scoring.answers import normalise, token_f1
 from kbq.kilt.scoring.ranking import evidence_sets, r_precision, rank_evidence
 
@@ -71,7 +71,7 @@ def survey_errors(
         EvaluationError: the files cannot be read, or a prediction cannot be scored.
     """
     problems = Problems()
-    golds = read_golds(Path(gold_path), ("wikipedia_id",), problems)
+    golds = read_golds(Path(gold_path), PAGE, problems)
     cases = []
     for gold, guess in Pairing(golds, read_guesses(Path(guess_path), parse_with_place, problems)):
         if guess is not None and guess.problem is not None:
@@ -83,9 +83,9 @@ def survey_errors(
 
 
 def sample_errors(
-    survey: ErrorSurvey, kind: str, count: int, seed: int = 0, evidence_of: EvidenceOf | None = None
+    survey: ErrorSurvey, kind: str, count: int, evidence_of: EvidenceOf | None = None
 ) -> tuple[ErrorCase, ...]:
-    """At most `count` cases of one kind in gold order, with the texts that `evidence_of` knows.
+    """At most `count` cases of one kind, always the same, in gold order, with the texts that `evidence_of` knows.
 
     Raises:
         EvaluationError: there is no such kind.
@@ -93,7 +93,7 @@ def sample_errors(
     if kind not in KINDS:
         raise EvaluationError(f"{kind!r} is no kind of error: choose from {', '.join(KINDS)}")
     cases = [case for case in survey.cases if case.kind == kind]
-    chosen = sorted(random.Random(seed).sample(range(len(cases)), min(count, len(cases))))
+    chosen = sorted(random.Random(0).sample(range(len(cases)), min(count, len(cases))))
     return tuple(with_evidence(cases[index], evidence_of) for index in chosen)
 
 

@@ -199,7 +199,7 @@ def diagnose(request: SummaryRequest, scores: Mapping[Kind, Scores]) -> Diagnosi
     task, downstream = request.wanted.task, scores.get("downstream")
     if not request.wanted.diagnosis or downstream is None:
         return None
-    answer = "em" if task and task.ranked == "KILT-em" else "accuracy"
+    answer = task.answer_metric if task else "accuracy"
     return Diagnosis(decompose(downstream, answer), find_ceilings(downstream, answer))
 
 
@@ -212,8 +212,7 @@ def columns(scores: Scores, task: Task | None) -> tuple[str, ...]:
         return tuple(name for name in scores.names if "_in_" not in name or scores.mean(name) > 0)
     if task is None:
         return scores.official_names()
-    rest = [name for name in (*task.metrics, *PAGE_NAMES) if name != task.ranked]
-    return tuple(name for name in dict.fromkeys((task.ranked, *rest)) if scores.is_scored(name))
+    return tuple(name for name in dict.fromkeys((*task.columns, *PAGE_NAMES)) if scores.is_scored(name))
 
 
 def item_documents(summary: Summary) -> Iterator[dict[str, object]]:

@@ -16,9 +16,7 @@ from kbq.errors import EvaluationError
 from kbq.kilt.reading.lines import JsonObject, write_lines
 from kbq.kilt.reading.parsing import parse_ranking, read_golds, read_guesses
 from kbq.kilt.reading.problems import Problems
-from kbq.kilt.reading.records import Guess
-
-PAGE = ("wikipedia_id",)
+from kbq.kilt.reading.records import PAGE, Guess
 
 
 @dataclass(frozen=True, slots=True)

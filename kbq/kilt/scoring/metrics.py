@@ -6,7 +6,7 @@ from typing import Literal
 
 from kbq.errors import EvaluationError
 from kbq.kilt.reading.problems import UnfitError
-from kbq.kilt.reading.records import Gold, Guess
+from kbq.kilt.reading.records import PAGE, Gold, Guess
 from kbq.kilt.scoring.answers import AnswerScores, score_answer
 from kbq.kilt.scoring.contexts import find_in_contexts, is_entity_in_input
 from kbq.kilt.scoring.deviations import Deviations
@@ -20,7 +20,7 @@ COUPLED = "KILT-accuracy-coupled"
 # What the best possible ranking would score: no part of the official layout.
 CEILING_NAMES = ("attainable Rprec", "attainable recall@5")
 RANK_KEYS = {
-    "page": ("wikipedia_id",),
+    "page": PAGE,
     "section": ("wikipedia_id", "section"),
     "paragraph": ("wikipedia_id", "start_paragraph_id", "end_paragraph_id"),
     "title": ("title",),

@@ -17,6 +17,7 @@ from pathlib import Path
 from kbq.kilt.reading.lines import JsonObject, read_records, write_lines
 from kbq.kilt.reading.parsing import only_output, provenance_items, read_golds, score_of
 from kbq.kilt.reading.problems import Problems, UnfitError
+from kbq.kilt.reading.records import PAGE
 
 DEPTH = 20  # of MRR and of precision
 
@@ -84,7 +85,7 @@ def read_questions(gold_path: str | PathLike[str], guess_path: str | PathLike[st
     problems = Problems()
     rankings = dict(read_rankings(Path(guess_path), problems))
     questions = []
-    for gold in read_golds(Path(gold_path), ("wikipedia_id",), problems):
+    for gold in read_golds(Path(gold_path), PAGE, problems):
         if gold.id in rankings:
             answers = tuple(sorted(gold.answers))
             questions.append(Question(gold.id, gold.input or "", answers, rankings[gold.id]))

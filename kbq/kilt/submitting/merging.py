@@ -9,6 +9,7 @@ from kbq.errors import EvaluationError
 from kbq.kilt.reading.lines import read_records, refuse_replacing, write_lines
 from kbq.kilt.reading.parsing import only_output
 from kbq.kilt.reading.problems import Problems, UnfitError
+from kbq.system.files import run_file
 
 
 def merge(
@@ -20,7 +21,7 @@ def merge(
         EvaluationError: the ids of the files differ, or a record has not exactly one answer or ranking.
     """
     refuse_replacing([Path(out_path)], [Path(answers_path), Path(provenance_path)])
-    if Path(f"{out_path}.run.json").exists():
+    if run_file(Path(out_path)).exists():
         raise EvaluationError(f"{out_path} was made by kbq predict: choose another --out")
     problems = Problems()
     answers = dict(read_part(Path(answers_path), "answer", problems))
