@@ -750,7 +750,7 @@ def evaluate(
 ) -> None:
     """Score KILT predictions exactly as the leaderboard does."""
     from kbq.kilt.reporting.report import header
-    from kbq.kilt.reporting.summary import SummaryRequest, Wanted, evaluate_files
+    from kbq.kilt.reporting.summary import EvaluationExtras, SummaryRequest, evaluate_files
     from kbq.kilt.scoring.deviations import Deviations
     from kbq.kilt.scoring.metrics import RANK_KEYS, Cutoffs
 
@@ -758,11 +758,11 @@ def evaluate(
         raise typer.BadParameter("is another way to print than --json: leave one of them out", param_hint="--csv")
     deviations = Deviations(missing, empty_provenance, coupled, top_1, rouge=not no_rouge)
     cutoffs = Cutoffs(_numbers(ks, "--ks"), RANK_KEYS.get(rank_keys, tuple(rank_keys.split(","))))
-    wanted = Wanted(
+    extras = EvaluationExtras(
         task=_task(task), by=by, other=compare, intervals=ci, diagnosis=diagnosis, measures=measures, items=per_item,
         trec_run=trec_run, trec_qrels=trec_qrels,
     )  # fmt: skip
-    summary = evaluate_files(SummaryRequest(file, gold, cutoffs, deviations, wanted))
+    summary = evaluate_files(SummaryRequest(file, gold, cutoffs, deviations, extras))
     if as_json:
         _print_json(summary.document())
     summary.raise_if_refused()

@@ -6,7 +6,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from os import PathLike
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -61,8 +60,8 @@ class ErrorSurvey:
 
 
 def survey_errors(
-    gold_path: str | PathLike[str],
-    guess_path: str | PathLike[str],
+    gold_path: Path,
+    guess_path: Path,
     is_known_page: Callable[[str], bool] | None = None,
 ) -> ErrorSurvey:
     """Every prediction with its kind of error, in gold order; a missing prediction is an empty one.
@@ -71,11 +70,11 @@ def survey_errors(
         EvaluationError: the files cannot be read, or a prediction cannot be scored.
     """
     problems = Problems()
-    golds = read_golds(Path(gold_path), PAGE, problems)
+    golds = read_golds(gold_path, PAGE, problems)
     cases = []
-    for gold, guess in Pairing(golds, read_guesses(Path(guess_path), parse_with_place, problems)):
+    for gold, guess in Pairing(golds, read_guesses(guess_path, parse_with_place, problems)):
         if guess is not None and guess.problem is not None:
-            problems.add(Path(guess_path), guess.line, guess.id, guess.problem)
+            problems.add(guess_path, guess.line, guess.id, guess.problem)
         else:
             cases.append(explain(gold, guess or Guess(gold.id, line=0), is_known_page))
     problems.raise_if_any(f"the error analysis of {guess_path} against {gold_path}")

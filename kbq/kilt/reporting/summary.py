@@ -30,7 +30,7 @@ from kbq.task import Task
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EvaluationExtras:
     """What is wanted on top of the official scores; see `kbq evaluate --help`."""
 
     task: Task | None = None  # its columns are shown, the ranked one first
@@ -52,7 +52,7 @@ class SummaryRequest:
     gold: Path
     cutoffs: Cutoffs = STANDARD_CUTOFFS
     deviations: Deviations = OFFICIAL
-    wanted: Wanted = Wanted()
+    extras: EvaluationExtras = EvaluationExtras()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,34 +92,34 @@ class Summary:
 
     def tables(self) -> list[Table]:
         """The scores, then each table that was asked for."""
-        shown = [(scores, columns(scores, self.request.wanted.task)) for scores in self.scores.values()]
-        tables = [score_table(shown, self.request.wanted.intervals)]
+        shown = [(scores, columns(scores, self.request.extras.task)) for scores in self.scores.values()]
+        tables = [score_table(shown, self.request.extras.intervals)]
         if self.diagnosis:
             tables += [diagnosis_table("answers and pages", self.diagnosis.decomposition)]
             tables += [diagnosis_table("ceilings", self.diagnosis.ceilings)]
         if self.measures:
             tables.append(measure_table(self.measures))
         if self.breakdown:
-            tables.append(breakdown_table(self.breakdown, self.request.wanted.by))
+            tables.append(breakdown_table(self.breakdown, self.request.extras.by))
         if self.differences:
             tables.append(comparison_table(self.differences))
         return tables
 
     def document(self) -> dict[str, object]:
         """Official layouts, unrounded, then what was asked for under keys of its own."""
-        wanted = self.request.wanted
+        extras = self.request.extras
         document = official_document(self.request.deviations, self.request.cutoffs, self.scores)
         if self.refusals:
             document["problems"] = {kind: refusal.problems for kind, refusal in self.refusals.items()}
-        if wanted.intervals:
+        if extras.intervals:
             document["ci"] = {kind: interval_document(scores) for kind, scores in self.scores.items()}
-        if wanted.by:
-            document["by"] = self.breakdown and {"grouping": wanted.by} | asdict(self.breakdown)
-        if wanted.other:
+        if extras.by:
+            document["by"] = self.breakdown and {"grouping": extras.by} | asdict(self.breakdown)
+        if extras.other:
             document["compare"] = [asdict(difference) for difference in self.differences]
-        if wanted.diagnosis:
+        if extras.diagnosis:
             document["diagnosis"] = self.diagnosis and asdict(self.diagnosis)
-        if wanted.measures:
+        if extras.measures:
             document["measures"] = dict(self.measures)
         return document
 
@@ -128,41 +128,41 @@ def evaluate_files(request: SummaryRequest) -> Summary:
     """Score both kinds as far as the files allow, and write the files that are wanted.
 
     Raises:
-        EvaluationError: what is wanted on top of the scores is unknown or not possible, a file is missing, or what is
+        EvaluationError: what is extras on top of the scores is unknown or not possible, a file is missing, or what is
             to be written is one of those that are read.
     """
-    wanted = request.wanted
+    extras = request.extras
     refuse_missing(request.guess, request.gold)
-    inputs = (request.guess, request.gold, wanted.other)
+    inputs = (request.guess, request.gold, extras.other)
     refuse_pipes(*inputs)
-    refuse_replacing((wanted.items, wanted.trec_run, wanted.trec_qrels), inputs)
+    refuse_replacing((extras.items, extras.trec_run, extras.trec_qrels), inputs)
     scores, refusals = score(request, request.guess)
     summary = Summary(request, scores, refusals)
     if summary.is_refused:
         return summary
     main = next(iter(scores.values()))
-    if wanted.by and set(main.groups) == {NO_GROUP}:
-        raise EvaluationError(f"--by {wanted.by}: no query of {request.gold} has that")
-    names = columns(main, wanted.task)
+    if extras.by and set(main.groups) == {NO_GROUP}:
+        raise EvaluationError(f"--by {extras.by}: no query of {request.gold} has that")
+    names = columns(main, extras.task)
     summary = replace(
         summary,
-        breakdown=break_down(main, names) if wanted.by else None,
+        breakdown=break_down(main, names) if extras.by else None,
         differences=differences(request, main, names),
         diagnosis=diagnose(request, scores),
-        measures=measure(request.gold, request.guess, wanted.measures) if wanted.measures else {},
+        measures=measure(request.gold, request.guess, extras.measures) if extras.measures else {},
     )
-    if wanted.items:
-        write_lines(wanted.items, (json.dumps(item) for item in item_documents(summary)))
-    if wanted.trec_run:
-        write_run(request.guess, wanted.trec_run)
-    if wanted.trec_qrels:
-        write_qrels(request.gold, wanted.trec_qrels)
+    if extras.items:
+        write_lines(extras.items, (json.dumps(item) for item in item_documents(summary)))
+    if extras.trec_run:
+        write_run(request.guess, extras.trec_run)
+    if extras.trec_qrels:
+        write_qrels(request.gold, extras.trec_qrels)
     return summary
 
 
 def score(request: SummaryRequest, guess: Path) -> tuple[dict[Kind, Scores], dict[Kind, EvaluationError]]:
     """The scores of each kind that is possible, and why another is not."""
-    group_of = grouping(request.wanted.by or "relation")
+    group_of = grouping(request.extras.by or "relation")
     gold, deviations = request.gold, request.deviations
     evaluations: dict[Kind, Callable[[], Scores]] = {
         "downstream": lambda: score_downstream(gold, guess, deviations, group_of),
@@ -184,20 +184,20 @@ def differences(request: SummaryRequest, main: Scores, names: tuple[str, ...]) -
     Raises:
         EvaluationError: the second system's predictions cannot be scored.
     """
-    if request.wanted.other is None:
+    if request.extras.other is None:
         return ()
-    others, refusals = score(request, request.wanted.other)
+    others, refusals = score(request, request.extras.other)
     if main.kind not in others:
         raise refusals[main.kind]
-    if request.wanted.by:
+    if request.extras.by:
         return compare_groups(main, others[main.kind], names[0])
     return compare(main, others[main.kind], names)
 
 
 def diagnose(request: SummaryRequest, scores: Mapping[Kind, Scores]) -> Diagnosis | None:
     """Answers against pages, and ceilings; an answer is right by EM where the task ranks by it, else by accuracy."""
-    task, downstream = request.wanted.task, scores.get("downstream")
-    if not request.wanted.diagnosis or downstream is None:
+    task, downstream = request.extras.task, scores.get("downstream")
+    if not request.extras.diagnosis or downstream is None:
         return None
     answer = task.answer_metric if task else "accuracy"
     return Diagnosis(decompose(downstream, answer), find_ceilings(downstream, answer))

@@ -8,7 +8,6 @@ import importlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
 from urllib.parse import quote
 
@@ -41,7 +40,7 @@ class RelevantPage:
     page: str
 
 
-def read_run(guess_path: str | PathLike[str]) -> list[RankedPage]:
+def read_run(guess_path: Path) -> list[RankedPage]:
     """The distinct pages of every prediction, best first.
 
     Raises:
@@ -52,7 +51,7 @@ def read_run(guess_path: str | PathLike[str]) -> list[RankedPage]:
         return parse_ranking(record_id, line, record, PAGE, depth=0)
 
     problems = Problems()
-    path = Path(guess_path)
+    path = guess_path
     run = []
     for guess in read_guesses(path, parse, problems):
         if guess.problem is not None:
@@ -62,14 +61,14 @@ def read_run(guess_path: str | PathLike[str]) -> list[RankedPage]:
     return run
 
 
-def read_qrels(gold_path: str | PathLike[str]) -> list[RelevantPage]:
+def read_qrels(gold_path: Path) -> list[RelevantPage]:
     """The distinct pages of all outputs of every gold record.
 
     Raises:
         EvaluationError: the file cannot be read.
     """
     problems = Problems()
-    path = Path(gold_path)
+    path = gold_path
     qrels = []
     for gold in read_golds(path, PAGE, problems):
         pages = dict.fromkeys(page for output in gold.outputs for page in output.pages)
@@ -78,7 +77,7 @@ def read_qrels(gold_path: str | PathLike[str]) -> list[RelevantPage]:
     return qrels
 
 
-def write_run(guess_path: str | PathLike[str], out_path: str | PathLike[str]) -> int:
+def write_run(guess_path: Path, out_path: Path) -> int:
     """Write a TREC run file, and return how many lines it has.
 
     Raises:
@@ -89,17 +88,17 @@ def write_run(guess_path: str | PathLike[str], out_path: str | PathLike[str]) ->
         for row in read_run(guess_path):
             yield f"{column(row.query)} Q0 {column(row.page)} {row.rank} {row.score!r} kbq"
 
-    return write_lines(Path(out_path), lines())
+    return write_lines(out_path, lines())
 
 
-def write_qrels(gold_path: str | PathLike[str], out_path: str | PathLike[str]) -> int:
+def write_qrels(gold_path: Path, out_path: Path) -> int:
     """Write a TREC qrels file, and return how many lines it has.
 
     Raises:
         EvaluationError: a file cannot be read or written.
     """
     lines = (f"{column(row.query)} 0 {column(row.page)} 1" for row in read_qrels(gold_path))
-    return write_lines(Path(out_path), lines)
+    return write_lines(out_path, lines)
 
 
 def column(text: str) -> str:
@@ -111,7 +110,7 @@ def column(text: str) -> str:
     return re.sub(r"[\s%]", lambda found: quote(found[0]), text)
 
 
-def measure(gold_path: str | PathLike[str], guess_path: str | PathLike[str], measures: str) -> dict[str, float]:
+def measure(gold_path: Path, guess_path: Path, measures: str) -> dict[str, float]:
     """Measures of ir-measures, such as "RR nDCG@10 Success@5"; a query without a run counts 0.
 
     Raises:

@@ -11,7 +11,6 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from os import PathLike
 from pathlib import Path
 
 from kbq.kilt.reading.lines import JsonObject, read_records, write_lines
@@ -76,21 +75,21 @@ def answer_ranks(question: Question, depth: int) -> list[int]:
     return [rank for rank, passage in ranked if contains_answer(passage.text, question.answers)]
 
 
-def read_questions(gold_path: str | PathLike[str], guess_path: str | PathLike[str]) -> list[Question]:
+def read_questions(gold_path: Path, guess_path: Path) -> list[Question]:
     """Questions in gold order with the texts of their predicted provenance; items without text are empty.
 
     Raises:
         EvaluationError: the files cannot be read, a prediction is missing or cannot be scored.
     """
     problems = Problems()
-    rankings = dict(read_rankings(Path(guess_path), problems))
+    rankings = dict(read_rankings(guess_path, problems))
     questions = []
-    for gold in read_golds(Path(gold_path), PAGE, problems):
+    for gold in read_golds(gold_path, PAGE, problems):
         if gold.id in rankings:
             answers = tuple(sorted(gold.answers))
             questions.append(Question(gold.id, gold.input or "", answers, rankings[gold.id]))
         else:
-            problems.add(Path(gold_path), gold.line, gold.id, f"has no prediction in {guess_path}")
+            problems.add(gold_path, gold.line, gold.id, f"has no prediction in {guess_path}")
     problems.raise_if_any(f"reading the passages of {guess_path}")
     return questions
 
@@ -116,7 +115,7 @@ def passage_of(item: JsonObject) -> Passage:
     )
 
 
-def export_for_readers(questions: Iterable[Question], path: str | PathLike[str]) -> int:
+def export_for_readers(questions: Iterable[Question], path: Path) -> int:
     """Write the JSON array that DPR and Fusion-in-Decoder read, and return how many questions it has.
 
     Raises:
@@ -133,7 +132,7 @@ def export_for_readers(questions: Iterable[Question], path: str | PathLike[str])
             yield before + json.dumps(reader_entry(question), ensure_ascii=False)
         yield "]"
 
-    write_lines(Path(path), lines())
+    write_lines(path, lines())
     return count
 
 

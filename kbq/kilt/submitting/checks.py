@@ -62,7 +62,7 @@ def check_answer_text(answer: str, expected: Expectations) -> Iterator[Remark]:
     if stripped[0] in string.punctuation or stripped[-1] in string.punctuation:
         yield Remark("warning", "answer begins or ends with punctuation", shown(answer))
     tokens = len(answer.split())
-    if expected.max_answer_tokens is not None and tokens > expected.max_answer_tokens:
+    if expected.max_answer_words is not None and tokens > expected.max_answer_words:
         yield Remark("warning", "long answer", f"{tokens} words")
 
 

@@ -20,7 +20,7 @@ class Expectations:
         is_known_page: whether a page id is in the knowledge source.
         has_integer_pages: page ids must be numbers, as in KILT's own knowledge source; None: a warning where not.
         wants_answers: off for a task that gives pages only.
-        max_answer_tokens: longest plausible answer, in words.
+        max_answer_words: longest plausible answer, in words.
         answers_are_titles: entity linking, where the answer is the title of the first page.
         max_same_answers: share of the records, from 0 to 1, that may plausibly have one answer.
     """
@@ -29,7 +29,7 @@ class Expectations:
     is_known_page: Callable[[str], bool] | None = None
     has_integer_pages: bool | None = None
     wants_answers: bool = True
-    max_answer_tokens: int | None = None
+    max_answer_words: int | None = None
     answers_are_titles: bool = False
     max_same_answers: float | None = 0.5
 
@@ -61,7 +61,7 @@ def expect(
         is_known_page=is_known_page,
         has_integer_pages=integers,
         wants_answers=task.answer != "none",
-        max_answer_tokens=MAX_ANSWER_WORDS if task.answer == "phrase" else None,
+        max_answer_words=MAX_ANSWER_WORDS if task.answer == "phrase" else None,
         answers_are_titles=task.answer == "title",
         max_same_answers=None if task.answer == "none" else Expectations().max_same_answers,  # labels are few
     )

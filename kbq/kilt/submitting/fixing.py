@@ -3,7 +3,6 @@
 import json
 import unicodedata
 from collections.abc import Iterator, Sequence
-from os import PathLike
 from pathlib import Path
 
 from kbq.kilt.reading.lines import JsonObject, read_records, write_lines
@@ -28,9 +27,9 @@ PROVENANCE_KEYS = (
 
 
 def fix(
-    guess_path: str | PathLike[str],
-    out_path: str | PathLike[str],
-    inputs_path: str | PathLike[str] | None = None,
+    guess_path: Path,
+    out_path: Path,
+    inputs_path: Path | None = None,
     keep_texts: bool = True,
 ) -> int:
     """Write the predictions in the order of the inputs, and return how many lines there are.
@@ -42,12 +41,12 @@ def fix(
         EvaluationError: lines that cannot be repaired, or a file that cannot be read or written.
     """
     problems = Problems()
-    fixed = dict(fixed_lines(Path(guess_path), problems, keep_texts))
+    fixed = dict(fixed_lines(guess_path, problems, keep_texts))
     problems.raise_if_any(f"fixing {guess_path}")
     if inputs_path is None:
-        return write_lines(Path(out_path), fixed.values())
-    ordered = [fixed[record_id] for record_id in read_ids(Path(inputs_path)) if record_id in fixed]
-    return write_lines(Path(out_path), ordered)
+        return write_lines(out_path, fixed.values())
+    ordered = [fixed[record_id] for record_id in read_ids(inputs_path) if record_id in fixed]
+    return write_lines(out_path, ordered)
 
 
 def fixed_lines(path: Path, problems: Problems, keep_texts: bool) -> Iterator[tuple[str, str]]:

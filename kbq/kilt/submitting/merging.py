@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from os import PathLike
 from pathlib import Path
 
 from kbq.errors import EvaluationError
@@ -12,30 +11,28 @@ from kbq.kilt.reading.problems import Problems, UnfitError
 from kbq.system.files import run_file
 
 
-def merge(
-    answers_path: str | PathLike[str], provenance_path: str | PathLike[str], out_path: str | PathLike[str]
-) -> int:
+def merge(answers_path: Path, provenance_path: Path, out_path: Path) -> int:
     """Write a line for each answer, with the pages of the same id, and return how many there are.
 
     Raises:
         EvaluationError: the ids of the files differ, or a record has not exactly one answer or ranking.
     """
-    refuse_replacing([Path(out_path)], [Path(answers_path), Path(provenance_path)])
-    if run_file(Path(out_path)).exists():
+    refuse_replacing([out_path], [answers_path, provenance_path])
+    if run_file(out_path).exists():
         raise EvaluationError(f"{out_path} was made by kbq predict: choose another --out")
     problems = Problems()
-    answers = dict(read_part(Path(answers_path), "answer", problems))
-    rankings = dict(read_part(Path(provenance_path), "provenance", problems))
+    answers = dict(read_part(answers_path, "answer", problems))
+    rankings = dict(read_part(provenance_path, "provenance", problems))
     if not answers and not problems.found:
         raise EvaluationError(f"{answers_path} holds no record")
     for record_id in answers:
         if record_id not in rankings:
-            problems.add(Path(provenance_path), None, record_id, "has no pages for this answer")
+            problems.add(provenance_path, None, record_id, "has no pages for this answer")
     for record_id in rankings:
         if record_id not in answers:
-            problems.add(Path(answers_path), None, record_id, "has no answer for these pages")
+            problems.add(answers_path, None, record_id, "has no answer for these pages")
     problems.raise_if_any(f"merging {answers_path} and {provenance_path}")
-    return write_lines(Path(out_path), (merged_line(part, rankings[key]) for key, part in answers.items()))
+    return write_lines(out_path, (merged_line(part, rankings[key]) for key, part in answers.items()))
 
 
 def read_part(path: Path, key: str, problems: Problems) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,6 @@ import json
 import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -62,13 +61,13 @@ class ManifestEntry:
     warnings: dict[str, int]  # the first of each kind, and how often the kind was found
 
 
-def prepare_submission(files: Sequence[SubmissionFile], out: str | PathLike[str]) -> tuple[ManifestEntry, ...]:
+def prepare_submission(files: Sequence[SubmissionFile], out: Path) -> tuple[ManifestEntry, ...]:
     """Clean, check and write every file with `submission.json` and `UPLOAD.md`; all of them or none.
 
     Raises:
         EvaluationError: a file has errors; it carries all of them.
     """
-    folder = Path(out)
+    folder = out
     check_tasks(files)
     try:
         folder.mkdir(parents=True, exist_ok=True)

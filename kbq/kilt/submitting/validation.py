@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from os import PathLike
 from pathlib import Path
 
 from kbq.kilt.reading.lines import JsonObject, identity, read_objects, read_records
@@ -66,8 +65,8 @@ class Validation:
 
 
 def validate(
-    guess_path: str | PathLike[str],
-    inputs_path: str | PathLike[str] | None = None,
+    guess_path: Path,
+    inputs_path: Path | None = None,
     expected: Expectations = USUAL,
 ) -> Validation:
     """Check a prediction file.
@@ -78,7 +77,7 @@ def validate(
     Raises:
         EvaluationError: the inputs cannot be read.
     """
-    validation = Validation(Path(guess_path))
+    validation = Validation(guess_path)
     lines: dict[str, int] = {}
     answers: Counter[str] = Counter()
     types: set[type] = set()
@@ -127,13 +126,11 @@ def answer_of(record: JsonObject) -> str:
     return answer.strip() if isinstance(answer, str) else ""
 
 
-def check_against_inputs(
-    validation: Validation, lines: dict[str, int], inputs_path: str | PathLike[str] | None
-) -> None:
+def check_against_inputs(validation: Validation, lines: dict[str, int], inputs_path: Path | None) -> None:
     """Every input needs a prediction; other predictions are ignored by the leaderboard."""
     if inputs_path is None:
         return
-    wanted = read_ids(Path(inputs_path))
+    wanted = read_ids(inputs_path)
     for record_id, line in wanted.items():
         if record_id not in lines:
             detail = f"{record_id}, line {line} of {inputs_path}"

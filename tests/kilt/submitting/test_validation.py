@@ -78,7 +78,7 @@ def test_errors(write: Write, record: object, kind: str) -> None:
     ],
 )
 def test_warnings(write: Write, record: object, kind: str) -> None:
-    expected = Expectations(max_answer_tokens=3, answers_are_titles=True)
+    expected = Expectations(max_answer_words=3, answers_are_titles=True)
     validation = validate(write("guess", record), expected=expected)
     assert validation.errors == ()
     assert [finding.kind for finding in validation.warnings] == [kind]
@@ -132,7 +132,7 @@ def test_page_ids_must_be_integers_where_those_of_the_inputs_are(
 
 def test_a_task_says_what_is_expected() -> None:
     slots, linking, facts = (expect(load_task(name), None) for name in ("trex", "wned", "fever"))
-    assert (slots.max_answer_tokens, slots.wants_answers, slots.answers_are_titles) == (30, True, False)
+    assert (slots.max_answer_words, slots.wants_answers, slots.answers_are_titles) == (30, True, False)
     assert (linking.answers_are_titles, linking.lines) == (True, (3_396, 3_376))
     assert (facts.wants_answers, facts.max_same_answers) == (False, None)
 
