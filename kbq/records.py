@@ -5,7 +5,16 @@ characters of one paragraph. `score` is a dot product: higher is better, and it 
 one query only.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """Counts that are added field by field."""
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)

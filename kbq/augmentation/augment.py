@@ -28,6 +28,7 @@ from kbq.finetuning.triples import read_triples
 from kbq.kb import KnowledgeBase
 from kbq.kilt.scoring.answers import normalise
 from kbq.options import Backend, CorpusFormat
+from kbq.records import Summed
 from kbq.system.files import digest_of, replacing, writing_to
 from kbq.system.locks import writing_alone
 from kbq.training.teacher import read_answers
@@ -56,21 +57,13 @@ class AugmentationRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class AugmentationOutcome:
+class AugmentationOutcome(Summed):
     """How many paragraphs were read, questions asked, and questions kept, on how many paragraphs."""
 
     paragraphs: int = 0
     asked: int = 0
     kept: int = 0
     paragraphs_kept: int = 0
-
-    def __add__(self, other: "AugmentationOutcome") -> "AugmentationOutcome":
-        return AugmentationOutcome(
-            self.paragraphs + other.paragraphs,
-            self.asked + other.asked,
-            self.kept + other.kept,
-            self.paragraphs_kept + other.paragraphs_kept,
-        )
 
 
 Line = dict[str, Any]

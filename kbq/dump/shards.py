@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from kbq.array_types import Rows
 from kbq.dump.arrays import GrowingArray, GrowingTexts, Texts, open_array
 from kbq.errors import KnowledgeBaseError
-from kbq.records import Document, Paragraph, Phrase
+from kbq.records import Document, Paragraph, Phrase, Summed
 from kbq.system.mapping import expect_random_access, prefetch
 
 FINGERPRINT_ROWS = 64
@@ -56,21 +56,13 @@ class EncodedParagraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Summed):
     """What a shard, or a whole knowledge base, holds; `tokens` counts before the filter, `rows` after it."""
 
     documents: int = 0
     paragraphs: int = 0
     tokens: int = 0
     rows: int = 0
-
-    def __add__(self, other: "Counts") -> "Counts":
-        return Counts(
-            self.documents + other.documents,
-            self.paragraphs + other.paragraphs,
-            self.tokens + other.tokens,
-            self.rows + other.rows,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from kbq.text.markers import slot_of
 COLUMNS = ("subject", "relation", "object")
 MORE_COLUMNS = ("aliases", "page")
 LIKENESS = 0.7  # to one of them: "page_id" and "alias" are meant, "image" is not
-TOO_MANY = "\n"  # stands for the columns of a line that has more values than there are columns
 DEV_SHARE, MOST_DEV = 0.1, 500  # of the examples, set aside to score on
 
 
@@ -39,11 +38,12 @@ def read_triples(path: Path) -> list[Gold]:
     first = next((line for line in lines if line[1].strip()), (0, ""))
     if not first[1].strip():
         raise TrainingError(f"{path} is empty: give KILT lines, or a table of subject, relation, object")
+    problems: list[str] = []
     if first[1].lstrip().startswith("{"):
         _, fields = next(parse_json_lines([first], str(path), TrainingError))
-        golds = _kilt(path) if "input" in fields else _merged(path, _json_rows(path, first, lines))
+        golds = _kilt(path) if "input" in fields else _merged(path, _json_rows(path, first, lines), problems)
     else:
-        golds = _merged(path, _table_rows(path, first, lines))
+        golds = _merged(path, _table_rows(path, first, lines, problems), problems)
     golds = [gold for gold in golds if gold.answers or pages_of(gold)]
     if not golds:
         raise TrainingError(f"{path} holds no triple with an answer")
@@ -139,7 +139,7 @@ def _json_rows(path: Path, first: Line, rest: Iterator[Line]) -> Iterator[Row]:
         yield number, fields
 
 
-def _table_rows(path: Path, first: Line, rest: Iterator[Line]) -> Iterator[Row]:
+def _table_rows(path: Path, first: Line, rest: Iterator[Line], problems: list[str]) -> Iterator[Row]:
     is_tsv = "\t" in first[1]
     header = [name.strip().lower() for name in next(csv.reader([first[1]], delimiter="\t" if is_tsv else ","))]
     _check_columns(path, first[0], header)
@@ -148,11 +148,13 @@ def _table_rows(path: Path, first: Line, rest: Iterator[Line]) -> Iterator[Row]:
     reader = csv.reader(texts, delimiter="\t", quoting=csv.QUOTE_NONE) if is_tsv else csv.reader(texts, strict=True)
     try:
         for values in reader:
+            number = first[0] + reader.line_num
             if any(value.strip() for value in values[len(header) :]):
-                yield first[0] + reader.line_num, {TOO_MANY: f"{len(values)} values for {len(header)} columns"}
+                problem = f"{len(values)} values for {len(header)} columns"
+                problems.append(f"{path}:{number}: {problem}: put quotes around a value that holds a comma")
             elif any(value.strip() for value in values):
                 # A short line lacks its last columns; `_merged` says so where they are needed.
-                yield first[0] + reader.line_num, dict(zip(header, values, strict=False))
+                yield number, dict(zip(header, values, strict=False))
     except csv.Error as error:
         raise TrainingError(f"{path}:{first[0] + reader.line_num}: {error}: is it a CSV or TSV file?") from None
 
@@ -176,13 +178,10 @@ def _likely(columns: frozenset[str]) -> list[tuple[str, str]]:
     return [(name, meant) for name in unknown for meant in get_close_matches(name, missing, 1, LIKENESS)]
 
 
-def _merged(path: Path, rows: Iterator[Row]) -> list[Gold]:
+def _merged(path: Path, rows: Iterator[Row], problems: list[str]) -> list[Gold]:
+    """One record for each subject and relation; `problems`: what is said of lines, those that `rows` adds, too."""
     merged: dict[str, tuple[int, list[GoldOutput]]] = {}
-    problems = []
     for number, fields in rows:
-        if TOO_MANY in fields:
-            problems.append(f"{path}:{number}: {fields[TOO_MANY]}: put quotes around a value that holds a comma")
-            continue
         subject, relation, answer = (_text(fields.get(name)) for name in COLUMNS)
         if not (subject and relation and answer):
             problems.append(f"{path}:{number}: subject, relation or object is empty")

@@ -16,6 +16,7 @@ from typing import Any
 
 from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import TrainingError
+from kbq.records import Summed
 from kbq.system.lines import Line, clean_text, parse_json_lines, read_lines
 from kbq.text.boundaries import whole_words
 
@@ -51,7 +52,7 @@ def readable(passages: Sequence[Passage], query_tokenizer: QueryTokenizer) -> li
 
 
 @dataclass(frozen=True, slots=True)
-class Repairs:
+class Repairs(Summed):
     """How many answers stood where the file says, were found elsewhere in the passage, or not at all."""
 
     right: int = 0
@@ -59,15 +60,6 @@ class Repairs:
     lost: int = 0
     doubtful: int = 0  # the file calls the place a guess, or says none for what stands there several times: left out
     placed: int = 0  # the file says no place, and there is only one
-
-    def __add__(self, other: "Repairs") -> "Repairs":
-        return Repairs(
-            self.right + other.right,
-            self.moved + other.moved,
-            self.lost + other.lost,
-            self.doubtful + other.doubtful,
-            self.placed + other.placed,
-        )
 
 
 def read_examples(paths: Sequence[Path], doubtful: bool = False) -> tuple[list[Passage], Repairs]:

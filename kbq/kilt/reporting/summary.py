@@ -128,7 +128,7 @@ def evaluate_files(request: SummaryRequest) -> Summary:
     """Score both kinds as far as the files allow, and write the files that are wanted.
 
     Raises:
-        EvaluationError: what is extras on top of the scores is unknown or not possible, a file is missing, or what is
+        EvaluationError: what is wanted on top of the scores is unknown or not possible, a file is missing, or what is
             to be written is one of those that are read.
     """
     extras = request.extras
