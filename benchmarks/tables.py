@@ -193,7 +193,6 @@ SHORT = ["accuracy", "Rprec", "recall@5", "KILT-accuracy"]
 SYSTEMS = {"BM25 0, SPARTA 0": "vectors alone"}
 
 
-FULL_ROWS = "finetuning_trex_earlier"  # beside 48-byte codes, with the model of that day
 TUNED = [
     ("T-REx subset", "finetuning_trex"),
     ("8 relations of it that were not tuned on", "finetuning_unseen_relations"),
@@ -279,13 +278,13 @@ def gains(name: str) -> str:
 
 def quantised() -> str:
     """How much of the loss by product quantisation is won back by tuning on the codes."""
-    full, codes = figures(FULL_ROWS), figures("finetuning_trex_opq48")
+    full, codes = figures("finetuning_trex"), figures("finetuning_trex_opq48")
     naive = figures("kilt_trex_opq48_naive")["trex-dev-kilt"]
     before, after, lossy, unaware, aware = (
         f"{run['KILT-accuracy'][0]:.1f}" for run in (full["0"], full["5000:0"], codes["0"], naive, codes["5000"])
     )
     return (
-        f"With 48-byte codes in place of 384-byte rows (OPQ48, nothing rescored){earlier(FULL_ROWS)}, KILT-accuracy is "
+        f"With 48-byte codes in place of 384-byte rows (OPQ48, nothing rescored), KILT-accuracy is "
         f"{lossy} before tuning, {unaware} with the query encoder tuned on the full rows, and {aware} with one tuned "
         f"on the codes; on the full rows it is {before} and {after}."
     )
