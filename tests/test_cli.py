@@ -97,6 +97,15 @@ def test_too_little_memory_is_said(
     assert told.err == f"error: too little memory ({reason}): try --device cpu, or fewer --workers\n"
 
 
+def test_an_error_of_ours_is_no_lack_of_memory(run: Run, kb_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def encode(*arguments: object) -> None:
+        raise RuntimeError("shapes do not fit")
+
+    monkeypatch.setattr("kbq.encoding.model.Model.encode_queries", encode)
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        run("query", "the river", "--kb", kb_folder)
+
+
 def test_build_query_info(run: Run, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
     built = run("build", corpus, tmp_path / "kb", "--model", model_folder)
     assert (built.status, built.err) == (0, "")

@@ -9,10 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kbq.commands import index_words
 from kbq.dump.manifest import read_manifest
 from kbq.dump.shards import Shard
+from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError
 from kbq.kb import KnowledgeBase
+from kbq.records import Document
 from kbq.system.files import write_json
 
 Damage = Callable[[Path], object]
@@ -189,3 +192,17 @@ def test_other_rows_have_another_fingerprint(name: str, kb_folder: Path, tmp_pat
     values = np.load(shard / f"{name}.npy")
     np.save(shard / f"{name}.npy", values + np.ones_like(values))
     assert Shard(shard).fingerprint() != before
+
+
+def test_a_manifest_of_format_1_is_read_but_for_its_words(
+    documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    folder = KnowledgeBase.build(documents, tmp_path / "kb", model).folder
+    written = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(written | {"format": 1}))
+    shutil.rmtree(folder / SHARD / "bm25")  # it had its weights elsewhere
+    with pytest.raises(KnowledgeBaseError, match=r"bm25 is missing or damaged .*: make it again with `kbq index --b"):
+        KnowledgeBase.open(folder)
+    index_words(folder)
+    assert KnowledgeBase.open(folder).search(["the river"], backend="bm25", unit="paragraph")[0]
+    assert json.loads((folder / "manifest.json").read_text())["format"] == 2

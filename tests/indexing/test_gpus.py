@@ -1,6 +1,7 @@
 """GPUs: what fits is placed, what does not is said; where a GPU is here, it agrees with the CPU to the last bit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,12 +9,15 @@ import torch
 
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
+from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing import exact, gpus
+from kbq.indexing import choice, exact, gpus
 from kbq.indexing.candidates import MAX_TOKENS
 from kbq.indexing.choice import open_index
 from kbq.indexing.exact import ExactIndex
 from kbq.indexing.gpus import bytes_of, fitted, full_memory_is_said, places, with_room
+from kbq.indexing.products import has_fast_int8
+from kbq.kb import KnowledgeBase
 from kbq.searching.search import search
 from kbq.searching.spans import Searched
 
@@ -98,6 +102,42 @@ def test_too_little_memory_is_said_with_what_is_needed_and_what_is_there(
         places(shards, ONE)
     two_gpus |= {ONE: 42 * 10**9, TWO: 32 * 10**9}
     assert with_room(shards, ONE) == CPU
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_auto_searches_on_the_cpu_where_gpus_have_no_room(
+    device: str, kb_folder: Path, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model says that it lies on a GPU, which is full."""
+    tried: list[torch.device] = []
+
+    def full(shards: Sequence[Shard], device: torch.device) -> list[torch.device]:
+        tried.append(device)
+        if device.type == "cuda":
+            raise KnowledgeBaseError("exact search needs more")
+        return [CPU] * len(shards)
+
+    monkeypatch.setattr(Model, "device", ONE)
+    monkeypatch.setattr(Model, "open", lambda *_: model)
+    monkeypatch.setattr(gpus, "places", full)
+    monkeypatch.setattr(choice, "places", full)
+    if device == "auto":
+        KnowledgeBase.open(kb_folder, device=device)
+        assert tried == [ONE, CPU]
+    else:
+        with pytest.raises(KnowledgeBaseError, match="needs more"):
+            KnowledgeBase.open(kb_folder, device=device)
+
+
+def test_a_full_gpu_says_nothing_of_what_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "ones", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        has_fast_int8(ONE)
+    monkeypatch.undo()
+    assert isinstance(has_fast_int8(CPU), bool)
 
 
 def test_shards_on_several_devices_are_searched_as_if_on_one(random_shard: Callable[..., Shard]) -> None:

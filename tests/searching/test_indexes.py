@@ -13,7 +13,7 @@ from kbq.commands import IndexRequest, index, index_words
 from kbq.description import index_facts
 from kbq.dump.manifest import STATE, IndexEntry, read_manifest
 from kbq.encoding.model import Model
-from kbq.errors import KnowledgeBaseError
+from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.indexing import cells, choice
 from kbq.indexing.index_folder import ROTATION
 from kbq.kb import KnowledgeBase
@@ -270,6 +270,12 @@ def test_a_knowledge_base_without_any_token(kind: IndexKind, model: Model, tmp_p
 def test_a_filter_is_a_number(threshold: float, folder: Path) -> None:
     with pytest.raises(KnowledgeBaseError, match=rf"--filter is {threshold}, must be a number"):
         index(IndexRequest(folder, "compact", filter=threshold))
+
+
+def test_an_index_learns_from_the_model_of_the_knowledge_base(folder: Path, other_folder: Path) -> None:
+    with pytest.raises(ModelError, match=r"was built with the model .*, not .*/other .*: use --model"):
+        index(IndexRequest(folder, "compact", 0.5, model=str(other_folder), device="cpu"))
+    assert [entry.kind for entry in read_manifest(folder).entries] == ["exact"]
 
 
 def test_a_damaged_index_can_be_built_again(folder: Path) -> None:
