@@ -73,7 +73,7 @@ def build(
             raise KnowledgeBaseError(f"{request.folder} is built: add the impacts with `{command}`")
     before = read_manifest(request.folder) if request.append else None
     if before is None:
-        model = Model.open(request.model or "default", request.device)
+        model = Model.open("default" if request.model is None else request.model, request.device)
     else:
         model = model_of(request.folder, before, request.model, request.device)
     known = () if before is None else _page_ids(request.folder)

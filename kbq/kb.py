@@ -82,6 +82,7 @@ class KnowledgeBase:
 
         Raises:
             KnowledgeBaseError: the folder is in use, not writable, or holds another build.
+            ModelError: what is appended to was built with another model.
             CorpusError: from `documents`; nothing is published.
         """
         with writing_to(folder, KnowledgeBaseError, goes_on=True):

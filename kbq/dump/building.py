@@ -71,11 +71,18 @@ def manifest_before(folder: Path, model: Model, append: bool) -> Manifest:
 
 def refuse_other_model(folder: Path, manifest: Manifest, model: Model) -> None:
     """Raises ModelError where a knowledge base was built with another phrase encoder."""
-    if model.config.phrase_fingerprint != manifest.model_fingerprint:
+    then, now = manifest.model_fingerprint, model.config.phrase_fingerprint
+    if then == now:
+        return
+    if manifest.model == model.source:
         raise ModelError(
-            f"{folder} was built with the model {manifest.model} ({manifest.model_fingerprint}), "
-            f"not {model.source} ({model.config.phrase_fingerprint}): use --model {manifest.model}"
+            f"the model {model.source} has changed since {folder} was built with it ({then}, now {now}): "
+            "build it again, or bring the earlier model back"
         )
+    raise ModelError(
+        f"{folder} was built with the model {manifest.model} ({then}), not {model.source} ({now}): "
+        f"use --model {manifest.model}"
+    )
 
 
 def build_shards(

@@ -17,6 +17,7 @@ from kbq.system.mapping import stays_in_memory
 
 MANIFEST = "manifest.json"
 STATE = "building.json"  # stands there while a build goes on, or was stopped
+WORDS = "bm25"  # folder of a shard's words
 FORMAT = 2
 READABLE = (1, FORMAT)  # of 1 only the words differ: `kbq index KB --bm25` makes them anew
 

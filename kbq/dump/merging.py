@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kbq.dump.manifest import IndexEntry, Manifest, publish, read_manifest
+from kbq.dump.manifest import WORDS, IndexEntry, Manifest, publish, read_manifest
 from kbq.dump.shards import Shard, shard_name
 from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.page_ids import PageIds
@@ -36,7 +36,7 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
         corpora=tuple(corpus for manifest in manifests for corpus in manifest.corpora),
         index=IndexEntry(),
         others=(),
-        bm25=all(manifest.bm25 for manifest in manifests),
+        bm25=all(manifest.bm25 for manifest in manifests) and all((shard / WORDS).is_dir() for shard in shards),
         sparta="",
     )
     try:
@@ -57,7 +57,7 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
 
 
 def _link_shards(shards: Sequence[Path], out: Path, stage: Stage) -> None:
-    ignored = shutil.ignore_patterns("sparta*", "*-for-*")
+    ignored = shutil.ignore_patterns("bm25-*", "sparta*", "*-for-*")
     for number, shard in enumerate(shards):
         shutil.copytree(shard, out / shard_name(number), ignore=ignored, copy_function=_link)
         stage.add(1)

@@ -15,7 +15,7 @@ def choose_device(name: str) -> torch.device:
     """`auto` (CUDA where there is one that works), `cpu`, `cuda` or `cuda:n`.
 
     Raises:
-        ModelError: CUDA is asked for where there is none, or the name means nothing.
+        ModelError: CUDA is asked for where there is none that computes, or the name means nothing.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() and _why_not(torch.device("cuda")) is None else "cpu")

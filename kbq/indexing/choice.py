@@ -9,15 +9,17 @@ import torch
 from kbq.array_types import Floats
 from kbq.dump.manifest import IndexEntry, Manifest
 from kbq.dump.shards import Shard
+from kbq.errors import KnowledgeBaseError
 from kbq.indexing.approximate import build_approximate, open_approximate
 from kbq.indexing.candidates import Index
 from kbq.indexing.compact import build_compact, open_compact
 from kbq.indexing.exact import ExactIndex
-from kbq.indexing.gpus import places, with_room
+from kbq.indexing.gpus import places
 from kbq.indexing.index_folder import folder_of, has_index
 from kbq.options import IndexKind, WantedKind
 from kbq.system.stages import Report, silent
 
+CPU = torch.device("cpu")
 EXACT_ROWS = 2_000_000  # up to here every query can be multiplied with every row
 
 
@@ -70,7 +72,12 @@ def open_index(shards: Sequence[Shard], entry: IndexEntry, device: torch.device,
         KnowledgeBaseError: an index is missing, damaged or of other rows; or exact search does not fit on the GPUs.
     """
     if entry.kind == "exact":
-        return ExactIndex(shards, places(shards, with_room(shards, device) if may_leave_gpu else device))
+        try:
+            return ExactIndex(shards, places(shards, device))
+        except KnowledgeBaseError:
+            if not may_leave_gpu:
+                raise
+            return ExactIndex(shards, [CPU] * len(shards))
     if entry.kind == "approximate":
         return open_approximate(shards, entry)
     return open_compact(shards, entry)

@@ -11,7 +11,6 @@ from kbq.errors import KnowledgeBaseError
 WORKING = 2**31  # bytes that a block's products take at the most
 BATCH_NUMBERS = 640  # that are made of a row, besides its float32 vector, for the 64 queries of a batch
 WAY_OUT = "use --device cpu, or an index that fits: kbq index KB --index compact"
-CPU = torch.device("cpu")
 
 
 def places(shards: Sequence[Shard], device: torch.device) -> list[torch.device]:
@@ -34,15 +33,6 @@ def places(shards: Sequence[Shard], device: torch.device) -> list[torch.device]:
     need = (sum(sizes) + working * count) / 1e9
     here = ", ".join(f"{(left + working) / 1e9:.1f} GB of {gpu}" for gpu, left in room.items())
     raise KnowledgeBaseError(f"exact search needs {need:.1f} GB of GPU memory, free are {here}: {WAY_OUT}")
-
-
-def with_room(shards: Sequence[Shard], device: torch.device) -> torch.device:
-    """The device, or the CPU where the GPUs have no room for all rows."""
-    try:
-        places(shards, device)
-    except KnowledgeBaseError:
-        return CPU
-    return device
 
 
 def bytes_of(shard: Shard) -> int:

@@ -7,11 +7,12 @@ when it is asked for: so shards are indexed, appended and merged alone, and weig
 
 import math
 import re
+import shutil
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.array_types import Floats
-from kbq.dump.manifest import Manifest
+from kbq.dump.manifest import WORDS, Manifest
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.sparse.impacts import ImpactIndex, query_text
@@ -43,6 +44,8 @@ def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manif
         else:
             vocabulary, entries, lengths = _counted(shard, stage)
             write_postings(bm25_folder(shard.folder), vocabulary, entries, "counts", {LENGTHS: lengths})
+        for older in shard.folder.glob(f"{WORDS}-*"):  # weights, of an earlier kbq
+            shutil.rmtree(older, ignore_errors=True)
     return replace(manifest, bm25=True)
 
 
@@ -59,7 +62,7 @@ def open_bm25(shards: Sequence[Shard]) -> "list[BM25Index]":
 
 def bm25_folder(shard: Path) -> Path:
     """Where the index of a shard lies."""
-    return shard / "bm25"
+    return shard / WORDS
 
 
 def _is_whole(shard: Shard) -> bool:
@@ -79,7 +82,7 @@ class WordCounts(Postings):
         self.lengths: NDArray[np.uint32] = self.array(LENGTHS)
         if len(self.lengths) != len(shard.texts):
             error = ValueError(f"{LENGTHS}.npy has {len(self.lengths)} of {len(shard.texts)} paragraphs")
-            raise damaged(self.folder, error, MADE_BY)
+            raise damaged(self.folder, shard.folder.parent, error, MADE_BY)
 
 
 class Statistics:
@@ -87,7 +90,7 @@ class Statistics:
 
     def __init__(self, counts: Sequence[WordCounts]) -> None:
         self._counts = counts
-        self.idf = lru_cache(REMEMBERED)(self._idf)
+        self._remembered: dict[str, float] = {}
 
     @cached_property
     def passages(self) -> int:
@@ -99,10 +102,15 @@ class Statistics:
         """In words; 1 where there are none."""
         return max(1.0, sum(int(counts.lengths.sum(dtype=np.int64)) for counts in self._counts) / max(1, self.passages))
 
-    def _idf(self, word: str) -> float:
+    def idf(self, word: str) -> float:
         """Lucene's inverse document frequency: never negative."""
-        frequency = sum(len(counts.of(word)[0]) for counts in self._counts)
-        return math.log(1 + (self.passages - frequency + 0.5) / (frequency + 0.5))
+        found = self._remembered.get(word)
+        if found is None:
+            frequency = sum(len(counts.of(word)[0]) for counts in self._counts)
+            found = math.log(1 + (self.passages - frequency + 0.5) / (frequency + 0.5))
+            if len(self._remembered) < REMEMBERED:
+                self._remembered[word] = found
+        return found
 
 
 class BM25Index(ImpactIndex):
@@ -113,7 +121,7 @@ class BM25Index(ImpactIndex):
         self._lengths, self._statistics = counts.lengths, statistics
 
     def impacts(self, term: str) -> tuple[NDArray[np.int32], Floats]:
-        """The passages that have a word, ascending, and what it weighs there. Shapes: (as many,)."""
+        """The passages that have a word, and what it weighs there. Shapes: (as many,)."""
         passages, often = self._postings.of(term)
         relative = self._lengths[passages] / self._statistics.mean_length
         weights = self._statistics.idf(term) * often / (often + K1 * (1 - B + B * relative))

@@ -20,7 +20,7 @@ class ImpactIndex:
         self.count = count
 
     def impacts(self, term: str) -> tuple[NDArray[np.int32], Floats]:
-        """The passages that have a term, ascending, and what it weighs there. Shapes: (as many,)."""
+        """The passages that have a term, and what it weighs there. Shapes: (as many,)."""
         return self._postings.of(term)
 
     def scores(self, terms: Sequence[str]) -> Floats:

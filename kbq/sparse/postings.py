@@ -1,6 +1,6 @@
 """Postings: an inverted index on the disk: every term of one shard with the passages that have it, and a number each.
 
-    passages.npy         i32 [entries]    term after term, the passages that have it, ascending
+    passages.npy         i32 [entries]    term after term, the passages that have it
     counts.npy           u8 … u32 [entries]  how often, of BM25; or, of learned impacts,
     weights.npy          f32 [entries]    what it weighs there
     begins.npy           i64 [terms + 1]  where the entries of each term begin, and where the last ones end
@@ -27,7 +27,7 @@ Numbers: TypeAlias = Literal["counts", "weights"]
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Which passage has which term, each pair once, in the order of the passages. Shapes: (entries,)."""
+    """Which passage has which term, each pair once, in any order. Shapes: (entries,)."""
 
     passages: NDArray[np.int32]
     terms: NDArray[np.int32]  # places in the vocabulary
@@ -94,25 +94,25 @@ class Postings:
             if not len(self._passages) == len(self._numbers) == entries or len(self._begins) != len(self._terms) + 1:
                 raise ValueError("its files differ in length")
         except (OSError, ValueError, IndexError) as error:
-            raise damaged(folder, error, made_by) from None
+            raise damaged(folder, folder.parent.parent, error, made_by) from None
 
     def array(self, name: str) -> NDArray[Any]:
         """One of its files. Raises KnowledgeBaseError when it is missing or damaged."""
         try:
             return open_array(self.folder / f"{name}.npy")
         except (OSError, ValueError) as error:
-            raise damaged(self.folder, error, self._made_by) from None
+            raise damaged(self.folder, self.folder.parent.parent, error, self._made_by) from None
 
     def of(self, term: str) -> tuple[NDArray[np.int32], NDArray[Any]]:
-        """The passages that have a term, ascending, and the number of each. Shapes: (as many,)."""
+        """The passages that have a term, and the number of each. Shapes: (as many,)."""
         place = bisect_left(self._terms, term)
         known = place < len(self._terms) and self._terms[place] == term
         first, stop = self._begins[place : place + 2] if known else (0, 0)
         return self._passages[first:stop], self._numbers[first:stop]
 
 
-def damaged(folder: Path, error: Exception, made_by: str) -> KnowledgeBaseError:
-    """What to say where a file of an index cannot be read."""
+def damaged(folder: Path, kb: Path, error: Exception, made_by: str) -> KnowledgeBaseError:
+    """What to say where a file of an index of this knowledge base cannot be read, or is of an earlier kbq."""
     return KnowledgeBaseError(
-        f"sparse index {folder} is missing or damaged ({error}): make it again with `kbq index {made_by}`"
+        f"sparse index {folder} is missing or damaged ({error}): make it again with `kbq index {kb} {made_by}`"
     )

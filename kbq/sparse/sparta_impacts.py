@@ -112,7 +112,7 @@ class PieceTokenizer:
         try:
             self._tokenizer: Any = saved_tokenizer(place)
         except ModelError as error:
-            raise damaged(place, error, MADE_BY) from None
+            raise damaged(place, folder, error, MADE_BY) from None
 
     def terms(self, text: str) -> list[str]:
         """In order and with repetitions."""

@@ -11,6 +11,7 @@ import pytest
 
 from kbq.commands import index_words
 from kbq.dump.manifest import read_manifest
+from kbq.dump.merging import merge
 from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError
@@ -116,7 +117,7 @@ def one_row_less(folder: Path) -> None:
         (
             manifest(model_fingerprint="0123"),
             ModelError,
-            r"was built with the model .* \(0123\), not .*: use --model",
+            r"the model .* has changed since .* was built with it \(0123, now \w+\): build it again",
         ),
     ],
 )
@@ -201,8 +202,12 @@ def test_a_manifest_of_format_1_is_read_but_for_its_words(
     written = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps(written | {"format": 1}))
     shutil.rmtree(folder / SHARD / "bm25")  # it had its weights elsewhere
-    with pytest.raises(KnowledgeBaseError, match=r"bm25 is missing or damaged .*: make it again with `kbq index --b"):
+    with pytest.raises(KnowledgeBaseError, match=r"bm25 is missing .*: make it again with `kbq index .*kb --bm25`"):
         KnowledgeBase.open(folder)
+    (folder / SHARD / "bm25-1").mkdir()
+    assert not merge(tmp_path / "merged", [folder]).bm25
+    assert not (tmp_path / "merged" / SHARD / "bm25-1").exists()
     index_words(folder)
+    assert not (folder / SHARD / "bm25-1").exists()
     assert KnowledgeBase.open(folder).search(["the river"], backend="bm25", unit="paragraph")[0]
     assert json.loads((folder / "manifest.json").read_text())["format"] == 2

@@ -90,6 +90,16 @@ def test_bm25_alone_ranks_paragraphs_and_pages(
     assert hits[0].score > hits[-1].score or k == 1
 
 
+def test_words_alone_rank_the_paragraphs_of_all_shards(documents: list[Document], model: Model, tmp_path: Path) -> None:
+    for first in range(0, 12, 4):
+        kb = KnowledgeBase.build(documents[first : first + 4], tmp_path / "kb", model, append=first > 0)
+    (hits,) = kb.search(["the city river"], 99, "paragraph", "bm25")
+    scores = [hit.score for hit in hits]
+    assert scores == sorted(scores, reverse=True)
+    everywhere = np.concatenate([index.scores(["citi", "river"]) for index in kb.words.bm25])
+    assert scores == pytest.approx(np.sort(everywhere[everywhere > 0])[::-1])
+
+
 def test_what_shares_no_word_is_not_found(pages: KnowledgeBase) -> None:
     assert pages.search(["whale", "sing"], 5, "document", "bm25")[0] == []
     assert [hit.phrase.document_id for hit in pages.search(["whale", "sing"], 5, "document", "bm25")[1]] == ["c"]

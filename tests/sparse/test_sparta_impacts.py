@@ -155,7 +155,7 @@ def test_a_missing_tokenizer_is_named(sparta: SpartaModel, kb_folder: Path, tmp_
     sparta.save(tmp_path / "m")
     index_impacts(kb, tmp_path / "m")
     shutil.rmtree(kb / f"sparta-{read_manifest(kb).sparta}")
-    with pytest.raises(KnowledgeBaseError, match=r"is missing or damaged .*`kbq index --sparta MODEL`"):
+    with pytest.raises(KnowledgeBaseError, match=r"is missing or damaged .*`kbq index .* --sparta MODEL`"):
         KnowledgeBase.open(kb, device="cpu")
 
 
