@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal, Self
 
 from kbq.array_types import Floats
-from kbq.dump.building import build_shards, manifest_before, refuse_other_model
-from kbq.dump.manifest import Manifest, publish, read_manifest
+from kbq.dump.building import build_shards, manifest_before
+from kbq.dump.manifest import Manifest, publish, read_manifest, refuse_other_model
 from kbq.dump.shards import Counts
 from kbq.encoding.model import Model
 from kbq.encoding.queries import QueryTokenizer

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from kbq.dump.manifest import STATE, Manifest, is_knowledge_base, read_manifest
+from kbq.dump.manifest import STATE, Manifest, is_knowledge_base, read_manifest, refuse_other_model
 from kbq.dump.shards import Counts, Progress, ShardWriter, shard_name
 from kbq.dump.workers import encode_blocks
 from kbq.encoding.model import Model
-from kbq.errors import KbqError, KnowledgeBaseError, ModelError
+from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.records import Document
 from kbq.system.files import write_json
 from kbq.system.machine import give_memory_back
@@ -67,22 +67,6 @@ def manifest_before(folder: Path, model: Model, append: bool) -> Manifest:
     if folder.is_dir() and any(folder.iterdir()) and not any(path.name in begun for path in folder.iterdir()):
         raise KnowledgeBaseError(f"{folder} is not empty and holds no unfinished build: choose another folder")
     return fresh
-
-
-def refuse_other_model(folder: Path, manifest: Manifest, model: Model) -> None:
-    """Raises ModelError where a knowledge base was built with another phrase encoder."""
-    then, now = manifest.model_fingerprint, model.config.phrase_fingerprint
-    if then == now:
-        return
-    if manifest.model == model.source:
-        raise ModelError(
-            f"the model {model.source} has changed since {folder} was built with it ({then}, now {now}): "
-            "build it again, or bring the earlier model back"
-        )
-    raise ModelError(
-        f"{folder} was built with the model {manifest.model} ({then}), not {model.source} ({now}): "
-        f"use --model {manifest.model}"
-    )
 
 
 def build_shards(

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import kbq
 from kbq.dump.shards import Counts, Shard, shard_name
-from kbq.errors import KnowledgeBaseError
+from kbq.encoding.model import Model
+from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.options import IndexKind
 from kbq.system.files import write_json, writing_to
 from kbq.system.locks import writing_alone
@@ -113,6 +114,22 @@ class Manifest:
                     f"{counts.rows} of {self.dim}: build the knowledge base again"
                 )
         return shards
+
+
+def refuse_other_model(folder: Path, manifest: Manifest, model: Model) -> None:
+    """Raises ModelError where a knowledge base was built with another phrase encoder."""
+    then, now = manifest.model_fingerprint, model.config.phrase_fingerprint
+    if then == now:
+        return
+    if manifest.model == model.source:
+        raise ModelError(
+            f"the model {model.source} has changed since {folder} was built with it ({then}, now {now}): "
+            "build it again, or bring the earlier model back"
+        )
+    raise ModelError(
+        f"{folder} was built with the model {manifest.model} ({then}), not {model.source} ({now}): "
+        f"use --model {manifest.model}"
+    )
 
 
 def is_knowledge_base(folder: Path) -> bool:

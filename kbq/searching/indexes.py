@@ -9,8 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from kbq.dump.building import refuse_other_model
-from kbq.dump.manifest import IndexEntry, Manifest, changing, write_manifest
+from kbq.dump.manifest import IndexEntry, Manifest, changing, refuse_other_model, write_manifest
 from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError

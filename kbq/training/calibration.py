@@ -93,7 +93,7 @@ class Exam:
         rows = quantise(torch.from_numpy(tokens.vectors), torch.from_numpy(model.scale)).numpy().astype(np.float32)
         asked = readable(passages, model.query_tokenizer)
         asked = random.Random(0).sample(asked, min(MOST_QUERIES, len(asked)))
-        queries = model.in_row_units(*model.encode_queries([query.text for _, query in asked])).astype(np.float32)
+        queries = model.in_row_units(*model.encode_queries([query.text for _, query in asked]))
         return cls(passages, tokens, rows, asked, *queries.transpose(1, 0, 2))
 
     def read(self, ways: Sequence[tuple[Edges, float]]) -> list[list[float]]:
