@@ -6,15 +6,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import kbq
 from kbq.dump.shards import Counts, Shard, shard_name
-from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.options import IndexKind
 from kbq.system.files import write_json, writing_to
 from kbq.system.locks import writing_alone
 from kbq.system.mapping import stays_in_memory
+
+if TYPE_CHECKING:
+    from kbq.encoding.model import Model
 
 MANIFEST = "manifest.json"
 STATE = "building.json"  # stands there while a build goes on, or was stopped
@@ -116,7 +119,7 @@ class Manifest:
         return shards
 
 
-def refuse_other_model(folder: Path, manifest: Manifest, model: Model) -> None:
+def refuse_other_model(folder: Path, manifest: Manifest, model: "Model") -> None:
     """Raises ModelError where a knowledge base was built with another phrase encoder."""
     then, now = manifest.model_fingerprint, model.config.phrase_fingerprint
     if then == now:
