@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Self
 from torch import Size, Tensor, nn
 from torch.nn.functional import gelu, pad, scaled_dot_product_attention
 
+from kbq.encoding.linear import Linear
+
 CONFIG = "config.json"
 BASE = {  # BERT-base: what holds where a configuration does not say
     "vocab_size": 30522,
@@ -91,15 +93,8 @@ class Encoded(NamedTuple):
     last_hidden_state: Tensor
 
 
-class Linear(nn.Linear):
-    """Its weights are always loaded: no time is lost on random ones."""
-
-    def reset_parameters(self) -> None:
-        """Leave what is in memory."""
-
-
 class Embedding(nn.Embedding):
-    """As `Linear`."""
+    """Its weights are always loaded: no time is lost on random ones."""
 
     def reset_parameters(self) -> None:
         """Leave what is in memory."""

@@ -16,6 +16,7 @@ from kbq.array_types import Floats
 from kbq.encoding.backbone import hidden_states
 from kbq.encoding.casing import Forms, truecased
 from kbq.encoding.devices import autocast
+from kbq.encoding.linear import Linear, pack_few_rows
 from kbq.encoding.padding import batch_tokens, buckets, padded
 from kbq.encoding.tokenizer import encodings
 from kbq.errors import QueryError
@@ -36,6 +37,7 @@ class QueryEncoder(nn.Module):
         dim = int(backbone.config.hidden_size)
         self.start_head = _identity(dim) if shared else nn.Identity()
         self.end_head = _identity(dim) if shared else nn.Identity()
+        pack_few_rows(self)
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Shapes: inputs (queries, tokens); start vectors and end vectors (queries, dim)."""
@@ -44,8 +46,8 @@ class QueryEncoder(nn.Module):
         return self.start_head(first).float(), self.end_head(last).float()
 
 
-def _identity(dim: int) -> nn.Linear:
-    head = nn.Linear(dim, dim)
+def _identity(dim: int) -> Linear:
+    head = Linear(dim, dim)
     nn.init.eye_(head.weight)
     nn.init.zeros_(head.bias)
     return head

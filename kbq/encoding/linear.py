@@ -1,0 +1,76 @@
+"""Linear layers: their weights are always loaded, and kept in a second order for products of few rows."""
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+FEW = 128  # rows: with more, putting the weights in order for each product costs little
+
+
+class Linear(nn.Linear):
+    """A linear layer that takes no time for random weights.
+
+    For one product oneDNN first puts the weights in an order of its own, which takes longer than a query's dozen of
+    rows. A layer that `packs` keeps them in this order, too; whoever changes the weights need not know of it.
+    """
+
+    packs = False
+    _packed: tuple[tuple[object, ...], Tensor, Tensor] | None = None
+
+    def reset_parameters(self) -> None:
+        """Leave what is in memory."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Shapes: (rows, dim), (rows, other dim)."""
+        if not self.packs or torch.is_grad_enabled() or not states.is_cpu or len(states) > FEW:
+            return super().forward(states)
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else states.dtype
+        if not can_pack(dtype):
+            return super().forward(states)
+        return _multiplied(states.to(dtype), *self._in_order(dtype))
+
+    def _in_order(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Weights and bias as they are now."""
+        weight, bias = self.weight, self.bias
+        now = (dtype, weight.data_ptr(), _version(weight), bias.data_ptr(), _version(bias))
+        if self._packed is None or self._packed[0] != now:
+            self._packed = now, _reordered(weight.to(dtype)), bias.to(dtype)
+        return self._packed[1:]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied: the order is made again."""
+        return {name: value for name, value in self.__dict__.items() if name != "_packed"}
+
+
+def pack_few_rows(network: nn.Module) -> None:
+    """Let all linear layers of a network keep the order that few rows need: as much memory again as their weights."""
+    for module in network.modules():
+        if isinstance(module, Linear):
+            module.packs = True
+
+
+@cache
+def can_pack(dtype: torch.dtype) -> bool:
+    """Whether this PyTorch keeps weights of a type in oneDNN's order."""
+    ones = torch.ones(32, 32, dtype=dtype)
+    try:
+        return _multiplied(ones, _reordered(ones), ones[0]).tolist() == (32 * ones + 1).tolist()
+    except (AttributeError, RuntimeError):  # built without oneDNN, or for a CPU that it does not know
+        return False
+
+
+def _reordered(weight: Tensor) -> Tensor:
+    reordered: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
+    return reordered
+
+
+def _multiplied(rows: Tensor, reordered: Tensor, bias: Tensor) -> Tensor:
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, reordered, bias, "none", [], "")
+    return product
+
+
+def _version(weight: Tensor) -> int:
+    """Changes with every change in place."""
+    return 0 if weight.is_inference() else weight._version
