@@ -17,10 +17,9 @@ class PageIds:
     max_recent = 2**17  # hashes that are not sorted yet
 
     def __init__(self, known_ids: Iterable[str] = ()) -> None:
+        """`known_ids`: taken already, each once."""
         self._recent: set[int] = set()
-        self._sorted = np.empty(0, np.int64)
-        for page_id in known_ids:
-            self.add(page_id)
+        self._sorted = np.sort(np.fromiter(map(hash, known_ids), np.int64))
 
     def __contains__(self, page_id: str) -> bool:
         key = hash(page_id)

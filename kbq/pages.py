@@ -1,5 +1,6 @@
 """Pages: a knowledge base as texts only, found by page id; opens no encoder and no index."""
 
+import itertools
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -17,14 +18,11 @@ class Pages:
 
     def ids(self) -> Iterator[str]:
         """The ids of all pages, in the order of the corpus."""
-        return (page for page, _ in self._numbered())
-
-    def _numbered(self) -> Iterator[tuple[str, tuple[Shard, int]]]:
-        return ((shard.ids[number], (shard, number)) for shard in self._shards for number in range(len(shard.ids)))
+        return itertools.chain.from_iterable(shard.ids for shard in self._shards)
 
     @cached_property
     def _places(self) -> dict[str, tuple[Shard, int]]:
-        return dict(self._numbered())
+        return {page: (shard, number) for shard in self._shards for number, page in enumerate(shard.ids)}
 
     def is_known(self, page: str) -> bool:
         """Whether the knowledge base has the page."""

@@ -1,4 +1,4 @@
-"""Page ids: the sorted ones and the recent ones."""
+"""Page ids: known ones, sorted ones and recent ones."""
 
 import pytest
 
@@ -8,9 +8,11 @@ from kbq.page_ids import PageIds
 
 def test_page_ids_in_recent_and_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PageIds, "max_recent", 4)
-    page_ids = PageIds(str(number) for number in range(9))  # 8 sorted, 1 recent
-    page_ids.add("9")
-    for number in range(10):
+    page_ids = PageIds(str(number) for number in range(3))
+    for number in range(3, 12):  # 8 of them are sorted soon, 1 is recent
+        page_ids.add(str(number))
+    for number in range(12):
+        assert str(number) in page_ids
         with pytest.raises(CorpusError, match=f"page id '{number}' is taken"):
             page_ids.add(str(number))
-    page_ids.add("10")
+    assert "12" not in page_ids

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,9 @@ class GrowingTexts:
 class Texts:
     """The same list, read only and memory-mapped.
 
-    >>> Texts(np.array([1, 3]), np.frombuffer(b"abc", np.uint8))[1]
-    'bc'
+    >>> texts = Texts(np.array([1, 3]), np.frombuffer(b"abc", np.uint8))
+    >>> texts[1], list(texts)
+    ('bc', ['a', 'bc'])
     """
 
     def __init__(self, ends: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
@@ -93,9 +95,17 @@ class Texts:
         return len(self._ends)
 
     def __getitem__(self, index: int) -> str:
-        begin = int(self._ends[index - 1]) if index else 0
+        return self._read(index, int(self._ends[index - 1]) if index else 0, int(self._ends[index]))
+
+    def __iter__(self) -> Iterator[str]:
+        begin = 0
+        for index, end in enumerate(map(int, self._ends)):
+            yield self._read(index, begin, end)
+            begin = end
+
+    def _read(self, index: int, begin: int, end: int) -> str:
         try:
-            return self._data[begin : int(self._ends[index])].tobytes().decode()
+            return self._data[begin:end].tobytes().decode()
         except UnicodeDecodeError as error:
             raise KnowledgeBaseError(f"text {index} is damaged ({error}): build the knowledge base again") from None
 

@@ -86,17 +86,12 @@ def _refuse_other_models(folders: Sequence[Path], manifests: Sequence[Manifest])
 def _refuse_pages_in_two(shards: Sequence[Path], stage: Stage) -> None:
     met = PageIds()
     for place, path in enumerate(shards):
-        ids = Shard(path).ids
-        for number in range(len(ids)):
+        for page in Shard(path).ids:
             try:
-                met.add(ids[number])
+                met.add(page)
             except CorpusError:
-                other = next((shard for shard in shards[:place] if _has_page(Shard(shard), ids[number])), path)
+                other = next((shard for shard in shards[:place] if page in Shard(shard).ids), path)
                 raise KnowledgeBaseError(
-                    f"page id {ids[number]!r} is in {other.parent} and in {path.parent}: build one of them without it"
+                    f"page id {page!r} is in {other.parent} and in {path.parent}: build one of them without it"
                 ) from None
         stage.add(1)
-
-
-def _has_page(shard: Shard, page: str) -> bool:
-    return any(shard.ids[number] == page for number in range(len(shard.ids)))

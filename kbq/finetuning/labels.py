@@ -78,10 +78,10 @@ class Labeller:
         self._documents: dict[str, list[tuple[int, int]]] = {page: [] for page in wanted}
         by_title: dict[str, list[tuple[int, int]]] = {}
         for number, shard in enumerate(shards):
-            for document in range(len(shard.ids)):
-                if (page := shard.ids[document]) in wanted:
+            for document, (page, title) in enumerate(zip(shard.ids, shard.titles, strict=True)):
+                if page in wanted:
                     self._documents[page].append((number, document))
-                if (title := shard.titles[document]) in wanted:
+                if title in wanted:
                     by_title.setdefault(title, []).append((number, document))
         for title, places in by_title.items():
             self._documents[title] = self._documents[title] or places
