@@ -165,7 +165,7 @@ def build(
     counts = outcome.counts
     kept = counts.rows / max(1, counts.tokens)
     _tell(
-        dataclasses.asdict(outcome) | {"kb": str(kb)},
+        {"kb": str(kb), **counts.facts, "index": outcome.index, "bytes": outcome.bytes, "bad_lines": outcome.bad_lines},
         as_json,
         f"{kb}: {counts.documents:,} pages, {counts.paragraphs:,} paragraphs, {counts.tokens:,} tokens",
         f"kept {counts.rows:,} token vectors ({kept:.0%}), {rendering.size(outcome.bytes)} on disk",
@@ -228,7 +228,7 @@ def index(
             kb, kind, recall=recall, queries=queries, model=model, device=device, filter=filter
         )
         facts = commands.index(request, report)
-    _tell(dataclasses.asdict(facts) | {"kb": str(kb)}, as_json, f"{kb}: {rendering.index_line(facts)}")
+    _tell({"kb": str(kb), **dataclasses.asdict(facts)}, as_json, f"{kb}: {rendering.index_line(facts)}")
     if facts.recall < facts.target:
         more = {"tiny": "compact, approximate or exact", "compact": "approximate or exact"}.get(facts.kind, "exact")
         way_out = f"choose --index {more} for that" if filter is None else "its --filter hides the others"
@@ -278,7 +278,7 @@ def merge_kb(
         manifest = merge_folders(out, kbs, report)
     counts = manifest.counts
     _tell(
-        {"kb": str(out), "counts": dataclasses.asdict(counts), "shards": len(manifest.shards)},
+        {"kb": str(out), **counts.facts, "shards": len(manifest.shards)},
         as_json,
         f"{out}: {counts.documents:,} pages, {counts.rows:,} token vectors, in {len(manifest.shards)} shards",
     )

@@ -73,19 +73,16 @@ def describe(folder: Path) -> dict[str, object]:
     if (folder / "config.json").exists() and not is_knowledge_base(folder):
         return _network(folder)
     manifest = read_manifest(folder)
-    counts = manifest.counts
+    total = folder_bytes(folder)
     return {
         "kind": "knowledge base",
-        "pages": counts.documents,
-        "paragraphs": counts.paragraphs,
-        "tokens": counts.tokens,
-        "kept_vectors": counts.rows,
+        **manifest.counts.facts,
         "dimension": manifest.dim,
         "shards": len(manifest.shards),
         "bm25": manifest.bm25,
         "learned_impacts": bool(manifest.sparta),
-        "bytes": folder_bytes(folder),
-        "bytes_per_kept_vector": round(folder_bytes(folder) / max(1, counts.rows), 1),
+        "bytes": total,
+        "bytes_per_kept_vector": round(total / max(1, manifest.counts.rows), 1),
         "model": manifest.model,
         "model_fingerprint": manifest.model_fingerprint,
         "filter_threshold": _finite(manifest.filter_threshold),

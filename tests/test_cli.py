@@ -129,9 +129,10 @@ def test_build_as_json(run: Run, corpus: Path, model_folder: Path, tmp_path: Pat
     built = run("build", corpus, tmp_path / "kb", "--model", model_folder, "--json")
     (outcome,) = built.documents
     assert outcome["kb"] == str(tmp_path / "kb")
-    counts = outcome["counts"]
-    assert isinstance(counts, dict)
-    assert (counts["documents"], counts["paragraphs"], outcome["index"], outcome["bad_lines"]) == (12, 18, "exact", 0)
+    assert (outcome["pages"], outcome["paragraphs"], outcome["index"], outcome["bad_lines"]) == (12, 18, "exact", 0)
+    (told,) = run("info", tmp_path / "kb", "--json").documents
+    shared = ("pages", "paragraphs", "tokens", "kept_vectors", "bytes")
+    assert [outcome[name] for name in shared] == [told[name] for name in shared]
     assert outcome["bytes"] == sum(path.stat().st_size for path in (tmp_path / "kb").rglob("*") if path.is_file())
 
 
@@ -315,11 +316,9 @@ def test_build_from_standard_input_and_append(
     )
     options = (tmp_path / "kb", "--json")
     (outcome,) = run("build", "-", *options, "--model", model_folder, stdin=first).documents
-    assert isinstance(outcome["counts"], dict)
-    assert (outcome["counts"]["documents"], outcome["counts"]["paragraphs"]) == (5, 6)
+    assert (outcome["pages"], outcome["paragraphs"]) == (5, 6)
     (outcome,) = run("build", "-", *options, "--append", stdin=rest).documents  # with the same model
-    assert isinstance(outcome["counts"], dict)
-    assert outcome["counts"]["documents"] == 12
+    assert outcome["pages"] == 12
     again = run("build", "-", *options, "--append", stdin=rest)
     assert again.status == 1
     assert "standard input:1: page id 'P5' is in the knowledge base already" in again.err

@@ -17,7 +17,7 @@ import hashlib
 import mmap
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,12 @@ class Counts(Summed):
     paragraphs: int = 0
     tokens: int = 0
     rows: int = 0
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """By the names that users see."""
+        names = ("pages", "paragraphs", "tokens", "kept_vectors")
+        return dict(zip(names, astuple(self), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
