@@ -55,6 +55,12 @@ def test_another_model_builds_another(
     assert len(set(folders)) == 2
 
 
+def test_another_format_builds_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sample_kb.open_sample().folder
+    monkeypatch.setattr(sample_kb, "FORMAT", 99)
+    assert sample_kb.open_sample().folder != before
+
+
 def test_another_process_may_be_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = KnowledgeBase.build
 

@@ -57,6 +57,14 @@ def test_the_ranked_score_is_among_the_metrics_and_tasks_without_answers_say_why
     assert bool(task.note) == (task.answer == "none")
 
 
+def test_a_right_answer_is_what_the_leaderboard_sorts_by() -> None:
+    by_em = {"nq", "hotpotqa", "triviaqa"}
+    assert {name: load_task(name).answer_metric for name in ("trex", "fever", *by_em)} == dict.fromkeys(by_em, "em") | {
+        "trex": "accuracy",
+        "fever": "accuracy",
+    }
+
+
 def test_a_task_file_with_several_tasks_names_one(mine: Path) -> None:
     task = load_task(f"{mine}:mine")
     assert (task.name, task.answer, task.lines) == ("mine", "phrase", {})

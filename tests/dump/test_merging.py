@@ -70,6 +70,15 @@ def test_indexes_of_shards_come_along(kind: IndexKind, parts: list[Path], kb: Kn
     assert cells.samefile(parts[0] / "shard-00000" / kind / "cells.faiss")
 
 
+def test_an_index_that_learned_from_queries_stays_behind(parts: list[Path], tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    for folder in parts[:2]:
+        KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("compact", 0.5, tuple(TEXTS)))
+    assert [path.name[:12] for path in parts[0].glob("*/*-for-*")] == ["compact-for-"]
+    merge(tmp_path / "whole", parts)
+    assert not list((tmp_path / "whole").glob("*/*compact*"))
+
+
 def test_learned_impacts_stay_behind(parts: list[Path], kb: KnowledgeBase, checkpoint: Path, tmp_path: Path) -> None:
     sparta = SpartaModel.new(str(checkpoint), SpartaConfig(WindowShape(length=32, overlap=0)))
     sparta.network.bias.data.fill_(-3.0)

@@ -44,6 +44,14 @@ def test_a_gpu_that_does_not_compute_is_not_taken(monkeypatch: pytest.MonkeyPatc
         choose_device("cuda")
 
 
+def test_the_gpu_that_is_asked_for_is_the_one_that_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(devices, "_why_not", tried.append)
+    assert choose_device("cuda:1") == torch.device("cuda:1")
+    assert tried == [torch.device("cuda:1")]
+
+
 def test_why_a_device_does_not_compute() -> None:
     assert devices._why_not(torch.device("cpu")) is None
     assert "meta" in str(devices._why_not(torch.device("meta")))
