@@ -15,6 +15,7 @@ from kbq.dump.shards import Counts
 from kbq.encoding.model import Model
 from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
+from kbq.indexing.cells import load_faiss
 from kbq.indexing.choice import chosen_kind, open_index
 from kbq.options import WORDS_ALONE, Backend, IndexKind, Unit, WantedKind, WordBackend
 from kbq.records import Document, Hit
@@ -81,15 +82,15 @@ class KnowledgeBase:
             report_stage: told of what comes then: indexes and words.
 
         Raises:
-            KnowledgeBaseError: the folder is in use, not writable, or holds another build.
+            KnowledgeBaseError: the folder is in use, not writable, or holds another build; or the index needs faiss.
             ModelError: what is appended to was built with another model.
             CorpusError: from `documents`; nothing is published.
         """
         with writing_to(folder, KnowledgeBaseError, goes_on=True):
-            if append:
-                read_manifest(folder)  # what is no knowledge base is not locked
-            else:
-                folder.mkdir(parents=True, exist_ok=True)
+            # What is no knowledge base is not locked, and what is missing is said before hours of encoding.
+            if (chosen_kind(read_manifest(folder), index) if append else index) not in ("auto", "exact"):
+                load_faiss()
+            folder.mkdir(parents=True, exist_ok=True)
             with writing_alone(folder):
                 before = manifest_before(folder, model, append)
                 for entry in before.entries:

@@ -5,7 +5,6 @@ inner products, unit centroids, loses half the recall where the vectors' norms v
 (`clusters.py`), and faiss keeps and searches the cells.
 """
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.array_types import Floats, Rows
-from kbq.errors import KnowledgeBaseError
+from kbq.errors import KnowledgeBaseError, first_line
 from kbq.indexing.clusters import ROUNDS, Clusters, Values
 from kbq.system.files import GO_ON, replacing
 from kbq.system.mapping import expect_random_access, prefetch
@@ -55,7 +54,7 @@ def build_cells(
     Raises:
         KnowledgeBaseError: faiss is not installed, or cannot write the file.
     """
-    faiss = _faiss()
+    faiss = load_faiss()
     count = clusters_for(len(rows))
     random = np.random.default_rng(0)
     picked = random.choice(rows, min(len(rows), count * SAMPLES_PER_CLUSTER), replace=False)
@@ -93,7 +92,7 @@ def _stored(rows: Values, rotation: Floats | None) -> Floats:
 def _write(index: Any, path: Path) -> None:
     with replacing(path) as partial:
         try:
-            _faiss().write_index(index, str(partial))
+            load_faiss().write_index(index, str(partial))
         except RuntimeError as error:  # a full disk, which it says after its own file and line
             reason = str(error).rpartition(": ")[2].strip()
             raise KnowledgeBaseError(f"{path} cannot be written ({reason}): make room; {GO_ON}") from None
@@ -110,7 +109,7 @@ class Cells:
             rotation: of queries, as the rows were. Shape: (dim, kept).
             stay: whether mapped cells, once read, stay in memory; else those that are probed are prefetched.
         """
-        self._faiss = _faiss()
+        self._faiss = load_faiss()
         try:
             self._index: Any = self._faiss.read_index(str(path), self._faiss.IO_FLAG_MMAP)
         except RuntimeError as error:
@@ -163,11 +162,19 @@ class Cells:
             prefetch(begin + place.offset, place.capacity * row)
 
 
-def _faiss() -> Any:
-    with contextlib.suppress(ImportError):
-        import faiss  # only here: kbq works without it
+def load_faiss() -> Any:
+    """The library; whoever searches exactly needs none.
 
-        # Queries in older versions, queries × dim in newer ones, whose own value makes probing seven times slower.
-        faiss.cvar.distance_compute_blas_threshold = 20
-        return faiss
-    raise KnowledgeBaseError('this index needs faiss: install it with pip install "kbq[cpu]", or use --index exact')
+    Raises:
+        KnowledgeBaseError: it is missing, or cannot be loaded here.
+    """
+    try:
+        import faiss  # only here
+    except ImportError as error:  # it is not there, or not for this NumPy
+        raise KnowledgeBaseError(
+            f"this index needs faiss ({first_line(error)}): "
+            'install it with pip install "kbq[cpu]", or use --index exact'
+        ) from None
+    # Queries in older versions, queries × dim in newer ones, whose own value makes probing seven times slower.
+    faiss.cvar.distance_compute_blas_threshold = 20
+    return faiss

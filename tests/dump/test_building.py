@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -257,6 +258,22 @@ def test_an_append_says_where_the_model_is_now(documents: list[Document], model_
         KnowledgeBase.build(part, tmp_path / "kb", model, append=name == "here")
         shutil.rmtree(tmp_path / name)
     assert read_manifest(tmp_path / "kb").model == str((tmp_path / "here").resolve())
+
+
+def test_a_missing_faiss_is_said_before_anything_is_encoded(
+    documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("faiss")
+    KnowledgeBase.build(documents[:5], tmp_path / "kb", model, index="compact")
+    before = snapshot(tmp_path / "kb")
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    message = r"needs faiss \(.*faiss.*\): install it with"
+    with pytest.raises(KnowledgeBaseError, match=message):
+        KnowledgeBase.build(documents, tmp_path / "new", model, index="tiny")
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(KnowledgeBaseError, match=message):
+        KnowledgeBase.build(documents[5:], tmp_path / "kb", model, append=True)
+    assert snapshot(tmp_path / "kb") == before
 
 
 def test_append_that_was_killed_goes_on(documents: list[Document], model: Model, tmp_path: Path) -> None:
