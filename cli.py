@@ -57,6 +57,7 @@ def _output(place: Path | None) -> Path | None:
     return place
 
 
+SHOWN = 100  # problems of one command
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 BackendName = Annotated[
     Backend,
@@ -827,6 +828,8 @@ def errors(
     pages = None if kb is None else _pages(kb)
     known, texts = (pages.is_known, pages.text_of) if pages else (None, None)
     report = find_errors(ErrorsRequest(file, gold, kind=kind, sample=sample, is_known_page=known, evidence_of=texts))
+    for note in report.notes:
+        _note(note)
     if as_json:
         _print_json({"counts": report.counts, "cases": [dataclasses.asdict(case) for case in report.cases]})
         return
@@ -908,8 +911,10 @@ def _building(folder: Path) -> "Iterator[Callable[[Counts], None]]":
 
 
 def _print_error(error: KbqError) -> None:
-    for problem in error.problems:
+    for problem in error.problems[:SHOWN]:
         _note(problem)
+    if len(error.problems) > SHOWN:
+        _note(f"… and {len(error.problems) - SHOWN:,} more")
     typer.secho(f"error: {error}", err=True, fg=typer.colors.RED)
 
 
@@ -988,7 +993,7 @@ def main() -> None:
         app()
     except KbqError as error:
         _print_error(error)
-        sys.exit(1)
+        sys.exit(2 if error.is_usage else 1)
     except OSError as error:  # what reads and writes files says it itself: this is of standard output, say
         _print_error(KbqError(f"{error.filename or 'standard output'} cannot be used ({error.strerror}): make room"))
         sys.exit(1)

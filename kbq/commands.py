@@ -136,7 +136,8 @@ def _all_or_none(documents: Iterable[Document], problems: Sequence[KbqError], co
 
 def _bad_lines(problems: Sequence[KbqError], corpus: str) -> CorpusError:
     return CorpusError(
-        f"{source_name(corpus)} has bad lines: mend them, or leave them out with --skip-bad-lines",
+        f"{source_name(corpus)} has {len(problems)}{' or more' * (len(problems) == MOST_PROBLEMS)} bad lines: "
+        "mend them, or leave them out with --skip-bad-lines",
         [str(problem) for problem in problems],
     )
 
@@ -167,7 +168,9 @@ def index(request: IndexRequest, report: Report = silent) -> IndexFacts:
         KnowledgeBaseError: the filter is no number.
     """
     if request.filter is not None and not math.isfinite(request.filter):
-        raise KnowledgeBaseError(f"--filter is {request.filter}, must be a number: `kbq info` says the model's own")
+        raise KnowledgeBaseError(
+            f"--filter is {request.filter}, must be a number: `kbq info` says the model's own", is_usage=True
+        )
     asked = [] if request.queries is None else read_queries([], request.queries)
     model = model_of(request.folder, read_manifest(request.folder), request.model, request.device)
     _refuse_malformed(asked, lambda text: model.query_tokenizer.token_ids([text]))
@@ -231,7 +234,7 @@ def chosen_weights(kb: KnowledgeBase, backend: Backend, bm25: float | None, spar
         if weight is not None and (chosen != "hybrid" or not is_used):
             raise QueryError(f"{option} means nothing to the backend {chosen} of {kb.folder}: leave it out")
         if weight is not None and not weight <= MOST_WEIGHT:
-            raise QueryError(f"{option} is {weight}, must be a number from 0 to {MOST_WEIGHT:,.0f}")
+            raise QueryError(f"{option} is {weight}, must be a number from 0 to {MOST_WEIGHT:,.0f}", is_usage=True)
     return HybridWeights(kb.weights.bm25 if bm25 is None else bm25, kb.weights.sparta if sparta is None else sparta)
 
 

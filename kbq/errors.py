@@ -6,12 +6,14 @@ from collections.abc import Sequence
 class KbqError(Exception):
     """The input, the data or the folder is at fault; `cli.py` prints the message and exits with 1.
 
-    `problems` holds every single problem where several were found at once ("file:line: what").
+    `problems` holds every single problem where several were found at once ("file:line: what"). `is_usage`: what was
+    asked for means nothing, whatever the input; the exit status is 2.
     """
 
-    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+    def __init__(self, message: str, problems: Sequence[str] = (), is_usage: bool = False) -> None:
         super().__init__(message)
         self.problems = tuple(problems)
+        self.is_usage = is_usage
 
 
 class CorpusError(KbqError):

@@ -183,7 +183,9 @@ class KnowledgeBase:
             raise QueryError(f"k is {k}, must be at least 1")
         if unit not in ("paragraph", "document"):
             name = "BM25" if chosen == "bm25" else "SPARTA"
-            raise QueryError(f"{name} finds no {unit}: ask for paragraphs or documents, or use the backend hybrid")
+            raise QueryError(
+                f"{name} finds no {unit}: ask for paragraphs or documents, or use the backend hybrid", is_usage=True
+            )
         scores = self.words.scores(texts, chosen)
         return [scores.best(query, unit, k) for query in range(len(texts))]
 

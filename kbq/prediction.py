@@ -6,7 +6,7 @@ only where they are the same.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -197,11 +197,8 @@ def _same_run(out: Path, description: dict[str, object]) -> None:
     if out.is_dir():
         raise KbqError(f"{out} is a folder: give --out the name of a file")
     beside = run_file(out)
-    if out.exists() and beside.exists() and _written(beside) != description:
-        raise KbqError(
-            f"{out} was made with another task, input, knowledge base or option (see {beside.name}): "
-            "choose another --out, or delete it"
-        )
+    if out.exists() and beside.exists() and (other := _unlike(_written(beside), description)):
+        raise KbqError(f"{out} was made with another {other} (see {beside.name}): choose another --out, or delete it")
     if out.exists() and not beside.exists():
         raise KbqError(f"{out} already exists and was not made by kbq predict: choose another --out")
     with writing_to(out.parent, KbqError, "choose another --out"):
@@ -209,12 +206,19 @@ def _same_run(out: Path, description: dict[str, object]) -> None:
         write_json(beside, description)
 
 
-def _written(beside: Path) -> object:
-    """None of a damaged file."""
+def _written(beside: Path) -> dict[str, object]:
+    """Nothing of a damaged file."""
     try:
-        return json.loads(beside.read_text("utf-8"))
+        written = json.loads(beside.read_text("utf-8"))
     except ValueError:
-        return None
+        return {}
+    return written if isinstance(written, dict) else {}
+
+
+def _unlike(written: Mapping[str, object], description: Mapping[str, object]) -> str:
+    """The names of what differs."""
+    names = [name for name, value in description.items() if name not in written or written[name] != value]
+    return ", ".join(name.removesuffix("_sha256").replace("_", " ") for name in names)
 
 
 def _finished_lines(out: Path) -> int:

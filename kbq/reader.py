@@ -135,7 +135,7 @@ class RetrieverReader:
             QueryError: a query cannot be read, or another unit is asked for.
         """
         if unit not in ("phrase", "document"):
-            raise QueryError(f"a reader finds no {unit}: ask for phrases")
+            raise QueryError(f"a reader finds no {unit}: ask for phrases or documents", is_usage=True)
         retrieved = self.kb.search(texts, self.reading.depth, "paragraph", backend, weights)
         weight = self.reading.retrieval_weight * worth(self.kb, backend)
         answers = []

@@ -50,7 +50,7 @@ def answer_lines(rank: int, hit: Hit) -> list[str]:
     place = f"page {phrase.document_id}, paragraph {phrase.paragraph}, characters {phrase.start}-{phrase.end}"
     answer = typer.style(shortened(phrase.text), fg=typer.colors.GREEN, bold=True)
     return [
-        f"{rank:3}. {answer}  {hit.score:.2f}  {typer.style(phrase.title, bold=True)}  ({place})",
+        f"{rank:3}. {answer}  {hit.score:.2f}  {typer.style(shortened(phrase.title), bold=True)}  ({place})",
         f"     {excerpt(hit)}",
     ]
 
@@ -60,7 +60,7 @@ def explanation_lines(found: Explanation) -> list[str]:
     phrase = found.hit.phrase
     terms = sorted(found.parts.items(), key=lambda part: -part[1])
     return [
-        f"{found.hit.score:.2f}  {phrase.title}  (page {phrase.document_id}, paragraph {phrase.paragraph})",
+        f"{found.hit.score:.2f}  {shortened(phrase.title)}  (page {phrase.document_id}, paragraph {phrase.paragraph})",
         f"      {shortened(found.hit.context)}",
         *(f"      {weight:6.2f}  {term}" for term, weight in terms),
     ]
@@ -72,7 +72,7 @@ def excerpt(hit: Hit) -> str:
     first = max(hit.unit[0] if hit.unit[0] < start else 0, start - AROUND)
     last = min(hit.unit[1] if hit.unit[1] > end else len(hit.context), end + AROUND)
     before, after = hit.context[first:start], hit.context[end:last]
-    marked = typer.style(hit.phrase.text, fg=typer.colors.GREEN, bold=True)
+    marked = typer.style(shortened(hit.phrase.text), fg=typer.colors.GREEN, bold=True)
     return " ".join(f"{'…' if first else ''}{before}«{marked}»{after}{'…' if last < len(hit.context) else ''}".split())
 
 
@@ -206,7 +206,7 @@ def unknown_word(query_id: str, word: str, meant: str | None) -> str:
     ('plase (queries.txt:2, did you mean place?)', 'Qqz')
     """
     about = ", ".join(part for part in (query_id, f"did you mean {meant}?" if meant else "") if part)
-    return f"{word} ({about})" if about else word
+    return f"{shortened(word)} ({about})" if about else shortened(word)
 
 
 def some(names: Sequence[str]) -> str:

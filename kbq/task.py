@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Literal, get_args
 
 from kbq.adapters import Adapter, Fits
 from kbq.errors import KbqError
@@ -36,6 +36,12 @@ class Task:
     lines: Mapping[str, int] = field(default_factory=dict)
     part: str = ""  # in the names of the official files, after the split
     note: str = ""  # what a user should know about its predictions
+
+    def __post_init__(self) -> None:
+        if self.answer not in get_args(AnswerKind):
+            raise KbqError(
+                f"task {self.name}: answer is {self.answer!r}, must be one of {', '.join(get_args(AnswerKind))}"
+            )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -124,5 +130,7 @@ def _loaded(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:  # a user's file may fail in any way
         del sys.modules[spec.name]
+        if isinstance(error, KbqError):
+            raise KbqError(f"task file {path}: {error}") from None
         raise KbqError(f"task file {path} fails: {type(error).__name__}: {error}") from error
     return module

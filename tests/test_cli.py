@@ -191,7 +191,7 @@ def test_a_weight_that_means_nothing_is_refused(option: str, backend: str, run: 
 def test_a_weight_without_end_is_refused(run: Run, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
     assert run("build", corpus, tmp_path / "kb", "--model", model_folder).status == 0
     refused = run("query", "the river", "--kb", tmp_path / "kb", "--bm25-weight", "inf", "--json")
-    assert (refused.status, refused.out) == (1, "")
+    assert (refused.status, refused.out) == (2, "")
     assert "--bm25-weight is inf, must be a number from 0 to 1,000,000" in refused.err
 
 
@@ -297,13 +297,13 @@ def test_a_reader_answers_from_what_was_found(
     ]
     assert told[0] == told[1] != told[2]
     again = run("predict", inputs, "--task", "trex", "--out", out, *options, "--retrieval-weight", "2")
-    assert "was made with another task, input, knowledge base or option" in again.err
+    assert "was made with another reader (see out.jsonl.run.json)" in again.err
 
 
 def test_bm25_finds_no_sentence(run: Run, tmp_path: Path, corpus: Path, model_folder: Path) -> None:
     assert run("build", corpus, tmp_path / "kb", "--model", model_folder).status == 0
     refused = run("query", "Paris", "--kb", tmp_path / "kb", "--backend", "bm25", "--unit", "sentence")
-    assert refused.status == 1
+    assert refused.status == 2
     assert "BM25 finds no sentence" in refused.err
 
 
@@ -369,7 +369,7 @@ def test_all_bad_lines_of_a_corpus_are_named(run: Run, corpus: Path, model_folde
     corpus.write_text("{\n" + corpus.read_text("utf-8") + "[]\n", "utf-8")
     refused = run("build", corpus, tmp_path / "kb", "--format", "jsonl", "--model", model_folder)
     assert refused.status == 1
-    assert f"{corpus} has bad lines: mend them, or leave them out with --skip-bad-lines" in refused.err
+    assert f"{corpus} has 2 bad lines: mend them, or leave them out with --skip-bad-lines" in refused.err
     assert f"{corpus}:1: not JSON" in refused.err
     assert "[]' is no JSON object: write one object" in refused.err
     assert not (tmp_path / "kb").exists()
@@ -829,7 +829,6 @@ LONG = "word " * 10_000
         ("build corpus.jsonl model --model model", "model is not empty and holds no unfinished build"),
         ("build corpus.jsonl empty/new --model model", "new cannot be written (Not a directory)"),
         ("build corpus.jsonl new --model model --append", "new does not exist: make a knowledge base with"),
-        ("build corpus.jsonl new --model model --device gpu", "device 'gpu' is unknown"),
         ("query x --kb nowhere", "nowhere does not exist: make a knowledge base with `kbq build CORPUS nowhere`"),
         ("query x --kb folder", "folder holds no knowledge base (no manifest.json)"),
         ("query x --kb half", "half is not a whole knowledge base, its build was stopped"),
@@ -838,7 +837,6 @@ LONG = "word " * 10_000
             "query x --kb modelless",
             "modelless needs the model it was built with: model folder gone does not exist; say",
         ),
-        ("query x --kb kb --device gpu", "error: device 'gpu' is unknown: choose"),
         ("query x --kb kb --model other", "was built with the model"),
         ("query x --kb kb --model nowhere", "model folder nowhere does not exist"),
         ("query --kb kb", "there is no query: write kbq query"),
@@ -885,7 +883,6 @@ LONG = "word " * 10_000
         ("finetune broken.gz --kb kb --out new", "compressed data is damaged"),
         ("finetune bad.jsonl --kb kb --out new", "bad.jsonl:1: column 'subject' is missing"),
         ("finetune two.csv --kb kb --out new --dev nothing", "nothing: cannot be read"),
-        ("finetune two.csv --kb kb --out new --terms joint,word", "term 'word' is unknown: choose from joint, start"),
         ("finetune two.csv --kb kb --out new --task nonsense", "task 'nonsense' is unknown: choose one of"),
         ("finetune two.csv --kb nowhere --out new", "nowhere does not exist: make a knowledge base with"),
         ("finetune two.csv --kb kb --out new --model other", "was built with the model"),
@@ -903,6 +900,23 @@ def test_bad_input_gets_one_clear_sentence(
     assert message in outcome.err
     assert outcome.err.count("\n") == 1
     assert not (place / "new" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("build corpus.jsonl new --model model --device gpu", "device 'gpu' is unknown"),
+        ("query x --kb kb --device gpu", "error: device 'gpu' is unknown: choose"),
+        ("finetune two.csv --kb kb --out new --terms joint,word", "term 'word' is unknown: choose from joint, start"),
+    ],
+)
+def test_what_means_nothing_whatever_the_input_is_wrong_usage(
+    command: str, message: str, run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    outcome = run(*command.split())
+    assert (outcome.status, outcome.out) == (2, "")
+    assert message in outcome.err
 
 
 @pytest.mark.parametrize(

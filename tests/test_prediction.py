@@ -1,6 +1,7 @@
 """Prediction: KILT lines from a knowledge base that can be checked by eye."""
 
 import json
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -129,7 +130,7 @@ def test_a_task_that_was_edited_is_another_task(changed: Task, tmp_path: Path, p
     write_inputs(tmp_path, *many(3))
     predict()
     assert predict().kept == 3
-    with pytest.raises(KbqError, match="was made with another task, input, knowledge base or option"):
+    with pytest.raises(KbqError, match=r"was made with another (answer|queries) \(see out"):
         predict(changed)
 
 
@@ -245,7 +246,10 @@ def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, ch
     before = (tmp_path / "out.jsonl").read_bytes()
     if change == "inputs":
         write_inputs(tmp_path, *many(3))
-    with pytest.raises(KbqError, match=r"another task, input, knowledge base or option \(see out\.jsonl\.run\.json\)"):
+    other = {"task": "task, answer", "inputs": "queries, inputs", "option": "top pages", "text": "with text"}
+    other |= {"encoder": "query encoder"}
+    message = f"was made with another {other.get(change, change)} (see out.jsonl.run.json): choose"
+    with pytest.raises(KbqError, match=re.escape(message)):
         predict(
             TITLES if change == "task" else TASK,
             top_pages=3 if change == "option" else 20,

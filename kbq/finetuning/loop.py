@@ -65,7 +65,7 @@ def chosen_terms(names: str) -> tuple[Term, ...]:
     wanted = [name.strip() for name in names.split(",")]
     unknown = [name for name in wanted if name not in TERMS]
     if unknown:
-        raise TrainingError(f"term {unknown[0]!r} is unknown: choose from {', '.join(TERMS)}")
+        raise TrainingError(f"term {unknown[0]!r} is unknown: choose from {', '.join(TERMS)}", is_usage=True)
     return tuple(term for term in TERMS if term in wanted)
 
 

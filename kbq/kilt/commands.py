@@ -68,6 +68,7 @@ class ErrorReport:
 
     counts: Counter[ErrorKind]
     cases: tuple[ErrorCase, ...]
+    notes: tuple[str, ...]  # where the two files do not belong together
 
     def table(self) -> Table:
         """One row for each kind that occurs."""
@@ -87,7 +88,7 @@ def find_errors(request: ErrorsRequest) -> ErrorReport:
     survey = survey_errors(request.gold, request.guess, request.is_known_page)
     kinds = [request.kind] if request.kind else [kind for kind in KINDS if kind != "right"]
     samples = [sample_errors(survey, kind, request.sample, evidence_of=request.evidence_of) for kind in kinds]
-    return ErrorReport(survey.counts, tuple(case for sample in samples for case in sample))
+    return ErrorReport(survey.counts, tuple(case for sample in samples for case in sample), survey.notes)
 
 
 def submit(
@@ -104,7 +105,8 @@ def submit(
     if len(tasks) != len(guesses) or len(inputs) not in (0, len(guesses)):
         raise EvaluationError(
             f"{len(guesses)} prediction files, {len(tasks)} tasks and {len(inputs)} input files: "
-            "name a task, and if any then an input file, for each prediction file in the same order"
+            "name a task, and if any then an input file, for each prediction file in the same order",
+            is_usage=True,
         )
     files = []
     for number, (guess, task) in enumerate(zip(guesses, tasks, strict=True)):

@@ -165,7 +165,7 @@ def test_files_that_neither_evaluation_takes_exit_with_1(kbq: Kbq, guess: Path, 
     assert kbq("evaluate", fewer, gold).out == ""
     assert kbq("evaluate", fewer, gold, "--missing", "zero", "--json").json["downstream"]["kilt"]["KILT-em"] == 0.25
     assert kbq("evaluate", gold, fewer, "--missing", "skip").status == 0
-    assert kbq("evaluate", guess, gold, "--by", "nothing").status == 1
+    assert kbq("evaluate", guess, gold, "--by", "nothing").status == 2
     nowhere = kbq("evaluate", guess, gold, "--by", "meta.nowhere")
     assert (nowhere.status, nowhere.out) == (1, "")
     assert f"--by meta.nowhere: no query of {gold} has that" in nowhere.err
@@ -263,10 +263,36 @@ def test_merge_and_submit(kbq: Kbq, guess: Path, gold: Path, write: Write, tmp_p
     assert few in (folder / "UPLOAD.md").read_text("utf-8")
     family = kbq("submit", guess, "--task", "slot_filling", "--out", tmp_path / "family")
     assert (family.status, "the leaderboard has no data set called slot_filling" in family.err) == (0, True)
-    assert kbq("submit", merged, guess, "--tasks", "fever", "--out", folder).status == 1
+    assert kbq("submit", merged, guess, "--tasks", "fever", "--out", folder).status == 2
     pages = write("pages", *({"id": n, "output": [{"provenance": [{"wikipedia_id": n}]}]} for n in range(4)))
     refused = kbq("submit", pages, "--task", "fever", "--out", tmp_path / "other")
     assert (refused.status, "no answer" in refused.err) == (1, True)  # predicted pages need another system's labels
+
+
+def test_files_that_do_not_belong_together_are_no_errors_of_the_system(
+    kbq: Kbq, guess: Path, gold: Path, write: Write
+) -> None:
+    nothing, foreign = write("nothing"), write("foreign", record(9, "x9", 9))
+    for other in (nothing, foreign):
+        refused = kbq("errors", other, gold, "--json")
+        assert (refused.status, refused.out) == (1, "")
+        assert f"{other} has no prediction for any of the 4 records of {gold}" in refused.err
+    for command in ("errors", "evaluate"):
+        refused = kbq(command, guess, nothing)
+        assert (refused.status, refused.out) == (1, "")
+        assert f"{nothing} holds no record" in refused.err
+    some = kbq("errors", write("some", record(0, "x0", 0), record(9, "x9", 9)), gold, "--json")
+    assert (some.status, some.json["counts"]["no-prediction"]) == (0, 3)
+    assert "4 gold records, 2 predictions" in some.err
+    assert "1 predictions have ids that the gold file lacks: ignored" in some.err
+
+
+def test_a_hundred_problems_are_listed_and_the_rest_counted(kbq: Kbq, write: Write) -> None:
+    gold = write("many", *(record(number, "x", number) for number in range(150)))
+    refused = kbq("evaluate", write("one", record(0, "x", 0)), gold)
+    assert refused.status == 1
+    assert refused.err.count("has no prediction in") == 100 + 2  # and once for each kind of evaluation
+    assert "… and 49 more" in refused.err
 
 
 def test_passages_scores_texts_and_exports_them(kbq: Kbq, guess: Path, gold: Path, tmp_path: Path) -> None:

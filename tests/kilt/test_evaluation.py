@@ -249,7 +249,7 @@ def test_line_ends_and_outer_blanks_do_not_matter(write: Write, tmp_path: Path, 
         (b'{"id": "\xff"}\n', "not UTF-8"),
         (b"[" * 100_000, "is no JSON"),
         (b'{"id": ' + b"9" * 5000 + b"}", "is no JSON"),
-        (b"7\n", "is 7, must be an object"),
+        (b"7\n", "is no object (7)"),
     ],
 )
 def test_unreadable_predictions_are_refused(write: Write, tmp_path: Path, content: bytes, problem: str) -> None:

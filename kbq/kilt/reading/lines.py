@@ -43,15 +43,15 @@ def read_objects(path: Path, problems: Problems) -> Iterator[tuple[int, JsonObje
             try:
                 record = json.loads(line)
             except json.JSONDecodeError as error:
-                problems.add(path, number, None, f"is no JSON ({error.msg}, column {error.colno})")
+                problems.add(path, number, None, "is no JSON", f"{error.msg}, column {error.colno}")
                 continue
             except (ValueError, RecursionError) as error:  # a number or a nesting beyond reading
-                problems.add(path, number, None, f"is no JSON ({error})")
+                problems.add(path, number, None, "is no JSON", str(error))
                 continue
             if isinstance(record, dict):
                 yield number, record
             else:
-                problems.add(path, number, None, f"is {shown(record)}, must be an object")
+                problems.add(path, number, None, "is no object", shown(record))
     except EvaluationError as error:  # nothing more can be read
         problems.found.append(Problem("", str(error)))
 

@@ -51,16 +51,22 @@ class Observations:
             return f" (no id of its {self.unknown:,} predictions is in the gold file: for another file?)"
         return ""
 
-    def notes(self) -> tuple[str, ...]:
-        """One sentence for each thing worth knowing."""
+    def partners(self) -> tuple[str, ...]:
+        """One sentence for each way in which the two files do not belong together."""
         guesses = self.matched + self.unknown
         found = {
             "the gold file holds no record, so that every score is 0: is it the file you mean?": not self.golds,
             f"{self.golds:,} gold records, {guesses:,} predictions": guesses != self.golds,
             f"{self.unknown:,} predictions have ids that the gold file lacks: ignored": self.unknown,
+        }
+        return tuple(note for note, applies in found.items() if applies)
+
+    def notes(self) -> tuple[str, ...]:
+        """One sentence for each thing worth knowing."""
+        found = {
             f"{self.no_input:,} gold records have no input: entity_in_input is left out": self.no_input,
             f"{self.empty_evidence:,} gold records have empty provenance lists, which lower recall@k as "
             "evidence sets that cannot be found (files exported from the Hugging Face hub have them, the "
             "official files do not)": self.empty_evidence,
         }
-        return tuple(note for note, applies in found.items() if applies)
+        return (*self.partners(), *(note for note, applies in found.items() if applies))

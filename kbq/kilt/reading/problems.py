@@ -17,9 +17,10 @@ class Problem:
     place: str  # file:line:id, as far as known; "" where `what` already says it
     what: str
     is_harmless: bool = False  # refused by the official evaluation, but no content is lost without it
+    detail: str = ""  # what differs between places with the same problem
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.what}" if self.place else self.what
+        return (f"{self.place}: " if self.place else "") + self.what + (f" ({self.detail})" if self.detail else "")
 
 
 def place_name(path: Path, line: int | None = None, record_id: str | None = None) -> str:
@@ -33,9 +34,9 @@ class Problems:
     def __init__(self) -> None:
         self.found: list[Problem] = []
 
-    def add(self, path: Path, line: int | None, record_id: str | None, what: str) -> None:
+    def add(self, path: Path, line: int | None, record_id: str | None, what: str, detail: str = "") -> None:
         """Note a problem."""
-        self.found.append(Problem(place_name(path, line, record_id), what))
+        self.found.append(Problem(place_name(path, line, record_id), what, detail=detail))
 
     def raise_if_any(self, purpose: str) -> None:
         """Refuse the files.

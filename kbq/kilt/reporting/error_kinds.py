@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from kbq.errors import EvaluationError
 from kbq.kilt.reading.lines import JsonObject
-from kbq.kilt.reading.pairing import Pairing
+from kbq.kilt.reading.pairing import Observations, Pairing
 from kbq.kilt.reading.parsing import parse_answer, place_of, read_golds, read_guesses
 from kbq.kilt.reading.problems import Problems
 from kbq.kilt.reading.records import PAGE, Gold, Guess, Place
@@ -29,6 +29,7 @@ ErrorKind = Literal[
     "page-namesake",  # the first page is called like a gold page, up to what stands in brackets
     "page-too-low",  # a gold page was found, but not among the first R
     "page-not-found",
+    "no-prediction",
 ]
 KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 
@@ -53,10 +54,11 @@ class ErrorCase:
 
 @dataclass(frozen=True, slots=True)
 class ErrorSurvey:
-    """How often each kind occurs, and every prediction as a case, in the order of the gold file."""
+    """How often each kind occurs, and every gold record as a case, in the order of the gold file."""
 
     counts: Counter[ErrorKind]
     cases: tuple[ErrorCase, ...]
+    notes: tuple[str, ...]  # where the two files do not belong together
 
 
 def survey_errors(
@@ -64,21 +66,27 @@ def survey_errors(
     guess_path: Path,
     is_known_page: Callable[[str], bool] | None = None,
 ) -> ErrorSurvey:
-    """Every prediction with its kind of error, in gold order; a missing prediction is an empty one.
+    """Every gold record with the kind of error of its prediction, in gold order.
 
     Raises:
-        EvaluationError: the files cannot be read, or a prediction cannot be scored.
+        EvaluationError: the files cannot be read or do not belong together, or a prediction cannot be scored.
     """
-    problems = Problems()
-    golds = read_golds(gold_path, PAGE, problems)
+    problems, seen = Problems(), Observations()
+    pairing = Pairing(read_golds(gold_path, PAGE, problems), read_guesses(guess_path, parse_with_place, problems))
     cases = []
-    for gold, guess in Pairing(golds, read_guesses(guess_path, parse_with_place, problems)):
+    for gold, guess in pairing:
+        seen.look_at(gold, guess)
         if guess is not None and guess.problem is not None:
             problems.add(guess_path, guess.line, guess.id, guess.problem)
         else:
-            cases.append(explain(gold, guess or Guess(gold.id, line=0), is_known_page))
-    problems.raise_if_any(f"the error analysis of {guess_path} against {gold_path}")
-    return ErrorSurvey(Counter(case.kind for case in cases), tuple(cases))
+            cases.append(explain(gold, guess, is_known_page))
+    seen.unknown = pairing.unknown
+    problems.raise_if_any(f"the error analysis of {guess_path} against {gold_path}{seen.hint()}")
+    if not seen.golds:
+        raise EvaluationError(f"{gold_path} holds no record")
+    if not seen.matched:
+        raise EvaluationError(f"{guess_path} has no prediction for any of the {seen.golds:,} records of {gold_path}")
+    return ErrorSurvey(Counter(case.kind for case in cases), tuple(cases), seen.partners())
 
 
 def sample_errors(
@@ -90,7 +98,7 @@ def sample_errors(
         EvaluationError: there is no such kind.
     """
     if kind not in KINDS:
-        raise EvaluationError(f"{kind!r} is no kind of error: choose from {', '.join(KINDS)}")
+        raise EvaluationError(f"{kind!r} is no kind of error: choose from {', '.join(KINDS)}", is_usage=True)
     cases = [case for case in survey.cases if case.kind == kind]
     chosen = sorted(random.Random(0).sample(range(len(cases)), min(count, len(cases))))
     return tuple(with_evidence(cases[index], evidence_of) for index in chosen)
@@ -123,11 +131,12 @@ def parse_with_place(record_id: str, line: int, record: JsonObject) -> Guess:
     return replace(guess, top=place_of(items[0], title.strip() if isinstance(title, str) else ""))
 
 
-def explain(gold: Gold, guess: Guess, is_known_page: Callable[[str], bool] | None = None) -> ErrorCase:
-    """One prediction with its kind of error."""
+def explain(gold: Gold, made: Guess | None, is_known_page: Callable[[str], bool] | None = None) -> ErrorCase:
+    """One prediction, or none, with its kind of error."""
+    guess = made or Guess(gold.id, line=0)
     positions = rank_evidence(guess.pages, evidence_sets(gold.outputs)).positions
     has_pages = r_precision(guess.pages, gold.outputs) == 1
-    kind = answer_kind(guess.answer, gold.answers, has_pages)
+    kind = "no-prediction" if made is None else answer_kind(guess.answer, gold.answers, has_pages)
     return ErrorCase(
         id=gold.id,
         kind=kind or page_kind(gold, guess, bool(positions), is_known_page),

@@ -35,4 +35,4 @@ def grouping(name: str) -> GroupOf:
     if name.startswith("meta."):
         key = name.removeprefix("meta.")
         return lambda gold: str(gold.meta[key]) if key in gold.meta else NO_GROUP
-    raise EvaluationError(f"{name!r} is no grouping: choose relation, evidence-sets or meta.KEY")
+    raise EvaluationError(f"{name!r} is no grouping: choose relation, evidence-sets or meta.KEY", is_usage=True)

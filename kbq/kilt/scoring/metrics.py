@@ -36,9 +36,9 @@ class Cutoffs:
 
     def __post_init__(self) -> None:
         if any(k < 1 for k in self.ks):
-            raise EvaluationError(f"ks are {self.ks}, every k must be at least 1")
+            raise EvaluationError(f"ks are {self.ks}, every k must be at least 1", is_usage=True)
         if len(set(self.ks)) < len(self.ks):
-            raise EvaluationError(f"ks are {self.ks}, a k twice would be counted twice: give each once")
+            raise EvaluationError(f"ks are {self.ks}, a k twice would be counted twice: give each once", is_usage=True)
         if not self.rank_keys:
             raise EvaluationError("rank_keys is empty, name at least one key such as wikipedia_id")
 

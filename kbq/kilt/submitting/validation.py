@@ -100,8 +100,10 @@ def readable_lines(validation: Validation) -> Iterator[tuple[int, JsonObject]]:
     problems = Problems()
     yield from read_objects(validation.path, problems)
     for problem in problems.found:
-        place = problem.place or str(validation.path)
-        validation.findings.append(Finding("error", place, problem.what, ""))
+        if problem.place:
+            validation.findings.append(Finding("error", problem.place, problem.what, problem.detail))
+        else:
+            validation.add(Remark("error", "cannot be read", problem.what))
 
 
 def check_identity(validation: Validation, line: int, record: JsonObject, lines: dict[str, int]) -> str | None:

@@ -60,12 +60,14 @@ def test_samples_are_seeded_and_bring_their_evidence(write: Write) -> None:
     cases = sample_errors(survey, "page-not-found", 3, evidence_of=evidence_of)
     assert cases == sample_errors(survey, "page-not-found", 3, evidence_of=evidence_of)
     assert [(case.evidence, case.gold_evidence) for case in cases] == [("2:4", "1:4")] * 3
-    assert len(sample_errors(survey, "page-not-found", 99)) == 20  # a missing prediction counts as empty
+    assert len(sample_errors(survey, "page-not-found", 99)) == 19
+    assert [case.id for case in sample_errors(survey, "no-prediction", 99)] == ["19"]
     assert sample_errors(survey, "right", 3) == ()
 
 
 def test_an_unknown_kind_is_refused(write: Write) -> None:
-    survey = survey_errors(write("gold"), write("guess"))
+    guess = {"id": 1, "output": [{"answer": "Balzac", "provenance": [WRONG]}]}
+    survey = survey_errors(write("gold", GOLD), write("guess", guess))
     with pytest.raises(EvaluationError, match="choose from right, answer-right-page-wrong"):
         sample_errors(survey, "luck", 1)
     assert KINDS[0] == "right"

@@ -31,7 +31,7 @@ def test_a_good_file_has_no_findings(write: Write) -> None:
     ("record", "kind"),
     [
         ("", "is blank"),
-        ("[1]", "is [1], must be an object"),
+        ("[1]", "is no object"),
         ({"output": [{"answer": "x", "provenance": FIVE}]}, "no id"),
         ({"id": 1, "output": []}, "not exactly one output"),
         ({"id": 1}, "not exactly one output"),

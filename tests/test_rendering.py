@@ -1,0 +1,16 @@
+"""Rendering: what a person sees stays on its line."""
+
+from kbq.records import Hit, Phrase
+from kbq.rendering import answer_lines, unknown_word
+
+
+def test_a_title_is_one_line_and_a_long_word_is_shortened() -> None:
+    word = "x" * 100_000
+    lines = answer_lines(
+        1, Hit(Phrase(word, "9", "Tabs\tand\nlines", 0, 2, 2 + len(word)), 1.5, f"A {word} b.", (0, 0))
+    )
+    assert len(lines) == 2
+    assert not any("\n" in line or "\t" in line for line in lines)
+    assert "Tabs and lines" in lines[0]
+    assert max(map(len, lines)) < 600
+    assert len(unknown_word("", word, None)) < 200
