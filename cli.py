@@ -17,7 +17,7 @@ import typer
 
 import kbq
 from kbq import rendering
-from kbq.errors import KbqError, first_line
+from kbq.errors import MOST_PROBLEMS, KbqError, first_line
 from kbq.options import (
     WORDS_ALONE,
     Backend,
@@ -57,7 +57,6 @@ def _output(place: Path | None) -> Path | None:
     return place
 
 
-SHOWN = 100  # problems of one command
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 BackendName = Annotated[
     Backend,
@@ -911,10 +910,10 @@ def _building(folder: Path) -> "Iterator[Callable[[Counts], None]]":
 
 
 def _print_error(error: KbqError) -> None:
-    for problem in error.problems[:SHOWN]:
+    for problem in error.problems[:MOST_PROBLEMS]:
         _note(problem)
-    if len(error.problems) > SHOWN:
-        _note(f"… and {len(error.problems) - SHOWN:,} more")
+    if len(error.problems) > MOST_PROBLEMS:
+        _note(f"… and {len(error.problems) - MOST_PROBLEMS:,} more")
     typer.secho(f"error: {error}", err=True, fg=typer.colors.RED)
 
 
@@ -985,7 +984,7 @@ def _note(text: str) -> None:
 
 
 def main() -> None:
-    """Run the command line; every error of kbq is one message and exit status 1."""
+    """Run the command line; every error of kbq is one message and exit status 1, or 2 for wrong usage."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # JSON is UTF-8, and no name ends in a traceback
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")

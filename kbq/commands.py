@@ -11,7 +11,7 @@ from kbq.dump.manifest import changing, is_knowledge_base, read_manifest, write_
 from kbq.dump.shards import Counts
 from kbq.encoding.model import Model
 from kbq.encoding.queries import check_query
-from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, QueryError
+from kbq.errors import MOST_PROBLEMS, CorpusError, KbqError, KnowledgeBaseError, QueryError
 from kbq.indexing.choice import chosen_kind
 from kbq.kb import KnowledgeBase, model_of
 from kbq.options import WORDS_ALONE, Backend, CorpusFormat, IndexKind, Unit, WantedKind, WordBackend
@@ -29,7 +29,6 @@ from kbq.system.files import folder_bytes
 from kbq.system.lines import clean_text, read_lines, source_name
 from kbq.system.stages import Note, Report, silent
 
-MOST_PROBLEMS = 100  # bad lines of a corpus that are named
 MOST_WEIGHT = 1e6  # of a source of words: beyond, the vectors' scores are lost in rounding
 READ_ON = 100_000  # documents after the first bad line that are searched for more
 
@@ -82,7 +81,7 @@ def build(
     def skip(problem: KbqError) -> None:
         bad_lines.append(problem)
         if len(bad_lines) == MOST_PROBLEMS and not request.skip_bad_lines:
-            raise _bad_lines(bad_lines, request.corpus)
+            raise _bad_lines(bad_lines, request.corpus, all_read=False)
         if request.skip_bad_lines:
             note(f"skipped: {problem}")
 
@@ -131,12 +130,12 @@ def _all_or_none(documents: Iterable[Document], problems: Sequence[KbqError], co
     if len(problems) == 1:
         raise CorpusError(str(problems[0]))
     if problems:
-        raise _bad_lines(problems, corpus)
+        raise _bad_lines(problems, corpus, all_read=read_on < READ_ON)
 
 
-def _bad_lines(problems: Sequence[KbqError], corpus: str) -> CorpusError:
+def _bad_lines(problems: Sequence[KbqError], corpus: str, all_read: bool) -> CorpusError:
     return CorpusError(
-        f"{source_name(corpus)} has {len(problems)}{' or more' * (len(problems) == MOST_PROBLEMS)} bad lines: "
+        f"{source_name(corpus)} has {len(problems)} bad lines{'' if all_read else ', or more'}: "
         "mend them, or leave them out with --skip-bad-lines",
         [str(problem) for problem in problems],
     )

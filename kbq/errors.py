@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+MOST_PROBLEMS = 100  # that a command lists
+
 
 class KbqError(Exception):
     """The input, the data or the folder is at fault; `cli.py` prints the message and exits with 1.
 
-    `problems` holds every single problem where several were found at once ("file:line: what"). `is_usage`: what was
-    asked for means nothing, whatever the input; the exit status is 2.
+    `problems` holds every single problem where several were found at once ("file:line: what"). `is_usage`: not the
+    input, but what was asked for is at fault; the exit status is 2.
     """
 
     def __init__(self, message: str, problems: Sequence[str] = (), is_usage: bool = False) -> None:

@@ -88,7 +88,8 @@ class KnowledgeBase:
         """
         with writing_to(folder, KnowledgeBaseError, goes_on=True):
             # What is no knowledge base is not locked, and what is missing is said before hours of encoding.
-            if (chosen_kind(read_manifest(folder), index) if append else index) not in ("auto", "exact"):
+            kinds = {index} | ({entry.kind for entry in read_manifest(folder).entries} if append else set())
+            if kinds - {"auto", "exact"}:
                 load_faiss()
             folder.mkdir(parents=True, exist_ok=True)
             with writing_alone(folder):

@@ -198,7 +198,9 @@ def _same_run(out: Path, description: dict[str, object]) -> None:
         raise KbqError(f"{out} is a folder: give --out the name of a file")
     beside = run_file(out)
     if out.exists() and beside.exists() and (other := _unlike(_written(beside), description)):
-        raise KbqError(f"{out} was made with another {other} (see {beside.name}): choose another --out, or delete it")
+        raise KbqError(
+            f"{out} was made by a run that differs in {other} (see {beside.name}): choose another --out, or delete it"
+        )
     if out.exists() and not beside.exists():
         raise KbqError(f"{out} already exists and was not made by kbq predict: choose another --out")
     with writing_to(out.parent, KbqError, "choose another --out"):
@@ -206,18 +208,16 @@ def _same_run(out: Path, description: dict[str, object]) -> None:
         write_json(beside, description)
 
 
-def _written(beside: Path) -> dict[str, object]:
-    """Nothing of a damaged file."""
+def _written(beside: Path) -> Mapping[str, object]:
     try:
-        written = json.loads(beside.read_text("utf-8"))
-    except ValueError:
-        return {}
-    return written if isinstance(written, dict) else {}
+        return dict(json.loads(beside.read_text("utf-8")))
+    except (ValueError, TypeError) as error:
+        raise KbqError(f"{beside} is damaged ({error}): delete it and the predictions beside it") from None
 
 
 def _unlike(written: Mapping[str, object], description: Mapping[str, object]) -> str:
     """The names of what differs."""
-    names = [name for name, value in description.items() if name not in written or written[name] != value]
+    names = [name for name in {**description, **written} if written.get(name, ...) != description.get(name, ...)]
     return ", ".join(name.removesuffix("_sha256").replace("_", " ") for name in names)
 
 

@@ -297,7 +297,7 @@ def test_a_reader_answers_from_what_was_found(
     ]
     assert told[0] == told[1] != told[2]
     again = run("predict", inputs, "--task", "trex", "--out", out, *options, "--retrieval-weight", "2")
-    assert "was made with another reader (see out.jsonl.run.json)" in again.err
+    assert "was made by a run that differs in reader (see out.jsonl.run.json)" in again.err
 
 
 def test_bm25_finds_no_sentence(run: Run, tmp_path: Path, corpus: Path, model_folder: Path) -> None:
@@ -908,6 +908,12 @@ def test_bad_input_gets_one_clear_sentence(
         ("build corpus.jsonl new --model model --device gpu", "device 'gpu' is unknown"),
         ("query x --kb kb --device gpu", "error: device 'gpu' is unknown: choose"),
         ("finetune two.csv --kb kb --out new --terms joint,word", "term 'word' is unknown: choose from joint, start"),
+        ("index kb --index compact --filter nan", "--filter is nan, must be a number"),
+        (
+            "query x --kb kb --reader default --unit sentence",
+            "a reader finds no sentence: ask for phrases or",
+        ),
+        ("evaluate two.csv two.csv --ks 5,1,1", "a k twice would be counted twice"),
     ],
 )
 def test_what_means_nothing_whatever_the_input_is_wrong_usage(

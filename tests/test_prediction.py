@@ -130,7 +130,7 @@ def test_a_task_that_was_edited_is_another_task(changed: Task, tmp_path: Path, p
     write_inputs(tmp_path, *many(3))
     predict()
     assert predict().kept == 3
-    with pytest.raises(KbqError, match=r"was made with another (answer|queries) \(see out"):
+    with pytest.raises(KbqError, match=r"was made by a run that differs in (answer|queries) \(see out"):
         predict(changed)
 
 
@@ -248,7 +248,7 @@ def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, ch
         write_inputs(tmp_path, *many(3))
     other = {"task": "task, answer", "inputs": "queries, inputs", "option": "top pages", "text": "with text"}
     other |= {"encoder": "query encoder"}
-    message = f"was made with another {other.get(change, change)} (see out.jsonl.run.json): choose"
+    message = f"was made by a run that differs in {other.get(change, change)} (see out.jsonl.run.json): choose"
     with pytest.raises(KbqError, match=re.escape(message)):
         predict(
             TITLES if change == "task" else TASK,
@@ -261,6 +261,20 @@ def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, ch
             pages=1 if change == "knowledge base" else 3,
         )
     assert (tmp_path / "out.jsonl").read_bytes() == before
+
+
+def test_an_option_that_kbq_does_not_know_any_more_is_another_run(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(2))
+    predict()
+    beside = tmp_path / "out.jsonl.run.json"
+    written = json.loads(beside.read_text())
+    beside.write_text(json.dumps(written | {"older_option": None}))
+    with pytest.raises(KbqError, match=r"differs in older option \(see"):
+        predict()
+    del written["index"]
+    beside.write_text(json.dumps(written))
+    with pytest.raises(KbqError, match=r"differs in index \(see"):
+        predict()
 
 
 def test_a_file_that_kbq_did_not_make_is_refused(tmp_path: Path, predict: Predict) -> None:
@@ -306,9 +320,10 @@ def test_an_empty_input_file_is_refused(tmp_path: Path, predict: Predict) -> Non
         predict()
 
 
-def test_a_damaged_description_is_of_another_run(tmp_path: Path, predict: Predict) -> None:
+@pytest.mark.parametrize("content", ["{", "junk", "[1]", "7"])
+def test_a_damaged_description_is_said(content: str, tmp_path: Path, predict: Predict) -> None:
     write_inputs(tmp_path, *many(2))
     predict()
-    (tmp_path / "out.jsonl.run.json").write_text("junk")
-    with pytest.raises(KbqError, match="was made with another task"):
+    (tmp_path / "out.jsonl.run.json").write_text(content)
+    with pytest.raises(KbqError, match=r"out\.jsonl\.run\.json is damaged .*: delete it and the predictions beside it"):
         predict()

@@ -13,7 +13,8 @@ class Linear(nn.Linear):
     """A linear layer that takes no time for random weights.
 
     For one product oneDNN first puts the weights in an order of its own, which takes longer than a query's dozen of
-    rows. A layer that `packs` keeps them in this order, too; whoever changes the weights need not know of it.
+    rows. A layer that `packs` keeps them in this order, too. It sees what optimisers and PyTorch's operators do to the
+    weights, and that others are assigned; not what is written through `.data` or NumPy.
     """
 
     packs = False
@@ -24,20 +25,22 @@ class Linear(nn.Linear):
 
     def forward(self, states: Tensor) -> Tensor:
         """Shapes: (rows, dim), (rows, other dim)."""
-        if not self.packs or torch.is_grad_enabled() or not states.is_cpu or len(states) > FEW:
-            return super().forward(states)
-        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else states.dtype
-        if not can_pack(dtype):
-            return super().forward(states)
-        return _multiplied(states.to(dtype), *self._in_order(dtype))
+        if torch.is_grad_enabled():
+            self._packed = None  # the weights are about to change, which a fused optimiser does not tell
+        elif self.packs and states.is_cpu and states.dim() == 2 and len(states) <= FEW:
+            is_cast = torch.is_autocast_enabled("cpu")
+            dtype = torch.get_autocast_dtype("cpu") if is_cast else self.weight.dtype
+            if (is_cast or states.dtype == dtype) and can_pack(dtype) and not self.weight.is_inference():
+                return _multiplied(states.to(dtype), *self._in_order(dtype))
+        return super().forward(states)
 
     def _in_order(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Weights and bias as they are now."""
-        weight, bias = self.weight, self.bias
-        now = (dtype, weight.data_ptr(), _version(weight), bias.data_ptr(), _version(bias))
-        if self._packed is None or self._packed[0] != now:
-            self._packed = now, _reordered(weight.to(dtype)), bias.to(dtype)
-        return self._packed[1:]
+        now = dtype, *((part.data_ptr(), part._version) for part in (self.weight, self.bias))
+        packed = self._packed
+        if packed is None or packed[0] != now:
+            packed = self._packed = now, _reordered(self.weight.to(dtype)), self.bias.to(dtype, copy=True)
+        return packed[1:]
 
     def __getstate__(self) -> dict[str, Any]:
         """What is copied: the order is made again."""
@@ -69,8 +72,3 @@ def _reordered(weight: Tensor) -> Tensor:
 def _multiplied(rows: Tensor, reordered: Tensor, bias: Tensor) -> Tensor:
     product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, reordered, bias, "none", [], "")
     return product
-
-
-def _version(weight: Tensor) -> int:
-    """Changes with every change in place."""
-    return 0 if weight.is_inference() else weight._version

@@ -173,7 +173,7 @@ def load_faiss() -> Any:
     except ImportError as error:  # it is not there, or not for this NumPy
         raise KnowledgeBaseError(
             f"this index needs faiss ({first_line(error)}): "
-            'install it with pip install "kbq[cpu]", or use --index exact'
+            'install it with pip install "kbq[cpu]"; exact search needs none'
         ) from None
     # Queries in older versions, queries × dim in newer ones, whose own value makes probing seven times slower.
     faiss.cvar.distance_compute_blas_threshold = 20

@@ -141,7 +141,7 @@ def evaluate_passages(guess: Path, gold: Path, ks: Sequence[int], export: Path |
     refuse_replacing([export], [guess, gold])
     questions = read_questions(gold, guess)
     if not questions:
-        raise EvaluationError(f"{gold} holds no record")
+        raise EvaluationError(f"{gold} holds no record: is it the file you mean?")
     if not any(passage.text for question in questions for passage in question.passages):
         raise EvaluationError(f"{guess} holds no text in its provenance: make it with kbq predict --with-text")
     if export is not None:

@@ -265,6 +265,7 @@ def test_a_missing_faiss_is_said_before_anything_is_encoded(
 ) -> None:
     pytest.importorskip("faiss")
     KnowledgeBase.build(documents[:5], tmp_path / "kb", model, index="compact")
+    KnowledgeBase.open(tmp_path / "kb", device="cpu").with_index(IndexWish("exact"))  # the other one stays
     before = snapshot(tmp_path / "kb")
     monkeypatch.setitem(sys.modules, "faiss", None)
     message = r"needs faiss \(.*faiss.*\): install it with"

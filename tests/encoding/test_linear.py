@@ -1,14 +1,20 @@
+"""Linear layers: packed products are the usual ones, whatever happened to the weights."""
+
 import copy
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from kbq.encoding import linear
+from kbq.encoding.backbone import pretrained_backbone
 from kbq.encoding.devices import autocast
 from kbq.encoding.linear import FEW, Linear, can_pack, pack_few_rows
+from kbq.encoding.queries import QueryEncoder, encode_queries
+from kbq.training.optimizing import Descent
 
 
 def layer(packs: bool = True) -> Linear:
@@ -51,23 +57,62 @@ def test_few_rows_alone_are_multiplied_with_reordered_weights() -> None:
 
 @needs_packing
 @pytest.mark.parametrize("name", ["weight", "bias"])
-def test_changed_weights_are_seen(name: str) -> None:
+@pytest.mark.parametrize("is_cast", [True, False])
+def test_changed_weights_are_seen(name: str, is_cast: bool) -> None:
     made, states = layer(), torch.randn(5, 48)
-    before = unlike(made, states)
+
+    def is_right() -> bool:
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_cast):  # it remembers weights till its end
+            return unlike(made, states) < (0.1 if is_cast else 1e-4)
+
+    assert is_right()
     with torch.no_grad():
         getattr(made, name).mul_(-2)
-    assert before < 1e-4
-    assert unlike(made, states) < 1e-4
+    assert is_right()
     setattr(made, name, nn.Parameter(torch.randn_like(getattr(made, name))))
-    assert unlike(made, states) < 1e-4
+    assert is_right()
+    assert unlike(made, states) < 1e-4  # in another type
+    assert is_right()
     made.double()
     assert unlike(made, states.double()) < 1e-9
 
 
-def test_weights_of_inference_mode_are_multiplied() -> None:
+@needs_packing
+def test_steps_of_a_fused_optimiser_are_seen() -> None:
+    made, states = layer(), torch.randn(5, 48)
+    descent = Descent(list(made.parameters()), learning_rate=0.1, warmup=0.0, steps=5)
+    for _ in range(3):
+        with torch.no_grad():
+            before = made(states)
+        descent.add(made(states).square().mean())
+        descent.step()
+        with torch.no_grad():
+            assert (made(states) - before).abs().max() > 0.1
+        assert unlike(made, states) < 1e-4
+
+
+@needs_packing
+def test_a_query_encoder_packs(checkpoint: Path) -> None:
+    encoder = QueryEncoder(pretrained_backbone(checkpoint), shared=True).eval()
+    encode_queries(encoder, [[2, 7, 3]], pad_id=0)
+    layers = [part for part in encoder.modules() if isinstance(part, Linear)]
+    assert len(layers) > 6
+    assert all(part._packed is not None for part in layers)
+
+
+@pytest.mark.parametrize("states", [torch.ones(5, 48).bfloat16(), torch.ones(5, 48).double()])
+def test_what_pytorch_refuses_is_refused(states: torch.Tensor) -> None:
+    with torch.no_grad(), pytest.raises(RuntimeError, match="dtype"):
+        layer()(states)
+
+
+def test_weights_of_inference_mode_are_never_packed() -> None:
     with torch.inference_mode():
         made = layer()
-    assert unlike(made, torch.randn(5, 48)) < 1e-4
+    for _ in range(2):
+        assert unlike(made, torch.randn(5, 48)) == 0
+        with torch.inference_mode():
+            made.weight.mul_(2)
 
 
 def test_gradients_flow() -> None:

@@ -277,10 +277,12 @@ def test_files_that_do_not_belong_together_are_no_errors_of_the_system(
         refused = kbq("errors", other, gold, "--json")
         assert (refused.status, refused.out) == (1, "")
         assert f"{other} has no prediction for any of the 4 records of {gold}" in refused.err
-    for command in ("errors", "evaluate"):
-        refused = kbq(command, guess, nothing)
+    for command in (["errors"], ["evaluate"], ["evaluate", "--missing", "skip"]):
+        refused = kbq(*command, guess, nothing)
         assert (refused.status, refused.out) == (1, "")
         assert f"{nothing} holds no record" in refused.err
+    unscored = kbq("evaluate", foreign, gold, "--missing", "skip")
+    assert (unscored.status, f"{gold} holds no record with a prediction in {foreign}" in unscored.err) == (1, True)
     some = kbq("errors", write("some", record(0, "x0", 0), record(9, "x9", 9)), gold, "--json")
     assert (some.status, some.json["counts"]["no-prediction"]) == (0, 3)
     assert "4 gold records, 2 predictions" in some.err

@@ -83,9 +83,10 @@ def survey_errors(
     seen.unknown = pairing.unknown
     problems.raise_if_any(f"the error analysis of {guess_path} against {gold_path}{seen.hint()}")
     if not seen.golds:
-        raise EvaluationError(f"{gold_path} holds no record")
+        raise EvaluationError(f"{gold_path} holds no record: is it the file you mean?")
     if not seen.matched:
-        raise EvaluationError(f"{guess_path} has no prediction for any of the {seen.golds:,} records of {gold_path}")
+        none = f"{guess_path} has no prediction for any of the {seen.golds:,} records of {gold_path}"
+        raise EvaluationError(f"{none}: is it for another file?")
     return ErrorSurvey(Counter(case.kind for case in cases), tuple(cases), seen.partners())
 
 

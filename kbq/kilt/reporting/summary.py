@@ -141,8 +141,9 @@ def evaluate_files(request: SummaryRequest) -> Summary:
     if summary.is_refused:
         return summary
     main = next(iter(scores.values()))
-    if not main.ids and request.deviations.missing != "skip":
-        raise EvaluationError(f"{request.gold} holds no record")
+    if not main.ids:
+        predicted = f" with a prediction in {request.guess}" if request.deviations.missing == "skip" else ""
+        raise EvaluationError(f"{request.gold} holds no record{predicted}: is it the file you mean?")
     if extras.by and set(main.groups) == {NO_GROUP}:
         raise EvaluationError(f"--by {extras.by}: no query of {request.gold} has that")
     names = columns(main, extras.task)

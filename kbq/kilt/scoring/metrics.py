@@ -40,7 +40,7 @@ class Cutoffs:
         if len(set(self.ks)) < len(self.ks):
             raise EvaluationError(f"ks are {self.ks}, a k twice would be counted twice: give each once", is_usage=True)
         if not self.rank_keys:
-            raise EvaluationError("rank_keys is empty, name at least one key such as wikipedia_id")
+            raise EvaluationError("rank_keys is empty, name at least one key such as wikipedia_id", is_usage=True)
 
 
 STANDARD_CUTOFFS = Cutoffs()
