@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kbq.training.train import TrainingOutcome
 
 AROUND = 160  # characters on either side of a phrase, and of a text that is shortened
+WHOLE = 2000  # of an answer that is a whole paragraph
 NAMED = 3  # of a longer list
 
 
@@ -72,7 +73,7 @@ def excerpt(hit: Hit) -> str:
     first = max(hit.unit[0] if hit.unit[0] < start else 0, start - AROUND)
     last = min(hit.unit[1] if hit.unit[1] > end else len(hit.context), end + AROUND)
     before, after = hit.context[first:start], hit.context[end:last]
-    marked = typer.style(shortened(hit.phrase.text), fg=typer.colors.GREEN, bold=True)
+    marked = typer.style(shortened(hit.phrase.text, WHOLE), fg=typer.colors.GREEN, bold=True)
     return " ".join(f"{'…' if first else ''}{before}«{marked}»{after}{'…' if last < len(hit.context) else ''}".split())
 
 

@@ -12,5 +12,11 @@ def test_a_title_is_one_line_and_a_long_word_is_shortened() -> None:
     assert len(lines) == 2
     assert not any("\n" in line or "\t" in line for line in lines)
     assert "Tabs and lines" in lines[0]
-    assert max(map(len, lines)) < 600
+    assert max(map(len, lines)) < 3000
     assert len(unknown_word("", word, None)) < 200
+
+
+def test_a_whole_paragraph_is_evidence() -> None:
+    text = "The river flows through the city. " * 30
+    _, evidence = answer_lines(1, Hit(Phrase(text, "9", "Title", 0, 0, len(text)), 1.5, text, (0, len(text))))
+    assert evidence.count("river") == 30
