@@ -97,7 +97,8 @@ def load_task(name: str) -> Task:
         tasks = known_tasks() | _families()
         if name not in tasks:
             raise KbqError(
-                f"task {name!r} is unknown: choose one of {', '.join(tasks)}, or give the path of a task file"
+                f"task {name!r} is unknown: choose one of {', '.join(tasks)}, or give the path of a task file",
+                is_usage=True,
             )
         return tasks[name]
     tasks = {task.name: task for task in _tasks_of(Path(path))}

@@ -883,7 +883,6 @@ LONG = "word " * 10_000
         ("finetune broken.gz --kb kb --out new", "compressed data is damaged"),
         ("finetune bad.jsonl --kb kb --out new", "bad.jsonl:1: column 'subject' is missing"),
         ("finetune two.csv --kb kb --out new --dev nothing", "nothing: cannot be read"),
-        ("finetune two.csv --kb kb --out new --task nonsense", "task 'nonsense' is unknown: choose one of"),
         ("finetune two.csv --kb nowhere --out new", "nowhere does not exist: make a knowledge base with"),
         ("finetune two.csv --kb kb --out new --model other", "was built with the model"),
         ("finetune two.csv --kb kb --out folder", "folder already exists: choose another folder for --out"),
@@ -908,6 +907,7 @@ def test_bad_input_gets_one_clear_sentence(
         ("build corpus.jsonl new --model model --device gpu", "device 'gpu' is unknown"),
         ("query x --kb kb --device gpu", "error: device 'gpu' is unknown: choose"),
         ("finetune two.csv --kb kb --out new --terms joint,word", "term 'word' is unknown: choose from joint, start"),
+        ("finetune two.csv --kb kb --out new --task nonsense", "task 'nonsense' is unknown: choose one of"),
         ("index kb --index compact --filter nan", "--filter is nan, must be a number"),
         (
             "query x --kb kb --reader default --unit sentence",

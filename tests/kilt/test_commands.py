@@ -195,6 +195,7 @@ def test_trec_files_and_measures(kbq: Kbq, guess: Path, gold: Path, tmp_path: Pa
     pytest.importorskip("ir_measures", reason="ir-measures is optional")
     document = kbq("evaluate", guess, gold, "--measures", "RR Success@1", "--json").json
     assert document["measures"] == {"RR": 2.5 / 4, "Success@1": 0.5}
+    assert kbq("evaluate", guess, gold, "--measures", "luck").status == 2
 
 
 def test_validate_lists_every_error_and_each_kind_of_warning(kbq: Kbq, guess: Path, gold: Path, write: Write) -> None:

@@ -123,7 +123,7 @@ def measure(gold_path: Path, guess_path: Path, measures: str) -> dict[str, float
     try:
         parsed = [library.parse_measure(name) for name in measures.split()]
     except (ValueError, NameError) as error:
-        raise EvaluationError(f"{measures!r} names no measures of ir-measures: {error}") from error
+        raise EvaluationError(f"{measures!r} names no measures of ir-measures: {error}", is_usage=True) from error
     qrels = [library.Qrel(row.query, row.page, 1) for row in read_qrels(gold_path)]
     run = [library.ScoredDoc(row.query, row.page, row.score) for row in read_run(guess_path)]
     return {str(name): float(value) for name, value in library.calc_aggregate(parsed, qrels, run).items()}
