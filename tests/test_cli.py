@@ -812,6 +812,12 @@ def place(
 LONG = "word " * 10_000
 
 
+def assert_one_sentence(outcome: Outcome, message: str) -> None:
+    assert outcome.err.startswith("error: ")
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -895,9 +901,7 @@ def test_bad_input_gets_one_clear_sentence(
     monkeypatch.chdir(place)
     outcome = run(*command.split())
     assert (outcome.status, outcome.out) == (1, "")
-    assert outcome.err.startswith("error: ")
-    assert message in outcome.err
-    assert outcome.err.count("\n") == 1
+    assert_one_sentence(outcome, message)
     assert not (place / "new" / "manifest.json").exists()
 
 
@@ -922,7 +926,7 @@ def test_what_means_nothing_whatever_the_input_is_wrong_usage(
     monkeypatch.chdir(place)
     outcome = run(*command.split())
     assert (outcome.status, outcome.out) == (2, "")
-    assert message in outcome.err
+    assert_one_sentence(outcome, message)
 
 
 @pytest.mark.parametrize(
@@ -938,9 +942,8 @@ def test_what_means_nothing_whatever_the_input_is_wrong_usage(
 def test_bad_queries_get_one_clear_sentence(text: str, message: str, run: Run, kb_folder: Path) -> None:
     outcome = run("query", text, "--kb", kb_folder)
     assert (outcome.status, outcome.out) == (1, "")
-    assert outcome.err.startswith("error: ")
-    assert message in outcome.err
-    assert (outcome.err.count("\n"), len(outcome.err) < 300) == (1, True)
+    assert_one_sentence(outcome, message)
+    assert len(outcome.err) < 300
 
 
 @pytest.mark.parametrize("as_json", [False, True])

@@ -51,13 +51,12 @@ def read_run(guess_path: Path) -> list[RankedPage]:
         return parse_ranking(record_id, line, record, PAGE, depth=0)
 
     problems = Problems()
-    path = guess_path
     run = []
-    for guess in read_guesses(path, parse, problems):
+    for guess in read_guesses(guess_path, parse, problems):
         if guess.problem is not None:
-            problems.add(path, guess.line, guess.id, guess.problem)
+            problems.add(guess_path, guess.line, guess.id, guess.problem)
         run += [RankedPage(guess.id, page, rank) for rank, page in enumerate(guess.pages, 1)]
-    problems.raise_if_any(f"exporting {path}")
+    problems.raise_if_any(f"exporting {guess_path}")
     return run
 
 
@@ -68,12 +67,11 @@ def read_qrels(gold_path: Path) -> list[RelevantPage]:
         EvaluationError: the file cannot be read.
     """
     problems = Problems()
-    path = gold_path
     qrels = []
-    for gold in read_golds(path, PAGE, problems):
+    for gold in read_golds(gold_path, PAGE, problems):
         pages = dict.fromkeys(page for output in gold.outputs for page in output.pages)
         qrels += [RelevantPage(gold.id, page) for page in pages]
-    problems.raise_if_any(f"exporting {path}")
+    problems.raise_if_any(f"exporting {gold_path}")
     return qrels
 
 
