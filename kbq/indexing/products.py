@@ -23,6 +23,8 @@ TILE = 32  # CUDA multiplies int8 matrices of such sizes
 BLOCK = 2560  # rows that a CPU multiplies at a time: they stay in its cache, and their shape is prepared for once
 FLOAT_BLOCK = 1280  # the same, of rows that become float32 first
 FEW = 16  # vectors that a CPU without matrix tiles (AMX) multiplies faster the other way round: 1.4 times a search
+CACHED = 2**24  # bytes of rows; of more, a product with few vectors waits for memory
+FETCHED = 5120  # rows that are fetched at a time then: 1.2 times a search
 CHUNK = 256  # rows that become float32 at a time: more fall out of the CPU's cache
 
 
@@ -84,7 +86,10 @@ def integer_products(rows: Tensor, limbs: Tensor) -> Tensor:
     """
     count, vectors = len(rows), len(limbs) // 2
     if rows.is_cpu and vectors <= FEW and not cpu_has("amx_int8"):
-        both = torch._int_mm(limbs, rows.T)
+        if rows.numel() <= CACHED:
+            both = torch._int_mm(limbs, rows.T)
+        else:
+            both = torch.cat([torch._int_mm(limbs, _fetched(piece).T) for piece in torch.split(rows, FETCHED)], dim=1)
         return both[vectors:].add(both[:vectors], alpha=LIMB).T
     if rows.is_cuda:
         limbs, pieces = in_tiles(limbs), tiled(rows)
@@ -95,6 +100,12 @@ def integer_products(rows: Tensor, limbs: Tensor) -> Tensor:
         both = torch._int_mm(piece, limbs.T)
         parts.append(both[:, vectors : 2 * vectors].add(both[:, :vectors], alpha=LIMB))
     return (parts[0] if len(parts) == 1 else torch.cat(parts))[:count]
+
+
+def _fetched(rows: Tensor) -> Tensor:
+    """The same rows, in the CPU's cache now: read in the order in which they lie, not as a product asks for them."""
+    rows.amax()
+    return rows
 
 
 def tiled(rows: Tensor) -> list[Tensor]:

@@ -65,6 +65,27 @@ def test_integer_products(tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert integer_products(rows, limbs).tolist() == [[(3 - 10) * 128 + 59, 6 * 128 + 12], [-3 * 128 - 9, -780]]
 
 
+@pytest.mark.parametrize("rows", [6, 7, 21])
+def test_rows_that_no_cache_holds_are_multiplied_in_parts(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "cpu_has", lambda feature: False)
+    monkeypatch.setattr(products, "CACHED", 6 * 16)
+    monkeypatch.setattr(products, "FETCHED", 3)
+    seen: list[int] = []
+    fetched = products._fetched
+
+    def counted(piece: torch.Tensor) -> torch.Tensor:
+        seen.append(len(piece))
+        return fetched(piece)
+
+    monkeypatch.setattr(products, "_fetched", counted)
+    source = torch.Generator().manual_seed(0)
+    vectors = torch.randint(-127, 128, (rows, 16), dtype=torch.int8, generator=source)
+    limbs = torch.randint(-64, 65, (4, 16), dtype=torch.int8, generator=source)
+    found = integer_products(vectors, limbs)
+    assert seen == {6: [], 7: [3, 3, 1], 21: [3] * 7}[rows]
+    assert torch.equal(found, vectors.int() @ (limbs[:2].int() * 128 + limbs[2:].int()).T)
+
+
 @pytest.mark.parametrize("stay", [True, False])
 @pytest.mark.parametrize("rows", [0, 1, 256, 700])
 def test_float_products(rows: int, stay: bool, random_shard: Callable[..., Shard]) -> None:
