@@ -1,4 +1,4 @@
-"""Accelerator: encoding and exact search there and on the CPU: speed, agreement, memory.
+"""Accelerator: encoding, exact search and clustering there and on the CPU: speed, agreement, memory.
 
     python benchmarks/accelerator.py CORPUS WORK [--device cuda] [--times 1,7,35] [--workers 8] [--paragraphs 3000]
 
@@ -28,6 +28,8 @@ from kbq.dump.manifest import publish
 from kbq.dump.shards import shard_name
 from kbq.encoding.devices import choose_device
 from kbq.encoding.model import Model
+from kbq.indexing.cells import clusters_for
+from kbq.indexing.clusters import Clusters
 from kbq.kb import KnowledgeBase
 from kbq.records import Document
 from kbq.searching.probes import own_queries
@@ -127,6 +129,22 @@ def searching(folder: Path, device: torch.device, vectors: Vectors) -> tuple[dic
     return figures, hits
 
 
+def clustering(source: KnowledgeBase, device: torch.device) -> dict[str, Any]:
+    """Assigning rows to the cells of an index, on the device and on the CPU: what a build of one takes longest for."""
+    rows = np.array(source.shards[0].vectors)
+    means = rows[:: max(1, len(rows) // clusters_for(len(rows)))].astype(np.float32)
+    few = rows[: len(rows) // CPU_SHARE]
+    there, here = Clusters(means, device), Clusters(means)
+    found, expected = there.nearest(rows), here.nearest(few)
+    return {
+        "means": len(means),
+        "rows per second": round(len(rows) / wall_seconds(lambda: there.nearest(rows), REPEAT)),
+        "rows per second, on the CPU": round(len(few) / wall_seconds(lambda: here.nearest(few), REPEAT)),
+        "rows with the same mean, percent": round(100 * float((found[: len(few)] == expected).mean()), 4),
+        **memory(device),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", type=Path)
@@ -143,6 +161,7 @@ def main() -> None:
     figures["encoding"] = encoding(options.corpus, device, options.work / "kb", options.paragraphs, options.workers)
     reporting.write(options.name, figures, [options.corpus], seed=0)
     source = KnowledgeBase.open(options.work / "kb", device="cpu")
+    figures["clustering"] = clustering(source, device)
     queries = source.model.encode_queries(own_queries(source.shards, source.model, TOGETHER, seed=1))
     for times in map(int, options.times.split(",")):
         folder = options.work / f"{times} times"

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import torch
+
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.indexing.cell_index import CellIndex
@@ -13,14 +15,14 @@ from kbq.system.stages import Report, silent
 OVERFETCH = 2  # times the hits that are wanted; four times found nothing more among 1.4 million rows
 
 
-def build_approximate(shard: Shard, entry: IndexEntry, report: Report = silent) -> None:
-    """Build the index of one shard, of the rows above the entry's filter.
+def build_approximate(shard: Shard, entry: IndexEntry, device: torch.device, report: Report = silent) -> None:
+    """Build the index of one shard, of the rows above the entry's filter, on this device as far as it is of use.
 
     Raises:
         KnowledgeBaseError: faiss is missing or the disk full.
     """
     with writing(shard, entry) as folder:
-        build_cells(folder / CELLS, shard.vectors, shard.rows_above(entry.filter), report=report)
+        build_cells(folder / CELLS, shard.vectors, shard.rows_above(entry.filter), device=device, report=report)
 
 
 def open_approximate(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:

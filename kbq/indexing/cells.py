@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from kbq.array_types import Floats, Rows
 from kbq.errors import KnowledgeBaseError, first_line
 from kbq.indexing.clusters import ROUNDS, Clusters, Values
+from kbq.indexing.products import CPU
 from kbq.system.files import GO_ON, replacing
 from kbq.system.mapping import expect_random_access, prefetch
 from kbq.system.stages import Report, Stage, silent
@@ -37,6 +39,7 @@ def build_cells(
     rows: Rows,
     rotation: Floats | None = None,
     together: int = 1,
+    device: torch.device = CPU,
     report: Report = silent,
 ) -> None:
     """Cluster these rows of the vectors, add them under their numbers, write the index, in one step.
@@ -50,6 +53,7 @@ def build_cells(
             that are searched within registers (fast scan, arXiv 1704.07355). Shape: (dim, kept). None: the dump's int8
             values are stored as they are.
         together: how many of the rotated values share a code; only with a rotation.
+        device: where rows are compared with cells.
 
     Raises:
         KnowledgeBaseError: faiss is not installed, or cannot write the file.
@@ -59,7 +63,7 @@ def build_cells(
     random = np.random.default_rng(0)
     picked = random.choice(rows, min(len(rows), count * SAMPLES_PER_CLUSTER), replace=False)
     stage = Stage(report, "rows compared with cells", ROUNDS * len(picked) + len(rows))
-    clusters = Clusters.of(vectors[np.sort(picked)], count, report=stage.add)
+    clusters = Clusters.of(vectors[np.sort(picked)], count, device=device, report=stage.add)
     means = _stored(clusters.means, rotation)
     steepest = faiss.IndexFlatIP(means.shape[1])  # what is probed; it must live until the index is written
     steepest.add(means)

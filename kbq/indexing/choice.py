@@ -16,10 +16,10 @@ from kbq.indexing.compact import build_compact, open_compact
 from kbq.indexing.exact import ExactIndex
 from kbq.indexing.gpus import places
 from kbq.indexing.index_folder import folder_of, has_index
+from kbq.indexing.products import CPU
 from kbq.options import IndexKind, WantedKind
 from kbq.system.stages import Report, silent
 
-CPU = torch.device("cpu")
 EXACT_ROWS = 2_000_000  # up to here every query can be multiplied with every row
 
 
@@ -32,10 +32,18 @@ def chosen_kind(manifest: Manifest, wanted: WantedKind) -> IndexKind:
     return "exact" if manifest.counts.rows <= EXACT_ROWS else "compact"
 
 
-def build_missing(shards: Sequence[Shard], entry: IndexEntry, queries: Floats, report: Report = silent) -> None:
+def build_missing(
+    shards: Sequence[Shard],
+    entry: IndexEntry,
+    queries: Floats,
+    device: torch.device = CPU,
+    report: Report = silent,
+) -> None:
     """Build the index of every shard that has none like this; exact search needs nothing.
 
-    `queries`: what the index will be asked, in the units of the rows. Shape: (queries, dim).
+    Args:
+        queries: what the index will be asked, in the units of the rows. Shape: (queries, dim).
+        device: where rows are compared with cells.
     """
     for number, shard in enumerate(shards, start=1):
         if is_built([shard], entry):
@@ -45,9 +53,9 @@ def build_missing(shards: Sequence[Shard], entry: IndexEntry, queries: Floats, r
             report(f"{entry.kind} index, shard {number} of {len(shards)}, {stage}", done, total)
 
         if entry.kind == "approximate":
-            build_approximate(shard, entry, of_shard)
+            build_approximate(shard, entry, device, of_shard)
         else:
-            build_compact(shard, queries, entry, of_shard)
+            build_compact(shard, queries, entry, device, of_shard)
 
 
 def is_built(shards: Sequence[Shard], entry: IndexEntry) -> bool:

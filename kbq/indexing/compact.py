@@ -7,6 +7,8 @@ with the dump's own rows, so that the scores are exact for the rows that are fou
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from kbq.array_types import Floats
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
@@ -35,7 +37,9 @@ class Codes:
 CODES: dict[IndexKind, Codes] = {"compact": Codes(together=1, overfetch=8), "tiny": Codes(together=2, overfetch=32)}
 
 
-def build_compact(shard: Shard, queries: Floats, entry: IndexEntry, report: Report = silent) -> None:
+def build_compact(
+    shard: Shard, queries: Floats, entry: IndexEntry, device: torch.device, report: Report = silent
+) -> None:
     """Build the index of one shard, of the rows above the entry's filter, for queries like these.
 
     `queries` are in the units of the rows. Shape: (queries, dim).
@@ -48,7 +52,7 @@ def build_compact(shard: Shard, queries: Floats, entry: IndexEntry, report: Repo
         rotation = Rotation.fit(shard.vectors, queries, codes.kept(queries.shape[1]))
         rotation.save(folder / ROTATION)
         rows = shard.rows_above(entry.filter)
-        build_cells(folder / CELLS, shard.vectors, rows, rotation.rows, codes.together, report=report)
+        build_cells(folder / CELLS, shard.vectors, rows, rotation.rows, codes.together, device, report)
 
 
 def open_compact(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:

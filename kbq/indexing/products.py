@@ -18,6 +18,7 @@ from kbq.array_types import Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.system.machine import cpu_has
 
+CPU = torch.device("cpu")
 LIMB = 128
 TILE = 32  # CUDA multiplies int8 matrices of such sizes
 BLOCK = 2560  # rows that a CPU multiplies at a time: they stay in its cache, and their shape is prepared for once
@@ -84,22 +85,33 @@ def integer_products(rows: Tensor, limbs: Tensor) -> Tensor:
 
     Shapes: rows (rows, dim), limbs (2 × vectors, dim), result (rows, vectors), int32.
     """
-    count, vectors = len(rows), len(limbs) // 2
+    vectors = len(limbs) // 2
     if rows.is_cpu and vectors <= FEW and not cpu_has("amx_int8"):
         if rows.numel() <= CACHED:
             both = torch._int_mm(limbs, rows.T)
         else:
             both = torch.cat([torch._int_mm(limbs, _fetched(piece).T) for piece in torch.split(rows, FETCHED)], dim=1)
         return both[vectors:].add(both[:vectors], alpha=LIMB).T
-    if rows.is_cuda:
-        limbs, pieces = in_tiles(limbs), tiled(rows)
-    else:
-        pieces = list(torch.split(rows, BLOCK))
     parts = []
-    for piece in pieces:
-        both = torch._int_mm(piece, limbs.T)
-        parts.append(both[:, vectors : 2 * vectors].add(both[:, :vectors], alpha=LIMB))
-    return (parts[0] if len(parts) == 1 else torch.cat(parts))[:count]
+    for piece in torch.split(rows, BLOCK) if rows.is_cpu else (rows,):
+        both = int8_products(piece, limbs)
+        parts.append(both[:, vectors:].add(both[:, :vectors], alpha=LIMB))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def int8_products(rows: Tensor, others: Tensor) -> Tensor:
+    """Exact products of int8 rows with others, on any device that has them.
+
+    Shapes: (rows, dim), (others, dim), result (rows, others), int32.
+    """
+    return torch._int_mm(rows, others.T) if rows.is_cpu else tiled_products(rows, others)
+
+
+def tiled_products(rows: Tensor, others: Tensor) -> Tensor:
+    """The same, in whole tiles, as CUDA wants them."""
+    columns = in_tiles(others).T
+    parts = [torch._int_mm(part, columns) for part in tiled(rows)]
+    return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(rows), : len(others)]
 
 
 def _fetched(rows: Tensor) -> Tensor:

@@ -134,5 +134,6 @@ def _built(
     queries = model.in_row_units(*model.encode_queries(texts))
     measured = min(MEASURED, -(-len(texts) // 2))
     teaching = slice(measured if len(texts) > 1 else 0, None)  # a single query must do both
-    build_missing(shards, entry, np.concatenate([queries[teaching, 0], queries[teaching, 1]]), report)
+    taught = np.concatenate([queries[teaching, 0], queries[teaching, 1]])
+    build_missing(shards, entry, taught, model.device, report)
     return calibrate(shards, entry, queries[:measured], model.device, model.config.length_penalty, report)

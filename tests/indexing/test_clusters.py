@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from kbq.indexing import clusters
 from kbq.indexing.clusters import Clusters
@@ -43,6 +44,20 @@ def test_no_other_mean_is_clearly_nearer(dtype: type) -> None:
     found = np.take_along_axis(true, Clusters(means).nearest(rows)[:, None], axis=1)[:, 0]
     assert (found <= 1.02 * true.min(axis=1)).all()
     assert (found == true.min(axis=1)).mean() > 0.97
+
+
+@pytest.mark.parametrize("in_integers", [True, False])
+def test_a_gpu_that_is_full_leaves_the_work_to_the_cpu(in_integers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = torch.device("meta")  # what lies there has no values: the CPU must have done it
+
+    def refused(*_: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(clusters, "has_fast_int8", lambda device: in_integers and device == full)
+    monkeypatch.setattr(clusters, "int8_products", refused)
+    monkeypatch.setattr(Clusters, "_compared", lambda self, rows: refused() if self._device == full else rows[:, 0])
+    rows = np.array([[3, 1], [0, 2]], np.int8)
+    assert Clusters(np.eye(2, dtype=np.float32), full).nearest(rows).tolist() == [3, 0]
 
 
 @pytest.mark.usefixtures("way")

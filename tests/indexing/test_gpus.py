@@ -14,6 +14,7 @@ from kbq.errors import KnowledgeBaseError
 from kbq.indexing import choice, exact, gpus
 from kbq.indexing.candidates import MAX_TOKENS
 from kbq.indexing.choice import open_index
+from kbq.indexing.clusters import Clusters
 from kbq.indexing.exact import ExactIndex
 from kbq.indexing.gpus import bytes_of, fitted, full_memory_is_said, places
 from kbq.indexing.products import has_fast_int8
@@ -203,6 +204,15 @@ def test_a_gpu_gives_the_same_hits(random_shard: Callable[..., Shard]) -> None:
         for device in (CPU, ONE)
     ]
     assert found[0] == found[1]  # scores too: they are computed by the CPU, from rows that the GPU has found
+
+
+@needs_gpu
+def test_a_gpu_finds_the_same_cells() -> None:
+    random = np.random.default_rng(0)
+    rows = random.integers(-127, 128, (3000, 40)).astype(np.int8)
+    means = random.normal(0, 40, (70, 40)).astype(np.float32)
+    on_gpu, on_cpu = (Clusters(means, device).nearest(rows) for device in (ONE, CPU))
+    assert (on_gpu == on_cpu).mean() > 0.97  # one of them may round the means, and values may be equal
 
 
 @needs_gpu

@@ -8,7 +8,15 @@ import torch
 
 from kbq.dump.shards import Shard
 from kbq.indexing import products
-from kbq.indexing.products import Factors, float32_products, float_products, in_tiles, integer_products, tiled
+from kbq.indexing.products import (
+    Factors,
+    float32_products,
+    float_products,
+    in_tiles,
+    integer_products,
+    tiled,
+    tiled_products,
+)
 
 CPU = torch.device("cpu")
 
@@ -114,6 +122,13 @@ def test_a_matrix_is_filled_up_to_whole_tiles(shape: tuple[int, int], filled: tu
     assert found.shape == filled
     assert torch.equal(found[: shape[0], : shape[1]], matrix)
     assert int(found.sum()) == matrix.sum()
+
+
+@pytest.mark.parametrize(("rows", "others", "dim"), [(70, 5, 24), (64, 32, 32), (1, 33, 40), (31, 1, 64)])
+def test_products_in_whole_tiles_are_those_of_the_matrices(rows: int, others: int, dim: int) -> None:
+    source = torch.Generator().manual_seed(0)
+    one, other = (torch.randint(-127, 128, (size, dim), dtype=torch.int8, generator=source) for size in (rows, others))
+    assert torch.equal(tiled_products(one, other), one.int() @ other.int().T)
 
 
 @pytest.mark.parametrize(("rows", "dim", "sizes"), [(70, 64, [64, 32]), (64, 64, [64]), (5, 64, [32]), (70, 40, [96])])
