@@ -367,7 +367,7 @@ def query(
                 if not hits and backend in WORDS_ALONE:
                     _note("nothing is found: no paragraph shares a term with the query")
                 elif len(hits) < k:
-                    _note(f"the knowledge base holds {len(hits)} of the {k} asked for")
+                    _note(f"{len(hits)} of the {k} answers asked for were found")
                 typer.echo()
 
     answer(asked)
@@ -442,10 +442,10 @@ def train(
     given = {"epochs": epochs, "learning_rate": learning_rate, "batch_tokens": batch_tokens, "seed": seed}
     shared: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     shared |= {"accumulate": accumulate, "dropout": dropout}
-    if checkpoint == "default" and (sparse or teacher or generator):
-        from kbq.encoding.config import DEFAULT_MODEL
+    if sparse or teacher or generator:
+        from kbq.encoding.config import local_folder
 
-        checkpoint = str(DEFAULT_MODEL)
+        checkpoint = str(local_folder(checkpoint))
     command = shlex.join(["kbq", *sys.argv[1:]])
     asked: dict[str, Any] = {
         "examples": examples, "out": out, "checkpoint": checkpoint, "device": device, "command": command

@@ -50,9 +50,7 @@ def tuning(kb: KnowledgeBase, texts: list[str]) -> Finetuner:
         phrase = hits[0].phrase
         output = GoldOutput(phrase.text, (phrase.document_id,), frozenset([phrase.document_id]), ())
         gold = Gold(text, 1, text, {}, (output,))
-        queries.append(
-            PreparedQuery(tuple(kb.model.query_tokenizer.token_ids([text])[0]), gold, labeller.find(gold).phrases)
-        )
+        queries.append(PreparedQuery(tuple(kb.model.query_tokenizer.ids_of(text)), gold, labeller.find(gold).phrases))
     settings = FinetuningSettings(epochs=1, batch=12, learning_rate=1e-6)
     return Finetuner(kb, labeller, queries, settings, lambda: 0.0)
 

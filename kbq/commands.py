@@ -172,7 +172,7 @@ def index(request: IndexRequest, report: Report = silent) -> IndexFacts:
         )
     asked = [] if request.queries is None else read_queries([], request.queries)
     model = model_of(request.folder, read_manifest(request.folder), request.model, request.device)
-    _refuse_malformed(asked, lambda text: model.query_tokenizer.token_ids([text]))
+    _refuse_malformed(asked, model.query_tokenizer.ids_of)
     texts = tuple(query.text for query in asked)
     manifest = add_index(request.folder, model, IndexWish(request.kind, request.recall, texts, request.filter), report)
     return index_facts(request.folder, manifest, manifest.index)
@@ -260,7 +260,7 @@ def ask(queries: Sequence[Query], kb: KnowledgeBase, wanted: Wanted) -> Iterator
     how = wanted.answering
     unit = wanted.unit or ("phrase" if how.reading is not None or how.backend not in WORDS_ALONE else "paragraph")
     answering = how.over(kb)
-    _refuse_malformed(queries, lambda text: [one.token_ids([text]) for one in answering.query_tokenizers])
+    _refuse_malformed(queries, lambda text: [one.ids_of(text) for one in answering.query_tokenizers])
     for first in range(0, len(queries), BATCH):
         part = queries[first : first + BATCH]
         texts = [query.text for query in part]

@@ -78,7 +78,8 @@ def read_corpus(
                     f"page id {document.id!r} is in the knowledge base already: leave the page out "
                     "(if all of them are there, the append was done before)"
                 )
-            page_ids.add(document.id)
+            if not page_ids.add(document.id):
+                raise CorpusError(f"page id {document.id!r} is taken by an earlier page: give every page its own id")
         except CorpusError as problem:
             on_bad_line(CorpusError(f"{place}: {problem}"))
         else:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
 from kbq.encoding.bundled_reader import brings_reader
-from kbq.encoding.config import CONFIG, DEFAULT_MODEL, ModelConfig, read_config
+from kbq.encoding.config import CONFIG, ModelConfig, local_folder, read_config
 from kbq.encoding.weights import FACTS
 from kbq.errors import KbqError, KnowledgeBaseError, first_line
 from kbq.indexing.index_folder import folder_of
@@ -60,8 +60,8 @@ def describe(folder: Path) -> dict[str, object]:
     Raises:
         KbqError: the folder is none of them, or damaged.
     """
-    if folder == Path("default") and not folder.exists():
-        folder = DEFAULT_MODEL
+    if not folder.exists():
+        folder = local_folder(folder)
     if (folder / CONFIG).exists() and not is_knowledge_base(folder):
         config = read_config(folder)
         if config.base:

@@ -31,7 +31,7 @@ class KnowledgeBaseError(KbqError):
 
 
 class QueryError(KbqError):
-    """A query that cannot be encoded."""
+    """A query, or a way of asking it, that cannot be answered."""
 
 
 class TrainingError(KbqError):

@@ -100,7 +100,8 @@ class KnowledgeBase:
                 after = before.with_shards(shards, corpus)
                 wish = IndexWish.as_before(folder, before, chosen_kind(after, index))
                 manifest = build_indexes(folder, after, model, wish, report_stage)
-                if before.bm25 if append else bm25:
+                with_words = before.bm25 if append else bm25
+                if with_words:
                     manifest = add_bm25(folder, manifest, report_stage)
                 publish(folder, manifest)
                 remove_unnamed(folder, manifest)

@@ -4,11 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from kbq.errors import CorpusError
-
 
 class PageIds:
-    """The page ids met so far: finds the page whose id is taken.
+    """The page ids met so far.
 
     Keeps a 64-bit hash of each id: 8 bytes a page, twice that while they are sorted. The chance that two
     different ids are taken for one is pages² / 2^65: one in a million for 6 million pages.
@@ -26,16 +24,13 @@ class PageIds:
         row = int(np.searchsorted(self._sorted, key))
         return key in self._recent or bool((self._sorted[row : row + 1] == key).any())
 
-    def add(self, page_id: str) -> None:
-        """Remember an id.
-
-        Raises:
-            CorpusError: the id is taken.
-        """
+    def add(self, page_id: str) -> bool:
+        """Remember an id; whether it was new."""
         if page_id in self:
-            raise CorpusError(f"page id {page_id!r} is taken by an earlier page: give every page its own id")
+            return False
         self._recent.add(hash(page_id))
         if len(self._recent) >= self.max_recent:
             self._sorted = np.concatenate([self._sorted, np.fromiter(self._recent, np.int64)])
             self._sorted.sort()
             self._recent.clear()
+        return True

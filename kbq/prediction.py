@@ -140,10 +140,12 @@ def read_inputs(task: Task, path: Path, query_tokenizers: Sequence[QueryTokenize
         if identity in places:
             problems.append(f"{path}:{number}: id {identity} stands in line {places[identity]} too: ids are unique")
         places.setdefault(identity, number)
-        adapted = task.query_of(text, lambda text: all(one.fits(text) for one in query_tokenizers), f"{path}:{number}")
+        adapted = task.query_of(
+            text, lambda text: all(one.is_short_enough(text) for one in query_tokenizers), f"{path}:{number}"
+        )
         try:
             for one in query_tokenizers:
-                one.token_ids([adapted])
+                one.ids_of(adapted)
         except QueryError as error:
             problems.append(f"{path}:{number}: {error}")
         read.append((Query(identity, adapted), text))

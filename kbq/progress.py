@@ -37,7 +37,8 @@ def build_progress(title: str) -> Iterator[tuple[Callable[["Counts"], None], Rep
     with _bar(title, TEXT, BarColumn(), TimeElapsedColumn()) as show:
 
         def report(counts: "Counts") -> None:
-            before.append(counts) if not before else None
+            if not before:
+                before.append(counts)
             speed = (counts.tokens - before[0].tokens) / max(1e-9, time.monotonic() - begun)
             show(f"{counts.documents:,} pages, {counts.tokens:,} tokens, {speed:,.0f} tokens/s")
 

@@ -37,7 +37,7 @@ class Reader(CrossEncoder):
         Raises:
             QueryError: the query cannot be read.
         """
-        (ids,) = self.query_tokenizer.token_ids([query])
+        ids = self.query_tokenizer.ids_of(query)
         begins = [content_start(hit.context) for hit in paragraphs]
         contents = [hit.context[begin:] for hit, begin in zip(paragraphs, begins, strict=True)]
         texts = [
@@ -142,7 +142,9 @@ class RetrieverReader:
         for text, paragraphs in zip(texts, retrieved, strict=True):
             hits = with_retrieval(self.reading.reader.read(text, paragraphs), paragraphs, weight)
             if unit == "document":
-                hits = list({hit.phrase.document_id: hit for hit in reversed(hits)}.values())
-                hits.sort(key=lambda hit: -hit.score)
+                best: dict[str, Hit] = {}
+                for hit in hits:
+                    best.setdefault(hit.phrase.document_id, hit)
+                hits = list(best.values())
             answers.append(hits[:k])
         return answers

@@ -1,8 +1,8 @@
 """Records: the frozen values that travel between the parts of kbq. Imports nothing from kbq.
 
 Text is Unicode NFC everywhere. Character positions are half-open, [start, end), and count the
-characters of one paragraph. `score` is a dot product: higher is better, and it is comparable within
-one query only.
+characters of one paragraph. `score`: higher is better; only the scores of one query in one search can be
+compared.
 """
 
 from dataclasses import dataclass, fields

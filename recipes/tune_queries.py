@@ -68,7 +68,7 @@ def make_examples(model: Model, shard: Shard, passages: list[Passage]) -> list[E
         for query in passage.queries:
             rows = gold_rows(shard, number, query)
             try:
-                ids = model.query_tokenizer.token_ids([query.text])[0]
+                ids = model.query_tokenizer.ids_of(query.text)
             except QueryError:
                 continue
             if not rows[0]:

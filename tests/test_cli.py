@@ -838,7 +838,7 @@ def assert_one_sentence(outcome: Outcome, message: str) -> None:
         ("query x --kb nowhere", "nowhere does not exist: make a knowledge base with `kbq build CORPUS nowhere`"),
         ("query x --kb folder", "folder holds no knowledge base (no manifest.json)"),
         ("query x --kb half", "half is not a whole knowledge base, its build was stopped"),
-        ("query x --kb old", "old has format version 0, this kbq reads 1 and 2"),
+        ("query x --kb old", "old has format version 0, this kbq reads 2"),
         (
             "query x --kb modelless",
             "modelless needs the model it was built with: model folder gone does not exist; say",

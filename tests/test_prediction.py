@@ -33,14 +33,13 @@ PAGES_ONLY = Task("labels", question, "none", ("accuracy",), "accuracy")
 class Reader:
     """Reads five words."""
 
-    def fits(self, text: str) -> bool:
+    def is_short_enough(self, text: str) -> bool:
         return len(text.split()) <= 5
 
-    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        for text in texts:
-            if text == "nothing":
-                raise QueryError(f"the query {text!r} is empty")
-        return [[1]]
+    def ids_of(self, text: str) -> list[int]:
+        if text == "nothing":
+            raise QueryError(f"the query {text!r} is empty")
+        return [1]
 
 
 class FakeBase:
@@ -136,7 +135,7 @@ def test_a_task_that_was_edited_is_another_task(changed: Task, tmp_path: Path, p
 
 def test_what_a_reader_cannot_read_is_said_before_it_reads(tmp_path: Path) -> None:
     class Strict(Reader):
-        def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        def ids_of(self, text: str) -> list[int]:
             raise QueryError("too long for the reader")
 
     write_inputs(tmp_path, *many(2))

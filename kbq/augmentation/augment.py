@@ -22,6 +22,7 @@ from kbq.augmentation.mentions import FindMentions, entity_finder
 from kbq.augmentation.slots import Question, Slots
 from kbq.corpus import read_corpus
 from kbq.dump.manifest import MANIFEST, is_knowledge_base
+from kbq.encoding.config import local_folder
 from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.errors import KbqError, TrainingError
 from kbq.finetuning.triples import read_triples
@@ -175,7 +176,7 @@ def _some_mentions(find: FindMentions, text: str, request: AugmentationRequest) 
 def _description(request: AugmentationRequest) -> Line:
     """What decides the examples."""
     corpus = Path(request.corpus) / MANIFEST if is_knowledge_base(Path(request.corpus)) else Path(request.corpus)
-    sources = [corpus, request.triples, *map(Path, filter(None, (request.generator, request.reader)))]
+    sources = [corpus, request.triples, *map(local_folder, filter(None, (request.generator, request.reader)))]
     return {
         "corpus": Path(request.corpus).name,
         "digests": [digest_of(path) for path in sources if path is not None and path.exists()],

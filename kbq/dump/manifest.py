@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 STATE = "building.json"  # stands there while a build goes on, or was stopped
-WORDS = "bm25"  # folder of a shard's words
 FORMAT = 2
-READABLE = (1, FORMAT)  # of 1 only the words differ: `kbq index KB --bm25` makes them anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,16 +172,15 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         written = json.loads(path.read_text("utf-8"))
         version = written.pop("format")
-        if version not in READABLE:
+        if version != FORMAT:
             raise KnowledgeBaseError(
-                f"{folder} has format version {version}, this kbq reads {' and '.join(map(str, READABLE))}: "
+                f"{folder} has format version {version}, this kbq reads {FORMAT}: "
                 "build it again, or use the kbq that wrote it"
             )
         written["shards"] = tuple(Counts(**counts) for counts in written["shards"])
         written["corpora"] = tuple(written["corpora"])
         written["index"] = IndexEntry(**written["index"])
-        written["others"] = tuple(IndexEntry(**entry) for entry in written.get("others", ()))
-        written["sparta"] = written.get("sparta") or ""
+        written["others"] = tuple(IndexEntry(**entry) for entry in written["others"])
         return Manifest(**written)
     except (FileNotFoundError, NotADirectoryError):
         raise KnowledgeBaseError(_why_not(folder)) from None

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kbq.dump.manifest import WORDS, IndexEntry, Manifest, publish, read_manifest
+from kbq.dump.manifest import IndexEntry, Manifest, publish, read_manifest
 from kbq.dump.shards import Shard, shard_name
-from kbq.errors import CorpusError, KnowledgeBaseError
+from kbq.errors import KnowledgeBaseError
 from kbq.page_ids import PageIds
 from kbq.system.locks import writing_alone
 from kbq.system.stages import Report, Stage, silent
@@ -36,7 +36,7 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
         corpora=tuple(corpus for manifest in manifests for corpus in manifest.corpora),
         index=IndexEntry(),
         others=(),
-        bm25=all(manifest.bm25 for manifest in manifests) and all((shard / WORDS).is_dir() for shard in shards),
+        bm25=all(manifest.bm25 for manifest in manifests),
         sparta="",
     )
     try:
@@ -57,7 +57,7 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
 
 
 def _link_shards(shards: Sequence[Path], out: Path, stage: Stage) -> None:
-    ignored = shutil.ignore_patterns("bm25-*", "sparta*", "*-for-*")
+    ignored = shutil.ignore_patterns("sparta*", "*-for-*")
     for number, shard in enumerate(shards):
         shutil.copytree(shard, out / shard_name(number), ignore=ignored, copy_function=_link)
         stage.add(1)
@@ -87,11 +87,9 @@ def _refuse_pages_in_two(shards: Sequence[Path], stage: Stage) -> None:
     met = PageIds()
     for place, path in enumerate(shards):
         for page in Shard(path).ids:
-            try:
-                met.add(page)
-            except CorpusError:
+            if not met.add(page):
                 other = next((shard for shard in shards[:place] if page in Shard(shard).ids), path)
                 raise KnowledgeBaseError(
                     f"page id {page!r} is in {other.parent} and in {path.parent}: build one of them without it"
-                ) from None
+                )
         stage.add(1)

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from kbq.encoding.backbone import hugging_face
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError, first_line
 from kbq.text.markers import slot_of
@@ -62,14 +61,17 @@ def read_config(folder: Path) -> ModelConfig:
     if not isinstance(written, dict):
         raise ModelError(f"{folder / CONFIG} is not whole: it holds no object")
     version = written.pop("format", None)
-    if version == 1:  # called it otherwise
-        written["lexical_factor"] = written.pop("evidence", 1.0)
-    if version not in (1, FORMAT):
+    if version != FORMAT:
         raise ModelError(f"model folder {folder} is of another format than {FORMAT}: use the kbq version that wrote it")
     try:
         return ModelConfig(**written | {"window": WindowShape(**written["window"])})
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{folder / CONFIG} is not whole: {first_line(error)}") from None
+
+
+def local_folder(source: str | Path) -> Path:
+    """The folder of a model that is here: `default` stands for the one that ships with kbq."""
+    return DEFAULT_MODEL if str(source) == "default" else Path(source)
 
 
 def lasting_name(source: str) -> str:
@@ -83,13 +85,15 @@ def model_folder(source: str | Path) -> Path:
     Raises:
         ModelError: there is none.
     """
-    folder = DEFAULT_MODEL if source == "default" else Path(source)
+    folder = local_folder(source)
     if folder.is_dir():
         return folder
     if folder.exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
         raise ModelError(f"model folder {source} does not exist")
+    from kbq.encoding.backbone import hugging_face  # only here: a hub name is the rare case
+
     hugging_face()  # makes the hub's library quiet, too
-    import huggingface_hub  # only here: a hub name is the rare case
+    import huggingface_hub
 
     try:
         return Path(huggingface_hub.snapshot_download(str(source)))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from kbq.array_types import Floats
 from kbq.encoding.backbone import hugging_face, load_tokenizer, refuse_random, saved_tokenizer
 from kbq.encoding.bundled_reader import open_reader
-from kbq.encoding.config import CONFIG, DEFAULT_MODEL
+from kbq.encoding.config import CONFIG, local_folder
 from kbq.encoding.devices import autocast, choose_device
 from kbq.encoding.padding import batch_tokens, buckets, readable_length
 from kbq.encoding.phrases import window_tensors
@@ -57,7 +57,7 @@ class CrossEncoder:
         Raises:
             ModelError: there is no such checkpoint, or it has not learned to answer questions.
         """
-        folder = DEFAULT_MODEL if source == "default" else Path(source)
+        folder = local_folder(source)
         if (folder / CONFIG).is_file():
             return cls(open_reader(folder).eval().to(choose_device(device)), saved_tokenizer(folder), source)
         network, missing = _load(source)

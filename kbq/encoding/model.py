@@ -79,7 +79,9 @@ class Model:
 
     def encode_queries(self, texts: Sequence[str]) -> tuple[Floats, Floats]:
         """Start and end vectors. Shapes: (queries, dim). Raises QueryError for a text that cannot be read."""
-        return encode_queries(self.queries, self.query_tokenizer.token_ids(texts), self.tokenizer.pad_token_id)
+        return encode_queries(
+            self.queries, [self.query_tokenizer.ids_of(text) for text in texts], self.tokenizer.pad_token_id
+        )
 
     def in_row_units(self, starts: Floats, ends: Floats) -> Floats:
         """Start over end vector, in the units of the int8 rows. Shapes: (queries, dim), (queries, 2, dim)."""
@@ -162,8 +164,7 @@ class Model:
         except (OSError, SafetensorError, ValueError) as error:
             raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
         load_weights(base.queries, weights, "queries.", folder, given=_word_embeddings(base.phrases))
-        of_phrases = ("filter_threshold", "edge_threshold")  # one that was tuned by an older kbq may not know them
-        base.config = dataclasses.replace(config, **{name: getattr(base.config, name) for name in of_phrases})
+        base.config = config
         return base
 
     def save_query_encoder(self, folder: Path, facts: Mapping[str, object]) -> None:

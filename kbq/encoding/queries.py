@@ -5,7 +5,6 @@
 """
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -77,32 +76,12 @@ class QueryTokenizer:
         self.casing = casing or {}
         self.marker_ids = {marker: [tokenizer.convert_tokens_to_ids(token)] for marker, token in marker_tokens.items()}
 
-    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """`[CLS] query [SEP]` of each text.
+    def ids_of(self, text: str) -> list[int]:
+        """`[CLS] query [SEP]`.
 
         Raises:
-            QueryError: a query is empty, has two `[SEP]`, an empty side, or more tokens than the encoder reads.
+            QueryError: the query is empty, has two `[SEP]`, an empty side, or more tokens than the encoder reads.
         """
-        return [self._ids_of(text) for text in texts]
-
-    def takes(self, text: str) -> bool:
-        """Whether `token_ids` would accept a text."""
-        try:
-            self._ids_of(text)
-        except QueryError:
-            return False
-        return True
-
-    def fits(self, text: str) -> bool:
-        """Whether the encoder reads a text whole."""
-        return len(self._pieces(text)) < self.max_tokens
-
-    def number(self, word: str) -> int | None:
-        """A word's place in the vocabulary, where common ones come first; None for one in pieces, or unreadable."""
-        ids = self._ids(word)
-        return ids[0] if len(ids) == 1 and ids[0] != self.tokenizer.unk_token_id else None
-
-    def _ids_of(self, text: str) -> list[int]:
         check_query(text)
         ids = self._pieces(text)
         if len(ids) >= self.max_tokens:
@@ -110,6 +89,23 @@ class QueryTokenizer:
                 f"the query {_shown(text)} has {len(ids) + 1} tokens, the encoder reads {self.max_tokens}: shorten it"
             )
         return [*ids, self.tokenizer.sep_token_id]
+
+    def accepts(self, text: str) -> bool:
+        """Whether a text is a query that the encoder can read."""
+        try:
+            self.ids_of(text)
+        except QueryError:
+            return False
+        return True
+
+    def is_short_enough(self, text: str) -> bool:
+        """Whether the encoder reads a text whole, be it a query or not."""
+        return len(self._pieces(text)) < self.max_tokens
+
+    def number(self, word: str) -> int | None:
+        """A word's place in the vocabulary, where common ones come first; None for one in pieces, or unreadable."""
+        ids = self._ids(word)
+        return ids[0] if len(ids) == 1 and ids[0] != self.tokenizer.unk_token_id else None
 
     def _pieces(self, text: str) -> list[int]:
         """[CLS] and the word pieces; a final question mark says nothing and is left out."""

@@ -37,7 +37,7 @@ class Judge:
             raise TrainingError(
                 f"no dev query can be read: the encoder reads {kb.model.config.max_query_tokens} tokens"
             )
-        texts = [task.query_of(gold.input or "", kb.model.query_tokenizer.fits, gold.id) for gold in golds]
+        texts = [task.query_of(gold.input or "", kb.model.query_tokenizer.is_short_enough, gold.id) for gold in golds]
         self._queries = [(Query(gold.id, text), gold.input or "") for gold, text in zip(golds, texts, strict=True)]
         write_lines(self._gold, (json.dumps(kilt_record(gold), ensure_ascii=False) for gold in golds))
         self._have_answers = [bool(gold.answers) for gold in golds]

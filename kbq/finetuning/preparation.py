@@ -67,9 +67,9 @@ def prepare(
 
 def token_ids(task: Task, gold: Gold, kb: KnowledgeBase) -> list[int] | None:
     """None where the encoder cannot read the query."""
-    text = task.query_of(gold.input or "", kb.model.query_tokenizer.fits, gold.id)
+    text = task.query_of(gold.input or "", kb.model.query_tokenizer.is_short_enough, gold.id)
     try:
-        return kb.model.query_tokenizer.token_ids([text])[0]
+        return kb.model.query_tokenizer.ids_of(text)
     except QueryError:
         return None
 

@@ -137,35 +137,32 @@ class _ShardRows:
         begin = first * MAX_TOKENS
         edges = self._edges[begin : begin + count * MAX_TOKENS]
         edges = pad(edges, (0, count * MAX_TOKENS - len(edges))).view(count, MAX_TOKENS)  # 0 after the last row
-        scores = factors.products(self._vectors[begin : begin + (count + 1) * MAX_TOKENS])
-        missing = (count + 1) * MAX_TOKENS - len(scores)
+        products = factors.products(self._vectors[begin : begin + (count + 1) * MAX_TOKENS])
+        missing = (count + 1) * MAX_TOKENS - len(products)
         if missing:  # at the end of the shard
-            scores = torch.cat([scores, scores[-1:].expand(missing, -1)])
-        by_piece = scores.view(count + 1, MAX_TOKENS, 2, -1)  # start and end vector of each query
-        starting, ending = by_piece.amax(dim=1).unbind(dim=1)
-        reached = torch.maximum(ending[:-1], ending[1:]) * factors.units + factors.errors
-        uppers = starting[:-1] * factors.units + reached
-        if bonus is not None:
+            products = torch.cat([products, products[-1:].expand(missing, -1)])
+        by_piece = products.view(count + 1, MAX_TOKENS, 2, -1)  # start and end vector of each query
+        best_start, best_end = by_piece.amax(dim=1).unbind(dim=1)
+        end_uppers = torch.maximum(best_end[:-1], best_end[1:]) * factors.units + factors.errors
+        uppers = best_start[:-1] * factors.units + end_uppers  # of all spans that open in a piece: (pieces, queries)
+        if bonus is None:  # before pieces are opened, as nothing is known in the first block and all of it would be
+            best.see(_lowers_of_all(by_piece[:-1], edges, factors))
+        else:
             uppers += self._largest(bonus, begin, count)
-        else:  # seen before anything is opened: nothing is known in the first block, and all would be
-            alone = by_piece[:-1, :, 0] + by_piece[:-1, :, 1]
-            worst = -torch.inf if alone.is_floating_point() else WORST  # no row scores that
-            largest = alone.masked_fill_((edges != BOTH)[:, :, None], worst).amax(dim=1)
-            best.see((largest * factors.units - factors.errors).masked_fill_(largest == worst, -torch.inf).T)
-        pieces, queries = (uppers >= best.enough).nonzero(as_tuple=True)
+        pieces, queries = (uppers >= best.enough).nonzero(as_tuple=True)  # the open ones
         units = factors.units[queries, None]
-        own_starts = by_piece[pieces, :, 0, queries] * units  # (open pieces, tokens)
+        starts = by_piece[pieces, :, 0, queries] * units  # (open pieces, tokens)
         rows = pieces[:, None] * MAX_TOKENS + torch.arange(begin, begin + MAX_TOKENS, device=self.device)
-        added = torch.zeros_like(own_starts) if bonus is None else bonus[self._paragraphs(rows), queries[:, None]]
+        added = torch.zeros_like(starts) if bonus is None else bonus[self._paragraphs(rows), queries[:, None]]
         if bonus is not None:
-            own_starts += added
-            alone = uppers.new_full((len(factors.units), count), -torch.inf)
-            own = (own_starts + by_piece[pieces, :, 1, queries] * units).masked_fill_(edges[pieces] != BOTH, -torch.inf)
-            alone[queries, pieces] = own.amax(dim=1) - factors.errors[queries]
-            best.see(alone)
-        uppers = own_starts + reached[pieces, queries, None]
-        kept = ((uppers >= best.enough[queries, None]) & (edges[pieces] & OPENS != 0)).nonzero(as_tuple=True)
-        return _Found(queries[kept[0]], rows[kept], uppers[kept], added[kept])
+            starts += added
+            alone = starts + by_piece[pieces, :, 1, queries] * units
+            lowers = uppers.new_full((len(factors.units), count), -torch.inf)
+            lowers[queries, pieces] = alone.masked_fill_(edges[pieces] != BOTH, -torch.inf).amax(dim=1)
+            best.see(lowers - factors.errors[:, None])
+        row_uppers = starts + end_uppers[pieces, queries, None]
+        kept = ((row_uppers >= best.enough[queries, None]) & (edges[pieces] & OPENS != 0)).nonzero(as_tuple=True)
+        return _Found(queries[kept[0]], rows[kept], row_uppers[kept], added[kept])
 
     def _largest(self, bonus: Tensor, begin: int, count: int) -> Tensor:
         """The largest bonus of the paragraphs in each of some pieces. Shape: (count, queries)."""
@@ -179,6 +176,17 @@ class _ShardRows:
     def _paragraphs(self, rows: Tensor) -> Tensor:
         """The paragraph of each row; rows after the last count as part of the last paragraph."""
         return self._filled[torch.searchsorted(self._stops, rows, right=True).clamp(max=len(self._filled) - 1)]
+
+
+def _lowers_of_all(by_piece: Tensor, edges: Tensor, factors: Factors) -> Tensor:
+    """What the best row that is a phrase alone scores at least in each piece; -inf where there is none.
+
+    Shapes: (pieces, tokens, 2, queries), (pieces, tokens), result (queries, pieces).
+    """
+    alone = by_piece[:, :, 0] + by_piece[:, :, 1]
+    worst = -torch.inf if alone.is_floating_point() else WORST  # no row scores that
+    largest = alone.masked_fill_((edges != BOTH)[:, :, None], worst).amax(dim=1)
+    return (largest * factors.units - factors.errors).masked_fill_(largest == worst, -torch.inf).T
 
 
 class _Best:

@@ -52,7 +52,7 @@ def own_queries(shards: Sequence[Shard], model: Model, count: int, seed: int = 0
     for slot in slots:
         of_shard = titles[random.integers(len(titles))]
         query = f"{of_shard[int(random.integers(len(of_shard)))]} [SEP] {slot}"
-        queries.append(query if model.query_tokenizer.takes(query) else slot)
+        queries.append(query if model.query_tokenizer.accepts(query) else slot)
     return queries
 
 

@@ -7,7 +7,6 @@ when it is asked for: so shards are indexed, appended and merged alone, and weig
 
 import math
 import re
-import shutil
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.array_types import Floats
-from kbq.dump.manifest import WORDS, Manifest
+from kbq.dump.manifest import Manifest
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.sparse.impacts import ImpactIndex, query_text
@@ -30,6 +29,7 @@ from kbq.system.stages import Report, Stage, silent
 K1, B = 1.5, 0.75  # how soon a repeated word stops to count, and how much a long paragraph loses
 CHUNK = 4096  # paragraphs whose words are found together
 MADE_BY = "--bm25"
+WORDS = "bm25"  # folder in each shard
 LENGTHS = "lengths"
 REMEMBERED = 2**14  # words of queries: how common they are
 WORD = re.compile(r"\b\w\w+\b")  # bm25s' own pattern
@@ -44,8 +44,6 @@ def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manif
         else:
             vocabulary, entries, lengths = _counted(shard, stage)
             write_postings(bm25_folder(shard.folder), vocabulary, entries, "counts", {LENGTHS: lengths})
-        for older in shard.folder.glob(f"{WORDS}-*"):  # weights, of an earlier kbq
-            shutil.rmtree(older, ignore_errors=True)
     return replace(manifest, bm25=True)
 
 

@@ -110,7 +110,7 @@ def prepare(
             queries, answers, golds = [], [], []
             for query in passage.queries[:max_queries]:
                 try:
-                    ids = query_tokenizer.token_ids([query.text])[0]
+                    ids = query_tokenizer.ids_of(query.text)
                 except QueryError:
                     unusable += 1
                     continue

@@ -47,7 +47,7 @@ def readable(passages: Sequence[Passage], query_tokenizer: QueryTokenizer) -> li
         (number, query)
         for number, passage in enumerate(passages)
         for query in passage.queries
-        if query_tokenizer.takes(query.text)
+        if query_tokenizer.accepts(query.text)
     ]
 
 

@@ -140,10 +140,10 @@ def read_answers(reader: CrossEncoder, asked: Sequence[tuple[str, str]]) -> list
     readable = [
         place
         for place, (question, text) in enumerate(asked)
-        if reader.query_tokenizer.takes(question) and pieces[text].ids
+        if reader.query_tokenizer.accepts(question) and pieces[text].ids
     ]
     windows = [
-        reader.windows(reader.query_tokenizer.token_ids([asked[place][0]])[0], pieces[asked[place][1]].ids)
+        reader.windows(reader.query_tokenizer.ids_of(asked[place][0]), pieces[asked[place][1]].ids)
         for place in readable
     ]
     answers: list[str | None] = [None] * len(asked)

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from kbq.encoding.casing import Forms, is_cased, usual_forms
-from kbq.encoding.config import CONFIG, ModelConfig
+from kbq.encoding.config import CONFIG, ModelConfig, local_folder
 from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.encoding.devices import choose_device
 from kbq.encoding.model import Model
@@ -112,7 +112,7 @@ def train_model(
 
 def _begun(checkpoint: str, config: ModelConfig) -> Model:
     """A new model, or a kbq model that is there, with all its weights."""
-    if checkpoint != "default" and not (Path(checkpoint) / CONFIG).exists():
+    if not (local_folder(checkpoint) / CONFIG).exists():
         return Model.new(checkpoint, config)
     model = Model.open(checkpoint, "cpu")
     if model.config.shared_query_encoder > config.shared_query_encoder:

@@ -55,6 +55,18 @@ def test_one_run_at_a_time_writes_a_file(request_of: AugmentationRequest) -> Non
     assert partial.read_text() == "the header of another run\n"
 
 
+def test_the_reader_that_ships_is_told_from_the_one_before(
+    request_of: AugmentationRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "reader.safetensors").write_text(name)
+        monkeypatch.setattr("kbq.encoding.config.DEFAULT_MODEL", tmp_path / name)
+        digests.append(augmenting._description(replace(request_of, reader="default"))["digests"])
+    assert digests[0] != digests[1]
+
+
 @pytest.mark.parametrize("cut", [0, 5])
 @pytest.mark.parametrize("stop", [2, 4, 6])
 def test_a_killed_run_goes_on(

@@ -11,7 +11,6 @@ import pytest
 
 from kbq.commands import index_words
 from kbq.dump.manifest import read_manifest
-from kbq.dump.merging import merge
 from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError
@@ -94,7 +93,7 @@ def one_row_less(folder: Path) -> None:
         (lambda folder: (folder / "manifest.json").write_text("[]"), KnowledgeBaseError, "is damaged"),
         (lambda folder: (folder / "manifest.json").write_text("7"), KnowledgeBaseError, "is damaged"),
         (lambda folder: (folder / "manifest.json").write_bytes(b"\xff"), KnowledgeBaseError, "is damaged"),
-        (manifest(format=99), KnowledgeBaseError, "has format version 99, this kbq reads 1 and 2: build it again"),
+        (manifest(format=99), KnowledgeBaseError, "has format version 99, this kbq reads 2: build it again"),
         (manifest(format=None), KnowledgeBaseError, "is damaged"),
         (manifest(shards=None), KnowledgeBaseError, "is damaged"),
         (manifest(surprise=1), KnowledgeBaseError, "is damaged"),
@@ -195,19 +194,10 @@ def test_other_rows_have_another_fingerprint(name: str, kb_folder: Path, tmp_pat
     assert Shard(shard).fingerprint() != before
 
 
-def test_a_manifest_of_format_1_is_read_but_for_its_words(
-    documents: list[Document], model: Model, tmp_path: Path
-) -> None:
+def test_words_that_are_missing_can_be_made_again(documents: list[Document], model: Model, tmp_path: Path) -> None:
     folder = KnowledgeBase.build(documents, tmp_path / "kb", model).folder
-    written = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(written | {"format": 1}))
-    shutil.rmtree(folder / SHARD / "bm25")  # it had its weights elsewhere
+    shutil.rmtree(folder / SHARD / "bm25")
     with pytest.raises(KnowledgeBaseError, match=r"bm25 is missing .*: make it again with `kbq index .*kb --bm25`"):
         KnowledgeBase.open(folder)
-    (folder / SHARD / "bm25-1").mkdir()
-    assert not merge(tmp_path / "merged", [folder]).bm25
-    assert not (tmp_path / "merged" / SHARD / "bm25-1").exists()
     index_words(folder)
-    assert not (folder / SHARD / "bm25-1").exists()
     assert KnowledgeBase.open(folder).search(["the river"], backend="bm25", unit="paragraph")[0]
-    assert json.loads((folder / "manifest.json").read_text())["format"] == 2

@@ -68,7 +68,7 @@ def test_the_models_word_embeddings_are_not_stored_again(folder: Path, trained: 
 def test_default_is_the_reader_of_the_default_model(
     folder: Path, trained: CrossEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbq.encoding.cross_encoder.DEFAULT_MODEL", folder)
+    monkeypatch.setattr("kbq.encoding.config.DEFAULT_MODEL", folder)
     reader = CrossEncoder.open("default", "cpu")
     assert reader.source == "default"
     assert reader.fingerprint() == CrossEncoder.open(str(folder), "cpu").fingerprint()

@@ -177,14 +177,6 @@ def test_an_int8_weight_without_its_scale_is_refused(model: Model, tmp_path: Pat
         Model.open(tmp_path / "model", "cpu")
 
 
-def test_a_model_of_format_1_is_read_as_before(model_folder: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(model_folder, tmp_path / "older")
-    written = json.loads((folder / "kbq.json").read_text("utf-8"))
-    del written["lexical_factor"]
-    (folder / "kbq.json").write_text(json.dumps(written | {"format": 1, "evidence": 0.25}))
-    assert Model.open(folder, "cpu").config.lexical_factor == 0.25
-
-
 def test_a_folder_that_cannot_be_written_is_said(model: Model, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ModelError, match=r"file/model cannot be written \(.*Not a directory.*\): choose another name"):

@@ -24,7 +24,7 @@ from kbq.errors import QueryError
     ],
 )
 def test_tokens(model: Model, text: str, tokens: str) -> None:
-    (ids,) = model.query_tokenizer.token_ids([text])
+    ids = model.query_tokenizer.ids_of(text)
     assert model.tokenizer.convert_ids_to_tokens(ids) == tokens.split()
 
 
@@ -53,18 +53,18 @@ def test_what_cannot_be_read_is_refused(model: Model, text: str, message: str) -
 
 
 def test_the_longest_query_fits(model: Model) -> None:
-    (ids,) = model.query_tokenizer.token_ids(["city " * 30])
+    ids = model.query_tokenizer.ids_of("city " * 30)
     assert len(ids) == 32
 
 
 def test_special_tokens_written_in_a_query_are_ordinary_text(model: Model) -> None:
-    (ids,) = model.query_tokenizer.token_ids(["the [MASK] [CLS] [PAD] river"])
+    ids = model.query_tokenizer.ids_of("the [MASK] [CLS] [PAD] river")
     assert not {0, 2, 4} & set(ids[1:])
 
 
 def test_a_marker_the_model_does_not_know_is_ordinary_text(model: Model) -> None:
     reader = QueryTokenizer(model.tokenizer, 64, {"[SEP]": "[SEP]"})
-    (ids,) = reader.token_ids(["[START_ENT] Paris"])
+    ids = reader.ids_of("[START_ENT] Paris")
     pieces = model.tokenizer.convert_ids_to_tokens(ids)
     assert pieces[-2:] == ["Paris", "[SEP]"]
     assert "[unused1]" not in pieces
@@ -72,7 +72,7 @@ def test_a_marker_the_model_does_not_know_is_ordinary_text(model: Model) -> None
 
 
 def test_a_separator_that_an_older_model_does_not_name_is_the_real_one(model: Model) -> None:
-    (ids,) = QueryTokenizer(model.tokenizer, 64, {}).token_ids(["the [SEP] river"])
+    ids = QueryTokenizer(model.tokenizer, 64, {}).ids_of("the [SEP] river")
     assert model.tokenizer.convert_ids_to_tokens(ids) == ["[CLS]", "the", "[SEP]", "river", "[SEP]"]
 
 

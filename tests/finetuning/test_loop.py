@@ -43,7 +43,7 @@ def tuner_of(
 ) -> Finetuner:
     """Its dev score is a number that depends on the parameters, and on nothing else."""
     labeller = Labeller(kb.shards, {page for gold in golds for page in pages_of(gold)})
-    ids = kb.model.query_tokenizer.token_ids([gold.input or "" for gold in golds])
+    ids = [kb.model.query_tokenizer.ids_of(gold.input or "") for gold in golds]
     queries = [
         PreparedQuery(tuple(row), gold, labeller.find(gold).phrases) for row, gold in zip(ids, golds, strict=True)
     ]
