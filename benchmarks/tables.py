@@ -363,8 +363,8 @@ def speed() -> str:
         "spans in float64."
     )
     earlier = (
-        "The first column of kbq is of today's search, the other three are of earlier versions. The figures of "
-        "DensePhrases are its official code's, with the same MiniLM shapes, on another day and a like machine."
+        "The first column of kbq was measured with the present code, the other three with earlier versions. The figures "
+        "of DensePhrases come from its official code with the same MiniLM shapes, run on a similar machine on another day."
     )
     return f"{first}\n\n{earlier}\n\n{text}"
 

@@ -1,6 +1,6 @@
 """Loop: L = L_single + λ2 L_distill + λ L_neg + λ L_neg over all tokens + λ L_filter, with a queue of earlier answers.
 
-Source: arXiv 2012.12624, section 4 (Eq. 9). Differences: L_neg once more over all tokens, all questions of a passage
+Source: arXiv 2012.12624, section 4 (Eq. 9). Differences: two terms more, the last two; all questions of a passage
 share one encoding of it, near-by passages share a batch, and word embeddings stay frozen.
 """
 
