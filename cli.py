@@ -57,6 +57,7 @@ def _output(place: Path | None) -> Path | None:
     return place
 
 
+MOST_WEIGHT = 1e6  # of what is added to vectors' scores: beyond, these are lost in rounding
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 BackendName = Annotated[
     Backend,
@@ -68,13 +69,19 @@ BackendName = Annotated[
 Bm25Weight = Annotated[
     float | None,
     typer.Option(
-        min=0.0, show_default="8; default model: 4", help="Of hybrid: what a point of BM25 adds to a phrase's score."
+        min=0.0,
+        max=MOST_WEIGHT,
+        show_default="8; default model: 4",
+        help="Of hybrid: what a point of BM25 adds to a phrase's score.",
     ),
 ]
 SpartaWeight = Annotated[
     float | None,
     typer.Option(
-        min=0.0, show_default="4; default model: 2", help="Of hybrid: what a point of SPARTA adds to a phrase's score."
+        min=0.0,
+        max=MOST_WEIGHT,
+        show_default="4; default model: 2",
+        help="Of hybrid: what a point of SPARTA adds to a phrase's score.",
     ),
 ]
 Terms = Annotated[int, typer.Option(min=1, help="Of --sparta: strongest impacts kept of each sentence.")]
@@ -85,7 +92,7 @@ ReaderName = Annotated[
 ]
 Depth = Annotated[int, typer.Option(min=1, help="Of --reader: paragraphs that it reads for a query.")]
 RetrievalWeight = Annotated[
-    float, typer.Option(min=0.0, max=1e6, help="Of --reader: what a point of the search adds to what it says.")
+    float, typer.Option(min=0.0, max=MOST_WEIGHT, help="Of --reader: what a point of the search adds to what it says.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:n.")]
 Kb = Annotated[Path | None, typer.Option(help="A knowledge base; without it the bundled sample answers.")]
@@ -655,6 +662,8 @@ def predict(
     chosen = load_task(task)
     if kb is None:
         _note("no --kb is given: the bundled sample answers")
+    if backend in WORDS_ALONE and reader is None and chosen.answer == "phrase":
+        _note(f"with --backend {backend} answers are whole paragraphs: --reader reads phrases in them")
     opened = commands.open_kb(kb, model, device, index, _building)
     with counting_progress(f"predicting {out}") as report:
         weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
@@ -765,16 +774,17 @@ def evaluate(
     summary = evaluate_files(SummaryRequest(file, gold, cutoffs, deviations, extras))
     if as_json:
         _print_json(summary.document())
-    summary.raise_if_refused()
-    for note in summary.notes:
-        _note(note)
-    if as_csv:
+    if summary.scores:
+        for note in summary.notes:
+            _note(note)
+    if as_csv and summary.scores:
         _note(header(deviations, cutoffs))
         print(summary.tables()[-1].csv(), end="")
-    elif not as_json:
+    elif summary.scores and not as_json:
         print(header(deviations, cutoffs))
         for table in summary.tables():
             print(f"\n{table.markdown()}", end="")
+    summary.raise_if_refused()
 
 
 @app.command()
@@ -816,17 +826,21 @@ def validate(
 def errors(
     file: Guess,
     gold: Gold,
+    task: TaskName = None,
     kb: PagesOf = None,
     kind: Annotated[str | None, typer.Option(help="Show this kind only, such as page-right-answer-wrong.")] = None,
     sample: Annotated[int, typer.Option(min=0, help="How many examples of each kind.")] = 3,
     as_json: Json = False,
 ) -> None:
-    """Say why predictions are wrong, with examples; with --kb also the texts of their pages."""
+    """Say why predictions are wrong, with examples; with --kb also the texts of their pages.
+
+    An answer is right letter by letter; with a --task that ranks by EM, after KILT's normalisation.
+    """
     from kbq.kilt.commands import ErrorsRequest, find_errors
 
     pages = None if kb is None else _pages(kb)
     known, texts = (pages.is_known, pages.text_of) if pages else (None, None)
-    report = find_errors(ErrorsRequest(file, gold, kind=kind, sample=sample, is_known_page=known, evidence_of=texts))
+    report = find_errors(ErrorsRequest(file, gold, kind, sample, known, texts, _task(task)))
     for note in report.notes:
         _note(note)
     if as_json:
@@ -866,7 +880,7 @@ def submit(
     from kbq.kilt.commands import submit as prepare
     from kbq.task import load_task
 
-    entries = prepare(files, [load_task(name) for name in tasks.split(",")], inputs or [], out, strict)
+    entries = prepare(files, [load_task(name.strip()) for name in tasks.split(",")], inputs or [], out, strict)
     for entry in entries:
         for warning, count in entry.warnings.items():
             _note(f"{warning}{f', {count:,} times' if count > 1 else ''}")

@@ -363,8 +363,9 @@ def speed() -> str:
         "spans in float64."
     )
     earlier = (
-        "The first column of kbq was measured with the present code, the other three with earlier versions. The figures "
-        "of DensePhrases come from its official code with the same MiniLM shapes, run on a similar machine on another day."
+        "The first column of kbq was measured with the present code, the other three with earlier versions. The "
+        "figures of DensePhrases come from its official code with the same MiniLM shapes, run on a similar machine "
+        "on another day."
     )
     return f"{first}\n\n{earlier}\n\n{text}"
 

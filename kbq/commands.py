@@ -29,7 +29,6 @@ from kbq.system.files import folder_bytes
 from kbq.system.lines import clean_text, read_lines, source_name
 from kbq.system.stages import Note, Report, silent
 
-MOST_WEIGHT = 1e6  # of a source of words: beyond, the vectors' scores are lost in rounding
 READ_ON = 100_000  # documents after the first bad line that are searched for more
 
 
@@ -223,7 +222,7 @@ def chosen_weights(kb: KnowledgeBase, backend: Backend, bm25: float | None, spar
     """The weights of a hybrid search: those given, else those of the query encoder.
 
     Raises:
-        QueryError: one is given that would be ignored, or is no number.
+        QueryError: one is given that would be ignored.
     """
     chosen = kb.chosen(backend)
     for option, weight, is_used in (
@@ -231,9 +230,9 @@ def chosen_weights(kb: KnowledgeBase, backend: Backend, bm25: float | None, spar
         ("--sparta-weight", sparta, kb.words.sparta),
     ):
         if weight is not None and (chosen != "hybrid" or not is_used):
-            raise QueryError(f"{option} means nothing to the backend {chosen} of {kb.folder}: leave it out")
-        if weight is not None and not weight <= MOST_WEIGHT:
-            raise QueryError(f"{option} is {weight}, must be a number from 0 to {MOST_WEIGHT:,.0f}", is_usage=True)
+            raise QueryError(
+                f"{option} means nothing to the backend {chosen} of {kb.folder}: leave it out", is_usage=True
+            )
     return HybridWeights(kb.weights.bm25 if bm25 is None else bm25, kb.weights.sparta if sparta is None else sparta)
 
 

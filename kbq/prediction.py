@@ -70,9 +70,7 @@ def predict_file(
         out.open("a", encoding="utf-8", errors="backslashreplace", newline="\n") as file,
         writing_alone(out),
     ):
-        done = _finished_lines(out)
-        if done > len(queries):
-            raise KbqError(f"{out} has {done:,} lines for {len(queries):,} records: delete it to begin anew")
+        done = _finished_lines(out, [query.id for query, _ in queries])
         report(done, len(queries))
         lines = jsonlines.Writer(file, dumps=partial(json.dumps, ensure_ascii=False), flush=True)
         for first in range(done, len(queries), BATCH):
@@ -169,7 +167,7 @@ def _description(
     kb: KnowledgeBase,
     settings: PredictionSettings,
 ) -> dict[str, object]:
-    asked = "\n".join(query.text for query, _ in queries)  # a task file may change and keep its name
+    asked = "\n".join(f"{query.id}\t{text}\t{query.text}" for query, text in queries)  # a task file may change, too
     read, reading = None, settings.answering.reading
     if reading is not None:
         read = {
@@ -183,7 +181,7 @@ def _description(
         "answer": task.answer,
         "queries_sha256": hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:16],
         "reader": read,
-        "inputs": {"name": inputs.name, "sha256": file_digest(inputs)},
+        "inputs": inputs.name,
         "knowledge_base": {"name": kb.folder.name, "manifest_sha256": file_digest(kb.folder / MANIFEST)},
         "index": kb.index.kind,
         "query_encoder": kb.model.config.query_fingerprint,
@@ -199,7 +197,8 @@ def _same_run(out: Path, description: dict[str, object]) -> None:
     if out.is_dir():
         raise KbqError(f"{out} is a folder: give --out the name of a file")
     beside = run_file(out)
-    if out.exists() and beside.exists() and (other := _unlike(_written(beside), description)):
+    is_begun = out.exists() and out.stat().st_size > 0
+    if is_begun and beside.exists() and (other := _unlike(_written(beside), description)):
         raise KbqError(
             f"{out} was made by a run that differs in {other} (see {beside.name}): choose another --out, or delete it"
         )
@@ -219,18 +218,37 @@ def _written(beside: Path) -> Mapping[str, object]:
 
 def _unlike(written: Mapping[str, object], description: Mapping[str, object]) -> str:
     """The names of what differs."""
-    names = [name for name in {**description, **written} if written.get(name, ...) != description.get(name, ...)]
+    names = {name: None for name in (*description, *written) if written.get(name, ...) != description.get(name, ...)}
+    names.pop("inputs", None)  # the same records may have another name: `queries` says whether they are the same
     return ", ".join(name.removesuffix("_sha256").replace("_", " ") for name in names)
 
 
-def _finished_lines(out: Path) -> int:
-    """How many predictions stand in `out`; half a last line, of a run that was killed, is cut off."""
+def _finished_lines(out: Path, ids: Sequence[str]) -> int:
+    """How many predictions stand in `out`; half a last line, of a run that was killed, is cut off.
+
+    Raises:
+        KbqError: a line is not the prediction of the record in its place.
+    """
     with out.open("r+b") as file:
         count = end = 0
         for line in file:
             if not line.endswith(b"\n"):
                 break
+            if count == len(ids):
+                raise KbqError(f"{out} has more lines than there are records ({count:,}): delete it to begin anew")
+            if _id_of(line) != ids[count]:
+                raise KbqError(
+                    f"{out}:{count + 1} is not the prediction of {ids[count]}: lines have been changed since; put them "
+                    "back, or delete the file to begin anew"
+                )
             count, end = count + 1, end + len(line)
         file.seek(end)
         file.truncate()
     return count
+
+
+def _id_of(line: bytes) -> str | None:
+    try:
+        return str(json.loads(line)["id"])
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -79,14 +79,15 @@ def excerpt(hit: Hit) -> str:
 
 def case_lines(case: ErrorCase) -> list[str]:
     """A wrong prediction beside the gold record, and an empty line."""
-    rank = "not found" if case.rank is None else f"complete at rank {case.rank}"
+    gold = " | ".join(f"{page.title} ({page.document_id})" for page in case.gold_places)
+    rank = "not found" if case.found is None else f"complete at rank {case.rank}" if case.rank else "not all found"
     lines = {
         "input": case.input,
         "answer": case.answer,
         "gold answers": " | ".join(case.gold_answers),
         "first page": f"{case.top.title} ({case.top.document_id})" if case.top else "none",
         "its text": case.evidence,
-        "gold pages": f"{' | '.join(f'{page.title} ({page.document_id})' for page in case.gold_places)}, {rank}",
+        "gold pages": f"{gold}, {rank}" if gold else "none",
         "their text": case.gold_evidence,
     }
     shown = [f"  {name:12} {' '.join(value.split())}" for name, value in lines.items() if value is not None]

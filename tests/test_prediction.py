@@ -232,8 +232,38 @@ def test_more_lines_than_records_are_refused(tmp_path: Path, predict: Predict) -
     predict()
     out = tmp_path / "out.jsonl"
     out.write_bytes(2 * out.read_bytes())
-    with pytest.raises(KbqError, match=r"out\.jsonl has 4 lines for 2 records: delete it to begin anew"):
+    with pytest.raises(KbqError, match=r"out\.jsonl has more lines than there are records \(2\): delete it to begin"):
         predict()
+
+
+@pytest.mark.parametrize("change", [lambda lines: lines[1:], lambda lines: lines[::-1], lambda lines: ["x", lines[1]]])
+def test_predictions_that_were_changed_since_are_refused(
+    change: Callable[[list[str]], list[str]], tmp_path: Path, predict: Predict
+) -> None:
+    write_inputs(tmp_path, *many(2))
+    predict()
+    out = tmp_path / "out.jsonl"
+    out.write_text("".join(f"{line}\n" for line in change(out.read_text().splitlines())))
+    before = out.read_text()
+    with pytest.raises(KbqError, match=r"out\.jsonl:1 is not the prediction of .*: lines have been changed since"):
+        predict()
+    assert out.read_text() == before
+
+
+def test_the_same_records_may_have_another_name(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(2))
+    predict()
+    beside = tmp_path / "out.jsonl.run.json"
+    beside.write_text(json.dumps(json.loads(beside.read_text()) | {"inputs": "in.xz"}))
+    assert predict().kept == 2
+
+
+def test_a_file_without_any_prediction_is_begun_anew(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(2))
+    predict(backend="hybrid")
+    (tmp_path / "out.jsonl").write_text("")
+    assert predict().kept == 0
+    assert predict().kept == 2
 
 
 @pytest.mark.parametrize(
@@ -245,7 +275,7 @@ def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, ch
     before = (tmp_path / "out.jsonl").read_bytes()
     if change == "inputs":
         write_inputs(tmp_path, *many(3))
-    other = {"task": "task, answer", "inputs": "queries, inputs", "option": "top pages", "text": "with text"}
+    other = {"task": "task, answer", "inputs": "queries", "option": "top pages", "text": "with text"}
     other |= {"encoder": "query encoder"}
     message = f"was made by a run that differs in {other.get(change, change)} (see out.jsonl.run.json): choose"
     with pytest.raises(KbqError, match=re.escape(message)):

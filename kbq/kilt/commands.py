@@ -60,6 +60,7 @@ class ErrorsRequest:
     sample: int = 3  # of each kind
     is_known_page: IsKnownPage | None = None
     evidence_of: EvidenceOf | None = None
+    task: Task | None = None  # says when an answer is right
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ def find_errors(request: ErrorsRequest) -> ErrorReport:
     Raises:
         EvaluationError: the files cannot be read or scored, or there is no such kind.
     """
-    survey = survey_errors(request.gold, request.guess, request.is_known_page)
+    answer_metric = request.task.answer_metric if request.task else "accuracy"
+    survey = survey_errors(request.gold, request.guess, request.is_known_page, answer_metric)
     kinds = [request.kind] if request.kind else [kind for kind in KINDS if kind != "right"]
     samples = [sample_errors(survey, kind, request.sample, evidence_of=request.evidence_of) for kind in kinds]
     return ErrorReport(survey.counts, tuple(case for sample in samples for case in sample), survey.notes)
@@ -113,7 +115,8 @@ def submit(
         _refuse_other_task(guess, task)
         own_inputs = inputs[number] if inputs else None
         # Where a task's answers are no spans they come from another system: the leaderboard refuses lines without.
-        expected = replace(expect(task, own_inputs, is_strict), wants_answers=True)
+        lines = tuple(count for split, count in task.lines.items() if split == "test")
+        expected = replace(expect(task, own_inputs, is_strict), wants_answers=True, lines=lines)
         files.append(SubmissionFile(task.name, guess, task.columns, own_inputs, task.official_file("test"), expected))
     return prepare_submission(files, out)
 

@@ -140,8 +140,75 @@ def test_rank_keys_may_be_a_name_or_keys(kbq: Kbq, write: Write) -> None:
     assert "deviations: rank_keys=wikipedia_id+section" in kbq("evaluate", guess, gold, "--rank-keys", "section").out
     for keys in ("pages", "paragraph"):
         refused = kbq("evaluate", guess, gold, "--rank-keys", keys, "--json")
-        assert refused.json["retrieval"] is None
+        assert (refused.status, refused.out) == (2, "")
         assert "rank by page, section, paragraph, title, or by keys that it has" in refused.err
+
+
+def test_records_that_spoil_an_evaluation_are_at_fault(kbq: Kbq, write: Write) -> None:
+    gold = write("g", *(record(n, f"x{n}", n, input="") for n in range(4)))
+    pages = [{"provenance": [{"wikipedia_id": n}]} for n in range(4)]
+    guess = write("p", *({"id": n, "output": [pages[n] | ({"answer": "x"} if n else {})]} for n in range(4)))
+    run = kbq("evaluate", guess, gold)
+    assert (run.status, run.err) == (
+        1,
+        f"{guess}:1:0: has no answer in its output\nerror: the downstream evaluation of {guess} against {gold} is not "
+        f"possible: {guess}:1:0: has no answer in its output\n",
+    )
+    assert "| retrieval | Rprec | 100.00 |" in run.out
+    as_json = kbq("evaluate", guess, gold, "--json")
+    assert (as_json.status, as_json.json["retrieval"]["Rprec"]) == (1, 1.0)
+    assert as_json.json["problems"] == {"downstream": [f"{guess}:1:0: has no answer in its output"]}
+
+
+def test_a_diagnosis_that_is_not_possible_is_said(kbq: Kbq, write: Write) -> None:
+    gold = write("g", *(record(n, f"x{n}", n, input="") for n in range(2)))
+    pages = write("p", *({"id": n, "output": [{"provenance": [{"wikipedia_id": n}]}]} for n in range(2)))
+    run = kbq("evaluate", pages, gold, "--diagnosis")
+    assert run.status == 0
+    assert "there is no diagnosis: it needs the downstream evaluation" in run.err
+
+
+def test_what_the_second_system_lacks_is_said_too(kbq: Kbq, write: Write) -> None:
+    gold = write("g", *(record(n, f"x{n}", n, input="") for n in range(4)))
+    first, second = (write(name, *(record(n, f"x{n}", n) for n in range(size))) for name, size in (("p", 4), ("q", 3)))
+    run = kbq("evaluate", first, gold, "--compare", second, "--missing", "zero", "--by", "meta.none", "--json")
+    assert run.status == 1  # no query has that
+    run = kbq("evaluate", first, gold, "--compare", second, "--missing", "zero")
+    assert run.status == 0
+    assert "4 gold records, 3 predictions" in run.err
+    unequal = kbq("evaluate", first, gold, "--compare", second, "--missing", "skip")
+    assert "a query that one of them lacks counts 0 with --missing zero" in unequal.err
+
+
+def test_a_comparison_of_groups_names_its_score(kbq: Kbq, write: Write) -> None:
+    gold = write("g", *(record(n, f"x{n}", n, input="a [SEP] author") for n in range(3)))
+    guess = write("p", *(record(n, f"x{n}", n) for n in range(3)))
+    run = kbq("evaluate", guess, gold, "--compare", guess, "--by", "relation", "--task", "trex")
+    assert "**KILT-accuracy, second against first, paired permutation test**\n\n| group |" in run.out
+    document = kbq("evaluate", guess, gold, "--compare", guess, "--by", "relation", "--json").json
+    assert [(row["score"], row["name"]) for row in document["compare"]] == [("KILT-accuracy", "author")]
+
+
+def test_items_hold_what_was_scored(kbq: Kbq, write: Write, tmp_path: Path) -> None:
+    gold = write("g", record(1, "x", 1, input=""))
+    kbq("evaluate", write("p", record(1, "x", 1)), gold, "--no-rouge", "--per-item", tmp_path / "items")
+    item = json.loads((tmp_path / "items").read_text())
+    assert sorted(item["downstream"]) == [
+        "KILT-accuracy", "KILT-em", "KILT-f1", "Rprec", "accuracy", "em", "f1", "recall@5"
+    ]  # fmt: skip
+
+
+def test_coupled_accuracy_is_shown_beside_the_columns_of_a_task(kbq: Kbq, write: Write) -> None:
+    gold = write("g", record(1, "x", 1, input=""))
+    run = kbq("evaluate", write("p", record(1, "x", 1)), gold, "--task", "fever", "--coupled")
+    assert "| downstream | KILT-accuracy-coupled | 100.00 |" in run.out
+
+
+def test_a_task_says_when_an_answer_is_no_error(kbq: Kbq, write: Write) -> None:
+    gold = write("g", record(1, "The Nile", 1, input=""))
+    guess = write("p", record(1, "nile", 1))
+    assert kbq("errors", guess, gold, "--json").json["counts"] == {"answer-form": 1}
+    assert kbq("errors", guess, gold, "--task", "nq", "--json").json["counts"] == {"right": 1}
 
 
 def test_a_kind_that_refuses_its_input_is_null_with_its_problems(kbq: Kbq, guess: Path, write: Write) -> None:
@@ -259,7 +326,7 @@ def test_merge_and_submit(kbq: Kbq, guess: Path, gold: Path, write: Write, tmp_p
         "submission.json",
         "trex.jsonl",
     ]
-    few = "trex.jsonl: number of lines (4 lines, the official files have 2,284,168 or 5,000)"
+    few = "trex.jsonl: number of lines (4 lines, the official files have 5,000)"
     assert few in entries[1]["warnings"]
     assert few in (folder / "UPLOAD.md").read_text("utf-8")
     family = kbq("submit", guess, "--task", "slot_filling", "--out", tmp_path / "family")

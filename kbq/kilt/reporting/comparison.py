@@ -75,5 +75,5 @@ def check_same_queries(first: Scores, second: Scores) -> None:
         only = len(set(first.ids) ^ set(second.ids))
         raise EvaluationError(
             f"the systems were scored on {len(first.ids):,} and {len(second.ids):,} queries, {only:,} of "
-            "them in one only: score both on the same gold file with the same options"
+            "them in one only: a query that one of them lacks counts 0 with --missing zero"
         )

@@ -15,19 +15,19 @@ from kbq.kilt.reading.pairing import Observations, Pairing
 from kbq.kilt.reading.parsing import parse_answer, place_of, read_golds, read_guesses
 from kbq.kilt.reading.problems import Problems
 from kbq.kilt.reading.records import PAGE, Gold, Guess, Place
-from kbq.kilt.scoring.answers import normalise, token_f1
+from kbq.kilt.scoring.answers import normalise
 from kbq.kilt.scoring.ranking import evidence_sets, r_precision, rank_evidence
 
 ErrorKind = Literal[
     "right",  # answer and pages: no error
     "answer-right-page-wrong",  # lucky, or another place that says so
     "answer-form",  # only case, punctuation, accents or Unicode differ from a gold answer
-    "answer-number-format",  # the same numbers, written differently
-    "answer-partial",  # some words are right
+    "answer-number-format",  # the same numbers, written differently; words differ at most by some more
+    "answer-partial",  # some words of more than three letters, or numbers, are right
     "page-right-answer-wrong",
     "page-not-in-knowledge-base",  # renamed, or another dump
     "page-namesake",  # the first page is called like a gold page, up to what stands in brackets
-    "page-too-low",  # a gold page was found, but not among the first R
+    "page-too-low",  # a gold page was found, but not all of those needed among the first R
     "page-not-found",
     "no-prediction",
 ]
@@ -48,6 +48,7 @@ class ErrorCase:
     top: Place | None
     gold_places: tuple[Place, ...]
     rank: int | None  # of the first complete evidence set, from 1
+    found: int | None = None  # rank of the first gold page
     evidence: str | None = None  # text of the top place
     gold_evidence: str | None = None  # text of the first gold place
 
@@ -65,8 +66,12 @@ def survey_errors(
     gold_path: Path,
     guess_path: Path,
     is_known_page: Callable[[str], bool] | None = None,
+    answer_metric: str = "accuracy",
 ) -> ErrorSurvey:
     """Every gold record with the kind of error of its prediction, in gold order.
+
+    Args:
+        answer_metric: what a right answer is by, accuracy or em.
 
     Raises:
         EvaluationError: the files cannot be read or do not belong together, or a prediction cannot be scored.
@@ -79,7 +84,7 @@ def survey_errors(
         if guess is not None and guess.problem is not None:
             problems.add(guess_path, guess.line, guess.id, guess.problem)
         else:
-            cases.append(explain(gold, guess, is_known_page))
+            cases.append(explain(gold, guess, is_known_page, answer_metric))
     seen.unknown = pairing.unknown
     problems.raise_if_any(f"the error analysis of {guess_path} against {gold_path}{seen.hint()}")
     if not seen.golds:
@@ -132,33 +137,46 @@ def parse_with_place(record_id: str, line: int, record: JsonObject) -> Guess:
     return replace(guess, top=place_of(items[0], title.strip() if isinstance(title, str) else ""))
 
 
-def explain(gold: Gold, made: Guess | None, is_known_page: Callable[[str], bool] | None = None) -> ErrorCase:
+def explain(
+    gold: Gold,
+    made: Guess | None,
+    is_known_page: Callable[[str], bool] | None = None,
+    answer_metric: str = "accuracy",
+) -> ErrorCase:
     """One prediction, or none, with its kind of error."""
     guess = made or Guess(gold.id, line=0)
     positions = rank_evidence(guess.pages, evidence_sets(gold.outputs)).positions
     has_pages = r_precision(guess.pages, gold.outputs) == 1
-    kind = "no-prediction" if made is None else answer_kind(guess.answer, gold.answers, has_pages)
+    pages = {page for output in gold.outputs for page in output.pages}
+    found = next((rank for rank, page in enumerate(guess.pages, 1) if page in pages), None)
+    kind = "no-prediction" if made is None else answer_kind(guess.answer, gold.answers, has_pages, answer_metric)
     return ErrorCase(
         id=gold.id,
-        kind=kind or page_kind(gold, guess, bool(positions), is_known_page),
+        kind=kind or page_kind(gold, guess, found is not None, is_known_page),
         input=gold.input or "",
         answer=guess.answer,
         gold_answers=tuple(sorted(gold.answers)),
         top=guess.top,
         gold_places=tuple(dict.fromkeys(place for output in gold.outputs for place in output.places)),
         rank=positions[0] if positions else None,
+        found=found,
     )
 
 
-def answer_kind(answer: str, gold_answers: frozenset[str], has_pages: bool) -> ErrorKind | None:
+def answer_kind(
+    answer: str, gold_answers: frozenset[str], has_pages: bool, answer_metric: str = "accuracy"
+) -> ErrorKind | None:
     """What the answer says about the error; None where only the pages can tell."""
-    if answer in gold_answers:
+    is_right = answer in gold_answers
+    if answer_metric == "em":
+        is_right = bool(answer) and any(normalise(answer) == normalise(gold) for gold in gold_answers)
+    if is_right:
         return "right" if has_pages else "answer-right-page-wrong"
     if answer and any(bare(answer) == bare(gold) for gold in gold_answers):
         return "answer-form"
-    if any(numbers(answer) and numbers(answer) == numbers(gold) for gold in gold_answers):
+    if any(is_other_format(answer, gold) for gold in gold_answers):
         return "answer-number-format"
-    if any(token_f1(normalise(answer), normalise(gold)) > 0 for gold in gold_answers):
+    if any(telling_words(answer) & telling_words(gold) for gold in gold_answers):
         return "answer-partial"
     return "page-right-answer-wrong" if has_pages else None
 
@@ -181,14 +199,32 @@ def bare(text: str) -> str:
     return normalise("".join(character for character in decomposed if not unicodedata.combining(character)))
 
 
+def is_other_format(answer: str, gold: str) -> bool:
+    """Whether two texts have the same numbers, and all words of the one.
+
+    >>> is_other_format("03 May 1999", "May 3, 1999"), is_other_format("1,200", "1200 people")
+    (True, True)
+    >>> is_other_format("May 3, 1999", "June 3, 1999"), is_other_format("5.1", "1.5")
+    (False, False)
+    """
+    words, gold_words = (set(re.findall(r"[^\W\d_]+", normalise(text))) for text in (answer, gold))
+    same = bool(numbers(answer)) and numbers(answer) == numbers(gold)
+    return same and (words <= gold_words or gold_words <= words)
+
+
+def telling_words(text: str) -> set[str]:
+    """The words of a text that say something: of more than three letters, or with a digit."""
+    return {word for word in normalise(text).split() if len(word) > 3 or any(map(str.isdigit, word))}
+
+
 def numbers(text: str) -> tuple[str, ...]:
     """The numbers of a text, ascending, without thousands separators and leading zeros.
 
     >>> numbers("1,200 on 03 May 1999") == numbers("May 3, 1999: 1200")
     True
     """
-    digits: Sequence[str] = re.findall(r"\d+", re.sub(r"(?<=\d),(?=\d{3}\b)", "", text))
-    return tuple(sorted(number.lstrip("0") or "0" for number in digits))
+    found: Sequence[str] = re.findall(r"\d+(?:\.\d+)?", re.sub(r"(?<=\d),(?=\d{3}\b)", "", text))
+    return tuple(sorted(number.lstrip("0") or "0" for number in found))
 
 
 def stem(title: str) -> str:

@@ -129,17 +129,18 @@ def breakdown_table(breakdown: Breakdown, grouping: str) -> Table:
     return Table(f"by {grouping}", columns, tuple(rows + averages))
 
 
-def comparison_table(differences: Sequence[Difference]) -> Table:
-    """One row for each score or group compared."""
+def comparison_table(differences: Sequence[Difference], by_group: str = "") -> Table:
+    """One row for each score compared, or for each group, by the score of this name."""
     columns = (
-        Column("score"),
+        Column("group" if by_group else "score"),
         Column("n", "count"),
         *(Column(heading, "percent") for heading in ("first", "second", "gain")),
         Column("p", "p"),
         Column("p (Holm)", "p"),
     )
     rows = tuple((row.name, row.count, row.first, row.second, row.gain, row.p, row.adjusted_p) for row in differences)
-    return Table("second against first, paired permutation test", columns, rows)
+    title = f"{by_group}, second" if by_group else "second"
+    return Table(f"{title} against first, paired permutation test", columns, rows)
 
 
 def diagnosis_table(title: str, diagnosis: Decomposition | Ceilings) -> Table:

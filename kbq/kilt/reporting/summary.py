@@ -24,7 +24,7 @@ from kbq.kilt.reporting.report import (
 from kbq.kilt.reporting.trec import measure, write_qrels, write_run
 from kbq.kilt.scoring.deviations import OFFICIAL, Deviations
 from kbq.kilt.scoring.grouping import NO_GROUP, grouping
-from kbq.kilt.scoring.metrics import PAGE_NAMES, STANDARD_CUTOFFS, Cutoffs, Kind
+from kbq.kilt.scoring.metrics import COUPLED, PAGE_NAMES, STANDARD_CUTOFFS, Cutoffs, Kind
 from kbq.kilt.scoring.scores import Scores
 from kbq.task import Task
 
@@ -66,23 +66,35 @@ class Summary:
     differences: tuple[Difference, ...] = ()
     diagnosis: Diagnosis | None = None
     measures: Mapping[str, float] = field(default_factory=dict)
+    others: Mapping[Kind, Scores] = field(default_factory=dict)  # of the second system
 
     @property
     def is_refused(self) -> bool:
-        """Whether neither evaluation was possible."""
-        return not self.scores
+        """Whether no evaluation was possible, or a part of the records spoils one.
+
+        Predictions that all lack answers, say, are scored by their pages; where only some do, these are at fault.
+        """
+        count = max((len(scores.ids) for scores in self.scores.values()), default=0)
+        return not self.scores or any(0 < len(refusal.problems) < count for refusal in self.refusals.values())
+
+    @property
+    def main_columns(self) -> tuple[str, ...]:
+        """The scores of the first evaluation that was possible, the ranked one first."""
+        return columns(next(iter(self.scores.values())), self.request.extras.task)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the numbers should know."""
-        notes = [note for scores in self.scores.values() for note in scores.notes]
-        return (*dict.fromkeys(notes), *(str(refusal) for refusal in self.refusals.values()))
+        notes = [note for scores in (*self.scores.values(), *self.others.values()) for note in scores.notes]
+        if self.request.extras.diagnosis and self.diagnosis is None:
+            notes.append("there is no diagnosis: it needs the downstream evaluation")
+        return (*dict.fromkeys(notes), *([] if self.is_refused else map(str, self.refusals.values())))
 
     def raise_if_refused(self) -> None:
         """Refuse the files.
 
         Raises:
-            EvaluationError: neither evaluation was possible; it carries the problems of both.
+            EvaluationError: it carries the problems of all evaluations that were not possible.
         """
         if not self.is_refused:
             return
@@ -102,7 +114,8 @@ class Summary:
         if self.breakdown:
             tables.append(breakdown_table(self.breakdown, self.request.extras.by))
         if self.differences:
-            tables.append(comparison_table(self.differences))
+            compared = self.main_columns[0] if self.request.extras.by else ""
+            tables.append(comparison_table(self.differences, compared))
         return tables
 
     def document(self) -> dict[str, object]:
@@ -110,13 +123,14 @@ class Summary:
         extras = self.request.extras
         document = official_document(self.request.deviations, self.request.cutoffs, self.scores)
         if self.refusals:
-            document["problems"] = {kind: refusal.problems for kind, refusal in self.refusals.items()}
+            document["problems"] = {kind: refusal.problems or [str(refusal)] for kind, refusal in self.refusals.items()}
         if extras.intervals:
             document["ci"] = {kind: interval_document(scores) for kind, scores in self.scores.items()}
         if extras.by:
             document["by"] = self.breakdown and {"grouping": extras.by} | asdict(self.breakdown)
         if extras.other:
-            document["compare"] = [asdict(difference) for difference in self.differences]
+            compared = {"score": self.main_columns[0]} if extras.by else {}
+            document["compare"] = [compared | asdict(difference) for difference in self.differences]
         if extras.diagnosis:
             document["diagnosis"] = self.diagnosis and asdict(self.diagnosis)
         if extras.measures:
@@ -138,7 +152,7 @@ def evaluate_files(request: SummaryRequest) -> Summary:
     refuse_replacing((extras.items, extras.trec_run, extras.trec_qrels), inputs)
     scores, refusals = score(request, request.guess)
     summary = Summary(request, scores, refusals)
-    if summary.is_refused:
+    if not scores:
         return summary
     main = next(iter(scores.values()))
     if not main.ids:
@@ -147,19 +161,22 @@ def evaluate_files(request: SummaryRequest) -> Summary:
     if extras.by and set(main.groups) == {NO_GROUP}:
         raise EvaluationError(f"--by {extras.by}: no query of {request.gold} has that")
     names = columns(main, extras.task)
+    others = scores_of_other(request, main.kind)
+    keys = request.cutoffs.rank_keys
     summary = replace(
         summary,
         breakdown=break_down(main, names) if extras.by else None,
-        differences=differences(request, main, names),
+        differences=differences(request, main, others[main.kind], names) if others else (),
         diagnosis=diagnose(request, scores),
-        measures=measure(request.gold, request.guess, extras.measures) if extras.measures else {},
+        measures=measure(request.gold, request.guess, extras.measures, main.ids, keys) if extras.measures else {},
+        others=others,
     )
     if extras.items:
         write_lines(extras.items, (json.dumps(item) for item in item_documents(summary)))
     if extras.trec_run:
-        write_run(request.guess, extras.trec_run)
+        write_run(request.guess, extras.trec_run, keys)
     if extras.trec_qrels:
-        write_qrels(request.gold, extras.trec_qrels)
+        write_qrels(request.gold, extras.trec_qrels, keys)
     return summary
 
 
@@ -177,24 +194,31 @@ def score(request: SummaryRequest, guess: Path) -> tuple[dict[Kind, Scores], dic
         try:
             scores[kind] = evaluate()
         except EvaluationError as error:
+            if error.is_usage:
+                raise
             refusals[kind] = error
     return scores, refusals
 
 
-def differences(request: SummaryRequest, main: Scores, names: tuple[str, ...]) -> tuple[Difference, ...]:
-    """The second system against the first: all columns, or with groups the first column in each group.
+def scores_of_other(request: SummaryRequest, kind: Kind) -> dict[Kind, Scores]:
+    """The second system's scores, if there is one.
 
     Raises:
-        EvaluationError: the second system's predictions cannot be scored.
+        EvaluationError: its predictions cannot be scored.
     """
     if request.extras.other is None:
-        return ()
+        return {}
     others, refusals = score(request, request.extras.other)
-    if main.kind not in others:
-        raise refusals[main.kind]
+    if kind not in others:
+        raise refusals[kind]
+    return others
+
+
+def differences(request: SummaryRequest, main: Scores, other: Scores, names: tuple[str, ...]) -> tuple[Difference, ...]:
+    """The second system against the first: all columns, or with groups the first column in each group."""
     if request.extras.by:
-        return compare_groups(main, others[main.kind], names[0])
-    return compare(main, others[main.kind], names)
+        return compare_groups(main, other, names[0])
+    return compare(main, other, names)
 
 
 def diagnose(request: SummaryRequest, scores: Mapping[Kind, Scores]) -> Diagnosis | None:
@@ -213,16 +237,18 @@ def columns(scores: Scores, task: Task | None) -> tuple[str, ...]:
     """
     if scores.kind == "retrieval":
         return tuple(name for name in scores.names if "_in_" not in name or scores.mean(name) > 0)
+    official = scores.official_names()
     if task is None:
-        return scores.official_names()
-    return tuple(name for name in dict.fromkeys((*task.columns, *PAGE_NAMES)) if scores.is_scored(name))
+        return official
+    more = [COUPLED] if COUPLED in official else []
+    return tuple(name for name in dict.fromkeys((*task.columns, *more, *PAGE_NAMES)) if scores.is_scored(name))
 
 
 def item_documents(summary: Summary) -> Iterator[dict[str, object]]:
-    """For each query, in gold order: its id, its group, and every score of every kind, unrounded."""
+    """For each query, in gold order: its id, its group, and every score of the official layouts, unrounded."""
     kinds = list(summary.scores.values())
     for number, (record_id, group) in enumerate(zip(kinds[0].ids, kinds[0].groups, strict=True)):
         item: dict[str, object] = {"id": record_id, "group": group}
         for scores in kinds:
-            item[scores.kind] = dict(zip(scores.names, scores.values[number].tolist(), strict=True))
+            item[scores.kind] = {name: float(scores.column(name)[number]) for name in scores.official_names()}
         yield item

@@ -6,7 +6,7 @@ one set of relevant pages for each query: evidence sets and bundles are united.
 
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -40,15 +40,15 @@ class RelevantPage:
     page: str
 
 
-def read_run(guess_path: Path) -> list[RankedPage]:
-    """The distinct pages of every prediction, best first.
+def read_run(guess_path: Path, rank_keys: Sequence[str] = PAGE) -> list[RankedPage]:
+    """The distinct pages (or what else `rank_keys` make one) of every prediction, best first.
 
     Raises:
         EvaluationError: the file cannot be read, or a prediction has not exactly one ranking.
     """
 
     def parse(record_id: str, line: int, record: JsonObject) -> Guess:
-        return parse_ranking(record_id, line, record, PAGE, depth=0)
+        return parse_ranking(record_id, line, record, rank_keys, depth=0)
 
     problems = Problems()
     run = []
@@ -60,7 +60,7 @@ def read_run(guess_path: Path) -> list[RankedPage]:
     return run
 
 
-def read_qrels(gold_path: Path) -> list[RelevantPage]:
+def read_qrels(gold_path: Path, rank_keys: Sequence[str] = PAGE) -> list[RelevantPage]:
     """The distinct pages of all outputs of every gold record.
 
     Raises:
@@ -68,14 +68,14 @@ def read_qrels(gold_path: Path) -> list[RelevantPage]:
     """
     problems = Problems()
     qrels = []
-    for gold in read_golds(gold_path, PAGE, problems):
+    for gold in read_golds(gold_path, rank_keys, problems):
         pages = dict.fromkeys(page for output in gold.outputs for page in output.pages)
         qrels += [RelevantPage(gold.id, page) for page in pages]
     problems.raise_if_any(f"exporting {gold_path}")
     return qrels
 
 
-def write_run(guess_path: Path, out_path: Path) -> int:
+def write_run(guess_path: Path, out_path: Path, rank_keys: Sequence[str] = PAGE) -> int:
     """Write a TREC run file, and return how many lines it has.
 
     Raises:
@@ -83,19 +83,19 @@ def write_run(guess_path: Path, out_path: Path) -> int:
     """
 
     def lines() -> Iterator[str]:
-        for row in read_run(guess_path):
+        for row in read_run(guess_path, rank_keys):
             yield f"{column(row.query)} Q0 {column(row.page)} {row.rank} {row.score!r} kbq"
 
     return write_lines(out_path, lines())
 
 
-def write_qrels(gold_path: Path, out_path: Path) -> int:
+def write_qrels(gold_path: Path, out_path: Path, rank_keys: Sequence[str] = PAGE) -> int:
     """Write a TREC qrels file, and return how many lines it has.
 
     Raises:
         EvaluationError: a file cannot be read or written.
     """
-    lines = (f"{column(row.query)} 0 {column(row.page)} 1" for row in read_qrels(gold_path))
+    lines = (f"{column(row.query)} 0 {column(row.page)} 1" for row in read_qrels(gold_path, rank_keys))
     return write_lines(out_path, lines)
 
 
@@ -108,8 +108,12 @@ def column(text: str) -> str:
     return re.sub(r"[\s%]", lambda found: quote(found[0]), text)
 
 
-def measure(gold_path: Path, guess_path: Path, measures: str) -> dict[str, float]:
-    """Measures of ir-measures, such as "RR nDCG@10 Success@5"; a query without a run counts 0.
+def measure(
+    gold_path: Path, guess_path: Path, measures: str, queries: Sequence[str], rank_keys: Sequence[str] = PAGE
+) -> dict[str, float]:
+    """Measures of ir-measures, such as "RR nDCG@10 Success@5", over these queries.
+
+    A query without a prediction, or without a gold page, counts 0, as in KILT's own scores.
 
     Raises:
         EvaluationError: ir-measures is not installed, a measure is unknown, or a file cannot be read.
@@ -122,6 +126,13 @@ def measure(gold_path: Path, guess_path: Path, measures: str) -> dict[str, float
         parsed = [library.parse_measure(name) for name in measures.split()]
     except (ValueError, NameError) as error:
         raise EvaluationError(f"{measures!r} names no measures of ir-measures: {error}", is_usage=True) from error
-    qrels = [library.Qrel(row.query, row.page, 1) for row in read_qrels(gold_path)]
-    run = [library.ScoredDoc(row.query, row.page, row.score) for row in read_run(guess_path)]
-    return {str(name): float(value) for name, value in library.calc_aggregate(parsed, qrels, run).items()}
+    qrels = [library.Qrel(row.query, row.page, 1) for row in read_qrels(gold_path, rank_keys)]
+    run = [library.ScoredDoc(row.query, row.page, row.score) for row in read_run(guess_path, rank_keys)]
+    values = {(str(one.measure), one.query_id): one.value for one in library.iter_calc(parsed, qrels, run)}
+    means = {}
+    for name in parsed:
+        aggregator = name.aggregator()
+        for query in queries:
+            aggregator.add(values.get((str(name), query), 0.0))
+        means[str(name)] = float(aggregator.result())
+    return means

@@ -141,7 +141,8 @@ class Scoring:
         if not names_pages and tuple(rank_keys) != RANK_KEYS["page"]:  # pages are scored as officially
             raise EvaluationError(
                 f"no provenance in {self.gold_path} has {' and '.join(rank_keys)}: rank by {', '.join(RANK_KEYS)}, or "
-                "by keys that it has"
+                "by keys that it has",
+                is_usage=True,
             )
         return self._scores(table, seen)
 

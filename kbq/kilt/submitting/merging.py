@@ -27,10 +27,10 @@ def merge(answers_path: Path, provenance_path: Path, out_path: Path) -> int:
         raise EvaluationError(f"{answers_path} holds no record")
     for record_id in answers:
         if record_id not in rankings:
-            problems.add(provenance_path, None, record_id, "has no pages for this answer")
+            problems.add(provenance_path, None, None, f"has no pages for the answer of id {record_id}")
     for record_id in rankings:
         if record_id not in answers:
-            problems.add(answers_path, None, record_id, "has no answer for these pages")
+            problems.add(answers_path, None, None, f"has no answer for the pages of id {record_id}")
     problems.raise_if_any(f"merging {answers_path} and {provenance_path}")
     return write_lines(out_path, (merged_line(part, rankings[key]) for key, part in answers.items()))
 

@@ -118,7 +118,9 @@ def check_tasks(files: Sequence[SubmissionFile]) -> None:
     tasks = [file.task for file in files]
     repeated = sorted({task for task in tasks if tasks.count(task) > 1})
     if repeated:
-        raise EvaluationError(f"{', '.join(repeated)} has several prediction files: submit one for each task")
+        raise EvaluationError(
+            f"{', '.join(repeated)} has several prediction files: submit one for each task", is_usage=True
+        )
 
 
 def prepare_file(file: SubmissionFile, folder: Path) -> tuple[ManifestEntry, Validation]:

@@ -8,6 +8,7 @@ import pytest
 
 from kbq.errors import EvaluationError
 from kbq.kilt.reporting.error_kinds import KINDS, ErrorKind, sample_errors, survey_errors
+from kbq.rendering import case_lines
 
 Write: TypeAlias = Callable[..., Path]
 
@@ -27,6 +28,8 @@ GOLD = {"id": 1, "input": "i", "output": [{"answer": "Émile Zola", "provenance"
         ("Émile Zola", [WRONG, RIGHT], "answer-right-page-wrong", 2),
         ("emile zola.", [RIGHT], "answer-form", 1),
         ("May 03, 1999", [WRONG], "answer-number-format", None),
+        ("June 3, 1999", [WRONG], "answer-partial", None),
+        ("Émi", [WRONG], "page-not-found", None),
         ("Zola", [WRONG], "answer-partial", None),
         ("Balzac", [RIGHT], "page-right-answer-wrong", 1),
         ("Balzac", [WRONG, RIGHT], "page-too-low", 2),
@@ -41,6 +44,20 @@ def test_kinds(write: Write, answer: str, pages: list[object], kind: ErrorKind, 
     (case,) = survey.cases
     assert (case.kind, case.rank) == (kind, rank)
     assert survey.counts == {kind: 1}
+
+
+def test_pages_that_belong_together_are_missed_though_one_is_found(write: Write) -> None:
+    gold = write("gold", {"id": 1, "output": [{"answer": "x", "provenance": [RIGHT, WRONG]}]})
+    survey = survey_errors(gold, write("guess", {"id": 1, "output": [{"answer": "y", "provenance": [RIGHT]}]}))
+    (case,) = survey.cases
+    assert (case.kind, case.rank, case.found) == ("page-too-low", None, 1)
+    assert any(line.endswith("Venus (2), not all found") for line in case_lines(case))
+
+
+def test_a_record_without_pages_has_none_to_show(write: Write) -> None:
+    guess = write("guess", {"id": 1, "output": [{"answer": "y", "provenance": []}]})
+    survey = survey_errors(write("gold", {"id": 1, "output": [{"answer": "x"}]}), guess)
+    assert any(line.endswith("gold pages   none") for line in case_lines(survey.cases[0]))
 
 
 def test_a_page_outside_the_knowledge_base_explains_more_than_a_low_rank(write: Write) -> None:

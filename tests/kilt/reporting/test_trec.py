@@ -46,15 +46,19 @@ def test_qrels_unite_the_evidence_sets(gold: Path, tmp_path: Path) -> None:
 
 def test_measures_of_ir_measures(gold: Path, guess: Path) -> None:
     pytest.importorskip("ir_measures", reason="ir-measures is optional")
-    assert trec.measure(gold, guess, "RR P@2") == {"RR": 0.5, "P@2": 0.5}
+    query = "New York 5%"
+    assert trec.measure(gold, guess, "RR P@2", [query]) == {"RR": 0.5, "P@2": 0.5}
+    assert trec.measure(gold, guess, "RR", [query, "without gold pages"]) == {"RR": 0.25}
+    assert trec.measure(gold, guess, "RR", ["without a prediction"]) == {"RR": 0}
+    assert trec.measure(gold, guess, "RR", [query], ("title",)) == {"RR": 0}
     with pytest.raises(EvaluationError, match="names no measures"):
-        trec.measure(gold, guess, "Luck@5")
+        trec.measure(gold, guess, "Luck@5", [query])
 
 
 def test_without_ir_measures_the_way_out_is_named(gold: Path, guess: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ir_measures", None)
     with pytest.raises(EvaluationError, match="pip install ir-measures"):
-        trec.measure(gold, guess, "RR")
+        trec.measure(gold, guess, "RR", [])
 
 
 def test_predictions_without_a_ranking_are_refused(write: Write, tmp_path: Path) -> None:

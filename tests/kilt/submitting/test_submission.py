@@ -42,8 +42,8 @@ def test_files_with_other_ids_are_not_merged(write: Write, tmp_path: Path) -> No
         merge(answers, rankings, tmp_path / "out")
     assert caught.value.problems == (
         f"{answers}:2:2: has 0 outputs with answer, must have exactly one",
-        f"{rankings}:1: has no pages for this answer",
-        f"{answers}:3: has no answer for these pages",
+        f"{rankings}: has no pages for the answer of id 1",
+        f"{answers}: has no answer for the pages of id 3",
     )
     assert not (tmp_path / "out").exists()
 
