@@ -239,7 +239,7 @@ def index(
     if facts.recall < facts.target:
         more = {"tiny": "compact, approximate or exact", "compact": "approximate or exact"}.get(facts.kind, "exact")
         way_out = f"choose --index {more} for that" if filter is None else "its --filter hides the others"
-        _note(f"all of its cells together do not find {facts.target:.1%}: {way_out}")
+        _note(f"all of its cells together do not find {facts.target:.2%}: {way_out}")
 
 
 def _index_terms(kb: Path, sparta: Path | None, terms: int, device: str) -> tuple[str, int]:

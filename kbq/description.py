@@ -73,6 +73,7 @@ def describe(folder: Path) -> dict[str, object]:
     if (folder / "config.json").exists() and not is_knowledge_base(folder):
         return _network(folder)
     manifest = read_manifest(folder)
+    manifest.open_shards(folder)  # one that is missing or damaged is said
     total = folder_bytes(folder)
     return {
         "kind": "knowledge base",

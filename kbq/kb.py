@@ -6,7 +6,7 @@ documents ── encoding/ ──► phrase dump (dump/) ──► rows (indexin
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from kbq.array_types import Floats
 from kbq.dump.building import build_shards, manifest_before
@@ -26,6 +26,7 @@ from kbq.searching.spans import Searched
 from kbq.searching.words import WordIndexes
 from kbq.sparse.bm25 import add_bm25
 from kbq.system.files import writing_to
+from kbq.system.lines import clean_text
 from kbq.system.locks import writing_alone
 from kbq.system.stages import Report, silent
 
@@ -175,14 +176,13 @@ class KnowledgeBase:
         Raises:
             QueryError: a text is empty, too long, or malformed; or the backend does not have what is asked for.
         """
-        chosen = self.chosen(backend)
+        chosen, texts = self.chosen(backend), [clean_text(text) for text in texts]
         if chosen == "dense":
             return self.search_vectors(*self.model.encode_queries(texts), k, unit)
         if chosen == "hybrid":
             lexical = self.words.all_scores(texts, weights or self.weights)
             return self.search_vectors(*self.model.encode_queries(texts), k, unit, lexical)
-        if k < 1:
-            raise QueryError(f"k is {k}, must be at least 1")
+        _check(k, unit)
         if unit not in ("paragraph", "document"):
             name = "BM25" if chosen == "bm25" else "SPARTA"
             raise QueryError(
@@ -192,7 +192,15 @@ class KnowledgeBase:
         return [scores.best(query, unit, k) for query in range(len(texts))]
 
     def chosen(self, backend: Backend) -> Literal["dense", "hybrid"] | WordBackend:
-        """What `auto` stands for here."""
+        """What `auto` stands for here.
+
+        Raises:
+            QueryError: there is no such backend.
+        """
+        if backend not in get_args(Backend):
+            raise QueryError(
+                f"backend {backend!r} is unknown: choose from {', '.join(get_args(Backend))}", is_usage=True
+            )
         return backend if backend != "auto" else "hybrid" if self.words else "dense"
 
     @property
@@ -218,9 +226,15 @@ class KnowledgeBase:
         lexical: Sequence[LexicalScores] = (),
     ) -> list[list[Hit]]:
         """`search` for queries that are encoded already; `lexical` scores are added. Shapes: (queries, dim)."""
-        if k < 1:
-            raise QueryError(f"k is {k}, must be at least 1")
+        _check(k, unit)
         return search(self.searched, self.model.in_row_units(starts, ends), k, unit, lexical)
+
+
+def _check(k: int, unit: Unit) -> None:
+    if k < 1:
+        raise QueryError(f"k is {k}, must be at least 1")
+    if unit not in get_args(Unit):
+        raise QueryError(f"unit {unit!r} is unknown: choose from {', '.join(get_args(Unit))}", is_usage=True)
 
 
 def model_of(folder: Path, manifest: Manifest, name: str | None = None, device: str = "auto") -> Model:

@@ -112,8 +112,8 @@ def index_line(facts: IndexFacts) -> str:
         return "exact, compares every vector: nothing is missed"
     probes = f"{facts.probes:,} probe{'s' * (facts.probes > 1)}"
     return (
-        f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds {facts.recall:.1%} of the ten best phrases "
-        f"({facts.target:.1%} asked for, {facts.queries:,} queries) with {probes}"
+        f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds {facts.recall:.2%} of the ten best phrases "
+        f"({facts.target:.2%} asked for, {facts.queries:,} queries) with {probes}"
         f"{'' if facts.filter is None else f', rows above {facts.filter:g}'}"
     )
 
@@ -136,6 +136,7 @@ def training_lines(out: Path, outcome: TrainingOutcome) -> list[str]:
         f"reading, all passages     EM {scores.open_em:.1f}  F1 {scores.open_f1:.1f}",
         f"gold passage found        first {scores.open_passage:.1f}  in the top 5 {scores.open_passage_5:.1f}",
         f"the filter keeps {scores.kept:.0f} % of the tokens, {vectors:.0f} vectors of a passage (its curve: --json)",
+        *_queries_left_out(outcome.too_long, outcome.surplus),
         *_answers_left_out(outcome.repairs),
     ]
 
@@ -143,14 +144,16 @@ def training_lines(out: Path, outcome: TrainingOutcome) -> list[str]:
 def teacher_lines(out: Path, outcome: TeacherOutcome) -> list[str]:
     """What `kbq train --teacher` made."""
     scores = f"EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)"
-    return [_steps(out, outcome), f"reading, passage given    {scores}", *_answers_left_out(outcome.repairs)]
+    left_out = _queries_left_out(outcome.too_long, outcome.surplus)
+    return [_steps(out, outcome), f"reading, passage given    {scores}", *left_out, *_answers_left_out(outcome.repairs)]
 
 
 def generator_lines(out: Path, outcome: GeneratorOutcome) -> list[str]:
     """What `kbq train --generator` made."""
     score = f"{outcome.perplexity:.1f}  ({outcome.dev_queries:,} questions)"
     steps = _steps(out, outcome, "questions")
-    return [steps, f"perplexity                {score}", *_answers_left_out(outcome.repairs)]
+    left_out = _queries_left_out(outcome.too_long, 0)
+    return [steps, f"perplexity                {score}", *left_out, *_answers_left_out(outcome.repairs)]
 
 
 def sparta_lines(out: Path, outcome: SpartaOutcome) -> list[str]:
@@ -173,6 +176,8 @@ def finetuning_lines(out: Path, outcome: FinetuningOutcome) -> list[str]:
         f"the search found a right phrase for {found} of {reach.queries:,} queries",
         f"dev {outcome.measure}  {before:.1f} → {after:.1f}  ({outcome.dev_queries:,} queries)",
     ]
+    if not outcome.is_better:
+        lines.append("no epoch was better: the query encoder stays as it was")
     if outcome.hybrid_score is not None:
         factor = f", whose weights are multiplied by {outcome.lexical_factor:g}" if outcome.lexical_factor != 1 else ""
         lines.append(f"dev {outcome.measure}  {outcome.hybrid_score:.1f} together with words{factor}")
@@ -182,6 +187,13 @@ def finetuning_lines(out: Path, outcome: FinetuningOutcome) -> list[str]:
 def _steps(out: Path, outcome: Any, asked: str = "queries") -> str:
     """What was trained on."""
     return f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} {asked}"
+
+
+def _queries_left_out(too_long: int, surplus: int) -> list[str]:
+    """A line on queries that were not learned from, if there are any."""
+    if not (too_long or surplus):
+        return []
+    return [f"queries left out: {too_long:,} cannot be read, {surplus:,} are one too many for their passage"]
 
 
 def _answers_left_out(repairs: Repairs) -> list[str]:

@@ -85,8 +85,8 @@ def augment(request: AugmentationRequest, report: Callable[[int, int], None]) ->
     with writing_to(request.out, TrainingError, goes_on=True):
         request.out.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("a+", encoding="utf-8", newline="\n") as file, writing_alone(partial):
+            done = _go_on(file, _description(request), partial)
             try:
-                done = _go_on(file, _description(request), partial)
                 rest = lines(done.paragraphs)
                 while part := list(islice(rest, AT_A_TIME)):
                     for line in part:
@@ -203,10 +203,13 @@ def _go_on(file: TextIO, description: Line, path: Path) -> AugmentationOutcome:
         TrainingError: it was another run.
     """
     lines = _lines(file)
-    first = next(lines, None)
-    if first is not None and first != description:
-        raise TrainingError(f"{path} is of a run with another corpus or other options: delete it to start anew")
-    done = sum(map(_counts, lines), AugmentationOutcome())
+    try:
+        first = next(lines, None)
+        if first is not None and first != description:
+            raise TrainingError(f"{path} is of a run with another corpus or other options: delete it to start anew")
+        done = sum(map(_counts, lines), AugmentationOutcome())
+    except (ValueError, KeyError, TypeError) as error:
+        raise TrainingError(f"{path} was not made by kbq augment, or is damaged ({error}): delete it") from None
     file.truncate(file.tell())
     if first is None:
         _write(file, description)

@@ -63,7 +63,7 @@ class Generator:
         try:
             network, facts = hugging_face().AutoModelForSeq2SeqLM.from_pretrained(source, output_loading_info=True)
             tokenizer = hugging_face().AutoTokenizer.from_pretrained(source)
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise ModelError(
                 f"{source} is no sequence-to-sequence checkpoint that transformers can read: {first_line(error)}"
             ) from None

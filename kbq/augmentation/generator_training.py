@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -53,6 +54,7 @@ class GeneratorOutcome:
     passages: int
     queries: int
     repairs: Repairs
+    too_long: int  # questions left out
     steps: int
     dev_queries: int
     perplexity: float  # of the dev questions, per word piece
@@ -126,15 +128,17 @@ def train_generator(
         generator = generator_to_train(request.checkpoint, request.device)
         passages, repairs = read_examples(request.examples)
         passages, dev = set_aside(passages, request.dev, settings.seed)
-        asked = asked_answers(generator, passages)
-        if not asked:
-            raise TrainingError(f"no question is short enough: at most {LONGEST} word pieces can be learned")
+        asked, dev_asked = asked_answers(generator, passages), asked_answers(generator, dev)
+        if not asked or not dev_asked:
+            raise TrainingError(
+                f"no question of the {'dev' if asked else 'training'} passages is short enough: "
+                f"at most {LONGEST} word pieces can be learned"
+            )
+        too_long = sum(len(passage.queries) for passage in passages) - len(asked)
         run = GeneratorRun(generator, asked, settings)
         run.run(folder / "checkpoint.pt", report)
-        dev_asked = asked_answers(generator, dev)
-        outcome = GeneratorOutcome(
-            len(passages), len(asked), repairs, run.steps, len(dev_asked), round(perplexity(generator, dev_asked), 2)
-        )
+        score = round(perplexity(generator, dev_asked), 2)
+        outcome = GeneratorOutcome(len(passages), len(asked), repairs, too_long, run.steps, len(dev_asked), score)
         generator.save(folder / "model")
         write_facts(folder / "model", training_facts(request, digests, outcome=dataclasses.asdict(outcome)))
     return outcome
@@ -163,7 +167,7 @@ def new_generator(checkpoint: str, device: str = "auto") -> Generator:
     try:
         with readable_checkpoint(checkpoint) as place:
             network = hugging_face().EncoderDecoderModel.from_encoder_decoder_pretrained(place, place)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"{checkpoint} is no checkpoint that can become a generator: {first_line(error)}") from None
     marks: dict[str, Any] = {
         "decoder_start_token_id": tokenizer.cls_token_id,
@@ -203,4 +207,4 @@ def perplexity(generator: Generator, asked: Sequence[AskedAnswer]) -> float:
         part = asked[first : first + AT_A_TIME]
         total += float(_entropies(generator, part)[0].sum())
         pieces += sum(len(one.question) for one in part)
-    return math.exp(total / max(1, pieces))
+    return math.exp(total / pieces)

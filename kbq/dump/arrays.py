@@ -91,6 +91,11 @@ class Texts:
     def open(cls, folder: Path, name: str) -> "Texts":
         return cls(open_array(folder / f"{name}.npy"), open_array(folder / f"{name}.bin"))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last text ends where the bytes do."""
+        return len(self._data) == (self._ends[-1] if len(self._ends) else 0)
+
     def __len__(self) -> int:
         return len(self._ends)
 

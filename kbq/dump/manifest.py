@@ -114,6 +114,11 @@ class Manifest:
                     f"{shard.folder} holds {len(shard)} rows of {shard.vectors.shape[1]} dimensions, the manifest says "
                     f"{counts.rows} of {self.dim}: build the knowledge base again"
                 )
+            if (len(shard.texts), len(shard.ids)) != (counts.paragraphs, counts.documents):
+                raise KnowledgeBaseError(
+                    f"{shard.folder} holds {len(shard.texts)} paragraphs of {len(shard.ids)} pages, the manifest says "
+                    f"{counts.paragraphs} of {counts.documents}: build the knowledge base again"
+                )
         return shards
 
 
@@ -187,13 +192,16 @@ def read_manifest(folder: Path) -> Manifest:
     except OSError as error:
         raise KnowledgeBaseError(f"{path} cannot be read ({error.strerror}): check path and rights") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise KnowledgeBaseError(f"{path} is damaged ({error}): build the knowledge base again") from None
+        raise KnowledgeBaseError(
+            f"{path} is damaged ({error}): delete the folder and build the knowledge base again"
+        ) from None
 
 
 def _why_not(folder: Path) -> str:
     if (folder / STATE).exists():
         return (
-            f"{folder} is not a whole knowledge base, its build was stopped: run the same `kbq build` again, it goes on"
+            f"{folder} is not a whole knowledge base, its build is going on or was stopped: after that, the same "
+            "`kbq build` goes on with it"
         )
     if folder.exists():
         return f"{folder} holds no knowledge base (no {MANIFEST}): make one with `kbq build CORPUS {folder}`"

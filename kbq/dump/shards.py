@@ -187,7 +187,14 @@ class Shard:
         except (OSError, ValueError) as error:
             raise KnowledgeBaseError(f"shard {folder} is damaged ({error}): build the knowledge base again") from None
         rows = {len(array) for array in (self.vectors, self.positions, self.starts, self.ends, self.edges)}
-        if len(rows) != 1 or (len(self.paragraph_rows) and rows != {int(self.paragraph_rows[-1])}):
+        per_paragraph = (self.paragraph_rows, self.paragraph_numbers, self.paragraph_documents, self.texts)
+        fits = (
+            rows == {int(self.paragraph_rows[-1]) if len(self.paragraph_rows) else len(self.vectors)}
+            and len({len(entries) for entries in per_paragraph}) == 1
+            and len(self.ids) == len(self.titles)
+            and all(texts.is_whole for texts in (self.texts, self.ids, self.titles))
+        )
+        if not fits:
             raise KnowledgeBaseError(
                 f"shard {folder} is damaged (its files differ in length): build the knowledge base again"
             )

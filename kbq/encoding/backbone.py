@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from kbq.encoding.bert import Bert, BertConfig, is_bert
@@ -79,7 +80,7 @@ def pretrained_backbone(source: str | Path) -> Any:
             return network
         own = Bert(BertConfig(written))
         own.load_state_dict(network.state_dict())
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"{source} is no checkpoint that transformers can read: {first_line(error)}") from None
     return own.eval()
 

@@ -156,6 +156,6 @@ def _load(source: str) -> tuple[Any, list[str]]:
     try:
         with readable_checkpoint(source) as checkpoint:
             network, facts = reading.from_pretrained(checkpoint, output_loading_info=True)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"{source} is no checkpoint that transformers can read: {first_line(error)}") from None
     return network, sorted(facts["missing_keys"])

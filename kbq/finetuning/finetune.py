@@ -11,12 +11,13 @@ from kbq.errors import TrainingError
 from kbq.finetuning.judge import Judge
 from kbq.finetuning.labels import Labeller
 from kbq.finetuning.loop import Finetuner, FinetuningSettings, FinetuningStep
-from kbq.finetuning.preparation import PreparedQuery, Reach, prepare, token_ids, with_page_ids
+from kbq.finetuning.preparation import PreparedQuery, Reach, prepare, readable_queries, with_page_ids
 from kbq.finetuning.triples import pages_of, read_triples, sample_by_relation, split
 from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.records import Gold
 from kbq.kilt.scoring.grouping import NO_GROUP, relation_of
 from kbq.system.files import file_digest
+from kbq.system.machine import available_memory
 from kbq.system.stages import Note
 from kbq.task import Task
 from kbq.training.workshop import versions, workshop
@@ -50,6 +51,11 @@ class FinetuningOutcome:
     lexical_factor: float = 1.0  # what the weights of words beside the vectors are multiplied by
     hybrid_score: float | None = None  # of dev queries with them, in percent; None: the knowledge base has no words
 
+    @property
+    def is_better(self) -> bool:
+        """Whether an epoch scored above the query encoder that it began with; else that one is kept."""
+        return max(self.scores) > self.scores[0]
+
 
 def finetune(
     request: FinetuningRequest,
@@ -67,12 +73,13 @@ def finetune(
         golds, dev = _data(request, note)
         sources = [None if path is None else _source(path) for path in (request.triples, request.dev)]
         torch.manual_seed(request.settings.seed)
+        _check_memory(request.settings, kb)
         if request.settings.k > kb.counts.rows:
             note(f"k is {request.settings.k}, the knowledge base holds {kb.counts.rows} phrases: all of them compete")
         labeller = Labeller(kb.shards, {page for gold in [*golds, *dev] for page in pages_of(gold)})
         queries, reach = prepare(request.task, golds, kb, labeller)
         _check_positives(request, queries, reach, note)
-        judged = [with_page_ids(gold, labeller) for gold in dev if token_ids(request.task, gold, kb) is not None]
+        judged = [with_page_ids(gold, labeller) for gold, _ in readable_queries(request.task, dev, kb)]
         if len(judged) < len(dev):
             note(f"{len(dev) - len(judged)} of {len(dev)} dev queries cannot be read: left out")
         judge = Judge(request.task, judged, kb, folder)
@@ -114,19 +121,33 @@ def _facts(
 ) -> dict[str, object]:
     """What the folder says about itself; `sources`: triples and dev file as they were read."""
     triples, dev = sources
+    earlier = kb.model.config.training.get("finetuning")
+    relations = set(earlier["relations"]) if isinstance(earlier, dict) else set()
+    if outcome.is_better:  # else the query encoder is the one that it was
+        relations |= {relation_of(gold) for gold in golds} - {NO_GROUP}
     return {
         "command": request.command,
         "triples": triples,
         "examples": request.examples,
         "dev": dev,
         "task": request.task.name,
-        "relations": sorted({relation_of(gold) for gold in golds} - {NO_GROUP}),
+        "relations": sorted(relations),
         "corpora": kb.manifest.corpora,
         "index": kb.index.kind,
         "settings": dataclasses.asdict(request.settings),
         "outcome": dataclasses.asdict(outcome),
         "versions": versions(),
     }
+
+
+def _check_memory(settings: FinetuningSettings, kb: KnowledgeBase) -> None:
+    """Refuse what cannot fit: the phrases of a batch are held as float32, with their gradients and copies."""
+    need = 3 * 4 * 2 * kb.model.dim * settings.batch * min(settings.k, kb.counts.rows)
+    if need > (free := available_memory()):
+        raise TrainingError(
+            f"{settings.k:,} phrases for each of {settings.batch:,} queries need {need / 1e9:.1f} GB of memory, "
+            f"{free / 1e9:.1f} are free: take a smaller -k or --batch"
+        )
 
 
 def _check_positives(request: FinetuningRequest, queries: Sequence[PreparedQuery], reach: Reach, note: Note) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from kbq.array_types import Doubles
-from kbq.errors import TrainingError
 from kbq.finetuning.triples import kilt_record, pages_of
 from kbq.kb import KnowledgeBase
 from kbq.kilt.evaluation import score_downstream
@@ -33,10 +32,6 @@ class Judge:
     def __init__(self, task: Task, golds: Sequence[Gold], kb: KnowledgeBase, folder: Path) -> None:
         self._task, self._kb = task, kb
         self._gold, self._guess = folder / "dev.jsonl", folder / "dev-predictions.jsonl"
-        if not golds:
-            raise TrainingError(
-                f"no dev query can be read: the encoder reads {kb.model.config.max_query_tokens} tokens"
-            )
         texts = [task.query_of(gold.input or "", kb.model.query_tokenizer.is_short_enough, gold.id) for gold in golds]
         self._queries = [(Query(gold.id, text), gold.input or "") for gold, text in zip(golds, texts, strict=True)]
         write_lines(self._gold, (json.dumps(kilt_record(gold), ensure_ascii=False) for gold in golds))
@@ -53,8 +48,8 @@ class Judge:
 
     @property
     def digest(self) -> str:
-        """A digest of the dev queries and their answers."""
-        return hashlib.sha256(self._gold.read_bytes()).hexdigest()
+        """A digest of the dev queries, their answers, and what these are scored by."""
+        return hashlib.sha256(f"{self._task.name} {self.measure} ".encode() + self._gold.read_bytes()).hexdigest()
 
     def score(self, backend: Backend = "dense", weights: HybridWeights | None = None) -> float:
         """The mean of the measure, from 0 to 1."""

@@ -199,7 +199,7 @@ class Finetuner:
         digest = hashlib.blake2b(digest_size=16)
         model = self.kb.model.config
         digest.update(repr((model.phrase_fingerprint, model.query_fingerprint)).encode())
-        digest.update(repr((self.kb.manifest.corpora, self.dev)).encode())
+        digest.update(repr((self.kb.manifest.corpora, self.kb.index.kind, self.dev)).encode())
         for query in self.queries:
             outputs = [(output.answer, output.pages) for output in query.gold.outputs]
             digest.update(repr((query.ids, outputs)).encode())

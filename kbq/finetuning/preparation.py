@@ -49,33 +49,44 @@ def prepare(
         TrainingError: there is none.
     """
     prepared, counts = [], dict.fromkeys((field.name for field in dataclasses.fields(Reach)), 0)
-    for gold in golds:
-        ids = token_ids(task, gold, kb)
-        if ids is None:
-            counts["unreadable"] += 1
-            continue
+    readable = readable_queries(task, golds, kb)
+    counts["unreadable"] = len(golds) - len(readable)
+    for gold, ids in readable:
         found = labeller.find(gold)
         lost = tuple(sorted(pages_of(gold))) if found.kind == "no_page" else ()
         prepared.append(PreparedQuery(tuple(ids), gold, found.phrases, lost))
         counts[found.kind] += 1
         if found.kind in ("no_page", "unnamed") and gold.answers:
             counts["nowhere"] += all(kb.words.missing(answer) for answer in gold.answers)
-    if not prepared:
-        raise TrainingError(f"no query can be read: the encoder reads {kb.model.config.max_query_tokens} tokens")
     return prepared, Reach(**counts | {"queries": len(prepared)})
 
 
-def token_ids(task: Task, gold: Gold, kb: KnowledgeBase) -> list[int] | None:
-    """None where the encoder cannot read the query."""
-    text = task.query_of(gold.input or "", kb.model.query_tokenizer.is_short_enough, gold.id)
-    try:
-        return kb.model.query_tokenizer.ids_of(text)
-    except QueryError:
-        return None
+def readable_queries(task: Task, golds: Sequence[Gold], kb: KnowledgeBase) -> list[tuple[Gold, list[int]]]:
+    """The records whose queries the encoder reads, with their token ids.
+
+    Raises:
+        TrainingError: there is none; it says why the first one cannot be read.
+    """
+    tokenizer, readable, reason = kb.model.query_tokenizer, [], ""
+    for gold in golds:
+        try:
+            text = task.query_of(gold.input or "", tokenizer.is_short_enough, gold.id)
+            readable.append((gold, tokenizer.ids_of(text)))
+        except QueryError as error:
+            reason = reason or f"line {gold.line}: {error}"
+    if not readable:
+        raise TrainingError(f"no query can be read; {reason}")
+    return readable
 
 
 def with_page_ids(gold: Gold, labeller: Labeller) -> Gold:
-    """Pages that are named by their titles get their ids: predictions name ids. Namesakes are alternatives."""
+    """Pages that are named by their titles get their ids: predictions name ids. Namesakes are alternatives.
+
+    Where the knowledge base has none of the pages, none is named: the answer counts anywhere, as in tuning.
+    """
+    if gold.answers and labeller.find(gold).kind == "no_page":
+        nowhere = (dataclasses.replace(output, pages=(), evidence=None) for output in gold.outputs)
+        return dataclasses.replace(gold, outputs=tuple(nowhere))
 
     def of(output: GoldOutput) -> Iterator[GoldOutput]:
         named = [labeller.page_ids(page) or [page] for page in output.pages]

@@ -52,7 +52,8 @@ def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexWis
     if kind == "exact" and wish.filter is not None:
         raise KnowledgeBaseError(
             f"exact search looks at every row of {folder}, --filter {wish.filter:g} is for an index: "
-            "add --index compact, tiny or approximate"
+            "add --index compact, tiny or approximate",
+            is_usage=True,
         )
     shards = manifest.open_shards(folder)
     entries: dict[IndexKind, IndexEntry] = {entry.kind: entry for entry in manifest.entries if entry.kind != "exact"}

@@ -6,7 +6,7 @@ All questions of a passage stand in one batch, so that the passage is encoded on
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -89,16 +89,23 @@ class Batch:
         return self.windows[0].numel() + self.queries[0].numel()
 
 
+class LeftOut(NamedTuple):
+    """Queries that are not learned from."""
+
+    too_long: int  # for the encoder, or of a passage without a word
+    surplus: int  # of a passage that has more than are used
+
+
 def prepare(
     query_tokenizer: QueryTokenizer, shape: WindowShape, passages: Sequence[Passage], max_queries: int
-) -> tuple[list[PreparedPassage], int]:
-    """Token ids of all passages, and how many queries could not be used (too long, or of a passage without a word).
+) -> tuple[list[PreparedPassage], LeftOut]:
+    """Token ids of all passages, and how many queries were left out.
 
     Of a passage with more than `max_queries` queries the first ones stay.
     """
     tokenizer = query_tokenizer.tokenizer
     numbers: dict[str, int] = {}
-    prepared, unusable = [], 0
+    prepared, unusable, surplus = [], 0, 0
     for first in range(0, len(passages), 1000):
         part = passages[first : first + 1000]
         titles = tokenize(tokenizer, [passage.title for passage in part])
@@ -108,6 +115,7 @@ def prepare(
                 unusable += len(passage.queries)
                 continue
             queries, answers, golds = [], [], []
+            surplus += max(0, len(passage.queries) - max_queries)
             for query in passage.queries[:max_queries]:
                 try:
                     ids = query_tokenizer.ids_of(query.text)
@@ -123,7 +131,7 @@ def prepare(
                 prepared.append(
                     PreparedPassage(cut, total, tuple(queries), tuple(answers), tuple(golds), passage.group)
                 )
-    return prepared, unusable
+    return prepared, LeftOut(unusable, surplus)
 
 
 def token_span(tokens: Tokens, start: int, end: int) -> tuple[int, int]:

@@ -99,7 +99,7 @@ RawPassage = tuple[str, str, str, list[RawQuestion]]  # title, text, group, ques
 
 
 def set_aside(passages: list[Passage], dev: Path | None, seed: int) -> tuple[list[Passage], list[Passage]]:
-    """Passages to train on, and those to score on: of the dev file, or else a twentieth.
+    """Passages to train on, and those to score on: of the dev file, or else a twentieth; no text is in both then.
 
     Raises:
         TrainingError: nothing would be left to train on.
@@ -107,10 +107,11 @@ def set_aside(passages: list[Passage], dev: Path | None, seed: int) -> tuple[lis
     if dev is not None:
         return passages, read_examples([dev], doubtful=True)[0]
     shuffled = random.Random(seed).sample(passages, len(passages))
-    aside = max(1, len(passages) // 20)
-    if len(passages) <= aside:
+    texts = {passage.text for passage in shuffled[: max(1, len(passages) // 20)]}
+    rest = [passage for passage in shuffled if passage.text not in texts]
+    if not rest:
         raise TrainingError("one passage is not enough to train and to score: give more, or a --dev file")
-    return shuffled[aside:], shuffled[:aside]
+    return rest, [passage for passage in shuffled if passage.text in texts]
 
 
 def _raw_passages(path: Path) -> Iterator[RawPassage]:

@@ -83,7 +83,9 @@ def _begun(request: SpartaRequest) -> tuple[SpartaModel, bool]:
         model = SpartaModel.new(request.checkpoint, SpartaConfig(window, request.marked))
     else:
         model = SpartaModel.open(Path(request.checkpoint), "cpu")
-        model.config = replace(model.config, marked=request.marked)
+        if model.config.marked != request.marked:
+            how = "with --marked: give it" if model.config.marked else "without --marked: leave it out"
+            raise TrainingError(f"{request.checkpoint} was trained {how}")
     model.network.to(choose_device(request.device))
     return model, is_new
 

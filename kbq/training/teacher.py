@@ -19,7 +19,7 @@ from kbq.errors import TrainingError
 from kbq.searching.spans import best_ends
 from kbq.training.batches import PreparedPassage, collate, prepare
 from kbq.training.evaluation import answer_scores
-from kbq.training.examples import Passage, Repairs, read_examples, set_aside
+from kbq.training.examples import Passage, Repairs, read_examples, readable, set_aside
 from kbq.training.losses import single_passage_loss
 from kbq.training.run import Run, RunRequest, RunSettings, StepReport
 from kbq.training.workshop import example_digests, training_facts, workshop, write_facts
@@ -52,6 +52,7 @@ class TeacherOutcome:
     queries: int
     repairs: Repairs
     too_long: int  # queries left out
+    surplus: int  # queries left out: one too many for their passage
     steps: int
     dev_queries: int
     em: float  # the gold passage is given
@@ -105,16 +106,17 @@ def train_teacher(request: TeacherRequest, report: Callable[[StepReport], None] 
         reader = CrossEncoder.new(request.checkpoint, request.device)
         passages, repairs = read_examples(request.examples)
         passages, dev = set_aside(passages, request.dev, settings.seed)
-        prepared, too_long = prepare(reader.query_tokenizer, WindowShape(), passages, settings.max_queries)
-        if not prepared:
+        prepared, left_out = prepare(reader.query_tokenizer, WindowShape(), passages, settings.max_queries)
+        if not prepared or not readable(dev, reader.query_tokenizer):
             raise TrainingError(
-                f"no query is short enough: the reader takes {reader.query_tokenizer.max_tokens} tokens"
+                f"no query of the {'training' if not prepared else 'dev'} passages is short enough: "
+                f"the reader takes {reader.query_tokenizer.max_tokens} tokens"
             )
         run = TeacherRun(reader, prepared, settings)
         run.run(folder / "checkpoint.pt", report)
         em, f1, dev_queries = evaluate_reader(reader, dev)
         queries = sum(len(passage.queries) for passage in prepared)
-        outcome = TeacherOutcome(len(prepared), queries, repairs, too_long, run.steps, dev_queries, em, f1)
+        outcome = TeacherOutcome(len(prepared), queries, repairs, *left_out, run.steps, dev_queries, em, f1)
         reader.save(folder / "model")
         write_facts(folder / "model", training_facts(request, digests, outcome=dataclasses.asdict(outcome)))
     return outcome

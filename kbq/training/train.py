@@ -47,6 +47,7 @@ class TrainingOutcome:
     queries: int
     repairs: Repairs
     too_long: int  # queries left out
+    surplus: int  # queries left out: one too many for their passage
     steps: int
     filter: tuple[FilterPoint, ...]  # what it costs to drop tokens; the threshold is one of these
     scores: ReadingScores
@@ -81,7 +82,7 @@ def train_model(
         passages, dev = set_aside(passages, request.dev, settings.seed)
         if request.truecase:
             model.query_tokenizer.casing = _casing(model, passages)
-        prepared, too_long = prepare(model.query_tokenizer, model.config.window, passages, settings.max_queries)
+        prepared, left_out = prepare(model.query_tokenizer, model.config.window, passages, settings.max_queries)
         if not prepared or not readable(dev, model.query_tokenizer):
             raise TrainingError(
                 f"no query of the {'training' if not prepared else 'dev'} passages is short enough: "
@@ -107,7 +108,7 @@ def train_model(
         model.save(folder / "model", request.weights)
         saved = Model.open(folder / "model", request.device)  # scored as it was written
         scores = evaluate_reading(saved, dev)
-    return TrainingOutcome(len(prepared), queries, repairs, too_long, trainer.steps, points, scores)
+    return TrainingOutcome(len(prepared), queries, repairs, *left_out, trainer.steps, points, scores)
 
 
 def _begun(checkpoint: str, config: ModelConfig) -> Model:

@@ -67,6 +67,15 @@ def test_the_reader_that_ships_is_told_from_the_one_before(
     assert digests[0] != digests[1]
 
 
+@pytest.mark.parametrize("content", ["my own notes\n", "[1]\n{}\n"])
+def test_a_file_of_somebody_else_is_left_alone(content: str, request_of: AugmentationRequest) -> None:
+    partial = request_of.out.with_name("out.jsonl.partial")
+    partial.write_text(content)
+    with pytest.raises(KbqError, match=r"out\.jsonl\.partial (was not made by kbq augment|is of a run with another)"):
+        augment(request_of, quiet)
+    assert partial.read_text() == content
+
+
 @pytest.mark.parametrize("cut", [0, 5])
 @pytest.mark.parametrize("stop", [2, 4, 6])
 def test_a_killed_run_goes_on(

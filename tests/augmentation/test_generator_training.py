@@ -128,9 +128,12 @@ def test_questions_that_are_all_too_long_are_refused(
     request_of: GeneratorRequest, write_json_lines: Callable[..., Path]
 ) -> None:
     long = {"question": "the " * 60, "answers": [{"text": "Rom", "answer_start": 0}]}
-    examples = write_json_lines("long.jsonl", {"context": "Rom.", "questions": [long]})
-    with pytest.raises(KbqError, match="no question is short enough: at most 48 word pieces can be learned"):
+    passages = [{"context": f"Rom. {number}", "questions": [long]} for number in range(2)]
+    examples = write_json_lines("long.jsonl", *passages)
+    with pytest.raises(KbqError, match="no question of the training passages is short enough: at most 48"):
         train_generator(replace(request_of, examples=[examples]))
+    with pytest.raises(KbqError, match="no question of the dev passages is short enough: at most 48 word pieces"):
+        train_generator(replace(request_of, dev=examples))
 
 
 def test_an_encoder_that_cannot_decode_is_refused(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:

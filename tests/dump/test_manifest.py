@@ -73,6 +73,24 @@ def one_edge_less(folder: Path) -> None:
     np.save(folder / SHARD / "edges.npy", np.load(folder / SHARD / "edges.npy")[:-1])
 
 
+def one_less(name: str) -> Callable[[Path], None]:
+    """What makes a file of the shard shorter by its last entry."""
+
+    def shorten(folder: Path) -> None:
+        values = np.load(folder / SHARD / name)
+        with (folder / SHARD / name).open("wb") as file:
+            np.save(file, values[:-1])
+
+    return shorten
+
+
+def another_page(folder: Path) -> None:
+    """A page more than were counted, without a paragraph."""
+    for name in ("ids", "titles"):
+        ends = np.load(folder / SHARD / f"{name}.npy")
+        np.save(folder / SHARD / f"{name}.npy", np.append(ends, ends[-1]))
+
+
 def one_row_less(folder: Path) -> None:
     rows = np.load(folder / SHARD / "positions.npy")
     np.save(folder / SHARD / "positions.npy", rows[:-1])
@@ -86,10 +104,10 @@ def one_row_less(folder: Path) -> None:
         (
             lambda folder: (folder / "manifest.json").rename(folder / "building.json"),
             KnowledgeBaseError,
-            "is not a whole knowledge base, its build was stopped: run the same `kbq build` again",
+            "is not a whole knowledge base, its build is going on or was stopped: after that, the same `kbq build`",
         ),
         (lambda folder: (folder / "manifest.json").write_text('{"format": 1,'), KnowledgeBaseError, "is damaged"),
-        (lambda folder: (folder / "manifest.json").write_text(""), KnowledgeBaseError, "is damaged"),
+        (lambda folder: (folder / "manifest.json").write_text(""), KnowledgeBaseError, "is damaged .*: delete the fol"),
         (lambda folder: (folder / "manifest.json").write_text("[]"), KnowledgeBaseError, "is damaged"),
         (lambda folder: (folder / "manifest.json").write_text("7"), KnowledgeBaseError, "is damaged"),
         (lambda folder: (folder / "manifest.json").write_bytes(b"\xff"), KnowledgeBaseError, "is damaged"),
@@ -106,6 +124,12 @@ def one_row_less(folder: Path) -> None:
         (flat, KnowledgeBaseError, r"vectors\.npy is no table"),
         (one_row_less, KnowledgeBaseError, "its files differ in length"),
         (one_edge_less, KnowledgeBaseError, "its files differ in length"),
+        (one_less("texts.bin"), KnowledgeBaseError, "its files differ in length"),
+        (one_less("titles.bin"), KnowledgeBaseError, "its files differ in length"),
+        (one_less("ids.npy"), KnowledgeBaseError, "its files differ in length"),
+        (one_less("texts.npy"), KnowledgeBaseError, "its files differ in length"),
+        (one_less("paragraph_numbers.npy"), KnowledgeBaseError, "its files differ in length"),
+        (another_page, KnowledgeBaseError, r"holds (\d+) paragraphs of 13 pages, the manifest says \1 of 12: build"),
         (of_other_type, KnowledgeBaseError, "positions.npy holds int64, not uint32"),
         (
             lambda folder: shutil.rmtree(folder / SHARD),

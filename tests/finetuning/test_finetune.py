@@ -24,6 +24,7 @@ from kbq.finetuning.preparation import with_page_ids
 from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.records import Gold, GoldOutput
 from kbq.options import Backend
+from kbq.rendering import finetuning_lines
 from kbq.searching.lexical import HybridWeights
 from kbq.task import load_task
 
@@ -78,7 +79,7 @@ def test_a_query_encoder_comes_out(
         "triples.jsonl",
         "slot_filling",
     )
-    assert facts["relations"] == ["birth", "place of birth"]
+    assert facts["relations"] == (["birth", "place of birth"] if outcome.is_better else [])
     assert facts["outcome"]["scores"] == list(outcome.scores)
     assert json.loads((request_of.out / "kbq.json").read_text("utf-8"))["base"] == str(model_folder)
     after = tuned.model.encode_queries(["Marie [SEP] birth"])[0].tolist()
@@ -168,7 +169,9 @@ def test_pages_can_be_learned_without_answers(
 
 
 def test_namesakes_are_alternatives() -> None:
-    labeller = cast(Labeller, SimpleNamespace(page_ids={"Marie Curie": ["1", "2"], "Paris": ["3"]}.get))
+    labels = SimpleNamespace(kind="on_page")
+    page_ids = {"Marie Curie": ["1", "2"], "Paris": ["3"]}.get
+    labeller = cast(Labeller, SimpleNamespace(page_ids=page_ids, find=lambda gold: labels))
     outputs = (
         GoldOutput("Warsaw", ("Marie Curie", "Paris"), frozenset(["Marie Curie", "Paris"]), ()),
         GoldOutput("Rome", ("9",), None, ()),
@@ -259,8 +262,55 @@ def test_nothing_but_queries_that_are_unreadable_is_refused(
     request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
 ) -> None:
     triples = write_json_lines("long.jsonl", rows[0] | {"subject": LONG})
-    with pytest.raises(TrainingError, match="no query can be read: the encoder reads 32 tokens"):
+    with pytest.raises(TrainingError, match=r"no query can be read; line 1: .* has 804 tokens, the encoder reads 32"):
         run(replace(request_of, triples=triples), own_kb)
+    triples = write_json_lines("two.jsonl", rows[0] | {"subject": "Marie [SEP] Curie"})
+    with pytest.raises(TrainingError, match=r'no query can be read; line 1: .* has 2 "\[SEP\]"'):
+        run(replace(request_of, triples=triples), own_kb)
+
+
+def test_where_no_page_is_known_answers_are_scored_without(
+    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+) -> None:
+    without = write_json_lines("plain.jsonl", *({**row, "page": ""} for row in rows))
+    elsewhere = write_json_lines("elsewhere.jsonl", *({**row, "page": "https://example.org/1"} for row in rows))
+    found = run(replace(request_of, triples=elsewhere, dev=elsewhere), own_kb)
+    plain = KnowledgeBase.open(own_kb.folder, device="cpu")
+    expected = run(replace(request_of, triples=without, dev=without, out=request_of.out.with_name("plain")), plain)
+    assert (found.measure, list(found.scores)) == ("accuracy", list(expected.scores))
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_a_tuned_encoder_that_is_tuned_on_keeps_what_it_was_tuned_on(
+    better: bool,
+    request_of: FinetuningRequest,
+    own_kb: KnowledgeBase,
+    rows: Rows,
+    write_json_lines: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scores = iter([0.1, 0.2, 0.3, 0.1, 0.3 if better else 0.1, 0.2 if better else 0.0])
+    monkeypatch.setattr(Judge, "score", lambda self: next(scores))
+    one, other = ([row for row in rows if (row["relation"] == "birth") == wanted] for wanted in (True, False))
+    first = replace(request_of, triples=write_json_lines("one.jsonl", *one))
+    run(first, own_kb)
+    tuned = KnowledgeBase.open(own_kb.folder, str(first.out), "cpu")
+    assert tuned.model.config.untuned_relations(["x [SEP] place of birth"]) == ["place of birth"]
+    second = replace(request_of, triples=write_json_lines("other.jsonl", *other), out=first.out.with_name("second"))
+    outcome = run(second, tuned)
+    again = KnowledgeBase.open(own_kb.folder, str(second.out), "cpu").model.config
+    assert again.untuned_relations(["x [SEP] birth"]) == []
+    assert again.untuned_relations(["x [SEP] place of birth"]) == ([] if better else ["place of birth"])
+    said = finetuning_lines(second.out, outcome)
+    assert ("no epoch was better: the query encoder stays as it was" in said) != better
+
+
+def test_what_does_not_fit_into_memory_is_refused(
+    request_of: FinetuningRequest, own_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbq.finetuning.finetune.available_memory", lambda: 1e4)
+    with pytest.raises(TrainingError, match=r"10 phrases for each of 5 queries need 0\.0 GB of memory, 0\.0 are free"):
+        run(request_of, own_kb)
 
 
 @pytest.mark.parametrize("stop", [2, 5])
@@ -295,8 +345,9 @@ def test_a_run_does_not_go_on_with_other_dev_data(
     with pytest.raises(Killed):
         finetune(request_of, own_kb, print, kill)
     dev = write_json_lines("dev.jsonl", *rows[:2])
-    with pytest.raises(TrainingError, match=r"checkpoint\.pt was written with other"):
-        run(replace(request_of, dev=dev), KnowledgeBase.open(own_kb.folder, device="cpu"))
+    for changed in (replace(request_of, dev=dev), replace(request_of, task=load_task("nq"))):
+        with pytest.raises(TrainingError, match=r"checkpoint\.pt was written with other"):
+            run(changed, KnowledgeBase.open(own_kb.folder, device="cpu"))
 
 
 def test_entity_linking_learns_pages(

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph, Shard
 from kbq.encoding.model import Model
 from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
-from kbq.options import Unit
+from kbq.options import Backend, Unit
 from kbq.records import Document
 from kbq.searching import search as search_module
 from kbq.searching.spans import Spans, paragraph_spans
@@ -210,6 +210,18 @@ def test_sentence_around(text: str, phrase: str, sentence: str) -> None:
 def test_k_below_one_is_refused(kb: KnowledgeBase) -> None:
     with pytest.raises(QueryError, match="k is 0, must be at least 1"):
         kb.search(["the river"], k=0)
+
+
+@pytest.mark.parametrize("backend", ["dense", "bm25"])
+def test_an_unknown_unit_or_backend_is_refused(backend: Backend, kb: KnowledgeBase) -> None:
+    with pytest.raises(QueryError, match="unit 'page' is unknown: choose from phrase, sentence, paragraph, document"):
+        kb.search(["the river"], unit=cast(Unit, "page"), backend=backend)
+    with pytest.raises(QueryError, match="backend 'BM25' is unknown: choose from auto, dense, bm25, sparse, hybrid"):
+        kb.search(["the river"], backend=cast(Backend, "BM25"))
+
+
+def test_queries_are_cleaned_as_texts_are(kb: KnowledgeBase) -> None:
+    assert kb.search(["the river\ud800\x00"]) == kb.search(["the river\ufffd "])
 
 
 def test_no_query_has_no_answers(kb: KnowledgeBase) -> None:

@@ -49,7 +49,7 @@ def shard(encoded: Callable[..., EncodedParagraph], tmp_path: Path) -> Shard:
 
 @pytest.fixture
 def manifest() -> Manifest:
-    return Manifest("m", "f", 2, 0.0, (Counts(paragraphs=len(TEXTS), rows=len(TEXTS)),))
+    return Manifest("m", "f", 2, 0.0, (Counts(len(TEXTS), len(TEXTS), rows=len(TEXTS)),))
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -74,5 +74,5 @@ def few_passages() -> list[Passage]:
 def few_prepared(model: Model, few_passages: list[Passage]) -> list[PreparedPassage]:
     """The same, as token ids."""
     prepared, unusable = prepare(model.query_tokenizer, model.config.window, few_passages, 12)
-    assert (len(prepared), unusable) == (2, 0)
+    assert (len(prepared), unusable) == (2, (0, 0))
     return prepared

@@ -69,7 +69,7 @@ def test_prepare(model: Model) -> None:
     queries = [query("Where?", "Zug"), query("city " * 40, "Zug"), query("Who?", "Curie"), query("Why?", "Paris")]
     passages = [Passage("Marie", TEXT, tuple(queries), "g"), Passage("T", TEXT, (query("river " * 40, "Zug"),), "g")]
     (prepared,), unusable = prepare(model.query_tokenizer, model.config.window, passages, max_queries=3)
-    assert unusable == 2
+    assert unusable == (2, 1)
     assert model.tokenizer.convert_ids_to_tokens(prepared.queries[0])[0] == "[CLS]"
     assert len(prepared.queries) == len(prepared.answers) == len(prepared.golds) == 2
     assert prepared.answers[0] != prepared.answers[1]
@@ -79,7 +79,7 @@ def test_prepare(model: Model) -> None:
 def test_a_passage_without_a_word_is_left_out(model: Model) -> None:
     empty = Passage("T", "\u200b", (TrainingQuery("", "Where?", ((0, 1),), ("\u200b",)),), "g")
     prepared, unusable = prepare(model.query_tokenizer, model.config.window, [empty], max_queries=3)
-    assert (prepared, unusable) == ([], 1)
+    assert (prepared, unusable) == ([], (1, 0))
 
 
 def test_equal_answers_have_equal_numbers(model: Model) -> None:

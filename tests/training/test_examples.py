@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kbq.errors import TrainingError
-from kbq.training.examples import Passage, Repairs, TrainingQuery, read_examples
+from kbq.training.examples import Passage, Repairs, TrainingQuery, read_examples, set_aside
 
 TEXT = "Curie was born in Warsaw; Warsaw is in Poland."
 
@@ -166,3 +166,11 @@ def test_what_is_no_examples_file_is_refused(content: bytes | None, message: str
     with pytest.raises(TrainingError, match=message) as refusal:
         read_examples([tmp_path / "examples"])
     assert "\n" not in str(refusal.value)
+
+
+def test_no_text_is_trained_on_and_scored_on() -> None:
+    passages = [Passage("T", f"text {number % 40}", (), "g") for number in range(80)]  # each twice, as of two files
+    train, dev = set_aside(passages, None, seed=0)
+    assert len(train) + len(dev) == 80
+    assert len(dev) == 2 * len({passage.text for passage in dev})
+    assert {passage.text for passage in train}.isdisjoint(passage.text for passage in dev)

@@ -29,7 +29,7 @@ SETTINGS = TrainingSettings(epochs=3, batch_tokens=100, learning_rate=1e-2, pre_
 @pytest.fixture
 def passages(model: Model, examples_file: Path) -> list[PreparedPassage]:
     prepared, unusable = prepare(model.query_tokenizer, model.config.window, read_examples([examples_file])[0], 12)
-    assert (len(prepared), unusable) == (12, 0)
+    assert (len(prepared), unusable) == (12, (0, 0))
     return prepared
 
 

@@ -174,6 +174,9 @@ def test_from_a_file_to_a_model_folder_and_on_from_there(examples_file: Path, ch
     assert [path.name for path in tmp_path.glob("m*")] == ["m"]
     with pytest.raises(TrainingError, match="m already exists: choose another folder"):
         train_sparta(asked)
+    marked = replace(asked, checkpoint=str(tmp_path / "m"), out=tmp_path / "other", marked=True)
+    with pytest.raises(TrainingError, match="m was trained without --marked: leave it out"):
+        train_sparta(marked)
     still = replace(settings, learning_rate=0.0)
     train_sparta(replace(asked, out=tmp_path / "n", checkpoint=str(tmp_path / "m"), settings=still))
     assert SpartaModel.open(tmp_path / "n", "cpu").fingerprint() == made.fingerprint()

@@ -96,8 +96,20 @@ def without_weights(request: TrainingRequest, folder: Path) -> TrainingRequest:
     return replace(request, checkpoint=str(folder / "checkpoint"))
 
 
+def with_cut_weights(request: TrainingRequest, folder: Path) -> TrainingRequest:
+    shutil.copytree(request.checkpoint, folder / "checkpoint")
+    weights = folder / "checkpoint" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    return replace(request, checkpoint=str(folder / "checkpoint"))
+
+
 def line(query: str, title: str = "T") -> dict[str, object]:
-    return {"title": title, "context": "Paris", "question": query, "answers": [{"text": "Paris", "answer_start": 0}]}
+    return {
+        "title": title,
+        "context": f"Paris {title}",
+        "question": query,
+        "answers": [{"text": "Paris", "answer_start": 0}],
+    }
 
 
 @pytest.mark.parametrize(
@@ -110,6 +122,7 @@ def line(query: str, title: str = "T") -> dict[str, object]:
         (lambda request, folder: replace(request, checkpoint=str(folder)), ModelError, "holds no tokenizer"),
         (lambda request, folder: replace(request, device="gpu"), ModelError, "device 'gpu' is unknown"),
         (without_weights, ModelError, "is no checkpoint that transformers can read"),
+        (with_cut_weights, ModelError, "is no checkpoint that transformers can read"),
         (with_examples(line("Where?")), TrainingError, "one passage is not enough to train and to score"),
         (with_examples(line("a " * 99), line("b " * 99, "U")), TrainingError, "no query"),
         (with_examples(*(line("a " * 99 if n else "Where?", str(n)) for n in range(5))), TrainingError, "no query"),
