@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/limit.py KB… --queries QUERIES
 
 By turns, in CPU seconds of one thread, the best of some: the search of the ten best phrases with its answers, and the
-product of all rows with the same queries in whole numbers.
+product of all rows with the same queries in whole numbers, in blocks as large as the search's.
 """
 
 import argparse
@@ -14,7 +14,9 @@ import reporting
 import torch
 from measuring import cpu_seconds, inputs
 
-from kbq.indexing.products import BLOCK, Factors
+from kbq.indexing.candidates import MAX_TOKENS
+from kbq.indexing.exact import pieces_at_a_time
+from kbq.indexing.products import Factors
 from kbq.kb import KnowledgeBase
 
 ROUNDS = 5
@@ -25,7 +27,8 @@ def measured(kb: KnowledgeBase, texts: list[str]) -> dict[str, float]:
     """Milliseconds for one of these queries, asked together, and how many times the product that is."""
     starts, ends = kb.model.encode_queries(texts)
     scaled = starts * kb.model.scale, ends * kb.model.scale
-    blocks = [part for shard in kb.shards for part in torch.split(torch.from_numpy(np.array(shard.vectors)), BLOCK)]
+    rows = MAX_TOKENS * pieces_at_a_time("cpu", len(texts), kb.model.dim, in_integers=True)
+    blocks = [part for shard in kb.shards for part in torch.split(torch.from_numpy(np.array(shard.vectors)), rows)]
     best: dict[str, float] = {}
     for _ in range(ROUNDS):
         for name, work in (
