@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("queries", type=Path)
     parser.add_argument("--queries", dest="count", type=int, default=256)
     parser.add_argument("--recall", type=float, nargs="+", default=[0.95, 0.99])
-    parser.add_argument("--kinds", nargs="+", choices=KINDS[1:], default=KINDS[1:])
+    parser.add_argument("--kinds", nargs="*", choices=KINDS[1:], default=KINDS[1:], help="none: exact search only")
     parser.add_argument("--more", action="store_true", help="keep the indexes and the figures that are there")
     parser.add_argument("--name", default="index_kinds")
     parser.add_argument("--tuned", help="a query encoder: scores with it are reported, too")
