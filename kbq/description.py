@@ -73,7 +73,7 @@ def describe(folder: Path) -> dict[str, object]:
     if (folder / "config.json").exists() and not is_knowledge_base(folder):
         return _network(folder)
     manifest = read_manifest(folder)
-    manifest.open_shards(folder)  # one that is missing or damaged is said
+    manifest.open_shards(folder)  # raises where one is missing or damaged
     total = folder_bytes(folder)
     return {
         "kind": "knowledge base",
@@ -100,14 +100,16 @@ def describe_indexes(folder: Path) -> list[IndexFacts]:
 def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFacts:
     """What one index costs and finds."""
     size = sum(folder_bytes(folder_of(shard, entry)) for shard in manifest.shard_folders(folder))
-    each = round(size / max(1, manifest.counts.rows), 1)
-    return IndexFacts(entry.kind, each, entry.probes, round(entry.recall, 4), entry.target, entry.queries, entry.filter)
+    per_vector = round(size / max(1, manifest.counts.rows), 1)
+    return IndexFacts(
+        entry.kind, per_vector, entry.probes, round(entry.recall, 4), entry.target, entry.queries, entry.filter
+    )
 
 
 def index_speeds(folder: Path, device: str = "auto") -> Iterator[IndexSpeed]:
-    """How fast each index of a knowledge base is, the one that answers first; asked are slots of its own pages.
+    """How fast each index of a knowledge base is, the one that answers first; queries are slots of its own pages.
 
-    Exact search comes last where it was not built but memory, that of the device, too, has room for all vectors.
+    Exact search comes last where it was not built but memory, and the device's, too, has room for all vectors.
     """
     manifest = read_manifest(folder)
     for entry in manifest.entries:
@@ -152,24 +154,24 @@ def _tuning(config: ModelConfig) -> dict[str, object]:
 def _network(folder: Path) -> dict[str, object]:
     """A folder with weights alone: a SPARTA model, a reader, a question generator, or any other checkpoint."""
     try:
-        config, of_sparta, of_training = (_object(folder / name) for name in ("config.json", SPARTA, FACTS))
+        config, sparta_facts, training_facts = (_object(folder / name) for name in ("config.json", SPARTA, FACTS))
     except (OSError, ValueError) as error:
         raise KbqError(f"{folder} is damaged: {first_line(error)}") from None
     facts: dict[str, object] = {"kind": "SPARTA model"}
-    if not of_sparta:
-        named = config.get("architectures")
-        architecture = str(named[0]) if isinstance(named, list) and named else "unknown"
+    if not sparta_facts:
+        architectures = config.get("architectures")
+        architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else "unknown"
         kind = next((kind for end, kind in KINDS.items() if architecture.endswith(end)), "network")
         facts = {"kind": kind, "architecture": architecture}
-    return facts | {"bytes": folder_bytes(folder)} | of_sparta | of_training
+    return facts | {"bytes": folder_bytes(folder)} | sparta_facts | training_facts
 
 
 def _object(path: Path) -> dict[str, Any]:
     """A JSON object; an empty one where there is no such file. Raises OSError or ValueError."""
-    found = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    if not isinstance(found, dict):
+    content = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    if not isinstance(content, dict):
         raise ValueError(f"{path.name} holds no object")
-    return found
+    return content
 
 
 def _finite(number: float) -> float | None:

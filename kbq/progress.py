@@ -56,7 +56,7 @@ def stage_progress(title: str) -> Iterator[Report]:
 def training_progress(
     title: str,
 ) -> Iterator[tuple[Callable[["StepReport"], None], Callable[[int, int], None]]]:
-    """Shows steps, the moving averages of the losses, and tokens per second; before, what a teacher has read."""
+    """Shows steps, the moving averages of the losses, and tokens per second; before that, what a teacher has read."""
     begun, done = 0.0, 0
     averages: dict[str, float] = {}
 
@@ -87,8 +87,10 @@ def finetuning_progress(title: str) -> Iterator[Callable[["FinetuningStep"], Non
 
         def report(step: "FinetuningStep") -> None:
             nonlocal averages
-            now = [step.loss, step.found]
-            averages = [0.97 * old + 0.03 * new for old, new in zip(averages, now, strict=True)] if averages else now
+            latest = [step.loss, step.found]
+            averages = (
+                [0.97 * old + 0.03 * new for old, new in zip(averages, latest, strict=True)] if averages else latest
+            )
             loss, found = averages
             shown = f"loss {loss:.3f}, positives found for {found:.0%}, dev {step.dev:.1%}"
             show(f"step {step.step}/{step.steps}, {shown}", step.step, step.steps)
@@ -105,7 +107,7 @@ def augmenting_progress(title: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def counting_progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Shows how many of a known number are done."""
+    """Shows how many things of a known number are done."""
     with _counted_bar(title) as show:
         yield lambda done, total: show(f"{done:,} of {total:,}", done, total)
 

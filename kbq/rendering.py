@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from kbq.training.train import TrainingOutcome
 
 AROUND = 160  # characters on either side of a phrase, and of a text that is shortened
-WHOLE = 2000  # of an answer that is a whole paragraph
-NAMED = 3  # of a longer list
+WHOLE = 2000  # characters shown of an answer that is a whole paragraph
+NAMED = 3  # names shown of a longer list
 
 
 # Answers
@@ -56,13 +56,14 @@ def answer_lines(rank: int, hit: Hit) -> list[str]:
     ]
 
 
-def explanation_lines(found: Explanation) -> list[str]:
+def explanation_lines(explanation: Explanation) -> list[str]:
     """A paragraph, and what each term of the query weighs there, the heaviest first."""
-    phrase = found.hit.phrase
-    terms = sorted(found.parts.items(), key=lambda part: -part[1])
+    phrase = explanation.hit.phrase
+    terms = sorted(explanation.parts.items(), key=lambda part: -part[1])
     return [
-        f"{found.hit.score:.2f}  {shortened(phrase.title)}  (page {phrase.document_id}, paragraph {phrase.paragraph})",
-        f"      {shortened(found.hit.context)}",
+        f"{explanation.hit.score:.2f}  {shortened(phrase.title)}  "
+        f"(page {phrase.document_id}, paragraph {phrase.paragraph})",
+        f"      {shortened(explanation.hit.context)}",
         *(f"      {weight:6.2f}  {term}" for term, weight in terms),
     ]
 
@@ -167,13 +168,13 @@ def finetuning_lines(out: Path, outcome: FinetuningOutcome) -> list[str]:
     reach, before, after = outcome.reach, outcome.scores[0], max(outcome.scores)
     unnamed = f", of {reach.unnamed:,} no page is named" if reach.unnamed else ""
     nowhere = f"; answers of {reach.nowhere:,} of these stand nowhere in it" if reach.nowhere else ""
-    found = f"{outcome.found[0]:,}, at last {outcome.found[-1]:,}"
+    with_positives = f"{outcome.found[0]:,}, at last {outcome.found[-1]:,}"
     lines = [
         f"{out}: {outcome.steps:,} steps on {reach.queries:,} queries, {reach.unreadable:,} unreadable left out",
         f"answers of {reach.on_page:,} queries are phrases of a gold page, of {reach.dropped:,} only words the filter "
         f"dropped, of {reach.elsewhere:,} not there; {reach.no_page:,} have no page in the knowledge base"
         f"{unnamed}{nowhere}",
-        f"the search found a right phrase for {found} of {reach.queries:,} queries",
+        f"the search found a right phrase for {with_positives} of {reach.queries:,} queries",
         f"dev {outcome.measure}  {before:.1f} → {after:.1f}  ({outcome.dev_queries:,} queries)",
     ]
     if not outcome.is_better:
@@ -184,9 +185,9 @@ def finetuning_lines(out: Path, outcome: FinetuningOutcome) -> list[str]:
     return lines
 
 
-def _steps(out: Path, outcome: Any, asked: str = "queries") -> str:
-    """What was trained on."""
-    return f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} {asked}"
+def _steps(out: Path, outcome: Any, unit: str = "queries") -> str:
+    """A line on what was trained, and on how much."""
+    return f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} {unit}"
 
 
 def _queries_left_out(too_long: int, surplus: int) -> list[str]:
@@ -208,7 +209,7 @@ def _answers_left_out(repairs: Repairs) -> list[str]:
 
 
 def shortened(text: str, width: int = AROUND) -> str:
-    """On one line, and no longer than this."""
+    """A text on one line, of at most `width` characters."""
     line = " ".join(text.split())
     return line if len(line) <= width else f"{line[: width - 1]}…"
 

@@ -39,7 +39,7 @@ AT_A_TIME = 8  # paragraphs
 
 @dataclass(frozen=True, slots=True)
 class AugmentationRequest:
-    """What to make from what; either a generator and a reader, or triples."""
+    """What examples are made from; either a generator and a reader, or triples."""
 
     corpus: str  # with triples, also the folder of a knowledge base
     out: Path
@@ -68,7 +68,7 @@ class AugmentationOutcome(Summed):
 
 
 Line = dict[str, Any]
-Lines = Callable[[int], Iterator[Line]]  # for each paragraph, from the one with that number on
+Lines = Callable[[int], Iterator[Line]]  # takes a number; yields a line for each paragraph from that one on
 
 
 def augment(request: AugmentationRequest, report: Callable[[int, int], None]) -> AugmentationOutcome:
@@ -95,7 +95,7 @@ def augment(request: AugmentationRequest, report: Callable[[int, int], None]) ->
                     file.flush()
                     report(done.paragraphs, done.kept)
             except KbqError:
-                if len(list(islice(_lines(file), 2))) < 2:  # a wrong corpus, say: it holds its header
+                if len(list(islice(_lines(file), 2))) < 2:  # it holds its header alone: a wrong corpus, say
                     partial.unlink()
                 raise
             with replacing(request.out) as finished, finished.open("w", encoding="utf-8", newline="\n") as out:
@@ -107,7 +107,7 @@ def augment(request: AugmentationRequest, report: Callable[[int, int], None]) ->
 
 
 def _counts(line: Line) -> AugmentationOutcome:
-    """What one paragraph adds."""
+    """What one paragraph adds to the outcome."""
     kept = len(line["questions"])
     return AugmentationOutcome(1, line["asked"], kept, int(kept > 0))
 
@@ -124,7 +124,7 @@ def _of_triples(request: AugmentationRequest, triples: Path) -> Lines:
             for document in read_corpus(request.corpus, request.format)
             for paragraph, questions in zip(document.paragraphs, slots.of(document), strict=True)
         )
-    return lambda first: (_line(*one) for one in islice(paragraphs, first, None))
+    return lambda first: (_line(*paragraph) for paragraph in islice(paragraphs, first, None))
 
 
 def _line(title: str, text: str, questions: list[Question], asked: int | None = None) -> Line:
@@ -145,9 +145,9 @@ def _generated(request: AugmentationRequest) -> Lines:
         )
         rest = islice(paragraphs, first, None)
         while part := list(islice(rest, AT_A_TIME)):
-            yield from asked(part)
+            yield from lines_of(part)
 
-    def asked(part: Sequence[tuple[str, str]]) -> Iterator[Line]:
+    def lines_of(part: Sequence[tuple[str, str]]) -> Iterator[Line]:
         marked: list[tuple[int, int, Marked]] = []  # place in the part, first character, mention
         for place, (title, text) in enumerate(part):
             for start, end in _some_mentions(find, text, request):
@@ -158,29 +158,29 @@ def _generated(request: AugmentationRequest) -> Lines:
         kept: list[list[Question]] = [[] for _ in part]
         for (place, start, mention), question, answer in zip(marked, questions, answers, strict=True):
             if answer is not None and normalise(answer) == normalise(mention.answer) != "":
-                found = [{"text": mention.answer, "answer_start": start}]
-                kept[place].append({"question": question, "answers": found})
+                places = [{"text": mention.answer, "answer_start": start}]
+                kept[place].append({"question": question, "answers": places})
         counts = Counter(place for place, *_ in marked)
-        return (_line(*one, kept[place], counts[place]) for place, one in enumerate(part))
+        return (_line(*paragraph, kept[place], counts[place]) for place, paragraph in enumerate(part))
 
     return lines
 
 
 def _some_mentions(find: FindMentions, text: str, request: AugmentationRequest) -> list[tuple[int, int]]:
-    """At most `each` of them; which, is the same in every run."""
-    found = {text[start:end]: (start, end) for start, end in reversed(find(text))}  # a name that comes twice, once
-    spans = sorted(found.values())
+    """At most `each` of the mentions; the choice is the same in every run."""
+    by_text = {text[start:end]: (start, end) for start, end in reversed(find(text))}  # a repeated name counts once
+    spans = sorted(by_text.values())
     return sorted(random.Random(f"{request.seed} {text}").sample(spans, min(request.each, len(spans))))
 
 
 def _description(request: AugmentationRequest) -> Line:
-    """What decides the examples."""
+    """What decides which examples are made."""
     corpus = Path(request.corpus) / MANIFEST if is_knowledge_base(Path(request.corpus)) else Path(request.corpus)
     sources = [corpus, request.triples, *map(local_folder, filter(None, (request.generator, request.reader)))]
     return {
         "corpus": Path(request.corpus).name,
         "digests": [digest_of(path) for path in sources if path is not None and path.exists()],
-        "began": time.time() if request.corpus == "-" else 0,  # what comes from a pipe may be other things every time
+        "began": time.time() if request.corpus == "-" else 0,  # a pipe may bring another text every time
         "generator": Path(request.generator).name,
         "reader": Path(request.reader).name,
         "options": [
@@ -197,7 +197,7 @@ def _description(request: AugmentationRequest) -> Line:
 
 
 def _go_on(file: TextIO, description: Line, path: Path) -> AugmentationOutcome:
-    """What a run that was killed had done; half a last line is cut off.
+    """What a run that was killed had done; a half-written last line is cut off.
 
     Raises:
         TrainingError: it was another run.

@@ -17,16 +17,16 @@ from kbq.searching.search import BATCH
 def found_paragraphs(
     kb: KnowledgeBase, golds: Sequence[Gold], depth: int, backend: Backend = "auto"
 ) -> Iterator[tuple[str, str, list[Question]]]:
-    """Title, text and questions of the `depth` best paragraphs of each query; where no answer stands, no question.
+    """Title, text and questions of the `depth` best paragraphs of each query; without an answer there, no question.
 
     Raises:
         QueryError: a query cannot be read, or the knowledge base does not have what the backend asks for.
     """
-    asked = [(gold, gold.input) for gold in golds if gold.input]
-    for first in range(0, len(asked), BATCH):
-        part = asked[first : first + BATCH]
-        found = kb.search([text for _, text in part], depth, "paragraph", backend)
-        for (gold, text), hits in zip(part, found, strict=True):
+    queries = [(gold, gold.input) for gold in golds if gold.input]
+    for first in range(0, len(queries), BATCH):
+        part = queries[first : first + BATCH]
+        results = kb.search([text for _, text in part], depth, "paragraph", backend)
+        for (gold, text), hits in zip(part, results, strict=True):
             for hit in hits:
                 content = hit.context[content_start(hit.context) :]
                 stated = answers(gold, content)

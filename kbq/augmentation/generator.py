@@ -38,8 +38,8 @@ class Generator:
         self.prompt = prompt
         self.beams = beams
         self.around = int(getattr(network.config, "around", AROUND))
-        reads = getattr(network.config, "encoder", network.config)
-        self.length = int(getattr(reads, "max_position_embeddings", MAX_PROMPT))
+        encoder = getattr(network.config, "encoder", network.config)
+        self.length = int(getattr(encoder, "max_position_embeddings", MAX_PROMPT))
 
     @classmethod
     def open(cls, source: str, prompt: str = PROMPT, beams: int = 1, device: str = "auto") -> Self:
@@ -84,23 +84,23 @@ class Generator:
             return []
         inputs = self.tokenizer.pad({"input_ids": self.prompts(marked)}, return_tensors="pt")
         with autocast(self.network.device):
-            found = self.network.generate(
+            generated = self.network.generate(
                 **inputs.to(self.network.device), max_new_tokens=LONGEST, num_beams=self.beams, do_sample=False
             )
-        return [" ".join(text.split()) for text in self.tokenizer.batch_decode(found, skip_special_tokens=True)]
+        return [" ".join(text.split()) for text in self.tokenizer.batch_decode(generated, skip_special_tokens=True)]
 
     def prompts(self, marked: Sequence[Marked]) -> list[list[int]]:
         """What the network reads for each answer, as token ids."""
         if not marked:
             return []
-        texts = [self._read(one) for one in marked]
+        texts = [self._read(mention) for mention in marked]
         ids: list[list[int]] = self.tokenizer(texts, truncation=True, max_length=self.length)["input_ids"]
         return ids
 
-    def _read(self, one: Marked) -> str:
-        before, after = one.before, one.after
+    def _read(self, mention: Marked) -> str:
+        before, after = mention.before, mention.after
         if len(before) > self.around:  # a word that is cut is left out
             before = before[-self.around :].partition(" ")[2]
         if len(after) > self.around:
             after = after[: self.around].rpartition(" ")[0]
-        return self.prompt.format(before=before, answer=one.answer, after=after, title=one.title)
+        return self.prompt.format(before=before, answer=mention.answer, after=after, title=mention.title)

@@ -1,6 +1,6 @@
-"""Generator training: reading-comprehension files become a generator: it reads an answer in its passage and asks.
+"""Generator training: reading-comprehension files become a generator, which reads an answer in its passage and asks.
 
-Encoder and decoder both begin as one BERT-like encoder; what the decoder asks of the encoder's states begins random.
+Encoder and decoder both begin as one BERT-like encoder; the decoder's attention to the encoder's states begins random.
 Source: arXiv 1907.12461 (BERT2BERT); arXiv 2012.12624, section 4.1 (what the questions are for).
 """
 
@@ -28,7 +28,7 @@ from kbq.training.run import Run, RunRequest, RunSettings, StepReport
 from kbq.training.workshop import example_digests, training_facts, workshop, write_facts
 
 AROUND = 200  # characters on each side of the answer: the sentences near it
-NO_LABEL = -100  # what the loss passes over
+NO_LABEL = -100  # a label that the loss ignores
 AT_A_TIME = 64  # questions scored together
 
 
@@ -49,7 +49,7 @@ class GeneratorRequest(RunRequest):
 
 @dataclass(frozen=True, slots=True)
 class GeneratorOutcome:
-    """What came of it; also written into `training.json` of the folder."""
+    """The result of training, also written into `training.json` of the folder."""
 
     passages: int
     queries: int
@@ -89,27 +89,27 @@ class GeneratorRun(Run):
 
     weights = {"question": 1.0}  # noqa: RUF012 - never changed
 
-    def __init__(self, generator: Generator, asked: Sequence[AskedAnswer], settings: GeneratorSettings) -> None:
-        self.generator, self.asked = generator, asked
-        super().__init__([generator.network], asked, settings)
+    def __init__(self, generator: Generator, examples: Sequence[AskedAnswer], settings: GeneratorSettings) -> None:
+        self.generator, self.examples = generator, examples
+        super().__init__([generator.network], examples, settings)
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
         """Cross entropy of each question's pieces, averaged over them and over the questions."""
-        entropies, size = _entropies(self.generator, [self.asked[index] for index in members])
-        pieces = torch.tensor([len(self.asked[index].question) for index in members], device=entropies.device)
+        entropies, size = _entropies(self.generator, [self.examples[index] for index in members])
+        pieces = torch.tensor([len(self.examples[index].question) for index in members], device=entropies.device)
         return {"question": (entropies / pieces).mean()}, size
 
 
-def _entropies(generator: Generator, asked: Sequence[AskedAnswer]) -> tuple[Tensor, int]:
-    """The sum over each question's pieces, shape (questions,), and the size in tokens."""
+def _entropies(generator: Generator, examples: Sequence[AskedAnswer]) -> tuple[Tensor, int]:
+    """The cross entropy of each question, summed over its pieces, shape (questions,), and the size in tokens."""
     network, padding = generator.network, generator.tokenizer.pad_token_id
-    ids = pad([list(one.ids) for one in asked], padding, network.device)
-    labels = pad([list(one.question) for one in asked], NO_LABEL, network.device)
+    ids = pad([list(example.ids) for example in examples], padding, network.device)
+    labels = pad([list(example.question) for example in examples], NO_LABEL, network.device)
     with autocast(network.device), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # transformers tells everyone of a change of long ago
+        warnings.simplefilter("ignore", FutureWarning)  # transformers warns everyone of a change made long ago
         logits = network(input_ids=ids, attention_mask=(ids != padding).long(), labels=labels).logits
-    each = cross_entropy(logits.float().mT, labels, ignore_index=NO_LABEL, reduction="none")
-    return each.sum(dim=1), ids.numel() + labels.numel()
+    losses = cross_entropy(logits.float().mT, labels, ignore_index=NO_LABEL, reduction="none")
+    return losses.sum(dim=1), ids.numel() + labels.numel()
 
 
 def train_generator(
@@ -128,17 +128,17 @@ def train_generator(
         generator = generator_to_train(request.checkpoint, request.device)
         passages, repairs = read_examples(request.examples)
         passages, dev = set_aside(passages, request.dev, settings.seed)
-        asked, dev_asked = asked_answers(generator, passages), asked_answers(generator, dev)
-        if not asked or not dev_asked:
+        examples, dev_examples = asked_answers(generator, passages), asked_answers(generator, dev)
+        if not examples or not dev_examples:
             raise TrainingError(
-                f"no question of the {'dev' if asked else 'training'} passages is short enough: "
+                f"no question of the {'dev' if examples else 'training'} passages is short enough: "
                 f"at most {LONGEST} word pieces can be learned"
             )
-        too_long = sum(len(passage.queries) for passage in passages) - len(asked)
-        run = GeneratorRun(generator, asked, settings)
+        too_long = sum(len(passage.queries) for passage in passages) - len(examples)
+        run = GeneratorRun(generator, examples, settings)
         run.run(folder / "checkpoint.pt", report)
-        score = round(perplexity(generator, dev_asked), 2)
-        outcome = GeneratorOutcome(len(passages), len(asked), repairs, too_long, run.steps, len(dev_asked), score)
+        score = round(perplexity(generator, dev_examples), 2)
+        outcome = GeneratorOutcome(len(passages), len(examples), repairs, too_long, run.steps, len(dev_examples), score)
         generator.save(folder / "model")
         write_facts(folder / "model", training_facts(request, digests, outcome=dataclasses.asdict(outcome)))
     return outcome
@@ -151,10 +151,10 @@ def generator_to_train(checkpoint: str, device: str = "auto") -> Generator:
         ModelError: there is no such checkpoint, or no generator can be made of it.
     """
     try:
-        knows_how = hugging_face().AutoConfig.from_pretrained(checkpoint).is_encoder_decoder
+        is_generator = hugging_face().AutoConfig.from_pretrained(checkpoint).is_encoder_decoder
     except (OSError, ValueError, KeyError):
-        knows_how = False  # what is wrong is said when it is read
-    return Generator.open(checkpoint, device=device) if knows_how else new_generator(checkpoint, device)
+        is_generator = False  # what is wrong is reported when the checkpoint is read
+    return Generator.open(checkpoint, device=device) if is_generator else new_generator(checkpoint, device)
 
 
 def new_generator(checkpoint: str, device: str = "auto") -> Generator:
@@ -190,21 +190,21 @@ def asked_answers(generator: Generator, passages: Sequence[Passage]) -> list[Ask
             marked.append(Marked(passage.text[:start], passage.text[start:end], passage.text[end:], passage.title))
             questions.append(query.text)
     prompts = generator.prompts(marked)
-    written = generator.tokenizer(questions, add_special_tokens=False)["input_ids"] if questions else []
+    question_ids = generator.tokenizer(questions, add_special_tokens=False)["input_ids"] if questions else []
     end_mark = generator.network.config.eos_token_id
     return [
         AskedAnswer(tuple(ids), (*question, end_mark), str(number))
-        for number, (ids, question) in enumerate(zip(prompts, written, strict=True))
+        for number, (ids, question) in enumerate(zip(prompts, question_ids, strict=True))
         if 0 < len(question) < LONGEST
     ]
 
 
 @torch.inference_mode()
-def perplexity(generator: Generator, asked: Sequence[AskedAnswer]) -> float:
+def perplexity(generator: Generator, examples: Sequence[AskedAnswer]) -> float:
     """Perplexity of the questions, per word piece."""
     total, pieces = 0.0, 0
-    for first in range(0, len(asked), AT_A_TIME):
-        part = asked[first : first + AT_A_TIME]
+    for first in range(0, len(examples), AT_A_TIME):
+        part = examples[first : first + AT_A_TIME]
         total += float(_entropies(generator, part)[0].sum())
-        pieces += sum(len(one.question) for one in part)
+        pieces += sum(len(example.question) for example in part)
     return math.exp(total / pieces)

@@ -29,7 +29,7 @@ JOINED_BY = re.compile(r" (?:(?:of|the|de|la|le|du|da|di|del|von|van|der|den|al|
 def written_mentions(text: str) -> list[Span]:
     """Runs of words that begin with a capital or a digit.
 
-    A single capital word that opens a sentence tells nothing, unless it stands so elsewhere in the text.
+    A single capitalised word that opens a sentence does not count, unless it is capitalised elsewhere, too.
 
     >>> text = "Born in Łódź, she met the Duke of York. Later Łódź was rebuilt in 7 November 1945."
     >>> [text[start:end] for start, end in written_mentions(text)]
@@ -54,7 +54,7 @@ def written_mentions(text: str) -> list[Span]:
 
 
 def entity_finder(pipeline: str) -> FindMentions:
-    """What finds the mentions: a spaCy pipeline by its name, or `written`.
+    """The function that finds mentions: a spaCy pipeline by its name, or `written`.
 
     Raises:
         TrainingError: spaCy, or the pipeline, is not installed.

@@ -1,7 +1,7 @@
 """Slots: triples become slot queries on the paragraphs of a corpus that state them.
 
-A paragraph states a triple when it holds the object, whole words of it, on the triple's page; where there are several,
-one that names the subject, too, and of those the first. Without a page, it is the page that is called like the subject.
+A paragraph states a triple when it holds the object, as whole words, on the triple's page. Of several, the first one
+that names the subject, too, is taken, or else the first. A triple without a page is looked for on its subject's page.
 """
 
 from collections import defaultdict
@@ -30,16 +30,16 @@ class Slots:
         golds = {gold.id: gold for key in (document.id, document.title) for gold in self._by_page.get(key, [])}
         texts = [paragraph.text[paragraph.begin :] for paragraph in document.paragraphs]
         for gold in golds.values():
-            stated = [(place, found) for place, text in enumerate(texts) if (found := answers(gold, text))]
+            stated = [(place, spans) for place, text in enumerate(texts) if (spans := answers(gold, text))]
             if stated:
-                place, found = max(stated, key=lambda one: (subject_of(gold) in texts[one[0]], -one[0]))
-                questions[place].append({"id": gold.id, "question": gold.input, "answers": found})
+                place, spans = max(stated, key=lambda pair: (subject_of(gold) in texts[pair[0]], -pair[0]))
+                questions[place].append({"id": gold.id, "question": gold.input, "answers": spans})
         return questions
 
 
 def answers(gold: Gold, text: str) -> list[dict[str, object]]:
     """All places where an answer stands as whole words."""
-    found = {
+    spans = {
         (start, start + len(answer)): answer for answer in sorted(gold.answers) for start in whole_words(text, answer)
     }
-    return [{"text": answer, "answer_start": start} for (start, _), answer in sorted(found.items())]
+    return [{"text": answer, "answer_start": start} for (start, _), answer in sorted(spans.items())]

@@ -1,4 +1,4 @@
-"""Attention to train with on a CPU: what the backward pass needs of all pairs of tokens is computed once more.
+"""Attention to train with on a CPU: what the backward pass needs of all pairs of tokens is computed again.
 
 The fused backward pass of PyTorch is slow there, and the plain one keeps a matrix of all pairs of tokens per layer:
 gigabytes, which the system hands out and takes back in every step. Here a few texts at a time go through matrices that
@@ -26,20 +26,20 @@ class RecomputedAttention(torch.autograd.Function):
         """Shapes: q, result (texts, heads, tokens, size); k, v (texts, heads, seen, size); mask, True where to look
         (texts, 1, tokens, seen).
         """
-        found = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
-        ctx.save_for_backward(q, k, v, mask, found)
+        result = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+        ctx.save_for_backward(q, k, v, mask, result)
         ctx.scale = scale
-        return found
+        return result
 
     @staticmethod
-    def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of q, k and v."""
-        q, k, v, mask, found = ctx.saved_tensors
+        q, k, v, mask, result = ctx.saved_tensors
         texts, heads, tokens, _ = q.shape
         step = max(1, PAIRS // (heads * tokens * k.shape[2]))
         parts = [
             _backward(
-                *(matrix[first : first + step].flatten(0, 1) for matrix in (q, k, v, found, above[0])),
+                *(matrix[first : first + step].flatten(0, 1) for matrix in (q, k, v, result, gradients[0])),
                 mask=None if mask is None else mask[first : first + step].expand(-1, heads, -1, -1).flatten(0, 1),
                 scale=ctx.scale,
             )
@@ -50,7 +50,7 @@ class RecomputedAttention(torch.autograd.Function):
 
 
 def _backward(
-    q: Tensor, k: Tensor, v: Tensor, found: Tensor, above: Tensor, *, mask: Tensor | None, scale: float
+    q: Tensor, k: Tensor, v: Tensor, result: Tensor, gradient: Tensor, *, mask: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Shapes: (texts · heads, tokens, size); products in the type of q, everything else in float32 or better."""
     wide = torch.promote_types(q.dtype, torch.float32)
@@ -58,21 +58,21 @@ def _backward(
     if mask is not None:
         scores.masked_fill_(~mask, torch.finfo(wide).min)
     weights = scores.softmax(dim=-1)
-    slopes = (above @ v.mT).to(wide)
-    slopes -= (above.to(wide) * found.to(wide)).sum(dim=-1, keepdim=True)
+    slopes = (gradient @ v.mT).to(wide)
+    slopes -= (gradient.to(wide) * result.to(wide)).sum(dim=-1, keepdim=True)
     slopes = slopes.mul_(weights).mul_(scale).to(q.dtype)
-    return slopes @ k, slopes.mT @ q, weights.to(q.dtype).mT @ above
+    return slopes @ k, slopes.mT @ q, weights.to(q.dtype).mT @ gradient
 
 
 def recompute_attention(module: nn.Module) -> None:
-    """Let every network inside work so: on a CPU, and where it takes another attention."""
+    """Let every network inside use this attention, if it is on a CPU and can take another than its own."""
     for part in module.modules():
         if isinstance(part, SelfAttention) and part.query.weight.is_cpu:
             part.attend = RecomputedAttention.apply
         elif getattr(part, "_supports_attention_backend", False) and next(part.parameters()).device.type == "cpu":
             _register()
             part.set_attn_implementation(NAME)  # type: ignore[operator]
-            for layer in part.modules():  # those of an encoder-decoder have a configuration of their own
+            for layer in part.modules():  # the parts of an encoder-decoder have a configuration of their own
                 configuration: Any = getattr(layer, "config", None)
                 if configuration is not None:
                     configuration._attn_implementation = NAME
@@ -87,13 +87,13 @@ def _register() -> None:
 def _attention(
     module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float | None = None, **_: Any
 ) -> tuple[Tensor, None]:
-    """As transformers calls it. Shapes: q, k, v (texts, heads, tokens, size); result (texts, tokens, heads, size).
+    """Called by transformers. Shapes: q, k, v (texts, heads, tokens, size); result (texts, tokens, heads, size).
 
-    A decoder may give no mask where nothing is padded: it still looks only behind.
+    A decoder may give no mask where nothing is padded; its tokens still look at no later ones.
     """
     if mask is None and getattr(module, "is_causal", False):
         mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(k.shape[2] - q.shape[2])
         mask = mask.expand(len(q), 1, -1, -1)
     scale = q.shape[-1] ** -0.5 if scaling is None else scaling
-    found: Tensor = RecomputedAttention.apply(q, k, v, mask, scale)  # type: ignore[no-untyped-call]
-    return found.transpose(1, 2).contiguous(), None
+    result: Tensor = RecomputedAttention.apply(q, k, v, mask, scale)  # type: ignore[no-untyped-call]
+    return result.transpose(1, 2).contiguous(), None

@@ -20,12 +20,12 @@ from kbq.errors import ModelError, first_line
 
 @cache
 def hugging_face() -> Any:
-    """transformers, which says nothing by itself; importing it takes seconds, so it is asked for where it is needed."""
+    """transformers, made silent; importing it takes seconds, so that is done only where it is needed."""
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a name that no hub knows is an error of ours, once
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # kbq itself reports a name that no hub knows
     return transformers
 
 
@@ -65,28 +65,28 @@ def _with_special_tokens(tokenizer: Any, source: str | Path) -> Any:
 
 
 def pretrained_backbone(source: str | Path) -> Any:
-    """The encoder of a checkpoint: a hub name or a folder; that of phrases, or of sentences, of a model of kbq.
+    """The encoder of a checkpoint, a hub name or a folder; of a kbq model, the encoder of phrases or of sentences.
 
     Raises:
         ModelError: there is no such checkpoint, or it is not whole.
     """
     try:
         with readable_checkpoint(source) as checkpoint:
-            read, facts = hugging_face().AutoModel.from_pretrained(checkpoint, output_loading_info=True)
+            pretrained, facts = hugging_face().AutoModel.from_pretrained(checkpoint, output_loading_info=True)
         refuse_random(source, [name for name in facts["missing_keys"] if not name.startswith("pooler.")])
-        network = without_pooler(read)
-        written = network.config.to_dict()
-        if not is_bert(written):
+        network = without_pooler(pretrained)
+        config = network.config.to_dict()
+        if not is_bert(config):
             return network
-        own = Bert(BertConfig(written))
-        own.load_state_dict(network.state_dict())
+        bert = Bert(BertConfig(config))
+        bert.load_state_dict(network.state_dict())
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"{source} is no checkpoint that transformers can read: {first_line(error)}") from None
-    return own.eval()
+    return bert.eval()
 
 
 def refuse_random(source: str | Path, missing: Collection[str]) -> None:
-    """Weights that a checkpoint lacks would be random ones.
+    """Refuse a checkpoint that lacks weights, as they would be random.
 
     Raises:
         ModelError: some are missing.
@@ -102,7 +102,7 @@ def empty_backbone(folder: Path) -> Any:
     """The encoder of a model folder, whose weights are about to be loaded.
 
     Raises:
-        OSError, ValueError: the folder does not say of what shape.
+        OSError, ValueError: the folder does not say what shape it has.
     """
     config = BertConfig.read(folder)
     if config is not None:

@@ -54,7 +54,7 @@ class BertConfig:
     attention_probs_dropout_prob: float
 
     def __init__(self, written: Mapping[str, Any]) -> None:
-        """Raises ValueError where a number is none, or sizes do not fit."""
+        """Raises ValueError where a value is no number, or sizes do not fit."""
         self.written = dict(written)
         for name, usual in BASE.items():
             given = written.get(name, usual)
@@ -118,7 +118,7 @@ class Bert(nn.Module):
         shape, count = input_ids.shape, input_ids.numel()
         states = more_rows(self.embeddings(input_ids, token_type_ids).flatten(0, 1))
         seen = None
-        if attention_mask is not None and not (attention_mask.is_cpu and attention_mask.all()):  # a GPU is not asked
+        if attention_mask is not None and not (attention_mask.is_cpu and attention_mask.all()):  # no wait for a GPU
             seen = attention_mask.bool()[:, None, None].expand(-1, 1, input_ids.shape[1], -1)
         for layer in self.encoder["layer"].children():
             states = layer(states, shape, seen)
@@ -134,10 +134,10 @@ class Bert(nn.Module):
 
 
 def more_rows(states: Tensor) -> Tensor:
-    """On a CPU, a matrix with rows of zeros below, for a number of rows with five significant bits: at most 6 % more.
+    """On a CPU, add rows of zeros until the number of rows has five significant bits: at most 6 % more.
 
     In 16 bits oneDNN keeps a kernel for each of the last 1,024 products of different shapes, 0.6 MB each, and texts
-    come in batches of all sizes: a build would need ever more memory. So there are 16 numbers between 1,024 and 2,048.
+    come in batches of all sizes: a build would need ever more memory. So 16 sizes are left between 1,024 and 2,048.
     Shape: (rows, dim).
     """
     if not states.is_cpu:
@@ -148,7 +148,7 @@ def more_rows(states: Tensor) -> Tensor:
 
 
 class Embeddings(nn.Module):
-    """What stands where, in which segment."""
+    """The sum of the vectors of word piece, segment and position."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -163,8 +163,8 @@ class Embeddings(nn.Module):
         kinds = self.token_type_embeddings
         segment = kinds.weight[0] if segments is None else kinds(segments)
         states = self.word_embeddings(ids) + segment + self.position_embeddings.weight[: ids.shape[1]]
-        found: Tensor = self.dropout(self.LayerNorm(states))
-        return found
+        result: Tensor = self.dropout(self.LayerNorm(states))
+        return result
 
 
 class Layer(nn.Module):
@@ -183,8 +183,8 @@ class Layer(nn.Module):
         `shape`: texts and tokens.
         """
         states = self.attention["output"](self.attention["self"](states, shape, seen), states)
-        found: Tensor = self.output(gelu(self.intermediate["dense"](states)), states)
-        return found
+        result: Tensor = self.output(gelu(self.intermediate["dense"](states)), states)
+        return result
 
 
 class SelfAttention(nn.Module):
@@ -213,7 +213,7 @@ class SelfAttention(nn.Module):
 
 
 class Output(nn.Module):
-    """What a part of a layer has found, added to what it read."""
+    """The result of a part of a layer, added to what that part read."""
 
     def __init__(self, size: int, config: BertConfig) -> None:
         super().__init__()
@@ -221,7 +221,7 @@ class Output(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, found: Tensor, read: Tensor) -> Tensor:
-        """Shapes: found (texts, tokens, size), read and result (texts, tokens, dim)."""
-        added: Tensor = self.LayerNorm(self.dropout(self.dense(found)) + read)
+    def forward(self, hidden: Tensor, residual: Tensor) -> Tensor:
+        """Shapes: hidden (texts, tokens, size), residual and result (texts, tokens, dim)."""
+        added: Tensor = self.LayerNorm(self.dropout(self.dense(hidden)) + residual)
         return added

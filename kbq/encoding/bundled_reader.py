@@ -1,8 +1,8 @@
 """Bundled reader: a model folder may bring a reader, `reader.safetensors`: all that differs from its phrase encoder.
 
-Word embeddings stay as they are in every training, so that a reader that began with the same encoder as the model, or
-with the model, has those of the model, half of a small encoder; they are stored once. The weights are int8 with one
-scale per row.
+No training changes word embeddings, so that a reader that began with the same encoder as the model, or with the model
+itself, has the same ones. They are half of a small encoder, and are stored once. The weights are int8 with one scale
+per row.
 """
 
 import copy
@@ -63,19 +63,21 @@ def save_reader(network: Any, folder: Path) -> None:
         raise ModelError(
             f"a {type(network).__name__} has no layer `qa_outputs`: give a reader of `kbq train --teacher`"
         )
-    fitting, shared = _phrase_encoder(folder)
-    own = SpanNetwork(without_pooler(copy.copy(network.base_model)))
-    own.head = network.qa_outputs
-    weights = named_weights(own, "")
-    load_weights(fitting, shared | weights, "", folder)
-    differing = {name: one for name, one in weights.items() if name not in shared or not _same(one, shared[name])}
+    template, shared = _phrase_encoder(folder)
+    reader = SpanNetwork(without_pooler(copy.copy(network.base_model)))
+    reader.head = network.qa_outputs
+    weights = named_weights(reader, "")
+    load_weights(template, shared | weights, "", folder)
+    differing = {
+        name: tensor for name, tensor in weights.items() if name not in shared or not _same(tensor, shared[name])
+    }
     with writing_to(folder, ModelError, also=(SafetensorError,)):
         save_file(pack(differing, "int8"), folder / READER, {WRITTEN_FOR: read_config(folder).phrase_fingerprint})
 
 
 def _same(weights: Tensor, shared: Tensor) -> bool:
-    """Whether these are weights of the model; matrices of a model may have been rounded to int8 since the reader's
-    training began.
+    """Whether weights are those of the model, whose matrices may have been rounded to int8 since the reader's training
+    began.
     """
     step = shared.abs().amax(dim=-1, keepdim=True) / 127 if shared.ndim == 2 else torch.zeros(1)
     return bool(((weights - shared).abs() <= HALF * step).all())
@@ -91,7 +93,7 @@ def open_reader(folder: Path) -> SpanNetwork:
     if not (folder / READER).is_file():
         raise ModelError(f"the model {folder} brings no reader: train one with `kbq train --teacher`")
     try:
-        own = read_weights(folder / READER)
+        reader_weights = read_weights(folder / READER)
     except (OSError, SafetensorError, ValueError) as error:
         raise ModelError(f"{folder / READER} is damaged: {first_line(error)}") from None
     written_for, fingerprint = _written_for(folder), read_config(folder).phrase_fingerprint
@@ -100,8 +102,8 @@ def open_reader(folder: Path) -> SpanNetwork:
             f"{folder / READER} belongs to the phrase encoder {written_for}, but the model has {fingerprint} now: "
             "train a reader again with `kbq train --teacher`"
         )
-    load_weights(network, shared | own, "", folder)
-    give_memory_back()  # what the weights were unpacked in
+    load_weights(network, shared | reader_weights, "", folder)
+    give_memory_back()  # the memory that the weights were unpacked in
     return network
 
 
@@ -120,7 +122,7 @@ def _written_for(folder: Path) -> str | None:
 
 
 def _phrase_encoder(folder: Path) -> tuple[SpanNetwork, NamedTensors]:
-    """A reader of its shape, to be loaded, and the weights that it may share, by their names within that."""
+    """A reader shaped like the model's encoder, to be loaded, and the weights that it may share, by its names."""
     config = read_config(folder)
     if config.base:
         raise ModelError(f"{folder} holds a query encoder for the model {config.base}: give that")
@@ -129,4 +131,4 @@ def _phrase_encoder(folder: Path) -> tuple[SpanNetwork, NamedTensors]:
         weights = read_weights(folder / WEIGHTS, f"{SHARED}backbone.")
     except (OSError, SafetensorError, ValueError) as error:
         raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
-    return network, {name.removeprefix(SHARED): one for name, one in weights.items()}
+    return network, {name.removeprefix(SHARED): tensor for name, tensor in weights.items()}

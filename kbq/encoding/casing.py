@@ -30,11 +30,11 @@ def usual_forms(texts: Iterable[str]) -> Forms:
 
 def opens_sentence(text: str, place: int) -> bool:
     """Whether the word at that place is the first one of a sentence."""
-    return SENTENCE_END.search(text, max(0, place - 8), place) is not None  # signs and blanks between: a few
+    return SENTENCE_END.search(text, max(0, place - 8), place) is not None  # only a few signs and blanks stand between
 
 
 def truecased(text: str, forms: Forms) -> str:
-    """A text without any capital letter gets them; another one stays as it is.
+    """Give a text without any capital letter its capitals; any other text stays as it is.
 
     >>> truecased("where is warsaw", {"warsaw": "Warsaw"})
     'where is Warsaw'

@@ -21,7 +21,7 @@ class ModelConfig:
     window: WindowShape = dataclasses.field(default_factory=WindowShape)
     max_query_tokens: int = 128
     shared_query_encoder: bool = True
-    filter_threshold: float = float("-inf")  # a token is kept when a filter logit is above; -inf keeps all
+    filter_threshold: float = float("-inf")  # a token is kept when one of its filter logits is above; -inf keeps all
     edge_threshold: float = float("-inf")  # a kept token opens, or closes, phrases when that filter logit is above
     length_penalty: float = 0.0  # what each token of a phrase after the first takes from its score
     marker_tokens: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -32,7 +32,7 @@ class ModelConfig:
     lexical_factor: float = 1.0  # what the weights of words beside the vectors are multiplied by: scores differ in size
 
     def __post_init__(self) -> None:
-        # A negative one would break the bounds of exact search without a word.
+        # A negative one would silently break the bounds of exact search.
         if not isinstance(self.length_penalty, int | float) or not self.length_penalty >= 0:
             raise ValueError(f"length_penalty is {self.length_penalty!r}, must be a number, 0 or more")
 
@@ -40,8 +40,8 @@ class ModelConfig:
         """Relations of slot queries that the query encoder was not tuned on, where it was tuned on slots at all."""
         facts = self.training.get("finetuning")
         tuned = set(facts["relations"]) if isinstance(facts, dict) else set()
-        asked = {slot[1] for slot in map(slot_of, queries) if slot}
-        return sorted(asked - tuned) if tuned else []
+        relations = {slot[1] for slot in map(slot_of, queries) if slot}
+        return sorted(relations - tuned) if tuned else []
 
 
 def write_config(folder: Path, config: ModelConfig) -> None:
@@ -70,7 +70,7 @@ def read_config(folder: Path) -> ModelConfig:
 
 
 def local_folder(source: str | Path) -> Path:
-    """The folder of a model that is here: `default` stands for the one that ships with kbq."""
+    """The folder of a local model: `default` stands for the one that ships with kbq."""
     return DEFAULT_MODEL if str(source) == "default" else Path(source)
 
 

@@ -90,10 +90,10 @@ class CrossEncoder:
         Raises:
             ModelError: the vocabularies differ, or they cut text differently.
         """
-        mine, other = self.tokenizer.get_vocab(), tokenizer.get_vocab()
-        if mine != other:
+        pieces, other = self.tokenizer.get_vocab(), tokenizer.get_vocab()
+        if pieces != other:
             raise ModelError(
-                f"{self.source} has another vocabulary ({len(mine)} entries) than the model to train ({len(other)}): "
+                f"{self.source} has another vocabulary ({len(pieces)} entries) than the model to train ({len(other)}): "
                 "distil from a reader with the same tokenizer, such as one made by `kbq train --teacher` from the "
                 "same --checkpoint"
             )
@@ -121,14 +121,14 @@ class CrossEncoder:
         if segments is not None:
             inputs["token_type_ids"] = segments
         with autocast(self.device):
-            found = self.network(**inputs)
-        return found.start_logits.float(), found.end_logits.float()
+            outputs = self.network(**inputs)
+        return outputs.start_logits.float(), outputs.end_logits.float()
 
     @torch.inference_mode()
     def score(self, examples: Sequence[Sequence[Window]]) -> list[Floats]:
         """Logits of the tokens that the windows of each example own. Shape of each: (2, tokens)."""
         windows = [(number, window) for number, example in enumerate(examples) for window in example]
-        found: list[list[Floats]] = [[np.empty((2, 0), np.float32)] * len(example) for example in examples]
+        logits_of: list[list[Floats]] = [[np.empty((2, 0), np.float32)] * len(example) for example in examples]
         first = np.cumsum([0, *map(len, examples)])
         for members in buckets([len(window.ids) for _, window in windows], batch_tokens(self.device)):
             part = [windows[place][1] for place in members]
@@ -136,10 +136,10 @@ class CrossEncoder:
             logits = torch.stack(self.logits(*tensors)).cpu().numpy()
             for row, place in enumerate(members):
                 number, window = windows[place]
-                own = slice(window.first, window.first + window.count)
-                found[number][place - first[number]] = logits[:, row, own]
+                columns = slice(window.first, window.first + window.count)
+                logits_of[number][place - first[number]] = logits[:, row, columns]
         nothing = np.empty((2, 0), np.float32)
-        return [np.concatenate([nothing, *parts], axis=1) for parts in found]
+        return [np.concatenate([nothing, *parts], axis=1) for parts in logits_of]
 
     def fingerprint(self) -> str:
         """A digest of the weights."""
@@ -152,10 +152,10 @@ class CrossEncoder:
 
 def _load(source: str) -> tuple[Any, list[str]]:
     """The network of a checkpoint, and the weights that the checkpoint lacks, which are random now."""
-    reading = hugging_face().AutoModelForQuestionAnswering
+    model_class = hugging_face().AutoModelForQuestionAnswering
     try:
         with readable_checkpoint(source) as checkpoint:
-            network, facts = reading.from_pretrained(checkpoint, output_loading_info=True)
+            network, facts = model_class.from_pretrained(checkpoint, output_loading_info=True)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"{source} is no checkpoint that transformers can read: {first_line(error)}") from None
     return network, sorted(facts["missing_keys"])

@@ -12,9 +12,9 @@ FEW = 128  # rows: with more, putting the weights in order for each product cost
 class Linear(nn.Linear):
     """A linear layer that takes no time for random weights.
 
-    For one product oneDNN first puts the weights in an order of its own, which takes longer than a query's dozen of
-    rows. A layer that `packs` keeps them in this order, too. It sees what optimisers and PyTorch's operators do to the
-    weights, and that others are assigned; not what is written through `.data` or NumPy.
+    For each product oneDNN first puts the weights in an order of its own, which takes longer than the product with the
+    dozen rows of a query. A layer that `packs` keeps the weights in this order, too. It notices when optimisers or
+    PyTorch's operators change the weights, or others are assigned, but not what is written through `.data` or NumPy.
     """
 
     packs = False
@@ -24,7 +24,7 @@ class Linear(nn.Linear):
         """Leave what is in memory."""
 
     def forward(self, states: Tensor) -> Tensor:
-        """Shapes: (rows, dim), (rows, other dim)."""
+        """Shapes: states (rows, dim), result (rows, other dim)."""
         if torch.is_grad_enabled():
             self._packed = None  # the weights are about to change, which a fused optimiser does not tell
         elif self.packs and states.is_cpu and states.dim() == 2 and len(states) <= FEW:
@@ -35,15 +35,15 @@ class Linear(nn.Linear):
         return super().forward(states)
 
     def _in_order(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Weights and bias as they are now."""
-        now = dtype, *((part.data_ptr(), part._version) for part in (self.weight, self.bias))
+        """The current weights, in oneDNN's order, and the bias."""
+        version = dtype, *((part.data_ptr(), part._version) for part in (self.weight, self.bias))
         packed = self._packed
-        if packed is None or packed[0] != now:
-            packed = self._packed = now, _reordered(self.weight.to(dtype)), self.bias.to(dtype, copy=True)
+        if packed is None or packed[0] != version:
+            packed = self._packed = version, _reordered(self.weight.to(dtype)), self.bias.to(dtype, copy=True)
         return packed[1:]
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied: the order is made again."""
+        """What a copy takes along: not the reordered weights, which it makes again."""
         return {name: value for name, value in self.__dict__.items() if name != "_packed"}
 
 

@@ -2,7 +2,7 @@
 
 model.safetensors   weights: float32, or int8 with one scale per row (`NAME.scale`)
 kbq.json            ModelConfig; config.json, tokenizer…  the backbone's own files
-casing.json         of a cased model, if wanted: how words are written that a query has in lower case
+casing.json         of a cased model, if wanted: how words are capitalised that a query has in lower case
 reader.safetensors  a reader that shares its word embeddings, if any: kbq/encoding/bundled_reader.py
 
 A query encoder that was tuned for a knowledge base is a folder of the first two files, with the query side alone: its
@@ -137,12 +137,12 @@ class Model:
             raise ModelError(f"model folder {folder} lacks the weight `scale`: make it again")
         load_weights(phrases, weights, "phrases.", folder)
         load_weights(queries, weights, "queries.", folder, given=_word_embeddings(phrases))
-        place = choose_device(device)
-        networks = phrases.eval().to(place), queries.eval().to(place)
+        target = choose_device(device)
+        networks = phrases.eval().to(target), queries.eval().to(target)
         model = cls(config, saved_tokenizer(folder), *networks, scale.numpy(), _read_casing(folder))
         model.source = lasting_name(str(source))
         del weights, backbone
-        give_memory_back()  # what the weights were unpacked in
+        give_memory_back()  # the memory that the weights were unpacked in
         return model
 
     @classmethod
@@ -228,7 +228,7 @@ def _word_embeddings(encoder: PhraseEncoder) -> Tensor:
 
 
 def _share_word_embeddings(phrases: PhraseEncoder, queries: QueryEncoder) -> None:
-    """One frozen table for all backbones: a third of a small model's size."""
+    """Use one frozen table for all backbones; it is a third of a small model."""
     table = phrases.backbone.get_input_embeddings()
     table.weight.requires_grad_(False)
     for backbone in {queries.start, queries.end}:

@@ -11,7 +11,7 @@ LONG, MULTIPLE = 160, 16
 
 
 def pad(rows: Iterable[list[int]], value: int, device: torch.device) -> Tensor:
-    """Rows of unequal length as one matrix. Shape: (rows, longest); if long, rounded up."""
+    """Rows of unequal length as one matrix. Shape: (rows, longest); a length above LONG is rounded up."""
     tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
     padded = nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)
     more = -padded.shape[1] % MULTIPLE if padded.shape[1] > LONG else 0
@@ -19,14 +19,14 @@ def pad(rows: Iterable[list[int]], value: int, device: torch.device) -> Tensor:
 
 
 def padded(rows: Sequence[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Token ids of texts of unequal length, and which of them are there. Shapes: (texts, longest)."""
+    """Token ids of texts of unequal length, and a mask, 1 where there is a token. Shapes: (texts, longest)."""
     ids = pad(rows, pad_id, device)
     lengths = torch.tensor([len(row) for row in rows], device=device)
     return ids, (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
 
 
 def batch_tokens(device: torch.device) -> int:
-    """How many tokens a network reads at once: more fall out of the cache of a CPU; a GPU takes more."""
+    """How many tokens a network reads at once: more would fall out of a CPU's cache; a GPU takes more."""
     return 2048 if device.type == "cpu" else 65536
 
 

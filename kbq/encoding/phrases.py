@@ -59,7 +59,8 @@ def encode_batches(
     for members in buckets([len(window.ids) for window in windows], batch_tokens(device)):
         batch = [windows[i] for i in members]
         vectors = hidden_states(fast, *window_tensors(batch, pad_id, uses_segments, device))
-        first, stop = torch.tensor([(one.first, one.first + one.count) for one in batch], device=device).T[..., None]
+        spans = [(window.first, window.first + window.count) for window in batch]
+        first, stop = torch.tensor(spans, device=device).T[..., None]
         place = torch.arange(vectors.shape[1], device=device)
         yield EncodedBatch(members, vectors, encoder.filter(vectors), (place >= first) & (place < stop))
 
@@ -72,6 +73,6 @@ def encode_windows(
     Shapes: vectors (tokens, dim), logits (tokens, 2).
     """
     for batch in encode_batches(encoder, windows, pad_id, uses_segments):
-        vectors, logits, own = (part.cpu().numpy() for part in batch[1:])
+        vectors, logits, is_own = (part.cpu().numpy() for part in batch[1:])
         for place, index in enumerate(batch.members):
-            yield index, vectors[place, own[place]], logits[place, own[place]]
+            yield index, vectors[place, is_own[place]], logits[place, is_own[place]]

@@ -19,27 +19,29 @@ ENCODERS = {"kbq.json": "phrases.backbone.", "sparta.json": "backbone."}  # how 
 
 @contextmanager
 def readable_checkpoint(source: str | Path) -> Iterator[str]:
-    """A checkpoint that transformers reads: the source itself; of a model of kbq its encoder, in a folder that stays
-    for the moment.
+    """A checkpoint that transformers reads: the source itself or, of a kbq model, its encoder, in a folder that is
+    removed afterwards.
 
     Raises:
         ModelError: the model is damaged, or a query encoder, which has no phrase encoder of its own; or there is no
             room for temporary files.
     """
     folder = Path(source)
-    described = next((name for name in ENCODERS if (folder / name).is_file()), None)
-    if described is None:
+    config_name = next((name for name in ENCODERS if (folder / name).is_file()), None)
+    if config_name is None:
         yield str(source)
         return
     try:
-        base = json.loads((folder / described).read_text("utf-8")).get("base")
+        base = json.loads((folder / config_name).read_text("utf-8")).get("base")
         if base:
             raise ModelError(f"{source} holds a query encoder for the model {base}: start from that")
-        named = read_weights(folder / WEIGHTS)
+        stored = read_weights(folder / WEIGHTS)
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(f"model folder {source} is damaged: {first_line(error)}") from None
-    begin = ENCODERS[described]
-    weights = {name.removeprefix(begin): one.contiguous() for name, one in named.items() if name.startswith(begin)}
+    prefix = ENCODERS[config_name]
+    weights = {
+        name.removeprefix(prefix): tensor.contiguous() for name, tensor in stored.items() if name.startswith(prefix)
+    }
     with TemporaryDirectory() as place:
         with writing_to(Path(place), ModelError, "make room, or set TMPDIR to another folder", also=(SafetensorError,)):
             for path in folder.glob("*.json"):

@@ -65,7 +65,7 @@ class QueryTokenizer:
     def __init__(
         self, tokenizer: Any, max_tokens: int, marker_tokens: dict[str, str], casing: Forms | None = None
     ) -> None:
-        """For one vocabulary.
+        """A query tokenizer for one vocabulary.
 
         Args:
             marker_tokens: its token for each marker, for instance {"[SEP]": "[SEP]"}.
@@ -126,8 +126,8 @@ class QueryTokenizer:
         return self.marker_ids[marker]
 
     def _ids(self, text: str, special: bool = False) -> list[int]:
-        (found,) = encodings(self.tokenizer, [text], special)
-        return found.ids
+        (encoding,) = encodings(self.tokenizer, [text], special)
+        return encoding.ids
 
 
 def check_query(text: str) -> None:

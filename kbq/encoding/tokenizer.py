@@ -33,15 +33,15 @@ class FastTokenizer:
     """What a folder's `tokenizer.json` and `tokenizer_config.json` say."""
 
     def __init__(self, inner: Tokenizer, written: dict[str, Any]) -> None:
-        """`written`: the configuration, for what is special, and to be saved again."""
+        """`written`: the configuration; it names the special tokens, and is saved again as it is."""
         self.backend_tokenizer = inner
         self._written = written
         written = SILENT[written["tokenizer_class"]] | written
         self.model_input_names: list[str] = list(written["model_input_names"])
         named = {name: _content(token) for name, token in written.items() if name.endswith("_token")}
-        more = written.get("extra_special_tokens") or written.get("additional_special_tokens") or []
-        more = [_content(token) for token in (more.values() if isinstance(more, dict) else more)]
-        self._special = [token for token in dict.fromkeys([*named.values(), *more]) if token is not None]
+        others = written.get("extra_special_tokens") or written.get("additional_special_tokens") or []
+        others = [_content(token) for token in (others.values() if isinstance(others, dict) else others)]
+        self._special = [token for token in dict.fromkeys([*named.values(), *others]) if token is not None]
         self.sep_token = named.get("sep_token")
         self.cls_token_id, self.sep_token_id, self.pad_token_id, self.unk_token_id = (
             inner.token_to_id(named.get(name) or "") for name in ("cls_token", "sep_token", "pad_token", "unk_token")
@@ -82,8 +82,8 @@ class FastTokenizer:
 
     def tokenize(self, text: str) -> list[str]:
         """The word pieces of a text, special tokens in it included."""
-        (found,) = encodings(self, [text], special=True)
-        return found.tokens
+        (encoding,) = encodings(self, [text], special=True)
+        return encoding.tokens
 
 
 def encodings(tokenizer: Any, texts: Sequence[str], special: bool = False) -> list[Encoding]:
@@ -97,5 +97,5 @@ def encodings(tokenizer: Any, texts: Sequence[str], special: bool = False) -> li
 
 def _content(token: Any) -> str | None:
     """A special token as it is written, or with its settings; None for what is no token."""
-    found = token.get("content") if isinstance(token, dict) else token
-    return found if isinstance(found, str) else None
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None

@@ -15,7 +15,7 @@ from kbq.options import WeightType
 
 NamedTensors = dict[str, Tensor]
 WEIGHTS = "model.safetensors"  # the file of a model folder
-FACTS = "training.json"  # how weights without a configuration of kbq's came about
+FACTS = "training.json"  # how the weights of a folder without a configuration of kbq's came about
 
 
 def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None) -> NamedTensors:
@@ -45,7 +45,7 @@ def pack(weights: NamedTensors, weight_type: WeightType) -> NamedTensors:
 
 
 def read_weights(path: Path, prefix: str = "") -> NamedTensors:
-    """The weights of a file, unpacked: those whose names begin so.
+    """The weights of a file whose names begin with `prefix`, unpacked.
 
     Raises OSError, SafetensorError, or ValueError where a scale is missing.
     """
@@ -71,17 +71,17 @@ def load_weights(
     Raises:
         ModelError: weights of the model in `folder` are missing, or of other shapes.
     """
-    own = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
-    shared = {tensor.data_ptr() for name, tensor in network.state_dict().items() if name in own}
+    tensors = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
+    shared = {tensor.data_ptr() for name, tensor in network.state_dict().items() if name in tensors}
     shared |= set() if given is None else {given.data_ptr()}
     missing = []
     for name, tensor in network.state_dict().items():
-        if name not in own and tensor.data_ptr() not in shared:
+        if name not in tensors and tensor.data_ptr() not in shared:
             missing.append(name)
     if missing:
         raise ModelError(f"model folder {folder} lacks {len(missing)} weights, the first is {prefix}{missing[0]}")
     try:
-        network.load_state_dict(own, strict=False)
+        network.load_state_dict(tensors, strict=False)
     except RuntimeError as error:
         raise ModelError(
             f"the weights in {folder} do not fit its config: {str(error).splitlines()[-1].strip()}"

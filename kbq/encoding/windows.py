@@ -68,7 +68,7 @@ def _with_whole_words(encoding: Any, text: str) -> Tokens:
     offsets = np.array(encoding.offsets, np.uint32).reshape(-1, 2)
     if not text.isascii():  # a tokenizer may strip marks, which then belong to no piece
         limits = [*offsets[1:, 0].tolist(), len(text)]
-        offsets[:, 1] = [_after_marks(text, *own) for own in zip(offsets[:, 1].tolist(), limits, strict=False)]
+        offsets[:, 1] = [_after_marks(text, *bounds) for bounds in zip(offsets[:, 1].tolist(), limits, strict=False)]
     starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
     words = encoding.word_ids
     for i in range(1, len(words)):  # a piece continues a word: the word's first character is its start
@@ -81,7 +81,7 @@ def _with_whole_words(encoding: Any, text: str) -> Tokens:
 
 
 def _after_marks(text: str, end: int, limit: int) -> int:
-    """Where the letter that ends before `end` ends with its combining marks."""
+    """Where the letter before `end` ends, its combining marks included."""
     while end < limit and unicodedata.category(text[end])[0] == "M":
         end += 1
     return end
@@ -101,13 +101,13 @@ def windows(tokenizer: Any, title: list[int], paragraph: Tokens, shape: WindowSh
 def cut(head: list[int], paragraph: list[int], separator: int, length: int, overlap: int) -> list[Window]:
     """Windows of at most `length` tokens: `head`, a stretch of the paragraph, `separator`."""
     room = length - len(head) - 1
-    made = []
+    cut_windows = []
     for begin, own_from, own_to in stretches(len(paragraph), room, overlap):
         body = [*paragraph[begin : begin + room], separator]
         segments = [0] * len(head) + [1] * len(body)
         first = len(head) + own_from - begin
-        made.append(Window(head + body, segments, first, own_to - own_from, own_from))
-    return made
+        cut_windows.append(Window(head + body, segments, first, own_to - own_from, own_from))
+    return cut_windows
 
 
 def stretches(tokens: int, room: int, overlap: int) -> list[tuple[int, int, int]]:

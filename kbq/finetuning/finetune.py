@@ -22,12 +22,12 @@ from kbq.system.stages import Note
 from kbq.task import Task
 from kbq.training.workshop import versions, workshop
 
-MOST_NAMED = 10  # pages that are not there
+MOST_NAMED = 10  # missing pages that a note names
 
 
 @dataclass(frozen=True, slots=True)
 class FinetuningRequest:
-    """What to tune on what."""
+    """What a query encoder is tuned on, and where it goes."""
 
     triples: Path
     out: Path
@@ -40,7 +40,7 @@ class FinetuningRequest:
 
 @dataclass(frozen=True, slots=True)
 class FinetuningOutcome:
-    """What came of it; also written into the folder's `kbq.json`."""
+    """The result of tuning, also written into the folder's `kbq.json`."""
 
     reach: Reach
     dev_queries: int
@@ -49,11 +49,11 @@ class FinetuningOutcome:
     found: Sequence[int]  # queries for which the search found a positive, in each epoch
     steps: int
     lexical_factor: float = 1.0  # what the weights of words beside the vectors are multiplied by
-    hybrid_score: float | None = None  # of dev queries with them, in percent; None: the knowledge base has no words
+    hybrid_score: float | None = None  # of dev queries with words, in percent; None: the knowledge base has no words
 
     @property
     def is_better(self) -> bool:
-        """Whether an epoch scored above the query encoder that it began with; else that one is kept."""
+        """Whether an epoch scored above the query encoder that tuning began with; if not, that one is kept."""
         return max(self.scores) > self.scores[0]
 
 
@@ -79,10 +79,10 @@ def finetune(
         labeller = Labeller(kb.shards, {page for gold in [*golds, *dev] for page in pages_of(gold)})
         queries, reach = prepare(request.task, golds, kb, labeller)
         _check_positives(request, queries, reach, note)
-        judged = [with_page_ids(gold, labeller) for gold, _ in readable_queries(request.task, dev, kb)]
-        if len(judged) < len(dev):
-            note(f"{len(dev) - len(judged)} of {len(dev)} dev queries cannot be read: left out")
-        judge = Judge(request.task, judged, kb, folder)
+        dev_golds = [with_page_ids(gold, labeller) for gold, _ in readable_queries(request.task, dev, kb)]
+        if len(dev_golds) < len(dev):
+            note(f"{len(dev) - len(dev_golds)} of {len(dev)} dev queries cannot be read: left out")
+        judge = Judge(request.task, dev_golds, kb, folder)
         tuner = Finetuner(kb, labeller, queries, request.settings, judge.score, judge.digest)
         tuner.run(folder / "checkpoint.pt", report)
         percent = [round(100 * score, 2) for score in tuner.scores]
@@ -123,7 +123,7 @@ def _facts(
     triples, dev = sources
     earlier = kb.model.config.training.get("finetuning")
     relations = set(earlier["relations"]) if isinstance(earlier, dict) else set()
-    if outcome.is_better:  # else the query encoder is the one that it was
+    if outcome.is_better:  # if not, the query encoder has not changed
         relations |= {relation_of(gold) for gold in golds} - {NO_GROUP}
     return {
         "command": request.command,
@@ -151,11 +151,11 @@ def _check_memory(settings: FinetuningSettings, kb: KnowledgeBase) -> None:
 
 
 def _check_positives(request: FinetuningRequest, queries: Sequence[PreparedQuery], reach: Reach, note: Note) -> None:
-    """Refuse to tune where nothing can be right; name the lines whose pages are not there."""
-    lost = sorted((query.gold.line, query.lost_pages[0]) for query in queries if query.lost_pages)
-    if lost:
-        named = ", ".join(f"{page!r} (line {line})" for line, page in lost[:MOST_NAMED])
-        note(f"{request.triples} names pages that are not there: {named}{' …' if len(lost) > MOST_NAMED else ''}")
+    """Refuse to tune where no phrase can be right; name the lines whose pages are not there."""
+    missing = sorted((query.gold.line, query.lost_pages[0]) for query in queries if query.lost_pages)
+    if missing:
+        named = ", ".join(f"{page!r} (line {line})" for line, page in missing[:MOST_NAMED])
+        note(f"{request.triples} names pages that are not there: {named}{' …' if len(missing) > MOST_NAMED else ''}")
     objective, no_pages = request.settings.objective, reach.no_page + reach.unnamed == reach.queries
     if objective == "page" and no_pages:
         raise TrainingError(
@@ -166,8 +166,8 @@ def _check_positives(request: FinetuningRequest, queries: Sequence[PreparedQuery
     if objective != "page" and reach.nowhere == reach.queries:
         raise TrainingError(f"no answer of {request.triples} stands anywhere in the knowledge base: use another --kb")
     if objective == "kilt" and no_pages:
-        some = reach.unnamed < reach.queries
-        why = "the knowledge base has none of the gold pages" if some else "no pages are named"
+        names_pages = reach.unnamed < reach.queries
+        why = "the knowledge base has none of the gold pages" if names_pages else "no pages are named"
         note(f"{why}: only the answers' texts say what is right")
 
 

@@ -37,11 +37,11 @@ class Judge:
         write_lines(self._gold, (json.dumps(kilt_record(gold), ensure_ascii=False) for gold in golds))
         self._have_answers = [bool(gold.answers) for gold in golds]
         self._have_pages = np.array([bool(pages_of(gold)) for gold in golds])
-        plain = task.answer_metric
+        metric = task.answer_metric
         if task.answer == "none" or not any(self._have_answers):
             self.measure = "Rprec"
         else:
-            self.measure = f"KILT-{plain}" if self._have_pages.any() else plain
+            self.measure = f"KILT-{metric}" if self._have_pages.any() else metric
 
     def __len__(self) -> int:
         return len(self._queries)
@@ -60,15 +60,15 @@ class Judge:
         settings = PredictionSettings(top_pages=5, answering=Answering(backend, weights))
         predictions = predict(self._task, self._queries, self._kb, settings)
         lines = (kilt_line(prediction) for prediction in predictions)
-        answered = zip(lines, self._have_answers, strict=True)
-        guesses = ({**line, "output": [_with_answer(line["output"][0], has_answer)]} for line, has_answer in answered)
+        pairs = zip(lines, self._have_answers, strict=True)
+        guesses = ({**line, "output": [_with_answer(line["output"][0], has_answer)]} for line, has_answer in pairs)
         write_lines(self._guess, (json.dumps(guess, ensure_ascii=False) for guess in guesses))
         scores = score_downstream(self._gold, self._guess, Deviations(rouge=False))
         anywhere = scores.column(self.measure.removeprefix("KILT-"))
         return np.where(self._have_pages, scores.column(self.measure), anywhere)
 
     def best_factor(self, usual: float) -> tuple[float, float]:
-        """By how much the weights of words are to be multiplied for this query encoder, and its score then.
+        """The factor for the weights of words that serves this query encoder best, and its score with it.
 
         The `usual` factor stays unless another one gains more than two standard errors on these queries.
         """
@@ -82,5 +82,5 @@ class Judge:
 
 
 def _with_answer(output: dict[str, Any], has_answer: bool) -> dict[str, Any]:
-    """An output as the evaluation wants it: with an answer, an empty one where the gold has none to compare it with."""
+    """An output with an answer, as the evaluation wants it; an empty one where the gold has none to compare it with."""
     return {"answer": "", **output} if has_answer else {**output, "answer": ""}

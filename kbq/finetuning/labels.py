@@ -20,7 +20,7 @@ from kbq.kilt.scoring.answers import normalise
 from kbq.searching.spans import reach
 
 Objective = Literal["kilt", "phrase", "page"]
-MOST_GOLDS = 20  # occurrences of the answers on the gold pages, of one query
+MOST_GOLDS = 20  # occurrences of a query's answers on its gold pages
 
 _normalise = lru_cache(2**16)(normalise)
 
@@ -38,8 +38,8 @@ class Labels:
 
         phrase: the answer, wherever it stands (L_phrase). page: anything on a gold page (L_doc). kilt: the answer on a
         gold page, which is what KILT rewards; where there is none, anything on a gold page, and the answer anywhere
-        only where the knowledge base has no gold page. Else a common answer whose words the filter dropped on many
-        pages would teach all its queries the one page that has it.
+        only where the knowledge base has no gold page. Otherwise a common answer, whose words the filter dropped on
+        many pages, would teach all its queries the one page that has it.
         """
         if objective == "phrase":
             return self.has_answer
@@ -62,7 +62,7 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Findable:
-    """Whether the answers of a query can be found; `phrases`: they, on the gold pages, at most 20."""
+    """Whether the answers of a query can be found; `phrases`: the answers on the gold pages, at most 20."""
 
     phrases: Phrases
     kind: Kind
@@ -96,36 +96,36 @@ class Labeller:
         documents = {place for page in pages_of(gold) for place in self._documents[page]}
         has_answer, on_page = np.zeros(len(phrases), bool), np.zeros(len(phrases), bool)
         for number in np.unique(phrases.shards).tolist():
-            here = np.flatnonzero(phrases.shards == number)
+            indices = np.flatnonzero(phrases.shards == number)
             shard = self._shards[number]
-            paragraphs = shard.paragraphs_of(phrases.starts[here])
+            paragraphs = shard.paragraphs_of(phrases.starts[indices])
             texts = {paragraph: shard.texts[paragraph] for paragraph in np.unique(paragraphs).tolist()}
-            begins, stops = shard.starts[phrases.starts[here]], shard.ends[phrases.ends[here]]
-            for place, paragraph, begin, stop in zip(
-                here.tolist(), paragraphs.tolist(), begins.tolist(), stops.tolist(), strict=True
+            begins, stops = shard.starts[phrases.starts[indices]], shard.ends[phrases.ends[indices]]
+            for index, paragraph, begin, stop in zip(
+                indices.tolist(), paragraphs.tolist(), begins.tolist(), stops.tolist(), strict=True
             ):
-                has_answer[place] = _normalise(texts[paragraph][begin:stop]) in answers
-                on_page[place] = (number, int(shard.paragraph_documents[paragraph])) in documents
+                has_answer[index] = _normalise(texts[paragraph][begin:stop]) in answers
+                on_page[index] = (number, int(shard.paragraph_documents[paragraph])) in documents
         return Labels(has_answer, on_page, bool(documents))
 
     def find(self, gold: Gold) -> Findable:
         """The answers of a query on its gold pages."""
         answers = {normalise(answer) for answer in gold.answers} - {""}
         documents = sorted(place for page in pages_of(gold) for place in self._documents[page])
-        found: list[tuple[int, int, int]] = []
+        spans: list[tuple[int, int, int]] = []
         in_text = False
         for number, document in documents:
             shard = self._shards[number]
             first, stop = np.searchsorted(shard.paragraph_documents, [document, document + 1])
             for paragraph in range(int(first), int(stop)):
                 text = shard.texts[paragraph]
-                here = {answer for answer in answers if answer in _normalise(text)}
-                in_text = in_text or any(f" {answer} " in f" {_normalise(text)} " for answer in here)
-                if here:
-                    found += [(number, start, end) for start, end in _occurrences(shard, paragraph, text, here)]
-        without: Kind = "no_page" if pages_of(gold) else "unnamed"
-        kind: Kind = "on_page" if found else "dropped" if in_text else "elsewhere" if documents else without
-        return Findable(phrases_of(found[:MOST_GOLDS]), kind)
+                present = {answer for answer in answers if answer in _normalise(text)}
+                in_text = in_text or any(f" {answer} " in f" {_normalise(text)} " for answer in present)
+                if present:
+                    spans += [(number, start, end) for start, end in _occurrences(shard, paragraph, text, present)]
+        otherwise: Kind = "no_page" if pages_of(gold) else "unnamed"
+        kind: Kind = "on_page" if spans else "dropped" if in_text else "elsewhere" if documents else otherwise
+        return Findable(phrases_of(spans[:MOST_GOLDS]), kind)
 
 
 def _occurrences(shard: Shard, paragraph: int, text: str, answers: set[str]) -> list[tuple[int, int]]:

@@ -50,7 +50,7 @@ class FinetuningSettings:
 
 
 def chosen_objective(name: str, task: Task) -> Objective:
-    """The objective of that name; `auto` goes by the task: its answers are phrases, or only its pages count."""
+    """The objective of that name; `auto` is `kilt` for a task whose answers are phrases, else `page`."""
     if name == "auto":
         return "kilt" if task.answer == "phrase" else "page"
     return cast(Objective, name)
@@ -71,7 +71,7 @@ def chosen_terms(names: str) -> tuple[Term, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FinetuningStep:
-    """What a step says. `found`: share of its queries for which the search found a positive; `dev`: the last score."""
+    """A step, for reports. `found`: share of its queries for which the search found a positive; `dev`: last score."""
 
     step: int
     steps: int
@@ -92,7 +92,7 @@ class Finetuner:
         score: Callable[[], float],
         dev: str = "",
     ) -> None:
-        """`score`: how good the query encoder is now on dev data; higher is better. `dev`: a digest of these."""
+        """`score`: how good the query encoder is now on dev data; higher is better. `dev`: a digest of these data."""
         self.kb = kb
         self.labeller = labeller
         self.queries = queries
@@ -101,7 +101,7 @@ class Finetuner:
         self.dev = dev
         self.per_epoch = math.ceil(len(queries) / (settings.batch * settings.accumulate))
         recompute_attention(kb.model.queries)
-        # Word embeddings are the phrase encoder's, too: they stay.
+        # Word embeddings belong to the phrase encoder, too, so they stay as they are.
         parameters = [parameter for parameter in kb.model.queries.parameters() if parameter.requires_grad]
         self.descent = Descent(parameters, settings.learning_rate, settings.warmup, settings.epochs * self.per_epoch)
         self.scores: list[float] = []  # before tuning, and after each epoch
@@ -109,7 +109,7 @@ class Finetuner:
         self.best: list[Tensor] = []
 
     def run(self, checkpoint: Path, report: Callable[[FinetuningStep], None]) -> None:
-        """Tune until dev scores fall or all epochs are done; the model ends with the best query encoder.
+        """Tune until dev scores stop rising or all epochs are done; the model ends with the best query encoder.
 
         Raises:
             TrainingError: the loss is no number any more (the last checkpoint stays), or the checkpoint is of
@@ -137,7 +137,7 @@ class Finetuner:
             self.best = [value.clone() for value in self.descent.values()]
 
     def _rest_of_epoch(self) -> Iterator[list[PreparedQuery]]:
-        """The queries of each step that this epoch still has."""
+        """The queries of each step that is left in this epoch."""
         epoch = len(self.scores) - 1
         order = random.Random(self.settings.seed + epoch).sample(range(len(self.queries)), len(self.queries))
         size = self.settings.batch * self.settings.accumulate
@@ -163,20 +163,20 @@ class Finetuner:
         tensors = padded([list(query.ids) for query in batch], model.tokenizer.pad_token_id, model.device)
         with autocast(model.device):
             starts, ends = model.queries(*tensors)
-        found = retrieve(self.kb, starts.detach().cpu().numpy(), ends.detach().cpu().numpy(), self.settings.k)
+        phrase_lists = retrieve(self.kb, starts.detach().cpu().numpy(), ends.detach().cpu().numpy(), self.settings.k)
         with_positives = 0
         parts: list[dict[str, Tensor]] = []
-        for query, phrases in zip(batch, found, strict=True):
-            everything = joined(phrases, query.golds)
-            positive = self.labeller.label(everything, query.gold).positive(self.settings.objective)
+        for query, phrases in zip(batch, phrase_lists, strict=True):
+            candidates = joined(phrases, query.golds)
+            positive = self.labeller.label(candidates, query.gold).positive(self.settings.objective)
             with_positives += int(positive[: len(phrases)].any())
-            parts.append(self._tensors(everything, positive))
+            parts.append(self._tensors(candidates, positive))
         columns = {
             name: pad_sequence([part[name] for part in parts], batch_first=True).to(model.device) for name in parts[0]
         }
-        of_start = torch.einsum("qd,qpd->qp", starts, columns["starts"])
-        of_end = torch.einsum("qd,qpd->qp", ends, columns["ends"])
-        scores = {"joint": of_start + of_end - columns["penalties"], "start": of_start, "end": of_end}
+        start_scores = torch.einsum("qd,qpd->qp", starts, columns["starts"])
+        end_scores = torch.einsum("qd,qpd->qp", ends, columns["ends"])
+        scores = {"joint": start_scores + end_scores - columns["penalties"], "start": start_scores, "end": end_scores}
         terms = [
             marginal_losses(scores[term], columns[f"{term} positive"], columns[f"{term} counted"])
             for term in self.settings.terms

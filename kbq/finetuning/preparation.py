@@ -1,4 +1,4 @@
-"""Preparation: gold records become token ids with their gold phrases, and it is said which can be answered at all."""
+"""Preparation: gold records become token ids with their gold phrases; `Reach` counts which can be answered."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ class Reach:
     elsewhere: int = 0  # no answer stands on the gold pages that the knowledge base has
     no_page: int = 0  # the knowledge base has none of the gold pages
     unnamed: int = 0  # no page is named: an answer counts anywhere
-    nowhere: int = 0  # of these two, every answer has a word that stands nowhere: never to be found (BM25 tells)
+    nowhere: int = 0  # of the last two: every answer has a word that stands nowhere, so it is never found (BM25 tells)
 
 
 def prepare(
@@ -52,11 +52,11 @@ def prepare(
     readable = readable_queries(task, golds, kb)
     counts["unreadable"] = len(golds) - len(readable)
     for gold, ids in readable:
-        found = labeller.find(gold)
-        lost = tuple(sorted(pages_of(gold))) if found.kind == "no_page" else ()
-        prepared.append(PreparedQuery(tuple(ids), gold, found.phrases, lost))
-        counts[found.kind] += 1
-        if found.kind in ("no_page", "unnamed") and gold.answers:
+        findable = labeller.find(gold)
+        lost = tuple(sorted(pages_of(gold))) if findable.kind == "no_page" else ()
+        prepared.append(PreparedQuery(tuple(ids), gold, findable.phrases, lost))
+        counts[findable.kind] += 1
+        if findable.kind in ("no_page", "unnamed") and gold.answers:
             counts["nowhere"] += all(kb.words.missing(answer) for answer in gold.answers)
     return prepared, Reach(**counts | {"queries": len(prepared)})
 
@@ -80,18 +80,18 @@ def readable_queries(task: Task, golds: Sequence[Gold], kb: KnowledgeBase) -> li
 
 
 def with_page_ids(gold: Gold, labeller: Labeller) -> Gold:
-    """Pages that are named by their titles get their ids: predictions name ids. Namesakes are alternatives.
+    """Replace page titles by ids, which predictions name; several pages with one title are alternatives.
 
-    Where the knowledge base has none of the pages, none is named: the answer counts anywhere, as in tuning.
+    Where the knowledge base has none of the pages, all are left out: the answer counts anywhere, as in tuning.
     """
     if gold.answers and labeller.find(gold).kind == "no_page":
-        nowhere = (dataclasses.replace(output, pages=(), evidence=None) for output in gold.outputs)
-        return dataclasses.replace(gold, outputs=tuple(nowhere))
+        without_pages = (dataclasses.replace(output, pages=(), evidence=None) for output in gold.outputs)
+        return dataclasses.replace(gold, outputs=tuple(without_pages))
 
-    def of(output: GoldOutput) -> Iterator[GoldOutput]:
-        named = [labeller.page_ids(page) or [page] for page in output.pages]
-        for pages in islice(product(*named), MOST_NAMESAKES):
+    def with_ids(output: GoldOutput) -> Iterator[GoldOutput]:
+        ids = [labeller.page_ids(page) or [page] for page in output.pages]
+        for pages in islice(product(*ids), MOST_NAMESAKES):
             evidence = None if output.evidence is None else frozenset(pages)
             yield dataclasses.replace(output, pages=pages, evidence=evidence)
 
-    return dataclasses.replace(gold, outputs=tuple(each for output in gold.outputs for each in of(output)))
+    return dataclasses.replace(gold, outputs=tuple(variant for output in gold.outputs for variant in with_ids(output)))

@@ -31,8 +31,8 @@ def phrases_of(places: Sequence[tuple[int, int, int]]) -> Phrases:
 
 def retrieve(kb: KnowledgeBase, starts: Floats, ends: Floats, k: int) -> list[Phrases]:
     """The k best phrases for each query: each start with its best end, overlaps included. Shapes: (queries, dim)."""
-    found = batch_spans(kb.searched, kb.model.in_row_units(starts, ends), k)
-    return [_best([_phrases(number, spans, k) for number, spans in enumerate(of_query)], k) for of_query in found]
+    span_lists = batch_spans(kb.searched, kb.model.in_row_units(starts, ends), k)
+    return [_best([_phrases(number, spans, k) for number, spans in enumerate(shards)], k) for shards in span_lists]
 
 
 def _phrases(shard: int, spans: Spans, k: int) -> Phrases:
@@ -42,7 +42,7 @@ def _phrases(shard: int, spans: Spans, k: int) -> Phrases:
 
 
 def joined(found: Phrases, more: Phrases) -> Phrases:
-    """Both, each phrase once."""
+    """All phrases of both, each once."""
     known = set(zip(found.shards.tolist(), found.starts.tolist(), found.ends.tolist(), strict=True))
     places = zip(more.shards.tolist(), more.starts.tolist(), more.ends.tolist(), strict=True)
     new = phrases_of([place for place in places if place not in known])
@@ -56,9 +56,9 @@ def vectors(kb: KnowledgeBase, phrases: Phrases) -> tuple[Floats, Floats]:
     """
     starts, ends = (np.empty((len(phrases), kb.model.dim), np.float32) for _ in range(2))
     for number in np.unique(phrases.shards):
-        here = np.flatnonzero(phrases.shards == number)
+        places = np.flatnonzero(phrases.shards == number)
         shard = kb.shards[number]
-        starts[here], ends[here] = shard.vectors_of(phrases.starts[here]), shard.vectors_of(phrases.ends[here])
+        starts[places], ends[places] = shard.vectors_of(phrases.starts[places]), shard.vectors_of(phrases.ends[places])
     return starts * kb.model.scale, ends * kb.model.scale
 
 
@@ -66,16 +66,16 @@ def penalties(kb: KnowledgeBase, phrases: Phrases) -> Floats:
     """What each phrase loses by its length, as in the search. Shape: (phrases,)."""
     tokens = np.zeros(len(phrases), np.float32)  # after the first one
     for number in np.unique(phrases.shards):
-        here = np.flatnonzero(phrases.shards == number)
+        places = np.flatnonzero(phrases.shards == number)
         positions = kb.shards[number].positions
-        tokens[here] = positions[phrases.ends[here]] - positions[phrases.starts[here]]
+        tokens[places] = positions[phrases.ends[places]] - positions[phrases.starts[places]]
     return kb.model.config.length_penalty * tokens
 
 
 def _best(parts: Sequence[Phrases], k: int) -> Phrases:
-    both = _concatenated(parts)
-    order = np.argsort(-both.scores, kind="stable")[:k]
-    return Phrases(both.shards[order], both.starts[order], both.ends[order], both.scores[order])
+    phrases = _concatenated(parts)
+    order = np.argsort(-phrases.scores, kind="stable")[:k]
+    return Phrases(phrases.shards[order], phrases.starts[order], phrases.ends[order], phrases.scores[order])
 
 
 def _concatenated(parts: Sequence[Phrases]) -> Phrases:

@@ -24,7 +24,7 @@ from kbq.text.markers import slot_of
 
 COLUMNS = ("subject", "relation", "object")
 MORE_COLUMNS = ("aliases", "page")
-LIKENESS = 0.7  # to one of them: "page_id" and "alias" are meant, "image" is not
+LIKENESS = 0.7  # of a column to one of these: "page_id" and "alias" are alike enough, "image" is not
 DEV_SHARE, MOST_DEV = 0.1, 500  # of the examples, set aside to score on
 
 
@@ -51,7 +51,7 @@ def read_triples(path: Path) -> list[Gold]:
 
 
 def subject_of(gold: Gold) -> str:
-    """The subject of a slot query; another query is its own subject."""
+    """The subject of a slot query; any other query is its own subject."""
     slot = slot_of(gold.input or "")
     return slot[0] if slot else gold.input or ""
 
@@ -75,7 +75,7 @@ def sample_by_relation(golds: Sequence[Gold], count: int, seed: int) -> list[Gol
 
 
 def split(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
-    """Records to tune on, and about a tenth (at most 500, to the end of a page) to score on.
+    """Records to tune on, and about a tenth (at most 500, and the rest of the last page) to score on.
 
     No subject is in both, and no page (of a query with several, the first by name): a query encoder learns by heart
     which page it saw in tuning. Records that share a subject with the dev records, but not the page, are left out.
@@ -101,7 +101,7 @@ def split(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
 
 
 def kilt_record(gold: Gold) -> dict[str, object]:
-    """A gold record as a KILT line holds it, as far as pages are concerned."""
+    """A gold record as a KILT line holds it; of its evidence, only the pages."""
     outputs = []
     for output in gold.outputs:
         fields: dict[str, object] = {"answer": output.answer} if output.answer else {}
@@ -114,10 +114,10 @@ def kilt_record(gold: Gold) -> dict[str, object]:
 def _kilt(path: Path) -> list[Gold]:
     problems = Problems()
     golds = list(read_golds(path, PAGE, problems))
-    found = [str(problem) for problem in problems.found if not problem.is_harmless]
-    found += [f"{path}:{gold.line}: has no input" for gold in golds if not gold.input]
-    if found:
-        raise TrainingError(f"{path} has {len(found)} lines that cannot be used", found)
+    messages = [str(problem) for problem in problems.found if not problem.is_harmless]
+    messages += [f"{path}:{gold.line}: has no input" for gold in golds if not gold.input]
+    if messages:
+        raise TrainingError(f"{path} has {len(messages)} lines that cannot be used", messages)
     return [_in_nfc(gold) for gold in golds]
 
 
@@ -179,7 +179,7 @@ def _likely(columns: frozenset[str]) -> list[tuple[str, str]]:
 
 
 def _merged(path: Path, rows: Iterator[Row], problems: list[str]) -> list[Gold]:
-    """One record for each subject and relation; `problems`: what is said of lines, those that `rows` adds, too."""
+    """One record for each subject and relation; `problems`: errors so far; reading `rows` may add some."""
     merged: dict[str, tuple[int, list[GoldOutput]]] = {}
     for number, fields in rows:
         subject, relation, answer = (_text(fields.get(name)) for name in COLUMNS)
@@ -198,8 +198,8 @@ def _merged(path: Path, rows: Iterator[Row], problems: list[str]) -> list[Gold]:
 
 
 def _aliases(value: object) -> list[str]:
-    given = value if isinstance(value, list) else str(value or "").split("|")
-    return [text for text in map(_text, given) if text]
+    names = value if isinstance(value, list) else str(value or "").split("|")
+    return [text for text in map(_text, names) if text]
 
 
 def _text(value: object) -> str:

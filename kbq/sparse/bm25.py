@@ -1,8 +1,8 @@
 """BM25: the words of every paragraph, under its page's title: Lucene's weights, English stems.
 
 A shard's `bm25/` holds how often a word stands in each paragraph (`Postings`), and in `lengths.npy` (u32 [paragraphs])
-how many words that has. What a word weighs depends on how common it is in the whole knowledge base, and is computed
-when it is asked for: so shards are indexed, appended and merged alone, and weigh like one. Source: arXiv 2407.03618.
+how many words each has. What a word weighs depends on how common it is in the whole knowledge base, and is computed at
+search time: so each shard is indexed, appended and merged alone, and all weigh like one. Source: arXiv 2407.03618.
 """
 
 import math
@@ -26,23 +26,23 @@ from kbq.sparse.impacts import ImpactIndex, query_text
 from kbq.sparse.postings import Entries, Postings, damaged, write_postings
 from kbq.system.stages import Report, Stage, silent
 
-K1, B = 1.5, 0.75  # how soon a repeated word stops to count, and how much a long paragraph loses
+K1, B = 1.5, 0.75  # how soon a repeated word stops counting, and how much a long paragraph loses
 CHUNK = 4096  # paragraphs whose words are found together
 MADE_BY = "--bm25"
 WORDS = "bm25"  # folder in each shard
 LENGTHS = "lengths"
-REMEMBERED = 2**14  # words of queries: how common they are
+REMEMBERED = 2**14  # words of queries whose weight is remembered
 WORD = re.compile(r"\b\w\w+\b")  # bm25s' own pattern
 
 
 def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manifest:
-    """Index the shards that are not indexed yet; the manifest that knows it is the caller's to publish."""
+    """Index the shards that are not indexed yet; the manifest that says so is returned for the caller to write."""
     stage = Stage(report, "words indexed, paragraphs", manifest.counts.paragraphs)
     for shard in manifest.open_shards(folder):
         if _is_whole(shard):
             stage.add(len(shard.texts))
         else:
-            vocabulary, entries, lengths = _counted(shard, stage)
+            vocabulary, entries, lengths = _count_words(shard, stage)
             write_postings(bm25_folder(shard.folder), vocabulary, entries, "counts", {LENGTHS: lengths})
     return replace(manifest, bm25=True)
 
@@ -55,7 +55,7 @@ def open_bm25(shards: Sequence[Shard]) -> "list[BM25Index]":
     """
     counts = [WordCounts(shard) for shard in shards]
     statistics = Statistics(counts)
-    return [BM25Index(one, statistics) for one in counts]
+    return [BM25Index(shard_counts, statistics) for shard_counts in counts]
 
 
 def bm25_folder(shard: Path) -> Path:
@@ -72,7 +72,7 @@ def _is_whole(shard: Shard) -> bool:
 
 
 class WordCounts(Postings):
-    """How often each word stands in each paragraph of a shard, and how many words that has (`lengths`)."""
+    """How often each word stands in each paragraph of a shard, and how many words that paragraph has (`lengths`)."""
 
     def __init__(self, shard: Shard) -> None:
         """Raises KnowledgeBaseError when a file is missing or damaged."""
@@ -92,23 +92,23 @@ class Statistics:
 
     @cached_property
     def passages(self) -> int:
-        """Of all shards."""
+        """How many there are in all shards."""
         return sum(len(counts.lengths) for counts in self._counts)
 
     @cached_property
     def mean_length(self) -> float:
-        """In words; 1 where there are none."""
+        """Of all passages, in words; at least 1."""
         return max(1.0, sum(int(counts.lengths.sum(dtype=np.int64)) for counts in self._counts) / max(1, self.passages))
 
     def idf(self, word: str) -> float:
         """Lucene's inverse document frequency: never negative."""
-        found = self._remembered.get(word)
-        if found is None:
+        weight = self._remembered.get(word)
+        if weight is None:
             frequency = sum(len(counts.of(word)[0]) for counts in self._counts)
-            found = math.log(1 + (self.passages - frequency + 0.5) / (frequency + 0.5))
+            weight = math.log(1 + (self.passages - frequency + 0.5) / (frequency + 0.5))
             if len(self._remembered) < REMEMBERED:
-                self._remembered[word] = found
-        return found
+                self._remembered[word] = weight
+        return weight
 
 
 class BM25Index(ImpactIndex):
@@ -119,14 +119,14 @@ class BM25Index(ImpactIndex):
         self._lengths, self._statistics = counts.lengths, statistics
 
     def impacts(self, term: str) -> tuple[NDArray[np.int32], Floats]:
-        """The passages that have a word, and what it weighs there. Shapes: (as many,)."""
-        passages, often = self._postings.of(term)
+        """The passages that have a word, and what it weighs there. Shapes: (its passages,)."""
+        passages, counts = self._postings.of(term)
         relative = self._lengths[passages] / self._statistics.mean_length
-        weights = self._statistics.idf(term) * often / (often + K1 * (1 - B + B * relative))
+        weights = self._statistics.idf(term) * counts / (counts + K1 * (1 - B + B * relative))
         return passages, weights.astype(np.float32)
 
 
-def _counted(shard: Shard, stage: Stage) -> tuple[list[str], Entries, NDArray[np.uint32]]:
+def _count_words(shard: Shard, stage: Stage) -> tuple[list[str], Entries, NDArray[np.uint32]]:
     """The shard's own words, how often they stand in its paragraphs, and how many words each of these has."""
     numbers: dict[str, int] = {}
     passages, terms, counts, lengths = array("i"), array("i"), array("I"), array("I")
@@ -136,9 +136,9 @@ def _counted(shard: Shard, stage: Stage) -> tuple[list[str], Entries, NDArray[np
             passages.append(passage)
             terms.append(numbers.setdefault(word, len(numbers)))
             counts.append(count)
-    often = np.frombuffer(counts, np.uint32)
-    often = often.astype(np.min_scalar_type(often.max(initial=0)))
-    entries = Entries(np.frombuffer(passages, np.int32), np.frombuffer(terms, np.int32), often)
+    frequencies = np.frombuffer(counts, np.uint32)
+    frequencies = frequencies.astype(np.min_scalar_type(frequencies.max(initial=0)))
+    entries = Entries(np.frombuffer(passages, np.int32), np.frombuffer(terms, np.int32), frequencies)
     return list(numbers), entries, np.frombuffer(lengths, np.uint32)
 
 
@@ -152,15 +152,15 @@ def _passages(shard: Shard, stage: Stage) -> Iterator[list[str]]:
 
 def words_of(texts: Sequence[str]) -> list[list[str]]:
     """Stems of the lower-case words of each text that have two letters or more and are no English stop words."""
-    import bm25s  # only here: a dense search needs none of what it brings
+    import bm25s  # imported only here: a dense search does without it
 
-    found = bm25s.tokenize(list(texts), stopwords="en", stemmer=_stemmer(), return_ids=False, show_progress=False)
-    return [[word for word in words if word] for words in found]
+    stems = bm25s.tokenize(list(texts), stopwords="en", stemmer=_stemmer(), return_ids=False, show_progress=False)
+    return [[word for word in words if word] for words in stems]
 
 
 @cache
 def _stemmer() -> Any:
-    import Stemmer  # only here: as above
+    import Stemmer  # imported only here: as above
 
     return Stemmer.Stemmer("english")
 

@@ -20,7 +20,7 @@ class ImpactIndex:
         self.count = count
 
     def impacts(self, term: str) -> tuple[NDArray[np.int32], Floats]:
-        """The passages that have a term, and what it weighs there. Shapes: (as many,)."""
+        """The passages that have a term, and what it weighs there. Shapes: (its passages,)."""
         return self._postings.of(term)
 
     def scores(self, terms: Sequence[str]) -> Floats:
@@ -33,10 +33,10 @@ class ImpactIndex:
 
     def parts(self, terms: Sequence[str], passage: int) -> dict[str, float]:
         """What each term adds to a passage's score."""
-        return {term: often * float(self.scores([term])[passage]) for term, often in Counter(terms).items()}
+        return {term: count * float(self.scores([term])[passage]) for term, count in Counter(terms).items()}
 
     def passages(self, term: str) -> NDArray[np.int32]:
-        """The passages that have a term. Shape: (as many,)."""
+        """The passages that have a term. Shape: (its passages,)."""
         return self._postings.of(term)[0]
 
     def __contains__(self, term: str) -> bool:
@@ -45,7 +45,7 @@ class ImpactIndex:
 
 
 def query_text(text: str) -> str:
-    """What is looked up. Of a marked mention nothing else: its context would lead to the page that it was taken from.
+    """The text to look up: a marked mention alone, as its context would lead to the page that it was taken from.
 
     >>> query_text("it joins the [START_ENT] Nile [END_ENT] there"), query_text("Nile [SEP] length")
     (' Nile ', 'Nile   length')

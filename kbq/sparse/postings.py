@@ -1,7 +1,7 @@
-"""Postings: an inverted index on the disk: every term of one shard with the passages that have it, and a number each.
+"""Postings: an inverted index on the disk: every term of one shard, the passages that have it, and a number for each.
 
     passages.npy         i32 [entries]    term after term, the passages that have it
-    counts.npy           u8 … u32 [entries]  how often, of BM25; or, of learned impacts,
+    counts.npy           u8 … u32 [entries]  how often it stands there, for BM25; or, for learned impacts,
     weights.npy          f32 [entries]    what it weighs there
     begins.npy           i64 [terms + 1]  where the entries of each term begin, and where the last ones end
     terms.{bin,npy}      terms            sorted
@@ -41,7 +41,7 @@ def write_postings(
     numbers: Numbers,
     others: Mapping[str, NDArray[np.generic]] | None = None,
 ) -> None:
-    """Write an index in one step, with `others` as files of their own; one that lies there is replaced."""
+    """Write an index in one step, with `others` as files of their own; an earlier index is replaced."""
     order = np.array(sorted(range(len(vocabulary)), key=vocabulary.__getitem__), np.int64)
     place = np.empty(len(order), np.uint16 if len(order) <= 2**16 else np.uint32)  # 16 bits are sorted in one pass
     place[order] = np.arange(len(order))
@@ -72,7 +72,7 @@ def write_postings(
 
 
 def _older(folder: Path) -> Path:
-    """What answers between the moments when an index leaves its place and when the new one takes it."""
+    """Where the old index lies, and answers, until the new one has taken its place."""
     return folder.with_name(folder.name + ".old")
 
 
@@ -97,14 +97,14 @@ class Postings:
             raise damaged(folder, folder.parent.parent, error, made_by) from None
 
     def array(self, name: str) -> NDArray[Any]:
-        """One of its files. Raises KnowledgeBaseError when it is missing or damaged."""
+        """One file of the index. Raises KnowledgeBaseError when it is missing or damaged."""
         try:
             return open_array(self.folder / f"{name}.npy")
         except (OSError, ValueError) as error:
             raise damaged(self.folder, self.folder.parent.parent, error, self._made_by) from None
 
     def of(self, term: str) -> tuple[NDArray[np.int32], NDArray[Any]]:
-        """The passages that have a term, and the number of each. Shapes: (as many,)."""
+        """The passages that have a term, and the number of each. Shapes: (its passages,)."""
         place = bisect_left(self._terms, term)
         known = place < len(self._terms) and self._terms[place] == term
         first, stop = self._begins[place : place + 2] if known else (0, 0)
@@ -112,7 +112,7 @@ class Postings:
 
 
 def damaged(folder: Path, kb: Path, error: Exception, made_by: str) -> KnowledgeBaseError:
-    """What to say where a file of an index of this knowledge base cannot be read, or is of an earlier kbq."""
+    """The error where an index file of this knowledge base cannot be read, or is of an earlier kbq."""
     return KnowledgeBaseError(
         f"sparse index {folder} is missing or damaged ({error}): make it again with `kbq index {kb} {made_by}`"
     )

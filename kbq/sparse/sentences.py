@@ -24,7 +24,7 @@ class Sentence:
 class SentenceWindow:
     """`[CLS] title [SEP] stretch of one paragraph [SEP]` as token ids, and the sentences that are read from it.
 
-    They stand side by side; the rest of the stretch is their context.
+    The sentences stand side by side; the rest of the stretch is their context.
     """
 
     ids: list[int]
@@ -48,21 +48,21 @@ def sentence_windows(
     (tokens,) = tokenize(tokenizer, [text])
     head = [tokenizer.cls_token_id, *title[: shape.max_title], tokenizer.sep_token_id]
     room = shape.length - len(head) - 1
-    found = []
+    windows = []
     for members in _together(list(_sentences(text, tokens, room)), 0 if marked else room):
         begin, stop = around(members[0][0], members[-1][1], len(tokens.ids), room)
         ids = [*head, *tokens.ids[begin:stop], tokenizer.sep_token_id]
-        moved = len(head) - begin
+        shift = len(head) - begin
         sentences = tuple(
-            Sentence(first + moved, stop + moved, int(tokens.starts[first]), int(tokens.ends[stop - 1]))
+            Sentence(first + shift, stop + shift, int(tokens.starts[first]), int(tokens.ends[stop - 1]))
             for first, stop in members
         )
-        found.append(SentenceWindow(ids, sentences))
-    return found
+        windows.append(SentenceWindow(ids, sentences))
+    return windows
 
 
 def around(first: int, stop: int, tokens: int, room: int) -> tuple[int, int]:
-    """The stretch of `room` of these tokens that holds [first, stop) in its middle, as far as the ends allow.
+    """The stretch of at most `room` tokens that holds [first, stop) in its middle, as far as the ends allow.
 
     >>> around(4, 6, tokens=100, room=6), around(1, 3, tokens=100, room=6), around(4, 6, tokens=7, room=6)
     ((2, 8), (0, 6), (1, 7))
@@ -81,7 +81,7 @@ def _sentences(text: str, tokens: Tokens, room: int) -> Iterator[tuple[int, int]
 
 
 def _together(sentences: Sequence[tuple[int, int]], room: int) -> list[list[tuple[int, int]]]:
-    """Neighbours whose tokens, from the first one's to the last one's, are at most `room`; each one at least alone."""
+    """Groups of neighbours that span at most `room` tokens; one that fits with no other is a group of its own."""
     groups: list[list[tuple[int, int]]] = []
     for first, stop in sentences:
         if groups and stop - groups[-1][0][0] <= room:

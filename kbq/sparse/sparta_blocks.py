@@ -20,7 +20,7 @@ from kbq.system.files import replacing
 from kbq.system.stages import Stage
 
 PARAGRAPHS = "paragraphs"  # .npy, u32 [sentences]: the paragraph of each
-BLOCK = 512  # paragraphs encoded together: lost by a kill
+BLOCK = 512  # paragraphs encoded together; a kill loses no more
 
 
 def write_sentence_impacts(folder: Path, shard: Shard, model: SpartaModel, k: int, stage: Stage) -> None:
@@ -46,13 +46,13 @@ def write_sentence_impacts(folder: Path, shard: Shard, model: SpartaModel, k: in
 
 
 def _write_block(path: Path, shard: Shard, paragraphs: range, model: SpartaModel, k: int) -> None:
-    """Impacts of the sentences of some paragraphs, counted from 0, in one step."""
+    """Write the impacts of some paragraphs' sentences, which are numbered from 0, in one step."""
     windows, owners = [], array("I")
     titles = tokenize(model.tokenizer, [shard.title_of(paragraph) for paragraph in paragraphs])
     for title, paragraph in zip(titles, paragraphs, strict=True):
-        found = model.windows(title.ids, shard.texts[paragraph])
-        windows += found
-        owners.extend([paragraph] * sum(len(window.sentences) for window in found))
+        paragraph_windows = model.windows(title.ids, shard.texts[paragraph])
+        windows += paragraph_windows
+        owners.extend([paragraph] * sum(len(window.sentences) for window in paragraph_windows))
     sentences, terms, weights = array("i"), array("i"), array("f")
     for sentence, strongest, impacts in strongest_impacts(model, windows, k):
         sentences.extend([sentence] * len(strongest))
@@ -72,8 +72,8 @@ def _is_whole(path: Path) -> bool:
 
 def _joined(blocks: Sequence[Path]) -> tuple[Entries, NDArray[np.uint32]]:
     """All blocks' impacts, and the paragraph of each sentence."""
-    none = (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.uint32))
-    parts = [none]
+    empty = (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.uint32))
+    parts = [empty]
     before = 0
     for path in blocks:
         with np.load(path) as block:

@@ -1,8 +1,8 @@
 """Sparta impacts: the impacts that a Sparta model gives the sentences of a knowledge base, the k strongest of each.
 
 `sparta-NAME/` of a shard holds its impacts; `sparta-NAME/` of the knowledge base the tokenizer, so that a query needs
-no network. NAME stands for the model and k, so that others are written beside those that answer, until the manifest
-names them.
+no network. NAME stands for the model and k, so that new impacts are written beside those that answer, until the
+manifest names them.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ def add_sparta(
     k: int = TERMS,
     report: Report = silent,
 ) -> Manifest:
-    """Write the impacts of all shards, and the tokenizer; the manifest that knows them is the caller's to publish.
+    """Write the impacts of all shards, and the tokenizer; the manifest with them is returned for the caller to write.
 
     A run that was killed goes on, and a shard that has these impacts keeps them.
 
@@ -115,7 +115,7 @@ class PieceTokenizer:
             raise damaged(place, folder, error, MADE_BY) from None
 
     def terms(self, text: str) -> list[str]:
-        """In order and with repetitions."""
+        """The word pieces of a query, in order and with repetitions."""
         ids = word_pieces(self._tokenizer, query_text(text))
         pieces: list[str] = self._tokenizer.convert_ids_to_tokens(ids)
         return pieces

@@ -27,7 +27,7 @@ from kbq.text.markers import MARKERS
 
 CONFIG = "sparta.json"
 FORMAT = 1
-SENTENCES, CHUNK = 32, 1024  # that many, of similar length, times that many terms: the products stay in the CPU's cache
+SENTENCES, CHUNK = 32, 1024  # sentences of similar length, and terms: their products stay in a CPU's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class SpartaModel:
         self.config, self.tokenizer, self.network = config, tokenizer, network
         names: dict[int, str] = {number: piece for piece, number in tokenizer.get_vocab().items()}
         self.vocabulary = [names.get(number, "") for number in range(len(network.terms))]
-        never = set(tokenizer.all_special_ids)
+        special = set(tokenizer.all_special_ids)
         usable = (n for n, piece in enumerate(self.vocabulary) if piece and not piece.startswith("[unused"))
-        self.terms = torch.tensor([number for number in usable if number not in never])  # that a query may hold
+        self.terms = torch.tensor([number for number in usable if number not in special])  # that a query may hold
 
     @classmethod
     def new(cls, checkpoint: str, config: SpartaConfig) -> Self:
@@ -133,10 +133,10 @@ def strongest_impacts(
         numbers = [n for i in members for n in range(stop[i] - len(windows[i].sentences), stop[i])]
         states = fast.sentence_states(tensors)
         for rows in torch.split(torch.argsort(tensors.lengths, stable=True), SENTENCES):
-            some = states[rows, : int(tensors.lengths[rows].max())].to(vectors.dtype)
-            parts = [best_products(some, part) for part in torch.split(vectors, CHUNK)]
-            best, place = torch.cat(parts, dim=1).float().topk(min(k, len(terms)), dim=1)  # log keeps their order
-            impacts, strongest = model.network.impacts(best).cpu(), terms[place].cpu()  # a GPU is asked once
-            for row, found, weights in zip(rows.tolist(), strongest, impacts, strict=True):
+            batch = states[rows, : int(tensors.lengths[rows].max())].to(vectors.dtype)
+            parts = [best_products(batch, part) for part in torch.split(vectors, CHUNK)]
+            best, place = torch.cat(parts, dim=1).float().topk(min(k, len(terms)), dim=1)  # log keeps the order
+            impacts, strongest = model.network.impacts(best).cpu(), terms[place].cpu()  # a GPU is read once
+            for row, row_terms, weights in zip(rows.tolist(), strongest, impacts, strict=True):
                 positive = weights > 0
-                yield numbers[row], found[positive], weights[positive]
+                yield numbers[row], row_terms[positive], weights[positive]

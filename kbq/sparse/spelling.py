@@ -1,4 +1,4 @@
-"""Spelling: which word a word stands for that no text has: one with other accents, or one that is a slip away.
+"""Spelling: the word that was meant by one that no text has: the same with other accents, or one that is a slip away.
 
 A slip leaves out a letter, adds one, writes another one, or swaps two neighbours: four of five typing errors are a
 single one of these (Damerau, 1964, doi:10.1145/363958.363994).
@@ -18,14 +18,14 @@ from kbq.sparse.impacts import ImpactIndex
 
 SHORTEST = 4  # letters: of a shorter word too many others are a slip away
 LONGEST = 30  # letters: longer ones are no words
-MOST = 5000  # other accents of a word that are looked for, those of one letter first
+MOST = 5000  # variants of a word with other accents that are looked for, one letter changed first
 BARE = {"ł": "l", "ø": "o", "đ": "d", "ħ": "h", "ŧ": "t", "ı": "i"}  # strokes and dots that Unicode calls no accents
-LOOKED_AT = 20  # passages of a stem in each shard, for a word that is near: stems of other words may be the same
+LOOKED_AT = 20  # passages of a stem in each shard, to find a near word in: other words may have the stem, too
 
 
 def written_here(word: str, shards: Sequence[Shard], indexes: Sequence[ImpactIndex]) -> str | None:
-    """The word of the most passages that is near, as a text writes it: one with other accents, or else one that is a
-    slip away, with the same first letter, or else any.
+    """The near word that most passages have, as a text writes it: one with other accents, or else one that is a slip
+    away; words with the same first letter come before all others.
 
     None where nothing is near. `indexes`: BM25, one of each shard.
     """
@@ -35,14 +35,14 @@ def written_here(word: str, shards: Sequence[Shard], indexes: Sequence[ImpactInd
 def _commonest(
     word: str, others: Collection[str], shards: Sequence[Shard], indexes: Sequence[ImpactIndex]
 ) -> str | None:
-    near = {one: bare(one[0]) == bare(word[0].lower()) for one in others}  # few slip in the first letter
+    near = {other: bare(other[0]) == bare(word[0].lower()) for other in others}  # few slip in the first letter
     stems: dict[str, bool] = {}
-    for one, found in zip(near, words_of(list(near)), strict=True):
-        stems |= {stem: near[one] or stems.get(stem, False) for stem in found}
-    found_in = {stem: [index.passages(stem) for index in indexes] for stem in stems}
-    often = {stem: count for stem, found in found_in.items() if (count := sum(map(len, found)))}
-    for stem in sorted(often, key=lambda stem: (stems[stem], often[stem], stem), reverse=True):
-        for form in _forms(shards, found_in[stem]):
+    for other, other_stems in zip(near, words_of(list(near)), strict=True):
+        stems |= {stem: near[other] or stems.get(stem, False) for stem in other_stems}
+    passages = {stem: [index.passages(stem) for index in indexes] for stem in stems}
+    counts = {stem: count for stem, lists in passages.items() if (count := sum(map(len, lists)))}
+    for stem in sorted(counts, key=lambda stem: (stems[stem], counts[stem], stem), reverse=True):
+        for form in _forms(shards, passages[stem]):
             if form.lower() in near:
                 return form
     return None
@@ -53,14 +53,14 @@ def common_word(word: str, number: Callable[[str], int | None]) -> str | None:
 
     `number` gives a word's place in the vocabulary, the commonest first, and None for what is no word there.
     """
-    places = {one: place for one in slips(word) if (place := number(one)) is not None}
+    places = {slip: place for slip in slips(word) if (place := number(slip)) is not None}
     return min(places, key=places.__getitem__, default=None)
 
 
 def _forms(shards: Sequence[Shard], passages: Sequence[NDArray[np.int32]]) -> Iterator[str]:
-    """The words of the first of some passages of each shard."""
-    for shard, found in zip(shards, passages, strict=True):
-        for passage in found[:LOOKED_AT]:
+    """The words of the first few of these passages, shard after shard."""
+    for shard, numbers in zip(shards, passages, strict=True):
+        for passage in numbers[:LOOKED_AT]:
             yield from WORD.findall(f"{shard.title_of(passage)} {shard.texts[int(passage)]}")
 
 
@@ -73,7 +73,7 @@ def bare(letter: str) -> str:
     return BARE.get(letter) or unicodedata.normalize("NFD", letter)[0]
 
 
-LETTERS: dict[str, str] = {}  # the small Latin letters that are this one without an accent
+LETTERS: dict[str, str] = {}  # small Latin letters, by the letter that is left without their accents
 for _letter in (*string.ascii_lowercase, *map(chr, range(0xDF, 0x180))):  # Latin-1, Latin Extended-A
     LETTERS[bare(_letter)] = LETTERS.get(bare(_letter), "") + _letter
 
@@ -88,15 +88,15 @@ def accented(word: str) -> list[str]:
     if not SHORTEST <= len(word) <= LONGEST:
         return []
     others = {place: LETTERS.get(bare(letter), "").replace(letter, "") for place, letter in enumerate(word)}
-    found: list[str] = []
+    variants: list[str] = []
     for count in range(1, len(word) + 1):
         for places in combinations([place for place, letters in others.items() if letters], count):
             for letters in product(*(others[place] for place in places)):
-                if len(found) == MOST:
-                    return found
+                if len(variants) == MOST:
+                    return variants
                 changed = dict(zip(places, letters, strict=True))
-                found.append("".join(changed.get(place, letter) for place, letter in enumerate(word)))
-    return found
+                variants.append("".join(changed.get(place, letter) for place, letter in enumerate(word)))
+    return variants
 
 
 def slips(word: str) -> set[str]:

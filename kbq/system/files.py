@@ -11,7 +11,7 @@ from pathlib import Path
 from kbq.errors import KbqError, first_line
 
 GO_ON = "the same command goes on where it stopped"
-WAYS_OUT = {  # where room is not what is missing
+WAYS_OUT = {  # where the disk is not full
     errno.EACCES: "choose a place that you may write to",
     errno.EPERM: "choose a place that you may write to",
     errno.EROFS: "choose a place that can be written to",
@@ -66,7 +66,7 @@ def writing_to(
 
 
 def write_json(path: Path, content: object) -> None:
-    """Replace a JSON file in one step. Half a surrogate pair is no UTF-8: its escape is valid JSON."""
+    """Replace a JSON file in one step. Half a surrogate pair is no UTF-8, so it is escaped."""
     with replacing(path) as partial:
         partial.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", "utf-8", "backslashreplace")
 
@@ -80,7 +80,7 @@ def file_digest(path: Path) -> str:
     """The first 16 digits of a file's SHA-256.
 
     Raises:
-        KbqError: it is standard input or another pipe, which cannot be read once more.
+        KbqError: it is standard input or another pipe, which cannot be read twice.
     """
     if pipe := pipe_name(path):
         raise KbqError(f"{pipe} can be read only once, and its digest is wanted, too: give the name of a file")
@@ -103,5 +103,5 @@ def folder_bytes(folder: Path) -> int:
 
 
 def run_file(out: Path) -> Path:
-    """Where a run that writes predictions to `out` says what it was."""
+    """The file beside `out` that says which run wrote these predictions."""
     return out.with_name(f"{out.name}.run.json")

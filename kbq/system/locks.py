@@ -15,10 +15,10 @@ except ImportError:  # Windows cannot lock folders
 
 @contextmanager
 def writing_alone(place: Path) -> Iterator[None]:
-    """Nobody else who asks for it writes into the folder or file meanwhile. File systems without locks are trusted.
+    """Keep others who call this from writing into a folder or file meanwhile. Without locks, nobody is kept out.
 
     Raises:
-        KbqError: somebody does already.
+        KbqError: somebody else writes into it already.
     """
     if fcntl is None:
         yield

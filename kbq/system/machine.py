@@ -14,7 +14,7 @@ PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 class _Version(NamedTuple):
-    """What one version of control groups calls its files; how sums with the groups below begin in `memory.stat`."""
+    """How one version of control groups names its files; `total`: how sums with subgroups begin in `memory.stat`."""
 
     folder: str
     limits: tuple[str, ...]
@@ -28,7 +28,7 @@ VERSION_2 = _Version("", ("memory.max", "memory.high"), "memory.current", "")
 
 @cache
 def cpu_has(*features: str) -> bool:
-    """Whether the CPU has one of these, as Linux names them; False where nobody says so."""
+    """Whether the CPU has one of these, as Linux names them; False where that is not known."""
     try:
         described = set((PROC / "cpuinfo").read_text().split())
     except OSError:
@@ -37,7 +37,7 @@ def cpu_has(*features: str) -> bool:
 
 
 def available_memory() -> float:
-    """Bytes that this process may still take, of the machine and of its control groups; infinite where nobody says."""
+    """Bytes that this process may still take, of the machine and of its control groups; infinite if unknown."""
     return min([_free_of_machine(), *_free_of_groups()])
 
 
@@ -46,8 +46,8 @@ def _free_of_machine() -> float:
         facts = (PROC / "meminfo").read_text()
     except OSError:
         return math.inf
-    found = re.search(r"^MemAvailable:\s+(\d+) kB$", facts, re.MULTILINE)
-    return 1024.0 * int(found[1]) if found else math.inf
+    match = re.search(r"^MemAvailable:\s+(\d+) kB$", facts, re.MULTILINE)
+    return 1024.0 * int(match[1]) if match else math.inf
 
 
 def _free_of_groups() -> Iterator[float]:
@@ -62,8 +62,8 @@ def _free_of_groups() -> Iterator[float]:
             continue
         version = VERSION_1 if controllers else VERSION_2
         root = GROUPS / version.folder
-        own = root / path.lstrip("/")
-        for folder in (own, *own.parents[: len(own.relative_to(root).parts)]):
+        own_folder = root / path.lstrip("/")
+        for folder in (own_folder, *own_folder.parents[: len(own_folder.relative_to(root).parts)]):
             for limit in version.limits:
                 with contextlib.suppress(OSError, ValueError):  # not there (in a container), or "max": no limit
                     most, taken = (int((folder / name).read_text()) for name in (limit, version.usage))
@@ -80,7 +80,7 @@ def _cached(group: Path, version: _Version) -> int:
 
 
 def give_memory_back() -> None:
-    """What the C library keeps after batches of many shapes goes back to the system.
+    """Give the system back what the C library keeps after batches of many shapes.
 
     Without this, a training with 4,096 tokens a batch grew to 10 GB within forty minutes; with it, 1 GB is left.
     """

@@ -1,8 +1,8 @@
-"""Mapping: what the system is told of files that are mapped into memory but do not stay there.
+"""Mapping: what the system is told about files that are mapped into memory but do not stay there.
 
-Where a page is missing it reads ahead, which is right for whoever reads all of a file. A search reads a little in many
-places: in a small memory, what was read ahead pushes out what is needed next. So nothing is read ahead there, and what
-is needed is asked for at once. Systems other than Linux do not say what memory is free: nothing changes there.
+Where a page is missing it reads ahead, which suits whoever reads a whole file. A search reads a little in many places:
+in a small memory, what was read ahead pushes out what is needed next. So a search reads nothing ahead, and asks for all
+that it needs at once. Systems other than Linux do not say what memory is free: nothing changes there.
 """
 
 import ctypes
@@ -21,12 +21,12 @@ def stays_in_memory(size: int) -> bool:
 
 
 def expect_random_access(address: int, size: int) -> None:
-    """Nothing is read ahead of what is mapped here."""
+    """Tell the system to read nothing ahead in what is mapped here."""
     _advise(address, size, "MADV_RANDOM")
 
 
 def prefetch(address: int, size: int) -> None:
-    """What is mapped here is read from now on, while the caller goes on."""
+    """Let the system read what is mapped here, while the caller goes on."""
     for begin in range(address - address % mmap.PAGESIZE, address + size, PIECE) if size else ():
         _advise(begin, min(PIECE, address + size - begin), "MADV_WILLNEED")
 
@@ -39,7 +39,7 @@ def _advise(address: int, size: int, advice: str) -> None:
 
 @cache
 def _madvise() -> Callable[[int, int, int], int]:
-    """That of the C library; what it returns is not looked at, since nothing depends on it."""
+    """`madvise` of the C library; what it returns is not looked at, since nothing depends on it."""
     call = ctypes.CDLL(None).madvise
     call.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     return call

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-Report = Callable[[str, int, int], None]  # takes what is done, how much of it, and of how much
+Report = Callable[[str, int, int], None]  # takes the name of a stage, how much of it is done, and of how much
 Note = Callable[[str], None]  # takes a line for the person who waits
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """A report for nobody."""
+    """A report that nobody reads."""
 
 
 class Stage:
@@ -18,6 +18,6 @@ class Stage:
         self._done = 0
 
     def add(self, done: int) -> None:
-        """So much more of it."""
+        """Report that so much more is done."""
         self._done += done
         self._report(self._name, self._done, self._total)

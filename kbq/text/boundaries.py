@@ -4,7 +4,7 @@ import re
 
 import sentencex
 
-BLANK = re.compile(r"[^\S\x00-\x7f]")  # any but ASCII's: a full stop after one makes sentencex fail
+BLANK = re.compile(r"[^\S\x00-\x7f]")  # any blank but ASCII's: a full stop after one makes sentencex fail
 
 # Of scripts whose words touch each other.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -21,10 +21,10 @@ def whole_words(text: str, wanted: str) -> list[int]:
 
 
 def sentence_bounds(text: str) -> list[tuple[int, int]]:
-    """Characters [start, end) of each sentence. Rules are those for English, which end Chinese sentences, too.
+    """Characters [start, end) of each sentence, by the rules for English, which end Chinese sentences, too.
 
     >>> sentence_bounds("Plan B\\u00a0. Then he left.")
     [(0, 9), (9, 22)]
     """
-    found = sentencex.get_sentence_boundaries("en", BLANK.sub(" ", text))
-    return [(item["start_index"], item["end_index"]) for item in found]
+    sentences = sentencex.get_sentence_boundaries("en", BLANK.sub(" ", text))
+    return [(item["start_index"], item["end_index"]) for item in sentences]

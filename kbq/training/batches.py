@@ -24,14 +24,14 @@ TOGETHER = 4  # passages of one group and of similar length that stay in one bat
 
 
 class ReadWindow(Protocol):
-    """Something of a length in tokens."""
+    """A window, of which only the length in tokens matters here."""
 
     @property
     def ids(self) -> Sequence[int]: ...
 
 
 class ReadPassage(Protocol):
-    """What `batches` must know of a passage with its queries."""
+    """What `batches` must know about a passage with its queries."""
 
     @property
     def windows(self) -> Sequence[ReadWindow]: ...
@@ -56,12 +56,12 @@ class PreparedPassage:
 
     @property
     def text(self) -> list[int]:
-        """The word pieces of its paragraph, each once."""
+        """The word pieces of its paragraph; those that windows share are not repeated."""
         return [id for window in self.windows for id in window.ids[window.first : window.first + window.count]]
 
 
 class Network(Protocol):
-    """What batches are made for: a model, or a reader."""
+    """What `collate` needs of the network that reads the batch: a model, or a reader."""
 
     tokenizer: Any
     uses_segments: bool
@@ -90,10 +90,10 @@ class Batch:
 
 
 class LeftOut(NamedTuple):
-    """Queries that are not learned from."""
+    """How many queries are not trained on, by reason."""
 
-    too_long: int  # for the encoder, or of a passage without a word
-    surplus: int  # of a passage that has more than are used
+    too_long: int  # the encoder cannot read them, or their passage has no word
+    surplus: int  # beyond the `max_queries` of their passage
 
 
 def prepare(
@@ -125,11 +125,11 @@ def prepare(
                 queries.append(tuple(ids))
                 golds.append(tuple(token_span(text, *place) for place in query.places))
                 answers.append(numbers.setdefault(query.answers[0].lower(), len(numbers)))
-            cut = tuple(windows(tokenizer, title.ids, text, shape))
-            total = sum(len(window.ids) for window in cut)
+            passage_windows = tuple(windows(tokenizer, title.ids, text, shape))
+            total = sum(len(window.ids) for window in passage_windows)
             if queries:
                 prepared.append(
-                    PreparedPassage(cut, total, tuple(queries), tuple(answers), tuple(golds), passage.group)
+                    PreparedPassage(passage_windows, total, tuple(queries), tuple(answers), tuple(golds), passage.group)
                 )
     return prepared, LeftOut(unusable, surplus)
 
@@ -143,9 +143,10 @@ def token_span(tokens: Tokens, start: int, end: int) -> tuple[int, int]:
 
 
 def batches(passages: Sequence[ReadPassage], max_tokens: int, rng: random.Random) -> Iterator[list[int]]:
-    """One epoch: indices of passages, at most `max_tokens` a batch with padding, little padding, in random order.
+    """Yield the batches of one epoch, as indices of passages, in random order.
 
-    Up to TOGETHER passages of one group stay in one batch.
+    A batch has little padding and at most `max_tokens` tokens with it, unless it is a single long passage. Up to
+    TOGETHER passages of one group stay in one batch.
     """
     groups: dict[str, list[int]] = {}
     for index, passage in enumerate(passages):
@@ -155,21 +156,21 @@ def batches(passages: Sequence[ReadPassage], max_tokens: int, rng: random.Random
         members.sort(key=lambda i: passages[i].tokens * rng.uniform(0.85, 1.15))
         for first in range(0, len(members), TOGETHER):
             unit = members[first : first + TOGETHER]
-            # What does not fit together goes alone.
+            # Passages that do not fit into a batch together go alone.
             units += [unit] if _padded(passages, unit) <= max_tokens else [[index] for index in unit]
     rng.shuffle(units)
     chunk_size = max(1, 60 * max_tokens // 600)  # about 60 batches are sorted by length at a time
-    made: list[list[int]] = []
+    epoch: list[list[int]] = []
     for first in range(0, len(units), chunk_size):
         chunk = sorted(units[first : first + chunk_size], key=lambda unit: max(_longest(passages[i]) for i in unit))
-        part: list[list[int]] = [[]]
+        packed: list[list[int]] = [[]]
         for unit in chunk:
-            if part[-1] and _padded(passages, [*part[-1], *unit]) > max_tokens:
-                part.append([])
-            part[-1] += unit
-        made += part
-    rng.shuffle(made)
-    yield from made
+            if packed[-1] and _padded(passages, [*packed[-1], *unit]) > max_tokens:
+                packed.append([])
+            packed[-1] += unit
+        epoch += packed
+    rng.shuffle(epoch)
+    yield from epoch
 
 
 def _padded(passages: Sequence[ReadPassage], members: Sequence[int]) -> int:
@@ -184,12 +185,12 @@ def _longest(passage: ReadPassage) -> int:
 def collate(network: Network, passages: Sequence[PreparedPassage]) -> Batch:
     """The tensors of one batch, on the network's device."""
     device, pad_id = network.device, network.tokenizer.pad_token_id
-    cut = [window for passage in passages for window in passage.windows]
+    all_windows = [window for passage in passages for window in passage.windows]
     owners = [number for number, passage in enumerate(passages) for _ in passage.windows]
-    inputs = window_tensors(cut, pad_id, network.uses_segments, device)
+    inputs = window_tensors(all_windows, pad_id, network.uses_segments, device)
     longest = inputs[0].shape[1]
-    passage_of_token = np.full((len(cut), longest), -1)
-    for row, (window, owner) in enumerate(zip(cut, owners, strict=True)):
+    passage_of_token = np.full((len(all_windows), longest), -1)
+    for row, (window, owner) in enumerate(zip(all_windows, owners, strict=True)):
         passage_of_token[row, window.first : window.first + window.count] = owner
     flat = passage_of_token.ravel()
     owned = np.flatnonzero(flat >= 0)

@@ -2,8 +2,8 @@
 
 Source: arXiv 2012.12624, Eq. 7.
 
-A file of float16 logits, passage after passage: of its first query the starts, of the second the starts, …, then the
-ends. Its name is a digest of the reader's weights and of the passages.
+A file holds float16 logits, passage after passage: the starts for its first query, the starts for its second, …, then
+the ends in the same order. Its name is a digest of the reader's weights and of the passages.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,7 +62,7 @@ def reader_outputs(
     digest = passages_digest(passages, f"{reader.fingerprint()} {reader.length} {reader.query_tokenizer.max_tokens}")
     path = folder / f"{digest}.f16"
     ends = np.cumsum([2 * int(np.prod(_shape(passage))) for passage in passages])  # in bytes
-    if not path.is_file() or path.stat().st_size != ends[-1]:  # else any number of trainings may learn from it
+    if not path.is_file() or path.stat().st_size != ends[-1]:  # a whole file is shared by any number of trainings
         with writing_to(path, TrainingError, goes_on=True):
             folder.mkdir(parents=True, exist_ok=True)
             _read_rest(reader, passages, path, ends, report)
@@ -84,11 +84,11 @@ def _read_rest(
         for first in range(done, len(passages), AT_A_TIME):
             report(first, len(passages))
             part = passages[first : first + AT_A_TIME]
-            asked = [(query, passage.text) for passage in part for query in passage.queries]
-            logits = iter(reader.score([reader.windows(query, text) for query, text in asked]))
+            questions = [(query, passage.text) for passage in part for query in passage.queries]
+            logits = iter(reader.score([reader.windows(query, text) for query, text in questions]))
             for passage in part:
-                mine = np.stack([next(logits) for _ in passage.queries], axis=1)
-                file.write(mine.astype(np.float16).tobytes())
+                outputs = np.stack([next(logits) for _ in passage.queries], axis=1)
+                file.write(outputs.astype(np.float16).tobytes())
             file.flush()
 
 
@@ -97,9 +97,9 @@ def taught_logits(batch: Batch, outputs: Sequence[Halves]) -> Tensor:
     queries, tokens = batch.gold_starts.shape
     counts = [logits.shape[1] for logits in outputs]
     rows = np.split(np.arange(queries), np.cumsum(counts[:-1]))
-    places = [(mine[:, None] * tokens + own).ravel() for mine, own in zip(rows, batch.tokens_of, strict=True)]
-    said = np.concatenate([logits.reshape(2, -1) for logits in outputs], axis=1).astype(np.float32)
+    places = [(part[:, None] * tokens + columns).ravel() for part, columns in zip(rows, batch.tokens_of, strict=True)]
+    reader_logits = np.concatenate([logits.reshape(2, -1) for logits in outputs], axis=1).astype(np.float32)
     device = batch.gold_starts.device
     taught = torch.full((2, queries * tokens), -torch.inf, device=device)
-    taught[:, torch.from_numpy(np.concatenate(places)).to(device)] = torch.from_numpy(said).to(device)
+    taught[:, torch.from_numpy(np.concatenate(places)).to(device)] = torch.from_numpy(reader_logits).to(device)
     return taught.view(2, queries, tokens)

@@ -36,27 +36,27 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
     documents = [
         Document(str(number), passage.title, (Paragraph(0, passage.text),)) for number, passage in enumerate(passages)
     ]
-    asked = readable(passages, model.query_tokenizer)
-    golds = [query.answers for _, query in asked]
+    queries = readable(passages, model.query_tokenizer)
+    golds = [query.answers for _, query in queries]
     with tempfile.TemporaryDirectory() as folder:
         kb = KnowledgeBase.build(documents, Path(folder) / "kb", model, bm25=False)
-        vectors = model.encode_queries([query.text for _, query in asked])
+        vectors = model.encode_queries([query.text for _, query in queries])
         hits = kb.search_vectors(*vectors, k=5, unit="document")
-        queries = model.in_row_units(*vectors)
-        given = [_read(kb, number, query) for (number, _), query in zip(asked, queries, strict=True)]
+        scaled = model.in_row_units(*vectors)
+        answers_in_gold = [_read(kb, number, query) for (number, _), query in zip(queries, scaled, strict=True)]
         kept = kb.counts.rows / max(1, kb.counts.tokens)
-    found = [hit[0].phrase.text if hit else "" for hit in hits]
+    answers_in_all = [hit[0].phrase.text if hit else "" for hit in hits]
     pages = [[hit.phrase.document_id for hit in best] for best in hits]
     first, top_5 = (
-        _percent([str(number) in best[:k] for best, (number, _) in zip(pages, asked, strict=True)]) for k in (1, 5)
+        _percent([str(number) in best[:k] for best, (number, _) in zip(pages, queries, strict=True)]) for k in (1, 5)
     )
-    gold_em, gold_f1 = answer_scores(given, golds)
-    open_em, open_f1 = answer_scores(found, golds)
-    return ReadingScores(len(asked), gold_em, gold_f1, open_em, open_f1, first, top_5, 100 * kept)
+    gold_em, gold_f1 = answer_scores(answers_in_gold, golds)
+    open_em, open_f1 = answer_scores(answers_in_all, golds)
+    return ReadingScores(len(queries), gold_em, gold_f1, open_em, open_f1, first, top_5, 100 * kept)
 
 
 def _read(kb: KnowledgeBase, number: int, query: Floats) -> str:
-    """The best phrase of one passage, which is a page of one paragraph, for a query; "" of none. Shape: (2, dim)."""
+    """The best phrase for a query in one passage, a page of one paragraph; "" if there is none. Shape: (2, dim)."""
     for shard in kb.shards:
         if number < len(shard.texts):
             break
@@ -70,9 +70,9 @@ def _read(kb: KnowledgeBase, number: int, query: Floats) -> str:
 def answer_scores(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple[float, float]:
     """EM and F1 in percent, under SQuAD's normalisation; of several gold answers the best counts."""
     guesses = [normalise(answer) for answer in answers]
-    right = [[normalise(text) for text in gold] for gold in golds]
-    exact = [guess in texts for guess, texts in zip(guesses, right, strict=True)]
-    overlap = [max(token_f1(guess, text) for text in texts) for guess, texts in zip(guesses, right, strict=True)]
+    references = [[normalise(text) for text in gold] for gold in golds]
+    exact = [guess in texts for guess, texts in zip(guesses, references, strict=True)]
+    overlap = [max(token_f1(guess, text) for text in texts) for guess, texts in zip(guesses, references, strict=True)]
     return _percent(exact), _percent(overlap)
 
 

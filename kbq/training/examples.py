@@ -58,18 +58,18 @@ class Repairs(Summed):
     right: int = 0
     moved: int = 0
     lost: int = 0
-    doubtful: int = 0  # the file calls the place a guess, or says none for what stands there several times: left out
-    placed: int = 0  # the file says no place, and there is only one
+    doubtful: int = 0  # left out: the file calls the place a guess, or names none and there are several
+    placed: int = 0  # the file names no place: taken where the text stands
 
 
 def read_examples(paths: Sequence[Path], doubtful: bool = False) -> tuple[list[Passage], Repairs]:
     """Passages of all files.
 
     An answer that is not at its place moves to the nearest occurrence of its text, and is left out where there is none.
-    One without a place is taken where it stands, if only once.
+    One without a place is taken where its text stands, if that is only once.
 
     Args:
-        doubtful: keeps answers whose place the file marks as `start_inferred`, or does not say.
+        doubtful: keeps answers whose place the file marks as `start_inferred`, or does not name.
 
     Raises:
         TrainingError: a file of unknown shape, or no passage with a query at all.
@@ -99,7 +99,7 @@ RawPassage = tuple[str, str, str, list[RawQuestion]]  # title, text, group, ques
 
 
 def set_aside(passages: list[Passage], dev: Path | None, seed: int) -> tuple[list[Passage], list[Passage]]:
-    """Passages to train on, and those to score on: of the dev file, or else a twentieth; no text is in both then.
+    """Passages to train on, and passages to score on: the dev file's, or a twentieth whose texts are not trained on.
 
     Raises:
         TrainingError: nothing would be left to train on.
@@ -189,18 +189,18 @@ def _passage(raw: RawPassage, doubtful: bool) -> tuple[Passage, Repairs]:
 
 
 def _query(
-    question: dict[str, Any], asked_for: Sequence[Placed], text: str, doubtful: bool
+    question: dict[str, Any], expected_answers: Sequence[Placed], text: str, doubtful: bool
 ) -> tuple[TrainingQuery | None, Repairs]:
     if question.get("start_inferred") and not doubtful:
         return None, Repairs(doubtful=1)
     places, answers, repairs = [], [], Repairs()
-    for wanted, expected in asked_for:
-        whole = whole_words(text, wanted) if expected is None and wanted.strip() else []
-        place = next(iter(whole), None) if expected is None else _place(text, wanted, expected)
+    for wanted, expected in expected_answers:
+        occurrences = whole_words(text, wanted) if expected is None and wanted.strip() else []
+        place = next(iter(occurrences), None) if expected is None else _place(text, wanted, expected)
         if place is None:
             repairs += Repairs(lost=1)
             continue
-        if len(whole) > 1 and not doubtful:
+        if len(occurrences) > 1 and not doubtful:
             repairs += Repairs(doubtful=1)
             continue
         if expected is None:
@@ -212,8 +212,8 @@ def _query(
             places.append((place, place + len(wanted)))
     if not places:
         return None, repairs
-    asked = clean_text(question["question"])
-    return TrainingQuery(str(question.get("id", "")), asked, tuple(places), tuple(answers)), repairs
+    query_text = clean_text(question["question"])
+    return TrainingQuery(str(question.get("id", "")), query_text, tuple(places), tuple(answers)), repairs
 
 
 def _place(text: str, wanted: str, expected: int) -> int | None:
@@ -223,5 +223,5 @@ def _place(text: str, wanted: str, expected: int) -> int | None:
     if expected >= 0 and text.startswith(wanted, expected):
         return expected
     before, after = text.rfind(wanted, 0, max(expected, 0) + len(wanted)), text.find(wanted, max(expected, 0))
-    found = [place for place in (before, after) if place >= 0]
-    return min(found, key=lambda place: abs(place - expected)) if found else None
+    places = [place for place in (before, after) if place >= 0]
+    return min(places, key=lambda place: abs(place - expected)) if places else None

@@ -1,6 +1,6 @@
 """Loop: L = L_single + λ2 L_distill + λ L_neg + λ L_neg over all tokens + λ L_filter, with a queue of earlier answers.
 
-Source: arXiv 2012.12624, section 4 (Eq. 9). Differences: two terms more, the last two; all questions of a passage
+Source: arXiv 2012.12624, section 4 (Eq. 9). Differences: the last two terms are added; all questions of a passage
 share one encoding of it, near-by passages share a batch, and word embeddings stay frozen.
 """
 
@@ -33,7 +33,7 @@ class TrainingSettings(RunSettings):
     filter_weight: float = 0.3
     distill_weight: float = 2.0  # the paper's λ2; L_distill needs a reader
     temperature: float = 1.0  # of the reader's distributions and ours in L_distill
-    trust_by_gold: bool = True  # L_distill counts as much as the reader believes in the gold tokens (the paper: 1)
+    trust_by_gold: bool = True  # weights L_distill by the chance that the reader gives the gold tokens (the paper: 1)
 
 
 class Trainer(Run):
@@ -62,7 +62,7 @@ class Trainer(Run):
 
     @property
     def made_with(self) -> str:
-        """The reader's outputs."""
+        """The digest of the reader's outputs."""
         return "" if self.taught is None else self.taught.digest
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
@@ -76,13 +76,13 @@ class Trainer(Run):
         owned = batch.passage_of_token >= 0
         own_passage = batch.passage_of_token == batch.passage_of_query[:, None]
         *queue, queued_answers = self._queue()
-        spared = not self.settings.same_answers
-        queued_same = (batch.answer_of_query[:, None] == queued_answers) & spared
+        spares_same = not self.settings.same_answers
+        queued_same = (batch.answer_of_query[:, None] == queued_answers) & spares_same
         golds = (batch.gold_starts, batch.gold_ends)
         sides: list[dict[str, Tensor]] = []
         for side, (queries, gold, queued) in enumerate(zip(query_vectors, golds, queue, strict=True)):
             scores = queries @ vectors.T
-            same = _same_answer(gold, batch.answer_of_query) & spared
+            same = _same_answer(gold, batch.answer_of_query) & spares_same
             elsewhere = gold.any(dim=0) & ~own_passage  # answers of other passages
             with_queue = torch.cat([same, queued_same], dim=1)
             losses = {"single": single_passage_loss(scores, gold, own_passage)}
@@ -104,19 +104,19 @@ class Trainer(Run):
         return averaged | {"filter": filter_loss(logits, labels, owned.reshape(logits.shape[:2]))}, batch.size
 
     def state(self) -> dict[str, Any]:
-        """With the queue."""
+        """All that later steps depend on, the queue included."""
         return super().state() | {"queue": list(self.queue)}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """With the queue."""
+        """Go back to a state, the queue included."""
         super().load_state(state)
         self.queue.extend(state["queue"])
 
     def _queue(self) -> tuple[Tensor, Tensor, Tensor]:
         """Start vectors, end vectors (queue, dim) and answer numbers (queue,) of the last C batches."""
         if not self.queue or self.descent.done < self.settings.pre_batches_from * self.steps:
-            none = torch.empty((0, self.model.dim), device=self.model.device)
-            return none, none, torch.empty(0, dtype=torch.long, device=self.model.device)
+            no_vectors = torch.empty((0, self.model.dim), device=self.model.device)
+            return no_vectors, no_vectors, torch.empty(0, dtype=torch.long, device=self.model.device)
         starts, ends, answers = zip(*self.queue, strict=True)
         return torch.cat(starts), torch.cat(ends), torch.cat(answers)
 

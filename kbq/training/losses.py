@@ -1,7 +1,7 @@
 """Losses: the parts of Eq. 9 as pure functions of scores. Source: arXiv 2012.12624, section 4.
 
 Shapes use `queries`, `tokens` (all tokens of a batch's windows, side by side) and `golds`. A query may have
-several gold tokens (the answer stands twice): the loss asks for their total probability.
+several gold tokens (the answer stands twice): the loss is -log of their total probability.
 """
 
 import torch
@@ -30,9 +30,9 @@ def marginal_losses(scores: Tensor, gold: Tensor, allowed: Tensor) -> Tensor:
     1.0986
     """
     lowest = torch.finfo(scores.dtype).min  # not -inf, whose gradient is no number where a query has no gold
-    every = scores.masked_fill(~(allowed | gold), lowest).logsumexp(dim=1)
-    right = scores.masked_fill(~gold, lowest).logsumexp(dim=1)
-    return (every - right).where(gold.any(dim=1), 0.0)
+    log_total = scores.masked_fill(~(allowed | gold), lowest).logsumexp(dim=1)
+    log_gold = scores.masked_fill(~gold, lowest).logsumexp(dim=1)
+    return (log_total - log_gold).where(gold.any(dim=1), 0.0)
 
 
 def single_passage_loss(scores: Tensor, gold: Tensor, own_passage: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ def distillation_loss(
 ) -> Tensor:
     """L_distill: KL(reader ‖ student) over the tokens of the query's own passage (Eq. 7), averaged over queries.
 
-    Multiplied with the temperature's square, so that its gradient is as large at every temperature.
+    It is multiplied by the square of the temperature, so that its gradient is equally large at every temperature.
 
     Args:
         scores: dot products. Shape: (queries, tokens).
@@ -87,8 +87,8 @@ def distillation_loss(
     0.1438
     """
     lowest = torch.finfo(scores.dtype).min
-    given = (taught.masked_fill(~own_passage, lowest) / temperature).log_softmax(dim=1)
-    learned = (scores.masked_fill(~own_passage, lowest) / temperature).log_softmax(dim=1)
-    parts = given.exp() * (given - learned)
+    teacher = (taught.masked_fill(~own_passage, lowest) / temperature).log_softmax(dim=1)
+    student = (scores.masked_fill(~own_passage, lowest) / temperature).log_softmax(dim=1)
+    parts = teacher.exp() * (teacher - student)
     divergence = parts.masked_fill(~own_passage, 0.0).sum(dim=1)
     return temperature**2 * (divergence if trust is None else trust * divergence).mean()

@@ -29,12 +29,12 @@ class Descent:
         self._optimizer = torch.optim.AdamW(self.parameters, lr=learning_rate, weight_decay=0.01, fused=True)
 
     def add(self, loss: Tensor) -> None:
-        """Gradients of one loss, added to those since the last step."""
+        """Add the gradients of one loss to those since the last step."""
         self._loss = self._loss + loss.detach()
         loss.backward()  # type: ignore[no-untyped-call]
 
     def step(self) -> None:
-        """Move, and forget the gradients.
+        """Move the parameters, and forget the gradients.
 
         Raises:
             TrainingError: a loss or a gradient is no number; nothing has moved.
@@ -43,8 +43,8 @@ class Descent:
         for group in self._optimizer.param_groups:
             group["lr"] = self._learning_rate * share
         norm = nn.utils.clip_grad_norm_(self.parameters, 1.0)
-        found = torch.stack([self._loss.double(), norm.double()]).tolist()  # a GPU is read back from once
-        for what, value in zip(("loss", "gradient"), found, strict=True):
+        values = torch.stack([self._loss.double(), norm.double()]).tolist()  # read from a GPU in one go
+        for what, value in zip(("loss", "gradient"), values, strict=True):
             self._check(what, value)
         self._loss = torch.zeros(())
         self._optimizer.step()

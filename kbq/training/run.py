@@ -22,7 +22,7 @@ from kbq.system.machine import give_memory_back
 from kbq.training.batches import ReadPassage, batches
 from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
 
-SEEDS = 1_000_003  # of steps, or of epochs, between those of two runs; the generators of a CPU read 32 bits of a seed
+SEEDS = 1_000_003  # between the seeds of two runs, for steps or for epochs; a CPU's generator reads 32 bits of a seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What a step says: its losses by name, averaged over queries, unweighted."""
+    """What is reported of a step: its losses by name, averaged over queries, unweighted."""
 
     step: int
     steps: int
@@ -117,18 +117,18 @@ class Run(ABC):
         return batches(self._passages, self.settings.batch_tokens, random.Random(SEEDS * self.settings.seed + epoch))
 
     def _batches_from(self, first: int) -> Iterator[list[int]]:
-        """The batches from the one with that number on, without end; epochs differ in how many they have."""
+        """The batches from number `first` on, without end; epochs differ in their number of batches."""
         return islice((members for epoch in count() for members in self._epoch(epoch)), first, None)
 
-    def _one_step(self, parts: Sequence[Sequence[int]]) -> StepReport:
+    def _one_step(self, step_batches: Sequence[Sequence[int]]) -> StepReport:
         """A step of one batch or several. Every query counts alike, whichever batch it is in."""
-        torch.manual_seed((SEEDS * self.settings.seed + self.descent.done) % 2**32)  # what is dropped, after a kill too
-        queries = [sum(len(self._passages[index].queries) for index in members) for members in parts]
-        sums: dict[str, Tensor] = {}  # on the device: it is asked for them once
+        torch.manual_seed((SEEDS * self.settings.seed + self.descent.done) % 2**32)  # same dropout after a kill
+        query_counts = [sum(len(self._passages[index].queries) for index in members) for members in step_batches]
+        sums: dict[str, Tensor] = {}  # on the device, from which they are read once
         size = 0
-        for members, mine in zip(parts, queries, strict=True):
+        for members, query_count in zip(step_batches, query_counts, strict=True):
             losses, tokens = self.losses(members)
-            share = mine / sum(queries)
+            share = query_count / sum(query_counts)
             weighted = [self.weights[name] * loss for name, loss in losses.items()]
             self.descent.add(share * sum(weighted[1:], weighted[0]))
             for name, loss in losses.items():
@@ -154,17 +154,17 @@ class Run(ABC):
 
     @cached_property
     def _digest(self) -> str:
-        """A digest of what is trained, on and with what: a checkpoint of another run must not be continued.
+        """A digest of initial weights, passages and `made_with`: a checkpoint of another run must not be continued.
 
-        Asked for first when nothing has been trained yet.
+        It is cached at its first use, before anything has been trained.
         """
         weights = (parameter.detach().cpu() for module in self.modules for parameter in module.parameters())
-        begun_from = fingerprint({str(number): weight for number, weight in enumerate(weights)})
-        return passages_digest(self._passages, repr((begun_from, self.made_with)))
+        initial = fingerprint({str(number): weight for number, weight in enumerate(weights)})
+        return passages_digest(self._passages, repr((initial, self.made_with)))
 
 
 def passages_digest(passages: Sequence[object], more: str = "") -> str:
-    """A digest of prepared passages, and of what else decides."""
+    """A digest of prepared passages, and of `more`, what else decides the outcome."""
     digest = hashlib.blake2b(more.encode(), digest_size=16)
     for passage in passages:
         digest.update(repr(passage).encode())
@@ -172,11 +172,11 @@ def passages_digest(passages: Sequence[object], more: str = "") -> str:
 
 
 def _set_dropout(module: nn.Module, share: float) -> None:
-    """Set dropout of hidden states alone: attention that is computed again drops nothing, wherever it is trained."""
+    """Set the dropout of hidden states alone. Attention gets none on any device, as recomputed attention has none."""
     for name, part in module.named_modules():
         of_attention = "Attention" in type(part).__name__ or name.endswith("attention.self.dropout")
         if isinstance(part, nn.Dropout):
             part.p = 0.0 if of_attention else share
-        for other in ("dropout", "attention_dropout", "activation_dropout"):  # numbers, as networks like BART have them
-            if isinstance(getattr(part, other, None), float):
-                setattr(part, other, share if other == "dropout" and not of_attention else 0.0)
+        for attribute in ("dropout", "attention_dropout", "activation_dropout"):  # numbers, as in networks like BART
+            if isinstance(getattr(part, attribute, None), float):
+                setattr(part, attribute, share if attribute == "dropout" and not of_attention else 0.0)

@@ -24,19 +24,19 @@ from kbq.training.losses import marginal_nll
 from kbq.training.run import Run, RunRequest, RunSettings, StepReport
 from kbq.training.workshop import example_digests, training_facts, workshop
 
-POSITIVE_SHARE = 0.05  # of all impacts, at the start: about 1,600 terms a sentence, as the paper counts them in the end
+POSITIVE_SHARE = 0.05  # of all impacts, at the start: about 1,600 terms a sentence, as many as the paper ends with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpartaRequest(RunRequest):
-    """What a SPARTA model is trained from; `checkpoint` may be one to go on with."""
+    """What a SPARTA model is trained from; `checkpoint` may be such a model, which goes on learning."""
 
     marked: bool = False  # see `SpartaConfig`
 
 
 @dataclass(frozen=True, slots=True)
 class SpartaOutcome:
-    """What came of it; `left_out`: queries without terms, or with no sentence that holds their answer."""
+    """The result of training; `left_out`: queries without terms, or with no sentence that holds their answer."""
 
     passages: int
     queries: int
@@ -56,7 +56,7 @@ def train_sparta(request: SpartaRequest, report: Callable[[StepReport], None] = 
     with workshop(request.out) as folder:
         digests = example_digests(request.examples)
         torch.manual_seed(request.settings.seed)
-        model, is_new = _begun(request)
+        model, is_new = _initial_model(request)
         passages, repairs = read_examples(request.examples)
         examples = prepare(model, passages)
         if not examples:
@@ -68,18 +68,18 @@ def train_sparta(request: SpartaRequest, report: Callable[[StepReport], None] = 
         queries = sum(len(example.queries) for example in examples)
         left_out = sum(len(passage.queries) for passage in passages) - queries
         outcome = SpartaOutcome(len(examples), queries, repairs, left_out, trainer.steps)
-        begun = {} if is_new else {"begun": model.config.training}
+        earlier = {} if is_new else {"begun": model.config.training}
         facts = training_facts(request, digests, outcome=asdict(outcome))
-        model.config = replace(model.config, training=begun | facts)
+        model.config = replace(model.config, training=earlier | facts)
         model.save(folder / "model")
     return outcome
 
 
-def _begun(request: SpartaRequest) -> tuple[SpartaModel, bool]:
+def _initial_model(request: SpartaRequest) -> tuple[SpartaModel, bool]:
     """The model to train, and whether it is a new one."""
     is_new = not (Path(request.checkpoint) / CONFIG).exists()
     if is_new:
-        window = WindowShape(length=128 if request.marked else 256, overlap=0)  # marked, it is read for one sentence
+        window = WindowShape(length=128 if request.marked else 256, overlap=0)  # marked: one sentence
         model = SpartaModel.new(request.checkpoint, SpartaConfig(window, request.marked))
     else:
         model = SpartaModel.open(Path(request.checkpoint), "cpu")
@@ -105,7 +105,7 @@ class SentenceExample:
 
     @property
     def sentences(self) -> list[Sentence]:
-        """Those of all windows, in order."""
+        """The sentences of all windows, in order."""
         return [sentence for window in self.windows for sentence in window.sentences]
 
 
@@ -134,7 +134,7 @@ def _holds(sentence: Sentence, places: Sequence[tuple[int, int]]) -> bool:
 
 
 class SpartaRun(Run):
-    """Trains a model."""
+    """Trains a SPARTA model."""
 
     weights = {"sentences": 1.0}  # noqa: RUF012 - never changed
 
@@ -151,8 +151,8 @@ class SpartaRun(Run):
         gold = torch.zeros((len(queries), sum(len(example.sentences) for example in batch)), dtype=torch.bool)
         row = first = 0
         for example in batch:
-            for right in example.golds:
-                gold[row, [first + place for place in right]] = True
+            for places in example.golds:
+                gold[row, [first + place for place in places]] = True
                 row += 1
             first += len(example.sentences)
         windows = [window for example in batch for window in example.windows]

@@ -46,13 +46,13 @@ class TeacherRequest(RunRequest):
 
 @dataclass(frozen=True, slots=True)
 class TeacherOutcome:
-    """What came of it; also written into `training.json` of the folder. Scores are percentages of dev queries."""
+    """The result of training, also written into the folder's `training.json`. Scores are percentages of dev queries."""
 
     passages: int
     queries: int
     repairs: Repairs
     too_long: int  # queries left out
-    surplus: int  # queries left out: one too many for their passage
+    surplus: int  # queries left out: beyond the `max_queries` of their passage
     steps: int
     dev_queries: int
     em: float  # the gold passage is given
@@ -81,15 +81,15 @@ class TeacherRun(Run):
 
 def reading_examples(reader: CrossEncoder, passages: Sequence[PreparedPassage]) -> list[PreparedPassage]:
     """Each query of each passage as a passage of its own, whose windows have the question in place of the title."""
-    made: list[PreparedPassage] = []
+    examples: list[PreparedPassage] = []
     for passage in passages:
         text = passage.text
         for query, answer, places in zip(passage.queries, passage.answers, passage.golds, strict=True):
             windows = tuple(reader.windows(query, text))
             tokens = sum(len(window.ids) for window in windows)
             # A group of its own: questions of one passage are not needed side by side.
-            made.append(PreparedPassage(windows, tokens, (query,), (answer,), (places,), str(len(made))))
-    return made
+            examples.append(PreparedPassage(windows, tokens, (query,), (answer,), (places,), str(len(examples))))
+    return examples
 
 
 def train_teacher(request: TeacherRequest, report: Callable[[StepReport], None] = lambda step: None) -> TeacherOutcome:
@@ -123,34 +123,34 @@ def train_teacher(request: TeacherRequest, report: Callable[[StepReport], None] 
 
 
 def evaluate_reader(reader: CrossEncoder, passages: Sequence[Passage]) -> tuple[float, float, int]:
-    """EM and F1 in percent with the gold passage given, and of how many queries; those too long are left out."""
-    found: list[tuple[str, Sequence[str]]] = []
+    """EM and F1 in percent with the gold passage given, and the number of queries; unreadable ones are left out."""
+    pairs: list[tuple[str, Sequence[str]]] = []
     for first in range(0, len(passages), AT_A_TIME):
-        asked = [(query, passage.text) for passage in passages[first : first + AT_A_TIME] for query in passage.queries]
-        answers = read_answers(reader, [(query.text, text) for query, text in asked])
-        found += [
-            (answer, query.answers) for answer, (query, _) in zip(answers, asked, strict=True) if answer is not None
+        batch = [(query, passage.text) for passage in passages[first : first + AT_A_TIME] for query in passage.queries]
+        answers = read_answers(reader, [(query.text, text) for query, text in batch])
+        pairs += [
+            (answer, query.answers) for answer, (query, _) in zip(answers, batch, strict=True) if answer is not None
         ]
-    em, f1 = answer_scores([answer for answer, _ in found], [golds for _, golds in found])
-    return em, f1, len(found)
+    em, f1 = answer_scores([answer for answer, _ in pairs], [golds for _, golds in pairs])
+    return em, f1, len(pairs)
 
 
-def read_answers(reader: CrossEncoder, asked: Sequence[tuple[str, str]]) -> list[str | None]:
+def read_answers(reader: CrossEncoder, pairs: Sequence[tuple[str, str]]) -> list[str | None]:
     """The best phrase for each (question, passage); None where the question cannot be read, or the passage is empty."""
-    texts = list(dict.fromkeys(text for _, text in asked))
+    texts = list(dict.fromkeys(text for _, text in pairs))
     pieces = dict(zip(texts, tokenize(reader.tokenizer, texts), strict=True))
     readable = [
         place
-        for place, (question, text) in enumerate(asked)
+        for place, (question, text) in enumerate(pairs)
         if reader.query_tokenizer.accepts(question) and pieces[text].ids
     ]
     windows = [
-        reader.windows(reader.query_tokenizer.ids_of(asked[place][0]), pieces[asked[place][1]].ids)
+        reader.windows(reader.query_tokenizer.ids_of(pairs[place][0]), pieces[pairs[place][1]].ids)
         for place in readable
     ]
-    answers: list[str | None] = [None] * len(asked)
+    answers: list[str | None] = [None] * len(pairs)
     for place, logits in zip(readable, reader.score(windows), strict=True):
-        text = asked[place][1]
+        text = pairs[place][1]
         start, end = best_span(logits)
         answers[place] = text[pieces[text].starts[start] : pieces[text].ends[end]]
     return answers

@@ -41,13 +41,13 @@ class TrainingRequest(RunRequest):
 
 @dataclass(frozen=True, slots=True)
 class TrainingOutcome:
-    """What came of it; also written into the model folder's `kbq.json`."""
+    """The result of training, also written into the model folder's `kbq.json`."""
 
     passages: int
     queries: int
     repairs: Repairs
     too_long: int  # queries left out
-    surplus: int  # queries left out: one too many for their passage
+    surplus: int  # queries left out: beyond the `max_queries` of their passage
     steps: int
     filter: tuple[FilterPoint, ...]  # what it costs to drop tokens; the threshold is one of these
     scores: ReadingScores
@@ -72,7 +72,7 @@ def train_model(
     with workshop(request.out) as folder:
         digests = example_digests(request.examples)
         torch.manual_seed(settings.seed)
-        model = _begun(request.checkpoint, request.config)
+        model = _initial_model(request.checkpoint, request.config)
         for module in (model.phrases, model.queries):
             module.to(choose_device(request.device))
         reader = None if not request.reader else CrossEncoder.open(request.reader, request.device)
@@ -95,7 +95,7 @@ def train_model(
         trainer.run(folder / "checkpoint.pt", report)
         points = calibrate(model, dev[:CALIBRATION_PASSAGES])
         queries = sum(len(passage.queries) for passage in prepared)
-        begun = {"begun": model.config.training} if model.source else {}
+        earlier = {"begun": model.config.training} if model.source else {}
         facts = training_facts(
             request,
             digests,
@@ -104,15 +104,15 @@ def train_model(
             queries=queries,
             filter=[dataclasses.asdict(point) for point in points],
         )
-        model.config = dataclasses.replace(model.config, training=begun | facts)
+        model.config = dataclasses.replace(model.config, training=earlier | facts)
         model.save(folder / "model", request.weights)
         saved = Model.open(folder / "model", request.device)  # scored as it was written
         scores = evaluate_reading(saved, dev)
     return TrainingOutcome(len(prepared), queries, repairs, *left_out, trainer.steps, points, scores)
 
 
-def _begun(checkpoint: str, config: ModelConfig) -> Model:
-    """A new model, or a kbq model that is there, with all its weights."""
+def _initial_model(checkpoint: str, config: ModelConfig) -> Model:
+    """A new model or, where the checkpoint is a kbq model, that one with all its weights."""
     if not (local_folder(checkpoint) / CONFIG).exists():
         return Model.new(checkpoint, config)
     model = Model.open(checkpoint, "cpu")

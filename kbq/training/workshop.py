@@ -22,7 +22,7 @@ def workshop(out: Path) -> Iterator[Path]:
     """A folder for checkpoints and for `model/`, which becomes `out` at the end; a killed run finds it again.
 
     Raises:
-        TrainingError: `out` is there, or cannot be made: said now, not after hours of training.
+        TrainingError: `out` is there, or cannot be made; this is checked before hours of training.
     """
     if out.exists():
         raise TrainingError(f"{out} already exists: choose another folder for --out")
@@ -44,7 +44,8 @@ def example_digests(paths: Sequence[Path]) -> dict[str, str]:
     """A digest of each file that something is trained on; taken before training, as files may change meanwhile.
 
     Raises:
-        TrainingError: one cannot be read, or not twice.
+        TrainingError: one cannot be read.
+        KbqError: one is a pipe, which cannot be read twice.
     """
     try:
         return {path.name: file_digest(path) for path in paths}
@@ -53,7 +54,7 @@ def example_digests(paths: Sequence[Path]) -> dict[str, str]:
 
 
 def training_facts(request: RunRequest, examples: Mapping[str, str], **more: object) -> dict[str, object]:
-    """How something was trained, and on files with what digests: what its folder says about itself."""
+    """What a trained folder says about itself: how it was trained, and on files with which digests."""
     return {
         "command": request.command,
         "checkpoint": Path(request.checkpoint).name,
@@ -66,7 +67,7 @@ def training_facts(request: RunRequest, examples: Mapping[str, str], **more: obj
 
 
 def write_facts(folder: Path, facts: dict[str, object]) -> None:
-    """Lay them beside weights that have no `kbq.json`."""
+    """Write facts beside weights that have no `kbq.json`."""
     (folder / FACTS).write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
