@@ -8,6 +8,7 @@ be `{"text": [...], "answer_start": [...]}`, as in data sets of the Hugging Face
 
 import json
 import random
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -19,6 +20,8 @@ from kbq.errors import TrainingError
 from kbq.records import Summed
 from kbq.system.lines import Line, clean_text, parse_json_lines, read_lines
 from kbq.text.boundaries import whole_words
+
+SQUAD = re.compile(r'^\s*\{\s*"data"\s*:|"data"\s*:\s*\[')  # the key of its articles
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ def _raw_passages(path: Path) -> Iterator[RawPassage]:
     source = str(path)
     lines = read_lines(source, TrainingError)
     first = next((line for line in lines if line[1].strip()), (0, ""))
-    if first[1].strip() == "{" or '"data"' in first[1][:200]:
+    if first[1].strip() == "{" or SQUAD.search(first[1][:200]):
         yield from _squad(json.loads("\n".join([first[1], *(text for _, text in lines)])))
         return
     yield from _merged(_lines(chain([first], lines), source))

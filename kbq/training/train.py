@@ -86,7 +86,7 @@ def train_model(
         if not prepared or not readable(dev, model.query_tokenizer):
             raise TrainingError(
                 f"no query of the {'training' if not prepared else 'dev'} passages is short enough: "
-                f"the encoder reads {request.config.max_query_tokens} tokens"
+                f"the encoder reads {model.config.max_query_tokens} tokens"
             )
         taught = None
         if reader is not None:

@@ -174,3 +174,10 @@ def test_no_text_is_trained_on_and_scored_on() -> None:
     assert len(train) + len(dev) == 80
     assert len(dev) == 2 * len({passage.text for passage in dev})
     assert {passage.text for passage in train}.isdisjoint(passage.text for passage in dev)
+
+
+def test_a_passage_called_data_is_no_squad_file(tmp_path: Path) -> None:
+    question = {"question": "Where?", "answers": [{"text": "Zug", "answer_start": 0}]}
+    (tmp_path / "q.jsonl").write_text(json.dumps({"title": "data", "context": "Zug", "questions": [question]}))
+    ((passage,), _) = read_examples([tmp_path / "q.jsonl"])
+    assert (passage.title, passage.text) == ("data", "Zug")
