@@ -29,12 +29,12 @@ from kbq.system.files import folder_bytes
 from kbq.system.lines import clean_text, read_lines, source_name
 from kbq.system.stages import Note, Report, silent
 
-READ_ON = 100_000  # documents after the first bad line that are searched for more
+READ_ON = 100_000  # documents that are read after the first bad line, in search of more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRequest:
-    """What to build from what; see `kbq build --help`."""
+    """What to build, from which corpus, and how; see `kbq build --help`."""
 
     corpus: str
     folder: Path
@@ -65,8 +65,8 @@ def build(
 ) -> BuildOutcome:
     """Build, or append to, a knowledge base from a corpus file or folder."""
     if request.sparta is not None:
-        SpartaModel.open(request.sparta, "cpu")  # a wrong one is said now, not after hours of building
-        if not request.append and is_knowledge_base(request.folder):  # of a run killed while it added impacts, perhaps
+        SpartaModel.open(request.sparta, "cpu")  # a wrong folder is reported now, not after hours of building
+        if not request.append and is_knowledge_base(request.folder):  # of a run killed while adding impacts, perhaps
             command = f"kbq index {request.folder} --sparta {request.sparta}"
             raise KnowledgeBaseError(f"{request.folder} is built: add the impacts with `{command}`")
     before = read_manifest(request.folder) if request.append else None
@@ -74,7 +74,7 @@ def build(
         model = Model.open("default" if request.model is None else request.model, request.device)
     else:
         model = model_of(request.folder, before, request.model, request.device)
-    known = () if before is None else _page_ids(request.folder)
+    known_ids = () if before is None else _page_ids(request.folder)
     bad_lines: list[KbqError] = []
 
     def skip(problem: KbqError) -> None:
@@ -84,7 +84,7 @@ def build(
         if request.skip_bad_lines:
             note(f"skipped: {problem}")
 
-    documents = read_corpus(request.corpus, request.format, skip, known)
+    documents = read_corpus(request.corpus, request.format, skip, known_ids)
     kb = KnowledgeBase.build(
         documents if request.skip_bad_lines else _all_or_none(documents, bad_lines, request.corpus),
         request.folder,
@@ -104,7 +104,7 @@ def build(
 
 
 def _page_ids(folder: Path) -> Iterator[str]:
-    """Those that are there when the first one is asked for: nobody else appends by then."""
+    """The ids of all pages, read when the first one is needed: by then nobody else can append."""
     yield from Pages(folder).ids()
 
 
@@ -124,7 +124,7 @@ def _all_or_none(documents: Iterable[Document], problems: Sequence[KbqError], co
             if read_on >= READ_ON:
                 break
     except CorpusError:
-        if not problems:  # else it says that no line was good
+        if not problems:  # else it only says that there was no good line
             raise
     if len(problems) == 1:
         raise CorpusError(str(problems[0]))
@@ -142,7 +142,7 @@ def _bad_lines(problems: Sequence[KbqError], corpus: str, all_read: bool) -> Cor
 
 @dataclass(frozen=True, slots=True)
 class IndexRequest:
-    """What to search a knowledge base with; see `kbq index --help`."""
+    """Which index to build for a knowledge base; see `kbq index --help`."""
 
     folder: Path
     kind: WantedKind = "auto"
@@ -154,12 +154,12 @@ class IndexRequest:
 
 
 def index_kind(folder: Path, wanted: WantedKind) -> IndexKind:
-    """What is built in this knowledge base where this is asked for."""
+    """The kind of index that is built in this knowledge base where `wanted` is asked for."""
     return chosen_kind(read_manifest(folder), wanted)
 
 
 def index(request: IndexRequest, report: Report = silent) -> IndexFacts:
-    """Build an index over the rows that are there, unless it is there too, and let it answer from now on.
+    """Build an index over the rows that are there, unless it exists already, and let it answer from now on.
 
     Raises:
         QueryError: some of the queries are malformed.
@@ -169,16 +169,16 @@ def index(request: IndexRequest, report: Report = silent) -> IndexFacts:
         raise KnowledgeBaseError(
             f"--filter is {request.filter}, must be a number: `kbq info` says the model's own", is_usage=True
         )
-    asked = [] if request.queries is None else read_queries([], request.queries)
+    queries = [] if request.queries is None else read_queries([], request.queries)
     model = model_of(request.folder, read_manifest(request.folder), request.model, request.device)
-    _refuse_malformed(asked, model.query_tokenizer.ids_of)
-    texts = tuple(query.text for query in asked)
+    _refuse_malformed(queries, model.query_tokenizer.ids_of)
+    texts = tuple(query.text for query in queries)
     manifest = add_index(request.folder, model, IndexWish(request.kind, request.recall, texts, request.filter), report)
     return index_facts(request.folder, manifest, manifest.index)
 
 
 def index_words(folder: Path, report: Report = silent) -> int:
-    """Add a BM25 index to the shards that have none; nothing is encoded. Returns the bytes of them all."""
+    """Add a BM25 index to the shards that have none; nothing is encoded. Returns the bytes of all BM25 indexes."""
     with changing(folder) as before:
         manifest = add_bm25(folder, before, report)
         write_manifest(folder, manifest)
@@ -192,7 +192,7 @@ def index_impacts(
     device: str = "auto",
     report: Report = silent,
 ) -> int:
-    """Add the impacts that a SPARTA model has learned, or make them anew. Returns the bytes of them all.
+    """Add the impacts that a SPARTA model has learned, or make them anew. Returns the bytes of all impacts.
 
     Args:
         sparta: folder of the model.
@@ -243,7 +243,7 @@ def opened_reading(reader: str | None, depth: int, retrieval_weight: float, devi
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for; see `kbq query --help`."""
+    """How many answers are wanted, what they are, and how they are found; see `kbq query --help`."""
 
     k: int = 5
     unit: Unit | None = None  # phrases, or paragraphs where the backend knows no phrases
@@ -254,16 +254,18 @@ def ask(queries: Sequence[Query], kb: KnowledgeBase, wanted: Wanted) -> Iterator
     """Each query with its answers, in order.
 
     Raises:
-        QueryError: some are longer than the encoder reads (all of them are named); none has been answered then.
+        QueryError: some are longer than the encoder reads (all of them are named); then none is answered.
     """
-    how = wanted.answering
-    unit = wanted.unit or ("phrase" if how.reading is not None or how.backend not in WORDS_ALONE else "paragraph")
-    answering = how.over(kb)
-    _refuse_malformed(queries, lambda text: [one.ids_of(text) for one in answering.query_tokenizers])
+    answering = wanted.answering
+    unit = wanted.unit or (
+        "phrase" if answering.reading is not None or answering.backend not in WORDS_ALONE else "paragraph"
+    )
+    source = answering.over(kb)
+    _refuse_malformed(queries, lambda text: [tokenizer.ids_of(text) for tokenizer in source.query_tokenizers])
     for first in range(0, len(queries), BATCH):
         part = queries[first : first + BATCH]
         texts = [query.text for query in part]
-        yield from zip(part, answering.search(texts, wanted.k, unit, how.backend, how.weights), strict=True)
+        yield from zip(part, source.search(texts, wanted.k, unit, answering.backend, answering.weights), strict=True)
 
 
 def open_kb(
@@ -296,15 +298,15 @@ def read_queries(texts: Sequence[str], source: str | None) -> list[Query]:
         raise QueryError(
             'there is no query: write kbq query "subject [SEP] relation", or give a --file with one per line'
         )
-    _refuse_malformed(queries, check_query)  # what needs no model is said before one is loaded
+    _refuse_malformed(queries, check_query)  # what no model can read is reported before one is loaded
     return queries
 
 
-def _refuse_malformed(queries: Sequence[Query], read: Callable[[str], object]) -> None:
+def _refuse_malformed(queries: Sequence[Query], check: Callable[[str], object]) -> None:
     problems = []
     for query in queries:
         try:
-            read(query.text)
+            check(query.text)
         except QueryError as error:
             problems.append(f"{query.id}: {error}" if query.id else str(error))
     if len(problems) == 1:

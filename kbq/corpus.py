@@ -8,10 +8,10 @@
 | dpr | neighbouring rows of one title | id of the first passage | passages, each numbered by its own id |
 | text | a .txt or .md file | path in the folder | split at blank lines, without Markdown headings |
 
-Titles and paragraphs are cleaned (`clean_text`) and otherwise kept: character positions count there. Blank
+Titles and paragraphs are cleaned (`clean_text`) and otherwise kept: positions count characters of that. Blank
 paragraphs, title lines and KILT headings are left out, and the others keep their numbers; a page without
-paragraphs is still a page. Ids are text, less blanks around, so 7 and "7" are one id; an id that comes twice
-(squad: a title, where there are no ids) is a bad line. In memory: one page; text: one file; squad: the whole.
+paragraphs is still a page. Ids are text without blanks around, so 7 and "7" are one id; an id that comes twice
+(squad: a title, where there are no ids) is a bad line. In memory at a time: one page; text: one file; squad: all.
 """
 
 import csv
@@ -228,8 +228,8 @@ def _text_pages(source: str, on_bad_line: BadLine) -> Iterator[Page]:
     root = Path(source)
     paths = [root]
     if root.is_dir():
-        found = (path for path in root.rglob("*") if _is_text_file(path) and path.is_file())
-        paths = sorted(path for path in found if not _is_hidden(path.relative_to(root)))
+        text_files = (path for path in root.rglob("*") if _is_text_file(path) and path.is_file())
+        paths = sorted(path for path in text_files if not _is_hidden(path.relative_to(root)))
     if not paths:
         raise CorpusError(f"{source_name(source)} holds no .txt or .md file: choose another folder")
     for path in paths:
@@ -271,7 +271,7 @@ def _is_text_file(path: Path) -> bool:
 
 
 def _is_hidden(path: PurePath) -> bool:
-    """Folders that were copied from other systems are full of such files."""
+    """Hidden files are no pages: folders that were copied from other systems are full of them."""
     return any(part.startswith(".") for part in path.parts)
 
 

@@ -77,18 +77,18 @@ class KnowledgeBase:
             documents: pages with unique ids.
             folder: a new folder, one in which a build stopped half-way, or with `append` a knowledge base.
             index: `auto` searches exactly up to about 2 million kept tokens, above with a compact index.
-            bm25: add a BM25 index; what is appended to has one or not as before.
+            bm25: add a BM25 index; with `append`, there is one where there was one before.
             workers: processes that encode; several need a main module that can be imported, as `multiprocessing` says.
             report: told after each block how much of this build is on the disk.
-            report_stage: told of what comes then: indexes and words.
+            report_stage: told how far the stages after that are: indexes and words.
 
         Raises:
             KnowledgeBaseError: the folder is in use, not writable, or holds another build; or the index needs faiss.
-            ModelError: what is appended to was built with another model.
+            ModelError: the knowledge base to append to was built with another model.
             CorpusError: from `documents`; nothing is published.
         """
         with writing_to(folder, KnowledgeBaseError, goes_on=True):
-            # What is no knowledge base is not locked, and what is missing is said before hours of encoding.
+            # A folder that is no knowledge base is not locked; a missing faiss is reported before hours of encoding.
             kinds = {index} | ({entry.kind for entry in read_manifest(folder).entries} if append else set())
             if kinds - {"auto", "exact"}:
                 load_faiss()
@@ -96,7 +96,7 @@ class KnowledgeBase:
             with writing_alone(folder):
                 before = manifest_before(folder, model, append)
                 for entry in before.entries:
-                    kept_queries(folder, entry)  # what is wrong with them is said before hours of encoding
+                    kept_queries(folder, entry)  # damaged ones are reported before hours of encoding
                 shards, corpus = build_shards(documents, model, folder, len(before.shards), report, workers)
                 after = before.with_shards(shards, corpus)
                 wish = IndexWish.as_before(folder, before, chosen_kind(after, index))
@@ -121,14 +121,15 @@ class KnowledgeBase:
             ModelError: the model is missing or belongs to another phrase encoder.
         """
         manifest = read_manifest(folder)
-        opened = model_of(folder, manifest, model, device)
+        opened_model = model_of(folder, manifest, model, device)
         try:
-            return cls(folder, manifest, opened, index, device == "auto")
+            return cls(folder, manifest, opened_model, index, device == "auto")
         except KnowledgeBaseError:
             published = read_manifest(folder)
             if published == manifest:
                 raise
-            return cls(folder, published, opened, index, device == "auto")  # an index has been replaced meanwhile
+            # An index has been replaced meanwhile.
+            return cls(folder, published, opened_model, index, device == "auto")
 
     def with_index(self, wish: IndexWish, report: Report = silent) -> Self:
         """Build an index over the same rows, beside those that are there, and let it answer from now on.
@@ -152,7 +153,7 @@ class KnowledgeBase:
     def is_exact(self, backend: Backend = "dense") -> bool:
         """Whether the k best units that a search returns are the k best that there are.
 
-        Exact search and sums of words see everything. An index cannot say it: no bound covers the cells that were not
+        Exact search and sums of words see everything. An index does not: no bound covers the cells that were not
         probed, nor the rows that its codes or its filter hide.
         """
         return self.index.kind == "exact" or backend in WORDS_ALONE
@@ -168,10 +169,10 @@ class KnowledgeBase:
         """The k best distinct units for each query, best first; fewer only where the knowledge base holds fewer.
 
         Args:
-            backend: what scores a phrase: its vectors (dense), or these plus what the words of its paragraph weigh
-                (hybrid): BM25 and learned impacts, those that are there. BM25 and learned impacts (sparse) alone find
-                paragraphs and documents. `auto` is hybrid where it can be, else dense.
-            weights: of the hybrid backend; without them those of the query encoder.
+            backend: what scores a phrase: its vectors (dense), or these and the words of its paragraph (hybrid), by
+                BM25 and learned impacts, as far as they are there. BM25 alone, or learned impacts alone (sparse), find
+                paragraphs and documents. `auto` is hybrid where there are words, else dense.
+            weights: of the hybrid backend; None: those of the query encoder.
 
         Raises:
             QueryError: a text is empty, too long, or malformed; or the backend does not have what is asked for.

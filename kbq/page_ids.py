@@ -1,4 +1,4 @@
-"""Page ids: which ones are taken, of millions, in little memory."""
+"""Page ids: which ones are taken, among millions, kept in little memory."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ class PageIds:
     max_recent = 2**17  # hashes that are not sorted yet
 
     def __init__(self, known_ids: Iterable[str] = ()) -> None:
-        """`known_ids`: taken already, each once."""
+        """`known_ids`: those that are taken already, each once."""
         self._recent: set[int] = set()
         self._sorted = np.sort(np.fromiter(map(hash, known_ids), np.int64))
 
@@ -25,7 +25,7 @@ class PageIds:
         return key in self._recent or bool((self._sorted[row : row + 1] == key).any())
 
     def add(self, page_id: str) -> bool:
-        """Remember an id; whether it was new."""
+        """Remember an id; returns whether it was new."""
         if page_id in self:
             return False
         self._recent.add(hash(page_id))

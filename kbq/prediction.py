@@ -127,31 +127,31 @@ def read_inputs(task: Task, path: Path, query_tokenizers: Sequence[QueryTokenize
         QueryError: records without id or input, or whose query a network cannot read: all of them are named.
         KbqError: the task's own code fails.
     """
-    read: list[tuple[Query, str]] = []
+    queries: list[tuple[Query, str]] = []
     problems: list[str] = []
-    places: dict[str, int] = {}
+    lines: dict[str, int] = {}
     for number, record in read_json_lines(str(path), QueryError, lambda problem: problems.append(str(problem))):
         text, identity = record.get("input"), "" if record.get("id") is None else str(record["id"]).strip()
         if not isinstance(text, str) or not identity:
             problems.append(f"{path}:{number}: no {'id' if isinstance(text, str) else 'input'}: write KILT records")
             continue
-        if identity in places:
-            problems.append(f"{path}:{number}: id {identity} stands in line {places[identity]} too: ids are unique")
-        places.setdefault(identity, number)
-        adapted = task.query_of(
-            text, lambda text: all(one.is_short_enough(text) for one in query_tokenizers), f"{path}:{number}"
+        if identity in lines:
+            problems.append(f"{path}:{number}: id {identity} stands in line {lines[identity]} too: ids are unique")
+        lines.setdefault(identity, number)
+        adapted_text = task.query_of(
+            text, lambda text: all(each.is_short_enough(text) for each in query_tokenizers), f"{path}:{number}"
         )
         try:
-            for one in query_tokenizers:
-                one.ids_of(adapted)
+            for tokenizer in query_tokenizers:
+                tokenizer.ids_of(adapted_text)
         except QueryError as error:
             problems.append(f"{path}:{number}: {error}")
-        read.append((Query(identity, adapted), text))
+        queries.append((Query(identity, adapted_text), text))
     if problems:
         raise QueryError(f"{path} has {len(problems)} records that cannot be asked", problems)
-    if not read:
+    if not queries:
         raise QueryError(f"{path} holds no record")
-    return read
+    return queries
 
 
 def _provenance_item(hit: Hit, with_text: bool) -> ProvenanceItem:
@@ -167,10 +167,10 @@ def _description(
     kb: KnowledgeBase,
     settings: PredictionSettings,
 ) -> dict[str, object]:
-    asked = "\n".join(f"{query.id}\t{text}\t{query.text}" for query, text in queries)  # a task file may change, too
-    read, reading = None, settings.answering.reading
+    listing = "\n".join(f"{query.id}\t{text}\t{query.text}" for query, text in queries)  # a task file may change, too
+    reader, reading = None, settings.answering.reading
     if reading is not None:
-        read = {
+        reader = {
             "name": reading.reader.source,
             "fingerprint": reading.reader.fingerprint(),
             "depth": reading.depth,
@@ -179,8 +179,8 @@ def _description(
     return {
         "task": task.name,
         "answer": task.answer,
-        "queries_sha256": hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:16],
-        "reader": read,
+        "queries_sha256": hashlib.sha256(listing.encode("utf-8", "surrogatepass")).hexdigest()[:16],
+        "reader": reader,
         "inputs": inputs.name,
         "knowledge_base": {"name": kb.folder.name, "manifest_sha256": file_digest(kb.folder / MANIFEST)},
         "index": kb.index.kind,
@@ -196,35 +196,35 @@ def _description(
 def _same_run(out: Path, description: dict[str, object]) -> None:
     if out.is_dir():
         raise KbqError(f"{out} is a folder: give --out the name of a file")
-    beside = run_file(out)
+    path = run_file(out)
     is_begun = out.exists() and out.stat().st_size > 0
-    if is_begun and beside.exists() and (other := _unlike(_written(beside), description)):
+    if is_begun and path.exists() and (other := _differences(_read_description(path), description)):
         raise KbqError(
-            f"{out} was made by a run that differs in {other} (see {beside.name}): choose another --out, or delete it"
+            f"{out} was made by a run that differs in {other} (see {path.name}): choose another --out, or delete it"
         )
-    if out.exists() and not beside.exists():
+    if out.exists() and not path.exists():
         raise KbqError(f"{out} already exists and was not made by kbq predict: choose another --out")
     with writing_to(out.parent, KbqError, "choose another --out"):
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(beside, description)
+        write_json(path, description)
 
 
-def _written(beside: Path) -> Mapping[str, object]:
+def _read_description(path: Path) -> Mapping[str, object]:
     try:
-        return dict(json.loads(beside.read_text("utf-8")))
+        return dict(json.loads(path.read_text("utf-8")))
     except (ValueError, TypeError) as error:
-        raise KbqError(f"{beside} is damaged ({error}): delete it and the predictions beside it") from None
+        raise KbqError(f"{path} is damaged ({error}): delete it and the predictions beside it") from None
 
 
-def _unlike(written: Mapping[str, object], description: Mapping[str, object]) -> str:
-    """The names of what differs."""
+def _differences(written: Mapping[str, object], description: Mapping[str, object]) -> str:
+    """The names of the entries that differ, in words."""
     names = {name: None for name in (*description, *written) if written.get(name, ...) != description.get(name, ...)}
     names.pop("inputs", None)  # the same records may have another name: `queries` says whether they are the same
     return ", ".join(name.removesuffix("_sha256").replace("_", " ") for name in names)
 
 
 def _finished_lines(out: Path, ids: Sequence[str]) -> int:
-    """How many predictions stand in `out`; half a last line, of a run that was killed, is cut off.
+    """How many predictions stand in `out`; an unfinished last line, left by a killed run, is cut off.
 
     Raises:
         KbqError: a line is not the prediction of the record in its place.

@@ -1,8 +1,8 @@
 """Reader: a question-answering network finds phrases in the paragraphs that a search has found. `--reader`.
 
-What opens and what closes an answer is normalised within each paragraph, as readers are trained; which paragraph has it
-is what the search says. Source: arXiv 2009.13013, section 4 (which normalises over all paragraphs together), arXiv
-1902.01718, section 3. The default model's own reader can read, and any BERT-like question-answering checkpoint.
+The chances to open and to close an answer are normalised within each paragraph, as readers are trained; which paragraph
+has it is for the search to say. Source: arXiv 2009.13013, section 4 (which normalises over all paragraphs together),
+arXiv 1902.01718, section 3. The default model's own reader can read, and any BERT-like question-answering checkpoint.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from kbq.searching.lexical import HybridWeights
 from kbq.searching.spans import best_ends
 
 DEPTH = 20  # paragraphs read for a query
-RETRIEVAL_WEIGHT = 0.1  # of a point of a phrase's score, beside the reader's logarithms of chances
+RETRIEVAL_WEIGHT = 0.1  # of a point of the search's score, beside the reader's logarithms of chances
 
 
 class Reader(CrossEncoder):
@@ -32,7 +32,7 @@ class Reader(CrossEncoder):
     def read(self, query: str, paragraphs: Sequence[Hit]) -> list[Hit]:
         """The phrases of these paragraphs, best first, none overlapping a better one.
 
-        A score is the logarithm of the chance that this start and this end are the answer's, among all of a paragraph.
+        A score is the sum of the logarithms of two chances: of its start and of its end, among those of the paragraph.
 
         Raises:
             QueryError: the query cannot be read.
@@ -45,40 +45,40 @@ class Reader(CrossEncoder):
             for text, begin in zip(tokenize(self.tokenizer, contents), begins, strict=True)
         ]
         logits = self.score([self.windows(ids, text.ids) for text in texts])
-        read = zip(paragraphs, texts, logits, strict=True)
-        found = [hit for paragraph, text, own in read if text.ids for hit in _phrases(paragraph, text, own)]
-        return sorted(found, key=lambda hit: -hit.score)
+        results = zip(paragraphs, texts, logits, strict=True)
+        phrases = [hit for paragraph, text, scores in results if text.ids for hit in _phrases(paragraph, text, scores)]
+        return sorted(phrases, key=lambda hit: -hit.score)
 
 
 def _phrases(paragraph: Hit, text: Tokens, logits: Floats) -> Iterator[Hit]:
-    """Each start with its best end; the better one of two that overlap. Shape: (2, tokens)."""
+    """Each start with its best end; of two that overlap, only the better one. Shape of `logits`: (2, tokens)."""
     sums, lasts = best_ends(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
     taken = np.zeros(len(sums), bool)
     place = paragraph.phrase
     for first in np.argsort(-sums, kind="stable"):
         start, end = int(text.starts[first]), int(text.ends[lasts[first]])
-        # All pieces of a word have its characters.
-        own = slice(np.searchsorted(text.ends, start, "right"), np.searchsorted(text.starts, end))
-        if taken[own].any():
+        # All pieces of a word have the characters of the whole word.
+        tokens = slice(np.searchsorted(text.ends, start, "right"), np.searchsorted(text.starts, end))
+        if taken[tokens].any():
             continue
-        taken[own] = True
+        taken[tokens] = True
         phrase = Phrase(paragraph.context[start:end], place.document_id, place.title, place.paragraph, start, end)
         yield Hit(phrase, float(sums[first]), paragraph.context, (start, end))
 
 
 def with_retrieval(phrases: Sequence[Hit], paragraphs: Sequence[Hit], weight: float) -> list[Hit]:
-    """What was read in these paragraphs, best first, once the search has had its say.
+    """The phrases read in these paragraphs, best first, with what the search says of the paragraphs.
 
-    To a phrase's score comes the one of its paragraph, less that of the best one, times `weight`.
+    Added to a phrase's score is its paragraph's score, less that of the best paragraph, times `weight`.
     """
     best = max((hit.score for hit in paragraphs), default=0.0)
     added = {(hit.phrase.document_id, hit.phrase.paragraph): weight * (hit.score - best) for hit in paragraphs}
-    found = [replace(hit, score=hit.score + added[hit.phrase.document_id, hit.phrase.paragraph]) for hit in phrases]
-    return sorted(found, key=lambda hit: -hit.score)
+    hits = [replace(hit, score=hit.score + added[hit.phrase.document_id, hit.phrase.paragraph]) for hit in phrases]
+    return sorted(hits, key=lambda hit: -hit.score)
 
 
 def worth(kb: KnowledgeBase, backend: Backend) -> float:
-    """A point of a search with this backend, in points of a query encoder whose `lexical_factor` is 1."""
+    """What a point of a search with this backend is worth, in points of a query encoder whose `lexical_factor` is 1."""
     points = {"bm25": kb.weights.bm25, "sparse": kb.weights.sparta}.get(backend, 1.0)
     return points / (kb.model.config.lexical_factor or 1.0)
 
@@ -87,8 +87,8 @@ def worth(kb: KnowledgeBase, backend: Backend) -> float:
 class Reading:
     """A reader, how many paragraphs it reads, and how much their search scores count.
 
-    `retrieval_weight` is for scores of a query encoder whose `lexical_factor` is 1; points of words alone are worth
-    what they are worth beside vectors.
+    `retrieval_weight` is for scores of a query encoder whose `lexical_factor` is 1; the points of a search by words
+    alone count as they do beside vectors.
     """
 
     reader: Reader
@@ -105,7 +105,7 @@ class Answering:
     reading: Reading | None = None
 
     def over(self, kb: KnowledgeBase) -> "KnowledgeBase | RetrieverReader":
-        """What is asked: the knowledge base itself, or the reader in front of it."""
+        """What the queries are put to: the knowledge base itself, or a reader in front of it."""
         return kb if self.reading is None else RetrieverReader(kb, self.reading)
 
 

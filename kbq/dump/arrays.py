@@ -47,7 +47,7 @@ class GrowingArray:
         os.fsync(self._file.fileno())
 
     def abandon(self) -> None:
-        """Let go of the file as it is; a later run goes on. What is still in memory must not be written after that."""
+        """Close the file as it is: once a later run goes on with it, nothing that is still in memory may be written."""
         with contextlib.suppress(OSError):
             self._file.close()
 
@@ -77,7 +77,7 @@ class GrowingTexts:
 
 
 class Texts:
-    """The same list, read only and memory-mapped.
+    """The list that `GrowingTexts` wrote, read only and memory-mapped.
 
     >>> texts = Texts(np.array([1, 3]), np.frombuffer(b"abc", np.uint8))
     >>> texts[1], list(texts)

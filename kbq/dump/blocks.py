@@ -21,11 +21,11 @@ def encode_documents(model: Model, block: Sequence[Document]) -> list[list[Encod
     titles = tokenize(model.tokenizer, [document.title for document in block])
     paragraphs = [paragraph for document in block for paragraph in document.paragraphs]
     texts = tokenize(model.tokenizer, [paragraph.text[paragraph.begin :] for paragraph in paragraphs])
-    title_of = [title.ids for document, title in zip(block, titles, strict=True) for _ in document.paragraphs]
-    cut = [
-        windows(model.tokenizer, title, text, model.config.window) for title, text in zip(title_of, texts, strict=True)
+    title_ids = [title.ids for document, title in zip(block, titles, strict=True) for _ in document.paragraphs]
+    cut_paragraphs = [
+        windows(model.tokenizer, title, text, model.config.window) for title, text in zip(title_ids, texts, strict=True)
     ]
-    kept = _encode_kept(model, cut)
+    kept = _encode_kept(model, cut_paragraphs)
     encoded = iter(
         EncodedParagraph(
             paragraph.number,
@@ -55,22 +55,22 @@ class _Kept(NamedTuple):
         return _Kept(self.vectors[tokens], self.positions[tokens], self.logits[tokens], self.edges[tokens])
 
 
-def _encode_kept(model: Model, cut: list[list[Window]]) -> list[_Kept]:
+def _encode_kept(model: Model, cut_paragraphs: list[list[Window]]) -> list[_Kept]:
     """The kept tokens of each paragraph, given as its windows."""
-    flat = [window for paragraph in cut for window in paragraph]
+    all_windows = [window for paragraph in cut_paragraphs for window in paragraph]
     columns = np.empty(0, np.uint32), np.empty(0, np.float32), np.empty(0, np.uint8)
-    nothing = _Kept(np.empty((0, model.dim), np.int8), *columns)
-    of_windows = [nothing] * len(flat)
-    for batch in encode_batches(model.phrases, flat, model.tokenizer.pad_token_id, model.uses_segments):
-        begins = np.array([flat[index].position - flat[index].first for index in batch.members])
+    no_tokens = _Kept(np.empty((0, model.dim), np.int8), *columns)
+    of_windows = [no_tokens] * len(all_windows)
+    for batch in encode_batches(model.phrases, all_windows, model.tokenizer.pad_token_id, model.uses_segments):
+        begins = np.array([all_windows[index].position - all_windows[index].first for index in batch.members])
         kept, counts = _kept_tokens(model, batch, begins)
         bounds = np.cumsum([0, *counts]).tolist()
         for index, begin, stop in zip(batch.members, bounds, bounds[1:], strict=False):
             of_windows[index] = kept.part(slice(begin, stop))
     remaining = iter(of_windows)
     return [
-        _Kept(*map(np.concatenate, zip(nothing, *(next(remaining) for _ in paragraph), strict=True)))
-        for paragraph in cut
+        _Kept(*map(np.concatenate, zip(no_tokens, *(next(remaining) for _ in paragraph), strict=True)))
+        for paragraph in cut_paragraphs
     ]
 
 
@@ -81,19 +81,19 @@ def _kept_tokens(model: Model, batch: EncodedBatch, begins: Rows) -> tuple[_Kept
     Shape of `begins`: (windows,), what must be added to a token's place for its position in the paragraph.
     """
     chances = batch.logits.amax(dim=2).masked_fill_(~batch.own, -torch.inf)
-    # A window keeps its best token in any case, which is a phrase alone, so that every paragraph can be found.
+    # A window keeps its best token in any case, as a phrase by itself, so that every paragraph can be found.
     best = (chances == chances.amax(dim=1, keepdim=True)) & batch.own
     kept = (chances > model.config.filter_threshold) | best
     edges = (batch.logits > model.config.edge_threshold) | best[:, :, None]
-    windows, places = (numbers.cpu().numpy() for numbers in kept.nonzero(as_tuple=True))
+    window_numbers, places = (numbers.cpu().numpy() for numbers in kept.nonzero(as_tuple=True))
     scale = torch.from_numpy(model.scale).to(chances.device)
-    found = _Kept(
+    tokens = _Kept(
         quantise(batch.vectors[kept], scale).cpu().numpy(),
-        (places + begins[windows]).astype(np.uint32),
+        (places + begins[window_numbers]).astype(np.uint32),
         chances[kept].cpu().numpy(),
         edges[kept].cpu().numpy() @ np.array([OPENS, CLOSES], np.uint8),
     )
-    return found, np.bincount(windows, minlength=len(begins)).tolist()
+    return tokens, np.bincount(window_numbers, minlength=len(begins)).tolist()
 
 
 def quantise(vectors: Tensor, scale: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from kbq.records import Document
 from kbq.system.files import write_json
 from kbq.system.machine import give_memory_back
 
-BLOCK_CHARACTERS = 2**18  # encoded at a time: lost by a kill
+BLOCK_CHARACTERS = 2**18  # encoded at a time: a kill loses what was encoded of a block
 SHARD_ROWS = 2**22  # a shard of this size is closed when another block comes
 
 
@@ -63,8 +63,8 @@ def manifest_before(folder: Path, model: Model, append: bool) -> Manifest:
         raise KnowledgeBaseError(
             f"{folder} already holds a knowledge base: add to it with --append, or choose another folder"
         )
-    begun = {STATE, f"{STATE}.tmp"}  # the second alone, where a build was killed in its first moment
-    if folder.is_dir() and any(folder.iterdir()) and not any(path.name in begun for path in folder.iterdir()):
+    state_files = {STATE, f"{STATE}.tmp"}  # the second alone, where a build was killed in its first moment
+    if folder.is_dir() and any(folder.iterdir()) and not any(path.name in state_files for path in folder.iterdir()):
         raise KnowledgeBaseError(f"{folder} is not empty and holds no unfinished build: choose another folder")
     return fresh
 
@@ -79,7 +79,7 @@ def build_shards(
 ) -> tuple[list[Counts], str]:
     """Write (the rest of) the shards; returns their counts and a digest of the corpus.
 
-    Whatever the number of `workers`, the processes that encode, this one alone writes, block after block.
+    However many `workers` (processes) encode, this process alone writes, block after block.
 
     Raises:
         KnowledgeBaseError: a build with another model, or of another corpus, stopped half-way in this folder; or a
@@ -88,7 +88,7 @@ def build_shards(
     folder.mkdir(parents=True, exist_ok=True)
     state = _read_state(folder, model, first_shard)
     report(_total(state))
-    write_json(folder / STATE, asdict(state))  # before anything else: an empty folder is the only other one to begin in
+    write_json(folder / STATE, asdict(state))  # first: a build begins only in an empty folder, or beside this file
     try:
         writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
     except ValueError as error:
@@ -110,7 +110,7 @@ def build_shards(
             give_memory_back()
         return [*state.finished, writer.close()], state.digest
     except KbqError:
-        if state.documents == 0:  # a wrong file, say: nothing is worth going on with
+        if state.documents == 0:  # a wrong file, say: there is nothing to go on with
             writer.abandon()
             _clear(folder, first_shard)
         raise
@@ -130,7 +130,7 @@ def _new_blocks(documents: Iterable[Document], state: BuildState, folder: Path) 
     """The blocks that are not on the disk yet.
 
     Raises:
-        KnowledgeBaseError: the documents that are on the disk are others.
+        KnowledgeBaseError: the documents that are on the disk are not those of this corpus.
     """
     digest = hashlib.blake2b(digest_size=16)
     consumed = 0
@@ -166,13 +166,13 @@ def _read_state(folder: Path, model: Model, first_shard: int) -> BuildState:
     if not path.exists():
         return fresh
     try:
-        written = json.loads(path.read_text("utf-8"))
-        current = Progress(Counts(**written["current"]["counts"]), written["current"]["sizes"])
-        finished = tuple(Counts(**counts) for counts in written["finished"])
-        state = BuildState(**written | {"finished": finished, "current": current})
+        fields = json.loads(path.read_text("utf-8"))
+        current = Progress(Counts(**fields["current"]["counts"]), fields["current"]["sizes"])
+        finished = tuple(Counts(**counts) for counts in fields["finished"])
+        state = BuildState(**fields | {"finished": finished, "current": current})
     except (ValueError, KeyError, TypeError) as error:
         raise KnowledgeBaseError(f"{path} is damaged ({error}): {_anew(folder, first_shard)}") from None
-    if state.first_shard != first_shard:  # of a build that was published, and killed before it could tidy up
+    if state.first_shard != first_shard:  # left by a build that was published, and killed before it could tidy up
         return fresh
     if state.model != fresh.model:
         raise KnowledgeBaseError(
@@ -182,8 +182,8 @@ def _read_state(folder: Path, model: Model, first_shard: int) -> BuildState:
     return state
 
 
-def _same_corpus(folder: Path, state: BuildState, now: str) -> None:
-    if state.digest != now:
+def _same_corpus(folder: Path, state: BuildState, digest: str) -> None:
+    if state.digest != digest:
         raise KnowledgeBaseError(
             f"{folder} holds a build that stopped half-way, and the corpus has changed since: "
             f"give the same corpus, or {_anew(folder, state.first_shard)}"

@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from kbq.encoding.model import Model
 
 MANIFEST = "manifest.json"
-STATE = "building.json"  # stands there while a build goes on, or was stopped
+STATE = "building.json"  # there while a build goes on, or where one was stopped
 FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """How the shards are searched, and what it finds of the ten best phrases of exact search."""
+    """How the shards are searched, and what share of the ten best phrases of exact search that finds."""
 
     kind: IndexKind = "exact"
     probes: int = 1  # cells of each shard looked at for one query
     target: float = 1.0  # the recall that was asked for
     recall: float = 1.0  # the recall that was measured
-    queries: int = 0  # on how many queries
-    filter: float | None = None  # threshold of a row to be in the index; None: all rows are
-    asked: str = ""  # digest of queries and tuned encoder it was made for; none: slots of its own pages, its model
+    queries: int = 0  # on how many queries it was measured
+    filter: float | None = None  # logit above which a row is in the index; None: all rows are
+    asked: str = ""  # digest of the queries and tuned encoder it was made for; empty: slots of its pages, its model
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Manifest:
     index: IndexEntry = IndexEntry()
     others: tuple[IndexEntry, ...] = ()
     bm25: bool = False  # whether the words of every shard are indexed
-    sparta: str = ""  # which learned impacts every shard has; none
+    sparta: str = ""  # name of the learned impacts that every shard has; empty: none
     kbq: str = kbq.__version__
 
     @property
@@ -63,7 +63,7 @@ class Manifest:
 
     @property
     def vector_bytes(self) -> int:
-        """How large the vectors of all shards are together."""
+        """Bytes of the vectors of all shards together."""
         return self.counts.rows * self.dim
 
     @property
@@ -83,13 +83,13 @@ class Manifest:
         Raises:
             KnowledgeBaseError: it was not built.
         """
-        known = {entry.kind: entry for entry in self.available}
-        if kind is not None and kind not in known:
+        by_kind = {entry.kind: entry for entry in self.available}
+        if kind is not None and kind not in by_kind:
             raise KnowledgeBaseError(
-                f"{folder} has no {kind} index, but {' and '.join(known)}: "
+                f"{folder} has no {kind} index, but {' and '.join(by_kind)}: "
                 f"build it with `kbq index {folder} --index {kind}`"
             )
-        return self.index if kind is None else known[kind]
+        return self.index if kind is None else by_kind[kind]
 
     def with_shards(self, shards: Sequence[Counts], corpus: str) -> "Manifest":
         """The same knowledge base with one more corpus, for which nothing has been learned yet."""
@@ -139,7 +139,7 @@ def refuse_other_model(folder: Path, manifest: Manifest, model: "Model") -> None
 
 
 def is_knowledge_base(folder: Path) -> bool:
-    """Whether one is published there."""
+    """Whether a knowledge base is published in this folder."""
     return (folder / MANIFEST).exists()
 
 
@@ -162,7 +162,7 @@ def changing(folder: Path) -> Iterator[Manifest]:
         KnowledgeBaseError: there is none, or the folder cannot be written.
         KbqError: another process writes into it.
     """
-    read_manifest(folder)  # what is no knowledge base is not locked
+    read_manifest(folder)  # a folder that is no knowledge base is not locked
     with writing_to(folder, KnowledgeBaseError, goes_on=True), writing_alone(folder):
         yield read_manifest(folder)
 
@@ -175,18 +175,18 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        written = json.loads(path.read_text("utf-8"))
-        version = written.pop("format")
+        fields = json.loads(path.read_text("utf-8"))
+        version = fields.pop("format")
         if version != FORMAT:
             raise KnowledgeBaseError(
                 f"{folder} has format version {version}, this kbq reads {FORMAT}: "
                 "build it again, or use the kbq that wrote it"
             )
-        written["shards"] = tuple(Counts(**counts) for counts in written["shards"])
-        written["corpora"] = tuple(written["corpora"])
-        written["index"] = IndexEntry(**written["index"])
-        written["others"] = tuple(IndexEntry(**entry) for entry in written["others"])
-        return Manifest(**written)
+        fields["shards"] = tuple(Counts(**counts) for counts in fields["shards"])
+        fields["corpora"] = tuple(fields["corpora"])
+        fields["index"] = IndexEntry(**fields["index"])
+        fields["others"] = tuple(IndexEntry(**entry) for entry in fields["others"])
+        return Manifest(**fields)
     except (FileNotFoundError, NotADirectoryError):
         raise KnowledgeBaseError(_why_not(folder)) from None
     except OSError as error:

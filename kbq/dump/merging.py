@@ -18,9 +18,9 @@ from kbq.system.stages import Report, Stage, silent
 def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manifest:
     """Publish a knowledge base with the shards of all `folders`, in their order; these stay as they are.
 
-    It searches exactly; indexes of shards come along, so that `kbq index` only has to measure those that all have, but
-    for those that learned from queries of their own. Words come along where all have them; learned impacts stay
-    behind: models may differ.
+    It searches exactly. The shards' indexes come along, except those that learned from queries of their own, so that
+    `kbq index` only has to measure an index that all shards have. BM25 comes along where all folders have it; learned
+    impacts stay behind, as their models may differ.
 
     Raises:
         KnowledgeBaseError: one of them is no knowledge base or of another model, a page is in two of them, `out` is in
@@ -62,11 +62,11 @@ def _link_shards(shards: Sequence[Path], out: Path, stage: Stage) -> None:
         shutil.copytree(shard, out / shard_name(number), ignore=ignored, copy_function=_link)
         stage.add(1)
     for folder in (path for path in out.rglob("*") if path.is_dir()):
-        folder.chmod(folder.stat().st_mode | stat.S_IRWXU)  # one that came from may be read-only
+        folder.chmod(folder.stat().st_mode | stat.S_IRWXU)  # it may be a copy of a read-only one
 
 
 def _link(source: str, target: str) -> None:
-    """One file under two names: shards never change. A copy where the disk is another one."""
+    """Give the file a second name, as shards never change; copy it where the target is on another disk."""
     try:
         os.link(source, target)
     except OSError:
@@ -84,10 +84,10 @@ def _refuse_other_models(folders: Sequence[Path], manifests: Sequence[Manifest])
 
 
 def _refuse_pages_in_two(shards: Sequence[Path], stage: Stage) -> None:
-    met = PageIds()
+    page_ids = PageIds()
     for place, path in enumerate(shards):
         for page in Shard(path).ids:
-            if not met.add(page):
+            if not page_ids.add(page):
                 other = next((shard for shard in shards[:place] if page in Shard(shard).ids), path)
                 raise KnowledgeBaseError(
                     f"page id {page!r} is in {other.parent} and in {path.parent}: build one of them without it"

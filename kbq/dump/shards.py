@@ -31,7 +31,7 @@ from kbq.records import Document, Paragraph, Phrase, Summed
 from kbq.system.mapping import expect_random_access, prefetch
 
 FINGERPRINT_ROWS = 64
-LOGIT_STEPS = 8  # for 1; logits beyond ±15.9 are cut
+LOGIT_STEPS = 8  # for a logit of 1; logits beyond ±15.9 are cut
 OPENS, CLOSES = 1, 2
 
 
@@ -66,7 +66,7 @@ class Counts(Summed):
 
     @property
     def facts(self) -> dict[str, int]:
-        """By the names that users see."""
+        """The counts by the names that users see."""
         names = ("pages", "paragraphs", "tokens", "kept_vectors")
         return dict(zip(names, astuple(self), strict=True))
 
@@ -97,8 +97,8 @@ class ShardWriter:
     """Writes one shard, from its beginning or from where a killed run had got."""
 
     def __init__(self, folder: Path, dim: int, progress: Progress) -> None:
-        """Raises ValueError when a file has lost what was written."""
-        if not progress.sizes:  # what lies there is of a build that was given up: its index fits no other shard
+        """Raises ValueError when a file has lost some of what was written."""
+        if not progress.sizes:  # what lies there is of a build that was given up: its indexes fit no other shard
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         self.counts = progress.counts
@@ -150,7 +150,7 @@ class ShardWriter:
         return self.counts
 
     def abandon(self) -> None:
-        """Let go of the files of a build that failed: nothing may be written to them once another run goes on."""
+        """Close the files of a build that failed: nothing may be written to them once another run goes on."""
         for array in self._arrays():
             array.abandon()
 
@@ -172,7 +172,7 @@ class Shard:
             raise KnowledgeBaseError(f"shard {folder} is missing: bring it back, or build the knowledge base again")
         try:
             self.vectors: NDArray[np.int8] = _typed(folder, "vectors", np.int8)
-            self._scattered = open_array(folder / "vectors.npy")  # the same again: advice is for all of a mapping
+            self._scattered = open_array(folder / "vectors.npy")  # mapped twice: advice is for all of a mapping
             expect_random_access(self._scattered.ctypes.data, self._scattered.nbytes)
             self.positions = _typed(folder, "positions", np.uint32)
             self.starts = _typed(folder, "starts", np.uint32)
@@ -275,9 +275,9 @@ class Shard:
 
     def fingerprint(self) -> str:
         """Tells this shard's rows from any other's, by their number and a sample of them."""
-        picked = np.linspace(0, len(self) - 1, min(len(self), FINGERPRINT_ROWS)).astype(np.int64)
+        sample = np.linspace(0, len(self) - 1, min(len(self), FINGERPRINT_ROWS)).astype(np.int64)
         digest = hashlib.blake2b(repr(self.vectors.shape).encode(), digest_size=8)
-        for part in (self._prefetched_vectors(picked), self.positions[picked], self.starts[picked]):
+        for part in (self._prefetched_vectors(sample), self.positions[sample], self.starts[sample]):
             digest.update(part.tobytes())
         return digest.hexdigest()
 

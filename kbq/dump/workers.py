@@ -1,7 +1,7 @@
-"""Workers: processes that encode blocks of documents side by side; what they return comes in the order of the blocks.
+"""Workers: processes that encode blocks of documents side by side; their results come in the order of the blocks.
 
 Each has the model to itself and computes with one thread, on the CPU or on one of several GPUs. None of them writes:
-whether a build is killed, and with how many workers it goes on, the files are the same.
+the files are the same whether or not a build is killed, and with however many workers it goes on.
 """
 
 import io
@@ -78,11 +78,11 @@ def _finished(block: Block, encoded: "Future[Encoded]") -> tuple[Block, Encoded]
     return block, encoded.result()
 
 
-_model: list[Model] = []  # of a worker: the one that it was given
+_model: list[Model] = []  # in a worker: the model that it was given
 
 
 def _begin(pickled: bytes, devices: "SimpleQueue[str]") -> None:
-    """What a worker does first."""
+    """What a worker does before its first block."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C: only the parent has something to say
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"

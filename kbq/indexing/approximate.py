@@ -1,4 +1,4 @@
-"""Approximate: the dump's int8 values once more, in cells; one byte per dimension, and scores that are exact."""
+"""Approximate: the dump's int8 values once more, in cells; one byte per dimension; what is found is scored again."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,11 @@ from kbq.indexing.index_folder import CELLS, cells_bytes, open_folders, writing
 from kbq.system.mapping import stays_in_memory
 from kbq.system.stages import Report, silent
 
-OVERFETCH = 2  # times the hits that are wanted; four times found nothing more among 1.4 million rows
+OVERFETCH = 2  # hits fetched for each one wanted; four of them found nothing more among 1.4 million rows
 
 
 def build_approximate(shard: Shard, entry: IndexEntry, device: torch.device, report: Report = silent) -> None:
-    """Build the index of one shard, of the rows above the entry's filter, on this device as far as it is of use.
+    """Build the index of one shard, of the rows above the entry's filter; `device` is for comparing rows with cells.
 
     Raises:
         KnowledgeBaseError: faiss is missing or the disk full.

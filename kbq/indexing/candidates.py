@@ -26,7 +26,7 @@ class Candidates:
 
 
 class Bonus(Protocol):
-    """What paragraphs add to the scores of their spans, one shard at a time: it need not be held for all of them."""
+    """What paragraphs add to the scores of their spans, one shard at a time: it need not be held for all shards."""
 
     def __getitem__(self, shard: int, /) -> Floats:
         """Shape: (queries, paragraphs)."""
@@ -44,13 +44,13 @@ class Index(Protocol):
 
 
 def everything(shards: Sequence[Shard], queries: int, bonus: Bonus | None) -> list[list[Candidates]]:
-    """All rows of the shards, for so many queries."""
-    found = []
+    """All rows of each shard, as the candidates of each of so many queries."""
+    candidates = []
     for number, shard in enumerate(shards):
         rows = np.arange(len(shard))
-        added = [None] * queries if bonus is None else bonus[number][:, shard.paragraphs_of(rows)]
-        found.append([Candidates(rows, -np.inf, own) for own in added])
-    return found
+        bonuses = [None] * queries if bonus is None else bonus[number][:, shard.paragraphs_of(rows)]
+        candidates.append([Candidates(rows, -np.inf, added) for added in bonuses])
+    return candidates
 
 
 def ranges(begins: Rows, stops: Rows) -> Rows:

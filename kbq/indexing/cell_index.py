@@ -1,4 +1,4 @@
-"""Cell index: the cells of all shards, asked as if they were one's; what they find is scored with the dump's rows."""
+"""Cell index: the cells of all shards are searched as one; the rows found are scored with the dump's vectors."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -12,8 +12,8 @@ from kbq.indexing.candidates import Bonus, Candidates, everything, ranges
 from kbq.indexing.cells import Cells
 from kbq.indexing.products import float_products
 
-MOST_HITS = 2**22  # of all queries that are asked together, before they are scored again: some 130 MB
-LEAST_HITS = 50  # starts and ends asked for, or more: the ten best phrases stand above the bound of so many
+MOST_HITS = 2**22  # of all queries that are searched together, before they are scored again: some 130 MB
+LEAST_HITS = 50  # starts, and ends, to find at least: the ten best phrases stand above the bound of so many
 
 
 class Hits(NamedTuple):
@@ -35,15 +35,15 @@ class CellIndex:
     """Scores are exact for the rows that it finds."""
 
     def __init__(self, shards: Sequence[Shard], cells: Mapping[int, Cells], overfetch: int) -> None:
-        """`cells`: by the number of their shard, of those with rows; `overfetch`: times the hits wanted are scored."""
+        """`cells`: by shard number, of shards with rows; `overfetch`: how many hits are scored for each one wanted."""
         self._shards = shards
         self._cells = cells
         self._overfetch = overfetch
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
-        """All rows of the paragraphs with the k best starts and ends of the cells probed, or bonuses; see `Index`.
+        """All rows of paragraphs with one of the k best starts, ends (in the cells probed) or bonuses; see `Index`.
 
-        More than the spans at the hits: where cells were left out, a paragraph is found by any of its good rows.
+        Not only the spans at these hits: where cells were left out, a paragraph is found by any of its good rows.
         """
         k = max(k, LEAST_HITS)
         paragraphs = sum(len(shard.paragraph_rows) for shard in self._shards)
@@ -54,21 +54,21 @@ class CellIndex:
         parts = (queries[first : first + together] for first in range(0, len(queries), together))
         hits = list(chain.from_iterable(self._best_rows(part, k) for part in parts))
         sides = list(zip(hits[: len(starts)], hits[len(starts) :], strict=True))
-        # A side that came out short is bounded by its last hit, too: a deeper search, in more cells, may find more.
-        bounds = [sum(float(side.scores[-1]) if len(side.scores) else np.inf for side in both) for both in sides]
-        near = [[self._around(number, both) for both in sides] for number in range(len(self._shards))]
+        # A side with fewer than k hits is bounded by its last hit, too: a deeper search, in more cells, may find more.
+        bounds = [sum(float(side.scores[-1]) if len(side.scores) else np.inf for side in pair) for pair in sides]
+        near = [[self._around(number, pair) for pair in sides] for number in range(len(self._shards))]
         if bonus is None:
             return [
                 [_all_rows(shard, numbers, bound) for numbers, bound in zip(of_shard, bounds, strict=True)]
                 for shard, of_shard in zip(self._shards, near, strict=True)
             ]
-        found, others = _with_favourites(near, bonus, k)
+        selections, limits = _with_favourites(near, bonus, k)
         return [
             [
-                _all_rows(shard, some.numbers, bound + other, some.bonus)
-                for some, bound, other in zip(of_shard, bounds, others, strict=True)
+                _all_rows(shard, selection.numbers, bound + limit, selection.bonus)
+                for selection, bound, limit in zip(of_shard, bounds, limits, strict=True)
             ]
-            for shard, of_shard in zip(self._shards, found, strict=True)
+            for shard, of_shard in zip(self._shards, selections, strict=True)
         ]
 
     def _best_rows(self, queries: Floats, k: int) -> list[Hits]:
@@ -78,25 +78,24 @@ class CellIndex:
         shards: Rows = np.empty((len(queries), 0), np.int64)
         rows = shards
         for number, cells in self._cells.items():  # never more than the hits wanted and those of one shard
-            own_scores, own_rows = cells.search(queries, wanted)
-            scores = np.hstack([scores, np.where(own_rows < 0, -np.inf, own_scores)])
-            shards, rows = np.hstack([shards, np.full_like(own_rows, number)]), np.hstack([rows, own_rows])
+            new_scores, new_rows = cells.search(queries, wanted)
+            scores = np.hstack([scores, np.where(new_rows < 0, -np.inf, new_scores)])
+            shards, rows = np.hstack([shards, np.full_like(new_rows, number)]), np.hstack([rows, new_rows])
             if scores.shape[1] > wanted:
                 best = np.argpartition(-scores, wanted, axis=1)[:, :wanted]
                 scores = np.take_along_axis(scores, best, axis=1)
                 shards, rows = np.take_along_axis(shards, best, axis=1), np.take_along_axis(rows, best, axis=1)
-        found = rows >= 0
         return [
-            self._rescored(query, of_query[here], own[here], k)
-            for query, of_query, own, here in zip(queries, shards, rows, found, strict=True)
+            self._rescored(query, query_shards[is_row], query_rows[is_row], k)
+            for query, query_shards, query_rows, is_row in zip(queries, shards, rows, rows >= 0, strict=True)
         ]
 
     def _rescored(self, query: Floats, shards: Rows, rows: Rows, k: int) -> Hits:
         """The k best of these rows. Shapes: (dim,), twice (rows,)."""
         scores = np.empty(len(rows), np.float32)
         for number in np.unique(shards):
-            here = shards == number
-            scores[here] = float_products(self._shards[number], rows[here], query[None])[:, 0]
+            in_shard = shards == number
+            scores[in_shard] = float_products(self._shards[number], rows[in_shard], query[None])[:, 0]
         best = np.argsort(-scores, kind="stable")[:k]
         return Hits(scores[best], shards[best], rows[best])
 
@@ -111,38 +110,41 @@ def _with_favourites(
 ) -> tuple[list[list[Paragraphs]], list[float]]:
     """For each shard and query, these paragraphs and those whose bonus is among the k largest of all shards.
 
-    Also the largest bonus of the others, for each query; of equal ones all or none are taken. More than k paragraphs
-    are needed.
+    Also, for each query, a bonus that no other paragraph exceeds; of equal bonuses all or none are taken. There must
+    be more than k paragraphs.
     """
-    shards = [_near_and_largest(bonus[number], of_shard, k + 1) for number, of_shard in enumerate(near)]
-    others = [
+    pairs = [_near_and_largest(bonus[number], of_shard, k + 1) for number, of_shard in enumerate(near)]
+    limits = [
         float(np.sort(np.concatenate([largest.bonus for largest in of_query]))[-k - 1])
-        for of_query in zip(*(largest for _, largest in shards), strict=True)
+        for of_query in zip(*(largest for _, largest in pairs), strict=True)
     ]
-    found = [
-        [_with_better(some, more, other) for some, more, other in zip(close, largest, others, strict=True)]
-        for close, largest in shards
+    selections = [
+        [
+            _with_better(nearby, favourites, limit)
+            for nearby, favourites, limit in zip(close, largest, limits, strict=True)
+        ]
+        for close, largest in pairs
     ]
-    return found, others
+    return selections, limits
 
 
 def _near_and_largest(table: Floats, near: Sequence[Rows], count: int) -> tuple[list[Paragraphs], list[Paragraphs]]:
-    """The paragraphs of one shard that are near, and those with the largest bonus, for each query."""
-    close = [Paragraphs(numbers, own[numbers]) for numbers, own in zip(near, table, strict=True)]
-    return close, [_largest(own, count) for own in table]
+    """For each query, its paragraphs near hits, and those with the largest bonus, all of one shard."""
+    close = [Paragraphs(numbers, bonus[numbers]) for numbers, bonus in zip(near, table, strict=True)]
+    return close, [_largest(bonus, count) for bonus in table]
 
 
 def _largest(bonus: Floats, count: int) -> Paragraphs:
-    """The paragraphs with the largest values, in any order, of all of a shard. Shape: (paragraphs,)."""
+    """The paragraphs of a shard with the largest bonus, in any order. Shape: (paragraphs,)."""
     numbers = np.argpartition(-bonus, count - 1)[:count] if len(bonus) > count else np.arange(len(bonus))
     return Paragraphs(numbers, bonus[numbers])
 
 
-def _with_better(paragraphs: Paragraphs, more: Paragraphs, other: float) -> Paragraphs:
-    """Both, ascending; of the second those above a value."""
-    better = more.bonus > other
-    numbers, place = np.unique(np.concatenate([paragraphs.numbers, more.numbers[better]]), return_index=True)
-    return Paragraphs(numbers, np.concatenate([paragraphs.bonus, more.bonus[better]])[place])
+def _with_better(near: Paragraphs, largest: Paragraphs, limit: float) -> Paragraphs:
+    """Both together, ascending; of the second only those whose bonus is above the limit."""
+    better = largest.bonus > limit
+    numbers, place = np.unique(np.concatenate([near.numbers, largest.numbers[better]]), return_index=True)
+    return Paragraphs(numbers, np.concatenate([near.bonus, largest.bonus[better]])[place])
 
 
 def _all_rows(shard: Shard, paragraphs: Rows, bound: float, bonus: Floats | None = None) -> Candidates:

@@ -21,11 +21,11 @@ from kbq.system.mapping import expect_random_access, prefetch
 from kbq.system.stages import Report, Stage, silent
 
 SAMPLES_PER_CLUSTER = 40  # rows seen by k-means
-CODEC_SAMPLES = 50_000  # rows that show the codec where values lie
+CODEC_SAMPLES = 50_000  # rows that the codec is trained with
 CHUNK = 65536  # rows added at a time
 NUMBER_BYTES = 8  # of a row's number, beside its code
-PREFETCHED = 2**27  # bytes, about, for some queries together, or for one: more would push each other out of memory
-LEAST_SAMPLES = 16  # values, or pairs of them, that four bits tell apart: faiss wants to be shown as many rows
+PREFETCHED = 2**27  # bytes, about, of the cells of some queries, or of one: more would push each other out of memory
+LEAST_SAMPLES = 16  # codes of four bits: faiss wants at least as many rows to train with
 
 
 def clusters_for(rows: int) -> int:
@@ -44,13 +44,13 @@ def build_cells(
 ) -> None:
     """Cluster these rows of the vectors, add them under their numbers, write the index, in one step.
 
-    Clusters are of the vectors as they are, whatever is stored of them: of clusters of rotated ones, several times as
-    many must be probed for the same recall.
+    Vectors are clustered as they are, even where rotated ones are stored: of clusters of rotated vectors, several times
+    as many must be probed for the same recall.
 
     Args:
         vectors: of the dump. Shape: (all, dim).
-        rotation: what a rotated vector has more than its cell's mean is stored in product codes of four bits, in blocks
-            that are searched within registers (fast scan, arXiv 1704.07355). Shape: (dim, kept). None: the dump's int8
+        rotation: the rotated vectors, less their cells' means, are stored in product codes of four bits, in blocks that
+            are searched within registers (fast scan, arXiv 1704.07355). Shape: (dim, kept). None: the dump's int8
             values are stored as they are.
         together: how many of the rotated values share a code; only with a rotation.
         device: where rows are compared with cells.
@@ -61,34 +61,34 @@ def build_cells(
     faiss = load_faiss()
     count = clusters_for(len(rows))
     random = np.random.default_rng(0)
-    picked = random.choice(rows, min(len(rows), count * SAMPLES_PER_CLUSTER), replace=False)
-    stage = Stage(report, "rows compared with cells", ROUNDS * len(picked) + len(rows))
-    clusters = Clusters.of(vectors[np.sort(picked)], count, device=device, report=stage.add)
-    means = _stored(clusters.means, rotation)
-    steepest = faiss.IndexFlatIP(means.shape[1])  # what is probed; it must live until the index is written
-    steepest.add(means)
+    sample = random.choice(rows, min(len(rows), count * SAMPLES_PER_CLUSTER), replace=False)
+    stage = Stage(report, "rows compared with cells", ROUNDS * len(sample) + len(rows))
+    clusters = Clusters.of(vectors[np.sort(sample)], count, device=device, report=stage.add)
+    means = _rotated(clusters.means, rotation)
+    quantizer = faiss.IndexFlatIP(means.shape[1])  # finds the cells to probe; it must live until the index is written
+    quantizer.add(means)
     if rotation is None:
         kind = faiss.ScalarQuantizer.QT_8bit_direct_signed
-        index = faiss.IndexIVFScalarQuantizer(steepest, steepest.d, count, kind, faiss.METRIC_INNER_PRODUCT, False)
+        index = faiss.IndexIVFScalarQuantizer(quantizer, quantizer.d, count, kind, faiss.METRIC_INNER_PRODUCT, False)
     else:
-        index = faiss.IndexIVFPQ(steepest, steepest.d, count, steepest.d // together, 4, faiss.METRIC_INNER_PRODUCT)
+        index = faiss.IndexIVFPQ(quantizer, quantizer.d, count, quantizer.d // together, 4, faiss.METRIC_INNER_PRODUCT)
         index.by_residual = True
-        shown = vectors[random.choice(picked, min(len(picked), CODEC_SAMPLES), replace=False)]
-        more = _stored(shown, rotation) - means[clusters.nearest(shown)]
+        codec_sample = vectors[random.choice(sample, min(len(sample), CODEC_SAMPLES), replace=False)]
+        residuals = _rotated(codec_sample, rotation) - means[clusters.nearest(codec_sample)]
         index.pq.cp.min_points_per_centroid = 1
-        index.pq.train(np.resize(more, (max(len(more), LEAST_SAMPLES), steepest.d)))
+        index.pq.train(np.resize(residuals, (max(len(residuals), LEAST_SAMPLES), quantizer.d)))
     index.is_trained = True
     for first in range(0, len(rows), CHUNK):
         numbers = rows[first : first + CHUNK]
         part = vectors[numbers]
-        nearest, added = clusters.nearest(part), _stored(part, rotation)
-        index.add_core(len(numbers), *(faiss.swig_ptr(array) for array in (added, numbers, nearest)))
+        nearest, values = clusters.nearest(part), _rotated(part, rotation)
+        index.add_core(len(numbers), *(faiss.swig_ptr(array) for array in (values, numbers, nearest)))
         stage.add(len(numbers))
     _write(index if rotation is None else faiss.IndexIVFPQFastScan(index), path)
 
 
-def _stored(rows: Values, rotation: Floats | None) -> Floats:
-    """What of rows, or means, is written down, before it is rounded. Shapes: (rows, dim), (rows, kept or dim)."""
+def _rotated(rows: Values, rotation: Floats | None) -> Floats:
+    """Rows, or means, as they are stored, but not yet rounded. Shapes: (rows, dim), (rows, kept or dim)."""
     as_floats = rows.astype(np.float32)
     return as_floats if rotation is None else as_floats @ rotation
 
@@ -97,20 +97,20 @@ def _write(index: Any, path: Path) -> None:
     with replacing(path) as partial:
         try:
             load_faiss().write_index(index, str(partial))
-        except RuntimeError as error:  # a full disk, which it says after its own file and line
+        except RuntimeError as error:  # a full disk, say: the reason stands behind faiss's own file and line
             reason = str(error).rpartition(": ")[2].strip()
             raise KnowledgeBaseError(f"{path} cannot be written ({reason}): make room; {GO_ON}") from None
 
 
 class Cells:
-    """The inverted file of one shard: int8 values are memory-mapped, four bits are read into memory."""
+    """The inverted file of one shard: int8 values are memory-mapped, codes of four bits are read into memory."""
 
     def __init__(self, path: Path, probes: int, rotation: Floats | None = None, stay: bool = True) -> None:
         """Open what `build_cells` wrote.
 
         Args:
             probes: cells looked at for one query.
-            rotation: of queries, as the rows were. Shape: (dim, kept).
+            rotation: for the queries, where the rows were rotated. Shape: (dim, kept).
             stay: whether mapped cells, once read, stay in memory; else those that are probed are prefetched.
         """
         self._faiss = load_faiss()
@@ -125,15 +125,15 @@ class Cells:
         self._prefetched: Any = None  # the inverted lists
         lists = self._faiss.downcast_InvertedLists(self._index.invlists)
         if hasattr(lists, "prefetch_nthread"):  # mapped
-            lists.prefetch_nthread = 0  # faiss starts 32 threads for each search, which take about as long as it
+            lists.prefetch_nthread = 0  # faiss would start 32 threads for each search, which take as long as it
             if not stay:
                 self._prefetched = lists
                 expect_random_access(int(lists.ptr), lists.totsize)
 
     def search(self, queries: Floats, k: int) -> tuple[Floats, Rows]:
-        """The k best rows in the cells that are probed, by what their codes score; -1 where these hold fewer.
+        """The k best rows in the cells that are probed, by the scores of their codes; -1 where these hold fewer.
 
-        A search for many of the rows looks at as large a share of the cells: at full depth, at all of them.
+        A search for a share of the rows looks at as large a share of the cells: at full depth, at all of them.
         Shapes: (queries, dim), twice (queries, k) or less.
         """
         if self._rotation is not None:
@@ -143,42 +143,42 @@ class Cells:
         cells, rows = self._index.nlist, self._index.ntotal
         k, probes = min(k, rows), min(cells, max(self._probes, -(-cells * k // rows)))
         if self._prefetched is None:
-            return self._found(queries, k, probes)
-        found = []
+            return self._probe(queries, k, probes)
+        parts = []
         together = max(1, PREFETCHED * cells // (probes * self._prefetched.totsize))
         for first in range(0, len(queries), together):
             part = queries[first : first + together]
             self._prefetch(part, probes)
-            found.append(self._found(part, k, probes))
-        scores, numbers = (np.concatenate(column) for column in zip(*found, strict=True))
+            parts.append(self._probe(part, k, probes))
+        scores, numbers = (np.concatenate(column) for column in zip(*parts, strict=True))
         return scores, numbers
 
-    def _found(self, queries: Floats, k: int, probes: int) -> tuple[Floats, Rows]:
-        found = self._index.search(queries, k, params=self._faiss.SearchParametersIVF(nprobe=probes))
-        return np.asarray(found[0]), np.asarray(found[1])
+    def _probe(self, queries: Floats, k: int, probes: int) -> tuple[Floats, Rows]:
+        scores, rows = self._index.search(queries, k, params=self._faiss.SearchParametersIVF(nprobe=probes))
+        return np.asarray(scores), np.asarray(rows)
 
     def _prefetch(self, queries: Floats, probes: int) -> None:
-        """The cells that these queries will probe are read from the disk together."""
+        """Have the cells that these queries will probe read from the disk together."""
         _, cells = self._index.quantizer.search(queries, probes)
-        begin, row = int(self._prefetched.ptr), self._prefetched.code_size + NUMBER_BYTES
-        for cell in np.unique(cells[cells >= 0]).tolist():  # a query that is no number probes none
+        begin, row_bytes = int(self._prefetched.ptr), self._prefetched.code_size + NUMBER_BYTES
+        for cell in np.unique(cells[cells >= 0]).tolist():  # a query of NaN probes none
             place = self._prefetched.lists.at(cell)
-            prefetch(begin + place.offset, place.capacity * row)
+            prefetch(begin + place.offset, place.capacity * row_bytes)
 
 
 def load_faiss() -> Any:
-    """The library; whoever searches exactly needs none.
+    """Import faiss where it is needed: exact search works without it.
 
     Raises:
         KnowledgeBaseError: it is missing, or cannot be loaded here.
     """
     try:
         import faiss  # only here
-    except ImportError as error:  # it is not there, or not for this NumPy
+    except ImportError as error:  # it is not installed, or does not fit this NumPy
         raise KnowledgeBaseError(
             f"this index needs faiss ({first_line(error)}): "
             'install it with pip install "kbq[cpu]"; exact search needs none'
         ) from None
-    # Queries in older versions, queries × dim in newer ones, whose own value makes probing seven times slower.
+    # Older versions compare it with queries, newer ones with queries × dim; their default probes seven times slower.
     faiss.cvar.distance_compute_blas_threshold = 20
     return faiss

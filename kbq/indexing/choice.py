@@ -39,23 +39,23 @@ def build_missing(
     device: torch.device = CPU,
     report: Report = silent,
 ) -> None:
-    """Build the index of every shard that has none like this; exact search needs nothing.
+    """Build this index for every shard that lacks it; exact search needs nothing.
 
     Args:
-        queries: what the index will be asked, in the units of the rows. Shape: (queries, dim).
+        queries: like those to come, in the units of the rows. Shape: (queries, dim).
         device: where rows are compared with cells.
     """
     for number, shard in enumerate(shards, start=1):
         if is_built([shard], entry):
             continue
 
-        def of_shard(stage: str, done: int, total: int, number: int = number) -> None:
+        def report_shard(stage: str, done: int, total: int, number: int = number) -> None:
             report(f"{entry.kind} index, shard {number} of {len(shards)}, {stage}", done, total)
 
         if entry.kind == "approximate":
-            build_approximate(shard, entry, device, of_shard)
+            build_approximate(shard, entry, device, report_shard)
         else:
-            build_compact(shard, queries, entry, device, of_shard)
+            build_compact(shard, queries, entry, device, report_shard)
 
 
 def is_built(shards: Sequence[Shard], entry: IndexEntry) -> bool:

@@ -1,7 +1,7 @@
 """Clusters: means of rows, and which of them a row is nearest to; in whole numbers where the device is fast with these.
 
 k-means as faiss has it (Lloyd, from rows at random), but with products of int8: a quarter of its time. Means are
-rounded for that, so that a row between two of them may go to the other: 1 % of a knowledge base's rows.
+rounded for that, so that a row about half-way between two may go to the wrong one: 1 % of a knowledge base's rows.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from kbq.indexing.products import CPU, has_fast_int8, int8_products
 Values = Floats | NDArray[np.int8]
 ROUNDS = 10  # of k-means
 CHUNK = 4096  # rows that become float32 at a time
-SCORES = 2**18  # of rows with means that are computed at a time: they stay in a core's cache
+SCORES = 2**18  # of rows with means, computed at a time: they stay in a core's cache
 SCORES_CUDA = 2**27  # half a GB
 
 
@@ -42,7 +42,7 @@ class Clusters:
         device: torch.device = CPU,
         report: Callable[[int], None] = lambda rows: None,
     ) -> Self:
-        """k-means: `count` means of these rows. A cluster that lost all its rows gets one of the others' at random.
+        """k-means: `count` means of these rows. A cluster that lost all its rows begins again at a random one.
 
         Args:
             sample: not fewer rows than `count`. Shape: (rows, dim).
@@ -50,12 +50,12 @@ class Clusters:
             report: takes after each of the ROUNDS how many rows were compared with the means.
         """
         random = np.random.default_rng(seed)
-        clusters = cls(_drawn(sample, count, random), device)
+        clusters = cls(_random_rows(sample, count, random), device)
         for _ in range(ROUNDS):
             nearest = clusters.nearest(sample)
             sizes = np.bincount(nearest, minlength=count)
             means = _sums(sample, nearest, count) / sizes.clip(min=1).astype(np.float32)[:, None]
-            means[sizes == 0] = _drawn(sample, int((sizes == 0).sum()), random)
+            means[sizes == 0] = _random_rows(sample, int((sizes == 0).sum()), random)
             clusters = cls(means, device)
             report(len(sample))
         return clusters
@@ -67,14 +67,14 @@ class Clusters:
         compare = self._compared_in_integers if has_fast_int8(self._device) else self._compared
         try:
             return np.concatenate([compare(part) for part in parts]) if parts else np.empty(0, np.int64)
-        except torch.OutOfMemoryError:  # of a GPU: others use it, too
+        except torch.OutOfMemoryError:  # on a GPU that others use, too: then on the CPU
             return type(self)(self.means).nearest(rows)
 
     def _compared(self, rows: Values) -> Rows:
-        whole, means, halves = (
+        floats, means, halves = (
             torch.from_numpy(values).to(self._device) for values in (rows.astype(np.float32), self.means, self._halves)
         )
-        return _largest((whole @ means.T).sub_(halves))
+        return _largest((floats @ means.T).sub_(halves))
 
     def _compared_in_integers(self, rows: Values) -> Rows:
         """‖x − c‖² = ‖x‖² − 2 (x·c − ½ ‖c‖²), all in units of one step of the rows times one of the means."""
@@ -90,7 +90,7 @@ def _largest(scores: Tensor) -> Rows:
     return np.asarray(scores.numpy().argmax(axis=1) if scores.is_cpu else scores.argmax(dim=1).cpu().numpy())
 
 
-def _drawn(rows: Values, count: int, random: np.random.Generator) -> Floats:
+def _random_rows(rows: Values, count: int, random: np.random.Generator) -> Floats:
     return rows[random.choice(len(rows), count, replace=False)].astype(np.float32)
 
 

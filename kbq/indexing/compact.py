@@ -1,6 +1,6 @@
 """Compact and tiny: a third of the dimensions, rotated, with four bits for each or for every two; in cells, in memory.
 
-Codes only say which rows are worth a look: more hits than are wanted, the rougher the codes the more, are scored again
+Codes only say which rows are worth a look. More hits than are wanted (the rougher the codes, the more) are scored again
 with the dump's own rows, so that the scores are exact for the rows that are found.
 """
 
@@ -27,7 +27,7 @@ class Codes:
     """What an index of codes keeps of a vector, and how many rows it scores again."""
 
     together: int  # dimensions that share four bits
-    overfetch: int  # times the hits that are wanted; half as many lose up to half a percent of the ten best phrases
+    overfetch: int  # hits scored for each one wanted; half as many lose up to half a percent of the ten best phrases
 
     def kept(self, dim: int) -> int:
         """How many dimensions of a rotated vector are written down."""

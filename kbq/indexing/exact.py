@@ -1,9 +1,9 @@
 """Exact: every row is multiplied with the query; the rows that may open one of the best spans are the candidates.
 
 Rows are looked at in pieces as long as the longest span, so that a span ends in the piece it starts in or in the next.
-The best span of a piece scores at least as much as its best row that is a phrase alone, and at most its best start plus
-the best end in reach. Rows are left out only where such bounds allow it, so that nothing better can be missed: this is
-the truth that approximate indexes are measured against.
+The best span of a piece scores at least as much as its best row that is a phrase by itself, and at most its best start
+plus the best end in reach. Rows are left out only where such bounds allow it, so that nothing better can be missed:
+this is the truth that approximate indexes are measured against.
 """
 
 import itertools
@@ -26,13 +26,13 @@ from kbq.indexing.products import TILE, Factors
 
 BLOCK_SCORES = 8192  # pieces times queries that are multiplied at a time: their scores stay in the CPU's cache
 LEAST_PIECES = 128
-NUMBERS_CUDA = 2**27  # that a GPU makes of a block, half a GB, and as much of these: few blocks cost less than many
-BOTH = OPENS | CLOSES  # a row that is a phrase alone
+NUMBERS_CUDA = 2**27  # numbers a GPU makes of a block, half a GB, and as many of these: few blocks cost less than many
+BOTH = OPENS | CLOSES  # of a row that is a phrase by itself
 WORST = torch.iinfo(torch.int32).min
 
 
 class ExactIndex:
-    """All rows of all shards: nothing is built, and what one shard has shown to be good enough holds for the next."""
+    """All rows of all shards: nothing is built, and the bound that was reached in one shard holds for the next."""
 
     def __init__(self, shards: Sequence[Shard], devices: Sequence[torch.device]) -> None:
         """`devices`: where the rows of each shard lie."""
@@ -49,36 +49,36 @@ class ExactIndex:
     def _best_rows(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None) -> list[list[Candidates]]:
         devices = list(dict.fromkeys(rows.device for rows in self._rows))
 
-        def seen_by(device: torch.device) -> tuple[dict[int, _Found], Floats]:
-            """What may be good enough of the shards on one device, by their numbers; and how good that is."""
+        def search_on(device: torch.device) -> tuple[dict[int, _Openings], Floats]:
+            """What may be good enough in the shards on one device, by shard number; and which score is good enough."""
             factors, best = Factors.of(starts, ends, device), _Best(k, len(starts), device)
-            found = {
+            openings = {
                 number: rows.promising(factors, best, None if bonus is None else bonus[number])
                 for number, rows in enumerate(self._rows)
                 if rows.device == device
             }
-            return found, best.settled().cpu().numpy()
+            return openings, best.settled().cpu().numpy()
 
         if len(devices) == 1:
-            seen = [seen_by(devices[0])]
+            results = [search_on(devices[0])]
         else:
             with ThreadPoolExecutor(len(devices)) as pool:  # several GPUs work at the same time
-                seen = list(pool.map(seen_by, devices))
-        enough = np.max([best for _, best in seen], axis=0)
-        found = dict(itertools.chain.from_iterable(here.items() for here, _ in seen))
-        return [_by_query(found[number], enough, bonus is not None) for number in range(len(self._rows))]
+                results = list(pool.map(search_on, devices))
+        enough = np.max([best for _, best in results], axis=0)
+        openings = dict(itertools.chain.from_iterable(of_device.items() for of_device, _ in results))
+        return [_by_query(openings[number], enough, bonus is not None) for number in range(len(self._rows))]
 
 
 def pieces_at_a_time(device_type: str, queries: int, dim: int, in_integers: bool) -> int:
-    """How many pieces are multiplied with so many queries at a time: what is made of them has a limit."""
+    """How many pieces are multiplied with so many queries at a time, so that the products do not grow too large."""
     if device_type == "cpu":
         return max(LEAST_PIECES, BLOCK_SCORES // queries)
     columns = max(TILE, 4 * queries) if in_integers else max(dim, 2 * queries)  # of products, or of float32 rows
     return max(LEAST_PIECES, NUMBERS_CUDA // MAX_TOKENS // columns // TILE * TILE)
 
 
-class _Found(NamedTuple):
-    """Queries, rows, what no span that opens there scores above, and the bonus in that. Shapes: (found,)."""
+class _Openings(NamedTuple):
+    """Where good spans of a query may open; these score at most `uppers`, bonus included. Shapes: (openings,)."""
 
     queries: Tensor
     rows: Tensor
@@ -86,9 +86,9 @@ class _Found(NamedTuple):
     added: Tensor
 
 
-def _by_query(found: _Found, enough: Floats, with_bonus: bool) -> list[Candidates]:
-    """What may be good enough for each query, now that all shards were seen. Shape: (queries,)."""
-    queries, rows, uppers, added = (column.cpu().numpy() for column in found)
+def _by_query(openings: _Openings, enough: Floats, with_bonus: bool) -> list[Candidates]:
+    """The candidates of each query, now that all shards were seen. Shape of `enough`: (queries,)."""
+    queries, rows, uppers, added = (column.cpu().numpy() for column in openings)
     kept = np.flatnonzero(uppers >= enough[queries])
     kept = kept[queries[kept].argsort(kind="stable")]  # the rows of a query stay in order
     bounds = np.searchsorted(queries[kept], np.arange(len(enough) + 1)).tolist()
@@ -113,12 +113,12 @@ class _ShardRows:
             # The paragraphs that have rows, and the row after the last of each.
             self._filled, self._stops = (torch.from_numpy(numbers).to(device) for numbers in (filled, stop))
 
-    def promising(self, factors: Factors, best: "_Best", bonus: Floats | None) -> _Found:
-        """What may be good enough, as far as is known by now. Shape of `bonus`: (queries, paragraphs)."""
+    def promising(self, factors: Factors, best: "_Best", bonus: Floats | None) -> _Openings:
+        """Openings that may be good enough, as far as is known by now. Shape of `bonus`: (queries, paragraphs)."""
         nothing = torch.empty(0, dtype=torch.int64, device=self.device)
-        found = [_Found(nothing, nothing, nothing.float(), nothing.float())]
+        openings = [_Openings(nothing, nothing, nothing.float(), nothing.float())]
         if not len(self._vectors):
-            return found[0]
+            return openings[0]
         with full_memory_is_said(self.device):
             added = None if bonus is None else torch.from_numpy(bonus.T).to(self.device).contiguous()
             if added is not None:  # sums of float32 are rounded
@@ -128,12 +128,12 @@ class _ShardRows:
             pieces = -(-len(self._vectors) // MAX_TOKENS)
             for first in range(0, pieces, size - 1):
                 block = self._in_block(first, min(size - 1, pieces - first), factors, added, best)
-                if len(block.rows):  # a tensor that is kept, even an empty one, kept 0.5 MB around it from reuse
-                    found.append(block)
-            return _Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+                if len(block.rows):  # keeping a tensor, even an empty one, kept 0.5 MB around it from reuse
+                    openings.append(block)
+            return _Openings(*(torch.cat(parts) for parts in zip(*openings, strict=True)))
 
-    def _in_block(self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: "_Best") -> _Found:
-        """What may be good enough in `count` pieces from the `first` on. Shape of `bonus`: (paragraphs, queries)."""
+    def _in_block(self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: "_Best") -> _Openings:
+        """Openings in `count` pieces from the `first` on. Shape of `bonus`: (paragraphs, queries)."""
         begin = first * MAX_TOKENS
         edges = self._edges[begin : begin + count * MAX_TOKENS]
         edges = pad(edges, (0, count * MAX_TOKENS - len(edges))).view(count, MAX_TOKENS)  # 0 after the last row
@@ -145,7 +145,7 @@ class _ShardRows:
         best_start, best_end = by_piece.amax(dim=1).unbind(dim=1)
         end_uppers = torch.maximum(best_end[:-1], best_end[1:]) * factors.units + factors.errors
         uppers = best_start[:-1] * factors.units + end_uppers  # of all spans that open in a piece: (pieces, queries)
-        if bonus is None:  # before pieces are opened, as nothing is known in the first block and all of it would be
+        if bonus is None:  # before pieces are opened: in the first block nothing is known yet, and all would be
             best.see(_lowers_of_all(by_piece[:-1], edges, factors))
         else:
             uppers += self._largest(bonus, begin, count)
@@ -162,7 +162,7 @@ class _ShardRows:
             best.see(lowers - factors.errors[:, None])
         row_uppers = starts + end_uppers[pieces, queries, None]
         kept = ((row_uppers >= best.enough[queries, None]) & (edges[pieces] & OPENS != 0)).nonzero(as_tuple=True)
-        return _Found(queries[kept[0]], rows[kept], row_uppers[kept], added[kept])
+        return _Openings(queries[kept[0]], rows[kept], row_uppers[kept], added[kept])
 
     def _largest(self, bonus: Tensor, begin: int, count: int) -> Tensor:
         """The largest bonus of the paragraphs in each of some pieces. Shape: (count, queries)."""
@@ -179,7 +179,7 @@ class _ShardRows:
 
 
 def _lowers_of_all(by_piece: Tensor, edges: Tensor, factors: Factors) -> Tensor:
-    """What the best row that is a phrase alone scores at least in each piece; -inf where there is none.
+    """What the best row that is a phrase by itself scores at least, in each piece; -inf where there is none.
 
     Shapes: (pieces, tokens, 2, queries), (pieces, tokens), result (queries, pieces).
     """
@@ -199,13 +199,13 @@ class _Best:
         self.enough = self._scores[:, 0].clone()  # what scores less is none of the k best. Shape: (queries,)
 
     def see(self, lowers: Tensor) -> None:
-        """More pieces, each with a span of this score or more. Shape: (queries, pieces)."""
+        """Take in more pieces, each with a span of this score or more. Shape: (queries, pieces)."""
         self._waiting.append(lowers)
         if sum(part.shape[1] for part in self._waiting) >= self._k:  # not more often: a deep search has a large k
             self.settled()
 
     def settled(self) -> Tensor:
-        """`enough`, now that all that was seen counts."""
+        """`enough`, once all pieces seen so far are taken into account."""
         if not self._waiting:
             return self.enough
         lowers = torch.cat(self._waiting, dim=1)

@@ -9,7 +9,7 @@ from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 
 WORKING = 2**31  # bytes that a block's products take at the most
-BATCH_NUMBERS = 640  # that are made of a row, besides its float32 vector, for the 64 queries of a batch
+BATCH_NUMBERS = 640  # that are computed from a row, besides its float32 vector, for the 64 queries of a batch
 WAY_OUT = "use --device cpu, or an index that fits: kbq index KB --index compact"
 
 
@@ -24,7 +24,7 @@ def places(shards: Sequence[Shard], device: torch.device) -> list[torch.device]:
     sizes, working = [bytes_of(shard) for shard in shards], _working(shards)
     count, first = torch.cuda.device_count(), device.index or 0
     room: dict[torch.device, int] = {}
-    for number in range(count):  # a GPU that is asked gives memory to this process for good: no more than are needed
+    for number in range(count):  # a GPU that is asked gives memory to this process for good: only as many as are needed
         gpu = torch.device("cuda", (first + number) % count)
         room[gpu] = _free(gpu) - working
         chosen = fitted(sizes, room)
@@ -53,12 +53,12 @@ def fitted(sizes: Sequence[int], room: Mapping[torch.device, int]) -> list[torch
 
 
 def _working(shards: Sequence[Shard]) -> int:
-    """Bytes kept free on each GPU: what is made of a block of rows, of which the largest shard may have fewer."""
+    """Bytes kept free on each GPU for the products of a block of rows, or of the largest shard if that is smaller."""
     return max((min(WORKING, 4 * len(s) * (s.vectors.shape[1] + BATCH_NUMBERS)) for s in shards), default=0)
 
 
 def _free(gpu: torch.device) -> int:
-    """Bytes: what nobody has, and what torch keeps for this process; none of a GPU that cannot be used."""
+    """Free bytes: those nobody has, and those torch keeps for this process; 0 of a GPU that cannot be used."""
     try:
         kept = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
         return int(torch.cuda.mem_get_info(gpu)[0] + kept)
@@ -68,7 +68,7 @@ def _free(gpu: torch.device) -> int:
 
 @contextmanager
 def full_memory_is_said(device: torch.device) -> Iterator[None]:
-    """What other programs take of a GPU's memory is not known beforehand."""
+    """A GPU out of memory becomes an error of kbq: what other programs take of it is not known beforehand."""
     try:
         yield
     except torch.OutOfMemoryError:

@@ -62,12 +62,12 @@ def open_folder(shard: Shard, entry: IndexEntry) -> Path:
 
 
 def open_folders(shards: Sequence[Shard], entry: IndexEntry) -> dict[int, Path]:
-    """The same of all shards that have rows, by their number."""
+    """The folders of all shards that have rows, by shard number; see `open_folder`."""
     return {number: open_folder(shard, entry) for number, shard in enumerate(shards) if len(shard)}
 
 
 def cells_bytes(folders: Mapping[int, Path]) -> int:
-    """How large the cells of all shards are together."""
+    """Bytes of the cells of all shards together."""
     return sum((folder / CELLS).stat().st_size for folder in folders.values())
 
 

@@ -1,7 +1,7 @@
 """Products: queries with the rows of a dump; of all rows in whole numbers where the device multiplies these fast.
 
 A query becomes 15-bit integers in two int8 limbs, the rows are int8 as they lie in the dump: products are exact, and
-only the rounding of the query must be allowed for. Other devices multiply in float32, as everything does in the end.
+only the rounding of the query must be allowed for. Other devices multiply in float32; so do all for the final scores.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ LIMB = 128
 TILE = 32  # CUDA multiplies int8 matrices of such sizes
 BLOCK = 2560  # rows that a CPU multiplies at a time: they stay in its cache, and their shape is prepared for once
 FLOAT_BLOCK = 1280  # the same, of rows that become float32 first
-FEW = 16  # vectors that a CPU without matrix tiles (AMX) multiplies faster the other way round: 1.4 times a search
-CACHED = 2**24  # bytes of rows; of more, a product with few vectors waits for memory
-FETCHED = 5120  # rows that are fetched at a time then: 1.2 times a search
+FEW = 16  # vectors, or fewer: without matrix tiles (AMX), a CPU searches 1.4 times as fast with `vectors × rowsᵀ`
+CACHED = 2**24  # bytes of rows; with more of them, a product with few vectors waits for memory
+FETCHED = 5120  # rows that are fetched at a time then: a search is 1.2 times as fast
 CHUNK = 256  # rows that become float32 at a time: more fall out of the CPU's cache
 
 
@@ -48,7 +48,7 @@ class Factors:
         queries = np.concatenate([starts, ends])
         dim = starts.shape[1]
         largest = np.abs(queries).max(axis=1).reshape(2, -1).max(axis=0).clip(min=np.float32(1e-30))
-        most = largest * np.float32(127.2 * dim)  # that one row may score, and a little for rounding what is made of it
+        most = largest * np.float32(127.2 * dim)  # that one row may score, and a little for the rounding of later sums
         in_integers = has_fast_int8(device)
         columns: list[NDArray[Any]]
         if in_integers:  # two limbs are off by at most half a unit, in each dimension of two rows
@@ -108,14 +108,14 @@ def int8_products(rows: Tensor, others: Tensor) -> Tensor:
 
 
 def tiled_products(rows: Tensor, others: Tensor) -> Tensor:
-    """The same, in whole tiles, as CUDA wants them."""
+    """`int8_products` in whole tiles, as CUDA wants them."""
     columns = in_tiles(others).T
     parts = [torch._int_mm(part, columns) for part in tiled(rows)]
     return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(rows), : len(others)]
 
 
 def _fetched(rows: Tensor) -> Tensor:
-    """The same rows, in the CPU's cache now: read in the order in which they lie, not as a product asks for them."""
+    """The same rows, now in the CPU's cache: this reads them in order, which a product does not do."""
     rows.amax()
     return rows
 
@@ -127,7 +127,7 @@ def tiled(rows: Tensor) -> list[Tensor]:
 
 
 def in_tiles(matrix: Tensor) -> Tensor:
-    """With zeros below and on the right, where a matrix is no whole number of tiles; `pad` copies in any case."""
+    """The matrix with zeros below and on the right to fill its tiles; itself where it fills them (`pad` copies)."""
     right, below = (-size % TILE for size in reversed(matrix.shape))
     return pad(matrix, (0, right, 0, below)) if right or below else matrix
 
@@ -139,7 +139,7 @@ def largest_whole(dim: int) -> int:
 
 def _limbs(queries: Floats, unit: Floats) -> NDArray[np.int8]:
     """Queries as 15-bit integers, high limbs over low ones. Shape: (2 × queries, dim)."""
-    with np.errstate(invalid="ignore"):  # a query that is no number finds anything: whoever tunes it looks at its loss
+    with np.errstate(invalid="ignore"):  # a query of NaN finds anything: tuning notices it by its loss
         whole = np.rint(queries / unit[:, None]).astype(np.int32)
     high = (whole + LIMB // 2) // LIMB
     return np.concatenate([high, whole - high * LIMB]).astype(np.int8)
@@ -153,14 +153,14 @@ def has_fast_int8(device: torch.device) -> bool:
     ones = torch.ones(2, TILE, dtype=torch.int8, device=device)
     try:
         return integer_products(ones, ones).tolist() == [[(LIMB + 1) * TILE]] * 2
-    except torch.OutOfMemoryError:  # says nothing of what it can
+    except torch.OutOfMemoryError:  # says nothing about what the device can do
         raise
-    except RuntimeError:  # this device does not, or not in this version of torch
+    except RuntimeError:  # this device cannot, or not with this version of torch
         return False
 
 
 def float_products(shard: Shard, rows: Rows, queries: Floats) -> Floats:
-    """What scores are made of: some of the shard's vectors with each query.
+    """Products of some of the shard's vectors with each query, in float32: scores are made of these.
 
     Shapes: rows (rows,), queries (queries, dim), result (rows, queries).
     """

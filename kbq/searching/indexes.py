@@ -1,4 +1,4 @@
-"""Indexes: what a knowledge base is searched with is built, measured with queries, and entered in its manifest."""
+"""Indexes: building those of a knowledge base, measuring their recall with queries, naming them in its manifest."""
 
 import hashlib
 import json
@@ -25,16 +25,16 @@ MEASURED = 200  # queries that recall is measured on; the others teach a rotatio
 
 @dataclass(frozen=True, slots=True)
 class IndexWish:
-    """The index that shall answer."""
+    """The index that is wanted: once it is built, it answers."""
 
     kind: WantedKind = "auto"
-    target: float = 0.99  # share of the ten best phrases of exact search that it shall find
-    queries: tuple[str, ...] = ()  # like those that will be asked; none: slot queries about its own pages
-    filter: float | None = None  # threshold of the rows in it, above that of the model; None: all rows
+    target: float = 0.99  # share of the ten best phrases of exact search that it must find
+    queries: tuple[str, ...] = ()  # like those to come; none: slot queries about the knowledge base's own pages
+    filter: float | None = None  # the rows in it: filter logit above this, or a paragraph's best; None: all rows
 
     @classmethod
     def as_before(cls, folder: Path, manifest: Manifest, kind: IndexKind) -> Self:
-        """What was wished for when the index of this kind was built, or the usual."""
+        """The wish that the index of this kind was built with; the defaults where there is no such index."""
         entry = next((entry for entry in manifest.entries if entry.kind == kind), None)
         if entry is None:
             return cls(kind)
@@ -42,14 +42,14 @@ class IndexWish:
 
 
 def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexWish, report: Report = silent) -> Manifest:
-    """Build the index wished for, and complete those that lack a new shard.
+    """Build the index that is wished for, and complete the others where a new shard has none.
 
     Raises:
         KnowledgeBaseError: faiss is missing, the folder cannot be written, or a filter is for exact search.
         QueryError: a query of the wish cannot be read.
     """
-    kind = chosen_kind(manifest, wish.kind)
-    if kind == "exact" and wish.filter is not None:
+    new_kind = chosen_kind(manifest, wish.kind)
+    if new_kind == "exact" and wish.filter is not None:
         raise KnowledgeBaseError(
             f"exact search looks at every row of {folder}, --filter {wish.filter:g} is for an index: "
             "add --index compact, tiny or approximate",
@@ -57,23 +57,23 @@ def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexWis
         )
     shards = manifest.open_shards(folder)
     entries: dict[IndexKind, IndexEntry] = {entry.kind: entry for entry in manifest.entries if entry.kind != "exact"}
-    unfinished = {other: entry for other, entry in entries.items() if not is_built(shards, entry)}
-    queries = {other: kept_queries(folder, entry) for other, entry in unfinished.items()}
-    if kind != "exact":
-        unfinished[kind] = IndexEntry(kind, target=wish.target, filter=wish.filter)
-        queries[kind] = wish.queries
-    for other, entry in unfinished.items():
-        asked = _digest(queries[other], model)
-        texts = queries[other] or own_queries(shards, model, OWN_QUERIES)
-        entries[other] = _built(shards, replace(entry, asked=asked), model, texts, report)
-        if queries[other]:
-            write_json(_queries_file(folder, asked), queries[other])
-    default = entries.pop(kind, IndexEntry())
+    unfinished = {kind: entry for kind, entry in entries.items() if not is_built(shards, entry)}
+    queries = {kind: kept_queries(folder, entry) for kind, entry in unfinished.items()}
+    if new_kind != "exact":
+        unfinished[new_kind] = IndexEntry(new_kind, target=wish.target, filter=wish.filter)
+        queries[new_kind] = wish.queries
+    for kind, entry in unfinished.items():
+        digest = _digest(queries[kind], model)
+        texts = queries[kind] or own_queries(shards, model, OWN_QUERIES)
+        entries[kind] = _build_and_measure(shards, replace(entry, asked=digest), model, texts, report)
+        if queries[kind]:
+            write_json(_queries_file(folder, digest), queries[kind])
+    default = entries.pop(new_kind, IndexEntry())
     return replace(manifest, index=default, others=tuple(entries.values()))
 
 
 def add_index(folder: Path, model: Model, wish: IndexWish, report: Report = silent) -> Manifest:
-    """Build an index of a knowledge base that is there, beside its others; from now on it answers.
+    """Add an index to an existing knowledge base, beside its others; from now on it answers.
 
     Raises:
         KnowledgeBaseError: faiss is missing, the folder cannot be written, or a filter is for exact search.
@@ -89,28 +89,28 @@ def add_index(folder: Path, model: Model, wish: IndexWish, report: Report = sile
 
 
 def _digest(queries: Sequence[str], model: Model) -> str:
-    """What tells indexes apart that were made for other queries, or a tuned encoder; empty of the usual ones."""
+    """A digest that tells apart indexes made for other queries or a tuned encoder; empty for the usual ones."""
     if not (queries or model.config.base):
         return ""
-    of = "\n".join([*queries, model.config.query_fingerprint if model.config.base else ""])
-    return hashlib.blake2b(of.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    content = "\n".join([*queries, model.config.query_fingerprint if model.config.base else ""])
+    return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
 
 def remove_unnamed(folder: Path, manifest: Manifest) -> None:
     """Remove indexes, and the queries of indexes, that the manifest does not name."""
     for entry in manifest.entries:
         remove_others(manifest.shard_folders(folder), entry)
-    named = {_queries_file(folder, entry.asked) for entry in manifest.entries}
-    for other in set(folder.glob("queries-*.json")) - named:
-        other.unlink()
+    named_files = {_queries_file(folder, entry.asked) for entry in manifest.entries}
+    for unnamed_file in set(folder.glob("queries-*.json")) - named_files:
+        unnamed_file.unlink()
 
 
-def _queries_file(folder: Path, asked: str) -> Path:
-    return folder / f"queries-{asked}.json"
+def _queries_file(folder: Path, digest: str) -> Path:
+    return folder / f"queries-{digest}.json"
 
 
 def kept_queries(folder: Path, entry: IndexEntry) -> tuple[str, ...]:
-    """The queries that an index was made for; none where these were slots of its own pages.
+    """The queries that an index was made for; none where it was made for slots of its own pages.
 
     Raises:
         KnowledgeBaseError: the file that keeps them is damaged.
@@ -129,12 +129,12 @@ def kept_queries(folder: Path, entry: IndexEntry) -> tuple[str, ...]:
         ) from None
 
 
-def _built(
+def _build_and_measure(
     shards: Sequence[Shard], entry: IndexEntry, model: Model, texts: Sequence[str], report: Report
 ) -> IndexEntry:
     queries = model.in_row_units(*model.encode_queries(texts))
-    measured = min(MEASURED, -(-len(texts) // 2))
-    teaching = slice(measured if len(texts) > 1 else 0, None)  # a single query must do both
-    taught = np.concatenate([queries[teaching, 0], queries[teaching, 1]])
-    build_missing(shards, entry, taught, model.device, report)
-    return calibrate(shards, entry, queries[:measured], model.device, model.config.length_penalty, report)
+    test_count = min(MEASURED, -(-len(texts) // 2))
+    training = slice(test_count if len(texts) > 1 else 0, None)  # a single query must serve for both
+    training_vectors = np.concatenate([queries[training, 0], queries[training, 1]])
+    build_missing(shards, entry, training_vectors, model.device, report)
+    return calibrate(shards, entry, queries[:test_count], model.device, model.config.length_penalty, report)

@@ -1,4 +1,4 @@
-"""Lexical scores: what the terms of a query say about paragraphs, alone or added to the scores of their phrases."""
+"""Lexical scores: how well paragraphs match the terms of a query, alone or added to the scores of their phrases."""
 
 import heapq
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ class HybridWeights:
     sparta: float = 4.0
 
     def times(self, factor: float) -> "HybridWeights":
-        """For a query encoder whose scores are larger by this factor."""
+        """The weights for a query encoder whose scores are larger by this factor."""
         return HybridWeights(self.bm25 * factor, self.sparta * factor)
 
 
@@ -33,7 +33,7 @@ class ParagraphIndex(Protocol):
     """An inverted index of one shard: BM25, or learned impacts."""
 
     def scores(self, terms: Sequence[str]) -> Floats:
-        """What these terms weigh in each paragraph. Shape: (paragraphs,)."""
+        """How well each paragraph matches these terms. Shape: (paragraphs,)."""
 
     def parts(self, terms: Sequence[str], paragraph: int) -> dict[str, float]:
         """What each term adds to the score of a paragraph."""
@@ -62,7 +62,7 @@ class LexicalScores:
         return scores
 
     def best(self, query: int, unit: Unit, k: int) -> list[Hit]:
-        """The k paragraphs, or pages by their best paragraph, that share most with the query; none that share nothing.
+        """The k best paragraphs, or pages by their best paragraph; none that share no term with the query.
 
         There is no phrase: the whole paragraph is the answer.
         """
@@ -91,23 +91,23 @@ class LexicalScores:
         return ((-negative, shard, paragraph) for negative, shard, paragraph in heapq.merge(*shards))
 
     def _in_shard(self, shard: int, query: int) -> Iterator[tuple[float, int, int]]:
-        """(-score, shard, paragraph) of the same in one shard, best first."""
+        """(-score, shard, paragraph) of every score above zero in one shard, best first."""
         scores = self._indexes[shard].scores(self._terms[query])
-        found = np.flatnonzero(scores > 0)
-        for paragraph in found[np.argsort(-scores[found], kind="stable")].tolist():
+        matches = np.flatnonzero(scores > 0)
+        for paragraph in matches[np.argsort(-scores[matches], kind="stable")].tolist():
             yield -float(scores[paragraph]), shard, paragraph
 
 
 class SummedBonus:
-    """The `Bonus` of all sources together, for some of their queries; computed when a shard is asked for."""
+    """The `Bonus` of all sources added up, for some of their queries; computed for one shard at a time, on demand."""
 
     def __init__(self, sources: Sequence[LexicalScores], queries: Sequence[int]) -> None:
         self._sources, self._queries = sources, queries
 
     def __getitem__(self, shard: int, /) -> Floats:
         total, *others = (source.bonus(shard, self._queries) for source in self._sources)
-        for more in others:
-            total += more
+        for bonus in others:
+            total += bonus
         return total
 
 

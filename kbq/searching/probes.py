@@ -1,6 +1,7 @@
 """Probes: how many cells a query must look at for the recall that is wanted, found out with queries.
 
-Vectors of the dump would not do as queries: they lie where their like lie, and find it with a fraction of the probes.
+Vectors of the dump would not do as queries: they lie among vectors like themselves, and find these with a fraction of
+the probes.
 """
 
 from collections.abc import Sequence
@@ -42,7 +43,7 @@ SLOTS = (
 
 
 def own_queries(shards: Sequence[Shard], model: Model, count: int, seed: int = 0) -> list[str]:
-    """Slot queries about pages of the knowledge base, at random; the slot alone where a title cannot be asked."""
+    """Slot queries about random pages of the knowledge base; the slot alone where the encoder cannot read the title."""
     random = np.random.default_rng(seed)
     slots = [str(slot) for slot in random.choice(SLOTS, count)]
     titles = [shard.titles for shard in shards if len(shard.titles)]
@@ -50,8 +51,8 @@ def own_queries(shards: Sequence[Shard], model: Model, count: int, seed: int = 0
         return slots
     queries = []
     for slot in slots:
-        of_shard = titles[random.integers(len(titles))]
-        query = f"{of_shard[int(random.integers(len(of_shard)))]} [SEP] {slot}"
+        shard_titles = titles[random.integers(len(titles))]
+        query = f"{shard_titles[int(random.integers(len(shard_titles)))]} [SEP] {slot}"
         queries.append(query if model.query_tokenizer.accepts(query) else slot)
     return queries
 
@@ -66,18 +67,18 @@ def calibrate(
 ) -> IndexEntry:
     """The entry with about the fewest probes that give the recall it asks for, and the recall that was measured.
 
-    Where even all cells give less, it takes the fewest that find as much as all; the entry's recall says what that is.
+    Where probing all cells gives less, it has the fewest that find as much as all do; its recall says how much that is.
 
     Args:
         queries: start over end vector, in the units of the rows. Shape: (queries, 2, dim).
-        length_penalty: of the searches to come.
+        length_penalty: what later searches take from a phrase for each token after its first.
     """
 
-    def ten_best(tried: IndexEntry) -> list[list[Hit]]:
-        index = open_index(shards, tried, device, may_leave_gpu=True)  # it may be made because they are too small
+    def ten_best(trial: IndexEntry) -> list[list[Hit]]:
+        index = open_index(shards, trial, device, may_leave_gpu=True)  # too small a GPU may be why an index is made
         searched = Searched(shards, index, length_penalty)
-        way = "exactly" if tried.kind == "exact" else f"with {tried.probes:,} probe{'s' * (tried.probes > 1)}"
-        stage = Stage(report, f"recall of the {entry.kind} index, queries searched {way}", len(queries))
+        how = "exactly" if trial.kind == "exact" else f"with {trial.probes:,} probe{'s' * (trial.probes > 1)}"
+        stage = Stage(report, f"recall of the {entry.kind} index, queries searched {how}", len(queries))
         hits: list[list[Hit]] = []
         for first in range(0, len(queries), BATCH):
             part = queries[first : first + BATCH]
@@ -87,23 +88,23 @@ def calibrate(
 
     exact = ten_best(IndexEntry())
 
-    def measured(probes: int) -> IndexEntry:
-        tried = replace(entry, probes=probes)
-        return replace(tried, recall=recall(exact, ten_best(tried)), queries=len(queries))
+    def measure(probes: int) -> IndexEntry:
+        trial = replace(entry, probes=probes)
+        return replace(trial, recall=recall(exact, ten_best(trial)), queries=len(queries))
 
     cells = max((clusters_for(len(shard)) for shard in shards), default=1)
-    doubled = [measured(1)]
-    while doubled[-1].recall < entry.target and doubled[-1].probes < cells:
-        doubled.append(measured(min(cells, 2 * doubled[-1].probes)))
-    reached = min(entry.target, doubled[-1].recall)
-    best = next(tried for tried in doubled if tried.recall >= reached)
-    too_few = max((tried.probes for tried in doubled if tried.probes < best.probes), default=0)
+    trials = [measure(1)]
+    while trials[-1].recall < entry.target and trials[-1].probes < cells:
+        trials.append(measure(min(cells, 2 * trials[-1].probes)))
+    goal = min(entry.target, trials[-1].recall)
+    best = next(trial for trial in trials if trial.recall >= goal)
+    too_few = max((trial.probes for trial in trials if trial.probes < best.probes), default=0)
     while best.probes - too_few > max(1, best.probes // 16):
-        tried = measured((too_few + best.probes) // 2)
-        if tried.recall < reached:
-            too_few = tried.probes
+        trial = measure((too_few + best.probes) // 2)
+        if trial.recall < goal:
+            too_few = trial.probes
         else:
-            best = tried
+            best = trial
     return best
 
 

@@ -1,8 +1,8 @@
 """Spans: likely starts become phrases. Source: arXiv 2012.12624, section 3.3; constraint: section 4.
 
 A span is a pair of rows (start, end) of one paragraph, start ≤ end, at most `max_tokens` tokens long, counted in the
-paragraph's own tokens; phrases may open at the one and close at the other (the filter's say). Its
-score is the start's dot product plus the end's, less a penalty for each token after the first: start and end know
+paragraph's own tokens; the filter must allow phrases to open at the start and to close at the end. The score of a
+span is the start's dot product plus the end's, less a penalty for each token after the first: start and end know
 nothing of each other, and may belong to two answers. Each start goes with its best end.
 """
 
@@ -16,15 +16,15 @@ from kbq.dump.shards import Shard
 from kbq.indexing.candidates import MAX_TOKENS, Bonus, Candidates, Index, ranges
 from kbq.indexing.products import float_products
 
-RANGES = 4096  # that are looked at together
+RANGES = 4096  # whose maxima are found together
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
     """Spans of one query in one shard, best first. Shapes: (spans,).
 
-    No span that is missing scores above `complete_above`: what stands higher is exactly what a search over all legal
-    spans would find (given an exact index) when each start keeps its best end.
+    No span that is missing scores above `complete_above`: the spans above it are exactly those that a search over all
+    legal spans would find (given an exact index), each start with its best end.
     """
 
     scores: Floats
@@ -32,18 +32,18 @@ class Spans:
     ends: Rows
     complete_above: float
     rows: Rows  # all rows that were looked at, ascending
-    products: Floats  # of these rows with the start vector (and what candidates add) and the end vector, where they
-    # may close a phrase. Shape: (rows, 2)
-    lost: Floats  # what a phrase from the beginning of the paragraph to the row would lose. Shape: (rows,)
+    products: Floats  # of these rows with the start vector (and the candidates' bonus added) and with the end vector
+    # (-inf where no phrase may close). Shape: (rows, 2)
+    lost: Floats  # length penalty of a phrase from the paragraph's beginning to the row. Shape: (rows,)
 
     def shortened(self, shard: Shard, start: int, end: int, limit: int) -> tuple[float, int] | None:
         """Score and end row of the best span from `start` to before `end` that stops before character `limit`."""
-        ends = int(shard.ends[start:end].searchsorted(limit, side="right"))  # that many stop before it
-        if not ends:
+        count = int(shard.ends[start:end].searchsorted(limit, side="right"))  # rows whose words stop before the limit
+        if not count:
             return None
         place = int(self.rows.searchsorted(start))
-        reached = slice(place, place + ends)
-        best = place + int((self.products[reached, 1] - self.lost[reached]).argmax())
+        ends = slice(place, place + count)
+        best = place + int((self.products[ends, 1] - self.lost[ends]).argmax())
         score = float(self.products[place, 0] + self.products[best, 1] - (self.lost[best] - self.lost[place]))
         return None if score == -np.inf else (score, start + best - place)
 
@@ -71,7 +71,7 @@ def find_spans(
         query: start vector over end vector, in the units of the rows. Shape: (2, dim).
         max_tokens: longest span, both ends included.
         length_penalty: what each token after the first takes from the score, 0 or more.
-        certain: only spans above the bound of the candidates: of the others, better ones may be missing.
+        certain: leave out spans that are not above the candidates' bound: better ones may be missing there.
     """
     starts, added = _opening(shard, candidates)
     _, stop = shard.row_range(shard.paragraphs_of(starts))
@@ -82,7 +82,7 @@ def find_spans(
     if added is not None:
         products[place, 0] += added
     above = candidates.complete_above if certain else -np.inf
-    hopeful = products[place, 0] + products[:, 1].max(initial=-np.inf) > above  # with the best of all ends
+    hopeful = products[place, 0] + products[:, 1].max(initial=-np.inf) > above  # even with the best of all ends
     starts, place = starts[hopeful], place[hopeful]
     lost = (length_penalty * shard.positions[rows]).astype(np.float32)
     ends = range_argmax(products[:, 1] - lost, place, reach(shard, rows, place, max_tokens))
@@ -93,7 +93,7 @@ def find_spans(
 
 
 def _opening(shard: Shard, candidates: Candidates) -> tuple[Rows, Floats | None]:
-    """The candidates at which a phrase may open, and what they add."""
+    """The candidates at which a phrase may open, and their bonus."""
     opening = shard.opens(candidates.starts)
     return candidates.starts[opening], None if candidates.bonus is None else candidates.bonus[opening]
 
@@ -101,16 +101,16 @@ def _opening(shard: Shard, candidates: Candidates) -> tuple[Rows, Floats | None]
 def batch_spans(
     searched: Searched, queries: Floats, depth: int, bonus: Bonus | None = None, certain: bool = False
 ) -> Iterator[list[Spans]]:
-    """For each query, one after another, the spans of each shard among the candidates of the index at this depth.
+    """For each query in turn, the spans that open at the candidates of the index at this depth, one item per shard.
 
     Shape of queries: (queries, 2, dim); see `find_spans`.
     """
-    found = searched.index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
+    candidates = searched.index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
     penalty = searched.length_penalty
     for query in range(len(queries)):
         yield [
-            find_spans(shard, of_shard[query], queries[query], length_penalty=penalty, certain=certain)
-            for shard, of_shard in zip(searched.shards, found, strict=True)
+            find_spans(shard, of_queries[query], queries[query], length_penalty=penalty, certain=certain)
+            for shard, of_queries in zip(searched.shards, candidates, strict=True)
         ]
 
 
@@ -122,7 +122,7 @@ def paragraph_spans(shard: Shard, paragraph: int, query: Floats, length_penalty:
 def reach(shard: Shard, rows: Rows, places: Rows, max_tokens: int = MAX_TOKENS) -> Rows:
     """How many of `rows`, which ascend, may end a span that starts at rows[place]. Shape: (places,).
 
-    All rows of a span's paragraph in its reach must be among them.
+    `rows` must hold every row of a span's paragraph that is in its reach.
     """
     tokens = shard.paragraphs_of(rows) * 2**32 + shard.positions[rows]  # ascending, with a gap between paragraphs
     counts: Rows = np.searchsorted(tokens, tokens[places] + max_tokens) - places
@@ -130,7 +130,7 @@ def reach(shard: Shard, rows: Rows, places: Rows, max_tokens: int = MAX_TOKENS) 
 
 
 def range_argmax(values: Floats, begins: Rows, sizes: Rows) -> Rows:
-    """Where the maximum of each values[begin : begin + size] stands; the first one of equals. Sizes are at least 1.
+    """The place of the maximum of each values[begin : begin + size], of equals the first. Sizes are at least 1.
 
     >>> range_argmax(np.float32([1, 5, 2, 5]), np.array([0, 2, 0]), np.array([4, 2, 1])).tolist()
     [1, 3, 0]
@@ -139,7 +139,7 @@ def range_argmax(values: Floats, begins: Rows, sizes: Rows) -> Rows:
     steps = np.arange(sizes.max(initial=0))
     for first in range(0, len(begins), RANGES):
         part = slice(first, first + RANGES)
-        inside = begins[part, None] + np.minimum(steps, sizes[part, None] - 1)  # the last one again and again
+        inside = begins[part, None] + np.minimum(steps, sizes[part, None] - 1)  # a shorter range repeats its last place
         best[part] = begins[part] + values[inside].argmax(axis=1)
     return best
 
@@ -154,8 +154,8 @@ def best_ends(logits: Floats) -> tuple[Floats, Rows]:
     """
     starts, ends = logits
     padded = np.pad(ends, (0, MAX_TOKENS - 1), constant_values=-np.inf)
-    reach = np.lib.stride_tricks.sliding_window_view(padded, MAX_TOKENS)
-    return starts + reach.max(axis=1), np.arange(len(starts)) + reach.argmax(axis=1)
+    reachable = np.lib.stride_tricks.sliding_window_view(padded, MAX_TOKENS)
+    return starts + reachable.max(axis=1), np.arange(len(starts)) + reachable.argmax(axis=1)
 
 
 def _union(begins: Rows, stops: Rows) -> Rows:
@@ -164,5 +164,5 @@ def _union(begins: Rows, stops: Rows) -> Rows:
     >>> _union(np.array([0, 1, 7]), np.array([3, 4, 8])).tolist()
     [0, 1, 2, 3, 7]
     """
-    begins = np.maximum(begins, np.concatenate([begins[:1], stops[:-1]]))  # what the range before has not
+    begins = np.maximum(begins, np.concatenate([begins[:1], stops[:-1]]))  # no range begins before the last one stops
     return ranges(begins, stops)

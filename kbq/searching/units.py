@@ -19,7 +19,7 @@ from kbq.records import Hit
 from kbq.searching.spans import Spans
 from kbq.text.boundaries import sentence_bounds
 
-TOGETHER = 16  # spans whose places are looked up together at first; then as many as before, all in all
+TOGETHER = 16  # spans that are located together at first; every later group is as large as all before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Units:
     is_complete: bool
 
 
-class _Found(NamedTuple):
-    """A span: where it stands, and in which shard. Better ones are smaller; `characters` are those of its phrase."""
+class _PlacedSpan(NamedTuple):
+    """A span and its place. Better ones compare as smaller; `characters` are those of its phrase."""
 
     negative_score: float
     shard: int
@@ -48,7 +48,9 @@ def best_units(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit, k: i
     """
     complete_above = max(spans.complete_above for spans in found)
     distinct = (
-        _best_of_each(shards, found, unit) if unit in ("paragraph", "document") else _separate(shards, found, unit)
+        _best_of_each(shards, found, unit)
+        if unit in ("paragraph", "document")
+        else _without_overlap(shards, found, unit)
     )
     located = cache(lambda shard, paragraph: shards[shard].located(paragraph))  # many hits may lie in one paragraph
     hits: list[Hit] = []
@@ -62,86 +64,88 @@ def best_units(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit, k: i
 
 
 def _best_of_each(
-    shards: Sequence[Shard], found: Sequence[Spans], unit: Unit
-) -> Iterator[tuple[_Found, tuple[int, int]]]:
+    shards: Sequence[Shard], by_shard: Sequence[Spans], unit: Unit
+) -> Iterator[tuple[_PlacedSpan, tuple[int, int]]]:
     """The best span of each paragraph or document, best first, with the whole paragraph as its unit."""
-    order, of_shard, place = _merged(found)
-    paragraphs = np.concatenate([s.paragraphs_of(spans.starts) for s, spans in zip(shards, found, strict=True)])
+    order, shard_of, places = _merged(by_shard)
+    paragraphs = np.concatenate([s.paragraphs_of(spans.starts) for s, spans in zip(shards, by_shard, strict=True)])
     keys = paragraphs
     if unit == "document":
         keys = np.concatenate(
-            [shard.paragraph_documents[paragraphs[of_shard == number]] for number, shard in enumerate(shards)]
+            [shard.paragraph_documents[paragraphs[shard_of == number]] for number, shard in enumerate(shards)]
         )
-    _, first = np.unique(np.stack([of_shard[order], keys[order]]), axis=1, return_index=True)
-    for span in _described(shards, found, of_shard, place, order[np.sort(first)]):
+    _, first = np.unique(np.stack([shard_of[order], keys[order]]), axis=1, return_index=True)
+    for span in _placed(shards, by_shard, shard_of, places, order[np.sort(first)]):
         yield span, (0, len(shards[span.shard].texts[span.paragraph]))
 
 
-def _separate(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit) -> Iterator[tuple[_Found, tuple[int, int]]]:
+def _without_overlap(
+    shards: Sequence[Shard], by_shard: Sequence[Spans], unit: Unit
+) -> Iterator[tuple[_PlacedSpan, tuple[int, int]]]:
     """Spans whose phrases (or sentences) do not overlap, best first: greedy over all legal spans.
 
-    A span that runs into a better unit is shortened to stop before it and waits for its turn.
+    A span that runs into a better unit is shortened to stop before that unit, and waits for its turn.
     """
-    order, of_shard, place = _merged(found)
-    in_order = _described(shards, found, of_shard, place, order)
-    coming = next(in_order, None)
-    waiting: list[_Found] = []  # a heap
-    taken: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    order, shard_of, places = _merged(by_shard)
+    in_order = _placed(shards, by_shard, shard_of, places, order)
+    next_span = next(in_order, None)
+    waiting: list[_PlacedSpan] = []  # a heap of spans that wait for their turn
+    units_in: dict[tuple[int, int], list[tuple[int, int]]] = {}
     sentences = cache(lambda shard, paragraph: Sentences(shards[shard].texts[paragraph]))
-    while coming or waiting:
-        if coming and (not waiting or coming <= waiting[0]):
-            span, coming = coming, next(in_order, None)
+    while next_span or waiting:
+        if next_span and (not waiting or next_span <= waiting[0]):
+            span, next_span = next_span, next(in_order, None)
         else:
             span = heapq.heappop(waiting)
-        units = taken.setdefault((span.shard, span.paragraph), [])
-        whole = span.characters
+        units = units_in.setdefault((span.shard, span.paragraph), [])
+        bounds = span.characters
         if unit == "sentence":
-            whole = sentences(span.shard, span.paragraph).around(*span.characters)
-        hindered = [begin for begin, stop in units if whole[0] < stop and begin < whole[1]]
-        if not hindered:
-            units.append(whole)
-            yield span, whole
-        elif (begin := span.characters[0]) < (limit := min(hindered)):
+            bounds = sentences(span.shard, span.paragraph).around(*span.characters)
+        obstacles = [begin for begin, stop in units if bounds[0] < stop and begin < bounds[1]]
+        if not obstacles:
+            units.append(bounds)
+            yield span, bounds
+        elif (begin := span.characters[0]) < (limit := min(obstacles)):
             shard = shards[span.shard]
-            shorter = found[span.shard].shortened(shard, span.start, span.end, limit)
+            shorter = by_shard[span.shard].shortened(shard, span.start, span.end, limit)
             if shorter is not None:
                 score, end = shorter
                 characters = begin, int(shard.ends[end])
-                heapq.heappush(waiting, _Found(-score, span.shard, span.start, end, span.paragraph, characters))
+                heapq.heappush(waiting, _PlacedSpan(-score, span.shard, span.start, end, span.paragraph, characters))
 
 
-def _merged(found: Sequence[Spans]) -> tuple[Rows, Rows, Rows]:
-    """The order of all shards' spans, best first; of each span its shard and its place there. Shapes: (spans,)."""
-    scores = np.concatenate([spans.scores for spans in found])
-    sizes = [len(spans.scores) for spans in found]
-    of_shard = np.repeat(np.arange(len(found)), sizes)
-    place = np.concatenate([np.arange(size) for size in sizes])
-    return np.argsort(-scores, kind="stable"), of_shard, place
+def _merged(by_shard: Sequence[Spans]) -> tuple[Rows, Rows, Rows]:
+    """The order of all shards' spans, best first; for each span its shard and its place there. Shapes: (spans,)."""
+    scores = np.concatenate([spans.scores for spans in by_shard])
+    sizes = [len(spans.scores) for spans in by_shard]
+    shard_of = np.repeat(np.arange(len(by_shard)), sizes)
+    places = np.concatenate([np.arange(size) for size in sizes])
+    return np.argsort(-scores, kind="stable"), shard_of, places
 
 
-def _described(
-    shards: Sequence[Shard], found: Sequence[Spans], of_shard: Rows, place: Rows, order: Rows
-) -> Iterator[_Found]:
-    """Where these spans stand, in this order. Shapes: (spans,)."""
+def _placed(
+    shards: Sequence[Shard], by_shard: Sequence[Spans], shard_of: Rows, places: Rows, order: Rows
+) -> Iterator[_PlacedSpan]:
+    """These spans, in this order, with their places. Shapes: (spans,)."""
     first, stop = 0, TOGETHER
     while first < len(order):
-        some = order[first:stop]
+        group = order[first:stop]
         first, stop = stop, 2 * stop
-        described: dict[int, Iterator[_Found]] = {}
-        for number in set(of_shard[some].tolist()):
-            spans, own = found[number], place[some[of_shard[some] == number]]
-            starts, ends = spans.starts[own], spans.ends[own]
+        spans_of: dict[int, Iterator[_PlacedSpan]] = {}
+        for number in set(shard_of[group].tolist()):
+            spans, in_shard = by_shard[number], places[group[shard_of[group] == number]]
+            starts, ends = spans.starts[in_shard], spans.ends[in_shard]
             paragraphs = shards[number].paragraphs_of(starts)
             characters = zip(shards[number].starts[starts].tolist(), shards[number].ends[ends].tolist(), strict=True)
             columns = starts.tolist(), ends.tolist(), paragraphs.tolist(), characters
-            described[number] = map(_Found._make, zip((-spans.scores[own]).tolist(), repeat(number), *columns))
-        if len(found) == 1:
-            yield from described[0]
+            spans_of[number] = map(_PlacedSpan._make, zip((-spans.scores[in_shard]).tolist(), repeat(number), *columns))
+        if len(by_shard) == 1:
+            yield from spans_of[0]
         else:
-            yield from (next(described[number]) for number in of_shard[some].tolist())
+            yield from (next(spans_of[number]) for number in shard_of[group].tolist())
 
 
-def _hit(span: _Found, located: Located, unit: tuple[int, int]) -> Hit:
+def _hit(span: _PlacedSpan, located: Located, unit: tuple[int, int]) -> Hit:
     return Hit(located.phrase(*span.characters), -span.negative_score, located.text, unit)
 
 

@@ -1,4 +1,4 @@
-"""Words: what a knowledge base knows of words beside its vectors, and what they add to a query's scores."""
+"""Words: the word indexes that a knowledge base has beside its vectors, and what they add to a query's scores."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,15 +22,15 @@ class WordIndexes:
         self._folder, self._shards = folder, shards
         self.bm25 = open_bm25(shards) if manifest.bm25 else []
         self.sparta = [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
-        self._near: dict[str, str | None] = {}  # of words that were asked for: thousands of queries may share one
+        self._spellings: dict[str, str | None] = {}  # found for a word before: thousands of queries may share one
         self._pieces = PieceTokenizer(folder, manifest) if manifest.sparta else None
 
     def __bool__(self) -> bool:
-        """Whether there is any of them."""
+        """Whether there is an index of either kind."""
         return bool(self.bm25 or self.sparta)
 
     def scores(self, texts: Sequence[str], backend: WordBackend, weight: float = 1.0) -> LexicalScores:
-        """What the terms of these queries say: learned impacts for the backend sparse, else BM25.
+        """The lexical scores of these queries: learned impacts for the backend sparse, else BM25.
 
         Raises:
             QueryError: the knowledge base has no such index.
@@ -61,21 +61,21 @@ class WordIndexes:
         return missing_words(text, self.bm25) if self.bm25 else []
 
     def unknown(self, text: str, number: Callable[[str], int | None]) -> dict[str, str | None]:
-        """Words of a query that stand nowhere here, and what may have been meant; None where nothing is like it.
+        """Words of a query that no page has, each with what may have been meant; None where nothing is like it.
 
         They are mistyped, or names that this corpus does not have. A relation or a question may well be put in words
-        that no page uses: of these only those that the encoder's vocabulary lacks (where `number` gives None).
+        that no page uses: they count only where the encoder's vocabulary lacks them, too (where `number` gives None).
         """
         mention = MENTION.search(text)
-        subject, asked = (mention[1], "") if mention else slot_of(text) or ("", text)
-        found = {word: self._written_here(word) for word in self.missing(subject)}
-        for word in self.missing(asked):
-            if word not in found and number(word) is None:
-                near = self._written_here(word) if word[0].isupper() else None  # a name, then
-                found[word] = near or common_word(word, number) or self._written_here(word)
-        return found
+        subject, question = (mention[1], "") if mention else slot_of(text) or ("", text)
+        suggestions = {word: self._written_here(word) for word in self.missing(subject)}
+        for word in self.missing(question):
+            if word not in suggestions and number(word) is None:
+                name = self._written_here(word) if word[0].isupper() else None  # it may be a name
+                suggestions[word] = name or common_word(word, number) or self._written_here(word)
+        return suggestions
 
     def _written_here(self, word: str) -> str | None:
-        if word not in self._near:
-            self._near[word] = written_here(word, self._shards, self.bm25)
-        return self._near[word]
+        if word not in self._spellings:
+            self._spellings[word] = written_here(word, self._shards, self.bm25)
+        return self._spellings[word]
