@@ -72,7 +72,7 @@ def limit() -> str:
     """Exact search beside the product of its rows."""
     rows = [
         [
-            vectors,
+            f"{int(vectors.split()[0]):,} vectors",
             count,
             *(f"{values[name]:g}" for name in ("search, ms a query", "product, ms a query")),
             f"{values['search, times the product']:.1f}",
@@ -80,7 +80,9 @@ def limit() -> str:
         for vectors, counts in figures("limit").items()
         for count, values in counts.items()
     ]
-    return table(["exact search, one thread", "queries", "ms a query", "rows times queries alone, ms", "ratio"], rows)
+    return table(
+        ["exact search, one thread", "queries", "ms a query", "rows times queries alone, ms", "search / product"], rows
+    )
 
 
 def _milliseconds(values: dict[str, Any]) -> list[str]:
@@ -153,10 +155,10 @@ def encoder() -> str:
     ]
     query = found["one query, ms"]
     text = (
-        f"{found['threads']} thread; on a CPU without 16-bit products kbq encodes in float32. The encoders of the "
+        f"All with {found['threads']} thread; a CPU without 16-bit products encodes in float32. The encoders of the "
         f"default model{earlier('encoder_bf16')} take {found['model on the disk, MB']:.0f} MB on the disk and "
         f"{found['model in memory, MB']} MB in memory; one query takes {query['p50']} ms with bf16 and AVX-512 "
-        f"({query['p95']} ms in 19 of 20)."
+        f"in the median ({query['p95']} ms at most in 19 of 20 cases)."
     )
     speeds = ["tokens per second", "fastest product, GFLOP/s", "share of it"]
     return f"{table(['multiplied in', 'windows', 'how', *speeds, 'padding', 'cosine to float32'], rows)}\n\n{text}"
@@ -192,10 +194,10 @@ def mapped() -> str:
     ]
     size, same = found["vectors and indexes, MB"] / 1000, "the same" if found["same hits"] else "other"
     text = (
-        f"{found['vectors']:,} vectors, an approximate and a tiny index: {size:.1f} GB, on the disk when the first "
-        f"query comes; {same} hits both ways. The process holds {ways[1]['own memory, MB']} MB; with tiny "
-        f"{ways[1]['with tiny, MB']} MB, its codes, read before the first query, and the hits that it scores again. "
-        "With much memory the system reads ahead: more at first, and nothing later."
+        f"{found['vectors']:,} vectors with an approximate and a tiny index take {size:.1f} GB, all on the disk when "
+        f"the first query comes; both ways give {same} hits. The process holds {ways[1]['own memory, MB']} MB, or "
+        f"{ways[1]['with tiny, MB']} MB with tiny: its codes, which are read before the first query, and the hits that "
+        "it scores again. With much memory the system reads ahead: it reads more at first and nothing later."
     )
     return f"{table(['memory free, MB', 'index', *costs], rows)}\n\n{text}"
 

@@ -228,8 +228,8 @@ def finetuning_short() -> str:
         figures(name)["trex-dev-kilt"]["KILT-accuracy"][0] for name in ("kilt_trex_hybrid", "kilt_trex_hybrid_tuned")
     )
     return (
-        f"On the T-REx subset 1,000 triples take KILT-accuracy from {before:.1f} to {some:.1f}, 5,000 to {many:.1f}; "
-        f"with BM25 beside the vectors, 5,000 take it from {hybrid:.1f} to {tuned:.1f}.\n"
+        f"On the T-REx subset, 1,000 triples take KILT-accuracy from {before:.1f} to {some:.1f}, and 5,000 take it to "
+        f"{many:.1f}; with BM25 beside the vectors, 5,000 triples take it from {hybrid:.1f} to {tuned:.1f}.\n"
         "More data sets, relations that were not tuned on, and where tuning does not help: "
         "[docs/finetuning.md](docs/finetuning.md)."
     )
@@ -243,8 +243,8 @@ def words_short() -> str:
     return (
         f"On the T-REx subset, KILT-accuracy is {dense:.1f} with vectors and {hybrid:.1f} with BM25 beside them.\n"
         f"SPARTA finds the sentence with the answer better than BM25 (SQuAD dev, MRR {sparta:.1f} against {bm25:.1f}; "
-        "the paper, on its own candidates,\n78.5 and 58.0), but adds nothing where BM25 stands beside the vectors, "
-        "so that no SPARTA model ships: [docs/words.md](docs/words.md)."
+        "the paper, on its own candidates,\n78.5 and 58.0), but it adds nothing where BM25 stands beside the vectors, "
+        "so no SPARTA model ships: [docs/words.md](docs/words.md)."
     )
 
 
@@ -357,10 +357,10 @@ def speed() -> str:
     text = (
         f"A corpus of {build['pages']:,} pages ({build['tokens']:,} tokens) becomes a knowledge base of "
         f"{build['MB']:,.0f} MB in {build['CPU seconds'] / 60:.0f} minutes of one CPU core (AVX-512 with bf16), with "
-        f"{build['peak memory, MB']:,} MB of memory at most; killed half-way and resumed, it "
-        f"consists of the same bytes. Of {exactness['spans compared']:,} spans that the search returned for "
-        f"{exactness['queries']} queries, {exactness['spans that differ']} differ from a brute force over all legal "
-        "spans in float64."
+        f"{build['peak memory, MB']:,} MB of memory at most; killed half-way and resumed, the "
+        f"build gives the same bytes. Of {exactness['spans compared']:,} spans that the search returned for "
+        f"{exactness['queries']} queries, {exactness['spans that differ']} differ from those of a brute-force search "
+        "over all legal spans in float64."
     )
     earlier = (
         "The first column of kbq was measured with the present code, the other three with earlier versions. The "

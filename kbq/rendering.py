@@ -194,7 +194,7 @@ def _queries_left_out(too_long: int, surplus: int) -> list[str]:
     """A line on queries that were not learned from, if there are any."""
     if not (too_long or surplus):
         return []
-    return [f"queries left out: {too_long:,} cannot be read, {surplus:,} are one too many for their passage"]
+    return [f"queries left out: {too_long:,} cannot be used, {surplus:,} are more than a passage may have"]
 
 
 def _answers_left_out(repairs: Repairs) -> list[str]:

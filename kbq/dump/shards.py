@@ -250,7 +250,7 @@ class Shard:
         """The rows that a filter with this threshold keeps, and the best row of each paragraph; None: all.
 
         Raises:
-            KnowledgeBaseError: the filter's logits are missing, of an older kbq's dump, or damaged.
+            KnowledgeBaseError: the filter's logits are missing or damaged.
         """
         if threshold is None or not len(self):
             return np.arange(len(self))
