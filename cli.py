@@ -449,7 +449,7 @@ def train(
     given = {"epochs": epochs, "learning_rate": learning_rate, "batch_tokens": batch_tokens, "seed": seed}
     shared: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     shared |= {"accumulate": accumulate, "dropout": dropout}
-    if sparse or teacher or generator:
+    if checkpoint == "default" and (sparse or teacher or generator):
         from kbq.encoding.config import local_folder
 
         checkpoint = str(local_folder(checkpoint))

@@ -181,7 +181,7 @@ def _description(
         "answer": task.answer,
         "queries_sha256": hashlib.sha256(listing.encode("utf-8", "surrogatepass")).hexdigest()[:16],
         "reader": reader,
-        "inputs": inputs.name,
+        "inputs": {"name": inputs.name, "sha256": file_digest(inputs)},
         "knowledge_base": {"name": kb.folder.name, "manifest_sha256": file_digest(kb.folder / MANIFEST)},
         "index": kb.index.kind,
         "query_encoder": kb.model.config.query_fingerprint,

@@ -21,6 +21,7 @@ from kbq.options import Backend, Unit
 from kbq.records import Hit, Phrase
 from kbq.searching.lexical import HybridWeights
 from kbq.searching.spans import best_ends
+from kbq.system.lines import clean_text
 
 DEPTH = 20  # paragraphs read for a query
 RETRIEVAL_WEIGHT = 0.1  # of a point of the search's score, beside the reader's logarithms of chances
@@ -132,10 +133,13 @@ class RetrieverReader:
         """The k best phrases of each query, or the best phrase of each of the k best pages.
 
         Raises:
-            QueryError: a query cannot be read, or another unit is asked for.
+            QueryError: a query cannot be read, k is below 1, or another unit is asked for.
         """
+        if k < 1:
+            raise QueryError(f"k is {k}, must be at least 1")
         if unit not in ("phrase", "document"):
             raise QueryError(f"a reader finds no {unit}: ask for phrases or documents", is_usage=True)
+        texts = [clean_text(text) for text in texts]
         retrieved = self.kb.search(texts, self.reading.depth, "paragraph", backend, weights)
         weight = self.reading.retrieval_weight * worth(self.kb, backend)
         answers = []

@@ -254,7 +254,7 @@ def test_the_same_records_may_have_another_name(tmp_path: Path, predict: Predict
     write_inputs(tmp_path, *many(2))
     predict()
     beside = tmp_path / "out.jsonl.run.json"
-    beside.write_text(json.dumps(json.loads(beside.read_text()) | {"inputs": "in.xz"}))
+    beside.write_text(json.dumps(json.loads(beside.read_text()) | {"inputs": {"name": "in.xz"}}))
     assert predict().kept == 2
 
 

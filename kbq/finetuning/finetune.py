@@ -73,12 +73,12 @@ def finetune(
         golds, dev = _data(request, note)
         sources = [None if path is None else _source(path) for path in (request.triples, request.dev)]
         torch.manual_seed(request.settings.seed)
-        _check_memory(request.settings, kb)
         if request.settings.k > kb.counts.rows:
             note(f"k is {request.settings.k}, the knowledge base holds {kb.counts.rows} phrases: all of them compete")
         labeller = Labeller(kb.shards, {page for gold in [*golds, *dev] for page in pages_of(gold)})
         queries, reach = prepare(request.task, golds, kb, labeller)
         _check_positives(request, queries, reach, note)
+        _check_memory(request.settings, len(queries), kb)
         dev_golds = [with_page_ids(gold, labeller) for gold, _ in readable_queries(request.task, dev, kb)]
         if len(dev_golds) < len(dev):
             note(f"{len(dev) - len(dev_golds)} of {len(dev)} dev queries cannot be read: left out")
@@ -140,12 +140,13 @@ def _facts(
     }
 
 
-def _check_memory(settings: FinetuningSettings, kb: KnowledgeBase) -> None:
+def _check_memory(settings: FinetuningSettings, queries: int, kb: KnowledgeBase) -> None:
     """Refuse what cannot fit: the phrases of a batch are held as float32, with their gradients and copies."""
-    need = 3 * 4 * 2 * kb.model.dim * settings.batch * min(settings.k, kb.counts.rows)
-    if need > (free := available_memory()):
+    batch, phrases = min(settings.batch, queries), min(settings.k, kb.counts.rows)
+    need = 3 * 4 * 2 * kb.model.dim * batch * phrases
+    if kb.model.device.type == "cpu" and need > (free := available_memory()):
         raise TrainingError(
-            f"{settings.k:,} phrases for each of {settings.batch:,} queries need {need / 1e9:.1f} GB of memory, "
+            f"{phrases:,} phrases for each of {batch:,} queries need {need / 1e9:.1f} GB of memory, "
             f"{free / 1e9:.1f} are free: take a smaller -k or --batch"
         )
 

@@ -82,7 +82,8 @@ def readable_queries(task: Task, golds: Sequence[Gold], kb: KnowledgeBase) -> li
 def with_page_ids(gold: Gold, labeller: Labeller) -> Gold:
     """Replace page titles by ids, which predictions name; several pages with one title are alternatives.
 
-    Where the knowledge base has none of the pages, all are left out: the answer counts anywhere, as in tuning.
+    Where the knowledge base has none of the pages, all are left out: the answer counts anywhere, as in
+    tuning, unless that is on pages alone.
     """
     if gold.answers and labeller.find(gold).kind == "no_page":
         without_pages = (dataclasses.replace(output, pages=(), evidence=None) for output in gold.outputs)

@@ -31,7 +31,7 @@ class Clusters:
         self._device = device
         self._halves = (means**2).sum(axis=1) / 2
         self._step = max(float(np.abs(means).max()), 1e-30) / 127
-        self._whole = torch.from_numpy(np.rint(means / self._step).astype(np.int8)).to(device)
+        self._whole = torch.from_numpy(np.rint(means / self._step).astype(np.int8))
 
     @classmethod
     def of(
@@ -64,8 +64,8 @@ class Clusters:
         """The number of the mean with the smallest L2 distance to each row. Shapes: (rows, dim), (rows,)."""
         step = max(1, (SCORES if self._device.type == "cpu" else SCORES_CUDA) // len(self.means))
         parts = [rows[first : first + step] for first in range(0, len(rows), step)]
-        compare = self._compared_in_integers if has_fast_int8(self._device) else self._compared
         try:
+            compare = self._compared_in_integers if has_fast_int8(self._device) else self._compared
             return np.concatenate([compare(part) for part in parts]) if parts else np.empty(0, np.int64)
         except torch.OutOfMemoryError:  # on a GPU that others use, too: then on the CPU
             return type(self)(self.means).nearest(rows)
@@ -80,7 +80,7 @@ class Clusters:
         """‖x − c‖² = ‖x‖² − 2 (x·c − ½ ‖c‖²), all in units of one step of the rows times one of the means."""
         unit = 1.0 if rows.dtype == np.int8 else max(float(np.abs(rows).max()), 1e-30) / 127
         whole = rows if rows.dtype == np.int8 else np.rint(rows / unit).astype(np.int8)
-        scores = int8_products(torch.from_numpy(whole).to(self._device), self._whole)
+        scores = int8_products(torch.from_numpy(whole).to(self._device), self._whole.to(self._device))
         halves = torch.from_numpy(np.rint(self._halves / (unit * self._step)).astype(np.int32))
         return _largest(scores.sub_(halves.to(self._device)))
 

@@ -126,6 +126,7 @@ def one_row_less(folder: Path) -> None:
         (one_edge_less, KnowledgeBaseError, "its files differ in length"),
         (one_less("texts.bin"), KnowledgeBaseError, "its files differ in length"),
         (one_less("titles.bin"), KnowledgeBaseError, "its files differ in length"),
+        (one_less("ids.bin"), KnowledgeBaseError, "its files differ in length"),
         (one_less("ids.npy"), KnowledgeBaseError, "its files differ in length"),
         (one_less("texts.npy"), KnowledgeBaseError, "its files differ in length"),
         (one_less("paragraph_numbers.npy"), KnowledgeBaseError, "its files differ in length"),

@@ -25,6 +25,7 @@ from kbq.kb import KnowledgeBase
 from kbq.kilt.reading.records import Gold, GoldOutput
 from kbq.options import Backend
 from kbq.rendering import finetuning_lines
+from kbq.searching.indexes import IndexWish
 from kbq.searching.lexical import HybridWeights
 from kbq.task import load_task
 
@@ -50,6 +51,10 @@ def request_of(rows: Rows, write_json_lines: Callable[..., Path], tmp_path: Path
     return FinetuningRequest(
         triples, tmp_path / "out", load_task("slot_filling"), triples, settings=settings, command="kbq finetune"
     )
+
+
+def run_size(request: FinetuningRequest) -> int:
+    return len(request.triples.read_text("utf-8").splitlines())
 
 
 def run(request: FinetuningRequest, kb: KnowledgeBase, notes: list[str] | None = None) -> FinetuningOutcome:
@@ -309,8 +314,11 @@ def test_what_does_not_fit_into_memory_is_refused(
     request_of: FinetuningRequest, own_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kbq.finetuning.finetune.available_memory", lambda: 1e4)
-    with pytest.raises(TrainingError, match=r"10 phrases for each of 5 queries need 0\.0 GB of memory, 0\.0 are free"):
-        run(request_of, own_kb)
+    settings = replace(request_of.settings, k=10**9, batch=10**9)
+    rows, queries = own_kb.counts.rows, run_size(request_of)
+    message = rf"{rows} phrases for each of {queries} queries need 0\.0 GB of memory, 0\.0 are free"
+    with pytest.raises(TrainingError, match=message):
+        run(replace(request_of, settings=settings), own_kb)
 
 
 @pytest.mark.parametrize("stop", [2, 5])
@@ -348,6 +356,9 @@ def test_a_run_does_not_go_on_with_other_dev_data(
     for changed in (replace(request_of, dev=dev), replace(request_of, task=load_task("nq"))):
         with pytest.raises(TrainingError, match=r"checkpoint\.pt was written with other"):
             run(changed, KnowledgeBase.open(own_kb.folder, device="cpu"))
+    indexed = KnowledgeBase.open(own_kb.folder, device="cpu").with_index(IndexWish("compact", target=0.5))
+    with pytest.raises(TrainingError, match=r"checkpoint\.pt was written with other"):
+        run(request_of, indexed)
 
 
 def test_entity_linking_learns_pages(

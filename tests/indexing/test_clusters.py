@@ -53,7 +53,10 @@ def test_a_gpu_that_is_full_leaves_the_work_to_the_cpu(in_integers: bool, monkey
     def refused(*_: object) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(clusters, "has_fast_int8", lambda device: in_integers and device == full)
+    def tried(device: torch.device) -> bool:
+        return (in_integers or bool(refused())) if device == full else False
+
+    monkeypatch.setattr(clusters, "has_fast_int8", tried)
     monkeypatch.setattr(clusters, "int8_products", refused)
     monkeypatch.setattr(Clusters, "_compared", lambda self, rows: refused() if self._device == full else rows[:, 0])
     rows = np.array([[3, 1], [0, 2]], np.int8)

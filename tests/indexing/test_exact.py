@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph, Shard
 from kbq.indexing import exact, products
-from kbq.indexing.exact import ExactIndex
+from kbq.indexing.exact import BOTH, ExactIndex, _lowers_of_all
+from kbq.indexing.products import Factors
 
 CPU = torch.device("cpu")
 SIZES = ((1,), (5, 0, 3), (30, 1, 0, 0, 25, 12), (0, 60, 7), (20, 40, 41, 19, 21), tuple(range(40)))
@@ -147,6 +148,14 @@ def test_rows_that_are_no_phrase_alone_say_nothing_of_what_can_be_reached(
         ((found,),) = index.candidates(starts, ends, k)
         assert found.starts.tolist() == [*range(0, 40, 2), *range(40, 60)]
         assert found.complete_above == pytest.approx(bound, abs=0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32])
+def test_the_best_row_alone_bounds_its_piece_from_below(dtype: torch.dtype) -> None:
+    by_piece = torch.tensor([[[[5], [4]], [[9], [9]]], [[[1], [1]], [[2], [2]]]], dtype=dtype)  # two rows a piece
+    edges = torch.tensor([[BOTH, OPENS], [CLOSES, 0]], dtype=torch.uint8)  # the first row of all is a phrase alone
+    factors = Factors(torch.empty(0), units=torch.tensor([0.5]), errors=torch.tensor([1.0]), in_integers=True)
+    assert _lowers_of_all(by_piece, edges, factors).tolist() == [[(5 + 4) * 0.5 - 1.0, -torch.inf]]
 
 
 def test_an_empty_shard_has_no_candidates(make_shard: Callable[..., Shard]) -> None:

@@ -160,6 +160,26 @@ def test_records_that_spoil_an_evaluation_are_at_fault(kbq: Kbq, write: Write) -
     assert as_json.json["problems"] == {"downstream": [f"{guess}:1:0: has no answer in its output"]}
 
 
+def test_predictions_of_some_queries_may_all_lack_answers(kbq: Kbq, write: Write) -> None:
+    gold = write("g", *(record(n, f"x{n}", n, input="") for n in range(4)))
+    pages = write("p", *({"id": n, "output": [{"provenance": [{"wikipedia_id": n}]}]} for n in range(2)))
+    assert kbq("evaluate", pages, gold, "--missing", "zero").status == 0
+
+
+def test_files_and_measures_go_by_what_makes_a_page(kbq: Kbq, write: Write, tmp_path: Path) -> None:
+    items = [{"wikipedia_id": 1, "section": section} for section in "ab"]
+    gold = write("g", {"id": 1, "input": "", "output": [{"answer": "x", "provenance": items[1:]}]})
+    guess = write("p", {"id": 1, "output": [{"answer": "x", "provenance": items}]})
+    out = ("--trec-run", tmp_path / "run", "--trec-qrels", tmp_path / "qrels", "--rank-keys", "section")
+    assert kbq("evaluate", guess, gold, *out).status == 0
+    assert [line.split()[3] for line in (tmp_path / "run").read_text().splitlines()] == ["1", "2"]
+    ((_, _, page, _),) = (line.split() for line in (tmp_path / "qrels").read_text().splitlines())
+    assert page == (tmp_path / "run").read_text().splitlines()[1].split()[2]
+    pytest.importorskip("ir_measures", reason="ir-measures is optional")
+    measures = kbq("evaluate", guess, gold, "--measures", "RR", "--rank-keys", "section", "--json").json["measures"]
+    assert measures == {"RR": 0.5}
+
+
 def test_a_diagnosis_that_is_not_possible_is_said(kbq: Kbq, write: Write) -> None:
     gold = write("g", *(record(n, f"x{n}", n, input="") for n in range(2)))
     pages = write("p", *({"id": n, "output": [{"provenance": [{"wikipedia_id": n}]}]} for n in range(2)))
@@ -209,6 +229,8 @@ def test_a_task_says_when_an_answer_is_no_error(kbq: Kbq, write: Write) -> None:
     guess = write("p", record(1, "nile", 1))
     assert kbq("errors", guess, gold, "--json").json["counts"] == {"answer-form": 1}
     assert kbq("errors", guess, gold, "--task", "nq", "--json").json["counts"] == {"right": 1}
+    nothing, the = write("n", record(1, "", 1)), write("t", record(1, "the", 1, input=""))
+    assert kbq("errors", nothing, the, "--task", "nq", "--json").json["counts"] == {"page-right-answer-wrong": 1}
 
 
 def test_a_kind_that_refuses_its_input_is_null_with_its_problems(kbq: Kbq, guess: Path, write: Write) -> None:

@@ -4,10 +4,11 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
+import torch
 
 from kbq.commands import IndexRequest, index, index_words
 from kbq.description import index_facts
@@ -15,6 +16,7 @@ from kbq.dump.manifest import STATE, IndexEntry, read_manifest
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.indexing import cells, choice
+from kbq.indexing.clusters import Clusters
 from kbq.indexing.index_folder import ROTATION
 from kbq.kb import KnowledgeBase
 from kbq.options import Backend, IndexKind, Unit
@@ -59,6 +61,23 @@ def test_every_kind_answers_like_exact_search(
             for one, other in zip(truth, found, strict=True):
                 assert [hit.phrase for hit in one] == [hit.phrase for hit in other]
                 assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", BUILT)
+def test_an_index_is_built_on_the_device_of_the_model(
+    kind: IndexKind, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, devices, of = torch.device("cpu", 0), [], Clusters.of  # "cpu:0" is the CPU, but no default
+
+    def seen(*args: Any, device: torch.device, **more: Any) -> Clusters:
+        devices.append(device)
+        return of(*args, **more)
+
+    kb = KnowledgeBase.open(folder, device="cpu")
+    monkeypatch.setattr(Clusters, "of", seen)
+    monkeypatch.setattr(type(kb.model), "device", first)
+    kb.with_index(IndexWish(kind, target=0.5))
+    assert devices == [first]
 
 
 def test_indexes_live_side_by_side(folder: Path) -> None:

@@ -4,7 +4,7 @@ import random
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -218,13 +218,16 @@ def telling_words(text: str) -> set[str]:
 
 
 def numbers(text: str) -> tuple[str, ...]:
-    """The numbers of a text, ascending, without thousands separators and leading zeros.
+    """The numbers of a text, ascending, without thousands separators and zeros that say nothing.
 
-    >>> numbers("1,200 on 03 May 1999") == numbers("May 3, 1999: 1200")
-    True
+    >>> numbers("1,200 on 03.05.1999") == numbers("3/5/1999: 1200"), numbers("1.50") == numbers("1.5")
+    (True, True)
     """
-    found: Sequence[str] = re.findall(r"\d+(?:\.\d+)?", re.sub(r"(?<=\d),(?=\d{3}\b)", "", text))
-    return tuple(sorted(number.lstrip("0") or "0" for number in found))
+    values: list[str] = []
+    for part in re.findall(r"\d+(?:\.\d+)*", re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)):
+        # One dot makes a decimal fraction; more of them part day, month and year.
+        values += [part.rstrip("0").rstrip(".")] if part.count(".") == 1 else part.split(".")
+    return tuple(sorted(number.lstrip("0") or "0" for number in values))
 
 
 def stem(title: str) -> str:

@@ -74,8 +74,8 @@ class Summary:
 
         Predictions that all lack answers, say, are scored by their pages; where only some do, these are at fault.
         """
-        count = max((len(scores.ids) for scores in self.scores.values()), default=0)
-        return not self.scores or any(0 < len(refusal.problems) < count for refusal in self.refusals.values())
+        predictions = max((scores.predictions for scores in self.scores.values()), default=0)
+        return not self.scores or any(0 < len(refusal.problems) < predictions for refusal in self.refusals.values())
 
     @property
     def main_columns(self) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ class Scores:
     means: tuple[float, ...]
     deviations: Deviations
     notes: tuple[str, ...] = ()
+    predictions: int = 0  # that belong to these queries
 
     def column(self, name: str) -> Doubles:
         """The score of that name for every item. Shape: (items,).
@@ -177,4 +178,5 @@ class Scoring:
             means=tuple(means[n] for n in kept),
             deviations=self.deviations,
             notes=seen.notes(),
+            predictions=seen.matched,
         )

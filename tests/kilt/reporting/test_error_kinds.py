@@ -30,6 +30,7 @@ GOLD = {"id": 1, "input": "i", "output": [{"answer": "Émile Zola", "provenance"
         ("May 03, 1999", [WRONG], "answer-number-format", None),
         ("June 3, 1999", [WRONG], "answer-partial", None),
         ("Émi", [WRONG], "page-not-found", None),
+        ("may be", [WRONG], "page-not-found", None),  # a word of three letters says nothing
         ("Zola", [WRONG], "answer-partial", None),
         ("Balzac", [RIGHT], "page-right-answer-wrong", 1),
         ("Balzac", [WRONG, RIGHT], "page-too-low", 2),
