@@ -146,6 +146,7 @@ def _table_rows(path: Path, first: Line, rest: Iterator[Line], problems: list[st
     texts = (line + "\n" for _, line in rest)
     # In TSV a quotation mark is a letter like any other: "Heroes" is a song.
     reader = csv.reader(texts, delimiter="\t", quoting=csv.QUOTE_NONE) if is_tsv else csv.reader(texts, strict=True)
+    number = first[0]
     try:
         for values in reader:
             number = first[0] + reader.line_num
@@ -156,7 +157,9 @@ def _table_rows(path: Path, first: Line, rest: Iterator[Line], problems: list[st
                 # A short line lacks its last columns; `_merged` says so where they are needed.
                 yield number, dict(zip(header, values, strict=False))
     except csv.Error as error:
-        raise TrainingError(f"{path}:{first[0] + reader.line_num}: {error}: is it a CSV or TSV file?") from None
+        raise TrainingError(
+            f"{path}:{number + 1}: {error}: is it a CSV or TSV file, and all its quotation marks closed?"
+        ) from None
 
 
 def _check_columns(path: Path, number: int, columns: Sequence[str] | Mapping[str, object]) -> None:
@@ -164,8 +167,12 @@ def _check_columns(path: Path, number: int, columns: Sequence[str] | Mapping[str
     if missing:
         raise TrainingError(
             f"{path}:{number}: column {missing[0]!r} is missing, there are {', '.join(columns)}: "
-            f"write KILT lines, or {', '.join(COLUMNS)} and perhaps {', '.join(MORE_COLUMNS)}"
+            f"write KILT lines, or {', '.join(COLUMNS)} and perhaps {', '.join(MORE_COLUMNS)}, as JSON lines or with "
+            "commas or tabs between them"
         )
+    repeated = [name for name in columns if list(columns).count(name) > 1]
+    if repeated:
+        raise TrainingError(f"{path}:{number}: there are two columns {repeated[0]!r}: leave one of them out")
     for name, meant in _likely(frozenset(columns)):
         raise TrainingError(f"{path}:{number}: column {name!r} is not read: if it is {meant!r}, call it so")
 

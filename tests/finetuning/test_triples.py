@@ -134,6 +134,13 @@ def test_records_without_answer_and_page_are_left_out(read: Callable[[str], list
         ("subject,relation\na,b\n", "triples:1: column 'object' is missing, there are subject, relation: write", ""),
         ("subject;relation;object\na;b;c\n", "triples:1: column 'subject' is missing", ""),
         ("Marie\tbirth\tWarsaw\n", "triples:1: column 'subject' is missing, there are marie, birth, warsaw", ""),
+        ("subject;relation;object\na;b;c\n", "as JSON lines or with commas or tabs between them", ""),
+        ("subject,relation,object,subject\na,b,c,d\n", "triples:1: there are two columns 'subject': leave one of", ""),
+        (
+            'subject,relation,object\na,b,c\nd,"e,f\ng,h,i\n',
+            "triples:3: unexpected end of data: is it a CSV or TSV",
+            "",
+        ),
         (
             "subject,relation,object,pages\na,b,c,d\n",
             "triples:1: column 'pages' is not read: if it is 'page', call",
