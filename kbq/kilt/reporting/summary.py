@@ -247,8 +247,9 @@ def columns(scores: Scores, task: Task | None) -> tuple[str, ...]:
 def item_documents(summary: Summary) -> Iterator[dict[str, object]]:
     """For each query, in gold order: its id, its group, and every score of the official layouts, unrounded."""
     kinds = list(summary.scores.values())
+    columns_of = {scores.kind: {name: scores.column(name) for name in scores.official_names()} for scores in kinds}
     for number, (record_id, group) in enumerate(zip(kinds[0].ids, kinds[0].groups, strict=True)):
         item: dict[str, object] = {"id": record_id, "group": group}
-        for scores in kinds:
-            item[scores.kind] = {name: float(scores.column(name)[number]) for name in scores.official_names()}
+        for kind, by_name in columns_of.items():
+            item[kind] = {name: float(column[number]) for name, column in by_name.items()}
         yield item
