@@ -777,13 +777,13 @@ def evaluate(
     if summary.scores:
         for note in summary.notes:
             _note(note)
-    if as_csv and summary.scores:
-        _note(header(deviations, cutoffs))
-        print(summary.tables()[-1].csv(), end="")
-    elif summary.scores and not as_json:
-        print(header(deviations, cutoffs))
-        for table in summary.tables():
-            print(f"\n{table.markdown()}", end="")
+        if as_csv:
+            _note(header(deviations, cutoffs))
+            print(summary.tables()[-1].csv(), end="")
+        elif not as_json:
+            print(header(deviations, cutoffs))
+            for table in summary.tables():
+                print(f"\n{table.markdown()}", end="")
     summary.raise_if_refused()
 
 

@@ -196,6 +196,18 @@ def test_a_weight_without_end_is_refused(option: str, weight: str, run: Run, kb_
     assert f"Invalid value for '{option}': " in refused.err
 
 
+@pytest.mark.parametrize(("task", "is_said"), [("trex", True), ("aidayago2", False)])
+def test_words_alone_find_no_phrases_to_predict(
+    task: str, is_said: bool, run: Run, corpus: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    assert run("build", corpus, tmp_path / "kb", "--model", model_folder).status == 0
+    (tmp_path / "in.jsonl").write_text('{"id": 1, "input": "the river"}\n')
+    options = ("--task", task, "--kb", tmp_path / "kb", "--backend", "bm25", "--out", tmp_path / "out.jsonl")
+    told = run("predict", tmp_path / "in.jsonl", *options)
+    assert told.status == 0
+    assert ("answers are whole paragraphs: --reader reads phrases in them" in told.err) == is_said
+
+
 def test_what_the_knowledge_base_has_decides_the_backend(
     run: Run, corpus: Path, model_folder: Path, tmp_path: Path
 ) -> None:
