@@ -183,7 +183,7 @@ class KnowledgeBase:
         if chosen == "hybrid":
             lexical = self.words.all_scores(texts, weights or self.weights)
             return self.search_vectors(*self.model.encode_queries(texts), k, unit, lexical)
-        _check(k, unit)
+        check_wanted(k, unit)
         if unit not in ("paragraph", "document"):
             name = "BM25" if chosen == "bm25" else "SPARTA"
             raise QueryError(
@@ -227,11 +227,12 @@ class KnowledgeBase:
         lexical: Sequence[LexicalScores] = (),
     ) -> list[list[Hit]]:
         """`search` for queries that are encoded already; `lexical` scores are added. Shapes: (queries, dim)."""
-        _check(k, unit)
+        check_wanted(k, unit)
         return search(self.searched, self.model.in_row_units(starts, ends), k, unit, lexical)
 
 
-def _check(k: int, unit: Unit) -> None:
+def check_wanted(k: int, unit: Unit) -> None:
+    """Raises QueryError where less than one answer, or an unknown unit, is asked for."""
     if k < 1:
         raise QueryError(f"k is {k}, must be at least 1")
     if unit not in get_args(Unit):

@@ -16,7 +16,7 @@ from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.encoding.queries import QueryTokenizer
 from kbq.encoding.windows import Tokens, tokenize
 from kbq.errors import QueryError
-from kbq.kb import KnowledgeBase
+from kbq.kb import KnowledgeBase, check_wanted
 from kbq.options import Backend, Unit
 from kbq.records import Hit, Phrase
 from kbq.searching.lexical import HybridWeights
@@ -135,8 +135,7 @@ class RetrieverReader:
         Raises:
             QueryError: a query cannot be read, k is below 1, or another unit is asked for.
         """
-        if k < 1:
-            raise QueryError(f"k is {k}, must be at least 1")
+        check_wanted(k, unit)
         if unit not in ("phrase", "document"):
             raise QueryError(f"a reader finds no {unit}: ask for phrases or documents", is_usage=True)
         texts = [clean_text(text) for text in texts]

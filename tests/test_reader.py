@@ -110,6 +110,8 @@ def test_a_knowledge_base_is_read(reader: Reader, kb: KnowledgeBase) -> None:
     assert pages[0] == phrases[0]
     with pytest.raises(QueryError, match="a reader finds no sentence: ask for phrases"):
         reading.search(["river"], 1, "sentence")
+    with pytest.raises(QueryError, match="k is 0, must be at least 1"):
+        reading.search(["river"], 0)
 
 
 @pytest.mark.parametrize(
