@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import kbq
-from kbq import rendering
+from kbq.commands import printing
 from kbq.errors import MOST_PROBLEMS, KbqError, first_line
 from kbq.options import (
     WORDS_ALONE,
@@ -32,11 +32,11 @@ from kbq.options import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from kbq.dump.pages import Pages
     from kbq.dump.shards import Counts
-    from kbq.pages import Pages
+    from kbq.kilt.task import Task
     from kbq.records import Query
-    from kbq.task import Task
-    from kbq.training.run import RunRequest, StepReport
+    from kbq.training.engine import RunRequest, StepReport
 
 app = typer.Typer(
     name="kbq",
@@ -160,22 +160,22 @@ def build(
         _refuse_given(context, "no --sparta", ("terms",))
     if append:
         _refuse_given(context, "--append", ("bm25",))
-    from kbq import commands
-    from kbq.progress import build_progress
+    from kbq.commands import library
+    from kbq.commands.progress import build_progress
 
-    request = commands.BuildRequest(
+    request = library.BuildRequest(
         corpus=corpus, folder=kb, format=format, model=model, index=index, bm25=bm25, sparta=sparta, terms=terms,
         append=append, skip_bad_lines=skip_bad_lines, device=device, workers=workers,
     )  # fmt: skip
     with build_progress(f"building {kb}") as (report, report_stage):
-        outcome = commands.build(request, report, _note, report_stage)
+        outcome = library.build(request, report, _note, report_stage)
     counts = outcome.counts
     kept = counts.rows / max(1, counts.tokens)
     _tell(
         {"kb": str(kb), **counts.facts, "index": outcome.index, "bytes": outcome.bytes, "bad_lines": outcome.bad_lines},
         as_json,
         f"{kb}: {counts.documents:,} pages, {counts.paragraphs:,} paragraphs, {counts.tokens:,} tokens",
-        f"kept {counts.rows:,} token vectors ({kept:.0%}), {rendering.size(outcome.bytes)} on disk",
+        f"kept {counts.rows:,} token vectors ({kept:.0%}), {printing.size(outcome.bytes)} on disk",
     )
 
 
@@ -216,8 +216,8 @@ def index(
 
     The vectors are not encoded again.
     """
-    from kbq import commands
-    from kbq.progress import stage_progress
+    from kbq.commands import library
+    from kbq.commands.progress import stage_progress
 
     if bm25:
         _refuse_given(context, "--bm25", ("sparta", "device"))
@@ -226,16 +226,16 @@ def index(
     if bm25 or sparta is not None:
         _refuse_given(context, "--bm25" if bm25 else "--sparta", ("kind", "recall", "queries", "model", "filter"))
         name, size = _index_terms(kb, sparta, terms, device)
-        _tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: {name} of {rendering.size(size)}")
+        _tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: {name} of {printing.size(size)}")
         return
-    if kind == "exact" or commands.index_kind(kb, kind) == "exact":
+    if kind == "exact" or library.index_kind(kb, kind) == "exact":
         _refuse_given(context, "exact search", ("recall", "queries"))
     with stage_progress(f"indexing {kb}") as report:
-        request = commands.IndexRequest(
+        request = library.IndexRequest(
             kb, kind, recall=recall, queries=queries, model=model, device=device, filter=filter
         )
-        facts = commands.index(request, report)
-    _tell({"kb": str(kb), **dataclasses.asdict(facts)}, as_json, f"{kb}: {rendering.index_line(facts)}")
+        facts = library.index(request, report)
+    _tell({"kb": str(kb), **dataclasses.asdict(facts)}, as_json, f"{kb}: {printing.index_line(facts)}")
     if facts.recall < facts.target:
         more = {"tiny": "compact, approximate or exact", "compact": "approximate or exact"}.get(facts.kind, "exact")
         way_out = f"choose --index {more} for that" if filter is None else "its --filter hides the others"
@@ -244,13 +244,13 @@ def index(
 
 def _index_terms(kb: Path, sparta: Path | None, terms: int, device: str) -> tuple[str, int]:
     """What was added, and its bytes."""
-    from kbq import commands
-    from kbq.progress import stage_progress
+    from kbq.commands import library
+    from kbq.commands.progress import stage_progress
 
     with stage_progress(f"indexing {kb}") as report:
         if sparta is None:
-            return "a BM25 index", commands.index_words(kb, report)
-        return "learned impacts", commands.index_impacts(kb, sparta, terms, device, report)
+            return "a BM25 index", library.index_words(kb, report)
+        return "learned impacts", library.index_impacts(kb, sparta, terms, device, report)
 
 
 def _refuse_given(context: typer.Context, option: str, others: "Sequence[str]") -> None:
@@ -277,9 +277,9 @@ def merge_kb(
     as_json: Json = False,
 ) -> None:
     """Join knowledge bases built with the same model, by linking their files."""
+    from kbq.commands.progress import stage_progress
     from kbq.dump.manifest import read_manifest
     from kbq.dump.merging import merge as merge_folders
-    from kbq.progress import stage_progress
 
     with stage_progress(f"merging {out}") as report:
         manifest = merge_folders(out, kbs, report)
@@ -305,19 +305,19 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Say which terms of a query found the best paragraphs, and what each one weighs there."""
-    from kbq import commands
+    from kbq.commands import library
 
-    (asked,) = commands.read_queries([text], None)
-    opened = commands.open_kb(kb, model, "cpu", building=_building)
-    explained = commands.explain(asked.text, opened, k, backend)
+    (asked,) = library.read_queries([text], None)
+    opened = library.open_kb(kb, model, "cpu", building=_building)
+    explained = library.explain(asked.text, opened, k, backend)
     if as_json:
-        paragraphs = [rendering.answer_document(found.hit) | {"terms": dict(found.parts)} for found in explained]
+        paragraphs = [printing.answer_document(found.hit) | {"terms": dict(found.parts)} for found in explained]
         _print_json({"query": asked.text, "backend": backend, "answers": paragraphs})
         return
     if not explained:
         _note(f"no paragraph shares a term with {text!r}: nothing is found")
     for found in explained:
-        print(*rendering.explanation_lines(found), sep="\n")
+        print(*printing.explanation_lines(found), sep="\n")
 
 
 @app.command()
@@ -346,31 +346,31 @@ def query(
     as_json: Json = False,
 ) -> None:
     """Answer queries with phrases, their pages and exact places; without a query, ask at a prompt."""
-    from kbq import commands
-    from kbq.reader import Answering
+    from kbq.commands import library
+    from kbq.reading.reader import Answering
 
     _refuse_idle(context, backend, reader)
     typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
-    asked = [] if typed else commands.read_queries(texts or [], file)
-    opened = commands.open_kb(kb, model, device, index, _building)
-    weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
-    reading = commands.opened_reading(reader, depth, retrieval_weight, device)
-    wanted = commands.Wanted(k, unit, Answering(backend, weights, reading))
+    asked = [] if typed else library.read_queries(texts or [], file)
+    opened = library.open_kb(kb, model, device, index, _building)
+    weights = library.chosen_weights(opened, backend, bm25_weight, sparta_weight)
+    reading = library.opened_reading(reader, depth, retrieval_weight, device)
+    wanted = library.Wanted(k, unit, Answering(backend, weights, reading))
 
     def answer(queries: "Sequence[Query]") -> None:
         unknown = [opened.unknown_words(one.text) for one in queries]
         _note_unknown(queries, unknown)
         _note_untuned(opened.model.config.untuned_relations(query.text for query in queries))
-        for (one, hits), words in zip(commands.ask(queries, opened, wanted), unknown, strict=True):
+        for (one, hits), words in zip(library.ask(queries, opened, wanted), unknown, strict=True):
             if as_json:
                 exact = opened.is_exact(backend) and reading is None  # a reader reads some paragraphs only
-                answers = [rendering.answer_document(hit) for hit in hits]
+                answers = [printing.answer_document(hit) for hit in hits]
                 found = {"exact": exact, "unknown_words": words, "answers": answers}
                 _print_json(({"id": one.id} if one.id else {}) | {"query": one.text} | found)
             else:
                 typer.secho(one.text, bold=True)
                 for rank, hit in enumerate(hits, start=1):
-                    typer.echo("\n".join(rendering.answer_lines(rank, hit)))
+                    typer.echo("\n".join(printing.answer_lines(rank, hit)))
                 if not hits and backend in WORDS_ALONE:
                     _note("nothing is found: no paragraph shares a term with the query")
                 elif len(hits) < k:
@@ -380,7 +380,7 @@ def query(
     answer(asked)
     for line in _typed_lines() if typed else ():
         try:
-            answer(commands.read_queries([line], None))
+            answer(library.read_queries([line], None))
         except KbqError as error:
             _print_error(error)
 
@@ -450,7 +450,7 @@ def train(
     shared: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     shared |= {"accumulate": accumulate, "dropout": dropout}
     if checkpoint == "default" and (sparse or teacher or generator):
-        from kbq.encoding.config import local_folder
+        from kbq.encoding.model_folder import local_folder
 
         checkpoint = str(local_folder(checkpoint))
     command = shlex.join(["kbq", *sys.argv[1:]])
@@ -459,34 +459,33 @@ def train(
     }  # fmt: skip
     if sparse:
         _refuse_given(context, "--sparse", FOR_DENSE_TRAINING)
-        from kbq.training.run import RunSettings
+        from kbq.training.engine import RunSettings
         from kbq.training.sparta import SpartaRequest, train_sparta
 
         sparta_request = SpartaRequest(**asked, settings=RunSettings(**shared), marked=marked)
-        _train_and_tell(sparta_request, train_sparta, rendering.sparta_lines, as_json)
+        _train_and_tell(sparta_request, train_sparta, printing.sparta_lines, as_json)
         return
     if marked:
         raise typer.BadParameter("belongs to --sparse", param_hint="--marked")
     if generator:
         _refuse_given(context, "--generator", ("teacher", *FOR_STUDENTS))
-        from kbq.augmentation.generator_training import GeneratorRequest, GeneratorSettings, train_generator
+        from kbq.training.generator import GeneratorRequest, GeneratorSettings, train_generator
 
         generator_request = GeneratorRequest(**asked, dev=dev, settings=GeneratorSettings(**shared))
-        _train_and_tell(generator_request, train_generator, rendering.generator_lines, as_json)
+        _train_and_tell(generator_request, train_generator, printing.generator_lines, as_json)
         return
     if teacher:
         _refuse_given(context, "--teacher", FOR_STUDENTS)
-        from kbq.training.teacher import TeacherRequest, TeacherSettings, train_teacher
+        from kbq.training.reader import TeacherRequest, TeacherSettings, train_teacher
 
         teacher_request = TeacherRequest(**asked, dev=dev, settings=TeacherSettings(**shared))
-        _train_and_tell(teacher_request, train_teacher, rendering.teacher_lines, as_json)
+        _train_and_tell(teacher_request, train_teacher, printing.teacher_lines, as_json)
         return
     if not distill:
         _refuse_given(context, "no --distill", FOR_DISTILLATION)
-    from kbq.encoding.config import ModelConfig
-    from kbq.progress import training_progress
-    from kbq.training.loop import TrainingSettings
-    from kbq.training.train import TrainingRequest, train_model
+    from kbq.commands.progress import training_progress
+    from kbq.encoding.model_folder import ModelConfig
+    from kbq.training.encoders import TrainingRequest, TrainingSettings, train_model
 
     settings = TrainingSettings(
         **shared,
@@ -502,7 +501,7 @@ def train(
     )
     with training_progress(f"training {out}") as (report, report_reading):
         outcome = train_model(request, report, report_reading)
-    _tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *rendering.training_lines(out, outcome))
+    _tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.training_lines(out, outcome))
 
 
 def _train_and_tell(
@@ -511,7 +510,7 @@ def _train_and_tell(
     lines: "Callable[[Path, Any], Sequence[str]]",
     as_json: bool,
 ) -> None:
-    from kbq.progress import training_progress
+    from kbq.commands.progress import training_progress
 
     with training_progress(f"training {request.out}") as (report, _):
         outcome = train(request, report)
@@ -560,8 +559,8 @@ def augment(
         _refuse_given(context, f"{corpus}, which is no knowledge base", ("depth", "backend", "device"))
     from kbq.augmentation.augment import AugmentationRequest
     from kbq.augmentation.augment import augment as make_examples
-    from kbq.augmentation.generator import PROMPT
-    from kbq.progress import augmenting_progress
+    from kbq.commands.progress import augmenting_progress
+    from kbq.training.generator import PROMPT
 
     request = AugmentationRequest(
         corpus, out, format=format, generator=generator, reader=reader, triples=triples, entities=entities,
@@ -611,12 +610,12 @@ def finetune(
     as_json: Json = False,
 ) -> None:
     """Tune the query encoder on triples; the knowledge base stays as it is. After a kill, the same command goes on."""
+    from kbq.commands.progress import finetuning_progress
     from kbq.finetuning.finetune import FinetuningRequest
     from kbq.finetuning.finetune import finetune as tune
     from kbq.finetuning.loop import FinetuningSettings, chosen_objective, chosen_terms
     from kbq.kb import KnowledgeBase
-    from kbq.progress import finetuning_progress
-    from kbq.task import load_task
+    from kbq.kilt.task import load_task
 
     chosen = load_task(task)
     settings = FinetuningSettings(
@@ -628,7 +627,7 @@ def finetune(
     opened = KnowledgeBase.open(kb, model, device)
     with finetuning_progress(f"tuning {out}") as report:
         outcome = tune(request, opened, _note, report)
-    _tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *rendering.finetuning_lines(out, outcome))
+    _tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.finetuning_lines(out, outcome))
 
 
 @app.command()
@@ -652,11 +651,11 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict KILT records. A run that was killed goes on where it stopped."""
-    from kbq import commands
-    from kbq.prediction import PredictionSettings, predict_file
-    from kbq.progress import counting_progress
-    from kbq.reader import Answering
-    from kbq.task import load_task
+    from kbq.commands import library
+    from kbq.commands.progress import counting_progress
+    from kbq.kilt.prediction import PredictionSettings, predict_file
+    from kbq.kilt.task import load_task
+    from kbq.reading.reader import Answering
 
     _refuse_idle(context, backend, reader)
     chosen = load_task(task)
@@ -664,10 +663,10 @@ def predict(
         _note("no --kb is given: the bundled sample answers")
     if backend in WORDS_ALONE and reader is None and chosen.answer == "phrase":
         _note(f"with --backend {backend} answers are whole paragraphs: --reader reads phrases in them")
-    opened = commands.open_kb(kb, model, device, index, _building)
+    opened = library.open_kb(kb, model, device, index, _building)
     with counting_progress(f"predicting {out}") as report:
-        weights = commands.chosen_weights(opened, backend, bm25_weight, sparta_weight)
-        reading = commands.opened_reading(reader, depth, retrieval_weight, device)
+        weights = library.chosen_weights(opened, backend, bm25_weight, sparta_weight)
+        reading = library.opened_reading(reader, depth, retrieval_weight, device)
         settings = PredictionSettings(top_pages, with_text, Answering(backend, weights, reading))
         outcome = predict_file(chosen, inputs, opened, out, settings, report)
     _note_untuned(outcome.untuned_relations)
@@ -710,9 +709,9 @@ def info(
     _tell(
         facts | {name: some for name, some in rows.items() if some},
         as_json,
-        *(f"{name.replace('_', ' '):{width}}  {rendering.fact(value)}" for name, value in facts.items()),
-        *(f"{'index':{width}}  {rendering.index_line(entry)}" for entry in indexes),
-        *(f"{'speed':{width}}  {rendering.speed_line(one)}" for one in speeds),
+        *(f"{name.replace('_', ' '):{width}}  {printing.fact(value)}" for name, value in facts.items()),
+        *(f"{'index':{width}}  {printing.index_line(entry)}" for entry in indexes),
+        *(f"{'speed':{width}}  {printing.speed_line(one)}" for one in speeds),
     )
     if speeds and all(one.kind != "exact" for one in speeds):
         _note("exact search was not timed: half of the free memory, or the device, has no room for all vectors")
@@ -758,10 +757,9 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score KILT predictions exactly as the leaderboard does."""
-    from kbq.kilt.reporting.report import header
-    from kbq.kilt.reporting.summary import EvaluationExtras, SummaryRequest, evaluate_files
-    from kbq.kilt.scoring.deviations import Deviations
-    from kbq.kilt.scoring.metrics import RANK_KEYS, Cutoffs
+    from kbq.kilt.evaluation import EvaluationExtras, SummaryRequest, evaluate_files
+    from kbq.kilt.metrics import RANK_KEYS, Cutoffs, Deviations
+    from kbq.kilt.report import header
 
     if as_csv and as_json:
         raise typer.BadParameter("is another way to print than --json: leave one of them out", param_hint="--csv")
@@ -848,7 +846,7 @@ def errors(
         return
     print(report.table().markdown())
     for case in report.cases:
-        typer.echo("\n".join(rendering.case_lines(case)))
+        typer.echo("\n".join(printing.case_lines(case)))
 
 
 @app.command()
@@ -859,7 +857,7 @@ def merge(
     as_json: Json = False,
 ) -> None:
     """Make one prediction file of one system's answers and another one's pages."""
-    from kbq.kilt.submitting.merging import merge as merge_files
+    from kbq.kilt.submission import merge as merge_files
 
     count = merge_files(answers, provenance, out)
     _tell({"lines": count, "out": str(out)}, as_json, f"{out}: {count:,} predictions")
@@ -878,7 +876,7 @@ def submit(
 ) -> None:
     """Check, clean and package predictions for the leaderboard. Nothing is sent anywhere."""
     from kbq.kilt.commands import submit as prepare
-    from kbq.task import load_task
+    from kbq.kilt.task import load_task
 
     entries = prepare(files, [load_task(name.strip()) for name in tasks.split(",")], inputs or [], out, strict)
     for entry in entries:
@@ -887,7 +885,7 @@ def submit(
     _tell(
         {"out": str(out), "files": [dataclasses.asdict(entry) for entry in entries]},
         as_json,
-        *(f"{out / e.file}: {e.lines:,} lines, {rendering.size(e.bytes)}, sha256 {e.sha256}" for e in entries),
+        *(f"{out / e.file}: {e.lines:,} lines, {printing.size(e.bytes)}, sha256 {e.sha256}" for e in entries),
         f"how to upload: {out / 'UPLOAD.md'}",
     )
 
@@ -905,7 +903,7 @@ def passages(
 ) -> None:
     """Score retrieved texts by whether they hold an answer: top-k accuracy, MRR@20, P@20."""
     from kbq.kilt.commands import evaluate_passages
-    from kbq.kilt.reporting.report import passage_table
+    from kbq.kilt.report import passage_table
 
     scores = evaluate_passages(file, gold, _numbers(ks, "--ks"), export)
     if as_json:
@@ -916,7 +914,7 @@ def passages(
 
 @contextmanager
 def _building(folder: Path) -> "Iterator[Callable[[Counts], None]]":
-    from kbq.progress import build_progress
+    from kbq.commands.progress import build_progress
 
     _note(f"building the sample knowledge base, once, in {folder}")
     with build_progress("building") as (report, _):
@@ -946,13 +944,13 @@ def _typed_lines() -> "Iterator[str]":
 
 
 def _task(name: str | None) -> "Task | None":
-    from kbq.task import load_task
+    from kbq.kilt.task import load_task
 
     return None if name is None else load_task(name)
 
 
 def _pages(folder: Path) -> "Pages":
-    from kbq.pages import Pages
+    from kbq.dump.pages import Pages
 
     return Pages(folder)
 
@@ -984,13 +982,13 @@ def _note_unknown(queries: "Sequence[Query]", unknown: "Sequence[Mapping[str, st
         (one.id, word, meant) for one, words in zip(queries, unknown, strict=True) for word, meant in words.items()
     ]
     if found:
-        named = dict.fromkeys(rendering.unknown_word(*one) for one in found)
-        _note(f"nowhere in the knowledge base, so maybe mistyped: {rendering.some(list(named))}")
+        named = dict.fromkeys(printing.unknown_word(*one) for one in found)
+        _note(f"nowhere in the knowledge base, so maybe mistyped: {printing.some(list(named))}")
 
 
 def _note_untuned(relations: "Sequence[str]") -> None:
     if relations:
-        _note(f"the query encoder was not tuned on {len(relations)} of the relations: {rendering.some(relations)}")
+        _note(f"the query encoder was not tuned on {len(relations)} of the relations: {printing.some(relations)}")
 
 
 def _note(text: str) -> None:

@@ -19,10 +19,9 @@ from pathlib import Path
 import reporting
 
 from kbq.encoding.model import Model
+from kbq.training.encoders import TrainingRequest, TrainingSettings, train_model
 from kbq.training.evaluation import evaluate_reading
 from kbq.training.examples import Passage, read_examples
-from kbq.training.loop import TrainingSettings
-from kbq.training.train import TrainingRequest, train_model
 
 PLAIN = {"negatives_weight": 0.0, "tokens_weight": 0.0, "pre_batches": 0, "trust_by_gold": False}  # as in the paper
 IN_BATCH = PLAIN | {"negatives_weight": 1.0}

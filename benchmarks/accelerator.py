@@ -22,17 +22,16 @@ import torch
 from keep_all_tokens import everything_kept
 from measuring import wall_seconds
 
-from kbq.corpus import read_corpus
-from kbq.dump.blocks import encode_documents
+from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import publish
 from kbq.dump.shards import shard_name
+from kbq.dump.workers import encode_documents
 from kbq.encoding.devices import choose_device
 from kbq.encoding.model import Model
-from kbq.indexing.cells import clusters_for
-from kbq.indexing.clusters import Clusters
+from kbq.indexing.cells import Clusters, clusters_for
 from kbq.kb import KnowledgeBase
 from kbq.records import Document
-from kbq.searching.probes import own_queries
+from kbq.searching.recall import own_queries
 
 TOGETHER, ALONE = 64, 16  # queries
 REPEAT = 3

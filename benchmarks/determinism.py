@@ -14,10 +14,9 @@ import reporting
 import torch
 from ablation import write_examples
 
+from kbq.training.encoders import TrainingRequest, TrainingSettings, train_model
+from kbq.training.engine import StepReport
 from kbq.training.examples import read_examples
-from kbq.training.loop import TrainingSettings
-from kbq.training.run import StepReport
-from kbq.training.train import TrainingRequest, train_model
 
 
 @dataclass(frozen=True)

@@ -24,15 +24,13 @@ import torch
 from measuring import wall_seconds
 from torch import Tensor
 
-from kbq.corpus import read_corpus
+from kbq.corpus.readers import read_corpus
 from kbq.encoding import phrases
 from kbq.encoding.backbone import hidden_states
 from kbq.encoding.bert import SelfAttention
-from kbq.encoding.config import DEFAULT_MODEL
-from kbq.encoding.devices import autocast, fast_dtype
+from kbq.encoding.devices import autocast, batch_tokens, buckets, fast_dtype
 from kbq.encoding.model import Model
-from kbq.encoding.padding import batch_tokens, buckets
-from kbq.encoding.weights import WEIGHTS
+from kbq.encoding.model_folder import DEFAULT_MODEL, WEIGHTS
 from kbq.encoding.windows import Window, tokenize, windows
 
 ROUNDS = 3

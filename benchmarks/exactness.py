@@ -14,7 +14,7 @@ import reporting
 from measuring import inputs
 
 from kbq.dump.shards import CLOSES, OPENS, Shard
-from kbq.indexing.candidates import MAX_TOKENS
+from kbq.indexing.base import MAX_TOKENS
 from kbq.kb import KnowledgeBase
 from kbq.searching.spans import find_spans
 

@@ -22,13 +22,13 @@ from kbq.finetuning.finetune import FinetuningRequest, finetune
 from kbq.finetuning.loop import FinetuningSettings, chosen_objective
 from kbq.kb import KnowledgeBase
 from kbq.kilt.evaluation import score_downstream
-from kbq.kilt.reading.lines import write_lines
-from kbq.kilt.scoring.deviations import Deviations
-from kbq.prediction import PredictionSettings, predict_file
-from kbq.reader import Answering
+from kbq.kilt.lines import write_lines
+from kbq.kilt.metrics import Deviations
+from kbq.kilt.prediction import PredictionSettings, predict_file
+from kbq.kilt.task import Task, load_task
+from kbq.reading.reader import Answering
 from kbq.system.files import run_file
 from kbq.system.lines import read_json_lines
-from kbq.task import Task, load_task
 
 
 def by_relation(gold: Path, predictions: Path) -> dict[str, tuple[int, float]]:

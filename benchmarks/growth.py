@@ -25,7 +25,7 @@ from kbq.dump.shards import Counts, Shard, shard_name
 from kbq.kb import KnowledgeBase
 from kbq.options import IndexKind
 from kbq.searching.indexes import IndexWish
-from kbq.searching.probes import own_queries
+from kbq.searching.recall import own_queries
 from kbq.system.files import folder_bytes
 
 TOGETHER, ALONE = 64, 8  # queries

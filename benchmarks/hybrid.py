@@ -16,12 +16,12 @@ import reporting
 from kilt import judged, sampled
 
 from kbq.kb import KnowledgeBase
-from kbq.kilt.reading.lines import write_lines
-from kbq.prediction import PredictionSettings, kilt_line, predict_file, read_inputs
-from kbq.reader import Answering
+from kbq.kilt.lines import write_lines
+from kbq.kilt.prediction import PredictionSettings, kilt_line, predict_file, read_inputs
+from kbq.kilt.task import load_task
+from kbq.reading.reader import Answering
 from kbq.records import Hit, Prediction, ProvenanceItem
-from kbq.searching.lexical import HybridWeights
-from kbq.task import load_task
+from kbq.searching.hybrid import HybridWeights
 
 BM25_WEIGHTS, SPARTA_WEIGHTS = (0.0, 4.0, 8.0, 16.0), (0.0, 2.0, 4.0, 8.0)
 WORDS_ONLY = 1e4  # a weight that leaves the vectors no say but which phrase of a paragraph is best

@@ -27,13 +27,13 @@ from measuring import inputs
 from kbq.description import describe_indexes
 from kbq.dump.manifest import IndexEntry, read_manifest, write_manifest
 from kbq.kb import KnowledgeBase
+from kbq.kilt.prediction import PredictionSettings, predict_file
+from kbq.kilt.task import load_task
 from kbq.options import IndexKind
-from kbq.prediction import PredictionSettings, predict_file
-from kbq.reader import Answering
+from kbq.reading.reader import Answering
 from kbq.records import Hit
 from kbq.searching.indexes import IndexWish
-from kbq.searching.probes import K, recall
-from kbq.task import load_task
+from kbq.searching.recall import K, recall
 
 KINDS: tuple[IndexKind, ...] = ("exact", "compact", "tiny", "approximate")
 ALONE = 64  # queries asked one at a time

@@ -20,7 +20,7 @@ from pathlib import Path
 import reporting
 import torch
 
-from kbq.corpus import read_corpus
+from kbq.corpus.readers import read_corpus
 from kbq.dump import building
 from kbq.dump.manifest import is_knowledge_base
 from kbq.encoding.model import Model

@@ -12,16 +12,16 @@ from typing import get_args
 
 import reporting
 
-from kbq.commands import chosen_weights
+from kbq.commands.library import chosen_weights
 from kbq.kb import KnowledgeBase
+from kbq.kilt.analysis import bootstrap_interval
 from kbq.kilt.evaluation import score_downstream
-from kbq.kilt.reporting.significance import bootstrap_interval
-from kbq.kilt.scoring.deviations import Deviations
+from kbq.kilt.metrics import Deviations
+from kbq.kilt.prediction import PredictionSettings, predict_file
+from kbq.kilt.task import load_task
 from kbq.options import Backend
-from kbq.prediction import PredictionSettings, predict_file
-from kbq.reader import Answering, Reader, Reading
+from kbq.reading.reader import Answering, Reader, Reading
 from kbq.system.lines import read_lines
-from kbq.task import load_task
 
 SCORES = ("accuracy", "em", "f1", "Rprec", "recall@5", "KILT-accuracy", "KILT-f1")
 

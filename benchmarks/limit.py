@@ -14,9 +14,9 @@ import reporting
 import torch
 from measuring import cpu_seconds, inputs
 
-from kbq.indexing.candidates import MAX_TOKENS
+from kbq.indexing.base import MAX_TOKENS
 from kbq.indexing.exact import pieces_at_a_time
-from kbq.indexing.products import Factors
+from kbq.indexing.inner_products import Factors
 from kbq.kb import KnowledgeBase
 
 ROUNDS = 5

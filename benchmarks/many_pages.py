@@ -23,8 +23,8 @@ import transformers
 from measuring import cpu_seconds
 from memory import peaks
 
-from kbq.encoding.config import DEFAULT_MODEL, ModelConfig
 from kbq.encoding.model import Model
+from kbq.encoding.model_folder import DEFAULT_MODEL, ModelConfig
 from kbq.kb import KnowledgeBase
 from kbq.sample_kb import ARTICLES
 from kbq.system.files import folder_bytes

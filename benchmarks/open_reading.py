@@ -14,11 +14,11 @@ from reader_weight import WEIGHTS
 
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
-from kbq.reader import DEPTH, Reader, with_retrieval, worth
+from kbq.reading.reader import DEPTH, Reader, with_retrieval, worth
 from kbq.records import Document, Hit, Paragraph
 from kbq.training.evaluation import answer_scores
 from kbq.training.examples import read_examples
-from kbq.training.teacher import read_answers
+from kbq.training.reader import read_answers
 
 
 def scores(answers: Sequence[str | None], golds: Sequence[Sequence[str]]) -> dict[str, float]:

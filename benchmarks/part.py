@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kbq.commands import index_words
+from kbq.commands.library import index_words
 from kbq.dump.manifest import IndexEntry, publish, read_manifest
 from kbq.dump.shards import LOGIT_STEPS, EncodedParagraph, Progress, Shard, ShardWriter, shard_name
 from kbq.system.lines import read_json_lines

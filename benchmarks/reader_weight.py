@@ -15,10 +15,10 @@ from hybrid import prediction
 from kilt import judged, sampled
 
 from kbq.kb import KnowledgeBase
-from kbq.kilt.reading.lines import write_lines
-from kbq.prediction import kilt_line, read_inputs
-from kbq.reader import DEPTH, Reader, with_retrieval, worth
-from kbq.task import load_task
+from kbq.kilt.lines import write_lines
+from kbq.kilt.prediction import kilt_line, read_inputs
+from kbq.kilt.task import load_task
+from kbq.reading.reader import DEPTH, Reader, with_retrieval, worth
 
 WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5)
 

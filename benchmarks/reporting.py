@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import kbq
-from kbq.encoding.config import DEFAULT_MODEL, read_config
+from kbq.encoding.model_folder import DEFAULT_MODEL, read_config
 from kbq.system.files import file_digest
 from kbq.system.machine import cpu_has
 

@@ -22,15 +22,14 @@ import numpy as np
 import reporting
 from numpy.typing import NDArray
 
-from kbq.corpus import read_corpus
+from kbq.corpus.readers import read_corpus
 from kbq.encoding.windows import tokenize
-from kbq.sparse.bm25 import query_words, words_of
-from kbq.sparse.impacts import ImpactIndex, query_text
-from kbq.sparse.postings import Entries, Postings, write_postings
-from kbq.sparse.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
 from kbq.system.lines import read_json_lines
 from kbq.training.examples import read_examples
 from kbq.training.sparta import calibrate_bias
+from kbq.words.bm25 import query_words, words_of
+from kbq.words.postings import Entries, ImpactIndex, Postings, query_text, write_postings
+from kbq.words.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
 
 Scores = NDArray[np.float32]
 TERMS = (50, 100, 500, 1000, 2000)

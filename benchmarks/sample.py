@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import reporting
 
-from kbq.kilt.scoring.answers import normalise
+from kbq.kilt.text_scores import normalise
 from kbq.sample_kb import ARTICLES, open_sample
 from kbq.system.lines import read_json_lines
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import reporting
 
 from kbq.kb import KnowledgeBase
-from kbq.kilt.scoring.answers import normalise
+from kbq.kilt.text_scores import normalise
 from kbq.records import Hit
 from kbq.system.lines import read_json_lines
 

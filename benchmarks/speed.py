@@ -16,14 +16,14 @@ import reporting
 import torch
 from measuring import cpu_seconds
 
-from kbq.corpus import read_corpus
+from kbq.corpus.readers import read_corpus
+from kbq.dump.pages import Pages
 from kbq.encoding.model import Model
 from kbq.finetuning.labels import Labeller
 from kbq.finetuning.loop import Finetuner, FinetuningSettings
 from kbq.finetuning.preparation import PreparedQuery
 from kbq.kb import KnowledgeBase
-from kbq.kilt.reading.records import Gold, GoldOutput
-from kbq.pages import Pages
+from kbq.kilt.records import Gold, GoldOutput
 from kbq.training.examples import read_examples
 
 OFFICIAL = {

@@ -11,7 +11,7 @@ from typing import Any
 import scale
 from rendering import ROOT, earlier, figures, interval, table
 
-from kbq.reader import RETRIEVAL_WEIGHT
+from kbq.reading.reader import RETRIEVAL_WEIGHT
 
 
 def first_answer() -> str:

@@ -15,9 +15,9 @@ from measuring import inputs
 
 from kbq.kb import KnowledgeBase
 from kbq.options import Backend
-from kbq.sparse.bm25 import bm25_folder
-from kbq.sparse.sparta_impacts import sparta_folder
 from kbq.system.files import folder_bytes
+from kbq.words.bm25 import bm25_folder
+from kbq.words.sparta import sparta_folder
 
 
 def milliseconds(kb: KnowledgeBase, texts: list[str], backend: Backend) -> dict[str, float]:

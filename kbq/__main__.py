@@ -4,7 +4,7 @@ import importlib.util
 import os
 import sys
 
-from kbq.system.places import own
+from kbq.system.paths import own
 
 
 def main() -> None:

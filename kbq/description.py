@@ -11,18 +11,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
-from kbq.encoding.bundled_reader import brings_reader
-from kbq.encoding.config import CONFIG, ModelConfig, local_folder, read_config
-from kbq.encoding.weights import FACTS
+from kbq.encoding.model_folder import CONFIG, FACTS, ModelConfig, local_folder, read_config
 from kbq.errors import KbqError, KnowledgeBaseError, first_line
 from kbq.indexing.index_folder import folder_of
 from kbq.kb import KnowledgeBase
 from kbq.options import IndexKind
-from kbq.searching.probes import own_queries
+from kbq.reading.network import brings_reader
+from kbq.searching.recall import own_queries
 from kbq.searching.search import BATCH
-from kbq.sparse.sparta_model import CONFIG as SPARTA
 from kbq.system.files import folder_bytes
-from kbq.system.mapping import stays_in_memory
+from kbq.system.machine import stays_in_memory
+from kbq.words.sparta_model import CONFIG as SPARTA
 
 KINDS = {  # of networks, by how the names of their classes end
     "ForQuestionAnswering": "reader",

@@ -16,19 +16,17 @@ from kbq.encoding.model import Model
 from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
 from kbq.indexing.cells import load_faiss
-from kbq.indexing.choice import chosen_kind, open_index
+from kbq.indexing.factory import chosen_kind, open_index
 from kbq.options import WORDS_ALONE, Backend, IndexKind, Unit, WantedKind, WordBackend
 from kbq.records import Document, Hit
+from kbq.searching.hybrid import HybridWeights, LexicalScores, WordIndexes
 from kbq.searching.indexes import IndexWish, add_index, build_indexes, kept_queries, remove_unnamed
-from kbq.searching.lexical import HybridWeights, LexicalScores
 from kbq.searching.search import search
 from kbq.searching.spans import Searched
-from kbq.searching.words import WordIndexes
-from kbq.sparse.bm25 import add_bm25
-from kbq.system.files import writing_to
+from kbq.system.callbacks import Report, silent
+from kbq.system.files import writing_alone, writing_to
 from kbq.system.lines import clean_text
-from kbq.system.locks import writing_alone
-from kbq.system.stages import Report, silent
+from kbq.words.bm25 import add_bm25
 
 
 class KnowledgeBase:

@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from kbq.encoding.config import CONFIG
-from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.encoding.model import Model
+from kbq.encoding.model_folder import CONFIG
+from kbq.reading.network import CrossEncoder
 from kbq.training.calibration import calibrate
+from kbq.training.encoders import CALIBRATION_PASSAGES
 from kbq.training.evaluation import evaluate_reading
 from kbq.training.examples import Passage, read_examples
-from kbq.training.teacher import evaluate_reader
-from kbq.training.train import CALIBRATION_PASSAGES
+from kbq.training.reader import evaluate_reader
 
 One = TypeVar("One", Model, CrossEncoder)
 

@@ -9,8 +9,7 @@ better together: recipes/average_models.py.
 import argparse
 from pathlib import Path
 
-from kbq.encoding.bundled_reader import save_reader
-from kbq.encoding.cross_encoder import CrossEncoder
+from kbq.reading.network import CrossEncoder, save_reader
 
 
 def main() -> None:

@@ -22,15 +22,14 @@ import torch
 from torch import Tensor
 
 from kbq.dump.shards import Shard
-from kbq.encoding.attention import recompute_attention
-from kbq.encoding.devices import autocast
+from kbq.encoding.devices import autocast, padded
 from kbq.encoding.model import Model
-from kbq.encoding.padding import padded
 from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
 from kbq.records import Document, Paragraph
+from kbq.training.attention import recompute_attention
+from kbq.training.engine import Descent
 from kbq.training.examples import Passage, TrainingQuery, read_examples
-from kbq.training.optimizing import Descent
 
 BATCH = 128
 LEARNING_RATE = 5e-5

@@ -1,7 +1,7 @@
 """Dialogue: Wizard of Wikipedia. The query is the dialogue's last turns; the answer, a reply, is no span."""
 
-from kbq.adapters import dialogue
-from kbq.task import Task
+from kbq.kilt.adapters import dialogue
+from kbq.kilt.task import Task
 
 TASKS = (
     Task(

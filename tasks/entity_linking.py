@@ -1,7 +1,7 @@
 """Entity linking: a mention between [START_ENT] and [END_ENT]; the answer is the title of the page it means."""
 
-from kbq.adapters import mention
-from kbq.task import Task
+from kbq.kilt.adapters import mention
+from kbq.kilt.task import Task
 
 
 def _linking(name: str, **lines: int) -> Task:

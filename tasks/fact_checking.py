@@ -1,7 +1,7 @@
 """Fact checking: FEVER. The query is the claim; the answer, SUPPORTS or REFUTES, is no span."""
 
-from kbq.adapters import question
-from kbq.task import Task
+from kbq.kilt.adapters import question
+from kbq.kilt.task import Task
 
 TASKS = (
     Task(

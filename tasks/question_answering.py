@@ -1,7 +1,7 @@
 """Question answering: plain questions; the answer is a phrase, but for ELI5, whose answers are essays."""
 
-from kbq.adapters import question
-from kbq.task import Task
+from kbq.kilt.adapters import question
+from kbq.kilt.task import Task
 
 
 def _short_answers(name: str, part: str = "", **lines: int) -> Task:

@@ -1,7 +1,7 @@
 """Slot filling: T-REx and zero-shot relation extraction. Input: `subject [SEP] relation`; answer: a phrase."""
 
-from kbq.adapters import slot
-from kbq.task import Task
+from kbq.kilt.adapters import slot
+from kbq.kilt.task import Task
 
 
 def _slots(name: str, **lines: int) -> Task:

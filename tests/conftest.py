@@ -53,7 +53,7 @@ def goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
             if step.step == killed_in:
                 raise Killed
 
-        monkeypatch.setattr("kbq.training.run.CHECKPOINT_SECONDS", -1.0)
+        monkeypatch.setattr("kbq.training.engine.CHECKPOINT_SECONDS", -1.0)
         train(dataclasses.replace(request, out=tmp_path / "whole"))
         with pytest.raises(Killed):
             train(request, stop)
@@ -153,8 +153,8 @@ def new_model(checkpoint: Path) -> Callable[..., "Model"]:
     import numpy as np
     import torch
 
-    from kbq.encoding.config import ModelConfig
     from kbq.encoding.model import Model
+    from kbq.encoding.model_folder import ModelConfig
     from kbq.encoding.windows import WindowShape
 
     def make(seed: int = 2, source: Path = checkpoint, **settings: Any) -> "Model":

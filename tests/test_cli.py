@@ -18,14 +18,13 @@ import kbq
 from kbq.__main__ import main
 from kbq.description import IndexFacts
 from kbq.dump.manifest import STATE
-from kbq.encoding.bundled_reader import READER, save_reader
-from kbq.encoding.config import DEFAULT_MODEL, read_config
-from kbq.encoding.cross_encoder import CrossEncoder
-from kbq.pages import Pages
-from kbq.reader import DEPTH, RETRIEVAL_WEIGHT
+from kbq.dump.pages import Pages
+from kbq.encoding.model_folder import DEFAULT_MODEL, read_config
+from kbq.reading.network import READER, CrossEncoder, save_reader
+from kbq.reading.reader import DEPTH, RETRIEVAL_WEIGHT
 from kbq.records import Document
-from kbq.searching.lexical import HybridWeights
-from kbq.sparse.sparta_impacts import TERMS
+from kbq.searching.hybrid import HybridWeights
+from kbq.words.sparta import TERMS
 
 ANSWER_KEYS = {"answer", "score", "document_id", "title", "paragraph", "start", "end", "text"}
 
@@ -358,7 +357,7 @@ def test_append_where_the_model_has_moved(
 def test_the_default_model_is_kbqs_own_even_beside_a_folder_of_that_name(
     run: Run, corpus: Path, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbq.encoding.config.DEFAULT_MODEL", model_folder)
+    monkeypatch.setattr("kbq.encoding.model_folder.DEFAULT_MODEL", model_folder)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "default").mkdir()
     assert run("build", corpus, "kb").status == 0
@@ -445,7 +444,7 @@ def test_info_of_a_model(run: Run, model_folder: Path) -> None:
 
 
 def test_info_of_other_networks(run: Run, checkpoint: Path, qa_checkpoint: Path, tmp_path: Path) -> None:
-    from kbq.sparse.sparta_model import SpartaConfig, SpartaModel
+    from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
     SpartaModel.new(str(checkpoint), SpartaConfig(marked=True)).save(tmp_path / "sparta")
     folders = (checkpoint, qa_checkpoint, tmp_path / "sparta")
@@ -507,7 +506,7 @@ def test_a_recall_that_was_not_reached_is_said(
     kind: str, options: tuple[object, ...], way_out: str, run: Run, kb_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = IndexFacts(kind, 45.0, 7, recall=0.5, target=0.99, queries=10, filter=None)
-    monkeypatch.setattr("kbq.commands.index", lambda request, report: facts)
+    monkeypatch.setattr("kbq.commands.library.index", lambda request, report: facts)
     told = run("index", kb_folder, "--index", kind, *options)
     assert told.status == 0
     assert f"all of its cells together do not find 99.00%: {way_out}" in told.err

@@ -16,23 +16,21 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from kbq.augmentation.distant import found_paragraphs
-from kbq.augmentation.generator import PROMPT, Generator, Marked
 from kbq.augmentation.mentions import FindMentions, entity_finder
-from kbq.augmentation.slots import Question, Slots
-from kbq.corpus import read_corpus
+from kbq.augmentation.slots import Question, Slots, found_paragraphs
+from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import MANIFEST, is_knowledge_base
-from kbq.encoding.config import local_folder
-from kbq.encoding.cross_encoder import CrossEncoder
+from kbq.encoding.model_folder import local_folder
 from kbq.errors import KbqError, TrainingError
 from kbq.finetuning.triples import read_triples
 from kbq.kb import KnowledgeBase
-from kbq.kilt.scoring.answers import normalise
+from kbq.kilt.text_scores import normalise
 from kbq.options import Backend, CorpusFormat
+from kbq.reading.network import CrossEncoder
 from kbq.records import Summed
-from kbq.system.files import digest_of, replacing, writing_to
-from kbq.system.locks import writing_alone
-from kbq.training.teacher import read_answers
+from kbq.system.files import digest_of, replacing, writing_alone, writing_to
+from kbq.training.generator import PROMPT, Generator, Marked
+from kbq.training.reader import read_answers
 
 AT_A_TIME = 8  # paragraphs
 

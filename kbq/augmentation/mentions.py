@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
-from kbq.encoding.casing import opens_sentence
+from kbq.encoding.tokenizer import opens_sentence
 from kbq.errors import TrainingError
 
 Span = tuple[int, int]  # characters [start, end)

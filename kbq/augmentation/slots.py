@@ -5,12 +5,16 @@ that names the subject, too, is taken, or else the first. A triple without a pag
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from kbq.corpus.readers import content_start
+from kbq.corpus.sentences import whole_words
 from kbq.finetuning.triples import pages_of, subject_of
-from kbq.kilt.reading.records import Gold
+from kbq.kb import KnowledgeBase
+from kbq.kilt.records import Gold
+from kbq.options import Backend
 from kbq.records import Document
-from kbq.text.boundaries import whole_words
+from kbq.searching.search import BATCH
 
 Question = dict[str, object]  # as in a training file
 
@@ -43,3 +47,23 @@ def answers(gold: Gold, text: str) -> list[dict[str, object]]:
         (start, start + len(answer)): answer for answer in sorted(gold.answers) for start in whole_words(text, answer)
     }
     return [{"text": answer, "answer_start": start} for (start, _), answer in sorted(spans.items())]
+
+
+def found_paragraphs(
+    kb: KnowledgeBase, golds: Sequence[Gold], depth: int, backend: Backend = "auto"
+) -> Iterator[tuple[str, str, list[Question]]]:
+    """Title, text and questions of the `depth` best paragraphs of each query; without an answer there, no question.
+
+    Raises:
+        QueryError: a query cannot be read, or the knowledge base does not have what the backend asks for.
+    """
+    queries = [(gold, gold.input) for gold in golds if gold.input]
+    for first in range(0, len(queries), BATCH):
+        part = queries[first : first + BATCH]
+        results = kb.search([text for _, text in part], depth, "paragraph", backend)
+        for (gold, text), hits in zip(part, results, strict=True):
+            for hit in hits:
+                content = hit.context[content_start(hit.context) :]
+                stated = answers(gold, content)
+                question: Question = {"id": gold.id, "question": text, "answers": stated}
+                yield hit.phrase.title, content, [question] if stated else []

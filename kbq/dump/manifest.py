@@ -12,9 +12,8 @@ import kbq
 from kbq.dump.shards import Counts, Shard, shard_name
 from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.options import IndexKind
-from kbq.system.files import write_json, writing_to
-from kbq.system.locks import writing_alone
-from kbq.system.mapping import stays_in_memory
+from kbq.system.files import write_json, writing_alone, writing_to
+from kbq.system.machine import stays_in_memory
 
 if TYPE_CHECKING:
     from kbq.encoding.model import Model

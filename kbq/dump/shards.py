@@ -28,7 +28,7 @@ from kbq.array_types import Rows
 from kbq.dump.arrays import GrowingArray, GrowingTexts, Texts, open_array
 from kbq.errors import KnowledgeBaseError
 from kbq.records import Document, Paragraph, Phrase, Summed
-from kbq.system.mapping import expect_random_access, prefetch
+from kbq.system.machine import expect_random_access, prefetch
 
 FINGERPRINT_ROWS = 64
 LOGIT_STEPS = 8  # for a logit of 1; logits beyond ±15.9 are cut

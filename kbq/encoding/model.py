@@ -3,7 +3,7 @@
 model.safetensors   weights: float32, or int8 with one scale per row (`NAME.scale`)
 kbq.json            ModelConfig; config.json, tokenizer…  the backbone's own files
 casing.json         of a cased model, if wanted: how words are capitalised that a query has in lower case
-reader.safetensors  a reader that shares its word embeddings, if any: kbq/encoding/bundled_reader.py
+reader.safetensors  a reader that shares its word embeddings, if any: kbq/reading/network.py
 
 A query encoder that was tuned for a knowledge base is a folder of the first two files, with the query side alone: its
 `base` has the rest.
@@ -24,13 +24,23 @@ from torch import Tensor
 
 from kbq.array_types import Floats
 from kbq.encoding.backbone import empty_backbone, load_tokenizer, pretrained_backbone, saved_tokenizer
-from kbq.encoding.casing import Forms
-from kbq.encoding.config import ModelConfig, lasting_name, model_folder, read_config, write_config
-from kbq.encoding.devices import choose_device
-from kbq.encoding.padding import readable_length
+from kbq.encoding.devices import choose_device, readable_length
+from kbq.encoding.model_folder import (
+    WEIGHTS,
+    ModelConfig,
+    fingerprint,
+    lasting_name,
+    load_weights,
+    model_folder,
+    named_weights,
+    pack,
+    read_config,
+    read_weights,
+    write_config,
+)
 from kbq.encoding.phrases import PhraseEncoder
 from kbq.encoding.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
-from kbq.encoding.weights import WEIGHTS, fingerprint, load_weights, named_weights, pack, read_weights
+from kbq.encoding.tokenizer import Forms
 from kbq.errors import ModelError, first_line
 from kbq.options import WeightType
 from kbq.system.files import writing_to

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from kbq.array_types import Floats
 from kbq.encoding.backbone import hidden_states
-from kbq.encoding.devices import fast_copy
-from kbq.encoding.padding import batch_tokens, buckets, pad, padded
+from kbq.encoding.devices import batch_tokens, buckets, fast_copy, pad, padded
 from kbq.encoding.windows import Window
 
 

@@ -13,13 +13,11 @@ from torch import Tensor, nn
 
 from kbq.array_types import Floats
 from kbq.encoding.backbone import hidden_states
-from kbq.encoding.casing import Forms, truecased
-from kbq.encoding.devices import autocast
-from kbq.encoding.linear import Linear, pack_few_rows
-from kbq.encoding.padding import batch_tokens, buckets, padded
-from kbq.encoding.tokenizer import encodings
+from kbq.encoding.bert import Linear, pack_few_rows
+from kbq.encoding.devices import autocast, batch_tokens, buckets, padded
+from kbq.encoding.tokenizer import Forms, encodings, truecased
 from kbq.errors import QueryError
-from kbq.text.markers import MARKERS, SEPARATOR
+from kbq.special_tokens import MARKERS, SEPARATOR
 
 
 class QueryEncoder(nn.Module):

@@ -8,19 +8,19 @@ from pathlib import Path
 import torch
 
 from kbq.errors import TrainingError
-from kbq.finetuning.judge import Judge
+from kbq.finetuning.dev_scoring import Judge
 from kbq.finetuning.labels import Labeller
 from kbq.finetuning.loop import Finetuner, FinetuningSettings, FinetuningStep
 from kbq.finetuning.preparation import PreparedQuery, Reach, prepare, readable_queries, with_page_ids
 from kbq.finetuning.triples import pages_of, read_triples, sample_by_relation, split
 from kbq.kb import KnowledgeBase
-from kbq.kilt.reading.records import Gold
-from kbq.kilt.scoring.grouping import NO_GROUP, relation_of
+from kbq.kilt.records import Gold
+from kbq.kilt.scores import NO_GROUP, relation_of
+from kbq.kilt.task import Task
+from kbq.system.callbacks import Note
 from kbq.system.files import file_digest
 from kbq.system.machine import available_memory
-from kbq.system.stages import Note
-from kbq.task import Task
-from kbq.training.workshop import versions, workshop
+from kbq.training.output_folder import versions, workshop
 
 MOST_NAMED = 10  # missing pages that a note names
 

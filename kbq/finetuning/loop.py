@@ -12,25 +12,43 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from kbq.array_types import Bools
-from kbq.encoding.attention import recompute_attention
-from kbq.encoding.devices import autocast
-from kbq.encoding.padding import padded
+from kbq.encoding.devices import autocast, padded
 from kbq.errors import TrainingError
-from kbq.finetuning.labels import Labeller, Objective
+from kbq.finetuning.labels import Labeller, Objective, Phrases, joined, penalties, retrieve, vectors
 from kbq.finetuning.preparation import PreparedQuery
-from kbq.finetuning.retrieval import Phrases, joined, penalties, retrieve, vectors
-from kbq.finetuning.terms import TERMS, Term, choices
 from kbq.kb import KnowledgeBase
-from kbq.task import Task
+from kbq.kilt.task import Task
+from kbq.training.attention import recompute_attention
+from kbq.training.engine import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
 from kbq.training.losses import marginal_losses
-from kbq.training.optimizing import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
+
+Term = Literal["joint", "start", "end"]
+TERMS: tuple[Term, ...] = ("joint", "start", "end")
+
+
+def choices(phrases: Phrases, positive: Bools) -> dict[Term, tuple[Bools, Bools]]:
+    """(counted, positive) of each term for one query; what is positive is counted. Shapes: (phrases,)."""
+    starts, ends = (phrases.shards * 2**40 + rows for rows in (phrases.starts, phrases.ends))
+    first_start, first_end = _first_of_each(starts), _first_of_each(ends)
+    return {
+        "joint": (np.ones(len(positive), bool), positive),
+        "start": (first_start, first_start & np.isin(starts, starts[positive])),
+        "end": (first_end, first_end & np.isin(ends, ends[positive])),
+    }
+
+
+def _first_of_each(rows: np.ndarray) -> Bools:
+    first = np.zeros(len(rows), bool)
+    first[np.unique(rows, return_index=True)[1]] = True
+    return first
 
 
 @dataclass(frozen=True, slots=True)

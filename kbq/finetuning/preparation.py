@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from itertools import islice, product
 
 from kbq.errors import QueryError, TrainingError
-from kbq.finetuning.labels import Labeller
-from kbq.finetuning.retrieval import Phrases
+from kbq.finetuning.labels import Labeller, Phrases
 from kbq.finetuning.triples import pages_of
 from kbq.kb import KnowledgeBase
-from kbq.kilt.reading.records import Gold, GoldOutput
-from kbq.task import Task
+from kbq.kilt.records import Gold, GoldOutput
+from kbq.kilt.task import Task
 
 MOST_NAMESAKES = 100  # ways to read an output whose pages are named by titles that several pages have
 

@@ -15,12 +15,11 @@ from itertools import chain
 from pathlib import Path
 
 from kbq.errors import TrainingError
-from kbq.kilt.reading.parsing import read_golds
-from kbq.kilt.reading.problems import Problems
-from kbq.kilt.reading.records import PAGE, Gold, GoldOutput
-from kbq.kilt.scoring.grouping import relation_of
+from kbq.kilt.parsing import read_golds
+from kbq.kilt.records import PAGE, Gold, GoldOutput, Problems
+from kbq.kilt.scores import relation_of
+from kbq.special_tokens import slot_of
 from kbq.system.lines import Line, clean_text, parse_json_lines, read_lines
-from kbq.text.markers import slot_of
 
 COLUMNS = ("subject", "relation", "object")
 MORE_COLUMNS = ("aliases", "page")

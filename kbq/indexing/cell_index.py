@@ -8,9 +8,9 @@ import numpy as np
 
 from kbq.array_types import Floats, Rows
 from kbq.dump.shards import Shard
-from kbq.indexing.candidates import Bonus, Candidates, everything, ranges
+from kbq.indexing.base import Bonus, Candidates, everything, ranges
 from kbq.indexing.cells import Cells
-from kbq.indexing.products import float_products
+from kbq.indexing.inner_products import float_products
 
 MOST_HITS = 2**22  # of all queries that are searched together, before they are scored again: some 130 MB
 LEAST_HITS = 50  # starts, and ends, to find at least: the ten best phrases stand above the bound of so many

@@ -6,8 +6,12 @@ with the dump's own rows, so that the scores are exact for the rows that are fou
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from kbq.array_types import Floats
 from kbq.dump.manifest import IndexEntry
@@ -16,10 +20,42 @@ from kbq.errors import KnowledgeBaseError
 from kbq.indexing.cell_index import CellIndex
 from kbq.indexing.cells import Cells, build_cells
 from kbq.indexing.index_folder import CELLS, ROTATION, cells_bytes, open_folders, writing
-from kbq.indexing.rotation import Rotation
 from kbq.options import IndexKind
+from kbq.system.callbacks import Report, silent
 from kbq.system.machine import available_memory
-from kbq.system.stages import Report, silent
+
+FLOOR = 1e-3  # of C's largest eigenvalue: directions that these queries do not use may still be used by others
+SAMPLE = 100_000  # rows that show where vectors are long
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Two matrices, for rows and for queries, with (h @ rows) · (q @ queries) ≈ h · q. Shapes: (dim, kept)."""
+
+    rows: Floats
+    queries: Floats
+
+    @classmethod
+    def fit(cls, vectors: NDArray[np.int8], queries: Floats, kept: int) -> Self:
+        """Learn the matrices. Shapes: (rows, dim), (queries, dim)."""
+        random = np.random.default_rng(0)
+        picked = np.sort(random.choice(len(vectors), min(len(vectors), SAMPLE), replace=False))
+        moment = queries.T.astype(np.float64) @ queries / max(1, len(queries))
+        values, directions = np.linalg.eigh(moment)
+        values = np.maximum(values, max(FLOOR * values[-1], 1e-12))
+        root = (directions * values**0.5) @ directions.T
+        inverse = (directions * values**-0.5) @ directions.T
+        weighted = vectors[picked].astype(np.float64) @ root
+        widest = np.linalg.eigh(weighted.T @ weighted)[1][:, ::-1][:, :kept]
+        turned = widest @ np.linalg.qr(random.normal(size=(kept, kept)))[0]
+        return cls((root @ turned).astype(np.float32), (inverse @ turned).astype(np.float32))
+
+    def save(self, path: Path) -> None:
+        np.save(path, np.stack([self.rows, self.queries]))
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        return cls(*np.load(path))
 
 
 @dataclass(frozen=True, slots=True)

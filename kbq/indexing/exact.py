@@ -20,9 +20,8 @@ from torch.nn.functional import pad
 
 from kbq.array_types import Floats
 from kbq.dump.shards import CLOSES, OPENS, Shard
-from kbq.indexing.candidates import MAX_TOKENS, Bonus, Candidates, everything
-from kbq.indexing.gpus import full_memory_is_said
-from kbq.indexing.products import TILE, Factors
+from kbq.indexing.base import MAX_TOKENS, Bonus, Candidates, everything
+from kbq.indexing.inner_products import TILE, Factors, full_memory_is_said
 
 BLOCK_SCORES = 8192  # pieces times queries that are multiplied at a time: their scores stay in the CPU's cache
 LEAST_PIECES = 128

@@ -10,16 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kbq.errors import EvaluationError
-from kbq.kilt.reading.lines import refuse_missing, refuse_replacing
-from kbq.kilt.reporting.error_kinds import KINDS, ErrorCase, ErrorKind, EvidenceOf, sample_errors, survey_errors
-from kbq.kilt.reporting.report import Column, Table
-from kbq.kilt.scoring.passages import PassageScores, export_for_readers, read_questions, score_passages
-from kbq.kilt.submitting.expectations import expect
-from kbq.kilt.submitting.fixing import fix
-from kbq.kilt.submitting.submission import ManifestEntry, SubmissionFile, prepare_submission
-from kbq.kilt.submitting.validation import Validation, validate
+from kbq.kilt.checks import expect
+from kbq.kilt.error_kinds import KINDS, ErrorCase, ErrorKind, EvidenceOf, sample_errors, survey_errors
+from kbq.kilt.lines import refuse_missing, refuse_replacing
+from kbq.kilt.passages import PassageScores, export_for_readers, read_questions, score_passages
+from kbq.kilt.report import Column, Table
+from kbq.kilt.submission import ManifestEntry, SubmissionFile, prepare_submission
+from kbq.kilt.task import Task, known_tasks
+from kbq.kilt.validation import Validation, fix, validate
 from kbq.system.files import run_file
-from kbq.task import Task, known_tasks
 
 IsKnownPage = Callable[[str], bool]
 

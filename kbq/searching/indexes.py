@@ -13,11 +13,11 @@ from kbq.dump.manifest import IndexEntry, Manifest, changing, refuse_other_model
 from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.choice import build_missing, chosen_kind, is_built, remove_others
+from kbq.indexing.factory import build_missing, chosen_kind, is_built, remove_others
 from kbq.options import IndexKind, WantedKind
-from kbq.searching.probes import calibrate, own_queries
+from kbq.searching.recall import calibrate, own_queries
+from kbq.system.callbacks import Report, silent
 from kbq.system.files import write_json
-from kbq.system.stages import Report, silent
 
 OWN_QUERIES = 1000
 MEASURED = 200  # queries that recall is measured on; the others teach a rotation

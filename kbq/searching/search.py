@@ -8,7 +8,7 @@ from kbq.array_types import Floats
 from kbq.dump.shards import Shard
 from kbq.options import Unit
 from kbq.records import Hit
-from kbq.searching.lexical import LexicalScores, SummedBonus
+from kbq.searching.hybrid import LexicalScores, SummedBonus
 from kbq.searching.spans import Searched, batch_spans
 from kbq.searching.units import best_units
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from kbq.array_types import Floats, Rows
 from kbq.dump.shards import Shard
-from kbq.indexing.candidates import MAX_TOKENS, Bonus, Candidates, Index, ranges
-from kbq.indexing.products import float_products
+from kbq.indexing.base import MAX_TOKENS, Bonus, Candidates, Index, ranges
+from kbq.indexing.inner_products import float_products
 
 RANGES = 4096  # whose maxima are found together
 

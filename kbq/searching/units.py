@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from kbq.array_types import Rows
+from kbq.corpus.sentences import sentence_bounds
 from kbq.dump.shards import Located, Shard
 from kbq.options import Unit
 from kbq.records import Hit
 from kbq.searching.spans import Spans
-from kbq.text.boundaries import sentence_bounds
 
 TOGETHER = 16  # spans that are located together at first; every later group is as large as all before it
 

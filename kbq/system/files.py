@@ -105,3 +105,36 @@ def folder_bytes(folder: Path) -> int:
 def run_file(out: Path) -> Path:
     """The file beside `out` that says which run wrote these predictions."""
     return out.with_name(f"{out.name}.run.json")
+
+
+try:
+    import fcntl
+except ImportError:  # Windows cannot lock folders
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def writing_alone(place: Path) -> Iterator[None]:
+    """Keep others who call this from writing into a folder or file meanwhile. Without locks, nobody is kept out.
+
+    Raises:
+        KbqError: somebody else writes into it already.
+    """
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(place, os.O_RDONLY)
+    try:
+        _lock(handle, place)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, place: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise KbqError(f"another kbq is writing into {place}: wait until it is done") from None
+    except OSError:
+        return  # a file system without locks

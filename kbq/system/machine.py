@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import math
+import mmap
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -92,3 +93,36 @@ def _trim() -> Callable[[int], object]:
     """`malloc_trim` of glibc; elsewhere, nothing."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     return trim or (lambda keep: None)
+
+
+PIECE = 2**17  # bytes asked for by one call: of more, Linux may read only as much as it would read ahead
+
+
+def stays_in_memory(size: int) -> bool:
+    """Whether files of so many bytes take at most half of the free memory: other things are read and made, too."""
+    return size <= available_memory() / 2
+
+
+def expect_random_access(address: int, size: int) -> None:
+    """Tell the system to read nothing ahead in what is mapped here."""
+    _advise(address, size, "MADV_RANDOM")
+
+
+def prefetch(address: int, size: int) -> None:
+    """Let the system read what is mapped here, while the caller goes on."""
+    for begin in range(address - address % mmap.PAGESIZE, address + size, PIECE) if size else ():
+        _advise(begin, min(PIECE, address + size - begin), "MADV_WILLNEED")
+
+
+def _advise(address: int, size: int, advice: str) -> None:
+    if size and hasattr(mmap, advice):
+        begin = address - address % mmap.PAGESIZE
+        _madvise()(begin, address + size - begin, getattr(mmap, advice))
+
+
+@cache
+def _madvise() -> Callable[[int, int, int], int]:
+    """`madvise` of the C library; what it returns is not looked at, since nothing depends on it."""
+    call = ctypes.CDLL(None).madvise
+    call.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    return call

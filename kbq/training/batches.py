@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kbq.array_types import Rows
-from kbq.encoding.padding import padded
+from kbq.encoding.devices import padded
 from kbq.encoding.phrases import window_tensors
 from kbq.encoding.queries import QueryTokenizer
 from kbq.encoding.windows import Tokens, Window, WindowShape, tokenize, windows

@@ -18,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 
 from kbq.array_types import Bools, Floats
-from kbq.dump.blocks import quantise
+from kbq.dump.workers import quantise
 from kbq.encoding.model import Model
 from kbq.encoding.phrases import encode_windows
 from kbq.encoding.windows import tokenize, windows
-from kbq.indexing.candidates import MAX_TOKENS
-from kbq.kilt.scoring.answers import normalise
+from kbq.indexing.base import MAX_TOKENS
+from kbq.kilt.text_scores import normalise
 from kbq.training.examples import Passage, TrainingQuery, readable
 
 Edges = tuple[Bools, Bools]

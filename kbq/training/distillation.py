@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kbq.array_types import Rows
-from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.errors import TrainingError
-from kbq.system.files import writing_to
-from kbq.system.locks import writing_alone
+from kbq.reading.network import CrossEncoder
+from kbq.system.files import writing_alone, writing_to
 from kbq.training.batches import Batch, PreparedPassage
-from kbq.training.run import passages_digest
+from kbq.training.engine import passages_digest
 
 Halves = NDArray[np.float16]
 AT_A_TIME = 32  # passages read and written together

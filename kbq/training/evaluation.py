@@ -11,7 +11,7 @@ from pathlib import Path
 from kbq.array_types import Floats
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
-from kbq.kilt.scoring.answers import normalise, token_f1
+from kbq.kilt.text_scores import normalise, token_f1
 from kbq.records import Document, Paragraph
 from kbq.searching.spans import paragraph_spans
 from kbq.training.examples import Passage, readable

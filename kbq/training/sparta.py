@@ -16,13 +16,20 @@ from torch import Tensor
 from kbq.encoding.devices import autocast, choose_device
 from kbq.encoding.windows import WindowShape, tokenize
 from kbq.errors import TrainingError
-from kbq.sparse.sentences import Sentence, SentenceWindow
-from kbq.sparse.sparta import SentenceTensors, best_products, query_scores
-from kbq.sparse.sparta_model import CONFIG, SpartaConfig, SpartaModel
+from kbq.training.engine import Run, RunRequest, RunSettings, StepReport
 from kbq.training.examples import Passage, Repairs, read_examples
 from kbq.training.losses import marginal_nll
-from kbq.training.run import Run, RunRequest, RunSettings, StepReport
-from kbq.training.workshop import example_digests, training_facts, workshop
+from kbq.training.output_folder import example_digests, training_facts, workshop
+from kbq.words.sparta_model import (
+    CONFIG,
+    Sentence,
+    SentenceTensors,
+    SentenceWindow,
+    SpartaConfig,
+    SpartaModel,
+    best_products,
+    query_scores,
+)
 
 POSITIVE_SHARE = 0.05  # of all impacts, at the start: about 1,600 terms a sentence, as many as the paper ends with
 

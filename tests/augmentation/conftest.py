@@ -53,7 +53,7 @@ def reader_folder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) ->
     """A reader that answers the question with the city."""
     import json
 
-    from kbq.training.teacher import TeacherRequest, TeacherSettings, train_teacher
+    from kbq.training.reader import TeacherRequest, TeacherSettings, train_teacher
 
     folder = tmp_path_factory.mktemp("reader")
     lines = []

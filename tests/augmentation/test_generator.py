@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kbq.augmentation.generator import AROUND, Generator, Marked
 from kbq.errors import ModelError, TrainingError
+from kbq.training.generator import AROUND, Generator, Marked
 
 from .conftest import QUESTION
 

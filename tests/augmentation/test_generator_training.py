@@ -7,18 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from kbq.augmentation.generator import LONGEST, Generator, Marked
-from kbq.augmentation.generator_training import (
+from kbq.errors import KbqError
+from kbq.training.engine import StepReport
+from kbq.training.examples import Passage, TrainingQuery
+from kbq.training.generator import (
+    LONGEST,
+    Generator,
     GeneratorRequest,
     GeneratorSettings,
+    Marked,
     asked_answers,
     new_generator,
     perplexity,
     train_generator,
 )
-from kbq.errors import KbqError
-from kbq.training.examples import Passage, TrainingQuery
-from kbq.training.run import StepReport
 
 from .conftest import CITIES, sentence
 
@@ -98,7 +100,7 @@ def test_perplexity_is_that_of_all_pieces_alike(checkpoint: Path, monkeypatch: p
     queries = tuple(TrainingQuery("", question, ((0, 5),), ("Paris",)) for question in ("where?", "the city", "was"))
     asked = asked_answers(generator, [Passage("", "Paris.", queries, "")])
     whole = perplexity(generator, asked)
-    monkeypatch.setattr("kbq.augmentation.generator_training.AT_A_TIME", 1)
+    monkeypatch.setattr("kbq.training.generator.AT_A_TIME", 1)
     assert perplexity(generator, asked) == pytest.approx(whole, rel=2e-2)  # bf16
     assert whole > 2
 

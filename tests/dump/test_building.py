@@ -16,16 +16,16 @@ import pytest
 import torch
 
 import kbq.kb
-from kbq.dump import blocks, building, shards
+from kbq.dump import building, shards, workers
 from kbq.dump.arrays import GrowingArray
 from kbq.dump.manifest import STATE, publish, read_manifest
+from kbq.dump.pages import Pages
 from kbq.dump.shards import Counts, Shard, shard_name
 from kbq.encoding.model import Model
 from kbq.encoding.phrases import encode_windows
 from kbq.encoding.windows import WindowShape, tokenize, windows
 from kbq.errors import CorpusError, KnowledgeBaseError, ModelError
 from kbq.kb import KnowledgeBase
-from kbq.pages import Pages
 from kbq.records import Document, Paragraph
 from kbq.searching.indexes import IndexWish
 from kbq.system import files
@@ -102,7 +102,7 @@ def test_killed_while_it_reads(
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (blocks, "encode_batches"),
+        (workers, "encode_batches"),
         (building, "write_json"),
         (shards.ShardWriter, "append"),
         (shards.ShardWriter, "sync"),
@@ -449,12 +449,12 @@ def test_phrases_open_and_close_where_the_filter_lets_them(
 
 def test_quantise() -> None:
     vectors = torch.tensor([[0.1, -1.0], [0.26, 9.0], [-0.24, -9.0]])
-    assert blocks.quantise(vectors, torch.tensor([0.1, 0.05])).tolist() == [[1, -20], [3, 127], [-2, -127]]
+    assert workers.quantise(vectors, torch.tensor([0.1, 0.05])).tolist() == [[1, -20], [3, 127], [-2, -127]]
 
 
 def test_vectors_in_steps_are_close_to_those_of_the_encoder(model: Model, tmp_path: Path) -> None:
     shard = built(model, tmp_path / "kb", Paragraph(0, "Marie Curie was born in Warsaw"))
-    (block,) = blocks.encode_documents(model, [Document("1", "Title", (Paragraph(0, shard.texts[0]),))])
+    (block,) = workers.encode_documents(model, [Document("1", "Title", (Paragraph(0, shard.texts[0]),))])
     assert (block[0].vectors == shard.vectors).all()
     assert (np.linalg.norm(shard.vectors * model.scale, axis=1) > 1).all()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kbq.commands import index_words
+from kbq.commands.library import index_words
 from kbq.dump.manifest import read_manifest
 from kbq.dump.shards import Shard
 from kbq.encoding.model import Model

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from kbq.commands import index_impacts, index_words
+from kbq.commands.library import index_impacts, index_words
 from kbq.dump.manifest import IndexEntry, read_manifest
 from kbq.dump.merging import merge
+from kbq.dump.pages import Pages
 from kbq.encoding.model import Model
 from kbq.encoding.windows import WindowShape
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.options import IndexKind
-from kbq.pages import Pages
 from kbq.records import Document
 from kbq.searching.indexes import IndexWish
-from kbq.sparse.sparta_model import SpartaConfig, SpartaModel
-from kbq.system.locks import writing_alone
+from kbq.system.files import writing_alone
+from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
 TEXTS = ["the river", "Marie Curie [SEP] place of birth"]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tokenizers
 
-from kbq.encoding.casing import is_cased, opens_sentence, truecased, usual_forms
 from kbq.encoding.model import Model
+from kbq.encoding.tokenizer import is_cased, opens_sentence, truecased, usual_forms
 from kbq.errors import ModelError
 from kbq.kb import KnowledgeBase
 from kbq.records import Document, Paragraph

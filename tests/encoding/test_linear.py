@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from kbq.encoding import linear
+from kbq.encoding import bert
 from kbq.encoding.backbone import pretrained_backbone
+from kbq.encoding.bert import FEW, Linear, can_pack, pack_few_rows
 from kbq.encoding.devices import autocast
-from kbq.encoding.linear import FEW, Linear, can_pack, pack_few_rows
 from kbq.encoding.queries import QueryEncoder, encode_queries
-from kbq.training.optimizing import Descent
+from kbq.training.engine import Descent
 
 
 def layer(packs: bool = True) -> Linear:
@@ -146,7 +146,7 @@ def test_without_onednn_products_are_the_usual_ones(monkeypatch: pytest.MonkeyPa
     def missing(*_: object) -> torch.Tensor:
         raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute '_reorder_linear_weight'")
 
-    monkeypatch.setattr(linear, "_reordered", missing)
+    monkeypatch.setattr(bert, "_reordered", missing)
     can_pack.cache_clear()
     try:
         made = layer()

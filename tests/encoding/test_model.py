@@ -12,8 +12,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from kbq.encoding.config import ModelConfig, read_config
 from kbq.encoding.model import Model
+from kbq.encoding.model_folder import ModelConfig, read_config
 from kbq.encoding.phrases import encode_windows
 from kbq.encoding.windows import WindowShape, tokenize, windows
 from kbq.errors import ModelError

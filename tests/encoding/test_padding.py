@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbq.encoding.padding import buckets, pad, padded, readable_length
+from kbq.encoding.devices import buckets, pad, padded, readable_length
 
 
 @given(st.lists(st.integers(1, 40)), st.integers(1, 100))

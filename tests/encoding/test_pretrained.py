@@ -8,13 +8,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from kbq.augmentation.generator_training import new_generator
 from kbq.encoding.backbone import pretrained_backbone
-from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.encoding.model import Model
 from kbq.errors import ModelError
 from kbq.options import WeightType
-from kbq.sparse.sparta_model import SpartaConfig, SpartaModel
+from kbq.reading.network import CrossEncoder
+from kbq.training.generator import new_generator
+from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
 
 def same(network: torch.nn.Module, model: Model) -> bool:
@@ -75,6 +75,6 @@ def test_no_room_for_temporary_files_is_said(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("kbq.encoding.pretrained.save_file", full)
+    monkeypatch.setattr("kbq.encoding.backbone.save_file", full)
     with pytest.raises(ModelError, match=r"cannot be written \(No space left on device\): make room, or set TMPDIR"):
         pretrained_backbone(tmp_path / "m")

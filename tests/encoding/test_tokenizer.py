@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.encoding.backbone import load_tokenizer, saved_tokenizer
-from kbq.encoding.config import DEFAULT_MODEL
+from kbq.encoding.model_folder import DEFAULT_MODEL
 from kbq.encoding.tokenizer import FastTokenizer, encodings
 from kbq.errors import ModelError
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbq.encoding.config import DEFAULT_MODEL
 from kbq.encoding.model import Model
+from kbq.encoding.model_folder import DEFAULT_MODEL
 from kbq.encoding.tokenizer import FastTokenizer
 from kbq.encoding.windows import WindowShape, stretches, tokenize, windows
 

@@ -10,8 +10,8 @@ import pytest
 from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
-from kbq.kilt.reading.records import Gold, GoldOutput
-from kbq.kilt.scoring.answers import normalise
+from kbq.kilt.records import Gold, GoldOutput
+from kbq.kilt.text_scores import normalise
 from kbq.options import IndexKind
 from kbq.records import Document
 from kbq.searching.indexes import IndexWish

@@ -12,27 +12,27 @@ import numpy as np
 import pytest
 import torch
 
-from kbq.commands import index_words
+from kbq.commands.library import index_words
+from kbq.commands.printing import finetuning_lines
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.finetuning import loop
+from kbq.finetuning.dev_scoring import Judge
 from kbq.finetuning.finetune import FinetuningOutcome, FinetuningRequest, finetune
-from kbq.finetuning.judge import Judge
 from kbq.finetuning.labels import Labeller
 from kbq.finetuning.loop import FinetuningSettings, FinetuningStep
 from kbq.finetuning.preparation import with_page_ids
 from kbq.kb import KnowledgeBase
-from kbq.kilt.reading.records import Gold, GoldOutput
+from kbq.kilt.records import Gold, GoldOutput
+from kbq.kilt.task import load_task
 from kbq.options import Backend
-from kbq.rendering import finetuning_lines
+from kbq.searching.hybrid import HybridWeights
 from kbq.searching.indexes import IndexWish
-from kbq.searching.lexical import HybridWeights
-from kbq.task import load_task
 
 Rows = list[dict[str, str]]
 BROKEN = """
-from kbq.adapters import slot_with
-from kbq.task import Task
+from kbq.kilt.adapters import slot_with
+from kbq.kilt.task import Task
 
 TASKS = (Task("broken", slot_with({"birth": "who {object}"}), "phrase", ("em",), "em"),)
 """

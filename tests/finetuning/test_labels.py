@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph
-from kbq.finetuning.labels import MOST_GOLDS, Labeller
-from kbq.finetuning.retrieval import phrases_of
+from kbq.finetuning.labels import MOST_GOLDS, Labeller, phrases_of
 from kbq.kb import KnowledgeBase
-from kbq.kilt.reading.records import Gold, GoldOutput
-from kbq.kilt.scoring.answers import normalise
+from kbq.kilt.records import Gold, GoldOutput
+from kbq.kilt.text_scores import normalise
 
 Spans = Callable[..., list[tuple[int, int, str]]]
 

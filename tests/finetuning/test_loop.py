@@ -12,21 +12,20 @@ import torch
 
 from kbq.errors import TrainingError
 from kbq.finetuning import loop
-from kbq.finetuning.labels import Labeller, Objective
+from kbq.finetuning.labels import Labeller, Objective, joined, phrases_of, retrieve, vectors
 from kbq.finetuning.loop import (
     Finetuner,
     FinetuningSettings,
     FinetuningStep,
+    Term,
     chosen_objective,
     chosen_terms,
 )
 from kbq.finetuning.preparation import PreparedQuery
-from kbq.finetuning.retrieval import joined, phrases_of, retrieve, vectors
-from kbq.finetuning.terms import Term
 from kbq.finetuning.triples import pages_of
 from kbq.kb import KnowledgeBase
-from kbq.kilt.reading.records import Gold, GoldOutput
-from kbq.task import load_task
+from kbq.kilt.records import Gold, GoldOutput
+from kbq.kilt.task import load_task
 
 SETTINGS = FinetuningSettings(k=10, epochs=3, batch=5, learning_rate=1e-3, patience=99)
 

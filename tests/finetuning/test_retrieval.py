@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kbq.encoding.model import Model
-from kbq.finetuning.retrieval import Phrases, joined, penalties, phrases_of, retrieve, vectors
+from kbq.finetuning.labels import Phrases, joined, penalties, phrases_of, retrieve, vectors
 from kbq.kb import KnowledgeBase
 from kbq.records import Document
 

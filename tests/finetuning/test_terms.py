@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from kbq.finetuning.retrieval import phrases_of
-from kbq.finetuning.terms import choices
+from kbq.finetuning.labels import phrases_of
+from kbq.finetuning.loop import choices
 
 
 def test_a_row_of_several_phrases_competes_once_and_is_right_if_one_of_them_is() -> None:

@@ -20,7 +20,7 @@ from kbq.finetuning.triples import (
     split,
     subject_of,
 )
-from kbq.kilt.reading.records import Gold, GoldOutput
+from kbq.kilt.records import Gold, GoldOutput
 
 ROWS: list[dict[str, str]] = [
     {"subject": "Marie Curie", "relation": "birth", "object": "Warsaw", "aliases": "Warszawa|Varsovie", "page": "7"},

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from kbq.indexing import clusters
-from kbq.indexing.clusters import Clusters
+from kbq.indexing import cells
+from kbq.indexing.cells import Clusters
 
 CENTRES = np.random.default_rng(5).integers(-90, 91, (4, 24))
 
@@ -13,7 +13,7 @@ CENTRES = np.random.default_rng(5).integers(-90, 91, (4, 24))
 @pytest.fixture(params=["whole numbers", "float32"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to compare, whatever this machine's is; the first needs `torch._int_mm` only, not speed."""
-    monkeypatch.setattr(clusters, "has_fast_int8", lambda device: request.param == "whole numbers")
+    monkeypatch.setattr(cells, "has_fast_int8", lambda device: request.param == "whole numbers")
 
 
 @pytest.fixture
@@ -56,8 +56,8 @@ def test_a_gpu_that_is_full_leaves_the_work_to_the_cpu(in_integers: bool, monkey
     def tried(device: torch.device) -> bool:
         return (in_integers or bool(refused())) if device == full else False
 
-    monkeypatch.setattr(clusters, "has_fast_int8", tried)
-    monkeypatch.setattr(clusters, "int8_products", refused)
+    monkeypatch.setattr(cells, "has_fast_int8", tried)
+    monkeypatch.setattr(cells, "int8_products", refused)
     monkeypatch.setattr(Clusters, "_compared", lambda self, rows: refused() if self._device == full else rows[:, 0])
     rows = np.array([[3, 1], [0, 2]], np.int8)
     assert Clusters(np.eye(2, dtype=np.float32), full).nearest(rows).tolist() == [3, 0]
@@ -85,7 +85,7 @@ def test_groups_that_are_there_are_found(rows: np.ndarray, groups: np.ndarray) -
 
 def test_it_clusters_as_well_as_faiss(rows: np.ndarray) -> None:
     faiss = pytest.importorskip("faiss")
-    theirs = faiss.Kmeans(24, 40, niter=clusters.ROUNDS, seed=0, min_points_per_centroid=1)
+    theirs = faiss.Kmeans(24, 40, niter=cells.ROUNDS, seed=0, min_points_per_centroid=1)
     theirs.train(rows.astype(np.float32))
     ours = Clusters.of(rows, 40).means
     assert distances(rows, ours).min(axis=1).sum() < 1.1 * distances(rows, theirs.centroids).min(axis=1).sum()

@@ -9,9 +9,9 @@ import torch
 
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
-from kbq.indexing.candidates import Candidates
-from kbq.indexing.choice import build_missing, open_index
+from kbq.indexing.base import Candidates
 from kbq.indexing.compact import CODES
+from kbq.indexing.factory import build_missing, open_index
 from kbq.indexing.index_folder import CELLS
 from kbq.options import IndexKind
 

@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 
 from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph, Shard
-from kbq.indexing import exact, products
+from kbq.indexing import exact, inner_products
 from kbq.indexing.exact import BOTH, ExactIndex, _lowers_of_all
-from kbq.indexing.products import Factors
+from kbq.indexing.inner_products import Factors
 
 CPU = torch.device("cpu")
 SIZES = ((1,), (5, 0, 3), (30, 1, 0, 0, 25, 12), (0, 60, 7), (20, 40, 41, 19, 21), tuple(range(40)))
@@ -21,7 +21,7 @@ def in_integers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     wanted = bool(request.param)
     if wanted and not hasattr(torch, "_int_mm"):
         pytest.skip("this torch multiplies no int8")
-    monkeypatch.setattr(products, "has_fast_int8", lambda device: wanted)
+    monkeypatch.setattr(inner_products, "has_fast_int8", lambda device: wanted)
     return wanted
 
 

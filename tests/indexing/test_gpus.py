@@ -11,13 +11,12 @@ from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing import choice, exact, gpus
-from kbq.indexing.candidates import MAX_TOKENS
-from kbq.indexing.choice import open_index
-from kbq.indexing.clusters import Clusters
+from kbq.indexing import exact, factory, inner_products
+from kbq.indexing.base import MAX_TOKENS
+from kbq.indexing.cells import Clusters
 from kbq.indexing.exact import ExactIndex
-from kbq.indexing.gpus import bytes_of, fitted, full_memory_is_said, places
-from kbq.indexing.products import has_fast_int8
+from kbq.indexing.factory import open_index
+from kbq.indexing.inner_products import bytes_of, fitted, full_memory_is_said, has_fast_int8, places
 from kbq.kb import KnowledgeBase
 from kbq.searching.search import search
 from kbq.searching.spans import Searched
@@ -57,7 +56,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> dict[torch.device, int]:
     monkeypatch.setattr(torch.cuda, "mem_get_info", asked)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda gpu: 1_500)  # of which this process uses 500
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda gpu: 500)
-    monkeypatch.setattr(gpus, "WORKING", 18_000)
+    monkeypatch.setattr(inner_products, "WORKING", 18_000)
     return free
 
 
@@ -91,9 +90,9 @@ def test_few_rows_need_little_to_work_in(two_gpus: dict[torch.device, int], rand
 def test_too_little_memory_is_said_with_what_is_needed_and_what_is_there(
     two_gpus: dict[torch.device, int], random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpus, "WORKING", 2 * 10**9)
-    monkeypatch.setattr(gpus, "BATCH_NUMBERS", 10**9)
-    monkeypatch.setattr(gpus, "bytes_of", lambda shard: 35 * 10**9)
+    monkeypatch.setattr(inner_products, "WORKING", 2 * 10**9)
+    monkeypatch.setattr(inner_products, "BATCH_NUMBERS", 10**9)
+    monkeypatch.setattr(inner_products, "bytes_of", lambda shard: 35 * 10**9)
     two_gpus |= {ONE: 42 * 10**9, TWO: 32 * 10**9}
     shards = [random_shard(1), random_shard(1, seed=1)]
     message = (
@@ -118,7 +117,7 @@ def test_auto_searches_on_the_cpu_where_gpus_have_no_room(
 
     monkeypatch.setattr(Model, "device", ONE)
     monkeypatch.setattr(Model, "open", lambda *_: model)
-    monkeypatch.setattr(choice, "places", full)
+    monkeypatch.setattr(factory, "places", full)
     if device == "auto":
         KnowledgeBase.open(kb_folder, device=device)
         assert tried == [ONE]
@@ -174,7 +173,7 @@ def test_the_code_for_gpus_finds_the_same_on_a_cpu(
     starts, ends = queries_like(shard).transpose(1, 0, 2)
     (truth,) = ExactIndex([shard], [CPU]).candidates(starts, ends, 5)
     monkeypatch.setattr(exact, "BLOCK_SCORES", 2**20)
-    monkeypatch.setattr("kbq.indexing.products.has_fast_int8", lambda device: fast)
+    monkeypatch.setattr("kbq.indexing.inner_products.has_fast_int8", lambda device: fast)
     (found,) = ExactIndex([shard], [CPU]).candidates(starts, ends, 5)
     for one, other in zip(truth, found, strict=True):
         sure = one.complete_above  # rounding decides about others
@@ -191,8 +190,8 @@ def test_what_is_made_of_a_block_fits_into_what_is_kept_free(queries: int, dim: 
     made = max(rows * columns, 0 if in_integers else rows * (dim + columns))
     sums = 2 * rows * 2 * queries if in_integers else 0  # limbs together, and once more where the last rows are joined
     alone = rows * queries
-    assert 4 * (made + sums + alone) <= gpus.WORKING
-    assert made + sums + alone <= rows * (dim + gpus.BATCH_NUMBERS) or queries > 64
+    assert 4 * (made + sums + alone) <= inner_products.WORKING
+    assert made + sums + alone <= rows * (dim + inner_products.BATCH_NUMBERS) or queries > 64
     assert rows >= 2**16 or queries > 64  # and is worth the launch
 
 
@@ -217,6 +216,6 @@ def test_a_gpu_finds_the_same_cells() -> None:
 
 @needs_gpu
 def test_a_gpu_that_is_too_small_is_said(random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpus, "WORKING", 2**50)
+    monkeypatch.setattr(inner_products, "WORKING", 2**50)
     with pytest.raises(KnowledgeBaseError, match="GB of GPU memory, free are"):
         open_index([random_shard(30)], IndexEntry(), torch.device("cuda"))

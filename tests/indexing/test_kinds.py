@@ -13,8 +13,8 @@ import torch
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph, Shard
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.candidates import Index
-from kbq.indexing.choice import build_missing, is_built, open_index
+from kbq.indexing.base import Index
+from kbq.indexing.factory import build_missing, is_built, open_index
 from kbq.options import IndexKind
 from kbq.searching.spans import find_spans
 
@@ -146,7 +146,7 @@ def test_cells_that_do_not_stay_in_memory_are_prefetched(
     roomy = opened(shard, "approximate").candidates(starts, ends, 5)
     assert not fetched
     size = sum(path.stat().st_size for path in shard.folder.rglob("cells.faiss")) + shard.vectors.nbytes
-    monkeypatch.setattr("kbq.indexing.approximate.stays_in_memory", lambda asked: asked != size)
+    monkeypatch.setattr("kbq.indexing.disk.stays_in_memory", lambda asked: asked != size)
     tight = opened(shard, "approximate").candidates(starts, ends, 5)
     assert fetched
     for one, other in zip(roomy[0], tight[0], strict=True):

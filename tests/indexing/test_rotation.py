@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kbq.indexing.rotation import Rotation
+from kbq.indexing.compact import Rotation
 
 
 @pytest.fixture

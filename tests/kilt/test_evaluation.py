@@ -12,7 +12,7 @@ import pytest
 
 from kbq.errors import EvaluationError
 from kbq.kilt.evaluation import evaluate_downstream, evaluate_retrieval, score_downstream
-from kbq.kilt.scoring.deviations import Deviations
+from kbq.kilt.metrics import Deviations
 
 Write: TypeAlias = Callable[..., Path]
 

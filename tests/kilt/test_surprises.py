@@ -10,9 +10,9 @@ import pytest
 
 from kbq.errors import EvaluationError
 from kbq.kilt.evaluation import evaluate_downstream, evaluate_retrieval, score_downstream, score_retrieval
-from kbq.kilt.scoring.answers import normalise, score_answer
-from kbq.kilt.scoring.deviations import Deviations
-from kbq.kilt.submitting.validation import validate
+from kbq.kilt.metrics import Deviations
+from kbq.kilt.text_scores import normalise, score_answer
+from kbq.kilt.validation import validate
 
 Write: TypeAlias = Callable[..., Path]
 Score: TypeAlias = Callable[..., dict[str, float]]

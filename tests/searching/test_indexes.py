@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from kbq.commands import IndexRequest, index, index_words
+from kbq.commands.library import IndexRequest, index, index_words
 from kbq.description import index_facts
 from kbq.dump.manifest import STATE, IndexEntry, read_manifest
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError, ModelError
-from kbq.indexing import cells, choice
-from kbq.indexing.clusters import Clusters
+from kbq.indexing import cells, factory
+from kbq.indexing.cells import Clusters
 from kbq.indexing.index_folder import ROTATION
 from kbq.kb import KnowledgeBase
 from kbq.options import Backend, IndexKind, Unit
@@ -274,7 +274,7 @@ def test_exact_search_takes_no_filter(folder: Path) -> None:
 def test_auto_chooses_by_size(
     limit: int, kind: str, documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choice, "EXACT_ROWS", limit)
+    monkeypatch.setattr(factory, "EXACT_ROWS", limit)
     kb = KnowledgeBase.build(documents, tmp_path / "kb", model)
     assert kb.index.kind == kind
 

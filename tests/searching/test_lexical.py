@@ -11,7 +11,7 @@ from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
 from kbq.options import Backend, Unit
 from kbq.records import Document, Hit, Paragraph, Phrase
-from kbq.searching.lexical import HybridWeights, LexicalScores, SummedBonus
+from kbq.searching.hybrid import HybridWeights, LexicalScores, SummedBonus
 
 TEXTS = ["Marie Curie [SEP] place of birth", "the river of Paris"]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph, Shard
-from kbq.indexing.candidates import Candidates, ranges
+from kbq.indexing.base import Candidates, ranges
 from kbq.indexing.exact import ExactIndex
 from kbq.searching.spans import Spans, find_spans, paragraph_spans, range_argmax, reach
 

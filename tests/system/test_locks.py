@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from kbq.commands import index_words
+from kbq.commands.library import index_words
 from kbq.encoding.model import Model
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.records import Document, Paragraph
 from kbq.searching.indexes import IndexWish
-from kbq.system.locks import writing_alone
-from kbq.training.workshop import workshop
+from kbq.system.files import writing_alone
+from kbq.training.output_folder import workshop
 
 BUSY = "another kbq is writing into .*: wait until it is done"
 MORE = [Document("new", "New", (Paragraph(0, "A river runs through the new city."),))]

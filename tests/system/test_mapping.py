@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kbq.system import mapping
-from kbq.system.mapping import PIECE, expect_random_access, prefetch, stays_in_memory
+from kbq.system import machine
+from kbq.system.machine import PIECE, expect_random_access, prefetch, stays_in_memory
 
 PAGE = mmap.PAGESIZE
 SMAPS = Path("/proc/self/smaps")
@@ -18,7 +18,7 @@ SMAPS = Path("/proc/self/smaps")
 def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """Begin, size and advice of each call."""
     calls: list[tuple[int, ...]] = []
-    monkeypatch.setattr(mapping, "_madvise", lambda: lambda *call: calls.append(call))
+    monkeypatch.setattr(machine, "_madvise", lambda: lambda *call: calls.append(call))
     monkeypatch.setattr(mmap, "MADV_RANDOM", 1, raising=False)
     monkeypatch.setattr(mmap, "MADV_WILLNEED", 3, raising=False)
     return calls
@@ -61,6 +61,6 @@ def test_linux_remembers_it(tmp_path: Path) -> None:
 
 
 def test_half_of_the_free_memory_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapping, "available_memory", lambda: 100.0)
+    monkeypatch.setattr(machine, "available_memory", lambda: 100.0)
     assert stays_in_memory(50)
     assert not stays_in_memory(51)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.encoding.model import Model
+from kbq.reading.network import CrossEncoder
 from kbq.training.batches import PreparedPassage, prepare
+from kbq.training.engine import Run, StepReport
 from kbq.training.examples import Passage, TrainingQuery
-from kbq.training.run import Run, StepReport
 
 LONG = "Marie Curie was born in Warsaw, in the city of Paris by the river. " * 16
 

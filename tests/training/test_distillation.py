@@ -10,18 +10,18 @@ import pytest
 import torch
 
 from kbq.array_types import Floats
-from kbq.encoding.cross_encoder import CrossEncoder
 from kbq.encoding.model import Model
 from kbq.encoding.windows import Window
 from kbq.errors import KbqError, TrainingError
-from kbq.system.locks import writing_alone
+from kbq.reading.network import CrossEncoder
+from kbq.system.files import writing_alone
 from kbq.training import distillation
 from kbq.training.batches import PreparedPassage, collate
 from kbq.training.distillation import ReaderOutputs, reader_outputs, taught_logits
-from kbq.training.loop import Trainer, TrainingSettings
+from kbq.training.encoders import Trainer, TrainingSettings
+from kbq.training.engine import StepReport
 from kbq.training.losses import distillation_loss
-from kbq.training.run import StepReport
-from kbq.training.teacher import reading_examples
+from kbq.training.reader import reading_examples
 
 
 def quiet(done: int, passages: int) -> None:

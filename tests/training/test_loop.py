@@ -13,13 +13,13 @@ import torch
 
 from kbq.encoding.model import Model
 from kbq.errors import TrainingError
-from kbq.training import run
+from kbq.training import engine
 from kbq.training.batches import PreparedPassage, collate, prepare
 from kbq.training.distillation import ReaderOutputs
+from kbq.training.encoders import Trainer, TrainingSettings
+from kbq.training.engine import StepReport
 from kbq.training.examples import read_examples
-from kbq.training.loop import Trainer, TrainingSettings
 from kbq.training.losses import filter_loss
-from kbq.training.run import StepReport
 
 from .conftest import Killed, steps_of
 
@@ -153,7 +153,7 @@ def test_a_killed_run_ends_with_the_same_parameters(
     whole = new_model()
     steps = train(whole, passages, tmp_path / "whole.pt", settings)
     assert len(steps) > 9
-    monkeypatch.setattr(run, "CHECKPOINT_SECONDS", -1.0 if saves == "every step" else 1e9)
+    monkeypatch.setattr(engine, "CHECKPOINT_SECONDS", -1.0 if saves == "every step" else 1e9)
     with pytest.raises(Killed):
         train(new_model(), passages, tmp_path / "killed.pt", settings, stop=stop)
     resumed = new_model()
@@ -188,8 +188,8 @@ def test_epochs_may_differ_in_their_number_of_batches(
         epoch = next(number for number in range(30) if rng.getstate() == random.Random(number).getstate())
         return iter([[(epoch + place) % 12] for place in range(sizes[epoch % 4])])
 
-    monkeypatch.setattr(run, "batches", uneven)
-    monkeypatch.setattr(run, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(engine, "batches", uneven)
+    monkeypatch.setattr(engine, "CHECKPOINT_SECONDS", -1.0)
     whole = train(new_model(), passages, tmp_path / "whole.pt")
     assert [step.step for step in whole] == list(range(1, 3 * sizes[0] + 1))
     for stop in range(2, len(whole)):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from kbq.errors import TrainingError
-from kbq.training.optimizing import Descent, read_checkpoint, write_checkpoint
+from kbq.training.engine import Descent, read_checkpoint, write_checkpoint
 
 CPU = torch.device("cpu")
 

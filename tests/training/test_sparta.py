@@ -11,11 +11,9 @@ import torch
 
 from kbq.encoding.windows import WindowShape
 from kbq.errors import TrainingError
-from kbq.sparse.sentences import SentenceWindow
-from kbq.sparse.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
-from kbq.training import run
+from kbq.training import engine
+from kbq.training.engine import RunSettings, StepReport
 from kbq.training.examples import Passage, TrainingQuery
-from kbq.training.run import RunSettings, StepReport
 from kbq.training.sparta import (
     SentenceExample,
     SpartaRequest,
@@ -24,6 +22,7 @@ from kbq.training.sparta import (
     prepare,
     train_sparta,
 )
+from kbq.words.sparta_model import SentenceWindow, SpartaConfig, SpartaModel, strongest_impacts
 
 from .conftest import Killed, steps_of
 
@@ -123,7 +122,7 @@ def test_a_killed_run_ends_with_the_same_parameters(
     examples = prepare(whole, PASSAGES)
     steps = train(whole, examples, tmp_path / "whole.pt")
     assert len(steps) > 5
-    monkeypatch.setattr(run, "CHECKPOINT_SECONDS", -1.0 if saves == "every step" else 1e9)
+    monkeypatch.setattr(engine, "CHECKPOINT_SECONDS", -1.0 if saves == "every step" else 1e9)
     with pytest.raises(Killed):
         train(killed, examples, tmp_path / "killed.pt", stop=stop)
     rest = train(resumed, examples, tmp_path / "killed.pt")

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 import tokenizers
 
-from kbq.encoding.config import ModelConfig, read_config
 from kbq.encoding.model import Model
+from kbq.encoding.model_folder import ModelConfig, read_config
 from kbq.encoding.windows import WindowShape
 from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.system.files import file_digest
+from kbq.training.encoders import TrainingRequest, TrainingSettings, train_model
+from kbq.training.engine import StepReport
 from kbq.training.examples import Repairs
-from kbq.training.loop import TrainingSettings
-from kbq.training.run import StepReport
-from kbq.training.train import TrainingRequest, train_model
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""Commands: each one parses, calls the library, and prints."""

@@ -1,0 +1,235 @@
+"""Rendering: answers, facts and outcomes as lines for the person at the terminal, and hits as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from kbq.commands.library import Explanation
+    from kbq.description import IndexFacts, IndexSpeed
+    from kbq.finetuning.finetune import FinetuningOutcome
+    from kbq.kilt.error_kinds import ErrorCase
+    from kbq.records import Hit
+    from kbq.training.encoders import TrainingOutcome
+    from kbq.training.examples import Repairs
+    from kbq.training.generator import GeneratorOutcome
+    from kbq.training.reader import TeacherOutcome
+    from kbq.training.sparta import SpartaOutcome
+
+
+AROUND = 160  # characters on either side of a phrase, and of a text that is shortened
+WHOLE = 2000  # characters shown of an answer that is a whole paragraph
+NAMED = 3  # names shown of a longer list
+
+
+# Answers
+
+
+def answer_document(hit: Hit) -> dict[str, Any]:
+    """A hit as `kbq query --json` prints it; characters are those of the paragraph, which is `text`."""
+    phrase = hit.phrase
+    return {
+        "answer": phrase.text,
+        "score": round(hit.score, 4),
+        "document_id": phrase.document_id,
+        "title": phrase.title,
+        "paragraph": phrase.paragraph,
+        "start": phrase.start,
+        "end": phrase.end,
+        "unit": {"start": hit.unit[0], "end": hit.unit[1]},
+        "text": hit.context,
+    }
+
+
+def answer_lines(rank: int, hit: Hit) -> list[str]:
+    """A hit with its place, and the text that it stands in."""
+    phrase = hit.phrase
+    place = f"page {phrase.document_id}, paragraph {phrase.paragraph}, characters {phrase.start}-{phrase.end}"
+    answer = typer.style(shortened(phrase.text), fg=typer.colors.GREEN, bold=True)
+    return [
+        f"{rank:3}. {answer}  {hit.score:.2f}  {typer.style(shortened(phrase.title), bold=True)}  ({place})",
+        f"     {excerpt(hit)}",
+    ]
+
+
+def explanation_lines(explanation: Explanation) -> list[str]:
+    """A paragraph, and what each term of the query weighs there, the heaviest first."""
+    phrase = explanation.hit.phrase
+    terms = sorted(explanation.parts.items(), key=lambda part: -part[1])
+    return [
+        f"{explanation.hit.score:.2f}  {shortened(phrase.title)}  "
+        f"(page {phrase.document_id}, paragraph {phrase.paragraph})",
+        f"      {shortened(explanation.hit.context)}",
+        *(f"      {weight:6.2f}  {term}" for term, weight in terms),
+    ]
+
+
+def excerpt(hit: Hit) -> str:
+    """The unit, or what stands near the phrase, with the phrase marked."""
+    start, end = hit.phrase.start, hit.phrase.end
+    first = max(hit.unit[0] if hit.unit[0] < start else 0, start - AROUND)
+    last = min(hit.unit[1] if hit.unit[1] > end else len(hit.context), end + AROUND)
+    before, after = hit.context[first:start], hit.context[end:last]
+    marked = typer.style(shortened(hit.phrase.text, WHOLE), fg=typer.colors.GREEN, bold=True)
+    return " ".join(f"{'…' if first else ''}{before}«{marked}»{after}{'…' if last < len(hit.context) else ''}".split())
+
+
+def case_lines(case: ErrorCase) -> list[str]:
+    """A wrong prediction beside the gold record, and an empty line."""
+    gold = " | ".join(f"{page.title} ({page.document_id})" for page in case.gold_places)
+    rank = "not found" if case.found is None else f"complete at rank {case.rank}" if case.rank else "not all found"
+    lines = {
+        "input": case.input,
+        "answer": case.answer,
+        "gold answers": " | ".join(case.gold_answers),
+        "first page": f"{case.top.title} ({case.top.document_id})" if case.top else "none",
+        "its text": case.evidence,
+        "gold pages": f"{gold}, {rank}" if gold else "none",
+        "their text": case.gold_evidence,
+    }
+    shown = [f"  {name:12} {' '.join(value.split())}" for name, value in lines.items() if value is not None]
+    return [typer.style(f"{case.kind}  {case.id}", bold=True), *shown, ""]
+
+
+# Facts
+
+
+def fact(value: object) -> str:
+    """A fact on one line; the whole story of a training is for --json."""
+    if not isinstance(value, dict):
+        return f"{value:,}" if type(value) is int else str(value)  # True is an int, too
+    if any(isinstance(part, dict | list) for part in value.values()):
+        return f"{value['command']} (more with --json)" if "command" in value else "(with --json)"
+    return ", ".join(f"{name} {part}" for name, part in value.items())
+
+
+def index_line(facts: IndexFacts) -> str:
+    """What an index costs and finds."""
+    if facts.kind == "exact":
+        return "exact, compares every vector: nothing is missed"
+    probes = f"{facts.probes:,} probe{'s' * (facts.probes > 1)}"
+    return (
+        f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds {facts.recall:.2%} of the ten best phrases "
+        f"({facts.target:.2%} asked for, {facts.queries:,} queries) with {probes}"
+        f"{'' if facts.filter is None else f', rows above {facts.filter:g}'}"
+    )
+
+
+def speed_line(speed: IndexSpeed) -> str:
+    """How fast an index is."""
+    return f"{speed.kind}, {speed.together:,.4g} searches per second 64 at a time, {speed.alone:,.4g} one at a time"
+
+
+# Outcomes
+
+
+def training_lines(out: Path, outcome: TrainingOutcome) -> list[str]:
+    """What `kbq train` made."""
+    scores = outcome.scores
+    vectors = min(outcome.filter, key=lambda point: abs(point.kept - scores.kept)).vectors
+    return [
+        _steps(out, outcome),
+        f"reading, passage given    EM {scores.gold_em:.1f}  F1 {scores.gold_f1:.1f}  ({scores.queries:,} queries)",
+        f"reading, all passages     EM {scores.open_em:.1f}  F1 {scores.open_f1:.1f}",
+        f"gold passage found        first {scores.open_passage:.1f}  in the top 5 {scores.open_passage_5:.1f}",
+        f"the filter keeps {scores.kept:.0f} % of the tokens, {vectors:.0f} vectors of a passage (its curve: --json)",
+        *_queries_left_out(outcome.too_long, outcome.surplus),
+        *_answers_left_out(outcome.repairs),
+    ]
+
+
+def teacher_lines(out: Path, outcome: TeacherOutcome) -> list[str]:
+    """What `kbq train --teacher` made."""
+    scores = f"EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)"
+    left_out = _queries_left_out(outcome.too_long, outcome.surplus)
+    return [_steps(out, outcome), f"reading, passage given    {scores}", *left_out, *_answers_left_out(outcome.repairs)]
+
+
+def generator_lines(out: Path, outcome: GeneratorOutcome) -> list[str]:
+    """What `kbq train --generator` made."""
+    score = f"{outcome.perplexity:.1f}  ({outcome.dev_queries:,} questions)"
+    steps = _steps(out, outcome, "questions")
+    left_out = _queries_left_out(outcome.too_long, 0)
+    return [steps, f"perplexity                {score}", *left_out, *_answers_left_out(outcome.repairs)]
+
+
+def sparta_lines(out: Path, outcome: SpartaOutcome) -> list[str]:
+    """What `kbq train --sparse` made."""
+    left_out = f"{outcome.left_out:,} were left out, their answer stands in no one sentence"
+    return [f"{_steps(out, outcome)}; {left_out}", *_answers_left_out(outcome.repairs)]
+
+
+def finetuning_lines(out: Path, outcome: FinetuningOutcome) -> list[str]:
+    """What `kbq finetune` made, and which answers can never be found."""
+    reach, before, after = outcome.reach, outcome.scores[0], max(outcome.scores)
+    unnamed = f", of {reach.unnamed:,} no page is named" if reach.unnamed else ""
+    nowhere = f"; answers of {reach.nowhere:,} of these stand nowhere in it" if reach.nowhere else ""
+    with_positives = f"{outcome.found[0]:,}, at last {outcome.found[-1]:,}"
+    lines = [
+        f"{out}: {outcome.steps:,} steps on {reach.queries:,} queries, {reach.unreadable:,} unreadable left out",
+        f"answers of {reach.on_page:,} queries are phrases of a gold page, of {reach.dropped:,} only words the filter "
+        f"dropped, of {reach.elsewhere:,} not there; {reach.no_page:,} have no page in the knowledge base"
+        f"{unnamed}{nowhere}",
+        f"the search found a right phrase for {with_positives} of {reach.queries:,} queries",
+        f"dev {outcome.measure}  {before:.1f} → {after:.1f}  ({outcome.dev_queries:,} queries)",
+    ]
+    if not outcome.is_better:
+        lines.append("no epoch was better: the query encoder stays as it was")
+    if outcome.hybrid_score is not None:
+        factor = f", whose weights are multiplied by {outcome.lexical_factor:g}" if outcome.lexical_factor != 1 else ""
+        lines.append(f"dev {outcome.measure}  {outcome.hybrid_score:.1f} together with words{factor}")
+    return lines
+
+
+def _steps(out: Path, outcome: Any, unit: str = "queries") -> str:
+    """A line on what was trained, and on how much."""
+    return f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} {unit}"
+
+
+def _queries_left_out(too_long: int, surplus: int) -> list[str]:
+    """A line on queries that were not learned from, if there are any."""
+    if not (too_long or surplus):
+        return []
+    return [f"queries left out: {too_long:,} cannot be used, {surplus:,} are more than a passage may have"]
+
+
+def _answers_left_out(repairs: Repairs) -> list[str]:
+    """A line on answers that were not where their file says, if there are any."""
+    if not (repairs.moved or repairs.lost or repairs.doubtful):
+        return []
+    left_out = f"{repairs.lost:,} stand not in their passage, {repairs.doubtful:,} at a place that is doubtful"
+    return [f"answers: {left_out}: left out; {repairs.moved:,} were moved to the nearest place"]
+
+
+# Parts of lines
+
+
+def shortened(text: str, width: int = AROUND) -> str:
+    """A text on one line, of at most `width` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def unknown_word(query_id: str, word: str, meant: str | None) -> str:
+    """A word that stands nowhere, with the line of its query, if that has one, and what may have been meant.
+
+    >>> unknown_word("queries.txt:2", "plase", "place"), unknown_word("", "Qqz", None)
+    ('plase (queries.txt:2, did you mean place?)', 'Qqz')
+    """
+    about = ", ".join(part for part in (query_id, f"did you mean {meant}?" if meant else "") if part)
+    return f"{shortened(word)} ({about})" if about else shortened(word)
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names of a list that may be long."""
+    return f"{', '.join(names[:NAMED])}{' …' if len(names) > NAMED else ''}"
+
+
+def size(count: int) -> str:
+    """A number of bytes."""
+    return f"{count / 1e6:,.1f} MB" if count < 1e9 else f"{count / 1e9:,.2f} GB"

@@ -1,0 +1,147 @@
+"""Progress: bars on standard error for what takes long; a line now and then where that is no terminal."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from kbq.system.callbacks import Report
+
+if TYPE_CHECKING:
+    from kbq.dump.shards import Counts
+    from kbq.finetuning.loop import FinetuningStep
+    from kbq.training.engine import StepReport
+
+
+LINE_SECONDS = 30.0  # between two lines where there is no terminal
+TEXT = TextColumn("{task.description}")
+
+
+@contextmanager
+def build_progress(title: str) -> Iterator[tuple[Callable[["Counts"], None], Report]]:
+    """Shows pages, tokens and tokens per second of this run; then the stages that follow."""
+    begun = time.monotonic()
+    before: list[Counts] = []  # what an earlier, killed run had done
+
+    with _bar(title, TEXT, BarColumn(), TimeElapsedColumn()) as show:
+
+        def report(counts: "Counts") -> None:
+            if not before:
+                before.append(counts)
+            speed = (counts.tokens - before[0].tokens) / max(1e-9, time.monotonic() - begun)
+            show(f"{counts.documents:,} pages, {counts.tokens:,} tokens, {speed:,.0f} tokens/s")
+
+        yield report, _staged(show)
+
+
+@contextmanager
+def stage_progress(title: str) -> Iterator[Report]:
+    """Shows one stage after another, and how much of each is done."""
+    with _counted_bar(title) as show:
+        yield _staged(show)
+
+
+@contextmanager
+def training_progress(
+    title: str,
+) -> Iterator[tuple[Callable[["StepReport"], None], Callable[[int, int], None]]]:
+    """Shows steps, the moving averages of the losses, and tokens per second; before that, what a teacher has read."""
+    begun, done = 0.0, 0
+    averages: dict[str, float] = {}
+
+    with _counted_bar(title) as show:
+
+        def report(step: "StepReport") -> None:
+            nonlocal done, begun
+            done += step.size if begun else 0
+            begun = begun or time.monotonic()
+            for name, loss in step.losses.items():
+                averages[name] = 0.97 * averages.get(name, loss) + 0.03 * loss
+            shown = ", ".join(f"{name} {loss:.3f}" for name, loss in averages.items())
+            speed = done / max(1e-3, time.monotonic() - begun)
+            show(f"step {step.step}/{step.steps}, {shown}, {speed:,.0f} tokens/s", step.step, step.steps)
+
+        def report_reading(read: int, passages: int) -> None:
+            show(f"the reader has read {read:,} of {passages:,} passages", read, passages)
+
+        yield report, report_reading
+
+
+@contextmanager
+def finetuning_progress(title: str) -> Iterator[Callable[["FinetuningStep"], None]]:
+    """Shows steps, the moving averages of loss and share of queries with positives, and the dev score."""
+    averages: list[float] = []
+
+    with _counted_bar(title) as show:
+
+        def report(step: "FinetuningStep") -> None:
+            nonlocal averages
+            latest = [step.loss, step.found]
+            averages = (
+                [0.97 * old + 0.03 * new for old, new in zip(averages, latest, strict=True)] if averages else latest
+            )
+            loss, found = averages
+            shown = f"loss {loss:.3f}, positives found for {found:.0%}, dev {step.dev:.1%}"
+            show(f"step {step.step}/{step.steps}, {shown}", step.step, step.steps)
+
+        yield report
+
+
+@contextmanager
+def augmenting_progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows how many paragraphs are read, and how many questions are kept."""
+    with _bar(title, SpinnerColumn(), TEXT, TimeElapsedColumn()) as show:
+        yield lambda paragraphs, questions: show(f"{paragraphs:,} paragraphs, {questions:,} questions")
+
+
+@contextmanager
+def counting_progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows how many things of a known number are done."""
+    with _counted_bar(title) as show:
+        yield lambda done, total: show(f"{done:,} of {total:,}", done, total)
+
+
+class _Show(Protocol):
+    """Shows a text, and how much of how much is done where that is known."""
+
+    def __call__(self, text: str, done: int | None = None, total: int | None = None) -> None: ...
+
+
+def _staged(show: _Show) -> Report:
+    return lambda stage, done, total: show(f"{stage}: {done:,} of {total:,}", done, total)
+
+
+def _counted_bar(title: str) -> AbstractContextManager[_Show]:
+    return _bar(title, TEXT, BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+
+
+@contextmanager
+def _bar(title: str, *columns: ProgressColumn) -> Iterator[_Show]:
+    """A bar with the title before every text; where there is no terminal plain lines, not too many, for logs."""
+    is_terminal = sys.stderr.isatty()
+    last = time.monotonic()
+
+    with Progress(*columns, console=Console(stderr=True, quiet=not is_terminal)) as bar:
+        task = bar.add_task(title, total=None)
+
+        def show(text: str, done: int | None = None, total: int | None = None) -> None:
+            nonlocal last
+            bar.update(task, description=f"{title}: {text}", completed=done, total=total)
+            if not is_terminal and time.monotonic() - last > LINE_SECONDS:
+                last = time.monotonic()
+                sys.stderr.write(f"{title}: {text}\n")
+                sys.stderr.flush()
+
+        yield show

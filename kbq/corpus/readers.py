@@ -1,0 +1,316 @@
+"""Corpus: a file, a folder or standard input comes in, a stream of pages (`Document`) goes out.
+
+| format | a page is | its id | its paragraphs, numbered from 0 |
+|---|---|---|---|
+| kilt | a line of a KILT knowledge source | `wikipedia_id` | `text` without title line and headings |
+| jsonl | a line `{"id", "title", "text"}` | `id` | `text` split at blank lines; or a list `paragraphs` |
+| squad | an article of a SQuAD file | `id`, else `title` | its `context`s |
+| dpr | neighbouring rows of one title | id of the first passage | passages, each numbered by its own id |
+| text | a .txt or .md file | path in the folder | split at blank lines, without Markdown headings |
+
+Titles and paragraphs are cleaned (`clean_text`) and otherwise kept: positions count characters of that. Blank
+paragraphs, title lines and KILT headings are left out, and the others keep their numbers; a page without
+paragraphs is still a page. Ids are text without blanks around, so 7 and "7" are one id; an id that comes twice
+(squad: a title, where there are no ids) is a bad line. In memory at a time: one page; text: one file; squad: all.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, groupby
+from pathlib import Path, PurePath
+from typing import TypeAlias, TypeVar, get_args
+
+from kbq.corpus.page_ids import PageIds
+from kbq.errors import CorpusError
+from kbq.options import CorpusFormat
+from kbq.records import Document, Paragraph
+from kbq.system.lines import BadLine, Line, clean_text, parse_json_lines, read_lines, refuse, source_name
+
+Fields: TypeAlias = dict[str, object]
+Kind = TypeVar("Kind")
+Page: TypeAlias = tuple[str, Callable[[], Document]]  # where it stands ("file:line"), and what reads it
+
+_CHOOSE = "choose the format: " + ", ".join(get_args(CorpusFormat)[1:])
+_DPR_HEADER = "id\ttext\ttitle"
+_FIRST_LINES: tuple[tuple[CorpusFormat, str], ...] = (
+    ("squad", r'\s*\{\s*("version"\s*:\s*"[^"]*"\s*,\s*)?("data"\s*:|$)'),
+    ("kilt", r'\s*\{.*"wikipedia_id"\s*:'),
+    ("jsonl", r'\s*\{.*"(text|paragraphs)"\s*:'),
+    ("dpr", _DPR_HEADER + r"\s*$"),
+)
+_KILT_MARKER = re.compile(r"\s*(Section::::[^\n]*|BULLET::::((-|\d+\.)(\s|$))?)\s*")
+_MARKDOWN_HEADING = re.compile(r" {0,3}(#{1,6})(\s.*)?$")
+_MARKDOWN_FENCE = re.compile(r" {0,3}(```|~~~)")
+_NOT_IN_AN_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_WRITE: dict[type, str] = {str: "text in quotes", list: "a list", dict: "an object {…}"}
+
+
+def read_corpus(
+    source: str, format: CorpusFormat = "auto", on_bad_line: BadLine = refuse, known_ids: Iterable[str] = ()
+) -> Iterator[Document]:
+    """Stream the pages of a corpus, plain or compressed with gzip, xz or bzip2.
+
+    To skip bad lines and have them afterwards: `problems = []`, then `on_bad_line=problems.append`.
+
+    Args:
+        source: a file, a folder of .txt and .md files, or "-" for standard input.
+        format: see the table above; "auto" knows it by the first line, else by the path.
+        on_bad_line: takes the `CorpusError` of a bad line (squad: article, text: file); if it returns, the
+            line is left out. The default raises.
+        known_ids: page ids that are taken already, say by the knowledge base that is to grow.
+
+    Raises:
+        CorpusError: a bad line, no page at all, an unknown format, or a file that cannot be read.
+    """
+    if format not in get_args(CorpusFormat):
+        raise CorpusError(f"{source_name(source)}: {format!r} is no format: {_CHOOSE}")
+    known, page_ids = PageIds(known_ids), PageIds()
+    count = 0
+    for place, read_page in _pages(source, format, on_bad_line):
+        try:
+            document = read_page()
+            if document.id in known:
+                raise CorpusError(
+                    f"page id {document.id!r} is in the knowledge base already: leave the page out "
+                    "(if all of them are there, the append was done before)"
+                )
+            if not page_ids.add(document.id):
+                raise CorpusError(f"page id {document.id!r} is taken by an earlier page: give every page its own id")
+        except CorpusError as problem:
+            on_bad_line(CorpusError(f"{place}: {problem}"))
+        else:
+            count += 1
+            yield document
+    if count == 0:
+        raise CorpusError(f"{source_name(source)} holds no document: check that it is the file you mean")
+
+
+def _pages(source: str, format: CorpusFormat, on_bad_line: BadLine) -> Iterator[Page]:
+    name = source_name(source)
+    lines = read_lines(source, CorpusError, on_bad_line)
+    if format == "auto":
+        format, lines = _recognised(source, lines)
+    if format == "text":
+        return _text_pages(source, on_bad_line)
+    if format == "squad":
+        return _squad_pages(lines, name)
+    if format == "dpr":
+        return _dpr_pages(lines, name, on_bad_line)
+    read_page = _kilt_document if format == "kilt" else _jsonl_document
+    numbered = parse_json_lines(lines, source, CorpusError, on_bad_line)
+    return ((f"{name}:{number}", partial(read_page, fields)) for number, fields in numbered)
+
+
+def _recognised(source: str, lines: Iterator[Line]) -> tuple[CorpusFormat, Iterator[Line]]:
+    """The format of the corpus, and all its lines: standard input cannot be read twice."""
+    if source != "-" and Path(source).is_dir():
+        return "text", lines
+    head: list[Line] = []
+    for line in lines:
+        head.append(line)
+        if line[1].strip():
+            break
+    else:
+        return "jsonl", iter(head)  # nothing but blank lines: whatever the format, no document
+    first = head[-1][1]
+    for format, pattern in _FIRST_LINES:
+        if re.match(pattern, first):
+            return format, chain(head, lines)
+    if _is_text_file(Path(source)):
+        return "text", lines
+    raise CorpusError(f"{source_name(source)}: the first line {first!r:.60} fits no format: {_CHOOSE}")
+
+
+def content_start(text: str) -> int:
+    """Where a paragraph's content begins, after the list marker that a KILT knowledge source may put before it."""
+    marker = _KILT_MARKER.match(text)
+    return marker.end() if marker else 0
+
+
+def _kilt_document(fields: Fields) -> Document:
+    title = _text(fields.get("wikipedia_title"), "wikipedia_title").strip()
+    paragraphs = []
+    for number, text in enumerate(_texts(fields, "text")):
+        begin = content_start(text)
+        is_title_line = number == 0 and text.strip() == title
+        if text[begin:].strip() and not is_title_line:
+            paragraphs.append(Paragraph(number, text, begin))
+    return Document(_page_id(fields.get("wikipedia_id"), "wikipedia_id"), title, tuple(paragraphs))
+
+
+def _jsonl_document(fields: Fields) -> Document:
+    has_paragraphs = "paragraphs" in fields
+    if has_paragraphs and "text" in fields:
+        raise CorpusError("the page has both text and paragraphs: keep one of them")
+    page_id = _page_id(fields.get("id"), "id")
+    title = _text(fields.get("title"), "title").strip()
+    texts = _texts(fields, "paragraphs") if has_paragraphs else _blocks(_text(fields.get("text"), "text"))
+    return Document(page_id, title, _paragraphs(texts))
+
+
+def _squad_pages(lines: Iterator[Line], name: str) -> Iterator[Page]:
+    wanted = 'write one document {"data": [{"title", "paragraphs": [{"context"}]}]}'
+    try:
+        fields = json.loads("\n".join(text for _, text in lines))
+    except (ValueError, RecursionError) as reason:
+        raise CorpusError(f"{name}: not JSON ({reason}): {wanted}") from reason
+    if not isinstance(fields, dict) or not isinstance(fields.get("data"), list):
+        raise CorpusError(f"{name}: no list of articles: {wanted}")
+    articles = enumerate(fields["data"], start=1)
+    return ((f"{name}: article {number}", partial(_squad_document, article)) for number, article in articles)
+
+
+def _squad_document(article: object) -> Document:
+    fields = _checked(article, "the article", dict)
+    # SQuAD writes a title as Wikipedia's addresses do, with `_` for a blank.
+    title = _text(fields.get("title"), "title").replace("_", " ").strip()
+    page_id = _page_id(fields.get("id", fields["title"]), "id")
+    contexts = []
+    for number, item in enumerate(_checked(fields.get("paragraphs"), "paragraphs", list)):
+        paragraph = _checked(item, f"paragraphs[{number}]", dict)
+        contexts.append(_text(paragraph.get("context"), f"paragraphs[{number}].context"))
+    return Document(page_id, title, _paragraphs(contexts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Passage:
+    place: str
+    title: str
+    paragraph: Paragraph
+
+
+def _dpr_pages(lines: Iterator[Line], name: str, on_bad_line: BadLine) -> Iterator[Page]:
+    passages = _dpr_passages(lines, name, on_bad_line)
+    # Passages without a title have nothing in common: each is a page of its own.
+    for _, group in groupby(passages, key=lambda passage: passage.title or passage.paragraph.number):
+        page = list(group)
+        yield page[0].place, partial(_dpr_document, page)
+
+
+def _dpr_passages(lines: Iterator[Line], name: str, on_bad_line: BadLine) -> Iterator[_Passage]:
+    for number, line in lines:
+        if not line.strip() or line == _DPR_HEADER:
+            continue
+        place = f"{name}:{number}"
+        try:
+            passage = _dpr_passage(place, line)
+        except CorpusError as problem:
+            on_bad_line(CorpusError(f"{place}: {problem}"))
+        else:
+            yield passage
+
+
+def _dpr_passage(place: str, line: str) -> _Passage:
+    try:
+        # Line by line, so that a quotation mark that is never closed spoils one passage only.
+        row = next(csv.reader([line], delimiter="\t", strict=True))
+    except csv.Error as reason:
+        raise CorpusError(f"{reason}: put the text in quotes, its own quotation marks doubled") from reason
+    if len(row) != 3 or not re.fullmatch("[0-9]{1,9}", row[0]):
+        raise CorpusError(f"{row!r:.60} is no passage: write id (up to 9 digits), text, title, tabs between")
+    return _Passage(place, clean_text(row[2]).strip(), Paragraph(int(row[0]), clean_text(row[1])))
+
+
+def _dpr_document(page: list[_Passage]) -> Document:
+    numbers = [passage.paragraph.number for passage in page]
+    if len(set(numbers)) < len(numbers):
+        raise CorpusError(f"passages of {page[0].title!r} share an id: give every passage its own")
+    paragraphs = tuple(passage.paragraph for passage in page if passage.paragraph.text.strip())
+    # The title is no id: where passages are shuffled or left out, it comes more than once.
+    return Document(str(numbers[0]), page[0].title, paragraphs)
+
+
+def _text_pages(source: str, on_bad_line: BadLine) -> Iterator[Page]:
+    root = Path(source)
+    paths = [root]
+    if root.is_dir():
+        text_files = (path for path in root.rglob("*") if _is_text_file(path) and path.is_file())
+        paths = sorted(path for path in text_files if not _is_hidden(path.relative_to(root)))
+    if not paths:
+        raise CorpusError(f"{source_name(source)} holds no .txt or .md file: choose another folder")
+    for path in paths:
+        page_id = path.name if path == root else path.relative_to(root).as_posix()
+        try:
+            lines = [line for _, line in read_lines(str(path), CorpusError)]
+        except CorpusError as problem:
+            on_bad_line(problem)
+        else:
+            yield source_name(str(path)), partial(_text_document, page_id, lines)
+
+
+def _text_document(page_id: str, lines: list[str]) -> Document:
+    name = _without_compression(PurePath(page_id))
+    title = ""
+    if name.suffix.lower() == ".md":
+        title, lines = _without_headings(lines)
+    title = clean_text(title or name.stem.replace("_", " ")).strip()
+    return Document(_page_id(page_id, "path"), title, _paragraphs(_blocks(clean_text("\n".join(lines)))))
+
+
+def _without_headings(lines: list[str]) -> tuple[str, list[str]]:
+    """The first `# heading` of Markdown lines ("" if none), and the lines with all headings blanked."""
+    title = ""
+    rest = []
+    is_code = False
+    for line in lines:
+        if _MARKDOWN_FENCE.match(line):
+            is_code = not is_code
+        heading = None if is_code else _MARKDOWN_HEADING.match(line)
+        if heading and heading[1] == "#":
+            title = title or re.sub(r"\s#+\s*$", "", heading[2] or "").strip()
+        rest.append("" if heading else line)
+    return title, rest
+
+
+def _is_text_file(path: Path) -> bool:
+    return _without_compression(path).suffix.lower() in (".txt", ".md")
+
+
+def _is_hidden(path: PurePath) -> bool:
+    """Hidden files are no pages: folders that were copied from other systems are full of them."""
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _without_compression(path: PurePath) -> PurePath:
+    return path.with_suffix("") if path.suffix.lower() in (".gz", ".xz", ".bz2") else path
+
+
+def _blocks(text: str) -> list[str]:
+    """Split text at its blank lines."""
+    return [block.strip("\n") for block in re.split(r"\n\s*\n", text) if block.strip()]
+
+
+def _paragraphs(texts: Iterable[str]) -> tuple[Paragraph, ...]:
+    return tuple(Paragraph(number, text) for number, text in enumerate(texts) if text.strip())
+
+
+def _page_id(value: object, name: str) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or not value.strip() or _NOT_IN_AN_ID.search(value.strip()):
+        raise _wrong(name, value, "a whole number, or text without control characters")
+    return value.strip()
+
+
+def _texts(fields: Fields, name: str) -> list[str]:
+    items = enumerate(_checked(fields.get(name), name, list))
+    return [_text(item, f"{name}[{number}]") for number, item in items]
+
+
+def _text(value: object, name: str) -> str:
+    return clean_text(_checked(value, name, str))
+
+
+def _checked(value: object, name: str, kind: type[Kind]) -> Kind:
+    if not isinstance(value, kind):
+        raise _wrong(name, value, _WRITE[kind])
+    return value
+
+
+def _wrong(name: str, value: object, wanted: str) -> CorpusError:
+    shown = "missing" if value is None else f"{value!r:.40}"
+    return CorpusError(f"{name} is {shown}: write {wanted}")

@@ -1,0 +1,194 @@
+"""Weights: the parameters of networks by name, in float32 or as int8 with one scale per row of a matrix.
+
+int8 has a quarter of the bytes. Beside a matrix NAME, of shape (rows, columns), stand its scales, NAME.scale (rows, 1).
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from kbq.encoding.windows import WindowShape
+from kbq.errors import ModelError, first_line
+from kbq.options import WeightType
+from kbq.special_tokens import slot_of
+
+FORMAT = 2
+CONFIG = "kbq.json"
+DEFAULT_MODEL = Path(__file__).parents[1] / "models" / "default"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """What the weights alone do not say."""
+
+    window: WindowShape = dataclasses.field(default_factory=WindowShape)
+    max_query_tokens: int = 128
+    shared_query_encoder: bool = True
+    filter_threshold: float = float("-inf")  # a token is kept when one of its filter logits is above; -inf keeps all
+    edge_threshold: float = float("-inf")  # a kept token opens, or closes, phrases when that filter logit is above
+    length_penalty: float = 0.0  # what each token of a phrase after the first takes from its score
+    marker_tokens: dict[str, str] = dataclasses.field(default_factory=dict)
+    phrase_fingerprint: str = ""  # of the phrase side's weights: a knowledge base names the one it was built with
+    query_fingerprint: str = ""  # of the query side's weights
+    training: dict[str, object] = dataclasses.field(default_factory=dict)  # command, data, seed, versions
+    base: str = ""  # of a query-encoder folder: the model that has the phrase side
+    lexical_factor: float = 1.0  # what the weights of words beside the vectors are multiplied by: scores differ in size
+
+    def __post_init__(self) -> None:
+        # A negative one would silently break the bounds of exact search.
+        if not isinstance(self.length_penalty, int | float) or not self.length_penalty >= 0:
+            raise ValueError(f"length_penalty is {self.length_penalty!r}, must be a number, 0 or more")
+
+    def untuned_relations(self, queries: Iterable[str]) -> list[str]:
+        """Relations of slot queries that the query encoder was not tuned on, where it was tuned on slots at all."""
+        facts = self.training.get("finetuning")
+        tuned = set(facts["relations"]) if isinstance(facts, dict) else set()
+        relations = {slot[1] for slot in map(slot_of, queries) if slot}
+        return sorted(relations - tuned) if tuned else []
+
+
+def write_config(folder: Path, config: ModelConfig) -> None:
+    """Write the `kbq.json` of a model folder."""
+    written = {"format": FORMAT} | dataclasses.asdict(config)
+    (folder / CONFIG).write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """The `kbq.json` of a model folder. Raises ModelError where it is not one, or of another format."""
+    try:
+        written = json.loads((folder / CONFIG).read_text("utf-8"))
+    except FileNotFoundError:
+        raise ModelError(f"{folder} is no kbq model (it has no {CONFIG}): make one with `kbq train`") from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder / CONFIG} cannot be read: {first_line(error)}") from None
+    if not isinstance(written, dict):
+        raise ModelError(f"{folder / CONFIG} is not whole: it holds no object")
+    version = written.pop("format", None)
+    if version != FORMAT:
+        raise ModelError(f"model folder {folder} is of another format than {FORMAT}: use the kbq version that wrote it")
+    try:
+        return ModelConfig(**written | {"window": WindowShape(**written["window"])})
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{folder / CONFIG} is not whole: {first_line(error)}") from None
+
+
+def local_folder(source: str | Path) -> Path:
+    """The folder of a local model: `default` stands for the one that ships with kbq."""
+    return DEFAULT_MODEL if str(source) == "default" else Path(source)
+
+
+def lasting_name(source: str) -> str:
+    """A folder by its whole path, so that it is found from anywhere; other names as they are."""
+    return str(Path(source).resolve()) if source != "default" and Path(source).is_dir() else source
+
+
+def model_folder(source: str | Path) -> Path:
+    """Where a model lies: `default`, a folder, or a hub name that leads to one.
+
+    Raises:
+        ModelError: there is none.
+    """
+    folder = local_folder(source)
+    if folder.is_dir():
+        return folder
+    if folder.exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
+        raise ModelError(f"model folder {source} does not exist")
+    from kbq.encoding.backbone import hugging_face  # only here: a hub name is the rare case
+
+    hugging_face()  # makes the hub's library quiet, too
+    import huggingface_hub
+
+    try:
+        return Path(huggingface_hub.snapshot_download(str(source)))
+    except Exception as error:  # the hub library raises errors of many families
+        raise ModelError(f"model {source} is no folder, and the hub does not give it: {first_line(error)}") from None
+
+
+NamedTensors = dict[str, Tensor]
+WEIGHTS = "model.safetensors"  # the file of a model folder
+FACTS = "training.json"  # how the weights of a folder without a configuration of kbq's came about
+
+
+def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None) -> NamedTensors:
+    """Parameters by name; a parameter under two names is kept under the first, `without` is left out."""
+    seen = set() if without is None else {without.data_ptr()}
+    named = {}
+    for name, tensor in network.state_dict().items():
+        if tensor.data_ptr() not in seen:
+            seen.add(tensor.data_ptr())
+            named[prefix + name] = tensor.detach().cpu().contiguous()
+    return named
+
+
+def pack(weights: NamedTensors, weight_type: WeightType) -> NamedTensors:
+    """The tensors as they are stored: int8 with scales, or float32."""
+    if weight_type == "float32":
+        return {name: tensor.float() for name, tensor in weights.items()}
+    packed = {}
+    for name, tensor in weights.items():
+        if tensor.ndim != 2:
+            packed[name] = tensor.float()
+            continue
+        step = tensor.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
+        packed[name] = (tensor / step).round().to(torch.int8)
+        packed[f"{name}.scale"] = step.float()
+    return packed
+
+
+def read_weights(path: Path, prefix: str = "") -> NamedTensors:
+    """The weights of a file whose names begin with `prefix`, unpacked.
+
+    Raises OSError, SafetensorError, or ValueError where a scale is missing.
+    """
+    stored = {name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)}
+    weights = {name: tensor for name, tensor in stored.items() if not name.endswith(".scale")}
+    return {
+        name: tensor.float() * _scale_of(stored, name) if tensor.dtype == torch.int8 else tensor
+        for name, tensor in weights.items()
+    }
+
+
+def _scale_of(stored: NamedTensors, name: str) -> Tensor:
+    if f"{name}.scale" not in stored:
+        raise ValueError(f"it lacks {name}.scale")
+    return stored[f"{name}.scale"]
+
+
+def load_weights(
+    network: nn.Module, weights: NamedTensors, prefix: str, folder: Path, given: Tensor | None = None
+) -> None:
+    """Load every parameter but the `given` one, or refuse: a missing one must never stay random.
+
+    Raises:
+        ModelError: weights of the model in `folder` are missing, or of other shapes.
+    """
+    tensors = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
+    shared = {tensor.data_ptr() for name, tensor in network.state_dict().items() if name in tensors}
+    shared |= set() if given is None else {given.data_ptr()}
+    missing = []
+    for name, tensor in network.state_dict().items():
+        if name not in tensors and tensor.data_ptr() not in shared:
+            missing.append(name)
+    if missing:
+        raise ModelError(f"model folder {folder} lacks {len(missing)} weights, the first is {prefix}{missing[0]}")
+    try:
+        network.load_state_dict(tensors, strict=False)
+    except RuntimeError as error:
+        raise ModelError(
+            f"the weights in {folder} do not fit its config: {str(error).splitlines()[-1].strip()}"
+        ) from None
+
+
+def fingerprint(weights: NamedTensors) -> str:
+    """Tells these weights from any other's."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(name.encode())
+        digest.update(weights[name].numpy().tobytes())
+    return digest.hexdigest()[:16]

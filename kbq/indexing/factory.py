@@ -1,0 +1,90 @@
+"""Choice: which index a knowledge base of this size gets, and how it is built and opened."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from kbq.array_types import Floats
+from kbq.dump.manifest import IndexEntry, Manifest
+from kbq.dump.shards import Shard
+from kbq.errors import KnowledgeBaseError
+from kbq.indexing.base import Index
+from kbq.indexing.compact import build_compact, open_compact
+from kbq.indexing.disk import build_approximate, open_approximate
+from kbq.indexing.exact import ExactIndex
+from kbq.indexing.index_folder import folder_of, has_index
+from kbq.indexing.inner_products import CPU, places
+from kbq.options import IndexKind, WantedKind
+from kbq.system.callbacks import Report, silent
+
+EXACT_ROWS = 2_000_000  # up to here every query can be multiplied with every row
+
+
+def chosen_kind(manifest: Manifest, wanted: WantedKind) -> IndexKind:
+    """`auto` goes by the number of rows, but a knowledge base that has left exact search stays with its index."""
+    if wanted != "auto":
+        return wanted
+    if manifest.index.kind != "exact":
+        return manifest.index.kind
+    return "exact" if manifest.counts.rows <= EXACT_ROWS else "compact"
+
+
+def build_missing(
+    shards: Sequence[Shard],
+    entry: IndexEntry,
+    queries: Floats,
+    device: torch.device = CPU,
+    report: Report = silent,
+) -> None:
+    """Build this index for every shard that lacks it; exact search needs nothing.
+
+    Args:
+        queries: like those to come, in the units of the rows. Shape: (queries, dim).
+        device: where rows are compared with cells.
+    """
+    for number, shard in enumerate(shards, start=1):
+        if is_built([shard], entry):
+            continue
+
+        def report_shard(stage: str, done: int, total: int, number: int = number) -> None:
+            report(f"{entry.kind} index, shard {number} of {len(shards)}, {stage}", done, total)
+
+        if entry.kind == "approximate":
+            build_approximate(shard, entry, device, report_shard)
+        else:
+            build_compact(shard, queries, entry, device, report_shard)
+
+
+def is_built(shards: Sequence[Shard], entry: IndexEntry) -> bool:
+    """Whether nothing is left to build; a shard without rows needs no index."""
+    return entry.kind == "exact" or all(has_index(shard, entry) for shard in shards if len(shard))
+
+
+def remove_others(shards: Sequence[Path], entry: IndexEntry) -> None:
+    """Remove the indexes of this kind with another filter, or for other queries, from the folders of all shards."""
+    for shard in shards:
+        for other in set(shard.glob(f"{entry.kind}*")) - {folder_of(shard, entry)}:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def open_index(shards: Sequence[Shard], entry: IndexEntry, device: torch.device, may_leave_gpu: bool = False) -> Index:
+    """The index of all shards, ready to search.
+
+    Args:
+        may_leave_gpu: search exactly on the CPU where the GPUs have no room for all rows.
+
+    Raises:
+        KnowledgeBaseError: an index is missing, damaged or of other rows; or exact search does not fit on the GPUs.
+    """
+    if entry.kind == "exact":
+        try:
+            return ExactIndex(shards, places(shards, device))
+        except KnowledgeBaseError:
+            if not may_leave_gpu:
+                raise
+            return ExactIndex(shards, [CPU] * len(shards))
+    if entry.kind == "approximate":
+        return open_approximate(shards, entry)
+    return open_compact(shards, entry)

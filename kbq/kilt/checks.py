@@ -1,0 +1,219 @@
+"""Checks: what may be wrong or doubtful about one predicted line, each thing under a name of its own."""
+
+import string
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kbq.kilt.lines import JsonObject, read_records, refuse_pipes, shown
+from kbq.kilt.parsing import score_of
+from kbq.kilt.records import Problems
+from kbq.kilt.task import Task
+
+MAX_ANSWER_WORDS = 30  # of a phrase
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """What is checked besides what every prediction file must have; None means not checked.
+
+    Attributes:
+        lines: how many lines the official input files have, any of these; () is not checked.
+        is_known_page: whether a page id is in the knowledge source.
+        has_integer_pages: page ids must be numbers, as in KILT's own knowledge source; None: a warning where not.
+        wants_answers: off for a task that gives pages only.
+        max_answer_words: longest plausible answer, in words.
+        answers_are_titles: entity linking, where the answer is the title of the first page.
+        max_same_answers: share of the records, from 0 to 1, that may plausibly have one answer.
+    """
+
+    lines: tuple[int, ...] = ()
+    is_known_page: Callable[[str], bool] | None = None
+    has_integer_pages: bool | None = None
+    wants_answers: bool = True
+    max_answer_words: int | None = None
+    answers_are_titles: bool = False
+    max_same_answers: float | None = 0.5
+
+
+USUAL = Expectations()
+
+
+def expect(
+    task: Task | None,
+    inputs_path: Path | None,
+    is_strict: bool = False,
+    is_known_page: Callable[[str], bool] | None = None,
+) -> Expectations:
+    """What a task and its input file say.
+
+    Page ids must be integers where that is wanted (`is_strict`) or where those of the inputs' gold are; where the gold
+    has others, they may be anything; without gold, others are a warning.
+
+    Raises:
+        EvaluationError: the inputs cannot be read, or not twice.
+    """
+    refuse_pipes(inputs_path)
+    gold_is_integer = None if inputs_path is None else has_integer_pages(inputs_path)
+    integers = True if is_strict else gold_is_integer
+    if task is None:
+        return Expectations(is_known_page=is_known_page, has_integer_pages=integers)
+    return Expectations(
+        lines=tuple(task.lines.values()),
+        is_known_page=is_known_page,
+        has_integer_pages=integers,
+        wants_answers=task.answer != "none",
+        max_answer_words=MAX_ANSWER_WORDS if task.answer == "phrase" else None,
+        answers_are_titles=task.answer == "title",
+        max_same_answers=None if task.answer == "none" else Expectations().max_same_answers,  # labels are few
+    )
+
+
+def has_integer_pages(inputs_path: Path) -> bool | None:
+    """Whether all gold pages of a KILT file are numbers; None where it has no gold.
+
+    Raises:
+        EvaluationError: the file cannot be read.
+    """
+    problems = Problems()
+    pages = [page for _, _, record in read_records(inputs_path, problems) for page in gold_pages(record)]
+    problems.raise_if_any(f"reading {inputs_path}")
+    return all(map(is_integer, pages)) if pages else None
+
+
+def gold_pages(record: JsonObject) -> Iterator[str]:
+    """Page ids of a record's provenance, as far as it has any."""
+    outputs = record.get("output")
+    for output in outputs if isinstance(outputs, list) else []:
+        items = output.get("provenance") if isinstance(output, dict) else None
+        for item in items if isinstance(items, list) else []:
+            if isinstance(item, dict) and "wikipedia_id" in item:
+                yield str(item["wikipedia_id"]).strip()
+
+
+def is_integer(page: str) -> bool:
+    """Whether a page id is a plain number."""
+    return page.isascii() and page.isdigit()
+
+
+Severity = Literal["error", "warning"]
+LEADERBOARD_PAGES = 5  # rank positions that the leaderboard's recall@5 reads
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One thing about one record: `kind` is the same for all records that have it."""
+
+    severity: Severity
+    kind: str
+    detail: str = ""
+
+
+def check_record(record: JsonObject, expected: Expectations) -> Iterator[Remark]:
+    """Everything wrong or doubtful about a predicted line, apart from its id."""
+    outputs = record.get("output")
+    if not isinstance(outputs, list) or len(outputs) != 1:
+        count = len(outputs) if isinstance(outputs, list) else 0
+        yield Remark("error", "not exactly one output", f"{count} outputs")
+        return
+    output = outputs[0]
+    if not isinstance(output, dict):
+        yield Remark("error", "output is no object", shown(output))
+        return
+    yield from check_answer(output, expected)
+    yield from check_provenance(output, expected)
+
+
+def check_answer(output: JsonObject, expected: Expectations) -> Iterator[Remark]:
+    """The answer of an output."""
+    answer = output.get("answer")
+    if "answer" not in output:
+        yield Remark("error" if expected.wants_answers else "warning", "no answer", "the leaderboard wants one")
+    elif not isinstance(answer, str):
+        # The official evaluation would score its text, so null as the answer None.
+        yield Remark("error", "answer is no text", shown(answer))
+    elif not answer.strip():
+        yield Remark("warning", "empty answer", "scores 0")
+    else:
+        yield from check_answer_text(answer, expected)
+
+
+def check_answer_text(answer: str, expected: Expectations) -> Iterator[Remark]:
+    """The characters of an answer: accuracy compares them one by one."""
+    if not unicodedata.is_normalized("NFC", answer):
+        yield Remark("warning", "answer is not NFC", f"{shown(answer)} scores 0 against NFC gold")
+    if any(unicodedata.category(character) == "Cc" for character in answer):
+        yield Remark("warning", "answer has control characters", shown(answer))
+    stripped = answer.strip()
+    if stripped[0] in string.punctuation or stripped[-1] in string.punctuation:
+        yield Remark("warning", "answer begins or ends with punctuation", shown(answer))
+    tokens = len(answer.split())
+    if expected.max_answer_words is not None and tokens > expected.max_answer_words:
+        yield Remark("warning", "long answer", f"{tokens} words")
+
+
+def check_provenance(output: JsonObject, expected: Expectations) -> Iterator[Remark]:
+    """The ranked pages of an output."""
+    items = output.get("provenance", [])
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        yield Remark("error", "provenance is no list of objects", shown(items))
+        return
+    if not items:
+        yield Remark("warning", "no provenance", "page scores are 0")
+        return
+    for item in items:
+        yield from check_page(item, expected)
+    yield from check_ranking(items)
+    yield from check_extras(output, items, expected)
+
+
+def check_page(item: JsonObject, expected: Expectations) -> Iterator[Remark]:
+    """The page id of a provenance item."""
+    page = str(item.get("wikipedia_id", "")).strip()
+    if "wikipedia_id" not in item:
+        yield Remark("error", "no wikipedia_id")
+        return
+    if page in ("", "None"):
+        yield Remark("error", "empty wikipedia_id", shown(item["wikipedia_id"]))
+        return
+    if expected.has_integer_pages is not False and not is_integer(page):
+        severity: Severity = "error" if expected.has_integer_pages else "warning"
+        yield Remark(severity, "wikipedia_id is no integer", shown(item["wikipedia_id"]))
+    if expected.is_known_page and not expected.is_known_page(page):
+        yield Remark("error", "page is not in the knowledge source", page)
+
+
+def check_ranking(items: Sequence[JsonObject]) -> Iterator[Remark]:
+    """The order of the pages: the list is the ranking, scores are not read."""
+    pages = [str(item["wikipedia_id"]).strip() for item in items if "wikipedia_id" in item]
+    distinct = len(set(pages))
+    if distinct < len(pages):
+        yield Remark("warning", "repeated pages", f"{len(pages)} pages, {distinct} of them distinct")
+    if distinct < LEADERBOARD_PAGES:
+        yield Remark("warning", f"fewer than {LEADERBOARD_PAGES} distinct pages", str(distinct))
+    scores = ranking_scores(items)
+    if any("score" in item and score_of(item) is None for item in items):
+        yield Remark("warning", "scores are not all numbers", "the list order counts, not the score")
+    if scores != sorted(scores, reverse=True):
+        yield Remark("warning", "scores do not descend", "the list order counts, not the score")
+
+
+def ranking_scores(items: Sequence[JsonObject]) -> list[float]:
+    """The scores in list order, [] unless every item has a number."""
+    scores = [score for score in map(score_of, items) if score is not None]
+    return scores if len(scores) == len(items) else []
+
+
+def check_extras(output: JsonObject, items: Sequence[JsonObject], expected: Expectations) -> Iterator[Remark]:
+    """What stands beside the page ids."""
+    if any("wikipedia_title" in item and "title" not in item for item in items):
+        yield Remark("warning", "wikipedia_title instead of title")
+    if any("text" in item for item in items):
+        yield Remark("warning", "provenance has texts", "not scored, and the file grows")
+    if len({type(item["wikipedia_id"]) for item in items if "wikipedia_id" in item}) > 1:
+        yield Remark("warning", "page ids of several types")
+    answer, title = output.get("answer"), items[0].get("title")
+    if expected.answers_are_titles and title is not None and answer != title:
+        yield Remark("warning", "answer is not the title of the first page", f"{shown(answer)}, {shown(title)}")

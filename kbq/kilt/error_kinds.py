@@ -1,0 +1,237 @@
+"""Error kinds: why a prediction scores no KILT point, with samples and their evidence."""
+
+import random
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from kbq.errors import EvaluationError
+from kbq.kilt.lines import JsonObject
+from kbq.kilt.metrics import evidence_sets, r_precision, rank_evidence
+from kbq.kilt.parsing import Observations, Pairing, parse_answer, place_of, read_golds, read_guesses
+from kbq.kilt.records import PAGE, Gold, Guess, Place, Problems
+from kbq.kilt.text_scores import normalise
+
+ErrorKind = Literal[
+    "right",  # answer and pages: no error
+    "answer-right-page-wrong",  # lucky, or another place that says so
+    "answer-form",  # only case, punctuation, accents or Unicode differ from a gold answer
+    "answer-number-format",  # the same numbers, written differently; words differ at most by some more
+    "answer-partial",  # some words of more than three letters, or numbers, are right
+    "page-right-answer-wrong",
+    "page-not-in-knowledge-base",  # renamed, or another dump
+    "page-namesake",  # the first page is called like a gold page, up to what stands in brackets
+    "page-too-low",  # a gold page was found, but not all of those needed among the first R
+    "page-not-found",
+    "no-prediction",
+]
+KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
+
+EvidenceOf = Callable[[str, int | None], str | None]  # page and paragraph → its text, if the knowledge base has it
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCase:
+    """A prediction with its kind of error and what explains it."""
+
+    id: str
+    kind: ErrorKind
+    input: str
+    answer: str
+    gold_answers: tuple[str, ...]
+    top: Place | None
+    gold_places: tuple[Place, ...]
+    rank: int | None  # of the first complete evidence set, from 1
+    found: int | None = None  # rank of the first gold page
+    evidence: str | None = None  # text of the top place
+    gold_evidence: str | None = None  # text of the first gold place
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSurvey:
+    """How often each kind occurs, and every gold record as a case, in the order of the gold file."""
+
+    counts: Counter[ErrorKind]
+    cases: tuple[ErrorCase, ...]
+    notes: tuple[str, ...]  # where the two files do not belong together
+
+
+def survey_errors(
+    gold_path: Path,
+    guess_path: Path,
+    is_known_page: Callable[[str], bool] | None = None,
+    answer_metric: str = "accuracy",
+) -> ErrorSurvey:
+    """Every gold record with the kind of error of its prediction, in gold order.
+
+    Args:
+        answer_metric: what a right answer is by, accuracy or em.
+
+    Raises:
+        EvaluationError: the files cannot be read or do not belong together, or a prediction cannot be scored.
+    """
+    problems, seen = Problems(), Observations()
+    pairing = Pairing(read_golds(gold_path, PAGE, problems), read_guesses(guess_path, parse_with_place, problems))
+    cases = []
+    for gold, guess in pairing:
+        seen.look_at(gold, guess)
+        if guess is not None and guess.problem is not None:
+            problems.add(guess_path, guess.line, guess.id, guess.problem)
+        else:
+            cases.append(explain(gold, guess, is_known_page, answer_metric))
+    seen.unknown = pairing.unknown
+    problems.raise_if_any(f"the error analysis of {guess_path} against {gold_path}{seen.hint()}")
+    if not seen.golds:
+        raise EvaluationError(f"{gold_path} holds no record: is it the file you mean?")
+    if not seen.matched:
+        none = f"{guess_path} has no prediction for any of the {seen.golds:,} records of {gold_path}"
+        raise EvaluationError(f"{none}: is it for another file?")
+    return ErrorSurvey(Counter(case.kind for case in cases), tuple(cases), seen.partners())
+
+
+def sample_errors(
+    survey: ErrorSurvey, kind: str, count: int, evidence_of: EvidenceOf | None = None
+) -> tuple[ErrorCase, ...]:
+    """At most `count` cases of one kind, always the same, in gold order, with the texts that `evidence_of` knows.
+
+    Raises:
+        EvaluationError: there is no such kind.
+    """
+    if kind not in KINDS:
+        raise EvaluationError(f"{kind!r} is no kind of error: choose from {', '.join(KINDS)}", is_usage=True)
+    cases = [case for case in survey.cases if case.kind == kind]
+    chosen = sorted(random.Random(0).sample(range(len(cases)), min(count, len(cases))))
+    return tuple(with_evidence(cases[index], evidence_of) for index in chosen)
+
+
+def with_evidence(case: ErrorCase, evidence_of: EvidenceOf | None) -> ErrorCase:
+    """The case with the texts of its top place and its first gold place."""
+    if evidence_of is None:
+        return case
+    gold = case.gold_places
+    return replace(
+        case,
+        evidence=evidence_of(case.top.document_id, case.top.paragraph) if case.top else None,
+        gold_evidence=evidence_of(gold[0].document_id, gold[0].paragraph) if gold else None,
+    )
+
+
+def parse_with_place(record_id: str, line: int, record: JsonObject) -> Guess:
+    """A predicted line with the place of its first provenance item.
+
+    Raises:
+        UnfitError: it cannot be scored.
+    """
+    guess = parse_answer(record_id, line, record)
+    outputs = record["output"]
+    items = outputs[0].get("provenance") if isinstance(outputs, list) else None
+    if not items:
+        return guess
+    title = items[0].get("title")
+    return replace(guess, top=place_of(items[0], title.strip() if isinstance(title, str) else ""))
+
+
+def explain(
+    gold: Gold,
+    made: Guess | None,
+    is_known_page: Callable[[str], bool] | None = None,
+    answer_metric: str = "accuracy",
+) -> ErrorCase:
+    """One prediction, or none, with its kind of error."""
+    guess = made or Guess(gold.id, line=0)
+    positions = rank_evidence(guess.pages, evidence_sets(gold.outputs)).positions
+    has_pages = r_precision(guess.pages, gold.outputs) == 1
+    pages = {page for output in gold.outputs for page in output.pages}
+    found = next((rank for rank, page in enumerate(guess.pages, 1) if page in pages), None)
+    kind = "no-prediction" if made is None else answer_kind(guess.answer, gold.answers, has_pages, answer_metric)
+    return ErrorCase(
+        id=gold.id,
+        kind=kind or page_kind(gold, guess, found is not None, is_known_page),
+        input=gold.input or "",
+        answer=guess.answer,
+        gold_answers=tuple(sorted(gold.answers)),
+        top=guess.top,
+        gold_places=tuple(dict.fromkeys(place for output in gold.outputs for place in output.places)),
+        rank=positions[0] if positions else None,
+        found=found,
+    )
+
+
+def answer_kind(
+    answer: str, gold_answers: frozenset[str], has_pages: bool, answer_metric: str = "accuracy"
+) -> ErrorKind | None:
+    """What the answer says about the error; None where only the pages can tell."""
+    is_right = answer in gold_answers
+    if answer_metric == "em":
+        is_right = bool(answer) and any(normalise(answer) == normalise(gold) for gold in gold_answers)
+    if is_right:
+        return "right" if has_pages else "answer-right-page-wrong"
+    if answer and any(bare(answer) == bare(gold) for gold in gold_answers):
+        return "answer-form"
+    if any(is_other_format(answer, gold) for gold in gold_answers):
+        return "answer-number-format"
+    if any(telling_words(answer) & telling_words(gold) for gold in gold_answers):
+        return "answer-partial"
+    return "page-right-answer-wrong" if has_pages else None
+
+
+def page_kind(gold: Gold, guess: Guess, is_found: bool, is_known_page: Callable[[str], bool] | None) -> ErrorKind:
+    """What the pages say about the error, where neither answer nor pages are right."""
+    places = [place for output in gold.outputs for place in output.places]
+    if is_known_page and places and not any(is_known_page(place.document_id) for place in places):
+        return "page-not-in-knowledge-base"
+    if is_found:
+        return "page-too-low"
+    if guess.top and guess.top.title and any(stem(guess.top.title) == stem(place.title) for place in places):
+        return "page-namesake"
+    return "page-not-found"
+
+
+def bare(text: str) -> str:
+    """The text as normalised for EM, and without accents and Unicode variants."""
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    return normalise("".join(character for character in decomposed if not unicodedata.combining(character)))
+
+
+def is_other_format(answer: str, gold: str) -> bool:
+    """Whether two texts have the same numbers, and all words of the one.
+
+    >>> is_other_format("03 May 1999", "May 3, 1999"), is_other_format("1,200", "1200 people")
+    (True, True)
+    >>> is_other_format("May 3, 1999", "June 3, 1999"), is_other_format("5.1", "1.5")
+    (False, False)
+    """
+    words, gold_words = (set(re.findall(r"[^\W\d_]+", normalise(text))) for text in (answer, gold))
+    same = bool(numbers(answer)) and numbers(answer) == numbers(gold)
+    return same and (words <= gold_words or gold_words <= words)
+
+
+def telling_words(text: str) -> set[str]:
+    """The words of a text that say something: of more than three letters, or with a digit."""
+    return {word for word in normalise(text).split() if len(word) > 3 or any(map(str.isdigit, word))}
+
+
+def numbers(text: str) -> tuple[str, ...]:
+    """The numbers of a text, ascending, without thousands separators and zeros that say nothing.
+
+    >>> numbers("1,200 on 03.05.1999") == numbers("3/5/1999: 1200"), numbers("1.50") == numbers("1.5")
+    (True, True)
+    """
+    values: list[str] = []
+    for part in re.findall(r"\d+(?:\.\d+)*", re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)):
+        # One dot makes a decimal fraction; more of them part day, month and year.
+        values += [part.rstrip("0").rstrip(".")] if part.count(".") == 1 else part.split(".")
+    return tuple(sorted(number.lstrip("0") or "0" for number in values))
+
+
+def stem(title: str) -> str:
+    """A title without what tells namesakes apart.
+
+    >>> stem("Mercury (planet)")
+    'mercury'
+    """
+    return re.sub(r"\s*\([^()]*\)\s*$", "", title).casefold()

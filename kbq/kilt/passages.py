@@ -1,0 +1,197 @@
+"""Passages: retrieved texts are scored by whether they hold an answer, and exported for readers.
+
+Source: arXiv 2109.08133 (top-k accuracy, MRR@20, P@20); containment as in DPR, arXiv 2004.04906, and the export is
+the JSON that DPR and Fusion-in-Decoder read.
+"""
+
+import json
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from kbq.kilt.lines import JsonObject, read_records, write_lines
+from kbq.kilt.parsing import only_output, provenance_items, read_golds, score_of
+from kbq.kilt.records import PAGE, Problems, UnfitError
+
+DEPTH = 20  # of MRR and of precision
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A retrieved text; `score` is None where the prediction file has none."""
+
+    id: str
+    title: str
+    text: str
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question with its gold answers and the passages retrieved for it, best first."""
+
+    id: str
+    text: str
+    answers: tuple[str, ...]
+    passages: tuple[Passage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PassageScores:
+    """Means over all questions, from 0 to 1."""
+
+    count: int
+    accuracy: tuple[tuple[int, float], ...]  # k and the share of questions with an answer in the top k
+    mrr_at_20: float  # of the first passage with an answer; 0 if none of the 20 has one
+    precision_at_20: float  # passages with an answer among the first 20, divided by 20
+
+
+def score_passages(questions: Iterable[Question], ks: Sequence[int] = (1, 5, 20, 100)) -> PassageScores:
+    """Score retrieved passages by the answers they hold; without questions every score is 0."""
+    count = 0
+    hits = dict.fromkeys(sorted(ks), 0)
+    reciprocal_ranks = precisions = 0.0
+    for question in questions:
+        count += 1
+        ranks = answer_ranks(question, max(DEPTH, *ks))
+        for k in hits:
+            hits[k] += any(rank <= k for rank in ranks)
+        top = [rank for rank in ranks if rank <= DEPTH]
+        reciprocal_ranks += 1 / top[0] if top else 0.0
+        precisions += len(top) / DEPTH
+    total = max(count, 1)
+    accuracy = tuple((k, found / total) for k, found in hits.items())
+    return PassageScores(count, accuracy, reciprocal_ranks / total, precisions / total)
+
+
+def answer_ranks(question: Question, depth: int) -> list[int]:
+    """Ranks, from 1, of the first `depth` passages that hold an answer."""
+    ranked = enumerate(question.passages[:depth], 1)
+    return [rank for rank, passage in ranked if contains_answer(passage.text, question.answers)]
+
+
+def read_questions(gold_path: Path, guess_path: Path) -> list[Question]:
+    """Questions in gold order with the texts of their predicted provenance; items without text are empty.
+
+    Raises:
+        EvaluationError: the files cannot be read, a prediction is missing or cannot be scored.
+    """
+    problems = Problems()
+    rankings = dict(read_rankings(guess_path, problems))
+    questions = []
+    for gold in read_golds(gold_path, PAGE, problems):
+        if gold.id in rankings:
+            answers = tuple(sorted(gold.answers))
+            questions.append(Question(gold.id, gold.input or "", answers, rankings[gold.id]))
+        else:
+            problems.add(gold_path, gold.line, gold.id, f"has no prediction in {guess_path}")
+    problems.raise_if_any(f"reading the passages of {guess_path}")
+    return questions
+
+
+def read_rankings(path: Path, problems: Problems) -> Iterator[tuple[str, tuple[Passage, ...]]]:
+    """Ids and predicted passages."""
+    for record_id, line, record in read_records(path, problems):
+        try:
+            items = provenance_items(only_output(record, "provenance"))
+            yield record_id, tuple(passage_of(item) for item in items)
+        except UnfitError as error:
+            problems.add(path, line, record_id, str(error))
+
+
+def passage_of(item: JsonObject) -> Passage:
+    """A provenance item as a passage; "" stands for a title or text that is missing or no text."""
+    title, text = item.get("title"), item.get("text")
+    return Passage(
+        id=str(item.get("wikipedia_id", "")).strip(),
+        title=title if isinstance(title, str) else "",
+        text=text if isinstance(text, str) else "",
+        score=score_of(item),
+    )
+
+
+def export_for_readers(questions: Iterable[Question], path: Path) -> int:
+    """Write the JSON array that DPR and Fusion-in-Decoder read, and return how many questions it has.
+
+    Raises:
+        EvaluationError: the file cannot be written.
+    """
+    count = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal count
+        yield "["
+        for question in questions:
+            before = "," if count else ""
+            count += 1
+            yield before + json.dumps(reader_entry(question), ensure_ascii=False)
+        yield "]"
+
+    write_lines(path, lines())
+    return count
+
+
+def reader_entry(question: Question) -> JsonObject:
+    """A question in the readers' form; a passage without a score gets 1/rank, so that the order survives."""
+    contexts = [
+        {
+            "id": passage.id,
+            "title": passage.title,
+            "text": passage.text,
+            "score": 1 / rank if passage.score is None else passage.score,
+            "has_answer": contains_answer(passage.text, question.answers),
+        }
+        for rank, passage in enumerate(question.passages, 1)
+    ]
+    return {"id": question.id, "question": question.text, "answers": list(question.answers), "ctxs": contexts}
+
+
+def word_string(text: str) -> str:
+    """Lower-case words and single symbols between blanks, so that containment is a substring test.
+
+    Text is decomposed (NFD) first; a word is a run of letters, digits and combining marks.
+
+    >>> word_string("New York's 2nd_album")
+    " new york ' s 2nd _ album "
+    """
+    words: list[str] = word_pattern().findall(decomposed(text))
+    return f" {' '.join(words)} "
+
+
+def decomposed(text: str) -> str:
+    """The text in NFD and lower case."""
+    return unicodedata.normalize("NFD", text).lower()
+
+
+def contains_answer(text: str, answers: Iterable[str]) -> bool:
+    """Whether any of the answers stands in the text, word by word; an answer without words never does.
+
+    >>> contains_answer("He was born in New York City.", ["new york"])
+    True
+    >>> contains_answer("Yorkshire", ["York"])
+    False
+    """
+    plain = decomposed(text)
+    wanted = [words for words in map(word_string, answers) if words.strip()]
+    likely = [words for words in wanted if all(word in plain for word in words.split())]
+    if not likely:  # spares most passages the splitting into words
+        return False
+    words = word_string(text)
+    return any(answer in words for answer in likely)
+
+
+@cache
+def word_pattern() -> re.Pattern[str]:
+    """A run of letters, digits and marks, or one other character that is neither blank nor control."""
+    characters = [chr(code) for code in range(sys.maxunicode + 1)]
+    marks = "".join(character for character in characters if unicodedata.category(character)[0] == "M")
+    unseen = "".join(
+        character
+        for character in characters
+        if unicodedata.category(character)[0] in "ZC" and unicodedata.category(character) not in ("Co", "Cn")
+    )
+    return re.compile(rf"(?:[^\W_]|[{marks}])+|[^\s{re.escape(unseen)}]")

@@ -1,1 +1,0 @@
-"""Reading: KILT files become gold records and predictions, every problem gathered."""

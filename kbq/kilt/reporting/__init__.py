@@ -1,1 +1,0 @@
-"""Reporting: numbers become tables, breakdowns, comparisons, and reasons."""

@@ -1,0 +1,210 @@
+"""Submission: prediction files become upload-ready files with a manifest; nothing is sent anywhere."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from kbq.errors import EvaluationError
+from kbq.kilt.checks import USUAL, Expectations
+from kbq.kilt.lines import read_records, refuse_replacing, write_lines
+from kbq.kilt.metrics import SEMANTICS
+from kbq.kilt.parsing import only_output
+from kbq.kilt.records import Problems, UnfitError
+from kbq.kilt.validation import Validation, fix, validate
+from kbq.system.files import run_file
+
+
+def merge(answers_path: Path, provenance_path: Path, out_path: Path) -> int:
+    """Write a line for each answer, with the pages of the same id, and return how many there are.
+
+    Raises:
+        EvaluationError: the ids of the files differ, or a record has not exactly one answer or ranking.
+    """
+    refuse_replacing([out_path], [answers_path, provenance_path])
+    if run_file(out_path).exists():
+        raise EvaluationError(f"{out_path} was made by kbq predict: choose another --out")
+    problems = Problems()
+    answers = dict(read_part(answers_path, "answer", problems))
+    rankings = dict(read_part(provenance_path, "provenance", problems))
+    if not answers and not problems.found:
+        raise EvaluationError(f"{answers_path} holds no record")
+    for record_id in answers:
+        if record_id not in rankings:
+            problems.add(provenance_path, None, None, f"has no pages for the answer of id {record_id}")
+    for record_id in rankings:
+        if record_id not in answers:
+            problems.add(answers_path, None, None, f"has no answer for the pages of id {record_id}")
+    problems.raise_if_any(f"merging {answers_path} and {provenance_path}")
+    return write_lines(out_path, (merged_line(part, rankings[key]) for key, part in answers.items()))
+
+
+def read_part(path: Path, key: str, problems: Problems) -> Iterator[tuple[str, str]]:
+    """Ids and, as JSON to save memory, their record reduced to id, input and the one output with the key."""
+    for record_id, line, record in read_records(path, problems):
+        try:
+            kept = {name: record[name] for name in ("id", "input") if name in record}
+            yield record_id, json.dumps({**kept, key: only_output(record, key)[key]})
+        except UnfitError as error:
+            problems.add(path, line, record_id, str(error))
+
+
+def merged_line(answer_part: str, ranking_part: str) -> str:
+    """The prediction line of an answer and a ranking."""
+    record, ranking = json.loads(answer_part), json.loads(ranking_part)
+    output = {"answer": record.pop("answer"), "provenance": ranking["provenance"]}
+    return json.dumps({**record, "output": [output]}, ensure_ascii=False)
+
+
+MANIFEST = "submission.json"
+PART = ".part-"
+STEPS = """\
+# How to upload
+
+The leaderboard is EvalAI challenge 689, https://eval.ai/web/challenges/challenge-page/689/submission.
+Each data set has a phase of its own and takes one file. The number of submissions is limited, and whether
+a phase is still open shows only there.
+
+1. Log in, join the challenge as a team, and open "Submit".
+2. Choose the phase of the data set, then upload its file:
+
+{files}
+
+3. Name the method and the paper, and submit; scores appear under "My Submissions".
+
+`submission.json` has the checksums: compare them after copying the files to another machine.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionFile:
+    """What is to be submitted for one data set."""
+
+    task: str
+    path: Path
+    metrics: tuple[str, ...]  # the leaderboard's columns, the ranked one first
+    inputs_path: Path | None = None  # the official file without answers
+    official: str = ""  # the name of that file
+    expected: Expectations = USUAL
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestEntry:
+    """One upload-ready file; `sha256` and `bytes` are those of the file as uploaded."""
+
+    task: str
+    file: str
+    source: str
+    metrics: tuple[str, ...]
+    lines: int
+    bytes: int
+    sha256: str
+    warnings: dict[str, int]  # the first of each kind, and how often the kind was found
+
+
+def prepare_submission(files: Sequence[SubmissionFile], out: Path) -> tuple[ManifestEntry, ...]:
+    """Clean, check and write every file with `submission.json` and `UPLOAD.md`; all of them or none.
+
+    Raises:
+        EvaluationError: a file has errors; it carries all of them.
+    """
+    folder = out
+    check_tasks(files)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EvaluationError(f"{folder} cannot be made ({error.strerror}): choose another folder") from error
+    for left in folder.glob(f"{PART}*"):  # of a run that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    if any(folder.iterdir()) and not (folder / MANIFEST).exists():
+        raise EvaluationError(f"{folder} holds something else than an earlier submission: choose another folder")
+    with TemporaryDirectory(dir=folder, prefix=PART) as part:
+        prepared = [prepare_file(file, Path(part)) for file in files]
+        errors = [
+            f"{file.path}: in the cleaned file: {finding}".replace(f"{part}/", "")
+            for file, (_, validation) in zip(files, prepared, strict=True)
+            for finding in validation.errors
+        ]
+        if errors:
+            raise EvaluationError(f"nothing was written: {errors[0]} (in all {len(errors):,})", errors)
+        for file in files:
+            (Path(part) / f"{file.task}.jsonl").replace(folder / f"{file.task}.jsonl")
+    entries = tuple(entry for entry, _ in prepared)
+    write_manifest([*_earlier(folder, {entry.file for entry in entries}), *entries], folder)
+    return entries
+
+
+def _earlier(folder: Path, replaced: Collection[str]) -> list[ManifestEntry]:
+    """What earlier submissions left there for other data sets and is still as it was."""
+    try:
+        written = json.loads((folder / MANIFEST).read_text("utf-8"))["files"]
+        entries = [ManifestEntry(**entry | {"metrics": tuple(entry["metrics"])}) for entry in written]
+    except (OSError, ValueError, KeyError, TypeError):  # there is none, or it is damaged
+        return []
+    return [
+        entry
+        for entry in entries
+        if entry.file not in replaced
+        and (folder / entry.file).is_file()
+        and hashlib.sha256((folder / entry.file).read_bytes()).hexdigest() == entry.sha256
+    ]
+
+
+def check_tasks(files: Sequence[SubmissionFile]) -> None:
+    """Refuse two files for one data set.
+
+    Raises:
+        EvaluationError: a task is named twice.
+    """
+    tasks = [file.task for file in files]
+    repeated = sorted({task for task in tasks if tasks.count(task) > 1})
+    if repeated:
+        raise EvaluationError(
+            f"{', '.join(repeated)} has several prediction files: submit one for each task", is_usage=True
+        )
+
+
+def prepare_file(file: SubmissionFile, folder: Path) -> tuple[ManifestEntry, Validation]:
+    """Write one cleaned file without texts, and check it.
+
+    Raises:
+        EvaluationError: the file cannot be read.
+    """
+    target = folder / f"{file.task}.jsonl"
+    lines = fix(file.path, target, file.inputs_path, keep_texts=False)
+    validation = validate(target, file.inputs_path, file.expected)
+    warnings = {str(first).replace(str(target), target.name): count for first, count in validation.first_warnings()}
+    if file.inputs_path is None and file.official:
+        warnings[f"not compared with {file.official}: give it with --inputs"] = 1
+    if not file.expected.lines:
+        warnings[f"the leaderboard has no data set called {file.task}"] = 1
+    content = target.read_bytes()
+    entry = ManifestEntry(
+        task=file.task,
+        file=target.name,
+        source=file.path.name,
+        metrics=file.metrics,
+        lines=lines,
+        bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+        warnings=warnings,
+    )
+    return entry, validation
+
+
+def write_manifest(entries: Sequence[ManifestEntry], folder: Path) -> None:
+    """Write `submission.json` and the manual steps.
+
+    Raises:
+        EvaluationError: a file cannot be written.
+    """
+    manifest = {"semantics": SEMANTICS, "files": [asdict(entry) for entry in entries]}
+    write_lines(folder / MANIFEST, [json.dumps(manifest, indent=2)])
+    listed = []
+    for entry in entries:
+        listed.append(f"   * {entry.task}: `{entry.file}`, {entry.lines:,} lines, {entry.metrics[0]}")
+        listed += [f"     * warning: {warning}" for warning in entry.warnings]
+    write_lines(folder / "UPLOAD.md", [STEPS.format(files="\n".join(listed)).rstrip("\n")])

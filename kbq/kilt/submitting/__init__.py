@@ -1,1 +1,0 @@
-"""Submitting: prediction files are checked, repaired, merged and packaged."""

@@ -1,0 +1,137 @@
+"""Task: how one benchmark's input becomes a query, and what its answer is. A task is a file; users may write their own.
+
+A task file defines `TASKS`, a tuple of `Task`, and imports nothing but kbq; kbq's own stand in `tasks/`.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Literal, get_args
+
+from kbq.errors import KbqError
+from kbq.kilt.adapters import Adapter, Fits
+from kbq.system.lines import clean_text
+from kbq.system.paths import own
+
+AnswerKind = Literal["phrase", "title", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One data set.
+
+    `answer`: the best phrase, the title of its page, or none where answers cannot be spans. `metrics`: KILT's columns,
+    `ranked` the one that the leaderboard sorts by. `lines`: of the official files, by split. Pages are
+    retrieved, as all of KILT's provenance is of pages.
+    """
+
+    name: str
+    adapt: Adapter
+    answer: AnswerKind
+    metrics: tuple[str, ...]
+    ranked: str
+    lines: Mapping[str, int] = field(default_factory=dict)
+    part: str = ""  # in the names of the official files, after the split
+    note: str = ""  # what a user should know about its predictions
+
+    def __post_init__(self) -> None:
+        if self.answer not in get_args(AnswerKind):
+            raise KbqError(
+                f"task {self.name}: answer is {self.answer!r}, must be one of {', '.join(get_args(AnswerKind))}"
+            )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """KILT's columns, the one that the leaderboard sorts by first."""
+        return tuple(dict.fromkeys((self.ranked, *self.metrics)))
+
+    @property
+    def answer_metric(self) -> str:
+        """What a right answer is by: EM where the leaderboard sorts by that, else accuracy."""
+        return "em" if self.ranked == "KILT-em" else "accuracy"
+
+    def official_file(self, split: str) -> str:
+        """The name of KILT's own file of a split, "" where there is none.
+
+        >>> Task("nq", str, "phrase", (), "", {"test": 1444}).official_file("test")
+        'nq-test_without_answers-kilt.jsonl'
+        """
+        hidden = "_without_answers" if split == "test" else ""
+        return f"{self.name}-{split}{self.part}{hidden}-kilt.jsonl" if split in self.lines else ""
+
+    def query_of(self, text: str, fits: Fits, place: str) -> str:
+        """The query for a record's input, in NFC.
+
+        Args:
+            fits: whether the encoder reads a text whole.
+            place: where the record stands, for the message.
+
+        Raises:
+            KbqError: the task's own code fails.
+        """
+        try:
+            return self.adapt(clean_text(text), fits)
+        except Exception as error:  # a user's task may fail in any way
+            raise KbqError(f"task {self.name} fails at {place}: {type(error).__name__}: {error}") from error
+
+
+def known_tasks() -> dict[str, Task]:
+    """All tasks of `tasks/`, by name."""
+    found = [task for path in sorted(own("tasks").glob("*.py")) for task in _tasks_of(path)]
+    return {task.name: task for task in found}
+
+
+def load_task(name: str) -> Task:
+    """A known task, a family, or the task in a file: `trex`, `my_task.py`, or `my_tasks.py:name` of several.
+
+    A family, such as `slot_filling`, is for data of one's own: like its first task, but without official files.
+
+    Raises:
+        KbqError: there is no such task or file, or the file defines none.
+    """
+    path, _, wanted = name.rpartition(":") if name.rpartition(":")[0].endswith(".py") else (name, "", "")
+    if not path.endswith(".py"):
+        tasks = known_tasks() | _families()
+        if name not in tasks:
+            raise KbqError(
+                f"task {name!r} is unknown: choose one of {', '.join(tasks)}, or give the path of a task file",
+                is_usage=True,
+            )
+        return tasks[name]
+    tasks = {task.name: task for task in _tasks_of(Path(path))}
+    if not wanted and len(tasks) == 1:
+        return next(iter(tasks.values()))
+    if wanted not in tasks:
+        raise KbqError(f"{path} defines {', '.join(tasks)}: write {path}:NAME for one of them")
+    return tasks[wanted]
+
+
+def _families() -> dict[str, Task]:
+    files = sorted(own("tasks").glob("*.py"))
+    return {path.stem: replace(_tasks_of(path)[0], name=path.stem, lines={}) for path in files}
+
+
+def _tasks_of(path: Path) -> tuple[Task, ...]:
+    module = _loaded(path)
+    tasks = getattr(module, "TASKS", ())
+    if not tasks or not all(isinstance(task, Task) for task in tasks):
+        raise KbqError(f"{path} defines no tasks: it needs TASKS = (Task(…),)")
+    return tuple(tasks)
+
+
+def _loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"kbq.tasks.{path.stem}", path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise KbqError(f"task file {path} does not exist")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # a user's file may fail in any way
+        del sys.modules[spec.name]
+        if isinstance(error, KbqError):
+            raise KbqError(f"task file {path}: {error}") from None
+        raise KbqError(f"task file {path} fails: {type(error).__name__}: {error}") from error
+    return module

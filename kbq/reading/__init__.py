@@ -1,0 +1,1 @@
+"""Reading: a second look at the paragraphs that a search has found."""

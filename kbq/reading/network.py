@@ -1,0 +1,293 @@
+"""Cross-encoder: question and passage in one input; how likely each token of the passage opens or closes the answer.
+
+Any Hugging Face question-answering checkpoint, or the reader that a model of kbq brings. Source: arXiv 2012.12624,
+section 4.1 (the teacher), arXiv 1810.04805.
+"""
+
+import copy
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from kbq.array_types import Floats
+from kbq.encoding.backbone import (
+    empty_backbone,
+    hidden_states,
+    hugging_face,
+    load_tokenizer,
+    readable_checkpoint,
+    refuse_random,
+    saved_tokenizer,
+    without_pooler,
+)
+from kbq.encoding.bert import more_rows
+from kbq.encoding.devices import autocast, batch_tokens, buckets, choose_device, readable_length
+from kbq.encoding.model_folder import (
+    CONFIG,
+    WEIGHTS,
+    NamedTensors,
+    load_weights,
+    local_folder,
+    named_weights,
+    pack,
+    read_config,
+    read_weights,
+)
+from kbq.encoding.phrases import window_tensors
+from kbq.encoding.queries import QueryTokenizer, marker_tokens
+from kbq.encoding.windows import Window, cut
+from kbq.errors import ModelError, QueryError, first_line
+from kbq.system.files import writing_to
+from kbq.system.machine import give_memory_back
+
+READER = "reader.safetensors"
+HALF = 0.501  # of a step between two int8 values, and a little for rounding
+SHARED = "phrases."  # how the names of the phrase encoder's weights begin
+WRITTEN_FOR = "phrase_fingerprint"  # of the model
+
+
+class SpanLogits(NamedTuple):
+    """Logits of each token to open and to close the answer. Shapes: (windows, tokens)."""
+
+    start_logits: Tensor
+    end_logits: Tensor
+
+
+class SpanNetwork(nn.Module):
+    """An encoder, and a layer that says of every token how likely it opens, and closes, the answer."""
+
+    def __init__(self, backbone: Any) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.config = backbone.config
+        self.head = nn.Linear(int(backbone.config.hidden_size), len(SpanLogits._fields))
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> SpanLogits:
+        """Shapes: all (windows, tokens)."""
+        states = hidden_states(self.backbone, input_ids, attention_mask, token_type_ids)
+        count = input_ids.numel()
+        logits = self.head(more_rows(states.flatten(0, 1)))[:count].view(*input_ids.shape, -1)
+        return SpanLogits(*logits.unbind(dim=-1))
+
+
+def save_reader(network: Any, folder: Path) -> None:
+    """Write a question-answering network of transformers into the folder of a model that has its word embeddings.
+
+    Raises:
+        ModelError: the network answers no questions, the folder is no model of kbq, has an encoder of another shape, or
+            cannot be written.
+    """
+    if not hasattr(network, "qa_outputs"):
+        raise ModelError(
+            f"a {type(network).__name__} has no layer `qa_outputs`: give a reader of `kbq train --teacher`"
+        )
+    template, shared = _phrase_encoder(folder)
+    reader = SpanNetwork(without_pooler(copy.copy(network.base_model)))
+    reader.head = network.qa_outputs
+    weights = named_weights(reader, "")
+    load_weights(template, shared | weights, "", folder)
+    differing = {
+        name: tensor for name, tensor in weights.items() if name not in shared or not _same(tensor, shared[name])
+    }
+    with writing_to(folder, ModelError, also=(SafetensorError,)):
+        save_file(pack(differing, "int8"), folder / READER, {WRITTEN_FOR: read_config(folder).phrase_fingerprint})
+
+
+def _same(weights: Tensor, shared: Tensor) -> bool:
+    """Whether weights are those of the model, whose matrices may have been rounded to int8 since the reader's training
+    began.
+    """
+    step = shared.abs().amax(dim=-1, keepdim=True) / 127 if shared.ndim == 2 else torch.zeros(1)
+    return bool(((weights - shared).abs() <= HALF * step).all())
+
+
+def open_reader(folder: Path) -> SpanNetwork:
+    """The reader that a model folder brings.
+
+    Raises:
+        ModelError: it brings none, or one that belongs to other weights, or is damaged.
+    """
+    network, shared = _phrase_encoder(folder)
+    if not (folder / READER).is_file():
+        raise ModelError(f"the model {folder} brings no reader: train one with `kbq train --teacher`")
+    try:
+        reader_weights = read_weights(folder / READER)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise ModelError(f"{folder / READER} is damaged: {first_line(error)}") from None
+    written_for, fingerprint = _written_for(folder), read_config(folder).phrase_fingerprint
+    if written_for != fingerprint:
+        raise ModelError(
+            f"{folder / READER} belongs to the phrase encoder {written_for}, but the model has {fingerprint} now: "
+            "train a reader again with `kbq train --teacher`"
+        )
+    load_weights(network, shared | reader_weights, "", folder)
+    give_memory_back()  # the memory that the weights were unpacked in
+    return network
+
+
+def brings_reader(folder: Path) -> bool:
+    """Whether a model folder has a reader that belongs to its weights."""
+    try:
+        return _written_for(folder) == read_config(folder).phrase_fingerprint
+    except (OSError, SafetensorError):
+        return False
+
+
+def _written_for(folder: Path) -> str | None:
+    """The fingerprint of the phrase encoder that a reader shares weights with. Raises OSError or SafetensorError."""
+    with safe_open(folder / READER, "pt") as file:
+        return (file.metadata() or {}).get(WRITTEN_FOR)
+
+
+def _phrase_encoder(folder: Path) -> tuple[SpanNetwork, NamedTensors]:
+    """A reader shaped like the model's encoder, to be loaded, and the weights that it may share, by its names."""
+    config = read_config(folder)
+    if config.base:
+        raise ModelError(f"{folder} holds a query encoder for the model {config.base}: give that")
+    try:
+        network = SpanNetwork(empty_backbone(folder))
+        weights = read_weights(folder / WEIGHTS, f"{SHARED}backbone.")
+    except (OSError, SafetensorError, ValueError) as error:
+        raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
+    return network, {name.removeprefix(SHARED): tensor for name, tensor in weights.items()}
+
+
+LENGTH, OVERLAP = 384, 64  # tokens of a window, question included
+MAX_QUESTION = 128
+PROBE = "Zoë O'Neill's 1,234 naïve USA [SEP] crème-brûlée — 北京 №7"
+
+
+class CrossEncoder:
+    """A question-answering network and its tokenizer, on one device: a reader."""
+
+    def __init__(self, network: nn.Module, tokenizer: Any, source: str) -> None:
+        self.network = network
+        self.tokenizer = tokenizer
+        self.source = source
+        self.uses_segments = "token_type_ids" in tokenizer.model_input_names
+        self.length = readable_length(network, LENGTH)
+        self.query_tokenizer = QueryTokenizer(tokenizer, min(MAX_QUESTION, self.length // 2), marker_tokens(tokenizer))
+        # RoBERTa and its kin write two separators between question and passage.
+        self.separators = max(1, tokenizer.backend_tokenizer.num_special_tokens_to_add(True) - 2)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return next(self.network.parameters()).device
+
+    @classmethod
+    def open(cls, source: str, device: str = "auto") -> Self:
+        """A trained reader: a checkpoint's folder or hub name; `default` or a model's folder for the one it brings.
+
+        Raises:
+            ModelError: there is no such checkpoint, or it has not learned to answer questions.
+        """
+        folder = local_folder(source)
+        if (folder / CONFIG).is_file():
+            return cls(open_reader(folder).eval().to(choose_device(device)), saved_tokenizer(folder), source)
+        network, missing = _load(source)
+        if missing:
+            raise ModelError(
+                f"{source} is no question-answering checkpoint (it lacks {len(missing)} weights, the first is "
+                f"{missing[0]}): train one with `kbq train --teacher`"
+            )
+        return cls(network.eval().to(choose_device(device)), load_tokenizer(source), source)
+
+    @classmethod
+    def new(cls, checkpoint: str, device: str = "auto") -> Self:
+        """An untrained reader from any BERT-like encoder; its word embeddings stay frozen."""
+        network, missing = _load(checkpoint)
+        encoder = f"{network.base_model_prefix}."
+        refuse_random(checkpoint, [name for name in missing if name.startswith(encoder) and "pooler" not in name])
+        network = network.to(choose_device(device))
+        network.get_input_embeddings().weight.requires_grad_(False)
+        return cls(network, load_tokenizer(checkpoint), checkpoint)
+
+    def save(self, folder: Path) -> None:
+        """Write an ordinary Hugging Face checkpoint."""
+        with writing_to(folder, ModelError, also=(SafetensorError,)):
+            self.network.save_pretrained(folder)  # type: ignore[operator]
+            self.tokenizer.save_pretrained(folder)
+
+    def check_tokenizer(self, tokenizer: Any) -> None:
+        """Refuse another tokenizer: what a reader says about its tokens would say nothing about those of a student.
+
+        Raises:
+            ModelError: the vocabularies differ, or they cut text differently.
+        """
+        pieces, other = self.tokenizer.get_vocab(), tokenizer.get_vocab()
+        if pieces != other:
+            raise ModelError(
+                f"{self.source} has another vocabulary ({len(pieces)} entries) than the model to train ({len(other)}): "
+                "distil from a reader with the same tokenizer, such as one made by `kbq train --teacher` from the "
+                "same --checkpoint"
+            )
+        if self.tokenizer.tokenize(PROBE) != tokenizer.tokenize(PROBE):
+            raise ModelError(
+                f"the tokenizer of {self.source} cuts text otherwise than that of the model to train (upper case or "
+                "accents, perhaps): distil from a reader with the same tokenizer"
+            )
+
+    def windows(self, question: Sequence[int], text: Sequence[int]) -> list[Window]:
+        """What the network reads for a question, `[CLS] … [SEP]`, and the word pieces of a passage.
+
+        Raises:
+            QueryError: the question leaves no room for a passage.
+        """
+        separator = self.tokenizer.sep_token_id
+        head = [*question, *[separator] * (self.separators - 1)]
+        if len(head) + 1 >= self.length:
+            raise QueryError(f"a question has {len(question)} tokens, {self.source} reads {self.length}: shorten it")
+        return cut(head, list(text), separator, self.length, min(OVERLAP, (self.length - len(head) - 1) // 2))
+
+    def logits(self, ids: Tensor, mask: Tensor, segments: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Logits of each token to open and to close the answer. Shapes: (windows, tokens)."""
+        inputs = {"input_ids": ids, "attention_mask": mask}
+        if segments is not None:
+            inputs["token_type_ids"] = segments
+        with autocast(self.device):
+            outputs = self.network(**inputs)
+        return outputs.start_logits.float(), outputs.end_logits.float()
+
+    @torch.inference_mode()
+    def score(self, examples: Sequence[Sequence[Window]]) -> list[Floats]:
+        """Logits of the tokens that the windows of each example own. Shape of each: (2, tokens)."""
+        windows = [(number, window) for number, example in enumerate(examples) for window in example]
+        logits_of: list[list[Floats]] = [[np.empty((2, 0), np.float32)] * len(example) for example in examples]
+        first = np.cumsum([0, *map(len, examples)])
+        for members in buckets([len(window.ids) for _, window in windows], batch_tokens(self.device)):
+            part = [windows[place][1] for place in members]
+            tensors = window_tensors(part, self.tokenizer.pad_token_id, self.uses_segments, self.device)
+            logits = torch.stack(self.logits(*tensors)).cpu().numpy()
+            for row, place in enumerate(members):
+                number, window = windows[place]
+                columns = slice(window.first, window.first + window.count)
+                logits_of[number][place - first[number]] = logits[:, row, columns]
+        nothing = np.empty((2, 0), np.float32)
+        return [np.concatenate([nothing, *parts], axis=1) for parts in logits_of]
+
+    def fingerprint(self) -> str:
+        """A digest of the weights."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name, tensor in sorted(self.network.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def _load(source: str) -> tuple[Any, list[str]]:
+    """The network of a checkpoint, and the weights that the checkpoint lacks, which are random now."""
+    model_class = hugging_face().AutoModelForQuestionAnswering
+    try:
+        with readable_checkpoint(source) as checkpoint:
+            network, facts = model_class.from_pretrained(checkpoint, output_loading_info=True)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"{source} is no checkpoint that transformers can read: {first_line(error)}") from None
+    return network, sorted(facts["missing_keys"])

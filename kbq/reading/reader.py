@@ -1,0 +1,153 @@
+"""Reader: a question-answering network finds phrases in the paragraphs that a search has found. `--reader`.
+
+The chances to open and to close an answer are normalised within each paragraph, as readers are trained; which paragraph
+has it is for the search to say. Source: arXiv 2009.13013, section 4 (which normalises over all paragraphs together),
+arXiv 1902.01718, section 3. The default model's own reader can read, and any BERT-like question-answering checkpoint.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kbq.array_types import Floats
+from kbq.corpus.readers import content_start
+from kbq.encoding.queries import QueryTokenizer
+from kbq.encoding.windows import Tokens, tokenize
+from kbq.errors import QueryError
+from kbq.kb import KnowledgeBase, check_wanted
+from kbq.options import Backend, Unit
+from kbq.reading.network import CrossEncoder
+from kbq.records import Hit, Phrase
+from kbq.searching.hybrid import HybridWeights
+from kbq.searching.spans import best_ends
+from kbq.system.lines import clean_text
+
+DEPTH = 20  # paragraphs read for a query
+RETRIEVAL_WEIGHT = 0.1  # of a point of the search's score, beside the reader's logarithms of chances
+
+
+class Reader(CrossEncoder):
+    """A cross-encoder that answers from paragraphs."""
+
+    def read(self, query: str, paragraphs: Sequence[Hit]) -> list[Hit]:
+        """The phrases of these paragraphs, best first, none overlapping a better one.
+
+        A score is the sum of the logarithms of two chances: of its start and of its end, among those of the paragraph.
+
+        Raises:
+            QueryError: the query cannot be read.
+        """
+        ids = self.query_tokenizer.ids_of(query)
+        begins = [content_start(hit.context) for hit in paragraphs]
+        contents = [hit.context[begin:] for hit, begin in zip(paragraphs, begins, strict=True)]
+        texts = [
+            replace(text, starts=text.starts + np.uint32(begin), ends=text.ends + np.uint32(begin))
+            for text, begin in zip(tokenize(self.tokenizer, contents), begins, strict=True)
+        ]
+        logits = self.score([self.windows(ids, text.ids) for text in texts])
+        results = zip(paragraphs, texts, logits, strict=True)
+        phrases = [hit for paragraph, text, scores in results if text.ids for hit in _phrases(paragraph, text, scores)]
+        return sorted(phrases, key=lambda hit: -hit.score)
+
+
+def _phrases(paragraph: Hit, text: Tokens, logits: Floats) -> Iterator[Hit]:
+    """Each start with its best end; of two that overlap, only the better one. Shape of `logits`: (2, tokens)."""
+    sums, lasts = best_ends(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+    taken = np.zeros(len(sums), bool)
+    place = paragraph.phrase
+    for first in np.argsort(-sums, kind="stable"):
+        start, end = int(text.starts[first]), int(text.ends[lasts[first]])
+        # All pieces of a word have the characters of the whole word.
+        tokens = slice(np.searchsorted(text.ends, start, "right"), np.searchsorted(text.starts, end))
+        if taken[tokens].any():
+            continue
+        taken[tokens] = True
+        phrase = Phrase(paragraph.context[start:end], place.document_id, place.title, place.paragraph, start, end)
+        yield Hit(phrase, float(sums[first]), paragraph.context, (start, end))
+
+
+def with_retrieval(phrases: Sequence[Hit], paragraphs: Sequence[Hit], weight: float) -> list[Hit]:
+    """The phrases read in these paragraphs, best first, with what the search says of the paragraphs.
+
+    Added to a phrase's score is its paragraph's score, less that of the best paragraph, times `weight`.
+    """
+    best = max((hit.score for hit in paragraphs), default=0.0)
+    added = {(hit.phrase.document_id, hit.phrase.paragraph): weight * (hit.score - best) for hit in paragraphs}
+    hits = [replace(hit, score=hit.score + added[hit.phrase.document_id, hit.phrase.paragraph]) for hit in phrases]
+    return sorted(hits, key=lambda hit: -hit.score)
+
+
+def worth(kb: KnowledgeBase, backend: Backend) -> float:
+    """What a point of a search with this backend is worth, in points of a query encoder whose `lexical_factor` is 1."""
+    points = {"bm25": kb.weights.bm25, "sparse": kb.weights.sparta}.get(backend, 1.0)
+    return points / (kb.model.config.lexical_factor or 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A reader, how many paragraphs it reads, and how much their search scores count.
+
+    `retrieval_weight` is for scores of a query encoder whose `lexical_factor` is 1; the points of a search by words
+    alone count as they do beside vectors.
+    """
+
+    reader: Reader
+    depth: int = DEPTH  # paragraphs for a query
+    retrieval_weight: float = RETRIEVAL_WEIGHT
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """How queries are answered: what scores phrases, what words weigh, and who reads what was found."""
+
+    backend: Backend = "auto"
+    weights: HybridWeights | None = None  # of the hybrid backend; None: those of the query encoder
+    reading: Reading | None = None
+
+    def over(self, kb: KnowledgeBase) -> "KnowledgeBase | RetrieverReader":
+        """What the queries are put to: the knowledge base itself, or a reader in front of it."""
+        return kb if self.reading is None else RetrieverReader(kb, self.reading)
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieverReader:
+    """Answers queries like a knowledge base, with phrases that a reader finds in the best paragraphs."""
+
+    kb: KnowledgeBase
+    reading: Reading
+
+    @property
+    def query_tokenizers(self) -> list[QueryTokenizer]:
+        """The tokenizers of all networks that will read a query."""
+        return [*self.kb.query_tokenizers, self.reading.reader.query_tokenizer]
+
+    def search(
+        self,
+        texts: Sequence[str],
+        k: int = 10,
+        unit: Unit = "phrase",
+        backend: Backend = "auto",
+        weights: HybridWeights | None = None,
+    ) -> list[list[Hit]]:
+        """The k best phrases of each query, or the best phrase of each of the k best pages.
+
+        Raises:
+            QueryError: a query cannot be read, k is below 1, or another unit is asked for.
+        """
+        check_wanted(k, unit)
+        if unit not in ("phrase", "document"):
+            raise QueryError(f"a reader finds no {unit}: ask for phrases or documents", is_usage=True)
+        texts = [clean_text(text) for text in texts]
+        retrieved = self.kb.search(texts, self.reading.depth, "paragraph", backend, weights)
+        weight = self.reading.retrieval_weight * worth(self.kb, backend)
+        answers = []
+        for text, paragraphs in zip(texts, retrieved, strict=True):
+            hits = with_retrieval(self.reading.reader.read(text, paragraphs), paragraphs, weight)
+            if unit == "document":
+                best: dict[str, Hit] = {}
+                for hit in hits:
+                    best.setdefault(hit.phrase.document_id, hit)
+                hits = list(best.values())
+            answers.append(hits[:k])
+        return answers

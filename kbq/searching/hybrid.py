@@ -1,0 +1,191 @@
+"""Words: the word indexes that a knowledge base has beside its vectors, and what they add to a query's scores."""
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from kbq.array_types import Floats
+from kbq.dump.manifest import Manifest
+from kbq.dump.shards import Shard
+from kbq.errors import QueryError
+from kbq.options import Unit, WordBackend
+from kbq.records import Hit
+from kbq.special_tokens import MENTION, slot_of
+from kbq.words.bm25 import missing_words, open_bm25, query_words
+from kbq.words.sparta import PieceTokenizer, SentenceImpacts
+from kbq.words.spelling import common_word, written_here
+
+
+@dataclass(frozen=True, slots=True)
+class HybridWeights:
+    """What a point of each source adds to the score of a phrase, for a query encoder whose `lexical_factor` is 1.
+
+    How they were chosen: docs/decisions.md. The default model halves them.
+    """
+
+    bm25: float = 8.0
+    sparta: float = 4.0
+
+    def times(self, factor: float) -> "HybridWeights":
+        """The weights for a query encoder whose scores are larger by this factor."""
+        return HybridWeights(self.bm25 * factor, self.sparta * factor)
+
+
+class ParagraphIndex(Protocol):
+    """An inverted index of one shard: BM25, or learned impacts."""
+
+    def scores(self, terms: Sequence[str]) -> Floats:
+        """How well each paragraph matches these terms. Shape: (paragraphs,)."""
+
+    def parts(self, terms: Sequence[str], paragraph: int) -> dict[str, float]:
+        """What each term adds to the score of a paragraph."""
+
+
+class LexicalScores:
+    """Sparse scores of queries, given as their terms. `indexes` has one item for each shard.
+
+    A phrase gains `weight` times its paragraph's score.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        indexes: Sequence[ParagraphIndex],
+        terms: Sequence[Sequence[str]],
+        weight: float = 1.0,
+    ) -> None:
+        self._shards, self._indexes, self._weight = shards, indexes, weight
+        self._terms = terms
+
+    def bonus(self, shard: int, queries: Sequence[int]) -> Floats:
+        """What the paragraphs of a shard add to the scores of their phrases. Shape: (queries, paragraphs)."""
+        scores = np.stack([self._indexes[shard].scores(self._terms[query]) for query in queries])
+        scores *= np.float32(self._weight)
+        return scores
+
+    def best(self, query: int, unit: Unit, k: int) -> list[Hit]:
+        """The k best paragraphs, or pages by their best paragraph; none that share no term with the query.
+
+        There is no phrase: the whole paragraph is the answer.
+        """
+        hits: list[Hit] = []
+        pages = set()
+        for score, number, paragraph in self._in_order(query):
+            shard = self._shards[number]
+            page = (number, int(shard.paragraph_documents[paragraph]))
+            if unit == "document" and page in pages:
+                continue
+            pages.add(page)
+            hits.append(_whole_paragraph(shard, paragraph, score))
+            if len(hits) == k:
+                break
+        return hits
+
+    def explained(self, query: int, k: int) -> Iterator[tuple[Hit, dict[str, float]]]:
+        """The k best paragraphs, each with what the query's terms add to its score."""
+        for score, number, paragraph in islice(self._in_order(query), k):
+            parts = self._indexes[number].parts(self._terms[query], paragraph)
+            yield _whole_paragraph(self._shards[number], paragraph, score), parts
+
+    def _in_order(self, query: int) -> Iterator[tuple[float, int, int]]:
+        """(score, shard, paragraph) of every score above zero, best first."""
+        shards = (self._in_shard(shard, query) for shard in range(len(self._shards)))
+        return ((-negative, shard, paragraph) for negative, shard, paragraph in heapq.merge(*shards))
+
+    def _in_shard(self, shard: int, query: int) -> Iterator[tuple[float, int, int]]:
+        """(-score, shard, paragraph) of every score above zero in one shard, best first."""
+        scores = self._indexes[shard].scores(self._terms[query])
+        matches = np.flatnonzero(scores > 0)
+        for paragraph in matches[np.argsort(-scores[matches], kind="stable")].tolist():
+            yield -float(scores[paragraph]), shard, paragraph
+
+
+class SummedBonus:
+    """The `Bonus` of all sources added up, for some of their queries; computed for one shard at a time, on demand."""
+
+    def __init__(self, sources: Sequence[LexicalScores], queries: Sequence[int]) -> None:
+        self._sources, self._queries = sources, queries
+
+    def __getitem__(self, shard: int, /) -> Floats:
+        total, *others = (source.bonus(shard, self._queries) for source in self._sources)
+        for bonus in others:
+            total += bonus
+        return total
+
+
+def _whole_paragraph(shard: Shard, paragraph: int, score: float) -> Hit:
+    located = shard.located(paragraph)
+    whole = (0, len(located.text))
+    return Hit(located.phrase(*whole), score, located.text, whole)
+
+
+class WordIndexes:
+    """BM25 and learned impacts (SPARTA) of all shards; either list is empty where the knowledge base has none."""
+
+    def __init__(self, folder: Path, manifest: Manifest, shards: Sequence[Shard]) -> None:
+        """Raises KnowledgeBaseError when files that the manifest names are missing or damaged."""
+        self._folder, self._shards = folder, shards
+        self.bm25 = open_bm25(shards) if manifest.bm25 else []
+        self.sparta = [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
+        self._spellings: dict[str, str | None] = {}  # found for a word before: thousands of queries may share one
+        self._pieces = PieceTokenizer(folder, manifest) if manifest.sparta else None
+
+    def __bool__(self) -> bool:
+        """Whether there is an index of either kind."""
+        return bool(self.bm25 or self.sparta)
+
+    def scores(self, texts: Sequence[str], backend: WordBackend, weight: float = 1.0) -> LexicalScores:
+        """The lexical scores of these queries: learned impacts for the backend sparse, else BM25.
+
+        Raises:
+            QueryError: the knowledge base has no such index.
+        """
+        if backend == "sparse":
+            if self._pieces is None:
+                raise QueryError(
+                    f"{self._folder} has no learned impacts: add them with `kbq index {self._folder} --sparta MODEL`"
+                )
+            return LexicalScores(self._shards, self.sparta, [self._pieces.terms(text) for text in texts], weight)
+        if not self.bm25:
+            raise QueryError(f"{self._folder} has no BM25 index: add one with `kbq index {self._folder} --bm25`")
+        return LexicalScores(self._shards, self.bm25, [query_words(text) for text in texts], weight)
+
+    def all_scores(self, texts: Sequence[str], weights: HybridWeights) -> list[LexicalScores]:
+        """The scores of every index that is there, weighted.
+
+        Raises:
+            QueryError: there is none.
+        """
+        sources = [self.scores(texts, "sparse", weights.sparta)] if self.sparta else []
+        if self.bm25 or not sources:
+            sources.append(self.scores(texts, "bm25", weights.bm25))
+        return sources
+
+    def missing(self, text: str) -> list[str]:
+        """Words of a text that no page has in any form; none where there is no BM25 index to tell."""
+        return missing_words(text, self.bm25) if self.bm25 else []
+
+    def unknown(self, text: str, number: Callable[[str], int | None]) -> dict[str, str | None]:
+        """Words of a query that no page has, each with what may have been meant; None where nothing is like it.
+
+        They are mistyped, or names that this corpus does not have. A relation or a question may well be put in words
+        that no page uses: they count only where the encoder's vocabulary lacks them, too (where `number` gives None).
+        """
+        mention = MENTION.search(text)
+        subject, question = (mention[1], "") if mention else slot_of(text) or ("", text)
+        suggestions = {word: self._written_here(word) for word in self.missing(subject)}
+        for word in self.missing(question):
+            if word not in suggestions and number(word) is None:
+                name = self._written_here(word) if word[0].isupper() else None  # it may be a name
+                suggestions[word] = name or common_word(word, number) or self._written_here(word)
+        return suggestions
+
+    def _written_here(self, word: str) -> str | None:
+        if word not in self._spellings:
+            self._spellings[word] = written_here(word, self._shards, self.bm25)
+        return self._spellings[word]

@@ -1,0 +1,117 @@
+"""Probes: how many cells a query must look at for the recall that is wanted, found out with queries.
+
+Vectors of the dump would not do as queries: they lie among vectors like themselves, and find these with a fraction of
+the probes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from kbq.array_types import Floats
+from kbq.dump.manifest import IndexEntry
+from kbq.dump.shards import Shard
+from kbq.encoding.model import Model
+from kbq.indexing.cells import clusters_for
+from kbq.indexing.factory import open_index
+from kbq.records import Hit
+from kbq.searching.search import BATCH, search
+from kbq.searching.spans import Searched
+from kbq.system.callbacks import Report, Stage, silent
+
+K = 10  # phrases whose recall is measured
+SLOTS = (
+    "place of birth",
+    "date of birth",
+    "occupation",
+    "spouse",
+    "member of",
+    "country",
+    "located in",
+    "capital",
+    "part of",
+    "author",
+    "founded by",
+    "instance of",
+    "language",
+    "award received",
+    "genre",
+    "date",
+)
+
+
+def own_queries(shards: Sequence[Shard], model: Model, count: int, seed: int = 0) -> list[str]:
+    """Slot queries about random pages of the knowledge base; the slot alone where the encoder cannot read the title."""
+    random = np.random.default_rng(seed)
+    slots = [str(slot) for slot in random.choice(SLOTS, count)]
+    titles = [shard.titles for shard in shards if len(shard.titles)]
+    if not titles:
+        return slots
+    queries = []
+    for slot in slots:
+        shard_titles = titles[random.integers(len(titles))]
+        query = f"{shard_titles[int(random.integers(len(shard_titles)))]} [SEP] {slot}"
+        queries.append(query if model.query_tokenizer.accepts(query) else slot)
+    return queries
+
+
+def calibrate(
+    shards: Sequence[Shard],
+    entry: IndexEntry,
+    queries: Floats,
+    device: torch.device,
+    length_penalty: float = 0.0,
+    report: Report = silent,
+) -> IndexEntry:
+    """The entry with about the fewest probes that give the recall it asks for, and the recall that was measured.
+
+    Where probing all cells gives less, it has the fewest that find as much as all do; its recall says how much that is.
+
+    Args:
+        queries: start over end vector, in the units of the rows. Shape: (queries, 2, dim).
+        length_penalty: what later searches take from a phrase for each token after its first.
+    """
+
+    def ten_best(trial: IndexEntry) -> list[list[Hit]]:
+        index = open_index(shards, trial, device, may_leave_gpu=True)  # too small a GPU may be why an index is made
+        searched = Searched(shards, index, length_penalty)
+        how = "exactly" if trial.kind == "exact" else f"with {trial.probes:,} probe{'s' * (trial.probes > 1)}"
+        stage = Stage(report, f"recall of the {entry.kind} index, queries searched {how}", len(queries))
+        hits: list[list[Hit]] = []
+        for first in range(0, len(queries), BATCH):
+            part = queries[first : first + BATCH]
+            hits += search(searched, part, K, "phrase")
+            stage.add(len(part))
+        return hits
+
+    exact = ten_best(IndexEntry())
+
+    def measure(probes: int) -> IndexEntry:
+        trial = replace(entry, probes=probes)
+        return replace(trial, recall=recall(exact, ten_best(trial)), queries=len(queries))
+
+    cells = max((clusters_for(len(shard)) for shard in shards), default=1)
+    trials = [measure(1)]
+    while trials[-1].recall < entry.target and trials[-1].probes < cells:
+        trials.append(measure(min(cells, 2 * trials[-1].probes)))
+    goal = min(entry.target, trials[-1].recall)
+    best = next(trial for trial in trials if trial.recall >= goal)
+    too_few = max((trial.probes for trial in trials if trial.probes < best.probes), default=0)
+    while best.probes - too_few > max(1, best.probes // 16):
+        trial = measure((too_few + best.probes) // 2)
+        if trial.recall < goal:
+            too_few = trial.probes
+        else:
+            best = trial
+    return best
+
+
+def recall(exact: Sequence[Sequence[Hit]], found: Sequence[Sequence[Hit]]) -> float:
+    """The mean share of a query's true phrases that were found; 1 where there are none."""
+    shares = []
+    for true, hits in zip(exact, found, strict=True):
+        phrases = {hit.phrase for hit in hits}
+        shares += [np.mean([hit.phrase in phrases for hit in true])] if true else []
+    return float(np.mean(shares)) if shares else 1.0

@@ -1,1 +1,0 @@
-"""Text: the markers inside a query, and where sentences and words begin and end."""

@@ -1,0 +1,243 @@
+"""Train: reading-comprehension files become a model folder. The whole of `kbq train`."""
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kbq.encoding.devices import autocast, choose_device
+from kbq.encoding.model import Model
+from kbq.encoding.model_folder import CONFIG, ModelConfig, local_folder
+from kbq.encoding.tokenizer import Forms, is_cased, usual_forms
+from kbq.errors import TrainingError
+from kbq.options import WeightType
+from kbq.reading.network import CrossEncoder
+from kbq.system.paths import cache_folder
+from kbq.training.batches import Batch, PreparedPassage, collate, prepare
+from kbq.training.calibration import FilterPoint, calibrate
+from kbq.training.distillation import ReaderOutputs, reader_outputs, taught_logits
+from kbq.training.engine import Run, RunRequest, RunSettings, StepReport
+from kbq.training.evaluation import ReadingScores, evaluate_reading
+from kbq.training.examples import Passage, Repairs, read_examples, readable, set_aside
+from kbq.training.losses import distillation_loss, filter_loss, marginal_losses, negatives_loss, single_passage_loss
+from kbq.training.output_folder import example_digests, training_facts, workshop
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSettings(RunSettings):
+    """Everything that decides the outcome besides the data."""
+
+    max_queries: int = 12  # of one passage
+    pre_batches: int = 0  # C: earlier batches whose answers serve as negatives (the paper: 2)
+    pre_batches_from: float = 0.3  # share of all steps after which the queue is used
+    same_answers: bool = False  # whether another query's answer with the same string is a negative, too
+    negatives_weight: float = 1.0  # L_neg: answers of other passages, of this batch and of the queue
+    tokens_weight: float = 1.0  # L_neg over all tokens of the batch: what an open search meets (not in the paper)
+    filter_weight: float = 0.3
+    distill_weight: float = 2.0  # the paper's λ2; L_distill needs a reader
+    temperature: float = 1.0  # of the reader's distributions and ours in L_distill
+    trust_by_gold: bool = True  # weights L_distill by the chance that the reader gives the gold tokens (the paper: 1)
+
+
+class Trainer(Run):
+    """Trains phrase and query encoders; `taught`: what a reader says about the passages."""
+
+    settings: TrainingSettings
+
+    def __init__(
+        self,
+        model: Model,
+        passages: Sequence[PreparedPassage],
+        settings: TrainingSettings,
+        taught: ReaderOutputs | None = None,
+    ) -> None:
+        super().__init__([model.phrases, model.queries], passages, settings)
+        self.model, self.passages = model, passages
+        self.taught = taught
+        self.weights = {
+            "single": 1.0,
+            "distilled": settings.distill_weight,
+            "negatives": settings.negatives_weight,
+            "tokens": settings.tokens_weight,
+            "filter": settings.filter_weight,
+        }
+        self.queue: deque[tuple[Tensor, Tensor, Tensor]] = deque(maxlen=settings.pre_batches)
+
+    @property
+    def made_with(self) -> str:
+        """The digest of the reader's outputs."""
+        return "" if self.taught is None else self.taught.digest
+
+    def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
+        """L_single, L_distill where there is a reader, L_neg, L_neg over all tokens, L_filter."""
+        batch = collate(self.model, [self.passages[index] for index in members])
+        taught = None if self.taught is None else taught_logits(batch, [self.taught.of(index) for index in members])
+        with autocast(self.model.device):
+            vectors, logits = self.model.phrases(*batch.windows)
+            query_vectors = self.model.queries(*batch.queries)
+        vectors, logits = vectors.float().flatten(0, 1), logits.float()
+        owned = batch.passage_of_token >= 0
+        own_passage = batch.passage_of_token == batch.passage_of_query[:, None]
+        *queue, queued_answers = self._queue()
+        spares_same = not self.settings.same_answers
+        queued_same = (batch.answer_of_query[:, None] == queued_answers) & spares_same
+        golds = (batch.gold_starts, batch.gold_ends)
+        sides: list[dict[str, Tensor]] = []
+        for side, (queries, gold, queued) in enumerate(zip(query_vectors, golds, queue, strict=True)):
+            scores = queries @ vectors.T
+            same = _same_answer(gold, batch.answer_of_query) & spares_same
+            elsewhere = gold.any(dim=0) & ~own_passage  # answers of other passages
+            with_queue = torch.cat([same, queued_same], dim=1)
+            losses = {"single": single_passage_loss(scores, gold, own_passage)}
+            if taught is not None:
+                trust = (
+                    marginal_losses(taught[side], gold, own_passage).neg().exp()
+                    if self.settings.trust_by_gold
+                    else None
+                )
+                losses["distilled"] = distillation_loss(
+                    scores, taught[side], own_passage, self.settings.temperature, trust
+                )
+            losses["negatives"] = negatives_loss(scores, gold, elsewhere, queries @ queued.T, with_queue)
+            losses["tokens"] = negatives_loss(scores, gold, owned, scores[:, :0], same)
+            sides.append(losses)
+        self._enqueue(vectors, batch)
+        labels = torch.stack([gold.any(dim=0) for gold in golds], dim=1).reshape(*logits.shape).float()
+        averaged = {name: (sides[0][name] + sides[1][name]) / 2 for name in sides[0]}
+        return averaged | {"filter": filter_loss(logits, labels, owned.reshape(logits.shape[:2]))}, batch.size
+
+    def state(self) -> dict[str, Any]:
+        """All that later steps depend on, the queue included."""
+        return super().state() | {"queue": list(self.queue)}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go back to a state, the queue included."""
+        super().load_state(state)
+        self.queue.extend(state["queue"])
+
+    def _queue(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Start vectors, end vectors (queue, dim) and answer numbers (queue,) of the last C batches."""
+        if not self.queue or self.descent.done < self.settings.pre_batches_from * self.steps:
+            no_vectors = torch.empty((0, self.model.dim), device=self.model.device)
+            return no_vectors, no_vectors, torch.empty(0, dtype=torch.long, device=self.model.device)
+        starts, ends, answers = zip(*self.queue, strict=True)
+        return torch.cat(starts), torch.cat(ends), torch.cat(answers)
+
+    def _enqueue(self, vectors: Tensor, batch: Batch) -> None:
+        starts, ends = (vectors[gold.int().argmax(dim=1)].detach() for gold in (batch.gold_starts, batch.gold_ends))
+        self.queue.append((starts, ends, batch.answer_of_query))
+
+
+def _same_answer(gold: Tensor, answers: Tensor) -> Tensor:
+    """Tokens that are gold for another query with the same answer string. Shape: (queries, tokens), bool."""
+    same = (answers[:, None] == answers).float()
+    return same @ gold.float() > 0
+
+
+CALIBRATION_PASSAGES = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRequest(RunRequest):
+    """What phrase and query encoders are trained from; `checkpoint` may be a kbq model, which goes on learning."""
+
+    dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
+    reader: str = ""  # a question-answering checkpoint to distil from: hub name or folder
+    settings: TrainingSettings = field(default_factory=TrainingSettings)
+    truecase: bool = False  # queries without capital letters are read as the training passages write their words
+    config: ModelConfig = field(default_factory=ModelConfig)
+    weights: WeightType = "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOutcome:
+    """The result of training, also written into the model folder's `kbq.json`."""
+
+    passages: int
+    queries: int
+    repairs: Repairs
+    too_long: int  # queries left out
+    surplus: int  # queries left out: beyond the `max_queries` of their passage
+    steps: int
+    filter: tuple[FilterPoint, ...]  # what it costs to drop tokens; the threshold is one of these
+    scores: ReadingScores
+
+
+def train_model(
+    request: TrainingRequest,
+    report: Callable[[StepReport], None] = lambda step: None,
+    report_reading: Callable[[int, int], None] = lambda done, passages: None,
+) -> TrainingOutcome:
+    """Train, calibrate, save and score a model. A killed run goes on from `OUT.partial/checkpoint.pt`.
+
+    Args:
+        report: takes every step.
+        report_reading: takes how many passages the reader to distil from has read, and how many there are.
+
+    Raises:
+        TrainingError: no usable example, a loss that is no number, or a checkpoint of other settings.
+        ModelError: the encoder to start from is missing or no BERT-like one, or the reader does not fit it.
+    """
+    settings = request.settings
+    with workshop(request.out) as folder:
+        digests = example_digests(request.examples)
+        torch.manual_seed(settings.seed)
+        model = _initial_model(request.checkpoint, request.config)
+        for module in (model.phrases, model.queries):
+            module.to(choose_device(request.device))
+        reader = None if not request.reader else CrossEncoder.open(request.reader, request.device)
+        if reader is not None:
+            reader.check_tokenizer(model.tokenizer)
+        passages, repairs = read_examples(request.examples)
+        passages, dev = set_aside(passages, request.dev, settings.seed)
+        if request.truecase:
+            model.query_tokenizer.casing = _casing(model, passages)
+        prepared, left_out = prepare(model.query_tokenizer, model.config.window, passages, settings.max_queries)
+        if not prepared or not readable(dev, model.query_tokenizer):
+            raise TrainingError(
+                f"no query of the {'training' if not prepared else 'dev'} passages is short enough: "
+                f"the encoder reads {model.config.max_query_tokens} tokens"
+            )
+        taught = None
+        if reader is not None:
+            taught = reader_outputs(reader, prepared, cache_folder() / "reader", report_reading)
+        trainer = Trainer(model, prepared, settings, taught)
+        trainer.run(folder / "checkpoint.pt", report)
+        points = calibrate(model, dev[:CALIBRATION_PASSAGES])
+        queries = sum(len(passage.queries) for passage in prepared)
+        earlier = {"begun": model.config.training} if model.source else {}
+        facts = training_facts(
+            request,
+            digests,
+            reader=Path(request.reader).name,
+            passages=len(prepared),
+            queries=queries,
+            filter=[dataclasses.asdict(point) for point in points],
+        )
+        model.config = dataclasses.replace(model.config, training=earlier | facts)
+        model.save(folder / "model", request.weights)
+        saved = Model.open(folder / "model", request.device)  # scored as it was written
+        scores = evaluate_reading(saved, dev)
+    return TrainingOutcome(len(prepared), queries, repairs, *left_out, trainer.steps, points, scores)
+
+
+def _initial_model(checkpoint: str, config: ModelConfig) -> Model:
+    """A new model or, where the checkpoint is a kbq model, that one with all its weights."""
+    if not (local_folder(checkpoint) / CONFIG).exists():
+        return Model.new(checkpoint, config)
+    model = Model.open(checkpoint, "cpu")
+    if model.config.shared_query_encoder > config.shared_query_encoder:
+        raise TrainingError(f"{checkpoint} has one query encoder with two heads: leave out --two-query-encoders")
+    model.config = dataclasses.replace(model.config, base="")
+    return model
+
+
+def _casing(model: Model, passages: Sequence[Passage]) -> Forms:
+    if not is_cased(model.tokenizer):
+        raise TrainingError("the encoder reads capital letters like small ones: leave out --truecase")
+    return usual_forms(passage.text for passage in passages)

@@ -1,0 +1,301 @@
+"""Generator training: reading-comprehension files become a generator, which reads an answer in its passage and asks.
+
+Encoder and decoder both begin as one BERT-like encoder; the decoder's attention to the encoder's states begins random.
+Source: arXiv 1907.12461 (BERT2BERT); arXiv 2012.12624, section 4.1 (what the questions are for).
+"""
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from kbq.encoding.backbone import hugging_face, load_tokenizer, readable_checkpoint
+from kbq.encoding.devices import autocast, choose_device, pad
+from kbq.errors import ModelError, TrainingError, first_line
+from kbq.system.files import writing_to
+from kbq.training.engine import Run, RunRequest, RunSettings, StepReport
+from kbq.training.examples import Passage, Repairs, read_examples, set_aside
+from kbq.training.output_folder import example_digests, training_facts, workshop, write_facts
+
+PROMPT = "generate question: {before}<hl> {answer} <hl>{after}"  # what most published checkpoints were trained with
+AROUND = 700  # characters on each side of the answer, where the checkpoint does not say
+MAX_PROMPT = 512  # tokens of a prompt, where the checkpoint sets no limit
+LONGEST = 48  # tokens of a question
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """An answer, and the text before and after it."""
+
+    before: str
+    answer: str
+    after: str
+    title: str = ""
+
+
+class Generator:
+    """Writes questions, always the most likely one."""
+
+    def __init__(self, network: Any, tokenizer: Any, prompt: str = PROMPT, beams: int = 1) -> None:
+        self.network = network
+        self.tokenizer = tokenizer
+        self.prompt = prompt
+        self.beams = beams
+        self.around = int(getattr(network.config, "around", AROUND))
+        encoder = getattr(network.config, "encoder", network.config)
+        self.length = int(getattr(encoder, "max_position_embeddings", MAX_PROMPT))
+
+    @classmethod
+    def open(cls, source: str, prompt: str = PROMPT, beams: int = 1, device: str = "auto") -> Self:
+        """A checkpoint: hub name or folder.
+
+        Args:
+            prompt: what it reads, with {answer}, and any of {before}, {after}, {title}.
+
+        Raises:
+            ModelError: there is no such checkpoint.
+            TrainingError: the prompt does not hold the answer, or names something else.
+        """
+        try:
+            filled = prompt.format(before="", answer="the answer", after="", title="")
+        except (KeyError, IndexError, ValueError) as error:
+            raise TrainingError(
+                f"--prompt {prompt!r} has {error}: write {{before}}, {{answer}}, {{after}}, {{title}}"
+            ) from None
+        if "the answer" not in filled:
+            raise TrainingError(f"--prompt {prompt!r} does not hold {{answer}}")
+        try:
+            network, facts = hugging_face().AutoModelForSeq2SeqLM.from_pretrained(source, output_loading_info=True)
+            tokenizer = hugging_face().AutoTokenizer.from_pretrained(source)
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+            raise ModelError(
+                f"{source} is no sequence-to-sequence checkpoint that transformers can read: {first_line(error)}"
+            ) from None
+        if facts["missing_keys"]:
+            raise ModelError(f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again")
+        return cls(network.eval().to(choose_device(device)), tokenizer, prompt, beams)
+
+    def save(self, folder: Path) -> None:
+        """Write an ordinary Hugging Face checkpoint."""
+        with writing_to(folder, ModelError, also=(SafetensorError,)):
+            self.network.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+
+    @torch.inference_mode()
+    def questions(self, marked: Sequence[Marked]) -> list[str]:
+        """A question for each answer, in one batch."""
+        if not marked:
+            return []
+        inputs = self.tokenizer.pad({"input_ids": self.prompts(marked)}, return_tensors="pt")
+        with autocast(self.network.device):
+            generated = self.network.generate(
+                **inputs.to(self.network.device), max_new_tokens=LONGEST, num_beams=self.beams, do_sample=False
+            )
+        return [" ".join(text.split()) for text in self.tokenizer.batch_decode(generated, skip_special_tokens=True)]
+
+    def prompts(self, marked: Sequence[Marked]) -> list[list[int]]:
+        """What the network reads for each answer, as token ids."""
+        if not marked:
+            return []
+        texts = [self._read(mention) for mention in marked]
+        ids: list[list[int]] = self.tokenizer(texts, truncation=True, max_length=self.length)["input_ids"]
+        return ids
+
+    def _read(self, mention: Marked) -> str:
+        before, after = mention.before, mention.after
+        if len(before) > self.around:  # a word that is cut is left out
+            before = before[-self.around :].partition(" ")[2]
+        if len(after) > self.around:
+            after = after[: self.around].rpartition(" ")[0]
+        return self.prompt.format(before=before, answer=mention.answer, after=after, title=mention.title)
+
+
+AROUND = 200  # characters on each side of the answer: the sentences near it
+NO_LABEL = -100  # a label that the loss ignores
+AT_A_TIME = 64  # questions scored together
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorSettings(RunSettings):
+    """Everything that decides the outcome besides the data."""
+
+    epochs: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorRequest(RunRequest):
+    """What a generator is trained from; `checkpoint` may be a sequence-to-sequence one, which goes on learning."""
+
+    dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
+    settings: GeneratorSettings = field(default_factory=GeneratorSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorOutcome:
+    """The result of training, also written into `training.json` of the folder."""
+
+    passages: int
+    queries: int
+    repairs: Repairs
+    too_long: int  # questions left out
+    steps: int
+    dev_queries: int
+    perplexity: float  # of the dev questions, per word piece
+
+
+@dataclass(frozen=True, slots=True)
+class AskedAnswer:
+    """A marked answer and its question as token ids: a passage of one window and one query."""
+
+    ids: tuple[int, ...]
+    question: tuple[int, ...]  # with the mark that ends it
+    group: str
+
+    @property
+    def windows(self) -> tuple["AskedAnswer"]:
+        """Its one window: itself."""
+        return (self,)
+
+    @property
+    def queries(self) -> tuple[tuple[int, ...]]:
+        """Its question."""
+        return (self.question,)
+
+    @property
+    def tokens(self) -> int:
+        """Length of the input."""
+        return len(self.ids)
+
+
+class GeneratorRun(Run):
+    """Trains a generator."""
+
+    weights = {"question": 1.0}  # noqa: RUF012 - never changed
+
+    def __init__(self, generator: Generator, examples: Sequence[AskedAnswer], settings: GeneratorSettings) -> None:
+        self.generator, self.examples = generator, examples
+        super().__init__([generator.network], examples, settings)
+
+    def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
+        """Cross entropy of each question's pieces, averaged over them and over the questions."""
+        entropies, size = _entropies(self.generator, [self.examples[index] for index in members])
+        pieces = torch.tensor([len(self.examples[index].question) for index in members], device=entropies.device)
+        return {"question": (entropies / pieces).mean()}, size
+
+
+def _entropies(generator: Generator, examples: Sequence[AskedAnswer]) -> tuple[Tensor, int]:
+    """The cross entropy of each question, summed over its pieces, shape (questions,), and the size in tokens."""
+    network, padding = generator.network, generator.tokenizer.pad_token_id
+    ids = pad([list(example.ids) for example in examples], padding, network.device)
+    labels = pad([list(example.question) for example in examples], NO_LABEL, network.device)
+    with autocast(network.device), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # transformers warns everyone of a change made long ago
+        logits = network(input_ids=ids, attention_mask=(ids != padding).long(), labels=labels).logits
+    losses = cross_entropy(logits.float().mT, labels, ignore_index=NO_LABEL, reduction="none")
+    return losses.sum(dim=1), ids.numel() + labels.numel()
+
+
+def train_generator(
+    request: GeneratorRequest, report: Callable[[StepReport], None] = lambda step: None
+) -> GeneratorOutcome:
+    """Train, score and save a generator. A killed run goes on from `OUT.partial/checkpoint.pt`.
+
+    Raises:
+        TrainingError: no usable example, a loss that is no number, or a checkpoint of other settings.
+        ModelError: what to start from is missing, or neither a BERT-like encoder nor a sequence-to-sequence checkpoint.
+    """
+    settings = request.settings
+    with workshop(request.out) as folder:
+        digests = example_digests(request.examples)
+        torch.manual_seed(settings.seed)
+        generator = generator_to_train(request.checkpoint, request.device)
+        passages, repairs = read_examples(request.examples)
+        passages, dev = set_aside(passages, request.dev, settings.seed)
+        examples, dev_examples = asked_answers(generator, passages), asked_answers(generator, dev)
+        if not examples or not dev_examples:
+            raise TrainingError(
+                f"no question of the {'dev' if examples else 'training'} passages is short enough: "
+                f"at most {LONGEST} word pieces can be learned"
+            )
+        too_long = sum(len(passage.queries) for passage in passages) - len(examples)
+        run = GeneratorRun(generator, examples, settings)
+        run.run(folder / "checkpoint.pt", report)
+        score = round(perplexity(generator, dev_examples), 2)
+        outcome = GeneratorOutcome(len(passages), len(examples), repairs, too_long, run.steps, len(dev_examples), score)
+        generator.save(folder / "model")
+        write_facts(folder / "model", training_facts(request, digests, outcome=dataclasses.asdict(outcome)))
+    return outcome
+
+
+def generator_to_train(checkpoint: str, device: str = "auto") -> Generator:
+    """A sequence-to-sequence checkpoint goes on learning with all its weights; of any other a new generator is made.
+
+    Raises:
+        ModelError: there is no such checkpoint, or no generator can be made of it.
+    """
+    try:
+        is_generator = hugging_face().AutoConfig.from_pretrained(checkpoint).is_encoder_decoder
+    except (OSError, ValueError, KeyError):
+        is_generator = False  # what is wrong is reported when the checkpoint is read
+    return Generator.open(checkpoint, device=device) if is_generator else new_generator(checkpoint, device)
+
+
+def new_generator(checkpoint: str, device: str = "auto") -> Generator:
+    """An untrained generator from any BERT-like encoder; the encoder's word embeddings stay frozen.
+
+    Raises:
+        ModelError: there is no such checkpoint, or no decoder can be made of it.
+    """
+    tokenizer = load_tokenizer(checkpoint)
+    try:
+        with readable_checkpoint(checkpoint) as place:
+            network = hugging_face().EncoderDecoderModel.from_encoder_decoder_pretrained(place, place)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"{checkpoint} is no checkpoint that can become a generator: {first_line(error)}") from None
+    marks: dict[str, Any] = {
+        "decoder_start_token_id": tokenizer.cls_token_id,
+        "eos_token_id": tokenizer.sep_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    network.config.update(marks | {"around": AROUND})
+    network.generation_config = hugging_face().GenerationConfig(**marks)
+    network.get_input_embeddings().weight.requires_grad_(False)
+    return Generator(network.to(choose_device(device)), tokenizer)
+
+
+def asked_answers(generator: Generator, passages: Sequence[Passage]) -> list[AskedAnswer]:
+    """Every question with its first answer marked; questions that are too long are left out."""
+    marked: list[Marked] = []
+    questions: list[str] = []
+    for passage in passages:
+        for query in passage.queries:
+            start, end = query.places[0]
+            marked.append(Marked(passage.text[:start], passage.text[start:end], passage.text[end:], passage.title))
+            questions.append(query.text)
+    prompts = generator.prompts(marked)
+    question_ids = generator.tokenizer(questions, add_special_tokens=False)["input_ids"] if questions else []
+    end_mark = generator.network.config.eos_token_id
+    return [
+        AskedAnswer(tuple(ids), (*question, end_mark), str(number))
+        for number, (ids, question) in enumerate(zip(prompts, question_ids, strict=True))
+        if 0 < len(question) < LONGEST
+    ]
+
+
+@torch.inference_mode()
+def perplexity(generator: Generator, examples: Sequence[AskedAnswer]) -> float:
+    """Perplexity of the questions, per word piece."""
+    total, pieces = 0.0, 0
+    for first in range(0, len(examples), AT_A_TIME):
+        part = examples[first : first + AT_A_TIME]
+        total += float(_entropies(generator, part)[0].sum())
+        pieces += sum(len(example.question) for example in part)
+    return math.exp(total / pieces)

@@ -1,0 +1,167 @@
+"""Teacher: reading-comprehension files become a reader that sees question and passage together. `kbq train --teacher`.
+
+The loss is the student's L_single: the answer's tokens against all tokens of the passage, in whichever window they
+stand. Source: arXiv 2012.12624, section 4.1.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from kbq.array_types import Floats
+from kbq.encoding.windows import WindowShape, tokenize
+from kbq.errors import TrainingError
+from kbq.reading.network import CrossEncoder
+from kbq.searching.spans import best_ends
+from kbq.training.batches import PreparedPassage, collate, prepare
+from kbq.training.engine import Run, RunRequest, RunSettings, StepReport
+from kbq.training.evaluation import answer_scores
+from kbq.training.examples import Passage, Repairs, read_examples, readable, set_aside
+from kbq.training.losses import single_passage_loss
+from kbq.training.output_folder import example_digests, training_facts, workshop, write_facts
+
+AT_A_TIME = 64  # passages read together
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherSettings(RunSettings):
+    """Everything that decides the outcome besides the data."""
+
+    epochs: float = 2.0
+    learning_rate: float = 1e-4
+    max_queries: int = 12  # of one passage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeacherRequest(RunRequest):
+    """What a reader is trained from."""
+
+    dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
+    settings: TeacherSettings = field(default_factory=TeacherSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherOutcome:
+    """The result of training, also written into the folder's `training.json`. Scores are percentages of dev queries."""
+
+    passages: int
+    queries: int
+    repairs: Repairs
+    too_long: int  # queries left out
+    surplus: int  # queries left out: beyond the `max_queries` of their passage
+    steps: int
+    dev_queries: int
+    em: float  # the gold passage is given
+    f1: float
+
+
+class TeacherRun(Run):
+    """Trains a reader."""
+
+    weights = {"reading": 1.0}  # noqa: RUF012 - never changed
+
+    def __init__(self, reader: CrossEncoder, passages: Sequence[PreparedPassage], settings: TeacherSettings) -> None:
+        self.reader, self.examples = reader, reading_examples(reader, passages)
+        super().__init__([reader.network], self.examples, settings)
+
+    def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
+        """L_single of the reader's logits."""
+        batch = collate(self.reader, [self.examples[index] for index in members])
+        own_passage = batch.passage_of_token == batch.passage_of_query[:, None]
+        sides = zip(self.reader.logits(*batch.windows), (batch.gold_starts, batch.gold_ends), strict=True)
+        starts, ends = (
+            single_passage_loss(logits.flatten().expand(len(gold), -1), gold, own_passage) for logits, gold in sides
+        )
+        return {"reading": (starts + ends) / 2}, batch.size
+
+
+def reading_examples(reader: CrossEncoder, passages: Sequence[PreparedPassage]) -> list[PreparedPassage]:
+    """Each query of each passage as a passage of its own, whose windows have the question in place of the title."""
+    examples: list[PreparedPassage] = []
+    for passage in passages:
+        text = passage.text
+        for query, answer, places in zip(passage.queries, passage.answers, passage.golds, strict=True):
+            windows = tuple(reader.windows(query, text))
+            tokens = sum(len(window.ids) for window in windows)
+            # A group of its own: questions of one passage are not needed side by side.
+            examples.append(PreparedPassage(windows, tokens, (query,), (answer,), (places,), str(len(examples))))
+    return examples
+
+
+def train_teacher(request: TeacherRequest, report: Callable[[StepReport], None] = lambda step: None) -> TeacherOutcome:
+    """Train, score and save a reader. A killed run goes on from `OUT.partial/checkpoint.pt`.
+
+    Raises:
+        TrainingError: no usable example, a loss that is no number, or a checkpoint of other settings.
+        ModelError: the encoder to start from is missing or no BERT-like one.
+    """
+    settings = request.settings
+    with workshop(request.out) as folder:
+        digests = example_digests(request.examples)
+        torch.manual_seed(settings.seed)
+        reader = CrossEncoder.new(request.checkpoint, request.device)
+        passages, repairs = read_examples(request.examples)
+        passages, dev = set_aside(passages, request.dev, settings.seed)
+        prepared, left_out = prepare(reader.query_tokenizer, WindowShape(), passages, settings.max_queries)
+        if not prepared or not readable(dev, reader.query_tokenizer):
+            raise TrainingError(
+                f"no query of the {'training' if not prepared else 'dev'} passages is short enough: "
+                f"the reader takes {reader.query_tokenizer.max_tokens} tokens"
+            )
+        run = TeacherRun(reader, prepared, settings)
+        run.run(folder / "checkpoint.pt", report)
+        em, f1, dev_queries = evaluate_reader(reader, dev)
+        queries = sum(len(passage.queries) for passage in prepared)
+        outcome = TeacherOutcome(len(prepared), queries, repairs, *left_out, run.steps, dev_queries, em, f1)
+        reader.save(folder / "model")
+        write_facts(folder / "model", training_facts(request, digests, outcome=dataclasses.asdict(outcome)))
+    return outcome
+
+
+def evaluate_reader(reader: CrossEncoder, passages: Sequence[Passage]) -> tuple[float, float, int]:
+    """EM and F1 in percent with the gold passage given, and the number of queries; unreadable ones are left out."""
+    pairs: list[tuple[str, Sequence[str]]] = []
+    for first in range(0, len(passages), AT_A_TIME):
+        batch = [(query, passage.text) for passage in passages[first : first + AT_A_TIME] for query in passage.queries]
+        answers = read_answers(reader, [(query.text, text) for query, text in batch])
+        pairs += [
+            (answer, query.answers) for answer, (query, _) in zip(answers, batch, strict=True) if answer is not None
+        ]
+    em, f1 = answer_scores([answer for answer, _ in pairs], [golds for _, golds in pairs])
+    return em, f1, len(pairs)
+
+
+def read_answers(reader: CrossEncoder, pairs: Sequence[tuple[str, str]]) -> list[str | None]:
+    """The best phrase for each (question, passage); None where the question cannot be read, or the passage is empty."""
+    texts = list(dict.fromkeys(text for _, text in pairs))
+    pieces = dict(zip(texts, tokenize(reader.tokenizer, texts), strict=True))
+    readable = [
+        place
+        for place, (question, text) in enumerate(pairs)
+        if reader.query_tokenizer.accepts(question) and pieces[text].ids
+    ]
+    windows = [
+        reader.windows(reader.query_tokenizer.ids_of(pairs[place][0]), pieces[pairs[place][1]].ids)
+        for place in readable
+    ]
+    answers: list[str | None] = [None] * len(pairs)
+    for place, logits in zip(readable, reader.score(windows), strict=True):
+        text = pairs[place][1]
+        start, end = best_span(logits)
+        answers[place] = text[pieces[text].starts[start] : pieces[text].ends[end]]
+    return answers
+
+
+def best_span(logits: Floats) -> tuple[int, int]:
+    """First and last token of the phrase with the largest sum of logits. Shape: (2, tokens).
+
+    >>> best_span(np.float32([[1, 5, 0], [7, 0, 2]]))
+    (0, 0)
+    """
+    sums, lasts = best_ends(logits)
+    start = int(sums.argmax())
+    return start, int(lasts[start])

@@ -1,0 +1,1 @@
+"""Words: inverted indexes find the page."""

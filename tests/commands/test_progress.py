@@ -1,0 +1,110 @@
+"""Progress: what a person who waits reads, at a terminal and in a log."""
+
+import io
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from kbq.commands import progress
+from kbq.dump.shards import Counts
+from kbq.finetuning.loop import FinetuningStep
+from kbq.training.engine import StepReport
+
+
+class Stream(io.StringIO):
+    """Standard error, perhaps of a terminal."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+
+def build() -> None:
+    with progress.build_progress("t") as (report, report_stage):
+        report(Counts(1, 1, 1_000, 400))  # of an earlier run
+        report(Counts(3, 9, 5_000, 2_000))
+        report_stage("words indexed, paragraphs", 4, 9)
+
+
+def stages() -> None:
+    with progress.stage_progress("t") as report:
+        report("shards", 1, 2_000)
+        report("queries", 64, 200)
+
+
+def train() -> None:
+    with progress.training_progress("t") as (report, report_reading):
+        report_reading(1_000, 2_000)
+        report(StepReport(1, 20, {"single": 2.0}, 4_000))
+        report(StepReport(2, 20, {"single": 1.0}, 4_000))
+
+
+def finetune() -> None:
+    with progress.finetuning_progress("t") as report:
+        report(FinetuningStep(1, 20, 2.0, 0.5, 0.25))
+        report(FinetuningStep(2, 20, 1.0, 1.0, 0.25))
+
+
+def augment() -> None:
+    with progress.augmenting_progress("t") as report:
+        report(1_000, 70)
+
+
+def count() -> None:
+    with progress.counting_progress("t") as report:
+        report(5, 1_000)
+
+
+CASES: list[tuple[Callable[[], None], list[str]]] = [
+    (
+        build,
+        ["t: 1 pages, 1,000 tokens, 0 tokens/s", "t: 3 pages, 5,000 tokens, ", "t: words indexed, paragraphs: 4 of 9"],
+    ),
+    (stages, ["t: shards: 1 of 2,000", "t: queries: 64 of 200"]),
+    (
+        train,
+        [
+            "t: the reader has read 1,000 of 2,000 passages",
+            "t: step 1/20, single 2.000, ",
+            "t: step 2/20, single 1.970",
+        ],
+    ),
+    (
+        finetune,
+        [
+            "t: step 1/20, loss 2.000, positives found for 50%, dev 25.0%",
+            "t: step 2/20, loss 1.970, positives found for 52%",
+        ],
+    ),
+    (augment, ["t: 1,000 paragraphs, 70 questions"]),
+    (count, ["t: 5 of 1,000"]),
+]
+
+
+def written(work: Callable[[], None], is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> str:
+    stream = Stream(is_terminal)
+    monkeypatch.setattr(sys, "stderr", stream)
+    work()
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(("work", "lines"), CASES)
+def test_a_log_gets_lines(work: Callable[[], None], lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_SECONDS", -1.0)
+    found = written(work, False, monkeypatch).splitlines()
+    assert len(found) == len(lines)
+    assert all(line.startswith(begin) for line, begin in zip(found, lines, strict=True))
+
+
+def test_a_log_gets_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert written(train, False, monkeypatch) == ""
+
+
+@pytest.mark.parametrize(("work", "lines"), CASES)
+def test_a_terminal_gets_a_bar(work: Callable[[], None], lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert lines[-1] in written(work, True, monkeypatch)

@@ -1,0 +1,395 @@
+"""Corpus: every format, its exact pages and numbers, and every way to be broken."""
+
+import gzip
+import io
+import json
+import lzma
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from kbq.corpus.readers import read_corpus
+from kbq.errors import CorpusError, KbqError
+from kbq.options import CorpusFormat
+from kbq.records import Document, Paragraph
+
+KILT_LINE = {"_id": "1", "wikipedia_id": "1", "wikipedia_title": "Rain", "text": ["Rain\n", "It falls.\n"]}
+KILT_PAGE = Document("1", "Rain", (Paragraph(1, "It falls.\n"),))
+JSONL_LINE = {"id": 7, "title": "雨", "text": "雨が降る。\n\n止む。"}
+JSONL_PAGE = Document("7", "雨", (Paragraph(0, "雨が降る。"), Paragraph(1, "止む。")))
+SQUAD = {
+    "version": "1.1",
+    "data": [{"title": "New_York", "paragraphs": [{"context": " A city.", "qas": []}]}],
+}
+SQUAD_PAGE = Document("New_York", "New York", (Paragraph(0, " A city."),))
+DPR = 'id\ttext\ttitle\n1\t"A ""god"" of rain."\tChaac\n2\tHe has an axe.\tChaac\n3\tSnow.\t"""S"""\n'
+DPR_PAGES = [
+    Document("1", "Chaac", (Paragraph(1, 'A "god" of rain.'), Paragraph(2, "He has an axe."))),
+    Document("3", '"S"', (Paragraph(3, "Snow."),)),
+]
+
+
+def write(folder: Path, content: str | bytes, name: str = "corpus") -> str:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return str(path)
+
+
+def write_lines(folder: Path, *lines: object) -> str:
+    return write(folder, "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def kilt_paragraphs(folder: Path, *texts: str) -> tuple[Paragraph, ...]:
+    source = write_lines(folder, KILT_LINE | {"text": list(texts)})
+    return next(read_corpus(source, "kilt")).paragraphs
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "pages"),
+    [
+        ("kilt", json.dumps(KILT_LINE), [KILT_PAGE]),
+        ("jsonl", json.dumps(JSONL_LINE, ensure_ascii=False), [JSONL_PAGE]),
+        ("squad", json.dumps(SQUAD), [SQUAD_PAGE]),
+        ("squad", json.dumps({"data": SQUAD["data"]}, indent=4), [SQUAD_PAGE]),
+        ("dpr", DPR, DPR_PAGES),
+        ("dpr", DPR.replace("\n", "\r\n"), DPR_PAGES),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "\ufeff", "\n \n"])
+def test_format_given_recognised_compressed_and_on_standard_input(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    format: CorpusFormat,
+    content: str,
+    pages: list[Document],
+    prefix: str,
+) -> None:
+    content = prefix + content
+    assert list(read_corpus(write(tmp_path, content), format)) == pages
+    assert list(read_corpus(write(tmp_path, content))) == pages
+    compressed = gzip.compress(content.encode())
+    assert list(read_corpus(write(tmp_path, compressed))) == pages
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(compressed))))
+    assert list(read_corpus("-")) == pages
+
+
+def test_kilt_headings_lists_and_gaps(tmp_path: Path) -> None:
+    assert kilt_paragraphs(
+        tmp_path,
+        " Rain ",
+        "",
+        "Water falls.\n",
+        "Section::::History.\n",
+        "Section::::History.:Early life.:A: b.",
+        "BULLET::::- item",
+        "BULLET::::12. twelfth\n",
+        "BULLET::::-\n",
+        "BULLET::::bare",
+        "BULLET::::- -5 degrees",
+        " \n",
+        "Section::::Cast.\nA text that follows.",
+        "The word BULLET::::- inside.",
+    ) == (
+        Paragraph(2, "Water falls.\n", 0),
+        Paragraph(5, "BULLET::::- item", 12),
+        Paragraph(6, "BULLET::::12. twelfth\n", 14),
+        Paragraph(8, "BULLET::::bare", 10),
+        Paragraph(9, "BULLET::::- -5 degrees", 12),
+        Paragraph(11, "Section::::Cast.\nA text that follows.", 17),
+        Paragraph(12, "The word BULLET::::- inside.", 0),
+    )
+
+
+def test_kilt_first_line_that_is_not_the_title_is_a_paragraph(tmp_path: Path) -> None:
+    assert kilt_paragraphs(tmp_path, "Rain falls.", "Rain") == (
+        Paragraph(0, "Rain falls."),
+        Paragraph(1, "Rain"),
+    )
+
+
+def test_pages_without_paragraphs_are_pages(tmp_path: Path) -> None:
+    source = write_lines(
+        tmp_path, {"id": "a", "title": "", "text": " \n\n "}, {"id": "b", "title": "B", "paragraphs": []}
+    )
+    assert list(read_corpus(source)) == [Document("a", "", ()), Document("b", "B", ())]
+
+
+def test_jsonl_paragraphs_as_they_are(tmp_path: Path) -> None:
+    source = write_lines(tmp_path, {"id": " a ", "title": " A\n", "paragraphs": ["one\n\none", "", " two "]})
+    paragraphs = (Paragraph(0, "one\n\none"), Paragraph(2, " two "))
+    assert list(read_corpus(source)) == [Document("a", "A", paragraphs)]
+
+
+def test_jsonl_text_is_split_at_blank_lines(tmp_path: Path) -> None:
+    source = write_lines(tmp_path, {"id": "a", "title": "A", "text": "\none\ntwo\r\n \t\r\n\n  three \n"})
+    assert [paragraph.text for paragraph in next(read_corpus(source)).paragraphs] == ["one\ntwo ", "  three "]
+
+
+def test_text_of_every_script_and_length(tmp_path: Path) -> None:
+    texts = ["Cafe\u0301\x00\x1f!", "שלום \u202eעולם", "漢" * 100_000, "half \ud800", "👩\u200d🚀"]
+    source = write_lines(tmp_path, {"id": "ü", "title": "I\u0308", "paragraphs": texts})
+    page = next(read_corpus(source))
+    assert page.title == "Ï"
+    assert [paragraph.text for paragraph in page.paragraphs] == [
+        "Café  !",
+        "שלום \u202eעולם",
+        "漢" * 100_000,
+        "half \ufffd",
+        "👩\u200d🚀",
+    ]
+
+
+def test_squad_id_and_several_articles(tmp_path: Path) -> None:
+    article = {"title": "New_York", "id": 1147, "paragraphs": [{"context": ""}, {"context": "City"}]}
+    source = write(tmp_path, json.dumps({"data": [article, article | {"id": 2}]}))
+    paragraphs = (Paragraph(1, "City"),)
+    assert list(read_corpus(source)) == [
+        Document("1147", "New York", paragraphs),
+        Document("2", "New York", paragraphs),
+    ]
+
+
+def test_dpr_pages_are_neighbouring_rows(tmp_path: Path) -> None:
+    source = write(tmp_path, "5\tfive\tA\n4\tfour\tA\n6\t \tB\n7\tseven\tA\n8\teight\t\n9\tnine\t\n")
+    assert list(read_corpus(source, "dpr")) == [
+        Document("5", "A", (Paragraph(5, "five"), Paragraph(4, "four"))),
+        Document("6", "B", ()),
+        Document("7", "A", (Paragraph(7, "seven"),)),
+        Document("8", "", (Paragraph(8, "eight"),)),
+        Document("9", "", (Paragraph(9, "nine"),)),
+    ]
+
+
+MARKDOWN = """\
+# Rain in *Spain* ##
+It falls
+on the plain.
+## Why
+- it is wet
+
+```
+# no heading
+
+x = 1
+```
+#hashtag
+"""
+
+
+def test_a_hidden_file_that_is_named_is_read(tmp_path: Path) -> None:
+    assert [page.title for page in read_corpus(write(tmp_path, "Some text.", ".notes.txt"))] == [".notes"]
+
+
+def test_folder_of_text_files(tmp_path: Path) -> None:
+    write(tmp_path, MARKDOWN, "b/rain.MD")
+    write(tmp_path, "\ufeffOne\r\ntwo.\r\n\r\nThree.", "a_long_name.txt")
+    write(tmp_path, lzma.compress(b"No heading."), "b/a.md.xz")
+    write(tmp_path, "", "c.txt")
+    write(tmp_path, "# Not read", "b/script.py")
+    write(tmp_path, b"\x00\x05\x16\x07\xff", "b/._rain.md")
+    write(tmp_path, "# A tool's own", ".tool/notes.md")
+    (tmp_path / "folder.txt").mkdir()
+    assert list(read_corpus(str(tmp_path))) == [
+        Document("a_long_name.txt", "a long name", (Paragraph(0, "One\ntwo."), Paragraph(1, "Three."))),
+        Document("b/a.md.xz", "a", (Paragraph(0, "No heading."),)),
+        Document(
+            "b/rain.MD",
+            "Rain in *Spain*",
+            (
+                Paragraph(0, "It falls\non the plain."),
+                Paragraph(1, "- it is wet"),
+                Paragraph(2, "```\n# no heading"),
+                Paragraph(3, "x = 1\n```\n#hashtag"),
+            ),
+        ),
+        Document("c.txt", "c", ()),
+    ]
+
+
+@pytest.mark.parametrize("name", ["some_notes.txt", "some_notes.md", "some_notes.txt.gz"])
+def test_one_text_file(tmp_path: Path, name: str) -> None:
+    pages = [Document(name, "some notes", (Paragraph(0, "Rain."),))]
+    assert list(read_corpus(write(tmp_path, "Rain.", name))) == pages
+    assert list(read_corpus(write(tmp_path, "Rain.", name), "text")) == pages
+
+
+def kilt(**changes: object) -> str:
+    return json.dumps(KILT_LINE | changes)
+
+
+def jsonl(**changes: object) -> str:
+    return json.dumps(JSONL_LINE | changes)
+
+
+def squad(article: object) -> str:
+    return json.dumps({"data": [article]})
+
+
+BAD = [
+    (
+        "kilt",
+        "{",
+        ":1: not JSON (Expecting property name enclosed in double quotes, column 2): write one object",
+    ),
+    ("kilt", "[]", ":1: '[]' is no JSON object: write one object"),
+    ("kilt", kilt(wikipedia_id=None), ":1: wikipedia_id is missing: write a whole number, or text without"),
+    ("kilt", kilt(wikipedia_id=True), ":1: wikipedia_id is True: write a whole number, or"),
+    ("kilt", kilt(wikipedia_id=1.5), ":1: wikipedia_id is 1.5: write a whole number, or"),
+    ("kilt", kilt(wikipedia_id=" "), ":1: wikipedia_id is ' ': write a whole number, or"),
+    ("kilt", kilt(wikipedia_id="a\nb"), ":1: wikipedia_id is 'a\\nb': write a whole number, or"),
+    ("kilt", kilt(wikipedia_id="\ud800"), ":1: wikipedia_id is '\\ud800': write a whole number, or"),
+    ("kilt", kilt(wikipedia_title=12), ":1: wikipedia_title is 12: write text in quotes"),
+    ("kilt", kilt(text="Rain"), ":1: text is 'Rain': write a list"),
+    ("kilt", kilt(text=["Rain", None]), ":1: text[1] is missing: write text in quotes"),
+    ("jsonl", jsonl(id=None), ":1: id is missing: write a whole number, or"),
+    ("jsonl", jsonl(title=None), ":1: title is missing: write text in quotes"),
+    ("jsonl", jsonl(text=["a"]), ":1: text is ['a']: write text in quotes"),
+    ("jsonl", jsonl(paragraphs=["a"]), ":1: the page has both text and paragraphs: keep one of them"),
+    ("jsonl", '{"id": 1, "title": "", "paragraphs": [1]}', ":1: paragraphs[0] is 1: write text in quotes"),
+    ("jsonl", "\n\n" + jsonl(title=0), ":3: title is 0: write text in quotes"),
+    (
+        "squad",
+        "{",
+        ": not JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1)): write",
+    ),
+    ("squad", "[]", ": no list of articles: write one document"),
+    ("squad", '{"data": {}}', ": no list of articles: write one document"),
+    ("squad", squad("x"), ": article 1: the article is 'x': write an object"),
+    ("squad", squad({"paragraphs": []}), ": article 1: title is missing: write text in quotes"),
+    ("squad", squad({"title": "A"}), ": article 1: paragraphs is missing: write a list"),
+    ("squad", squad({"title": "A", "paragraphs": [0]}), ": article 1: paragraphs[0] is 0: write an object"),
+    (
+        "squad",
+        squad({"title": "A", "paragraphs": [{}]}),
+        ": article 1: paragraphs[0].context is missing: write text",
+    ),
+    ("dpr", "a\tb", ":1: ['a', 'b'] is no passage: write id (up to 9 digits), text, title, tabs"),
+    ("dpr", "-1\tb\tc", ":1: ['-1', 'b', 'c'] is no passage"),
+    ("dpr", "1234567890\tb\tc", ":1: ['1234567890', 'b', 'c'] is no passage"),
+    (
+        "dpr",
+        '1\t"b\tc',
+        ":1: unexpected end of data: put the text in quotes, its own quotation marks doubled",
+    ),
+    ("dpr", '1\t"b" c\td', ":1: '\t' expected after '\"': put the text in quotes"),
+    ("dpr", "1\tb\tc\n1\td\tc", ":1: passages of 'c' share an id: give every passage its own"),
+    (
+        "auto",
+        "Rain falls.",
+        ": the first line 'Rain falls.' fits no format: choose the format: kilt, jsonl, squad, dpr",
+    ),
+    ("auto", '{"id": 1}', ": the first line '{\"id\": 1}' fits no format: choose the format: kilt"),
+    ("auto", "", " holds no document: check that it is the file you mean"),
+    ("auto", "\n \n", " holds no document"),
+    ("kilt", "", " holds no document"),
+    ("squad", '{"data": []}', " holds no document"),
+    ("dpr", "id\ttext\ttitle\n", " holds no document"),
+]
+
+
+@pytest.mark.parametrize(("format", "content", "problem"), BAD)
+def test_broken_corpus(tmp_path: Path, format: CorpusFormat, content: str, problem: str) -> None:
+    source = write(tmp_path, content)
+    with pytest.raises(CorpusError) as caught:
+        list(read_corpus(source, format))
+    assert str(caught.value).startswith(source + problem)
+
+
+def test_unknown_format(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="'csv' is no format: choose the format: kilt, jsonl, squad, dpr, text"):
+        list(read_corpus(write(tmp_path, "a"), "csv"))  # type: ignore[arg-type]
+
+
+def test_missing_source_and_folder_without_text(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"none: cannot be read \(No such file or directory\)"):
+        list(read_corpus(str(tmp_path / "none")))
+    with pytest.raises(CorpusError, match=r"holds no \.txt or \.md file: choose another folder"):
+        list(read_corpus(str(tmp_path)))
+    with pytest.raises(CorpusError, match="cannot be read"):
+        list(read_corpus(str(tmp_path), "kilt"))
+
+
+def test_bad_lines_can_be_skipped(tmp_path: Path) -> None:
+    lines = [
+        kilt(wikipedia_id=1),
+        "{",
+        kilt(text=0),
+        "",
+        kilt(wikipedia_id="1"),
+        "\xff",
+        kilt(wikipedia_id=2),
+    ]
+    source = write(tmp_path, "\n".join(lines).encode("latin-1"))
+    problems: list[KbqError] = []
+    assert [page.id for page in read_corpus(source, on_bad_line=problems.append)] == ["1", "2"]
+    assert {type(problem) for problem in problems} == {CorpusError}
+    assert [str(problem).removeprefix(source)[:30] for problem in problems] == [
+        ":2: not JSON (Expecting proper",
+        ":3: text is 0: write a list",
+        ":5: page id '1' is taken by an",
+        ":6: not UTF-8 (byte 1 is 0xff)",
+    ]
+
+
+def test_bad_passages_and_text_files_can_be_skipped(tmp_path: Path) -> None:
+    problems: list[KbqError] = []
+    source = write(tmp_path, 'id\ttext\ttitle\n1\ta\tA\n2\t"b\tA\n3\tc\tA\n')
+    pages = list(read_corpus(source, on_bad_line=problems.append))
+    assert pages == [Document("1", "A", (Paragraph(1, "a"), Paragraph(3, "c")))]
+    write(tmp_path, b"\n\xff", "folder/bad.txt")
+    write(tmp_path, "Good.", "folder/good.txt")
+    pages = list(read_corpus(str(tmp_path / "folder"), on_bad_line=problems.append))
+    assert [page.id for page in pages] == ["good.txt"]
+    assert [str(problem).removeprefix(str(tmp_path)).split(": ")[0] for problem in problems] == [
+        "/corpus:3",
+        "/folder/bad.txt:2",
+    ]
+
+
+def test_nothing_left_after_skipping(tmp_path: Path) -> None:
+    problems: list[KbqError] = []
+    with pytest.raises(CorpusError, match="holds no document"):
+        list(read_corpus(write(tmp_path, "{\n["), "kilt", problems.append))
+    assert len(problems) == 2
+
+
+def test_truncated_corpus_names_file_and_line(tmp_path: Path) -> None:
+    source = write(tmp_path, gzip.compress(b"".join(jsonl(id=n).encode() + b"\n" for n in range(3)))[:-9])
+    with pytest.raises(CorpusError, match=r"corpus:\d: compressed data is damaged"):
+        list(read_corpus(source))
+
+
+def test_taken_page_ids(tmp_path: Path) -> None:
+    source = write_lines(tmp_path, JSONL_LINE, JSONL_LINE | {"id": "07"}, JSONL_LINE | {"id": " 7"})
+    with pytest.raises(CorpusError, match="corpus:3: page id '7' is taken by an earlier page: give every page"):
+        list(read_corpus(source))
+    with pytest.raises(CorpusError, match="corpus:2: page id '07' is in the knowledge base already: leave"):
+        list(read_corpus(source, known_ids=["8", "07"]))
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
+    path = tmp_path / "large.jsonl"
+    with path.open("w") as file:
+        for number in range(5000):
+            file.write(json.dumps({"id": number, "title": "", "text": "rain " * 1000}) + "\n")
+    assert path.stat().st_size > 25_000_000
+    tracemalloc.start()
+    try:
+        pages = sum(1 for _ in read_corpus(str(path)))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert pages == 5000
+    assert peak < 1_500_000
+
+
+def test_real_knowledge_source() -> None:
+    folder = Path(__file__).parents[2].parent / "shared/data"
+    if not folder.is_dir():
+        pytest.skip("the real data are not beside this checkout")
+    pages = list(read_corpus(str(folder / "custom-index/articles.json")))
+    assert [page.id for page in pages][:1] == ["America's Got Talent (season 4)"]
+    assert (len(pages), sum(len(page.paragraphs) for page in pages)) == (4, 112)

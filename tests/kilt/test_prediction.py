@@ -1,0 +1,358 @@
+"""Prediction: KILT lines from a knowledge base that can be checked by eye."""
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kbq.dump.manifest import IndexEntry
+from kbq.errors import KbqError, QueryError
+from kbq.kb import KnowledgeBase
+from kbq.kilt.adapters import question, slot_with
+from kbq.kilt.prediction import PredictionOutcome, PredictionSettings, predict_file
+from kbq.kilt.task import Task
+from kbq.options import Backend, IndexKind
+from kbq.reading.reader import Answering, Reading
+from kbq.reading.reader import Reader as AnsweringReader
+from kbq.records import Hit, Phrase
+from kbq.searching.hybrid import HybridWeights
+from kbq.searching.search import BATCH
+from kbq.system.files import writing_alone
+
+TASK = Task("mine", question, "phrase", ("em",), "em")
+BROKEN = Task("broken", slot_with({"r": "who {object}"}), "phrase", ("em",), "em")
+TITLES = Task("linked", question, "title", ("accuracy",), "accuracy")
+PAGES_ONLY = Task("labels", question, "none", ("accuracy",), "accuracy")
+
+
+class Reader:
+    """Reads five words."""
+
+    def is_short_enough(self, text: str) -> bool:
+        return len(text.split()) <= 5
+
+    def ids_of(self, text: str) -> list[int]:
+        if text == "nothing":
+            raise QueryError(f"the query {text!r} is empty")
+        return [1]
+
+
+class FakeBase:
+    """Finds page 1, 2, 3 … for every query; its answers say which query and page. Dies after some searches."""
+
+    def __init__(self, folder: Path, index: IndexKind, dies_after: int = 99, pages: int = 3) -> None:
+        (folder / "manifest.json").write_text(f'{{"pages": {pages}}}')
+        self.folder = folder
+        self.index = IndexEntry(index)
+        self.model = self
+        self.config = self
+        self.reader = Reader()
+        self.query_tokenizers = [self.reader]
+        self.query_fingerprint = "f"
+        self.weights = HybridWeights()
+        self.dies_after, self.pages = dies_after, pages
+
+    def untuned_relations(self, queries: Iterable[str]) -> list[str]:
+        return sorted({query.rpartition(" [SEP] ")[2] for query in queries if "[SEP]" in query})
+
+    def chosen(self, backend: str) -> str:
+        return "dense" if backend == "auto" else backend
+
+    def search(
+        self, texts: Sequence[str], k: int, unit: str, backend: str, weights: HybridWeights | None
+    ) -> list[list[Hit]]:
+        assert unit == "document"
+        self.dies_after -= 1
+        if self.dies_after < 0:
+            raise KeyboardInterrupt
+        if backend == "bm25":
+            texts = [f"words of {text}" for text in texts]
+        return [[self.hit(text, page) for page in range(1, min(k, self.pages) + 1)] for text in texts]
+
+    def hit(self, text: str, page: int) -> Hit:
+        answer = f"{text} {page}"
+        phrase = Phrase(answer, str(page), f"Page {page}", 4, 6, 6 + len(answer))
+        return Hit(phrase, 1 / page, f"It is {answer}.", (0, 9))
+
+
+Predict = Callable[..., PredictionOutcome]
+
+
+@pytest.fixture
+def predict(tmp_path: Path) -> Predict:
+    """Predicts tmp_path/in into tmp_path/out.jsonl."""
+
+    def run(
+        task: Task = TASK,
+        top_pages: int = 20,
+        with_text: bool = False,
+        backend: Backend = "auto",
+        weights: HybridWeights | None = None,
+        index: IndexKind = "exact",
+        encoder: str = "f",
+        **fake: int,
+    ) -> PredictionOutcome:
+        answering = FakeBase(tmp_path, index, **fake)
+        answering.query_fingerprint = encoder
+        kb = cast(KnowledgeBase, answering)
+        settings = PredictionSettings(top_pages, with_text, Answering(backend, weights))
+        return predict_file(task, tmp_path / "in", kb, tmp_path / "out.jsonl", settings, lambda done, total: None)
+
+    return run
+
+
+def write_inputs(folder: Path, *records: object) -> None:
+    (folder / "in").write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+
+
+def lines(folder: Path) -> list[Any]:
+    return [json.loads(line) for line in (folder / "out.jsonl").read_text("utf-8").splitlines()]
+
+
+def many(count: int) -> list[dict[str, object]]:
+    return [{"id": number, "input": f"q{number}"} for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        Task("mine", lambda text, fits: f"about {text}", "phrase", ("em",), "em"),
+        Task("mine", question, "title", ("em",), "em"),
+    ],
+)
+def test_a_task_that_was_edited_is_another_task(changed: Task, tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(3))
+    predict()
+    assert predict().kept == 3
+    with pytest.raises(KbqError, match=r"was made by a run that differs in (answer|queries) \(see out"):
+        predict(changed)
+
+
+def test_what_a_reader_cannot_read_is_said_before_it_reads(tmp_path: Path) -> None:
+    class Strict(Reader):
+        def ids_of(self, text: str) -> list[int]:
+            raise QueryError("too long for the reader")
+
+    write_inputs(tmp_path, *many(2))
+    reading = Reading(cast(AnsweringReader, SimpleNamespace(query_tokenizer=Strict())))
+    settings = PredictionSettings(answering=Answering(reading=reading))
+    kb = cast(KnowledgeBase, FakeBase(tmp_path, "exact"))
+    with pytest.raises(QueryError, match="has 2 records that cannot be asked"):
+        predict_file(TASK, tmp_path / "in", kb, tmp_path / "out", settings, lambda *_: None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_line_has_the_answer_and_distinct_pages_the_answers_page_first(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, {"id": " 7", "input": "who", "meta": {}, "output": [{"answer": "gold"}]})
+    assert predict(top_pages=2) == PredictionOutcome(lines=1, kept=0, without_pages=0)
+    place = {"start_paragraph_id": 4, "end_paragraph_id": 4, "start_character": 6, "end_character": 11}
+    pages = [{"wikipedia_id": str(page), "title": f"Page {page}", **place} for page in (1, 2)]
+    assert lines(tmp_path) == [
+        {"id": "7", "input": "who", "output": [{"answer": "who 1", "provenance": pages}]},
+    ]
+
+
+def test_relations_that_were_not_tuned_on_are_named(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, {"id": 1, "input": "a [SEP] b"}, {"id": 2, "input": "c"})
+    assert predict().untuned_relations == ("b",)
+
+
+def test_texts_come_where_they_are_wanted(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(1))
+    predict(top_pages=1, with_text=True)
+    assert lines(tmp_path)[0]["output"][0]["provenance"][0]["text"] == "It is q0 1."
+
+
+def test_the_backend_is_asked(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(1))
+    predict(backend="bm25")
+    assert lines(tmp_path)[0]["output"][0]["answer"] == "words of q0 1"
+
+
+def test_the_answer_may_be_the_title_or_none(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(1))
+    predict(TITLES)
+    assert lines(tmp_path)[0]["output"][0]["answer"] == "Page 1"
+    (tmp_path / "out.jsonl").unlink()
+    predict(PAGES_ONLY)
+    assert list(lines(tmp_path)[0]["output"][0]) == ["provenance"]
+
+
+@pytest.mark.parametrize("task", [TASK, TITLES])
+def test_a_query_without_pages_has_an_empty_answer(tmp_path: Path, predict: Predict, task: Task) -> None:
+    write_inputs(tmp_path, *many(2))
+    assert predict(task, pages=0).without_pages == 2
+    assert lines(tmp_path)[0]["output"] == [{"answer": "", "provenance": []}]
+
+
+def test_queries_are_nfc_and_the_input_stays_as_it_was(tmp_path: Path, predict: Predict) -> None:
+    decomposed = unicodedata.normalize("NFD", "é")
+    write_inputs(tmp_path, {"id": 1, "input": decomposed})
+    predict()
+    (line,) = lines(tmp_path)
+    assert (line["input"], line["output"][0]["answer"]) == (decomposed, "é 1")
+
+
+@pytest.mark.parametrize("cut", [0, 1, 20, -1])
+def test_a_killed_run_goes_on_and_gives_the_same_file(tmp_path: Path, predict: Predict, cut: int) -> None:
+    count = 2 * BATCH + 3
+    write_inputs(tmp_path, *many(count))
+    predict()
+    out = tmp_path / "out.jsonl"
+    whole = out.read_bytes()
+    out.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        predict(dies_after=1)
+    assert len(lines(tmp_path)) == BATCH
+    half = out.read_bytes()
+    out.write_bytes(half + whole[len(half) :][:cut] if cut >= 0 else half[:cut])  # half a last line, or none
+    assert predict() == PredictionOutcome(lines=count, kept=BATCH - (cut < 0), without_pages=0)
+    assert out.read_bytes() == whole
+    assert predict().kept == count
+
+
+def test_one_run_at_a_time_writes_a_file(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(2))
+    predict()
+    with (
+        writing_alone(tmp_path / "out.jsonl"),
+        pytest.raises(KbqError, match=r"another kbq is writing .*out\.jsonl"),
+    ):
+        predict()
+    assert predict().kept == 2
+
+
+def test_more_lines_than_records_are_refused(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(2))
+    predict()
+    out = tmp_path / "out.jsonl"
+    out.write_bytes(2 * out.read_bytes())
+    with pytest.raises(KbqError, match=r"out\.jsonl has more lines than there are records \(2\): delete it to begin"):
+        predict()
+
+
+@pytest.mark.parametrize("change", [lambda lines: lines[1:], lambda lines: lines[::-1], lambda lines: ["x", lines[1]]])
+def test_predictions_that_were_changed_since_are_refused(
+    change: Callable[[list[str]], list[str]], tmp_path: Path, predict: Predict
+) -> None:
+    write_inputs(tmp_path, *many(2))
+    predict()
+    out = tmp_path / "out.jsonl"
+    out.write_text("".join(f"{line}\n" for line in change(out.read_text().splitlines())))
+    before = out.read_text()
+    with pytest.raises(KbqError, match=r"out\.jsonl:1 is not the prediction of .*: lines have been changed since"):
+        predict()
+    assert out.read_text() == before
+
+
+def test_the_same_records_may_have_another_name(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(2))
+    predict()
+    beside = tmp_path / "out.jsonl.run.json"
+    beside.write_text(json.dumps(json.loads(beside.read_text()) | {"inputs": {"name": "in.xz"}}))
+    assert predict().kept == 2
+
+
+def test_a_file_without_any_prediction_is_begun_anew(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(2))
+    predict(backend="hybrid")
+    (tmp_path / "out.jsonl").write_text("")
+    assert predict().kept == 0
+    assert predict().kept == 2
+
+
+@pytest.mark.parametrize(
+    "change", ["task", "inputs", "option", "backend", "weights", "text", "encoder", "index", "knowledge base"]
+)
+def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, change: str) -> None:
+    write_inputs(tmp_path, *many(2))
+    predict()
+    before = (tmp_path / "out.jsonl").read_bytes()
+    if change == "inputs":
+        write_inputs(tmp_path, *many(3))
+    other = {"task": "task, answer", "inputs": "queries", "option": "top pages", "text": "with text"}
+    other |= {"encoder": "query encoder"}
+    message = f"was made by a run that differs in {other.get(change, change)} (see out.jsonl.run.json): choose"
+    with pytest.raises(KbqError, match=re.escape(message)):
+        predict(
+            TITLES if change == "task" else TASK,
+            top_pages=3 if change == "option" else 20,
+            backend="hybrid" if change == "backend" else "auto",
+            weights=HybridWeights(bm25=1.0) if change == "weights" else None,
+            with_text=change == "text",
+            encoder="g" if change == "encoder" else "f",
+            index="compact" if change == "index" else "exact",
+            pages=1 if change == "knowledge base" else 3,
+        )
+    assert (tmp_path / "out.jsonl").read_bytes() == before
+
+
+def test_an_option_that_kbq_does_not_know_any_more_is_another_run(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(2))
+    predict()
+    beside = tmp_path / "out.jsonl.run.json"
+    written = json.loads(beside.read_text())
+    beside.write_text(json.dumps(written | {"older_option": None}))
+    with pytest.raises(KbqError, match=r"differs in older option \(see"):
+        predict()
+    del written["index"]
+    beside.write_text(json.dumps(written))
+    with pytest.raises(KbqError, match=r"differs in index \(see"):
+        predict()
+
+
+def test_a_file_that_kbq_did_not_make_is_refused(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(1))
+    (tmp_path / "out.jsonl").write_text("precious\n")
+    with pytest.raises(KbqError, match="was not made by kbq predict"):
+        predict()
+    assert (tmp_path / "out.jsonl").read_text() == "precious\n"
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        ({"input": "q"}, ":2: no id: write KILT records"),
+        ({"id": " ", "input": "q"}, ":2: no id"),
+        ({"id": None, "input": "q"}, ":2: no id"),
+        ({"id": 1}, ":2: no input"),
+        ({"id": 1, "input": 7}, ":2: no input"),
+        ({"id": "0", "input": "q"}, ":2: id 0 stands in line 1 too"),
+        ({"id": 1, "input": "nothing"}, ":2: the query 'nothing' is empty"),
+    ],
+)
+def test_inputs_that_cannot_be_asked_are_all_named(
+    tmp_path: Path, predict: Predict, record: object, problem: str
+) -> None:
+    write_inputs(tmp_path, *many(1), record, {"id": 9})
+    with pytest.raises(QueryError) as caught:
+        predict()
+    assert caught.value.problems[0].startswith(f"{tmp_path / 'in'}{problem}")
+    assert len(caught.value.problems) == 2
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_task_that_fails_is_named_with_the_line(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, {"id": 1, "input": "a [SEP] other"}, {"id": 2, "input": "a [SEP] r"})
+    with pytest.raises(KbqError, match=r"task broken fails at .*in:2: KeyError: 'object'"):
+        predict(BROKEN)
+
+
+def test_an_empty_input_file_is_refused(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path)
+    with pytest.raises(QueryError, match="holds no record"):
+        predict()
+
+
+@pytest.mark.parametrize("content", ["{", "junk", "[1]", "7"])
+def test_a_damaged_description_is_said(content: str, tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(2))
+    predict()
+    (tmp_path / "out.jsonl.run.json").write_text(content)
+    with pytest.raises(KbqError, match=r"out\.jsonl\.run\.json is damaged .*: delete it and the predictions beside it"):
+        predict()

@@ -1,0 +1,72 @@
+"""R-precision and the rank of evidence sets: every score on empty, partial, overlapping and full rankings."""
+
+import pytest
+
+from kbq.kilt.metrics import EvidenceRank, evidence_sets, r_precision, rank_evidence, share_found
+from kbq.kilt.records import GoldOutput
+
+
+def output(*pages: str) -> GoldOutput:
+    return GoldOutput("", pages, frozenset(pages), ())
+
+
+NO_PROVENANCE = GoldOutput("x", (), None, ())
+EMPTY = GoldOutput("x", (), frozenset(), ())
+
+
+@pytest.mark.parametrize(
+    ("pages", "outputs", "expected"),
+    [
+        ([], [output("1")], 0.0),
+        (["1"], [NO_PROVENANCE], 0.0),
+        (["1"], [EMPTY], 0.0),
+        (["1"], [output("1")], 1.0),
+        (["2", "1"], [output("1")], 0.0),
+        (["2", "1"], [output("1", "3")], 0.5),
+        (["2", "1"], [output("1", "2", "3")], 2 / 3),
+        (["2", "1"], [output("1"), output("2")], 1.0),
+        (["1"], [output("1", "2")], 0.5),
+    ],
+)
+def test_r_precision(pages: list[str], outputs: list[GoldOutput], expected: float) -> None:
+    assert r_precision(pages, outputs) == expected
+
+
+@pytest.mark.parametrize(
+    ("pages", "outputs", "positions", "sets"),
+    [
+        ([], [output("1")], (), 0),  # no page: not even the sets are counted
+        (["1"], [NO_PROVENANCE], (), 0),
+        (["1"], [EMPTY], (), 1),
+        (["1"], [EMPTY, EMPTY, output("1")], (1,), 2),
+        (["9", "1"], [output("1")], (2,), 1),
+        (["1", "2"], [output("1", "2"), output("2", "1")], (1,), 1),  # equal sets are one
+        (["1", "9", "2"], [output("1", "2")], (2,), 1),
+        (["1", "4"], [output("1", "2"), output("1", "3"), output("4")], (3,), 3),
+        (["1", "2", "3"], [output("1", "2"), output("1", "3")], (1, 2), 2),
+        (["1"], [output("1"), output("1", "2")], (1,), 2),
+        (["1"], [output("1", "2"), output("1")], (2,), 2),  # the order of the sets matters
+    ],
+)
+def test_rank_evidence(pages: list[str], outputs: list[GoldOutput], positions: tuple[int, ...], sets: int) -> None:
+    assert rank_evidence(pages, evidence_sets(outputs)) == EvidenceRank(positions, sets)
+
+
+def test_scores_at_k() -> None:
+    rank = EvidenceRank(positions=(2, 3), sets=4)
+    assert [rank.precision(k) for k in (1, 2, 3, 5)] == [0.0, 0.5, 2 / 3, 0.4]
+    assert [rank.recall(k) for k in (1, 2, 3, 5)] == [0.0, 0.25, 0.5, 0.5]
+    assert [rank.success(k) for k in (1, 2)] == [0.0, 1.0]
+
+
+def test_an_empty_rank_scores_zero() -> None:
+    rank = EvidenceRank((), 0)
+    assert (rank.precision(1), rank.recall(5), rank.success(5)) == (0.0, 0.0, 0.0)
+
+
+def test_empty_evidence_can_be_left_out() -> None:
+    assert evidence_sets([EMPTY, output("1")], count_empty=False) == [frozenset({"1"})]
+
+
+def test_share_found_of_no_gold_pages_is_zero() -> None:
+    assert share_found(["1"], []) == 0.0

@@ -1,0 +1,137 @@
+"""Breakdowns, comparisons, diagnoses and how they are printed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from kbq.errors import EvaluationError
+from kbq.kilt.analysis import Ceilings, Decomposition, break_down, compare, compare_groups, decompose, find_ceilings
+from kbq.kilt.evaluation import score_downstream, score_retrieval
+from kbq.kilt.metrics import OFFICIAL, Cutoffs, Deviations
+from kbq.kilt.report import (
+    breakdown_table,
+    comparison_table,
+    diagnosis_table,
+    header,
+    official_document,
+    score_table,
+)
+from kbq.kilt.scores import Scores, grouping
+
+Write: TypeAlias = Callable[..., Path]
+
+
+def provenance(page: int) -> list[dict[str, int]]:
+    return [{"wikipedia_id": page}]
+
+
+@pytest.fixture
+def gold(write: Write) -> Path:
+    """Ten queries of relation r, two of relation s, one without; the answer is x on page 1."""
+    inputs = ["a [SEP] r"] * 10 + ["b [SEP] s"] * 2 + ["What?"]
+    output = [{"answer": "x", "provenance": provenance(1)}]
+    records = [{"id": n, "input": text, "output": output, "meta": {"fold": n % 2}} for n, text in enumerate(inputs)]
+    return write("gold", *records)
+
+
+@pytest.fixture
+def guess(write: Write) -> Path:
+    """Answers right for the first 8, pages right for the last 7."""
+    records = [
+        {"id": n, "output": [{"answer": "x" if n < 8 else "y", "provenance": provenance(1 if n > 5 else 2)}]}
+        for n in range(13)
+    ]
+    return write("guess", *records)
+
+
+@pytest.fixture
+def scores(gold: Path, guess: Path) -> Scores:
+    return score_downstream(gold, guess)
+
+
+def test_groups_come_largest_first_with_both_means(scores: Scores) -> None:
+    table = break_down(scores, ["accuracy", "Rprec"])
+    assert [(row.group, row.count, row.means) for row in table.groups] == [
+        ("r", 10, (0.8, 0.4)),
+        ("s", 2, (0.0, 1.0)),
+        ("(none)", 1, (0.0, 1.0)),
+    ]
+    assert table.micro == (8 / 13, 7 / 13)
+    assert table.macro == pytest.approx((0.8 / 3, 2.4 / 3))
+    assert table.groups[1].interval.high == 0.0
+    assert "| r | 10 | 80.00 | 40.00 |" in breakdown_table(table, "relation").markdown()
+    assert breakdown_table(table, "relation").csv().splitlines()[-1].endswith(",,")
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [("meta.fold", {"0", "1"}), ("meta.none", {"(none)"}), ("evidence-sets", {"1"})],
+)
+def test_other_groupings(gold: Path, guess: Path, name: str, groups: set[str]) -> None:
+    assert set(score_downstream(gold, guess, group_of=grouping(name)).groups) == groups
+
+
+def test_an_unknown_grouping_is_refused() -> None:
+    with pytest.raises(EvaluationError, match=r"choose relation, evidence-sets or meta\.KEY"):
+        grouping("subject")
+
+
+def test_the_decomposition_adds_up(scores: Scores) -> None:
+    assert decompose(scores) == Decomposition(2 / 13, 6 / 13, 5 / 13, 0.0)
+    assert decompose(scores).both_right == scores.mean("KILT-accuracy")
+    assert "| answer right, pages wrong | 46.15 |" in diagnosis_table("2×2", decompose(scores)).markdown()
+
+
+def test_ceilings(scores: Scores, write: Write) -> None:
+    assert find_ceilings(scores) == Ceilings(1.0, 1.0, 7 / 13, 7 / 13)
+    many = [{"answer": "x", "provenance": provenance(page)} for page in range(10)]
+    gold = write("many", {"id": 1, "input": "", "output": many})
+    guess = write("one", {"id": 1, "output": [{"answer": "y", "provenance": provenance(3)}]})
+    assert find_ceilings(score_downstream(gold, guess)) == Ceilings(1.0, 0.5, 1.0, 0.0)
+
+
+def test_comparison_of_a_system_with_itself_and_with_a_perfect_one(scores: Scores, gold: Path, write: Write) -> None:
+    perfect = score_downstream(gold, gold)
+    same, better = compare(scores, scores, ["accuracy"])[0], compare(scores, perfect, ["accuracy", "Rprec"])
+    assert (same.gain, same.p) == (0.0, 1.0)
+    assert better[0].gain == pytest.approx(5 / 13)
+    assert better[0].p == pytest.approx(2 / 2**5, abs=0.01)
+    assert better[1].adjusted_p == 2 * better[1].p
+    assert better[0].adjusted_p == max(better[0].p, better[1].adjusted_p)
+    groups = compare_groups(scores, perfect, "Rprec")
+    assert [(row.name, row.count, row.gain) for row in groups] == [("(none)", 1, 0.0), ("r", 10, 0.6), ("s", 2, 0.0)]
+    assert "| accuracy | 13 | 61.54 | 100.00 | 38.46 | 0.0" in comparison_table(better).markdown()
+
+
+def test_systems_on_other_queries_are_not_compared(scores: Scores, write: Write) -> None:
+    gold = write("other", {"id": 1, "input": "", "output": [{"answer": "x", "provenance": []}]})
+    with pytest.raises(EvaluationError, match="scored on 13 and 1 queries, 12 of them in one only"):
+        compare(scores, score_downstream(gold, gold), ["em"])
+
+
+def test_the_score_table_shows_percentages_and_csv_all_digits(scores: Scores) -> None:
+    table = score_table([(scores, ["KILT-accuracy"])], with_intervals=True)
+    assert "| evaluation | score | mean | 95 % from | to |" in table.markdown()
+    assert "| downstream | KILT-accuracy | 15.38 | 0.00 | 38.46 |" in table.markdown()
+    assert table.csv().splitlines()[1].startswith("downstream,KILT-accuracy,0.15384615384615385,0.0,")
+    without = score_table([(scores, ["KILT-accuracy"])], with_intervals=False)
+    assert without.csv() == "evaluation,score,mean\ndownstream,KILT-accuracy,0.15384615384615385\n"
+
+
+def test_json_has_the_official_layout_and_names_deviations(scores: Scores, gold: Path, guess: Path) -> None:
+    document: Any = official_document(
+        OFFICIAL, Cutoffs(), {"downstream": scores, "retrieval": score_retrieval(gold, guess)}
+    )
+    assert list(document) == ["semantics", "deviations", "rank_keys", "downstream", "retrieval"]
+    assert (document["semantics"], document["deviations"]) == ("kilt-2664322", [])
+    assert document["downstream"]["retrieval"] == {"Rprec": 7 / 13, "recall@5": 7 / 13}
+    assert document["retrieval"]["precision@1"] == 7 / 13
+    other = official_document(Deviations(missing="zero"), Cutoffs(rank_keys=("title",)), {"downstream": scores})
+    assert (other["deviations"], other["retrieval"]) == (["missing=zero", "rank_keys=title"], None)
+
+
+def test_the_header_names_semantics_and_deviations() -> None:
+    assert header(OFFICIAL) == "semantics: kilt-2664322; deviations: none"
+    assert header(Deviations(coupled=True)) == "semantics: kilt-2664322; deviations: coupled=yes"

@@ -1,0 +1,164 @@
+"""Reader: chances are normalised in each paragraph, phrases are exact, and the best of overlapping ones stays."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from kbq.commands.library import index_impacts
+from kbq.dump.manifest import read_manifest
+from kbq.encoding.model import Model
+from kbq.encoding.windows import tokenize
+from kbq.errors import ModelError, QueryError
+from kbq.kb import KnowledgeBase
+from kbq.options import Backend
+from kbq.reading.reader import Reader, Reading, RetrieverReader
+from kbq.records import Document, Hit, Phrase
+from kbq.words.sparta_model import SpartaConfig, SpartaModel
+
+TEXTS = ["Marie Curie was born in Warsaw. She left the city.", "The river of Paris, a long river.", ""]
+
+
+@pytest.fixture(scope="module")
+def reader(qa_checkpoint: Path) -> Reader:
+    return Reader.open(str(qa_checkpoint), "cpu")
+
+
+def paragraphs(*texts: str) -> list[Hit]:
+    return [
+        Hit(Phrase(text, f"P{n}", "Page", n, 0, len(text)), 1.0, text, (0, len(text))) for n, text in enumerate(texts)
+    ]
+
+
+def by_definition(reader: Reader, query: str, texts: list[str]) -> dict[tuple[int, int, int], float]:
+    """Of (paragraph, first and last token): log of the start's softmax times the end's, in the paragraph."""
+    logits = []
+    for text in texts:
+        question, own = (reader.tokenizer(part, add_special_tokens=False)["input_ids"] for part in (query, text))
+        cls, sep = reader.tokenizer.cls_token_id, reader.tokenizer.sep_token_id
+        ids = [cls, *question, sep, *own, sep]
+        segments = [0] * (len(question) + 2) + [1] * (len(own) + 1)
+        with torch.no_grad():
+            said = reader.network(input_ids=torch.tensor([ids]), token_type_ids=torch.tensor([segments]))
+        place = slice(len(question) + 2, -1)
+        logits.append(torch.stack([said.start_logits[0, place], said.end_logits[0, place]]).numpy())
+    return {
+        (number, first, last): float(scores[0, first] + scores[1, last] - np.logaddexp.reduce(scores, axis=1).sum())
+        for number, scores in enumerate(logits)
+        for first in range(scores.shape[1])
+        for last in range(first, scores.shape[1])
+    }
+
+
+def test_scores_are_chances_in_each_paragraph(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbq.reading.network.autocast", lambda device: torch.autocast("cpu", enabled=False))
+    hits = reader.read("place of birth", paragraphs(*TEXTS))
+    expected = by_definition(reader, "place of birth", TEXTS[:2])
+    assert hits[0].score == pytest.approx(max(expected.values()), abs=1e-4)
+    number, first, last = max(expected, key=expected.__getitem__)
+    (tokens,) = tokenize(reader.tokenizer, [TEXTS[number]])
+    phrase = hits[0].phrase
+    assert (phrase.document_id, phrase.start, phrase.end) == (f"P{number}", tokens.starts[first], tokens.ends[last])
+    for hit in hits:
+        assert hit.phrase.text == hit.context[hit.phrase.start : hit.phrase.end] != ""
+    assert all(one.score >= other.score for one, other in pairwise(hits))
+
+
+def test_no_two_phrases_overlap(reader: Reader) -> None:
+    hits = reader.read("who", paragraphs(*TEXTS, "Warszawa or Wrocław"))  # words of several pieces
+    assert {hit.phrase.document_id for hit in hits} == {"P0", "P1", "P3"}
+    for page in ("P0", "P1", "P3"):
+        taken = sorted((hit.phrase.start, hit.phrase.end) for hit in hits if hit.phrase.document_id == page)
+        assert len(taken) > 1
+        assert all(end <= start for (_, end), (start, _) in pairwise(taken))
+
+
+def test_a_list_marker_is_no_answer(reader: Reader) -> None:
+    (plain, marked) = (reader.read("who", paragraphs(marker + "Paris was the city")) for marker in ("", "BULLET::::- "))
+    assert [hit.phrase.text for hit in marked] == [hit.phrase.text for hit in plain]
+    assert [hit.phrase.start - 12 for hit in marked] == [hit.phrase.start for hit in plain]
+    assert all(hit.context[hit.phrase.start : hit.phrase.end] == hit.phrase.text for hit in marked)
+
+
+def test_a_paragraph_longer_than_the_window_is_read_whole(reader: Reader) -> None:
+    text = "the river of Paris " * 40
+    last = max(hit.phrase.end for hit in reader.read("who", paragraphs(text)))
+    assert last == len(text) - 1
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", ""]])
+def test_nothing_to_read_gives_no_answer(texts: list[str], reader: Reader) -> None:
+    assert reader.read("who", paragraphs(*texts)) == []
+
+
+def test_a_knowledge_base_is_read(reader: Reader, kb: KnowledgeBase) -> None:
+    reading = RetrieverReader(kb, Reading(reader, depth=4))
+    (phrases,) = reading.search(["the river of Paris"], 3)
+    retrieved = {
+        (hit.phrase.document_id, hit.phrase.paragraph) for hit in kb.search(["the river of Paris"], 4, "paragraph")[0]
+    }
+    assert len(phrases) == 3
+    assert {(hit.phrase.document_id, hit.phrase.paragraph) for hit in phrases} <= retrieved
+    (pages,) = reading.search(["the river of Paris"], 9, "document")
+    assert len({hit.phrase.document_id for hit in pages}) == len(pages) == len({page for page, _ in retrieved})
+    assert pages[0] == phrases[0]
+    with pytest.raises(QueryError, match="a reader finds no sentence: ask for phrases"):
+        reading.search(["river"], 1, "sentence")
+    with pytest.raises(QueryError, match="k is 0, must be at least 1"):
+        reading.search(["river"], 0)
+
+
+@pytest.mark.parametrize(
+    ("backend", "worth"), [("dense", 1.0), ("hybrid", 1.0), ("auto", 1.0), ("bm25", "bm25"), ("sparse", "sparta")]
+)
+def test_what_the_search_says_is_added(
+    backend: Backend,
+    worth: float | str,
+    reader: Reader,
+    checkpoint: Path,
+    documents: list[Document],
+    new_model: Callable[..., Model],
+    tmp_path: Path,
+) -> None:
+    model = new_model()
+    model.config = replace(model.config, lexical_factor=0.5)
+    KnowledgeBase.build(documents, tmp_path / "kb", model)
+    SpartaModel.new(str(checkpoint), SpartaConfig()).save(tmp_path / "sparta")
+    index_impacts(tmp_path / "kb", tmp_path / "sparta", device="cpu")
+    kb = KnowledgeBase(tmp_path / "kb", read_manifest(tmp_path / "kb"), model)
+    query = "the river of Paris"
+    retrieved = kb.search([query], 4, "paragraph", backend)[0]
+    assert retrieved[0].score > retrieved[-1].score
+    points = (worth if isinstance(worth, float) else getattr(kb.weights, worth)) / 0.5
+    alone = {place_of(hit): hit.score for hit in reader.read(query, retrieved)}
+    (found,) = RetrieverReader(kb, Reading(reader, 4, 0.25)).search([query], 99, backend=backend)
+    lacks = {paragraph_of(hit): points * (retrieved[0].score - hit.score) for hit in retrieved}
+    assert len(found) == len(alone)
+    for hit in found:
+        assert hit.score == pytest.approx(alone[place_of(hit)] - 0.25 * lacks[paragraph_of(hit)], abs=1e-3)
+    assert all(one.score >= other.score for one, other in pairwise(found))
+    (heard,) = RetrieverReader(kb, Reading(reader, 4, 1e6)).search([query], 1, backend=backend)
+    assert paragraph_of(heard[0]) == paragraph_of(retrieved[0])
+
+
+def paragraph_of(hit: Hit) -> tuple[str, int]:
+    return hit.phrase.document_id, hit.phrase.paragraph
+
+
+def place_of(hit: Hit) -> tuple[str, int, int, int]:
+    return *paragraph_of(hit), hit.phrase.start, hit.phrase.end
+
+
+def test_an_encoder_that_cannot_answer_is_refused(qa_checkpoint: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(qa_checkpoint, tmp_path / "m")
+    transformers.AutoModel.from_pretrained(qa_checkpoint).save_pretrained(folder)
+    with pytest.raises(ModelError, match=r"is no question-answering checkpoint .*the first is qa_outputs\.bias"):
+        Reader.open(str(folder))
+    with pytest.raises(ModelError, match="is no checkpoint that transformers can read"):
+        Reader.open(str(tmp_path / "nothing"))

@@ -1,0 +1,46 @@
+"""Workshop: a result gets its name when it is whole, and what was made until a kill stays."""
+
+from pathlib import Path
+
+import pytest
+
+import kbq
+from kbq.errors import TrainingError
+from kbq.system.files import file_digest
+from kbq.training.output_folder import versions, workshop
+
+
+def test_a_result_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
+    with workshop(tmp_path / "deep" / "out") as folder:
+        assert folder == tmp_path / "deep" / "out.partial"
+        (folder / "checkpoint.pt").write_text("")
+        (folder / "model").mkdir()
+        (folder / "model" / "weights").write_text("1")
+        assert not (tmp_path / "deep" / "out").exists()
+    assert (tmp_path / "deep" / "out" / "weights").read_text() == "1"
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("made", [[], ["checkpoint.pt"]])
+def test_what_was_made_until_a_kill_stays(made: list[str], tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), workshop(tmp_path / "out") as folder:  # noqa: PT012
+        for name in made:
+            (folder / name).write_text("")
+        raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.rglob("*")] == (["out.partial", *made] if made else [])
+
+
+def test_what_stands_in_the_way_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TrainingError, match="file already exists: choose another folder"), workshop(tmp_path / "file"):
+        pass
+    out = tmp_path / "file" / "out"
+    with pytest.raises(TrainingError, match=r"out cannot be written \(Not a directory\)"), workshop(out):
+        pass
+
+
+def test_versions_and_digests(tmp_path: Path) -> None:
+    assert set(versions()) == {"kbq", "torch", "transformers"}
+    assert versions()["kbq"] == kbq.__version__
+    (tmp_path / "file").write_text("abc")
+    assert file_digest(tmp_path / "file") == "ba7816bf8f01cfea"

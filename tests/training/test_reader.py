@@ -1,0 +1,99 @@
+"""Teacher: it learns to read, a killed run ends with the same reader, and the best phrase is found."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kbq.errors import KbqError
+from kbq.reading.network import CrossEncoder
+from kbq.training.engine import StepReport
+from kbq.training.examples import Passage, TrainingQuery
+from kbq.training.reader import (
+    TeacherRequest,
+    TeacherSettings,
+    best_span,
+    evaluate_reader,
+    read_answers,
+    train_teacher,
+)
+
+
+@pytest.fixture
+def request_of(checkpoint: Path, examples_file: Path, tmp_path: Path) -> TeacherRequest:
+    settings = TeacherSettings(epochs=3, batch_tokens=300, learning_rate=1e-2)
+    return TeacherRequest(
+        examples=[examples_file],
+        out=tmp_path / "out",
+        checkpoint=str(checkpoint),
+        settings=settings,
+        command="kbq train",
+    )
+
+
+def test_it_learns(request_of: TeacherRequest, examples_file: Path, tmp_path: Path) -> None:
+    steps: list[StepReport] = []
+    request = replace(request_of, dev=examples_file, settings=replace(request_of.settings, epochs=60))
+    outcome = train_teacher(request, steps.append)
+    assert (outcome.passages, outcome.queries, outcome.dev_queries, outcome.too_long) == (12, 24, 24, 0)
+    losses = [step.losses["reading"] for step in steps]
+    assert losses[0] > 2 > 1 > losses[-1]
+    assert outcome.em > 50
+    assert outcome.f1 >= outcome.em
+    facts = json.loads((tmp_path / "out" / "training.json").read_text())
+    assert facts["outcome"]["em"] == outcome.em
+    assert list(facts["examples"]) == ["examples.jsonl"]
+    passage = Passage("", "Marie was born in Paris.", (TrainingQuery("", "Where?", ((18, 23),), ("Paris",)),), "")
+    assert evaluate_reader(CrossEncoder.open(str(tmp_path / "out"), "cpu"), [passage])[2] == 1
+
+
+def test_a_killed_run_gives_the_same_reader(request_of: TeacherRequest, goes_on: Callable[..., None]) -> None:
+    goes_on(train_teacher, request_of, 4, ("model.safetensors", "training.json"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda request: replace(request, out=request.examples[0]), "already exists: choose another folder"),
+        (lambda request: replace(request, checkpoint="/none"), "is no checkpoint that transformers can read"),
+        (lambda request: replace(request, examples=[Path("/none")]), "none: cannot be read"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(
+    change: Callable[[TeacherRequest], TeacherRequest], message: str, request_of: TeacherRequest
+) -> None:
+    with pytest.raises(KbqError, match=message):
+        train_teacher(change(request_of))
+
+
+def logits(starts: list[float], ends: list[float]) -> NDArray[np.float32]:
+    return np.array([starts, ends], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "span"),
+    [
+        ([1, 5, 0], [7, 0, 2], (0, 0)),  # (1, 0) would have 12, but ends before it starts
+        ([1, 5, 0], [3, 0, 2], (1, 2)),
+        ([0], [0], (0, 0)),
+        ([9] + [0] * 19, [0] * 19 + [9], (0, 19)),  # 20 tokens
+        ([9] + [0] * 20, [0] * 20 + [8], (0, 0)),  # 21 are too many
+    ],
+)
+def test_best_span(starts: list[float], ends: list[float], span: tuple[int, int]) -> None:
+    assert best_span(logits(starts, ends)) == span
+
+
+def test_answers_are_whole_words_of_the_text(reader: CrossEncoder) -> None:
+    text = "Marie Curie was born in Zug."
+    asked = [("Where?", text), ("city " * 140, text), ("Where?", ""), (" ", text), ("Who [SEP] birth", text)]
+    found = read_answers(reader, asked)
+    assert [answer is None for answer in found] == [False, True, True, True, False]
+    for answer in (found[0], found[4]):
+        assert answer
+        assert f" {answer}" in f" {text}"
+        assert answer[-1] == "." or not text[text.index(answer) + len(answer)].isalpha()

@@ -1,0 +1,124 @@
+"""BM25: the weights are those of bm25s's own index, over one shard or many."""
+
+from pathlib import Path
+
+import bm25s
+import numpy as np
+import pytest
+
+from kbq.commands.library import index_words
+from kbq.encoding.model import Model
+from kbq.errors import KnowledgeBaseError
+from kbq.kb import KnowledgeBase
+from kbq.records import Document, Paragraph
+from kbq.words.bm25 import WordCounts, bm25_folder, query_words, words_of
+
+QUERIES = (["citi", "river"], ["pari", "pari", "born"], ["mari", "curi", "unknown"])
+
+
+def test_words_are_stems_without_stop_words() -> None:
+    assert words_of(["The Rivers of Ünïted Cafés, 1984 a", "", "the"]) == [["river", "ünïted", "café", "1984"], [], []]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Marie Curie [SEP] places of birth", ["mari", "curi", "place", "birth"]),
+        ("Marie Curie [sep] work", ["mari", "curi", "work"]),
+        ("it flows through [START_ENT] Paris [END_ENT] north", ["pari"]),
+        ("it flows through [start_ent] Paris [end_ent] north", ["pari"]),
+        ("who is it?", ["who"]),
+        ("?", []),
+    ],
+)
+def test_words_of_a_query(text: str, words: list[str]) -> None:
+    assert query_words(text) == words
+
+
+def test_weights_are_those_of_bm25s(documents: list[Document], tmp_path: Path, model: Model) -> None:
+    kb = KnowledgeBase.build(documents, tmp_path / "kb", model)
+    passages = [f"{document.title} {paragraph.text}" for document in documents for paragraph in document.paragraphs]
+    oracle = bm25s.BM25()
+    oracle.index(words_of(passages), show_progress=False)
+    (index,) = kb.words.bm25
+    for words in QUERIES:
+        assert index.scores(words) == pytest.approx(oracle.get_scores(words), abs=1e-6)
+    assert index.scores(QUERIES[0]).max() > 0.6
+
+
+def test_several_shards_weigh_like_one(documents: list[Document], model: Model, tmp_path: Path) -> None:
+    one = KnowledgeBase.build(documents, tmp_path / "one", model)
+    parts = tmp_path / "parts"
+    for first in range(0, 12, 4):  # the index is kept without being asked for again
+        many = KnowledgeBase.build(documents[first : first + 4], parts, model, append=first > 0)
+    for words in QUERIES:
+        together = np.concatenate([index.scores(words) for index in many.words.bm25])
+        assert together == pytest.approx(one.words.bm25[0].scores(words), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Marie Kurie [SEP] birth", ["Kurie"]),
+        ("Marie Curie [SEP] plase of births", ["plase"]),  # "birth" stands there
+        ("Vienna [SEP] rivers", ["Vienna"]),
+        ("Marie Curie [SEP] place", []),  # the encoder reads it whole
+        ("place [sep] city", ["place"]),  # but it is no page's name
+        ("is it the place of Viennaa in 1867?", ["Viennaa"]),
+        ("in Viennaa the [START_ENT] Rhone [END_ENT] rises", ["Rhone"]),
+        ("巴黎在哪里", []),
+    ],
+)
+def test_words_that_stand_nowhere(text: str, words: list[str], model: Model, tmp_path: Path) -> None:
+    texts = ("Marie Curie was born in Paris.", "The birth of a river.")
+    pages = [Document(text, "Warsaw", (Paragraph(0, text),)) for text in texts]
+    kb = KnowledgeBase.build(pages[:1], tmp_path / "kb", model)
+    kb = KnowledgeBase.build(pages[1:], tmp_path / "kb", model, append=True)  # words of every shard are looked at
+    assert list(kb.unknown_words(text)) == words
+
+
+@pytest.mark.parametrize("texts", [[], ["?!"]])
+def test_a_knowledge_base_without_words(texts: list[str], model: Model, tmp_path: Path) -> None:
+    page = Document("1", "?", tuple(Paragraph(number, text) for number, text in enumerate(texts)))
+    kb = KnowledgeBase.build([page], tmp_path / "kb", model)
+    assert kb.search(["river"], unit="paragraph", backend="bm25") == [[]]
+    assert len(kb.search(["river"], unit="paragraph", backend="hybrid")[0]) == len(texts)
+
+
+def test_what_is_indexed_stays_and_what_is_damaged_is_made_again(
+    documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    kb = KnowledgeBase.build(documents[:6], tmp_path / "kb", model)
+    (first,) = (bm25_folder(shard.folder) for shard in kb.shards)
+    before = first.stat().st_ino
+    kb = KnowledgeBase.build(documents[6:], tmp_path / "kb", model, append=True)
+    assert first.stat().st_ino == before
+    scores = [index.scores(QUERIES[0]).tolist() for index in kb.words.bm25]
+    lengths = first / "lengths.npy"
+    np.save(lengths, np.load(lengths)[1:])
+    with pytest.raises(KnowledgeBaseError, match=r"bm25 is .*damaged \(lengths.npy has .* of .*`kbq index .* --bm25`"):
+        KnowledgeBase.open(tmp_path / "kb")
+    index_words(tmp_path / "kb")
+    mended = KnowledgeBase.open(tmp_path / "kb")
+    assert [index.scores(QUERIES[0]).tolist() for index in mended.words.bm25] == scores
+
+
+@pytest.mark.parametrize(("often", "dtype"), [(255, np.uint8), (256, np.uint16), (2**16, np.uint32)])
+def test_a_word_counts_as_often_as_it_stands(often: int, dtype: type, model: Model, tmp_path: Path) -> None:
+    texts = ("river " * often, "river city")
+    shard = KnowledgeBase.build(
+        [Document("1", "", tuple(Paragraph(n, text) for n, text in enumerate(texts)))], tmp_path / "kb", model
+    ).shards[0]
+    passages, counts = WordCounts(shard).of("river")
+    assert (passages.tolist(), counts.tolist()) == ([0, 1], [often, 1])
+    assert counts.dtype == dtype
+
+
+def test_words_are_found_in_every_chunk_of_paragraphs(
+    documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = KnowledgeBase.build(documents, tmp_path / "whole", model)
+    monkeypatch.setattr("kbq.words.bm25.CHUNK", 2)
+    parts = KnowledgeBase.build(documents, tmp_path / "parts", model)
+    for words in QUERIES:
+        assert parts.words.bm25[0].scores(words).tolist() == whole.words.bm25[0].scores(words).tolist()

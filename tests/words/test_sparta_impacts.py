@@ -1,0 +1,192 @@
+"""Learned impacts in a knowledge base: a paragraph scores like its best sentence; a killed run goes on."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kbq.commands.library import index_impacts
+from kbq.dump.manifest import Manifest, read_manifest
+from kbq.dump.shards import Counts, EncodedParagraph, Progress, Shard, ShardWriter
+from kbq.encoding.model import Model
+from kbq.encoding.windows import WindowShape
+from kbq.errors import KnowledgeBaseError
+from kbq.kb import KnowledgeBase
+from kbq.options import Backend
+from kbq.records import Document
+from kbq.searching.hybrid import HybridWeights
+from kbq.words import sparta as sparta_module
+from kbq.words.sparta import PieceTokenizer, SentenceImpacts, add_sparta, sparta_folder
+from kbq.words.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
+
+TEXTS = ["The city. A river of Paris.", "", "Marie was born in Warsaw. Curie. The the."]
+
+
+class Killed(BaseException):
+    """Stands for `kill -9`."""
+
+
+@pytest.fixture
+def sparta(checkpoint: Path) -> SpartaModel:
+    made = SpartaModel.new(str(checkpoint), SpartaConfig(WindowShape(length=32, overlap=0)))
+    made.network.bias.data.fill_(-3.0)
+    made.network.eval()
+    return made
+
+
+@pytest.fixture
+def shard(encoded: Callable[..., EncodedParagraph], tmp_path: Path) -> Shard:
+    """Each text on a page with the title `birth`."""
+    writer = ShardWriter(tmp_path / "shard-00000", 2, Progress())
+    for number, text in enumerate(TEXTS):
+        writer.append(Document(str(number), "birth", ()), [replace(encoded([[1, 1]]), text=text)])
+    writer.close()
+    return Shard(tmp_path / "shard-00000")
+
+
+@pytest.fixture
+def manifest() -> Manifest:
+    return Manifest("m", "f", 2, 0.0, (Counts(len(TEXTS), len(TEXTS), rows=len(TEXTS)),))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_paragraph_scores_like_its_best_sentence(
+    sparta: SpartaModel, shard: Shard, manifest: Manifest, tmp_path: Path
+) -> None:
+    manifest = add_sparta(tmp_path, manifest, sparta, k=40)
+    index, terms = (
+        SentenceImpacts(shard, manifest),
+        PieceTokenizer(tmp_path, manifest).terms("the river [SEP] the birth"),
+    )
+    assert terms == ["the", "river", "the", "birth"]
+    (title,) = sparta.tokenizer(["birth"], add_special_tokens=False)["input_ids"]
+    expected = []
+    for text in TEXTS:
+        sums = [0.0]
+        for _, found, weights in strongest_impacts(sparta, sparta.windows(title, text), 40):
+            pieces = sparta.tokenizer.convert_ids_to_tokens(found.tolist())
+            looked_up = dict(zip(pieces, weights.tolist(), strict=True))
+            sums.append(sum(looked_up.get(term, 0.0) for term in terms))
+        expected.append(max(sums))
+    assert index.scores(terms) == pytest.approx(np.array(expected), abs=0.05)  # 16-bit, batched differently
+    assert expected[1] == 0 < expected[0] != expected[2]
+
+
+@pytest.mark.usefixtures("shard")
+def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
+    sparta: SpartaModel, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sparta_module, "BLOCK", 1)
+    folder = sparta_folder(tmp_path / "shard-00000", add_sparta(tmp_path, manifest, sparta))
+    whole = content(folder)
+    shutil.rmtree(folder)
+    encoded: list[int] = []
+
+    def report(stage: str, done: int, paragraphs: int) -> None:
+        assert stage == "impacts learned, paragraphs"
+        assert paragraphs == len(TEXTS)
+        encoded.append(done)
+        if len(encoded) == 2:
+            raise Killed
+
+    with pytest.raises(Killed):
+        add_sparta(tmp_path, manifest, sparta, report=report)
+    assert not folder.exists()
+    read: list[int] = []
+
+    def write_block(path: Path, of: Shard, paragraphs: range, model: SpartaModel, k: int) -> None:
+        read.extend(paragraphs)
+        original(path, of, paragraphs, model, k)
+
+    original = sparta_module._write_block
+    monkeypatch.setattr(sparta_module, "_write_block", write_block)
+    add_sparta(tmp_path, manifest, sparta, report=report)
+    assert (read, encoded) == ([2], [1, 2, 1, 2, 3])
+    assert content(folder) == whole
+    assert [path.name for path in tmp_path.glob("shard-00000/sparta*")] == [folder.name]
+
+
+@pytest.mark.usefixtures("shard")
+def test_a_shard_that_has_its_impacts_keeps_them(sparta: SpartaModel, manifest: Manifest, tmp_path: Path) -> None:
+    folder = sparta_folder(tmp_path / "shard-00000", add_sparta(tmp_path, manifest, sparta))
+    before = (folder / "weights.npy").stat().st_mtime_ns
+    add_sparta(tmp_path, manifest, sparta)
+    assert (folder / "weights.npy").stat().st_mtime_ns == before
+    (folder / "weights.npy").write_bytes(b"")
+    add_sparta(tmp_path, manifest, sparta)
+    assert (folder / "weights.npy").stat().st_size > 0
+
+
+@pytest.mark.usefixtures("shard")
+def test_no_term_at_all_is_refused(sparta: SpartaModel, manifest: Manifest, tmp_path: Path) -> None:
+    with pytest.raises(KnowledgeBaseError, match="0 impacts of a sentence are asked for: keep at least 1"):
+        add_sparta(tmp_path, manifest, sparta, k=0)
+
+
+def test_others_are_made_beside_those_that_answer(
+    sparta: SpartaModel, kb_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kb = shutil.copytree(kb_folder, tmp_path / "kb")
+    sparta.save(tmp_path / "m")
+    index_impacts(kb, tmp_path / "m", terms=5)
+    few = KnowledgeBase.open(kb, device="cpu").search(["the river"], 99, "paragraph", "sparse")
+
+    def killed(stage: str, done: int, paragraphs: int) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        index_impacts(kb, tmp_path / "m", terms=50, report=killed)
+    assert KnowledgeBase.open(kb, device="cpu").search(["the river"], 99, "paragraph", "sparse") == few
+    index_impacts(kb, tmp_path / "m", terms=50)
+    many = KnowledgeBase.open(kb, device="cpu").search(["the river"], 99, "paragraph", "sparse")
+    assert [hit.score for hit in many[0]] != [hit.score for hit in few[0]]
+    name = f"sparta-{read_manifest(kb).sparta}"
+    assert [path.name for path in (*kb.glob("sparta*"), *kb.glob("shard-*/sparta*"))] == [name, name]
+
+
+def test_a_missing_tokenizer_is_named(sparta: SpartaModel, kb_folder: Path, tmp_path: Path) -> None:
+    kb = shutil.copytree(kb_folder, tmp_path / "kb")
+    sparta.save(tmp_path / "m")
+    index_impacts(kb, tmp_path / "m")
+    shutil.rmtree(kb / f"sparta-{read_manifest(kb).sparta}")
+    with pytest.raises(KnowledgeBaseError, match=r"is missing or damaged .*`kbq index .* --sparta MODEL`"):
+        KnowledgeBase.open(kb, device="cpu")
+
+
+def test_a_hybrid_score_adds_both_sources_by_their_weights(
+    sparta: SpartaModel, documents: list[Document], model: Model, tmp_path: Path
+) -> None:
+    KnowledgeBase.build(documents, tmp_path / "kb", model)
+    sparta.save(tmp_path / "m")
+    index_impacts(tmp_path / "kb", tmp_path / "m", terms=50)
+    kb = KnowledgeBase.open(tmp_path / "kb", device="cpu")
+
+    def scores(backend: Backend) -> dict[tuple[str, int], float]:
+        hits = kb.search(["the river"], 99, "paragraph", backend, HybridWeights(bm25=2.0, sparta=3.0))[0]
+        return {(hit.phrase.document_id, hit.phrase.paragraph): hit.score for hit in hits}
+
+    dense, words, impacts = scores("dense"), scores("bm25"), scores("sparse")
+    assert words
+    assert impacts
+    expected = {place: score + 2 * words.get(place, 0) + 3 * impacts.get(place, 0) for place, score in dense.items()}
+    assert scores("hybrid") == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_damaged_block_is_made_again(
+    sparta: SpartaModel, shard: Shard, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sparta_module, "BLOCK", 1)
+    whole = sparta_folder(shard.folder, add_sparta(tmp_path, manifest, sparta, k=5))
+    expected = content(whole)
+    shutil.rmtree(whole)
+    workshop = whole.with_name(whole.name + ".blocks")
+    workshop.mkdir()
+    (workshop / "1.npz").write_bytes(b"PK\x03\x04 half a file")
+    add_sparta(tmp_path, manifest, sparta, k=5)
+    assert content(whole) == expected

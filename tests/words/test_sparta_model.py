@@ -1,0 +1,184 @@
+"""Sparta: looked-up impacts sum up to the training score; padding and context change nothing; words are counted."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from kbq.encoding.windows import WindowShape
+from kbq.errors import ModelError
+from kbq.records import Document
+from kbq.words import sparta_model
+from kbq.words.postings import Entries, ImpactIndex, Postings, write_postings
+from kbq.words.sparta_model import (
+    Sentence,
+    SentenceTensors,
+    SentenceWindow,
+    SpartaConfig,
+    SpartaModel,
+    query_scores,
+    strongest_impacts,
+)
+
+TEXT = "Marie was born in Warsaw. The city of Paris. The river, a long long river of the city."
+
+
+@pytest.fixture(scope="module", params=["marked", "shared"])
+def sparta(request: pytest.FixtureRequest, checkpoint: Path) -> SpartaModel:
+    """Untrained, with a bias at which some of the terms are positive."""
+    torch.manual_seed(0)
+    config = SpartaConfig(WindowShape(length=32, overlap=0), marked=request.param == "marked")
+    made = SpartaModel.new(str(checkpoint), config)
+    made.network.bias.data.fill_(-3.0)
+    made.network.eval()
+    return made
+
+
+@pytest.fixture(scope="module")
+def windows(sparta: SpartaModel) -> list[SentenceWindow]:
+    return [window for text in (TEXT, "Paris.") for window in sparta.windows([7], text)]
+
+
+@pytest.fixture
+def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbq.encoding.devices.fast_dtype", lambda device: torch.float32)
+
+
+def by_definition(sparta: SpartaModel, window: SentenceWindow, sentence: Sentence, term: int) -> float:
+    """log(1 + ReLU(max e·s + b)) with one unpadded window, in float64."""
+    ids, segments = torch.tensor([window.ids]), torch.tensor([window.segments])
+    with torch.no_grad():
+        states = sparta.network.backbone(input_ids=ids, token_type_ids=segments).last_hidden_state[0].double()
+    products = states[sentence.first : sentence.stop] @ sparta.network.terms[term].detach().double()
+    return float(torch.relu(products.max() + sparta.network.bias.detach()).log1p())
+
+
+def test_impacts_are_those_of_the_definition_with_and_without_padding(
+    sparta: SpartaModel, windows: list[SentenceWindow]
+) -> None:
+    terms = sparta.terms[::9]
+    tensors = SentenceTensors(windows, sparta.tokenizer.pad_token_id, torch.device("cpu"))
+    assert tensors.mask.sum(dim=1).tolist() == [32] * (len(windows) - 1) + [6]  # the last one is padded
+    assert tensors.lengths.tolist() == [6, 7, 19, 2]  # and each sentence, too
+    with torch.no_grad():
+        impacts = sparta.network(tensors, terms)
+    sentences = [(window, sentence) for window in windows for sentence in window.sentences]
+    for row, (window, sentence) in zip(impacts, sentences, strict=True):
+        expected = [by_definition(sparta, window, sentence, int(term)) for term in terms]
+        assert row.tolist() == pytest.approx(expected, abs=1e-5)
+    assert 0.05 < float((impacts > 0).float().mean()) < 0.95
+
+
+@pytest.mark.usefixtures("in_float32")
+@pytest.mark.parametrize(("chunk", "together"), [(1, 1), (7, 2), (10_000, 32)])
+def test_the_index_sum_is_the_training_score(
+    chunk: int, together: int, sparta: SpartaModel, windows: list[SentenceWindow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sparta_model, "CHUNK", chunk)
+    monkeypatch.setattr(sparta_model, "SENTENCES", together)
+    query = Counter(sparta.query_terms("the river, the city of Warsaw"))
+    terms = sorted(query)
+    with torch.no_grad():
+        impacts = sparta.network(
+            SentenceTensors(windows, sparta.tokenizer.pad_token_id, torch.device("cpu")), torch.tensor(terms)
+        )
+        (scores,) = query_scores(impacts, torch.tensor([[query[term] for term in terms]], dtype=torch.float32))
+    for index, found, weights in strongest_impacts(sparta, windows, k=10_000):
+        looked_up = dict(zip(found.tolist(), weights.tolist(), strict=True))
+        total = sum(count * looked_up.get(term, 0.0) for term, count in query.items())
+        assert total == pytest.approx(float(scores[index]), abs=1e-5)
+        assert min(looked_up.values()) > 0
+
+
+@pytest.mark.usefixtures("in_float32")
+def test_a_thousand_index_sums_are_training_scores(
+    sparta: SpartaModel, documents: list[Document], tmp_path: Path
+) -> None:
+    texts = [paragraph.text for document in documents for paragraph in document.paragraphs]
+    windows = [window for text in texts for window in sparta.windows([7], text)]
+    count = sum(len(window.sentences) for window in windows)
+    source = random.Random(0)
+    words = sorted({word for text in texts for word in text.split()})
+    queries = [[*source.choices(words, k=5), "the", "the"] for _ in range(1000 // count + 1)]
+    entries = as_entries(strongest_impacts(sparta, windows, 10_000))
+    write_postings(tmp_path / "i", sparta.vocabulary, entries, "weights")
+    index = ImpactIndex(Postings(tmp_path / "i", "weights", "--sparta MODEL"), count)
+    pairs = 0
+    for query in queries:
+        counts = Counter(sparta.query_terms(" ".join(query)))
+        terms = sorted(counts)
+        with torch.no_grad():
+            impacts = sparta.network(SentenceTensors(windows, 0, torch.device("cpu")), torch.tensor(terms))
+            (scores,) = query_scores(impacts, torch.tensor([[counts[term] for term in terms]], dtype=torch.float32))
+        pieces = sparta.tokenizer.convert_ids_to_tokens(sparta.query_terms(" ".join(query)))
+        assert index.scores(pieces) == pytest.approx(scores.numpy(), abs=1e-5)
+        pairs += count
+    assert pairs >= 1000
+
+
+def as_entries(found: Iterable[tuple[int, torch.Tensor, torch.Tensor]]) -> Entries:
+    rows = [(number, term, weight) for number, *rest in found for term, weight in zip(*rest, strict=True)]
+    numbers, terms, weights = (np.array(column) for column in zip(*rows, strict=True))
+    return Entries(numbers.astype(np.int32), terms.astype(np.int32), weights.astype(np.float32))
+
+
+def test_the_strongest_stay(sparta: SpartaModel, windows: list[SentenceWindow]) -> None:
+    for (index, every, impacts), (same, few, largest) in zip(
+        strongest_impacts(sparta, windows, 10_000), strongest_impacts(sparta, windows, 5), strict=True
+    ):
+        assert (index, impacts[:5].tolist()) == (same, largest.tolist())
+        assert set(every[impacts > largest[-1]].tolist()) <= set(few.tolist())
+        assert (impacts.diff() <= 0).all()
+
+
+def test_a_word_that_stands_twice_counts_twice(sparta: SpartaModel) -> None:
+    impacts, counts = torch.tensor([[1.0, 0.5], [0.0, 2.0]]), torch.tensor([[1.0, 1.0], [2.0, 1.0]])
+    assert query_scores(impacts, counts).tolist() == [[1.5, 2.0], [2.5, 2.0]]
+    text = "the river [SEP] the [PAD] city ʘ"
+    pieces = sparta.tokenizer.convert_ids_to_tokens(sparta.query_terms(text))
+    assert pieces == ["the", "river", "the", "city"]
+
+
+def test_special_and_unused_pieces_are_no_terms(sparta: SpartaModel) -> None:
+    pieces = sparta.tokenizer.convert_ids_to_tokens(sparta.terms.tolist())
+    assert not {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[unused1]"} & set(pieces)
+    assert "river" in pieces
+
+
+def test_a_window_is_no_longer_than_the_encoder_reads(checkpoint: Path) -> None:
+    made = SpartaModel.new(str(checkpoint), SpartaConfig(WindowShape(length=512, overlap=0)))
+    assert made.config.window.length == 256
+
+
+def test_a_saved_model_is_the_same(sparta: SpartaModel, windows: list[SentenceWindow], tmp_path: Path) -> None:
+    sparta.save(tmp_path / "m")
+    again = SpartaModel.open(tmp_path / "m", "cpu")
+    assert (again.config, again.fingerprint()) == (sparta.config, sparta.fingerprint())
+    for (_, *one), (_, *other) in zip(
+        strongest_impacts(sparta, windows, 9), strongest_impacts(again, windows, 9), strict=True
+    ):
+        assert [values.tolist() for values in one] == [values.tolist() for values in other]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("sparta.json", None, "is no SPARTA model"),
+        ("sparta.json", "{", "is damaged"),
+        ("sparta.json", '{"format": 9}', "of another format than 1"),
+        ("model.safetensors", "x", "is damaged"),
+    ],
+)
+def test_a_damaged_model_is_refused(
+    name: str, content: str | None, message: str, sparta: SpartaModel, tmp_path: Path
+) -> None:
+    sparta.save(tmp_path / "m")
+    (tmp_path / "m" / name).unlink()
+    if content is not None:
+        (tmp_path / "m" / name).write_text(content)
+    with pytest.raises(ModelError, match=message):
+        SpartaModel.open(tmp_path / "m")
