@@ -16,26 +16,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import kbq
+from kbq.answers import WORDS_ALONE, Backend, CorpusFormat, IndexKind, Unit, WantedKind, WeightType, WordBackend
 from kbq.commands import printing
 from kbq.errors import MOST_PROBLEMS, KbqError, first_line
-from kbq.options import (
-    WORDS_ALONE,
-    Backend,
-    CorpusFormat,
-    IndexKind,
-    Unit,
-    WantedKind,
-    WeightType,
-    WordBackend,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kbq.dump.pages import Pages
     from kbq.dump.shards import Counts
+    from kbq.kilt.prediction import Query
     from kbq.kilt.task import Task
-    from kbq.records import Query
     from kbq.training.engine import RunRequest, StepReport
 
 app = typer.Typer(
@@ -62,7 +53,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else
 BackendName = Annotated[
     Backend,
     typer.Option(
-        help="dense: vectors of phrases; bm25: words of paragraphs; sparse: word weights that a SPARTA model learned; "
+        help="dense: vectors of phrases; bm25: words of paragraphs; sparta: word weights that a SPARTA model learned; "
         "hybrid: vectors and the words there are; auto: hybrid where words are indexed, else dense."
     ),
 ]
@@ -174,7 +165,7 @@ def build(
     _tell(
         {"kb": str(kb), **counts.facts, "index": outcome.index, "bytes": outcome.bytes, "bad_lines": outcome.bad_lines},
         as_json,
-        f"{kb}: {counts.documents:,} pages, {counts.paragraphs:,} paragraphs, {counts.tokens:,} tokens",
+        f"{kb}: {counts.pages:,} pages, {counts.paragraphs:,} paragraphs, {counts.tokens:,} tokens",
         f"kept {counts.rows:,} token vectors ({kept:.0%}), {printing.size(outcome.bytes)} on disk",
     )
 
@@ -186,7 +177,7 @@ def index(
     kind: Annotated[
         WantedKind,
         typer.Option(
-            "--index", help="Bytes a vector (dimension 384): approximate 400, on the disk; compact 80, tiny 45."
+            "--index", help="Bytes a vector (dimension 384): disk 400, read from the disk; compact 80, tiny 45."
         ),
     ] = "auto",
     recall: Annotated[
@@ -202,7 +193,7 @@ def index(
     ] = False,
     sparta: Annotated[
         Path | None,
-        typer.Option(help="A SPARTA model: add its word weights, for --backend sparse and hybrid."),
+        typer.Option(help="A SPARTA model: add its word weights, for --backend sparta and hybrid."),
     ] = None,
     terms: Terms = 500,
     filter: Annotated[
@@ -237,7 +228,7 @@ def index(
         facts = library.index(request, report)
     _tell({"kb": str(kb), **dataclasses.asdict(facts)}, as_json, f"{kb}: {printing.index_line(facts)}")
     if facts.recall < facts.target:
-        more = {"tiny": "compact, approximate or exact", "compact": "approximate or exact"}.get(facts.kind, "exact")
+        more = {"tiny": "compact, disk or exact", "compact": "disk or exact"}.get(facts.kind, "exact")
         way_out = f"choose --index {more} for that" if filter is None else "its --filter hides the others"
         _note(f"all of its cells together do not find {facts.target:.2%}: {way_out}")
 
@@ -287,7 +278,7 @@ def merge_kb(
     _tell(
         {"kb": str(out), **counts.facts, "shards": len(manifest.shards)},
         as_json,
-        f"{out}: {counts.documents:,} pages, {counts.rows:,} token vectors, in {len(manifest.shards)} shards",
+        f"{out}: {counts.pages:,} pages, {counts.rows:,} token vectors, in {len(manifest.shards)} shards",
     )
     if any(read_manifest(kb).bm25 for kb in kbs) and not manifest.bm25:
         _note(f"not all of them have words: add these with `kbq index {out} --bm25`")
@@ -311,7 +302,7 @@ def explain(
     opened = library.open_kb(kb, model, "cpu", building=_building)
     explained = library.explain(asked.text, opened, k, backend)
     if as_json:
-        paragraphs = [printing.answer_document(found.hit) | {"terms": dict(found.parts)} for found in explained]
+        paragraphs = [found.hit.to_dict() | {"terms": dict(found.parts)} for found in explained]
         _print_json({"query": asked.text, "backend": backend, "answers": paragraphs})
         return
     if not explained:
@@ -332,7 +323,7 @@ def query(
     k: Annotated[int, typer.Option("-k", min=1, help="How many answers.")] = 5,
     unit: Annotated[
         Unit | None,
-        typer.Option(help="What one answer is. Without it phrases; of bm25 and sparse without --reader, paragraphs."),
+        typer.Option(help="What one answer is. Without it phrases; of bm25 and sparta without --reader, paragraphs."),
     ] = None,
     backend: BackendName = "auto",
     bm25_weight: Bm25Weight = None,
@@ -364,7 +355,7 @@ def query(
         for (one, hits), words in zip(library.ask(queries, opened, wanted), unknown, strict=True):
             if as_json:
                 exact = opened.is_exact(backend) and reading is None  # a reader reads some paragraphs only
-                answers = [printing.answer_document(hit) for hit in hits]
+                answers = [hit.to_dict() for hit in hits]
                 found = {"exact": exact, "unknown_words": words, "answers": answers}
                 _print_json(({"id": one.id} if one.id else {}) | {"query": one.text} | found)
             else:

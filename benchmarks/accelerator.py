@@ -22,15 +22,15 @@ import torch
 from keep_all_tokens import everything_kept
 from measuring import wall_seconds
 
+from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import publish
 from kbq.dump.shards import shard_name
-from kbq.dump.workers import encode_documents
+from kbq.dump.workers import encode_pages
 from kbq.encoding.devices import choose_device
 from kbq.encoding.model import Model
 from kbq.indexing.cells import Clusters, clusters_for
 from kbq.kb import KnowledgeBase
-from kbq.records import Document
 from kbq.searching.recall import own_queries
 
 TOGETHER, ALONE = 64, 16  # queries
@@ -62,16 +62,16 @@ def encoding(corpus: Path, device: torch.device, folder: Path, paragraphs: int, 
         "build, seconds": round(taken, 1),
         "build, tokens per second": round(kb.counts.tokens / taken),
     }
-    documents, count = [], 0
-    for document in read_corpus(str(corpus)):
-        documents.append(document)
-        count += len(document.paragraphs)
+    pages, count = [], 0
+    for page in read_corpus(str(corpus)):
+        pages.append(page)
+        count += len(page.paragraphs)
         if count >= paragraphs:
             break
-    few = documents[: max(1, len(documents) // CPU_SHARE)]
+    few = pages[: max(1, len(pages) // CPU_SHARE)]
     model = everything_kept(str(device))
-    encode_documents(model, few)  # warm
-    found, on_device = vectors_of(model, documents)
+    encode_pages(model, few)  # warm
+    found, on_device = vectors_of(model, pages)
     expected, on_cpu = vectors_of(everything_kept(), few)
     one, other = (vectors[: len(expected)] for vectors in (found, expected))
     cosines = (one * other).sum(axis=1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1))
@@ -83,12 +83,12 @@ def encoding(corpus: Path, device: torch.device, folder: Path, paragraphs: int, 
     }
 
 
-def vectors_of(model: Model, documents: list[Document]) -> tuple[np.ndarray, float]:
+def vectors_of(model: Model, pages: list[Page]) -> tuple[np.ndarray, float]:
     """All vectors, and the seconds that they took. Shape: (tokens, dim)."""
     begun = time.perf_counter()
-    encoded = encode_documents(model, documents)
+    encoded = encode_pages(model, pages)
     taken = time.perf_counter() - begun
-    return np.concatenate([p.vectors for document in encoded for p in document]).astype(np.float32), taken
+    return np.concatenate([p.vectors for page in encoded for p in page]).astype(np.float32), taken
 
 
 def enlarged(source: KnowledgeBase, folder: Path, times: int) -> None:

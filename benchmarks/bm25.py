@@ -45,10 +45,10 @@ class Passages:
     def __init__(self, corpus: Path) -> None:
         texts = []
         self.places = []
-        for document in read_corpus(str(corpus)):
-            for paragraph in document.paragraphs:
-                self.places.append(Passage(document.id, document.title, paragraph.number))
-                texts.append(f"{document.title} {paragraph.text}")
+        for page in read_corpus(str(corpus)):
+            for paragraph in page.paragraphs:
+                self.places.append(Passage(page.id, page.title, paragraph.number))
+                texts.append(f"{page.title} {paragraph.text}")
         self._stemmer = Stemmer.Stemmer("english")
         self._index = bm25s.BM25()
         self._index.index(self._tokens(texts), show_progress=False)

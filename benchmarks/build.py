@@ -33,14 +33,14 @@ def run(command: list[str]) -> dict[str, float]:
     }
 
 
-def kill_half_way(command: list[str], folder: Path, documents: int) -> int:
-    """Start a build and kill it when half of its documents are on the disk; returns how many are."""
+def kill_half_way(command: list[str], folder: Path, pages: int) -> int:
+    """Start a build and kill it when half of its pages are on the disk; returns how many are."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while process.poll() is None:
         time.sleep(0.2)
         state = folder / STATE
-        done = json.loads(state.read_text())["documents"] if state.exists() else 0
-        if done >= documents / 2:
+        done = json.loads(state.read_text())["pages"] if state.exists() else 0
+        if done >= pages / 2:
             process.kill()
             process.wait()
             return int(done)
@@ -59,7 +59,7 @@ def main() -> None:
     counts = read_manifest(options.kb).counts
     resumed = options.kb.with_name(options.kb.name + "-resumed")
     command[5] = str(resumed)
-    killed_at = kill_half_way(command, resumed, counts.documents)
+    killed_at = kill_half_way(command, resumed, counts.pages)
     rest = run(command)
     files = sorted(path.relative_to(options.kb) for path in options.kb.rglob("*") if path.is_file())
     same = files == sorted(path.relative_to(resumed) for path in resumed.rglob("*") if path.is_file()) and all(
@@ -68,7 +68,7 @@ def main() -> None:
     shutil.rmtree(resumed)
     size = sum((options.kb / name).stat().st_size for name in files)
     figures = {
-        "pages": counts.documents,
+        "pages": counts.pages,
         "paragraphs": counts.paragraphs,
         "tokens": counts.tokens,
         "kept vectors": counts.rows,

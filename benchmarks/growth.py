@@ -20,18 +20,18 @@ import torch
 from measuring import cpu_seconds
 from plotting import picture
 
+from kbq.answers import IndexKind
 from kbq.dump.manifest import IndexEntry, publish
 from kbq.dump.shards import Counts, Shard, shard_name
 from kbq.kb import KnowledgeBase
-from kbq.options import IndexKind
-from kbq.searching.indexes import IndexWish
+from kbq.searching.indexes import IndexSpec
 from kbq.searching.recall import own_queries
 from kbq.system.files import folder_bytes
 
 TOGETHER, ALONE = 64, 8  # queries
 INDEX: IndexKind = "compact"
 PER_ROW = ("vectors", "positions", "starts", "ends", "edges", "logits")
-PER_PARAGRAPH = ("paragraph_rows", "paragraph_numbers", "paragraph_documents")
+PER_PARAGRAPH = ("paragraph_rows", "paragraph_numbers", "paragraph_pages")
 
 
 def cut(shards: Sequence[Shard], folder: Path, rows: int) -> tuple[Counts, ...]:
@@ -42,18 +42,18 @@ def cut(shards: Sequence[Shard], folder: Path, rows: int) -> tuple[Counts, ...]:
         paragraphs = int(np.searchsorted(shard.paragraph_rows, left, side="right"))
         if not paragraphs:
             break
-        own, documents = int(shard.paragraph_rows[paragraphs - 1]), int(shard.paragraph_documents[paragraphs - 1]) + 1
+        own, pages = int(shard.paragraph_rows[paragraphs - 1]), int(shard.paragraph_pages[paragraphs - 1]) + 1
         to = folder / shard_name(len(written))
         to.mkdir(parents=True)
         for names, count in ((PER_ROW, own), (PER_PARAGRAPH, paragraphs)):
             for name in names:
                 np.save(to / f"{name}.npy", np.load(shard.folder / f"{name}.npy", mmap_mode="r")[:count])
-        for name, count in (("texts", paragraphs), ("ids", documents), ("titles", documents)):
+        for name, count in (("texts", paragraphs), ("ids", pages), ("titles", pages)):
             ends, characters = (np.load(shard.folder / f"{name}.{kind}", mmap_mode="r") for kind in ("npy", "bin"))
             np.save(to / f"{name}.npy", ends[:count])
             with (to / f"{name}.bin").open("wb") as file:
                 np.save(file, characters[: int(ends[count - 1])])
-        written.append(Counts(documents, paragraphs, own, own))
+        written.append(Counts(pages, paragraphs, own, own))
         if paragraphs < len(shard.paragraph_rows):
             break
     return tuple(written)
@@ -77,7 +77,7 @@ def measured(source: KnowledgeBase, work: Path, millions: float) -> dict[str, An
     row = {"rows": kb.counts.rows, "shards": len(shards), "dump, MB": round(folder_bytes(folder) / 1e6)}
     row |= {"exact": speed(kb, starts, ends)}
     before, size = time.process_time(), folder_bytes(folder)
-    kb = kb.with_index(IndexWish(INDEX))
+    kb = kb.with_index(IndexSpec(INDEX))
     facts = {
         "build and calibration, CPU seconds": round(time.process_time() - before, 1),
         "MB": round((folder_bytes(folder) - size) / 1e6),

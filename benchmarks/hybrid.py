@@ -15,12 +15,12 @@ from pathlib import Path
 import reporting
 from kilt import judged, sampled
 
+from kbq.answers import Answer
 from kbq.kb import KnowledgeBase
 from kbq.kilt.lines import write_lines
-from kbq.kilt.prediction import PredictionSettings, kilt_line, predict_file, read_inputs
+from kbq.kilt.prediction import Prediction, PredictionSettings, ProvenanceItem, kilt_line, predict_file, read_inputs
 from kbq.kilt.task import load_task
 from kbq.reading.reader import Answering
-from kbq.records import Hit, Prediction, ProvenanceItem
 from kbq.searching.hybrid import HybridWeights
 
 BM25_WEIGHTS, SPARTA_WEIGHTS = (0.0, 4.0, 8.0, 16.0), (0.0, 2.0, 4.0, 8.0)
@@ -29,24 +29,24 @@ DEPTH = 100  # paragraphs of each ranking
 PAGES = 5
 
 
-def fused(*rankings: list[Hit]) -> list[Hit]:
+def fused(*rankings: list[Answer]) -> list[Answer]:
     """The paragraphs of several rankings, best first by the sum of 1 / (60 + rank)."""
     scores: dict[tuple[str, int], float] = {}
-    hits: dict[tuple[str, int], Hit] = {}
+    hits: dict[tuple[str, int], Answer] = {}
     for ranking in rankings:
         for rank, hit in enumerate(ranking, start=1):
-            key = (hit.phrase.document_id, hit.phrase.paragraph)
+            key = (hit.page_id, hit.paragraph)
             scores[key] = scores.get(key, 0.0) + 1 / (60 + rank)
             hits.setdefault(key, hit)
     return [hits[key] for key in sorted(hits, key=lambda key: -scores[key])]
 
 
-def prediction(identity: str, text: str, hits: list[Hit]) -> Prediction:
+def prediction(identity: str, text: str, hits: list[Answer]) -> Prediction:
     """The best phrase, and distinct pages."""
-    pages = {hit.phrase.document_id: hit.phrase for hit in reversed(hits)}
-    order = dict.fromkeys(hit.phrase.document_id for hit in hits)
+    pages = {hit.page_id: hit for hit in reversed(hits)}
+    order = dict.fromkeys(hit.page_id for hit in hits)
     best = [pages[page] for page in order][:PAGES]
-    places = tuple(ProvenanceItem(p.document_id, p.title, p.paragraph, p.start, p.end) for p in best)
+    places = tuple(ProvenanceItem(p.page_id, p.title, p.paragraph, p.start, p.end) for p in best)
     return Prediction(identity, text, best[0].text if best else "", places)
 
 
@@ -76,7 +76,7 @@ def main() -> None:
             }
             wanted["BM25 alone"] = PredictionSettings(PAGES, answering=Answering("bm25"))
             if kb.words.sparta:
-                wanted["SPARTA alone"] = PredictionSettings(PAGES, answering=Answering("sparse"))
+                wanted["SPARTA alone"] = PredictionSettings(PAGES, answering=Answering("sparta"))
             for row, settings in wanted.items():
                 out = Path(temporary) / f"{gold.name}-{row}"
                 predict_file(task, gold, kb, out, settings, lambda done, total: None)

@@ -24,18 +24,17 @@ import torch
 from kilt import judged
 from measuring import inputs
 
+from kbq.answers import Answer, IndexKind
 from kbq.description import describe_indexes
 from kbq.dump.manifest import IndexEntry, read_manifest, write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.kilt.prediction import PredictionSettings, predict_file
 from kbq.kilt.task import load_task
-from kbq.options import IndexKind
 from kbq.reading.reader import Answering
-from kbq.records import Hit
-from kbq.searching.indexes import IndexWish
+from kbq.searching.indexes import IndexSpec
 from kbq.searching.recall import K, recall
 
-KINDS: tuple[IndexKind, ...] = ("exact", "compact", "tiny", "approximate")
+KINDS: tuple[IndexKind, ...] = ("exact", "compact", "tiny", "disk")
 ALONE = 64  # queries asked one at a time
 
 
@@ -51,13 +50,15 @@ def remove_indexes(folder: Path) -> None:
 def built(folder: Path, kind: IndexKind, target: float) -> tuple[KnowledgeBase, float]:
     """The knowledge base with an index of this kind and recall, and the CPU seconds that it took."""
     before = time.process_time()
-    kb = KnowledgeBase.open(folder, device="cpu", index="exact").with_index(IndexWish(kind, target))
+    kb = KnowledgeBase.open(folder, device="cpu", index="exact").with_index(IndexSpec(kind, target))
     return kb, time.process_time() - before
 
 
-def searched(kb: KnowledgeBase, starts: np.ndarray, ends: np.ndarray, together: int) -> tuple[list[list[Hit]], float]:
+def searched(
+    kb: KnowledgeBase, starts: np.ndarray, ends: np.ndarray, together: int
+) -> tuple[list[list[Answer]], float]:
     """The hits of all queries, asked so many at a time, and queries per CPU second."""
-    hits: list[list[Hit]] = []
+    hits: list[list[Answer]] = []
     before = time.process_time()
     for first in range(0, len(starts), together):
         part = slice(first, first + together)
@@ -94,8 +95,8 @@ def main() -> None:
         figures = json.loads((reporting.RESULTS / f"{options.name}.json").read_text("utf-8"))["figures"]
     else:
         remove_indexes(options.kb)
-    truth: list[list[Hit]] = []
-    truth_with_words: list[list[Hit]] = []
+    truth: list[list[Answer]] = []
+    truth_with_words: list[list[Answer]] = []
     for kind, target in (("exact", 1.0), *((kind, target) for kind in options.kinds for target in options.recall)):
         kb, seconds = built(options.kb, kind, target)
         starts, ends = kb.model.encode_queries(texts)

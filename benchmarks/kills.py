@@ -20,13 +20,13 @@ from pathlib import Path
 import reporting
 import torch
 
+from kbq.answers import IndexKind
+from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.dump import building
 from kbq.dump.manifest import is_knowledge_base
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
-from kbq.options import IndexKind
-from kbq.records import Document
 from kbq.searching import indexes
 
 building.BLOCK_CHARACTERS, building.SHARD_ROWS = 2**12, 1500
@@ -35,19 +35,19 @@ INDEX: IndexKind = "compact"
 WHILE_INDEXING = "while an index was built"
 
 
-def start(documents: list[Document], folder: Path, model: Model) -> int:
+def start(pages: list[Page], folder: Path, model: Model) -> int:
     """Begin, or go on with, a build in a process of its own; its id."""
     process = os.fork()
     if not process:
-        KnowledgeBase.build(documents, folder, model, index=INDEX)
+        KnowledgeBase.build(pages, folder, model, index=INDEX)
         os._exit(0)
     return process
 
 
-def whole_build(documents: list[Document], folder: Path, model: Model) -> tuple[float, float]:
+def whole_build(pages: list[Page], folder: Path, model: Model) -> tuple[float, float]:
     """Seconds until the first index of a build is begun, and until it ends."""
     begun = time.monotonic()
-    process = start(documents, folder, model)
+    process = start(pages, folder, model)
     if not indexing(process, folder):
         raise SystemExit("the build ended before it was seen to make an index: use more --pages")
     reached = time.monotonic() - begun
@@ -82,16 +82,16 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=60)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    documents = list(read_corpus(str(options.corpus)))[: options.pages]
+    pages = list(read_corpus(str(options.corpus)))[: options.pages]
     model = Model.open("default", "cpu")
-    encoded, ended = whole_build(documents, options.work / "whole", model)
+    encoded, ended = whole_build(pages, options.work / "whole", model)
     truth = contents(options.work / "whole")
     moments = random.Random(0)
     reached: list[str] = []
     same = 0
     while len(reached) < options.kills:
         folder = options.work / "killed"
-        process = start(documents, folder, model)
+        process = start(pages, folder, model)
         late = bool(len(reached) % 2)
         running = indexing(process, folder) if late else True
         time.sleep(moments.uniform(0, ended - encoded if late else encoded))
@@ -100,7 +100,7 @@ def main() -> None:
             os.waitpid(process, 0)
             if not is_knowledge_base(folder):  # else it was published already: another moment, too
                 reached.append(stage(folder))
-                finish(start(documents, folder, model))
+                finish(start(pages, folder, model))
                 same += contents(folder) == truth
                 print(f"kill {len(reached)}: {reached[-1]}; {same} with the same bytes", flush=True)
         shutil.rmtree(folder)

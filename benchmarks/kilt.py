@@ -12,6 +12,7 @@ from typing import get_args
 
 import reporting
 
+from kbq.answers import Backend
 from kbq.commands.library import chosen_weights
 from kbq.kb import KnowledgeBase
 from kbq.kilt.analysis import bootstrap_interval
@@ -19,7 +20,6 @@ from kbq.kilt.evaluation import score_downstream
 from kbq.kilt.metrics import Deviations
 from kbq.kilt.prediction import PredictionSettings, predict_file
 from kbq.kilt.task import load_task
-from kbq.options import Backend
 from kbq.reading.reader import Answering, Reader, Reading
 from kbq.system.lines import read_lines
 

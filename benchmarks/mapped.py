@@ -23,13 +23,13 @@ import reporting
 import torch
 from measuring import inputs
 
+from kbq.answers import IndexKind
 from kbq.dump.manifest import read_manifest
 from kbq.kb import KnowledgeBase
-from kbq.options import IndexKind
 from kbq.system.files import folder_bytes
 from kbq.system.machine import available_memory
 
-KINDS: tuple[IndexKind, ...] = ("exact", "approximate", "tiny")  # tiny last: it holds memory of its own
+KINDS: tuple[IndexKind, ...] = ("exact", "disk", "tiny")  # tiny last: it holds memory of its own
 TOGETHER, ALONE = 64, 16  # queries
 
 
@@ -70,7 +70,7 @@ def searched(folder: Path, kind: IndexKind, texts: list[str], together: int) -> 
     return {
         "ms a query": round(1000 * (time.perf_counter() - begun) / len(texts), 1),
         "MB read a query": round((number("io", "read_bytes") - read) / 1e6 / len(texts), 1),
-        "found": [[(hit.phrase.document_id, hit.phrase.start, hit.score) for hit in of_query] for of_query in hits],
+        "found": [[(hit.page_id, hit.start, hit.score) for hit in of_query] for of_query in hits],
     }
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import reporting
 from reader_weight import WEIGHTS
 
+from kbq.answers import Answer
+from kbq.corpus.pages import Page, Paragraph
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
 from kbq.reading.reader import DEPTH, Reader, with_retrieval, worth
-from kbq.records import Document, Hit, Paragraph
 from kbq.training.evaluation import answer_scores
 from kbq.training.examples import read_examples
 from kbq.training.reader import read_answers
@@ -27,9 +28,9 @@ def scores(answers: Sequence[str | None], golds: Sequence[Sequence[str]]) -> dic
     return {"em": em, "f1": f1}
 
 
-def firsts(found: Sequence[Sequence[Hit]]) -> list[str]:
+def firsts(found: Sequence[Sequence[Answer]]) -> list[str]:
     """The best answer to each question."""
-    return [hits[0].phrase.text if hits else "" for hits in found]
+    return [hits[0].text if hits else "" for hits in found]
 
 
 def main() -> None:
@@ -52,9 +53,9 @@ def main() -> None:
         "questions": len(asked),
         "read in the gold paragraph": scores(given, golds),
     }
-    documents = [Document(str(n), one.title, (Paragraph(0, one.text),)) for n, one in enumerate(passages)]
+    pages = [Page(str(n), one.title, (Paragraph(0, one.text),)) for n, one in enumerate(passages)]
     with tempfile.TemporaryDirectory() as folder:
-        kb = KnowledgeBase.build(documents, Path(folder) / "kb", model)
+        kb = KnowledgeBase.build(pages, Path(folder) / "kb", model)
         for backend in ("dense", "hybrid"):
             figures[backend] = scores(firsts(kb.search(texts, 1, backend=backend)), golds)
         paragraphs = kb.search(texts, DEPTH, "paragraph")

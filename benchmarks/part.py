@@ -34,10 +34,10 @@ def chosen(options: argparse.Namespace) -> set[str]:
     return pages
 
 
-def paragraphs(shard: Shard, document: int) -> list[EncodedParagraph]:
-    """A document's paragraphs with the vectors that were kept."""
+def paragraphs(shard: Shard, page: int) -> list[EncodedParagraph]:
+    """A page's paragraphs with the vectors that were kept."""
     found = []
-    for place in range(*shard.paragraph_documents.searchsorted([document, document + 1])):
+    for place in range(*shard.paragraph_pages.searchsorted([page, page + 1])):
         rows = shard.rows_of(place)
         logits = np.load(shard.folder / "logits.npy", mmap_mode="r")[rows] / np.float32(LOGIT_STEPS)
         columns = (
@@ -70,7 +70,7 @@ def main() -> None:
     kept += [place for place in every if place[0].ids[place[1]] in pages]
     writer = ShardWriter(options.out / shard_name(0), manifest.dim, Progress())
     for shard, number in kept:
-        writer.append(shard.document(number), paragraphs(shard, number))
+        writer.append(shard.page(number), paragraphs(shard, number))
     part = replace(manifest, shards=(writer.close(),), index=IndexEntry(), others=(), bm25=False, sparta="")
     publish(options.out, part)
     index_words(options.out)

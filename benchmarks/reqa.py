@@ -65,10 +65,10 @@ def from_kilt(gold: Path, corpus: Path, most: int) -> Task:
     wanted = {place["wikipedia_id"] for record in records for place in provenance(record)}
     passages: list[tuple[str, str]] = []
     of_page: dict[str, dict[int, int]] = {}  # page → paragraph → passage
-    for document in read_corpus(str(corpus)):
-        if document.id in wanted:
-            of_page[document.id] = {p.number: len(passages) + i for i, p in enumerate(document.paragraphs)}
-            passages += [(document.title, paragraph.text) for paragraph in document.paragraphs]
+    for page in read_corpus(str(corpus)):
+        if page.id in wanted:
+            of_page[page.id] = {p.number: len(passages) + i for i, p in enumerate(page.paragraphs)}
+            passages += [(page.title, paragraph.text) for paragraph in page.paragraphs]
     questions = []
     for record in records:
         places: list[Place] = []

@@ -22,8 +22,8 @@ def main() -> None:
     for line, found in zip(gold, hits, strict=True):
         answers = {normalise(output["answer"]) for output in line["output"]}  # type: ignore[attr-defined]
         pages = {item["wikipedia_id"] for output in line["output"] for item in output["provenance"]}  # type: ignore[attr-defined]
-        right = [normalise(hit.phrase.text) in answers for hit in found]
-        row = (right[0], found[0].phrase.document_id in pages, any(right))
+        right = [normalise(hit.text) in answers for hit in found]
+        row = (right[0], found[0].page_id in pages, any(right))
         for name in ("all", line["meta"]["relation"]):  # type: ignore[index]
             rows[name].append(row)
     figures = {

@@ -101,7 +101,7 @@ def wikipedia() -> str:
         ["encoding, one core", f"{tokens} tokens / {speed:,} a second", _hours(WIKIPEDIA_TOKENS / speed)],
         ["the same with AMX", f"{tokens} tokens / {with_tiles:,} a second", _hours(WIKIPEDIA_TOKENS / with_tiles)],
         ["dump, with texts", *_bytes(largest["dump, MB"] * 1e6 / largest["rows"])],
-        *(row for kind in ("compact", "tiny", "approximate") for row in _index_of_wikipedia(kind)),
+        *(row for kind in ("compact", "tiny", "disk") for row in _index_of_wikipedia(kind)),
         ["exact search, one core", *_search_of_wikipedia("exact")],
         [
             "exact search, GPUs of 139 GiB",
@@ -190,7 +190,7 @@ def mapped() -> str:
     rows = [
         [f"{way['memory free, MB']:,}", kind, *(f"{cost:g}" for count in counts for cost in way[kind][count].values())]
         for way in ways
-        for kind in ("exact", "approximate", "tiny")
+        for kind in ("exact", "disk", "tiny")
     ]
     size, same = found["vectors and indexes, MB"] / 1000, "the same" if found["same hits"] else "other"
     text = (

@@ -12,24 +12,24 @@ from pathlib import Path
 
 import reporting
 
+from kbq.answers import Answer
 from kbq.kb import KnowledgeBase
 from kbq.kilt.text_scores import normalise
-from kbq.records import Hit
 from kbq.system.lines import read_json_lines
 
 DEPTH = 100
 KEYS = ("accuracy", "EM", "R-precision", "EM and R-precision", "answer in top 10", "answer in top 100")
 
 
-def judge(line: dict[str, object], hits: list[Hit]) -> tuple[bool, ...]:
+def judge(line: dict[str, object], hits: list[Answer]) -> tuple[bool, ...]:
     """One query's values for KEYS."""
     outputs: list[dict[str, object]] = line["output"]  # type: ignore[assignment]
     exact = {str(output["answer"]).strip() for output in outputs if output.get("answer")}
     answers = {normalise(answer) for answer in exact}
     pages = {item["wikipedia_id"] for output in outputs for item in output.get("provenance", [])}  # type: ignore[attr-defined]
-    found = [normalise(hit.phrase.text) in answers for hit in hits] or [False]
-    page = bool(hits) and hits[0].phrase.document_id in pages
-    accurate = bool(hits) and hits[0].phrase.text in exact
+    found = [normalise(hit.text) in answers for hit in hits] or [False]
+    page = bool(hits) and hits[0].page_id in pages
+    accurate = bool(hits) and hits[0].text in exact
     return accurate, found[0], page, found[0] and page, any(found[:10]), any(found)
 
 

@@ -47,8 +47,8 @@ def tuning(kb: KnowledgeBase, texts: list[str]) -> Finetuner:
     labeller = Labeller(kb.shards, Pages(kb.folder).ids())
     queries = []
     for text, hits in zip(texts, kb.search(texts, k=1, backend="dense"), strict=True):
-        phrase = hits[0].phrase
-        output = GoldOutput(phrase.text, (phrase.document_id,), frozenset([phrase.document_id]), ())
+        phrase = hits[0]
+        output = GoldOutput(phrase.text, (phrase.page_id,), frozenset([phrase.page_id]), ())
         gold = Gold(text, 1, text, {}, (output,))
         queries.append(PreparedQuery(tuple(kb.model.query_tokenizer.ids_of(text)), gold, labeller.find(gold).phrases))
     settings = FinetuningSettings(epochs=1, batch=12, learning_rate=1e-6)
@@ -75,18 +75,18 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     model = Model.open("default", "cpu")
-    documents = list(read_corpus(str(options.articles)))
+    pages = list(read_corpus(str(options.articles)))
     passages, _ = read_examples([options.questions], doubtful=True)
     texts = [query.text for passage in passages for query in passage.queries][:512]
     with tempfile.TemporaryDirectory() as folder:
-        kb = KnowledgeBase.build(documents, Path(folder) / "warm", model, bm25=False)
+        kb = KnowledgeBase.build(pages, Path(folder) / "warm", model, bm25=False)
         places = iter(Path(folder) / str(number) for number in range(9))
-        encoding = rate(kb.counts.tokens, lambda: KnowledgeBase.build(documents, next(places), model, bm25=False))
+        encoding = rate(kb.counts.tokens, lambda: KnowledgeBase.build(pages, next(places), model, bm25=False))
         answering = rate(128, lambda: [kb.search([text], k=10, backend="dense") for text in texts[:128]])
         tuners = iter([tuning(kb, texts[:240]) for _ in range(3)])
         steps = rate(20, lambda: next(tuners).run(next(places) / "checkpoint.pt", lambda step: None))
         model.config = dataclasses.replace(model.config, filter_threshold=float("-inf"), edge_threshold=float("-inf"))
-        everything = KnowledgeBase.build(documents, Path(folder) / "everything", model, bm25=False)
+        everything = KnowledgeBase.build(pages, Path(folder) / "everything", model, bm25=False)
         searching = list(searches(everything, texts))
     ours = dict(zip(OFFICIAL, (encoding, *searching, answering, steps), strict=True))
     figures = {

@@ -161,7 +161,7 @@ def cost() -> str:
     """What words cost at search time."""
     found = figures("words")
     rows = []
-    for backend, label in (("bm25", "BM25"), ("sparse", "SPARTA"), ("dense", "vectors"), ("hybrid", "all together")):
+    for backend, label in (("bm25", "BM25"), ("sparta", "SPARTA"), ("dense", "vectors"), ("hybrid", "all together")):
         row = found[backend]
         size = f"{row['bytes per text']:,}" if "bytes per text" in row else "–"
         texts = f"{row['texts']:,}" if "texts" in row else "–"

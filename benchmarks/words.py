@@ -13,8 +13,8 @@ import numpy as np
 import reporting
 from measuring import inputs
 
+from kbq.answers import Backend
 from kbq.kb import KnowledgeBase
-from kbq.options import Backend
 from kbq.system.files import folder_bytes
 from kbq.words.bm25 import bm25_folder
 from kbq.words.sparta import sparta_folder
@@ -22,11 +22,11 @@ from kbq.words.sparta import sparta_folder
 
 def milliseconds(kb: KnowledgeBase, texts: list[str], backend: Backend) -> dict[str, float]:
     """CPU time of a query: the median, and what 95 % stay below."""
-    kb.search(texts[:20], 10, "document", backend)  # warm
+    kb.search(texts[:20], 10, "page", backend)  # warm
     taken = []
     for text in texts:
         begun = time.process_time()
-        kb.search([text], 10, "document", backend)
+        kb.search([text], 10, "page", backend)
         taken.append(1000 * (time.process_time() - begun))
     return {"p50, ms": round(float(np.median(taken)), 2), "p95, ms": round(float(np.quantile(taken, 0.95)), 2)}
 
@@ -44,7 +44,7 @@ def main() -> None:
     sentences = sum(len(index.paragraphs) for index in kb.words.sparta)
     for backend, count, folders in (
         ("bm25", kb.counts.paragraphs, [bm25_folder(shard.folder) for shard in kb.shards]),
-        ("sparse", sentences, [sparta_folder(shard.folder, kb.manifest) for shard in kb.shards]),
+        ("sparta", sentences, [sparta_folder(shard.folder, kb.manifest) for shard in kb.shards]),
     ):
         size = sum(map(folder_bytes, folders))
         if size:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from kbq.answers import IndexKind
 from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
 from kbq.encoding.model_folder import CONFIG, FACTS, ModelConfig, local_folder, read_config
 from kbq.errors import KbqError, KnowledgeBaseError, first_line
 from kbq.indexing.index_folder import folder_of
 from kbq.kb import KnowledgeBase
-from kbq.options import IndexKind
 from kbq.reading.network import brings_reader
 from kbq.searching.recall import own_queries
 from kbq.searching.search import BATCH

@@ -1,14 +1,16 @@
 """KnowledgeBase: a folder that holds a corpus as phrases; build it, open it, ask it. Read this first.
 
-documents ── encoding/ ──► phrase dump (dump/) ──► rows (indexing/) ──► spans ──► phrases … pages (searching/)
-    └─── words ──► BM25, learned impacts (sparse/) ────────────────────────┘
+pages ── encoding/ ──► phrase dump (dump/) ──► rows (indexing/) ──► spans ──► phrases … pages (searching/)
+    └─── words ──► BM25, learned impacts (words/) ────────────────────────┘
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, Self, get_args
 
+from kbq.answers import WORDS_ALONE, Answer, Backend, IndexKind, Unit, WantedKind, WordBackend
 from kbq.array_types import Floats
+from kbq.corpus.pages import Page
 from kbq.dump.building import build_shards, manifest_before
 from kbq.dump.manifest import Manifest, publish, read_manifest, refuse_other_model
 from kbq.dump.shards import Counts
@@ -17,12 +19,10 @@ from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import KnowledgeBaseError, ModelError, QueryError
 from kbq.indexing.cells import load_faiss
 from kbq.indexing.factory import chosen_kind, open_index
-from kbq.options import WORDS_ALONE, Backend, IndexKind, Unit, WantedKind, WordBackend
-from kbq.records import Document, Hit
 from kbq.searching.hybrid import HybridWeights, LexicalScores, WordIndexes
-from kbq.searching.indexes import IndexWish, add_index, build_indexes, kept_queries, remove_unnamed
+from kbq.searching.indexes import IndexSpec, add_index, build_indexes, kept_queries, remove_unnamed
 from kbq.searching.search import search
-from kbq.searching.spans import Searched
+from kbq.searching.spans import SearchContext
 from kbq.system.callbacks import Report, silent
 from kbq.system.files import writing_alone, writing_to
 from kbq.system.lines import clean_text
@@ -58,7 +58,7 @@ class KnowledgeBase:
     @classmethod
     def build(
         cls,
-        documents: Iterable[Document],
+        pages: Iterable[Page],
         folder: Path,
         model: Model,
         *,
@@ -69,10 +69,10 @@ class KnowledgeBase:
         report: Callable[[Counts], None] = lambda counts: None,
         report_stage: Report = silent,
     ) -> Self:
-        """Encode documents into `folder` and publish it; a run that was killed goes on where it stopped.
+        """Encode pages into `folder` and publish it; a run that was killed goes on where it stopped.
 
         Args:
-            documents: pages with unique ids.
+            pages: pages with unique ids.
             folder: a new folder, one in which a build stopped half-way, or with `append` a knowledge base.
             index: `auto` searches exactly up to about 2 million kept tokens, above with a compact index.
             bm25: add a BM25 index; with `append`, there is one where there was one before.
@@ -83,7 +83,7 @@ class KnowledgeBase:
         Raises:
             KnowledgeBaseError: the folder is in use, not writable, or holds another build; or the index needs faiss.
             ModelError: the knowledge base to append to was built with another model.
-            CorpusError: from `documents`; nothing is published.
+            CorpusError: from `pages`; nothing is published.
         """
         with writing_to(folder, KnowledgeBaseError, goes_on=True):
             # A folder that is no knowledge base is not locked; a missing faiss is reported before hours of encoding.
@@ -95,9 +95,9 @@ class KnowledgeBase:
                 before = manifest_before(folder, model, append)
                 for entry in before.entries:
                     kept_queries(folder, entry)  # damaged ones are reported before hours of encoding
-                shards, corpus = build_shards(documents, model, folder, len(before.shards), report, workers)
+                shards, corpus = build_shards(pages, model, folder, len(before.shards), report, workers)
                 after = before.with_shards(shards, corpus)
-                wish = IndexWish.as_before(folder, before, chosen_kind(after, index))
+                wish = IndexSpec.as_before(folder, before, chosen_kind(after, index))
                 manifest = build_indexes(folder, after, model, wish, report_stage)
                 with_words = before.bm25 if append else bm25
                 if with_words:
@@ -129,7 +129,7 @@ class KnowledgeBase:
             # An index has been replaced meanwhile.
             return cls(folder, published, opened_model, index, device == "auto")
 
-    def with_index(self, wish: IndexWish, report: Report = silent) -> Self:
+    def with_index(self, wish: IndexSpec, report: Report = silent) -> Self:
         """Build an index over the same rows, beside those that are there, and let it answer from now on.
 
         Raises:
@@ -139,13 +139,13 @@ class KnowledgeBase:
         return type(self)(self.folder, manifest, self.model, may_leave_gpu=True)
 
     @property
-    def searched(self) -> Searched:
+    def search_context(self) -> SearchContext:
         """What a search needs of the knowledge base."""
-        return Searched(self.shards, self._opened_index, self.model.config.length_penalty)
+        return SearchContext(self.shards, self._opened_index, self.model.config.length_penalty)
 
     @property
     def counts(self) -> Counts:
-        """Documents, paragraphs, tokens and rows of all shards."""
+        """Pages, paragraphs, tokens and rows of all shards."""
         return self.manifest.counts
 
     def is_exact(self, backend: Backend = "dense") -> bool:
@@ -163,13 +163,13 @@ class KnowledgeBase:
         unit: Unit = "phrase",
         backend: Backend = "auto",
         weights: HybridWeights | None = None,
-    ) -> list[list[Hit]]:
+    ) -> list[list[Answer]]:
         """The k best distinct units for each query, best first; fewer only where the knowledge base holds fewer.
 
         Args:
             backend: what scores a phrase: its vectors (dense), or these and the words of its paragraph (hybrid), by
-                BM25 and learned impacts, as far as they are there. BM25 alone, or learned impacts alone (sparse), find
-                paragraphs and documents. `auto` is hybrid where there are words, else dense.
+                BM25 and learned impacts, as far as they are there. BM25 alone, or learned impacts alone (sparta), find
+                paragraphs and pages. `auto` is hybrid where there are words, else dense.
             weights: of the hybrid backend; None: those of the query encoder.
 
         Raises:
@@ -182,10 +182,10 @@ class KnowledgeBase:
             lexical = self.words.all_scores(texts, weights or self.weights)
             return self.search_vectors(*self.model.encode_queries(texts), k, unit, lexical)
         check_wanted(k, unit)
-        if unit not in ("paragraph", "document"):
+        if unit not in ("paragraph", "page"):
             name = "BM25" if chosen == "bm25" else "SPARTA"
             raise QueryError(
-                f"{name} finds no {unit}: ask for paragraphs or documents, or use the backend hybrid", is_usage=True
+                f"{name} finds no {unit}: ask for paragraphs or pages, or use the backend hybrid", is_usage=True
             )
         scores = self.words.scores(texts, chosen)
         return [scores.best(query, unit, k) for query in range(len(texts))]
@@ -223,10 +223,10 @@ class KnowledgeBase:
         k: int = 10,
         unit: Unit = "phrase",
         lexical: Sequence[LexicalScores] = (),
-    ) -> list[list[Hit]]:
+    ) -> list[list[Answer]]:
         """`search` for queries that are encoded already; `lexical` scores are added. Shapes: (queries, dim)."""
         check_wanted(k, unit)
-        return search(self.searched, self.model.in_row_units(starts, ends), k, unit, lexical)
+        return search(self.search_context, self.model.in_row_units(starts, ends), k, unit, lexical)
 
 
 def check_wanted(k: int, unit: Unit) -> None:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import kbq
+from kbq.answers import IndexKind
 from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import FORMAT, is_knowledge_base
 from kbq.dump.shards import Counts
@@ -16,7 +17,6 @@ from kbq.encoding.model import Model
 from kbq.encoding.model_folder import CONFIG, DEFAULT_MODEL
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
-from kbq.options import IndexKind
 from kbq.system.files import writing_to
 from kbq.system.paths import PACKAGE, cache_folder
 

@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kbq.corpus.pages import Page, Paragraph
 from kbq.dump.shards import Shard
 from kbq.encoding.devices import autocast, padded
 from kbq.encoding.model import Model
 from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
-from kbq.records import Document, Paragraph
 from kbq.training.attention import recompute_attention
 from kbq.training.engine import Descent
 from kbq.training.examples import Passage, TrainingQuery, read_examples
@@ -112,9 +112,9 @@ def main() -> None:
     passages = [passage for passage in read_examples([options.slots])[0] if passage.group != "qamr"]
     squad, _ = read_examples([options.squad_file])
     passages += rng.sample(squad, min(options.squad, len(squad)))
-    documents = [Document(str(i), p.title, (Paragraph(0, p.text),)) for i, p in enumerate(passages)]
+    pages = [Page(str(i), p.title, (Paragraph(0, p.text),)) for i, p in enumerate(passages)]
     with tempfile.TemporaryDirectory() as folder:
-        shard = KnowledgeBase.build(documents, Path(folder) / "kb", model, bm25=False).shards[0]
+        shard = KnowledgeBase.build(pages, Path(folder) / "kb", model, bm25=False).shards[0]
         examples = make_examples(model, shard, passages)
         rows = torch.from_numpy(shard.vectors * model.scale).bfloat16().to(model.device)
         print(f"{len(examples)} queries, {len(rows)} rows", flush=True)

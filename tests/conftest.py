@@ -1,4 +1,4 @@
-"""Fixtures: a tiny BERT of this test run's own, a model, documents and a knowledge base made with it; no network."""
+"""Fixtures: a tiny BERT of this test run's own, a model, pages and a knowledge base made with it; no network."""
 
 import os
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from kbq.records import Document, Paragraph
+from kbq.corpus.pages import Page, Paragraph
 
 hypothesis.settings.register_profile("kbq", deadline=None)  # no test depends on how busy the machine is
 hypothesis.settings.load_profile("kbq")
@@ -206,7 +206,7 @@ def other_folder(new_model: Callable[..., "Model"], tmp_path_factory: pytest.Tem
 
 
 @pytest.fixture(scope="session")
-def documents() -> list[Document]:
+def pages() -> list[Page]:
     """Twelve pages of random words, with 0 to 3 paragraphs of 1 to 3 sentences."""
     source = random.Random(4)
 
@@ -215,7 +215,7 @@ def documents() -> list[Document]:
         return " ".join(words).capitalize() + "."
 
     return [
-        Document(
+        Page(
             f"P{number}",
             f"{_word(source)} {source.choice(WORDS)}",
             tuple(
@@ -232,12 +232,12 @@ def _word(source: random.Random) -> str:
 
 
 @pytest.fixture(scope="session")
-def kb_folder(model: "Model", documents: list[Document], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A published knowledge base of all documents, vectors only; tests read it only."""
+def kb_folder(model: "Model", pages: list[Page], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A published knowledge base of all pages, vectors only; tests read it only."""
     from kbq.kb import KnowledgeBase
 
     folder = tmp_path_factory.mktemp("kbs") / "kb"
-    KnowledgeBase.build(documents, folder, model, bm25=False)
+    KnowledgeBase.build(pages, folder, model, bm25=False)
     return folder
 
 
@@ -285,13 +285,13 @@ def encoded() -> Callable[..., "EncodedParagraph"]:
 
 @pytest.fixture
 def make_shard(tmp_path: Path) -> Callable[..., "Shard"]:
-    """Writes a shard; each argument is a document: the list of its encoded paragraphs."""
+    """Writes a shard; each argument is a page: the list of its encoded paragraphs."""
     from kbq.dump.shards import Progress, Shard, ShardWriter
 
     def make(*pages: Sequence["EncodedParagraph"], dim: int = 2, name: str = "shard") -> "Shard":
         writer = ShardWriter(tmp_path / name, dim, Progress())
         for number, paragraphs in enumerate(pages):
-            writer.append(Document(f"{name}-{number}", f"Page {number}", ()), paragraphs)
+            writer.append(Page(f"{name}-{number}", f"Page {number}", ()), paragraphs)
         writer.close()
         return Shard(tmp_path / name)
 

@@ -15,7 +15,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 HEAVY = ("torch", "transformers", "faiss", "bm25s", "numpy", "safetensors", "huggingface_hub", "tokenizers")
 # A file or folder of kbq/ imports only from the rows above its own. Who reads the rows reads the code in order.
 LAYERS = (
-    ("errors", "options", "records", "array_types", "special_tokens"),
+    ("errors", "answers", "array_types", "special_tokens"),
     ("system",),
     ("corpus",),
     ("encoding",),
@@ -106,7 +106,7 @@ def loaded_after(code: str) -> set[str]:
         ("kbq.kilt.evaluation", {"numpy"}),
         ("kbq.corpus.readers", {"numpy"}),
         ("kbq.system.lines", set()),
-        ("kbq.records", set()),
+        ("kbq.answers", set()),
         ("kbq.errors", set()),
     ],
 )

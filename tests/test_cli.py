@@ -16,17 +16,17 @@ import torch
 
 import kbq
 from kbq.__main__ import main
+from kbq.corpus.pages import Page
 from kbq.description import IndexFacts
 from kbq.dump.manifest import STATE
 from kbq.dump.pages import Pages
 from kbq.encoding.model_folder import DEFAULT_MODEL, read_config
 from kbq.reading.network import READER, CrossEncoder, save_reader
 from kbq.reading.reader import DEPTH, RETRIEVAL_WEIGHT
-from kbq.records import Document
 from kbq.searching.hybrid import HybridWeights
 from kbq.words.sparta import TERMS
 
-ANSWER_KEYS = {"answer", "score", "document_id", "title", "paragraph", "start", "end", "text"}
+ANSWER_KEYS = {"text", "score", "page_id", "title", "paragraph", "start", "end", "unit_start", "unit_end", "context"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,14 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.fixture
-def corpus(documents: list[Document], write_json_lines: Callable[..., Path]) -> Path:
-    """The documents as JSON lines."""
-    return write_json_lines("corpus.jsonl", *map(page, documents))
+def corpus(pages: list[Page], write_json_lines: Callable[..., Path]) -> Path:
+    """The pages as JSON lines."""
+    return write_json_lines("corpus.jsonl", *map(page_line, pages))
 
 
-def page(document: Document) -> dict[str, object]:
-    texts = [paragraph.text for paragraph in document.paragraphs]
-    return {"id": document.id, "title": document.title, "paragraphs": texts}
+def page_line(page: Page) -> dict[str, object]:
+    texts = [paragraph.text for paragraph in page.paragraphs]
+    return {"id": page.id, "title": page.title, "paragraphs": texts}
 
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory. Tried\nto")])
@@ -157,7 +157,7 @@ def test_a_bm25_index_comes_with_the_build_or_later(
         answers = found["answers"]
         assert isinstance(answers, list)
         assert len(answers) == 2, unit
-        assert (answers[0]["answer"] == answers[0]["text"]) is text
+        assert (answers[0]["text"] == answers[0]["context"]) is text
 
 
 def test_an_index_that_is_added_leaves_a_stopped_append_alone(run: Run, kb_folder: Path, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_sparta_from_training_to_an_explanation(
     tmp_path: Path,
 ) -> None:
     kb = shutil.copytree(kb_folder, tmp_path / "kb")
-    refused = run("query", "the river", "--kb", kb, "--backend", "sparse")
+    refused = run("query", "the river", "--kb", kb, "--backend", "sparta")
     assert f"kb has no learned impacts: add them with `kbq index {kb} --sparta MODEL`" in refused.err
     options = ("--sparse", "--epochs", 1, "--batch-tokens", 128, "--checkpoint", checkpoint, "--out", tmp_path / "m")
     trained = run("train", examples_file, *options, "--json").documents
@@ -241,10 +241,10 @@ def test_sparta_from_training_to_an_explanation(
     size = sum(path.stat().st_size for path in (tmp_path / "new").rglob("*") if path.is_file())
     assert built.documents[0]["bytes"] == pytest.approx(size, rel=0.5)  # that of the tokenizer is not counted
     assert run("info", tmp_path / "new", "--json").documents[0]["learned_impacts"] is True
-    (found,) = run("query", "the river of Paris", "--kb", kb, "--backend", "sparse", "-k", 2, "--json").documents
+    (found,) = run("query", "the river of Paris", "--kb", kb, "--backend", "sparta", "-k", 2, "--json").documents
     answers = found["answers"]
     assert isinstance(answers, list)
-    (document,) = run("explain", "the river of Paris", "--kb", kb, "--backend", "sparse", "-k", 2, "--json").documents
+    (document,) = run("explain", "the river of Paris", "--kb", kb, "--backend", "sparta", "-k", 2, "--json").documents
     explained = document["answers"]
     assert isinstance(explained, list)
     assert [place["text"] for place in explained] == [answer["text"] for answer in answers]
@@ -271,7 +271,7 @@ def test_bm25_is_explained_word_by_word(run: Run, corpus: Path, model_folder: Pa
     assert (nothing.status, nothing.out) == (0, "whale\n\n")
     assert "nothing is found: no paragraph shares a term with the query" in nothing.err
     shown = run("explain", "river whale", "--kb", tmp_path / "kb", "-k", 1).out.splitlines()
-    assert shown[0].endswith(f"(page {first['document_id']}, paragraph {first['paragraph']})")
+    assert shown[0].endswith(f"(page {first['page_id']}, paragraph {first['paragraph']})")
     assert [line.split()[1] for line in shown[2:]] == ["river", "whale"]
 
 
@@ -291,7 +291,7 @@ def test_a_reader_answers_from_what_was_found(
     assert isinstance(answers, list)
     assert len(answers) == 3
     for answer in answers:
-        assert answer["answer"] == answer["text"][answer["start"] : answer["end"]]
+        assert answer["text"] == answer["context"][answer["start"] : answer["end"]]
     inputs = write_json_lines("in.jsonl", {"id": "1", "input": "Paris [SEP] river"})
     out = tmp_path / "out.jsonl"
     assert run("predict", inputs, "--task", "trex", "--out", out, *options).status == 0
@@ -319,12 +319,9 @@ def test_bm25_finds_no_sentence(run: Run, tmp_path: Path, corpus: Path, model_fo
     assert "BM25 finds no sentence" in refused.err
 
 
-def test_build_from_standard_input_and_append(
-    run: Run, documents: list[Document], model_folder: Path, tmp_path: Path
-) -> None:
+def test_build_from_standard_input_and_append(run: Run, pages: list[Page], model_folder: Path, tmp_path: Path) -> None:
     first, rest = (
-        "".join(json.dumps(page(document)) + "\n" for document in part).encode()
-        for part in (documents[:5], documents[5:])
+        "".join(json.dumps(page_line(page)) + "\n" for page in part).encode() for part in (pages[:5], pages[5:])
     )
     options = (tmp_path / "kb", "--json")
     (outcome,) = run("build", "-", *options, "--model", model_folder, stdin=first).documents
@@ -387,8 +384,8 @@ def test_all_bad_lines_of_a_corpus_are_named(run: Run, corpus: Path, model_folde
     assert not (tmp_path / "kb").exists()
 
 
-@pytest.mark.parametrize("unit", ["phrase", "sentence", "paragraph", "document"])
-def test_query_as_json(unit: str, run: Run, kb_folder: Path, documents: list[Document]) -> None:
+@pytest.mark.parametrize("unit", ["phrase", "sentence", "paragraph", "page"])
+def test_query_as_json(unit: str, run: Run, kb_folder: Path, pages: list[Page]) -> None:
     found = run("query", "Marie Curie [SEP] birth", "--kb", kb_folder, "-k", 3, "--unit", unit, "--json")
     assert (found.status, found.err) == (0, "")
     (document,) = found.documents
@@ -397,11 +394,11 @@ def test_query_as_json(unit: str, run: Run, kb_folder: Path, documents: list[Doc
     assert document["query"] == "Marie Curie [SEP] birth"
     assert isinstance(document["answers"], list)
     assert len(document["answers"]) == 3
-    texts = {(page.id, p.number): p.text for page in documents for p in page.paragraphs}
+    texts = {(page.id, p.number): p.text for page in pages for p in page.paragraphs}
     for answer in document["answers"]:
         assert set(answer) >= ANSWER_KEYS
-        assert answer["text"] == texts[answer["document_id"], answer["paragraph"]]
-        assert answer["text"][answer["start"] : answer["end"]] == answer["answer"]
+        assert answer["context"] == texts[answer["page_id"], answer["paragraph"]]
+        assert answer["context"][answer["start"] : answer["end"]] == answer["text"]
     scores = [answer["score"] for answer in document["answers"]]
     assert scores == sorted(scores, reverse=True)
 
@@ -424,15 +421,15 @@ def test_many_queries(source: str, run: Run, kb_folder: Path, tmp_path: Path) ->
 
 
 def test_k_larger_than_the_knowledge_base(run: Run, kb_folder: Path) -> None:
-    found = run("query", "the river", "--kb", kb_folder, "-k", 100, "--unit", "document")
+    found = run("query", "the river", "--kb", kb_folder, "-k", 100, "--unit", "page")
     assert found.status == 0
     assert found.err == "9 of the 100 answers asked for were found\n"
     assert "  9. " in found.out
-    answers = run("query", "the river", "--kb", kb_folder, "-k", 100, "--unit", "document", "--json").documents[0][
+    answers = run("query", "the river", "--kb", kb_folder, "-k", 100, "--unit", "page", "--json").documents[0][
         "answers"
     ]
     assert isinstance(answers, list)
-    assert len({answer["document_id"] for answer in answers}) == len(answers) == 9
+    assert len({answer["page_id"] for answer in answers}) == len(answers) == 9
 
 
 def test_info_of_a_model(run: Run, model_folder: Path) -> None:
@@ -469,7 +466,7 @@ def test_info_says_whether_a_model_brings_a_reader(
     save_reader(CrossEncoder.new(str(folder), "cpu").network, folder)
     assert run("info", folder, "--json").documents[0]["reader"] is True
     found = run("query", "the river", "--kb", kb_folder, "--reader", folder, "-k", 1, "--json")
-    assert (found.status, '"answer": ' in found.out) == (0, True)
+    assert (found.status, '"text": ' in found.out) == (0, True)
 
 
 def test_info_says_true_and_false(run: Run, model_folder: Path) -> None:
@@ -496,9 +493,9 @@ def test_info_of_a_knowledge_base(run: Run, kb_folder: Path, model_folder: Path)
 @pytest.mark.parametrize(
     ("kind", "options", "way_out"),
     [
-        ("tiny", (), "choose --index compact, approximate or exact for that"),
-        ("compact", (), "choose --index approximate or exact for that"),
-        ("approximate", (), "choose --index exact for that"),
+        ("tiny", (), "choose --index compact, disk or exact for that"),
+        ("compact", (), "choose --index disk or exact for that"),
+        ("disk", (), "choose --index exact for that"),
         ("tiny", ("--filter", 1), "its --filter hides the others"),
     ],
 )
@@ -521,23 +518,23 @@ def test_index_and_query_with_it(run: Run, kb_folder: Path, tmp_path: Path, monk
     assert (built.status, built.err) == (0, "")
     assert built.out.startswith(f"{kb}: compact, ")
     assert "(50.00% asked for, 2 queries) with 1 probe\n" in built.out
-    (facts,) = run("index", kb, "--index", "approximate", "--recall", 0.5, "--json").documents
-    size = sum(path.stat().st_size for path in kb.glob("*/approximate/*"))
+    (facts,) = run("index", kb, "--index", "disk", "--recall", 0.5, "--json").documents
+    size = sum(path.stat().st_size for path in kb.glob("*/disk/*"))
     rows = run("info", kb, "--json").documents[0]["kept_vectors"]
     assert isinstance(rows, int)
     assert facts["bytes_per_vector"] == round(size / rows, 1)
     assert [line.split()[1] for line in run("info", kb).out.splitlines() if line.startswith("index ")] == [
-        "approximate,",
+        "disk,",
         "compact,",
         "exact,",
     ]
     timed = run("info", kb, "--speed", "--json").documents[0]["searches_per_second"]
     assert isinstance(timed, list)
-    assert [one["kind"] for one in timed] == ["approximate", "compact", "exact"]
+    assert [one["kind"] for one in timed] == ["disk", "compact", "exact"]
     assert all(one["together"] > 0 and one["alone"] > 0 for one in timed)
     monkeypatch.setattr("kbq.description.stays_in_memory", lambda size: size > rows * 32)
     told = run("info", kb, "--speed")
-    assert [line.split()[1] for line in told.out.splitlines() if line[:5] == "speed"] == ["approximate,", "compact,"]
+    assert [line.split()[1] for line in told.out.splitlines() if line[:5] == "speed"] == ["disk,", "compact,"]
     assert "exact search was not timed: half of the free memory, or the device, has no room for all vectors" in told.err
     for options in ((), ("--index", "compact"), ("--index", "exact")):
         assert run("query", "the river", "--kb", kb, *options).status == 0
@@ -559,7 +556,7 @@ def test_merge_kb(run: Run, kb_folder: Path, corpus: Path, model_folder: Path, t
     assert merged.out.endswith(" token vectors, in 2 shards\n")
     dense = ("query", "Paris", "--backend", "dense", "--json")
     whole, both = (run(*dense, "--kb", kb) for kb in (kb_folder, tmp_path / "both"))
-    names = ("answer", "score", "document_id", "unit")  # two paragraphs of a page are the same text
+    names = ("text", "score", "page_id", "unit")  # two paragraphs of a page are the same text
     answers = [
         [[hit[name] for name in names] for hit in told.documents[0]["answers"]]  # type: ignore[attr-defined]
         for told in (whole, both)
@@ -638,7 +635,7 @@ def test_train(
 
 
 @pytest.fixture
-def triples(documents: list[Document], write_json_lines: Callable[..., Path]) -> Path:
+def triples(pages: list[Page], write_json_lines: Callable[..., Path]) -> Path:
     """The first word of each paragraph, asked for by its page's title."""
     rows = [
         {
@@ -647,7 +644,7 @@ def triples(documents: list[Document], write_json_lines: Callable[..., Path]) ->
             "object": paragraph.text.split()[0],
             "page": page.id,
         }
-        for page in documents
+        for page in pages
         for paragraph in page.paragraphs
     ]
     return write_json_lines("triples.jsonl", *rows)
@@ -780,7 +777,7 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("query", "who", "--depth", "3"),
         ("query", "who", "--retrieval-weight", "1"),
         ("query", "who", "--backend", "bm25", "--index", "exact"),
-        ("predict", "file", "--task", "trex", "--out", "new", "--backend", "sparse", "--index", "compact"),
+        ("predict", "file", "--task", "trex", "--out", "new", "--backend", "sparta", "--index", "compact"),
         ("predict", "file", "--task", "trex", "--out", "new", "--depth", "3"),
         ("augment", "file", "--out", "new", "--triples", "file", "--backend", "bm25"),
         ("augment", "file", "--out", "new", "--triples", "file", "--seed", "1"),
@@ -837,8 +834,8 @@ def assert_one_sentence(outcome: Outcome, message: str) -> None:
     ("command", "message"),
     [
         ("build nothing new --model model", "nothing: cannot be read (No such file or directory)"),
-        ("build empty new --model model", "empty holds no document: check that it is the file you mean"),
-        ("build blank new --model model", "blank holds no document"),
+        ("build empty new --model model", "empty holds no page: check that it is the file you mean"),
+        ("build blank new --model model", "blank holds no page"),
         ("build folder new --model model", "folder holds no .txt or .md file"),
         ("build word.doc new --model model", "word.doc: the first line 'Marie Curie was born in Warsaw.' fits no"),
         ("build broken.gz new --model model", "compressed data is damaged"),
@@ -853,7 +850,7 @@ def assert_one_sentence(outcome: Outcome, message: str) -> None:
         ("query x --kb nowhere", "nowhere does not exist: make a knowledge base with `kbq build CORPUS nowhere`"),
         ("query x --kb folder", "folder holds no knowledge base (no manifest.json)"),
         ("query x --kb half", "half is not a whole knowledge base, its build is going on or was stopped"),
-        ("query x --kb old", "old has format version 0, this kbq reads 2"),
+        ("query x --kb old", "old has format version 0, this kbq reads 3"),
         (
             "query x --kb modelless",
             "modelless needs the model it was built with: model folder gone does not exist; say",
@@ -1061,7 +1058,7 @@ def test_the_sample_answers(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
     answers = found.documents[0]["answers"]
     assert isinstance(answers, list)
     best = answers[0]
-    assert (best["answer"], best["document_id"], best["start"], best["end"]) == ("Warsaw", "S001", 24, 30)
+    assert (best["text"], best["page_id"], best["start"], best["end"]) == ("Warsaw", "S001", 24, 30)
     again = run("query", "Marie Curie [SEP] place of birth", "-k", 1)
     assert (again.status, again.err) == (0, "")
     assert "Warsaw" in again.out

@@ -32,12 +32,12 @@ def test_it_is_built_once(tmp_path: Path) -> None:
     @contextmanager
     def building(folder: Path) -> Iterator[Callable[[Counts], None]]:
         told.append(folder)
-        yield lambda counts: pages.append(counts.documents)
+        yield lambda counts: pages.append(counts.pages)
 
     for _ in range(2):
         kb = sample_kb.open_sample(building)
         assert list(Pages(kb.folder).ids()) == ["S1", "S2"]
-        assert [hit.phrase.text for hit in kb.search(["the city"], k=5)[0]] in (["Paris", "river"], ["river", "Paris"])
+        assert [hit.text for hit in kb.search(["the city"], k=5)[0]] in (["Paris", "river"], ["river", "Paris"])
     assert told == list((tmp_path / "cache").iterdir()) == [kb.folder]
     assert pages[-1] == 2
 

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
+from kbq.answers import Backend, CorpusFormat
 from kbq.augmentation.mentions import FindMentions, entity_finder
 from kbq.augmentation.slots import Question, Slots, found_paragraphs
 from kbq.corpus.readers import read_corpus
@@ -25,9 +26,8 @@ from kbq.errors import KbqError, TrainingError
 from kbq.finetuning.triples import read_triples
 from kbq.kb import KnowledgeBase
 from kbq.kilt.text_scores import normalise
-from kbq.options import Backend, CorpusFormat
 from kbq.reading.network import CrossEncoder
-from kbq.records import Summed
+from kbq.system.counting import Summed
 from kbq.system.files import digest_of, replacing, writing_alone, writing_to
 from kbq.training.generator import PROMPT, Generator, Marked
 from kbq.training.reader import read_answers
@@ -118,9 +118,9 @@ def _of_triples(request: AugmentationRequest, triples: Path) -> Lines:
     else:
         slots = Slots(golds)
         paragraphs = (
-            (document.title, paragraph.text[paragraph.begin :], questions)
-            for document in read_corpus(request.corpus, request.format)
-            for paragraph, questions in zip(document.paragraphs, slots.of(document), strict=True)
+            (page.title, paragraph.text[paragraph.begin :], questions)
+            for page in read_corpus(request.corpus, request.format)
+            for paragraph, questions in zip(page.paragraphs, slots.of(page), strict=True)
         )
     return lambda first: (_line(*paragraph) for paragraph in islice(paragraphs, first, None))
 
@@ -137,9 +137,9 @@ def _generated(request: AugmentationRequest) -> Lines:
 
     def lines(first: int) -> Iterator[Line]:
         paragraphs = (
-            (document.title, paragraph.text[paragraph.begin :])
-            for document in read_corpus(request.corpus, request.format)
-            for paragraph in document.paragraphs
+            (page.title, paragraph.text[paragraph.begin :])
+            for page in read_corpus(request.corpus, request.format)
+            for paragraph in page.paragraphs
         )
         rest = islice(paragraphs, first, None)
         while part := list(islice(rest, AT_A_TIME)):

@@ -7,13 +7,13 @@ that names the subject, too, is taken, or else the first. A triple without a pag
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from kbq.answers import Backend
+from kbq.corpus.pages import Page
 from kbq.corpus.readers import content_start
 from kbq.corpus.sentences import whole_words
 from kbq.finetuning.triples import pages_of, subject_of
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold
-from kbq.options import Backend
-from kbq.records import Document
 from kbq.searching.search import BATCH
 
 Question = dict[str, object]  # as in a training file
@@ -25,14 +25,14 @@ class Slots:
     def __init__(self, golds: Sequence[Gold]) -> None:
         self._by_page: dict[str, list[Gold]] = defaultdict(list)
         for gold in golds:
-            for page in pages_of(gold) or {subject_of(gold)}:
-                self._by_page[page].append(gold)
+            for name in pages_of(gold) or {subject_of(gold)}:
+                self._by_page[name].append(gold)
 
-    def of(self, document: Document) -> list[list[Question]]:
+    def of(self, page: Page) -> list[list[Question]]:
         """The questions of each paragraph of a page."""
-        questions: list[list[Question]] = [[] for _ in document.paragraphs]
-        golds = {gold.id: gold for key in (document.id, document.title) for gold in self._by_page.get(key, [])}
-        texts = [paragraph.text[paragraph.begin :] for paragraph in document.paragraphs]
+        questions: list[list[Question]] = [[] for _ in page.paragraphs]
+        golds = {gold.id: gold for key in (page.id, page.title) for gold in self._by_page.get(key, [])}
+        texts = [paragraph.text[paragraph.begin :] for paragraph in page.paragraphs]
         for gold in golds.values():
             stated = [(place, spans) for place, text in enumerate(texts) if (spans := answers(gold, text))]
             if stated:
@@ -66,4 +66,4 @@ def found_paragraphs(
                 content = hit.context[content_start(hit.context) :]
                 stated = answers(gold, content)
                 question: Question = {"id": gold.id, "question": text, "answers": stated}
-                yield hit.phrase.title, content, [question] if stated else []
+                yield hit.title, content, [question] if stated else []

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kbq.answers import WORDS_ALONE, Answer, Backend, CorpusFormat, IndexKind, Unit, WantedKind, WordBackend
+from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.description import IndexFacts, index_facts
 from kbq.dump.manifest import changing, is_knowledge_base, read_manifest, write_manifest
@@ -15,12 +17,11 @@ from kbq.encoding.queries import check_query
 from kbq.errors import MOST_PROBLEMS, CorpusError, KbqError, KnowledgeBaseError, QueryError
 from kbq.indexing.factory import chosen_kind
 from kbq.kb import KnowledgeBase, model_of
-from kbq.options import WORDS_ALONE, Backend, CorpusFormat, IndexKind, Unit, WantedKind, WordBackend
+from kbq.kilt.prediction import Query
 from kbq.reading.reader import Answering, Reader, Reading
-from kbq.records import Document, Hit, Query
 from kbq.sample_kb import Building, open_sample, quietly
 from kbq.searching.hybrid import HybridWeights
-from kbq.searching.indexes import IndexWish, add_index
+from kbq.searching.indexes import IndexSpec, add_index
 from kbq.searching.search import BATCH
 from kbq.system.callbacks import Note, Report, silent
 from kbq.system.files import folder_bytes
@@ -29,7 +30,7 @@ from kbq.words.bm25 import add_bm25, bm25_folder
 from kbq.words.sparta import TERMS, add_sparta, remove_other_impacts, sparta_folder
 from kbq.words.sparta_model import SpartaModel
 
-READ_ON = 100_000  # documents that are read after the first bad line, in search of more
+READ_ON = 100_000  # pages that are read after the first bad line, in search of more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +85,9 @@ def build(
         if request.skip_bad_lines:
             note(f"skipped: {problem}")
 
-    documents = read_corpus(request.corpus, request.format, skip, known_ids)
+    pages = read_corpus(request.corpus, request.format, skip, known_ids)
     kb = KnowledgeBase.build(
-        documents if request.skip_bad_lines else _all_or_none(documents, bad_lines, request.corpus),
+        pages if request.skip_bad_lines else _all_or_none(pages, bad_lines, request.corpus),
         request.folder,
         model,
         append=request.append,
@@ -108,17 +109,17 @@ def _page_ids(folder: Path) -> Iterator[str]:
     yield from Pages(folder).ids()
 
 
-def _all_or_none(documents: Iterable[Document], problems: Sequence[KbqError], corpus: str) -> Iterator[Document]:
-    """The documents up to the first bad line; from there on the corpus is only read, so that all bad lines are named.
+def _all_or_none(pages: Iterable[Page], problems: Sequence[KbqError], corpus: str) -> Iterator[Page]:
+    """The pages up to the first bad line; from there on the corpus is only read, so that all bad lines are named.
 
     Raises:
         CorpusError: there are `problems`.
     """
     read_on = 0
     try:
-        for document in documents:
+        for page in pages:
             if not problems:
-                yield document
+                yield page
                 continue
             read_on += 1
             if read_on >= READ_ON:
@@ -173,7 +174,7 @@ def index(request: IndexRequest, report: Report = silent) -> IndexFacts:
     model = model_of(request.folder, read_manifest(request.folder), request.model, request.device)
     _refuse_malformed(queries, model.query_tokenizer.ids_of)
     texts = tuple(query.text for query in queries)
-    manifest = add_index(request.folder, model, IndexWish(request.kind, request.recall, texts, request.filter), report)
+    manifest = add_index(request.folder, model, IndexSpec(request.kind, request.recall, texts, request.filter), report)
     return index_facts(request.folder, manifest, manifest.index)
 
 
@@ -209,7 +210,7 @@ def index_impacts(
 class Explanation:
     """A paragraph that was found, and what each term of the query added to its score."""
 
-    hit: Hit
+    hit: Answer
     parts: Mapping[str, float]
 
 
@@ -250,7 +251,7 @@ class Wanted:
     answering: Answering = field(default_factory=Answering)
 
 
-def ask(queries: Sequence[Query], kb: KnowledgeBase, wanted: Wanted) -> Iterator[tuple[Query, list[Hit]]]:
+def ask(queries: Sequence[Query], kb: KnowledgeBase, wanted: Wanted) -> Iterator[tuple[Query, list[Answer]]]:
     """Each query with its answers, in order.
 
     Raises:

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from kbq.answers import Answer
     from kbq.commands.library import Explanation
     from kbq.description import IndexFacts, IndexSpeed
     from kbq.finetuning.finetune import FinetuningOutcome
     from kbq.kilt.error_kinds import ErrorCase
-    from kbq.records import Hit
     from kbq.training.encoders import TrainingOutcome
     from kbq.training.examples import Repairs
     from kbq.training.generator import GeneratorOutcome
@@ -30,64 +30,46 @@ NAMED = 3  # names shown of a longer list
 # Answers
 
 
-def answer_document(hit: Hit) -> dict[str, Any]:
-    """A hit as `kbq query --json` prints it; characters are those of the paragraph, which is `text`."""
-    phrase = hit.phrase
-    return {
-        "answer": phrase.text,
-        "score": round(hit.score, 4),
-        "document_id": phrase.document_id,
-        "title": phrase.title,
-        "paragraph": phrase.paragraph,
-        "start": phrase.start,
-        "end": phrase.end,
-        "unit": {"start": hit.unit[0], "end": hit.unit[1]},
-        "text": hit.context,
-    }
-
-
-def answer_lines(rank: int, hit: Hit) -> list[str]:
+def answer_lines(rank: int, hit: Answer) -> list[str]:
     """A hit with its place, and the text that it stands in."""
-    phrase = hit.phrase
-    place = f"page {phrase.document_id}, paragraph {phrase.paragraph}, characters {phrase.start}-{phrase.end}"
-    answer = typer.style(shortened(phrase.text), fg=typer.colors.GREEN, bold=True)
+    place = f"page {hit.page_id}, paragraph {hit.paragraph}, characters {hit.start}-{hit.end}"
+    answer = typer.style(shortened(hit.text), fg=typer.colors.GREEN, bold=True)
     return [
-        f"{rank:3}. {answer}  {hit.score:.2f}  {typer.style(shortened(phrase.title), bold=True)}  ({place})",
+        f"{rank:3}. {answer}  {hit.score:.2f}  {typer.style(shortened(hit.title), bold=True)}  ({place})",
         f"     {excerpt(hit)}",
     ]
 
 
 def explanation_lines(explanation: Explanation) -> list[str]:
     """A paragraph, and what each term of the query weighs there, the heaviest first."""
-    phrase = explanation.hit.phrase
+    hit = explanation.hit
     terms = sorted(explanation.parts.items(), key=lambda part: -part[1])
     return [
-        f"{explanation.hit.score:.2f}  {shortened(phrase.title)}  "
-        f"(page {phrase.document_id}, paragraph {phrase.paragraph})",
-        f"      {shortened(explanation.hit.context)}",
+        f"{hit.score:.2f}  {shortened(hit.title)}  (page {hit.page_id}, paragraph {hit.paragraph})",
+        f"      {shortened(hit.context)}",
         *(f"      {weight:6.2f}  {term}" for term, weight in terms),
     ]
 
 
-def excerpt(hit: Hit) -> str:
+def excerpt(hit: Answer) -> str:
     """The unit, or what stands near the phrase, with the phrase marked."""
-    start, end = hit.phrase.start, hit.phrase.end
+    start, end = hit.start, hit.end
     first = max(hit.unit[0] if hit.unit[0] < start else 0, start - AROUND)
     last = min(hit.unit[1] if hit.unit[1] > end else len(hit.context), end + AROUND)
     before, after = hit.context[first:start], hit.context[end:last]
-    marked = typer.style(shortened(hit.phrase.text, WHOLE), fg=typer.colors.GREEN, bold=True)
+    marked = typer.style(shortened(hit.text, WHOLE), fg=typer.colors.GREEN, bold=True)
     return " ".join(f"{'…' if first else ''}{before}«{marked}»{after}{'…' if last < len(hit.context) else ''}".split())
 
 
 def case_lines(case: ErrorCase) -> list[str]:
     """A wrong prediction beside the gold record, and an empty line."""
-    gold = " | ".join(f"{page.title} ({page.document_id})" for page in case.gold_places)
+    gold = " | ".join(f"{page.title} ({page.page_id})" for page in case.gold_places)
     rank = "not found" if case.found is None else f"complete at rank {case.rank}" if case.rank else "not all found"
     lines = {
         "input": case.input,
         "answer": case.answer,
         "gold answers": " | ".join(case.gold_answers),
-        "first page": f"{case.top.title} ({case.top.document_id})" if case.top else "none",
+        "first page": f"{case.top.title} ({case.top.page_id})" if case.top else "none",
         "its text": case.evidence,
         "gold pages": f"{gold}, {rank}" if gold else "none",
         "their text": case.gold_evidence,

@@ -41,7 +41,7 @@ def build_progress(title: str) -> Iterator[tuple[Callable[["Counts"], None], Rep
             if not before:
                 before.append(counts)
             speed = (counts.tokens - before[0].tokens) / max(1e-9, time.monotonic() - begun)
-            show(f"{counts.documents:,} pages, {counts.tokens:,} tokens, {speed:,.0f} tokens/s")
+            show(f"{counts.pages:,} pages, {counts.tokens:,} tokens, {speed:,.0f} tokens/s")
 
         yield report, _staged(show)
 

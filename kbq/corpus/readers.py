@@ -1,4 +1,4 @@
-"""Corpus: a file, a folder or standard input comes in, a stream of pages (`Document`) goes out.
+"""Corpus: a file, a folder or standard input comes in, a stream of pages (`Page`) goes out.
 
 | format | a page is | its id | its paragraphs, numbered from 0 |
 |---|---|---|---|
@@ -24,15 +24,15 @@ from itertools import chain, groupby
 from pathlib import Path, PurePath
 from typing import TypeAlias, TypeVar, get_args
 
+from kbq.answers import CorpusFormat
 from kbq.corpus.page_ids import PageIds
+from kbq.corpus.pages import Page, Paragraph
 from kbq.errors import CorpusError
-from kbq.options import CorpusFormat
-from kbq.records import Document, Paragraph
 from kbq.system.lines import BadLine, Line, clean_text, parse_json_lines, read_lines, refuse, source_name
 
 Fields: TypeAlias = dict[str, object]
 Kind = TypeVar("Kind")
-Page: TypeAlias = tuple[str, Callable[[], Document]]  # where it stands ("file:line"), and what reads it
+Source: TypeAlias = tuple[str, Callable[[], Page]]  # where it stands ("file:line"), and what reads it
 
 _CHOOSE = "choose the format: " + ", ".join(get_args(CorpusFormat)[1:])
 _DPR_HEADER = "id\ttext\ttitle"
@@ -51,7 +51,7 @@ _WRITE: dict[type, str] = {str: "text in quotes", list: "a list", dict: "an obje
 
 def read_corpus(
     source: str, format: CorpusFormat = "auto", on_bad_line: BadLine = refuse, known_ids: Iterable[str] = ()
-) -> Iterator[Document]:
+) -> Iterator[Page]:
     """Stream the pages of a corpus, plain or compressed with gzip, xz or bzip2.
 
     To skip bad lines and have them afterwards: `problems = []`, then `on_bad_line=problems.append`.
@@ -72,24 +72,24 @@ def read_corpus(
     count = 0
     for place, read_page in _pages(source, format, on_bad_line):
         try:
-            document = read_page()
-            if document.id in known:
+            page = read_page()
+            if page.id in known:
                 raise CorpusError(
-                    f"page id {document.id!r} is in the knowledge base already: leave the page out "
+                    f"page id {page.id!r} is in the knowledge base already: leave the page out "
                     "(if all of them are there, the append was done before)"
                 )
-            if not page_ids.add(document.id):
-                raise CorpusError(f"page id {document.id!r} is taken by an earlier page: give every page its own id")
+            if not page_ids.add(page.id):
+                raise CorpusError(f"page id {page.id!r} is taken by an earlier page: give every page its own id")
         except CorpusError as problem:
             on_bad_line(CorpusError(f"{place}: {problem}"))
         else:
             count += 1
-            yield document
+            yield page
     if count == 0:
-        raise CorpusError(f"{source_name(source)} holds no document: check that it is the file you mean")
+        raise CorpusError(f"{source_name(source)} holds no page: check that it is the file you mean")
 
 
-def _pages(source: str, format: CorpusFormat, on_bad_line: BadLine) -> Iterator[Page]:
+def _pages(source: str, format: CorpusFormat, on_bad_line: BadLine) -> Iterator[Source]:
     name = source_name(source)
     lines = read_lines(source, CorpusError, on_bad_line)
     if format == "auto":
@@ -100,7 +100,7 @@ def _pages(source: str, format: CorpusFormat, on_bad_line: BadLine) -> Iterator[
         return _squad_pages(lines, name)
     if format == "dpr":
         return _dpr_pages(lines, name, on_bad_line)
-    read_page = _kilt_document if format == "kilt" else _jsonl_document
+    read_page = _kilt_page if format == "kilt" else _jsonl_page
     numbered = parse_json_lines(lines, source, CorpusError, on_bad_line)
     return ((f"{name}:{number}", partial(read_page, fields)) for number, fields in numbered)
 
@@ -115,7 +115,7 @@ def _recognised(source: str, lines: Iterator[Line]) -> tuple[CorpusFormat, Itera
         if line[1].strip():
             break
     else:
-        return "jsonl", iter(head)  # nothing but blank lines: whatever the format, no document
+        return "jsonl", iter(head)  # nothing but blank lines: whatever the format, no page
     first = head[-1][1]
     for format, pattern in _FIRST_LINES:
         if re.match(pattern, first):
@@ -131,7 +131,7 @@ def content_start(text: str) -> int:
     return marker.end() if marker else 0
 
 
-def _kilt_document(fields: Fields) -> Document:
+def _kilt_page(fields: Fields) -> Page:
     title = _text(fields.get("wikipedia_title"), "wikipedia_title").strip()
     paragraphs = []
     for number, text in enumerate(_texts(fields, "text")):
@@ -139,21 +139,21 @@ def _kilt_document(fields: Fields) -> Document:
         is_title_line = number == 0 and text.strip() == title
         if text[begin:].strip() and not is_title_line:
             paragraphs.append(Paragraph(number, text, begin))
-    return Document(_page_id(fields.get("wikipedia_id"), "wikipedia_id"), title, tuple(paragraphs))
+    return Page(_page_id(fields.get("wikipedia_id"), "wikipedia_id"), title, tuple(paragraphs))
 
 
-def _jsonl_document(fields: Fields) -> Document:
+def _jsonl_page(fields: Fields) -> Page:
     has_paragraphs = "paragraphs" in fields
     if has_paragraphs and "text" in fields:
         raise CorpusError("the page has both text and paragraphs: keep one of them")
     page_id = _page_id(fields.get("id"), "id")
     title = _text(fields.get("title"), "title").strip()
     texts = _texts(fields, "paragraphs") if has_paragraphs else _blocks(_text(fields.get("text"), "text"))
-    return Document(page_id, title, _paragraphs(texts))
+    return Page(page_id, title, _paragraphs(texts))
 
 
-def _squad_pages(lines: Iterator[Line], name: str) -> Iterator[Page]:
-    wanted = 'write one document {"data": [{"title", "paragraphs": [{"context"}]}]}'
+def _squad_pages(lines: Iterator[Line], name: str) -> Iterator[Source]:
+    wanted = 'write one page {"data": [{"title", "paragraphs": [{"context"}]}]}'
     try:
         fields = json.loads("\n".join(text for _, text in lines))
     except (ValueError, RecursionError) as reason:
@@ -161,10 +161,10 @@ def _squad_pages(lines: Iterator[Line], name: str) -> Iterator[Page]:
     if not isinstance(fields, dict) or not isinstance(fields.get("data"), list):
         raise CorpusError(f"{name}: no list of articles: {wanted}")
     articles = enumerate(fields["data"], start=1)
-    return ((f"{name}: article {number}", partial(_squad_document, article)) for number, article in articles)
+    return ((f"{name}: article {number}", partial(_squad_page, article)) for number, article in articles)
 
 
-def _squad_document(article: object) -> Document:
+def _squad_page(article: object) -> Page:
     fields = _checked(article, "the article", dict)
     # SQuAD writes a title as Wikipedia's addresses do, with `_` for a blank.
     title = _text(fields.get("title"), "title").replace("_", " ").strip()
@@ -173,7 +173,7 @@ def _squad_document(article: object) -> Document:
     for number, item in enumerate(_checked(fields.get("paragraphs"), "paragraphs", list)):
         paragraph = _checked(item, f"paragraphs[{number}]", dict)
         contexts.append(_text(paragraph.get("context"), f"paragraphs[{number}].context"))
-    return Document(page_id, title, _paragraphs(contexts))
+    return Page(page_id, title, _paragraphs(contexts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +183,12 @@ class _Passage:
     paragraph: Paragraph
 
 
-def _dpr_pages(lines: Iterator[Line], name: str, on_bad_line: BadLine) -> Iterator[Page]:
+def _dpr_pages(lines: Iterator[Line], name: str, on_bad_line: BadLine) -> Iterator[Source]:
     passages = _dpr_passages(lines, name, on_bad_line)
     # Passages without a title have nothing in common: each is a page of its own.
     for _, group in groupby(passages, key=lambda passage: passage.title or passage.paragraph.number):
         page = list(group)
-        yield page[0].place, partial(_dpr_document, page)
+        yield page[0].place, partial(_dpr_page, page)
 
 
 def _dpr_passages(lines: Iterator[Line], name: str, on_bad_line: BadLine) -> Iterator[_Passage]:
@@ -215,16 +215,16 @@ def _dpr_passage(place: str, line: str) -> _Passage:
     return _Passage(place, clean_text(row[2]).strip(), Paragraph(int(row[0]), clean_text(row[1])))
 
 
-def _dpr_document(page: list[_Passage]) -> Document:
+def _dpr_page(page: list[_Passage]) -> Page:
     numbers = [passage.paragraph.number for passage in page]
     if len(set(numbers)) < len(numbers):
         raise CorpusError(f"passages of {page[0].title!r} share an id: give every passage its own")
     paragraphs = tuple(passage.paragraph for passage in page if passage.paragraph.text.strip())
     # The title is no id: where passages are shuffled or left out, it comes more than once.
-    return Document(str(numbers[0]), page[0].title, paragraphs)
+    return Page(str(numbers[0]), page[0].title, paragraphs)
 
 
-def _text_pages(source: str, on_bad_line: BadLine) -> Iterator[Page]:
+def _text_pages(source: str, on_bad_line: BadLine) -> Iterator[Source]:
     root = Path(source)
     paths = [root]
     if root.is_dir():
@@ -239,16 +239,16 @@ def _text_pages(source: str, on_bad_line: BadLine) -> Iterator[Page]:
         except CorpusError as problem:
             on_bad_line(problem)
         else:
-            yield source_name(str(path)), partial(_text_document, page_id, lines)
+            yield source_name(str(path)), partial(_text_page, page_id, lines)
 
 
-def _text_document(page_id: str, lines: list[str]) -> Document:
+def _text_page(page_id: str, lines: list[str]) -> Page:
     name = _without_compression(PurePath(page_id))
     title = ""
     if name.suffix.lower() == ".md":
         title, lines = _without_headings(lines)
     title = clean_text(title or name.stem.replace("_", " ")).strip()
-    return Document(_page_id(page_id, "path"), title, _paragraphs(_blocks(clean_text("\n".join(lines)))))
+    return Page(_page_id(page_id, "path"), title, _paragraphs(_blocks(clean_text("\n".join(lines)))))
 
 
 def _without_headings(lines: list[str]) -> tuple[str, list[str]]:

@@ -1,6 +1,6 @@
-"""Building: documents become the shards of a phrase dump, in bounded memory, resumable after a kill at any moment.
+"""Building: pages become the shards of a phrase dump, in bounded memory, resumable after a kill at any moment.
 
-Documents are encoded in blocks; after each block everything is on the disk and `building.json` says so, in one step.
+Pages are encoded in blocks; after each block everything is on the disk and `building.json` says so, in one step.
 A run that goes on reads the corpus again, checks that it is the same, and encodes what is missing: the same blocks,
 hence the same bytes.
 """
@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from kbq.corpus.pages import Page
 from kbq.dump.manifest import STATE, Manifest, is_knowledge_base, read_manifest, refuse_other_model
 from kbq.dump.shards import Counts, Progress, ShardWriter, shard_name
 from kbq.dump.workers import encode_blocks
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError
-from kbq.records import Document
 from kbq.system.files import write_json
 from kbq.system.machine import give_memory_back
 
@@ -28,11 +28,11 @@ SHARD_ROWS = 2**22  # a shard of this size is closed when another block comes
 
 @dataclass(frozen=True, slots=True)
 class BuildState:
-    """How far a build has got; `documents` and `digest` are of the corpus read so far."""
+    """How far a build has got; `pages` and `digest` are of the corpus read so far."""
 
     model: str  # phrase fingerprint
     first_shard: int  # of this build: those before it were published earlier
-    documents: int = 0
+    pages: int = 0
     digest: str = ""
     finished: tuple[Counts, ...] = ()  # of the shards of this build
     current: Progress = field(default_factory=Progress)
@@ -40,9 +40,9 @@ class BuildState:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Documents that are encoded together; `consumed` and `digest` are of the corpus up to its end."""
+    """Pages that are encoded together; `consumed` and `digest` are of the corpus up to its end."""
 
-    documents: list[Document]
+    pages: list[Page]
     consumed: int
     digest: str
 
@@ -70,7 +70,7 @@ def manifest_before(folder: Path, model: Model, append: bool) -> Manifest:
 
 
 def build_shards(
-    documents: Iterable[Document],
+    pages: Iterable[Page],
     model: Model,
     folder: Path,
     first_shard: int,
@@ -97,20 +97,20 @@ def build_shards(
             f"{_anew(folder, first_shard)}"
         ) from None
     try:
-        blocks = _new_blocks(documents, state, folder)
-        for block, encoded in encode_blocks(model, blocks, lambda block: block.documents, workers):
+        blocks = _new_blocks(pages, state, folder)
+        for block, encoded in encode_blocks(model, blocks, lambda block: block.pages, workers):
             if writer.counts.rows >= SHARD_ROWS:
                 state = replace(state, finished=(*state.finished, writer.close()), current=Progress())
                 writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
-            for document, paragraphs in zip(block.documents, encoded, strict=True):
-                writer.append(document, paragraphs)
-            state = replace(state, documents=block.consumed, digest=block.digest, current=writer.sync())
+            for page, paragraphs in zip(block.pages, encoded, strict=True):
+                writer.append(page, paragraphs)
+            state = replace(state, pages=block.consumed, digest=block.digest, current=writer.sync())
             write_json(folder / STATE, asdict(state))
             report(_total(state))
             give_memory_back()
         return [*state.finished, writer.close()], state.digest
     except KbqError:
-        if state.documents == 0:  # a wrong file, say: there is nothing to go on with
+        if state.pages == 0:  # a wrong file, say: there is nothing to go on with
             writer.abandon()
             _clear(folder, first_shard)
         raise
@@ -126,33 +126,33 @@ def _clear(folder: Path, first_shard: int) -> None:
         folder.rmdir()
 
 
-def _new_blocks(documents: Iterable[Document], state: BuildState, folder: Path) -> Iterator[_Block]:
+def _new_blocks(pages: Iterable[Page], state: BuildState, folder: Path) -> Iterator[_Block]:
     """The blocks that are not on the disk yet.
 
     Raises:
-        KnowledgeBaseError: the documents that are on the disk are not those of this corpus.
+        KnowledgeBaseError: the pages that are on the disk are not those of this corpus.
     """
     digest = hashlib.blake2b(digest_size=16)
     consumed = 0
-    for block in _blocks(documents):
+    for block in _blocks(pages):
         before, consumed = consumed, consumed + len(block)
-        for document in block:
-            digest.update(repr(document).encode())
-        if before < state.documents <= consumed:  # where blocks are cut differently, the corpus is another one
+        for page in block:
+            digest.update(repr(page).encode())
+        if before < state.pages <= consumed:  # where blocks are cut differently, the corpus is another one
             _same_corpus(folder, state, digest.hexdigest())
-        if consumed > state.documents:
+        if consumed > state.pages:
             yield _Block(block, consumed, digest.hexdigest())
-    if consumed < state.documents:
+    if consumed < state.pages:
         _same_corpus(folder, state, digest.hexdigest())
 
 
-def _blocks(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """Documents in groups of about BLOCK_CHARACTERS; where they are cut depends on the documents alone."""
-    block: list[Document] = []
+def _blocks(pages: Iterable[Page]) -> Iterator[list[Page]]:
+    """Pages in groups of about BLOCK_CHARACTERS; where they are cut depends on the pages alone."""
+    block: list[Page] = []
     size = 0
-    for document in documents:
-        block.append(document)
-        size += sum(len(paragraph.text) for paragraph in document.paragraphs) + 100
+    for page in pages:
+        block.append(page)
+        size += sum(len(paragraph.text) for paragraph in page.paragraphs) + 100
         if size >= BLOCK_CHARACTERS:
             yield block
             block, size = [], 0

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kbq
+from kbq.answers import IndexKind
 from kbq.dump.shards import Counts, Shard, shard_name
 from kbq.errors import KnowledgeBaseError, ModelError
-from kbq.options import IndexKind
 from kbq.system.files import write_json, writing_alone, writing_to
 from kbq.system.machine import stays_in_memory
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 STATE = "building.json"  # there while a build goes on, or where one was stopped
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,10 @@ class Manifest:
                     f"{shard.folder} holds {len(shard)} rows of {shard.vectors.shape[1]} dimensions, the manifest says "
                     f"{counts.rows} of {self.dim}: build the knowledge base again"
                 )
-            if (len(shard.texts), len(shard.ids)) != (counts.paragraphs, counts.documents):
+            if (len(shard.texts), len(shard.ids)) != (counts.paragraphs, counts.pages):
                 raise KnowledgeBaseError(
                     f"{shard.folder} holds {len(shard.texts)} paragraphs of {len(shard.ids)} pages, the manifest says "
-                    f"{counts.paragraphs} of {counts.documents}: build the knowledge base again"
+                    f"{counts.paragraphs} of {counts.pages}: build the knowledge base again"
                 )
         return shards
 

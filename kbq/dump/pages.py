@@ -33,7 +33,7 @@ class Pages:
         if page not in self._places:
             return None
         shard, number = self._places[page]
-        paragraphs = shard.document(number).paragraphs
+        paragraphs = shard.page(number).paragraphs
         if paragraph is None:
             return paragraphs[0].text if paragraphs else None
         return next((found.text for found in paragraphs if found.number == paragraph), None)

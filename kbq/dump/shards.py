@@ -7,10 +7,10 @@
                   edges.npy              u8 [rows]            whether a phrase may open (1) or close (2) there, or both
                   paragraph_rows.npy     i64 [paragraphs]     row after the last of each paragraph
                   paragraph_numbers.npy  u32 [paragraphs]     the source's own number
-                  paragraph_documents.npy u32 [paragraphs]
-                  texts.{bin,npy}        paragraphs           ids.{bin,npy} titles.{bin,npy}  documents
+                  paragraph_pages.npy u32 [paragraphs]
+                  texts.{bin,npy}        paragraphs           ids.{bin,npy} titles.{bin,npy}  pages
 
-Shards hold whole documents and are immutable once finished. Source: arXiv 2012.12624, section 3.3.
+Shards hold whole pages and are immutable once finished. Source: arXiv 2012.12624, section 3.3.
 """
 
 import hashlib
@@ -24,10 +24,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kbq.answers import Answer
 from kbq.array_types import Rows
+from kbq.corpus.pages import Page, Paragraph
 from kbq.dump.arrays import GrowingArray, GrowingTexts, Texts, open_array
 from kbq.errors import KnowledgeBaseError
-from kbq.records import Document, Paragraph, Phrase, Summed
+from kbq.system.counting import Summed
 from kbq.system.machine import expect_random_access, prefetch
 
 FINGERPRINT_ROWS = 64
@@ -59,7 +61,7 @@ class EncodedParagraph:
 class Counts(Summed):
     """What a shard, or a whole knowledge base, holds; `tokens` counts before the filter, `rows` after it."""
 
-    documents: int = 0
+    pages: int = 0
     paragraphs: int = 0
     tokens: int = 0
     rows: int = 0
@@ -84,13 +86,13 @@ class Located:
     """A paragraph with its page; `number` is the source's own."""
 
     text: str
-    document_id: str
+    page_id: str
     title: str
     number: int
 
-    def phrase(self, start: int, end: int) -> Phrase:
-        """The phrase at these characters."""
-        return Phrase(self.text[start:end], self.document_id, self.title, self.number, start, end)
+    def answer(self, start: int, end: int, score: float, unit: tuple[int, int]) -> Answer:
+        """The phrase at these characters, found as this unit."""
+        return Answer(self.text[start:end], score, self.page_id, self.title, self.number, start, end, self.text, unit)
 
 
 class ShardWriter:
@@ -110,7 +112,7 @@ class ShardWriter:
         self.edges = GrowingArray(folder / "edges.npy", np.uint8)
         self.paragraph_rows = GrowingArray(folder / "paragraph_rows.npy", np.int64)
         self.paragraph_numbers = GrowingArray(folder / "paragraph_numbers.npy", np.uint32)
-        self.paragraph_documents = GrowingArray(folder / "paragraph_documents.npy", np.uint32)
+        self.paragraph_pages = GrowingArray(folder / "paragraph_pages.npy", np.uint32)
         self.texts, self.ids, self.titles = (GrowingTexts(folder, name) for name in ("texts", "ids", "titles"))
         for array in self._arrays():
             left, size = len(array), progress.sizes.get(array.path.name, 0)
@@ -119,11 +121,11 @@ class ShardWriter:
                 raise ValueError(f"{array.path} has {left:,} entries, {size:,} were written")
             array.truncate(size)
 
-    def append(self, document: Document, paragraphs: Sequence[EncodedParagraph]) -> None:
-        """Add a document with its encoded paragraphs."""
-        number = self.counts.documents
-        self.ids.append([document.id])
-        self.titles.append([document.title])
+    def append(self, page: Page, paragraphs: Sequence[EncodedParagraph]) -> None:
+        """Add a page with its encoded paragraphs."""
+        number = self.counts.pages
+        self.ids.append([page.id])
+        self.titles.append([page.title])
         for paragraph in paragraphs:
             self.vectors.append(paragraph.vectors)
             for name, array in self.per_row.items():
@@ -133,9 +135,9 @@ class ShardWriter:
             self.counts += Counts(0, 1, paragraph.tokens, len(paragraph.positions))
             self.paragraph_rows.append(np.array([self.counts.rows]))
             self.paragraph_numbers.append(np.array([paragraph.number]))
-            self.paragraph_documents.append(np.array([number]))
+            self.paragraph_pages.append(np.array([number]))
             self.texts.append([paragraph.text])
-        self.counts += Counts(documents=1)
+        self.counts += Counts(pages=1)
 
     def sync(self) -> Progress:
         """Everything appended so far is on the disk when this returns."""
@@ -156,7 +158,7 @@ class ShardWriter:
 
     def _arrays(self) -> list[GrowingArray]:
         texts = [array for texts in (self.texts, self.ids, self.titles) for array in (texts.bytes, texts.ends)]
-        numbers = [self.paragraph_rows, self.paragraph_numbers, self.paragraph_documents]
+        numbers = [self.paragraph_rows, self.paragraph_numbers, self.paragraph_pages]
         return [self.vectors, *self.per_row.values(), self.logits, self.edges, *numbers, *texts]
 
 
@@ -180,14 +182,14 @@ class Shard:
             self.edges = _typed(folder, "edges", np.uint8)
             self.paragraph_rows = _typed(folder, "paragraph_rows", np.int64)
             self.paragraph_numbers = _typed(folder, "paragraph_numbers", np.uint32)
-            self.paragraph_documents = _typed(folder, "paragraph_documents", np.uint32)
+            self.paragraph_pages = _typed(folder, "paragraph_pages", np.uint32)
             self.texts, self.ids, self.titles = (Texts.open(folder, name) for name in ("texts", "ids", "titles"))
             if self.vectors.ndim != 2:
                 raise ValueError("vectors.npy is no table")
         except (OSError, ValueError) as error:
             raise KnowledgeBaseError(f"shard {folder} is damaged ({error}): build the knowledge base again") from None
         rows = {len(array) for array in (self.vectors, self.positions, self.starts, self.ends, self.edges)}
-        per_paragraph = (self.paragraph_rows, self.paragraph_numbers, self.paragraph_documents, self.texts)
+        per_paragraph = (self.paragraph_rows, self.paragraph_numbers, self.paragraph_pages, self.texts)
         fits = (
             rows == {int(self.paragraph_rows[-1]) if len(self.paragraph_rows) else len(self.vectors)}
             and len({len(entries) for entries in per_paragraph}) == 1
@@ -198,9 +200,9 @@ class Shard:
             raise KnowledgeBaseError(
                 f"shard {folder} is damaged (its files differ in length): build the knowledge base again"
             )
-        if len(self.paragraph_documents) and not self.paragraph_documents[-1] < len(self.ids):
+        if len(self.paragraph_pages) and not self.paragraph_pages[-1] < len(self.ids):
             raise KnowledgeBaseError(
-                f"shard {folder} is damaged (a paragraph is of page {self.paragraph_documents[-1]}, there are "
+                f"shard {folder} is damaged (a paragraph is of page {self.paragraph_pages[-1]}, there are "
                 f"{len(self.ids)}): build the knowledge base again"
             )
         self._stay = stay
@@ -283,18 +285,18 @@ class Shard:
 
     def title_of(self, paragraph: int) -> str:
         """The title of a paragraph's page."""
-        return self.titles[int(self.paragraph_documents[paragraph])]
+        return self.titles[int(self.paragraph_pages[paragraph])]
 
     def located(self, paragraph: int) -> Located:
         """A paragraph with its page."""
-        document, number = int(self.paragraph_documents[paragraph]), int(self.paragraph_numbers[paragraph])
-        return Located(self.texts[paragraph], self.ids[document], self.titles[document], number)
+        page, number = int(self.paragraph_pages[paragraph]), int(self.paragraph_numbers[paragraph])
+        return Located(self.texts[paragraph], self.ids[page], self.titles[page], number)
 
-    def document(self, number: int) -> Document:
-        """A document as it was indexed; paragraphs that hold no text were left out."""
-        first, stop = np.searchsorted(self.paragraph_documents, [number, number + 1])
+    def page(self, number: int) -> Page:
+        """A page as it was indexed; paragraphs that hold no text were left out."""
+        first, stop = np.searchsorted(self.paragraph_pages, [number, number + 1])
         paragraphs = tuple(Paragraph(int(self.paragraph_numbers[i]), self.texts[i]) for i in range(first, stop))
-        return Document(self.ids[number], self.titles[number], paragraphs)
+        return Page(self.ids[number], self.titles[number], paragraphs)
 
 
 def _typed(folder: Path, name: str, dtype: type[np.generic]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Workers: processes that encode blocks of documents side by side; their results come in the order of the blocks.
+"""Workers: processes that encode blocks of pages side by side; their results come in the order of the blocks.
 
 Each has the model to itself and computes with one thread, on the CPU or on one of several GPUs. None of them writes:
 the files are the same whether or not a build is killed, and with however many workers it goes on.
@@ -22,20 +22,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kbq.array_types import Rows
+from kbq.corpus.pages import Page
 from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph
 from kbq.encoding.model import Model
 from kbq.encoding.phrases import EncodedBatch, encode_batches
 from kbq.encoding.windows import Window, tokenize, windows
 from kbq.errors import KnowledgeBaseError
-from kbq.records import Document
 
 
-def encode_documents(model: Model, block: Sequence[Document]) -> list[list[EncodedParagraph]]:
-    """Encode all paragraphs of a block of documents, together; one item for each document."""
-    titles = tokenize(model.tokenizer, [document.title for document in block])
-    paragraphs = [paragraph for document in block for paragraph in document.paragraphs]
+def encode_pages(model: Model, block: Sequence[Page]) -> list[list[EncodedParagraph]]:
+    """Encode all paragraphs of a block of pages, together; one item for each page."""
+    titles = tokenize(model.tokenizer, [page.title for page in block])
+    paragraphs = [paragraph for page in block for paragraph in page.paragraphs]
     texts = tokenize(model.tokenizer, [paragraph.text[paragraph.begin :] for paragraph in paragraphs])
-    title_ids = [title.ids for document, title in zip(block, titles, strict=True) for _ in document.paragraphs]
+    title_ids = [title.ids for page, title in zip(block, titles, strict=True) for _ in page.paragraphs]
     cut_paragraphs = [
         windows(model.tokenizer, title, text, model.config.window) for title, text in zip(title_ids, texts, strict=True)
     ]
@@ -54,7 +54,7 @@ def encode_documents(model: Model, block: Sequence[Document]) -> list[list[Encod
         )
         for paragraph, text, (vectors, positions, logits, edges) in zip(paragraphs, texts, kept, strict=True)
     )
-    return [[next(encoded) for _ in document.paragraphs] for document in block]
+    return [[next(encoded) for _ in page.paragraphs] for page in block]
 
 
 class _Kept(NamedTuple):
@@ -121,16 +121,16 @@ AHEAD = 1  # blocks that wait for each worker, so that none waits for the disk
 
 
 def encode_blocks(
-    model: Model, blocks: Iterable[Block], documents_of: Callable[[Block], Sequence[Document]], workers: int
+    model: Model, blocks: Iterable[Block], pages_of: Callable[[Block], Sequence[Page]], workers: int
 ) -> Iterator[tuple[Block, Encoded]]:
-    """Each block with the encoded paragraphs of its documents, in order; one worker: in this process.
+    """Each block with the encoded paragraphs of its pages, in order; one worker: in this process.
 
     Raises:
         KnowledgeBaseError: a worker died.
     """
     if workers == 1:
         for block in blocks:
-            yield block, encode_documents(model, documents_of(block))
+            yield block, encode_pages(model, pages_of(block))
         return
     context = get_context("spawn")  # a forked process cannot use the threads and GPUs of its parent
     devices: SimpleQueue[str] = context.SimpleQueue()
@@ -142,7 +142,7 @@ def encode_blocks(
     waiting: deque[tuple[Block, Future[Encoded]]] = deque()
     try:
         for block in blocks:
-            waiting.append((block, pool.submit(_encode, documents_of(block))))
+            waiting.append((block, pool.submit(_encode, pages_of(block))))
             if len(waiting) > workers * (1 + AHEAD):
                 yield _finished(*waiting.popleft())
         while waiting:
@@ -191,5 +191,5 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _encode(documents: Sequence[Document]) -> Encoded:
-    return encode_documents(_model[0], documents)
+def _encode(pages: Sequence[Page]) -> Encoded:
+    return encode_pages(_model[0], pages)

@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from kbq.answers import WeightType
 from kbq.array_types import Floats
 from kbq.encoding.backbone import empty_backbone, load_tokenizer, pretrained_backbone, saved_tokenizer
 from kbq.encoding.devices import choose_device, readable_length
@@ -42,7 +43,6 @@ from kbq.encoding.phrases import PhraseEncoder
 from kbq.encoding.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
 from kbq.encoding.tokenizer import Forms
 from kbq.errors import ModelError, first_line
-from kbq.options import WeightType
 from kbq.system.files import writing_to
 from kbq.system.machine import give_memory_back
 

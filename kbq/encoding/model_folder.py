@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from kbq.answers import WeightType
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError, first_line
-from kbq.options import WeightType
 from kbq.special_tokens import slot_of
 
 FORMAT = 2

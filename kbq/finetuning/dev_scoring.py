@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from kbq.answers import Backend
 from kbq.array_types import Doubles
 from kbq.finetuning.triples import kilt_record, pages_of
 from kbq.kb import KnowledgeBase
 from kbq.kilt.evaluation import score_downstream
 from kbq.kilt.lines import write_lines
 from kbq.kilt.metrics import Deviations
-from kbq.kilt.prediction import PredictionSettings, kilt_line, predict
+from kbq.kilt.prediction import PredictionSettings, Query, kilt_line, predict
 from kbq.kilt.records import Gold
 from kbq.kilt.task import Task
-from kbq.options import Backend
 from kbq.reading.reader import Answering
-from kbq.records import Query
 from kbq.searching.hybrid import HybridWeights
 
 FACTORS = (0.5, 1.0, 2.0, 4.0)  # tried for the weights of words beside the vectors

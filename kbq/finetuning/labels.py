@@ -41,7 +41,7 @@ def phrases_of(places: Sequence[tuple[int, int, int]]) -> Phrases:
 
 def retrieve(kb: KnowledgeBase, starts: Floats, ends: Floats, k: int) -> list[Phrases]:
     """The k best phrases for each query: each start with its best end, overlaps included. Shapes: (queries, dim)."""
-    span_lists = batch_spans(kb.searched, kb.model.in_row_units(starts, ends), k)
+    span_lists = batch_spans(kb.search_context, kb.model.in_row_units(starts, ends), k)
     return [_best([_phrases(number, spans, k) for number, spans in enumerate(shards)], k) for shards in span_lists]
 
 
@@ -153,25 +153,25 @@ class Labeller:
         """`pages`: ids, or titles, of all pages that will be asked for."""
         self._shards = shards
         wanted = set(pages)
-        self._documents: dict[str, list[tuple[int, int]]] = {page: [] for page in wanted}
+        self._places: dict[str, list[tuple[int, int]]] = {page: [] for page in wanted}
         by_title: dict[str, list[tuple[int, int]]] = {}
         for number, shard in enumerate(shards):
-            for document, (page, title) in enumerate(zip(shard.ids, shard.titles, strict=True)):
+            for page_number, (page, title) in enumerate(zip(shard.ids, shard.titles, strict=True)):
                 if page in wanted:
-                    self._documents[page].append((number, document))
+                    self._places[page].append((number, page_number))
                 if title in wanted:
-                    by_title.setdefault(title, []).append((number, document))
+                    by_title.setdefault(title, []).append((number, page_number))
         for title, places in by_title.items():
-            self._documents[title] = self._documents[title] or places
+            self._places[title] = self._places[title] or places
 
     def page_ids(self, page: str) -> list[str]:
         """The ids of the pages with this id or, where there is none, this title."""
-        return [self._shards[number].ids[document] for number, document in self._documents[page]]
+        return [self._shards[number].ids[page_number] for number, page_number in self._places[page]]
 
     def label(self, phrases: Phrases, gold: Gold) -> Labels:
         """Labels of the phrases found for a query."""
         answers = {normalise(answer) for answer in gold.answers} - {""}
-        documents = {place for page in pages_of(gold) for place in self._documents[page]}
+        places = {place for page in pages_of(gold) for place in self._places[page]}
         has_answer, on_page = np.zeros(len(phrases), bool), np.zeros(len(phrases), bool)
         for number in np.unique(phrases.shards).tolist():
             indices = np.flatnonzero(phrases.shards == number)
@@ -183,18 +183,18 @@ class Labeller:
                 indices.tolist(), paragraphs.tolist(), begins.tolist(), stops.tolist(), strict=True
             ):
                 has_answer[index] = _normalise(texts[paragraph][begin:stop]) in answers
-                on_page[index] = (number, int(shard.paragraph_documents[paragraph])) in documents
-        return Labels(has_answer, on_page, bool(documents))
+                on_page[index] = (number, int(shard.paragraph_pages[paragraph])) in places
+        return Labels(has_answer, on_page, bool(places))
 
     def find(self, gold: Gold) -> Findable:
         """The answers of a query on its gold pages."""
         answers = {normalise(answer) for answer in gold.answers} - {""}
-        documents = sorted(place for page in pages_of(gold) for place in self._documents[page])
+        places = sorted(place for page in pages_of(gold) for place in self._places[page])
         spans: list[tuple[int, int, int]] = []
         in_text = False
-        for number, document in documents:
+        for number, page_number in places:
             shard = self._shards[number]
-            first, stop = np.searchsorted(shard.paragraph_documents, [document, document + 1])
+            first, stop = np.searchsorted(shard.paragraph_pages, [page_number, page_number + 1])
             for paragraph in range(int(first), int(stop)):
                 text = shard.texts[paragraph]
                 present = {answer for answer in answers if answer in _normalise(text)}
@@ -202,7 +202,7 @@ class Labeller:
                 if present:
                     spans += [(number, start, end) for start, end in _occurrences(shard, paragraph, text, present)]
         otherwise: Kind = "no_page" if pages_of(gold) else "unnamed"
-        kind: Kind = "on_page" if spans else "dropped" if in_text else "elsewhere" if documents else otherwise
+        kind: Kind = "on_page" if spans else "dropped" if in_text else "elsewhere" if places else otherwise
         return Findable(phrases_of(spans[:MOST_GOLDS]), kind)
 
 

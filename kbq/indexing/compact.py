@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from kbq.answers import IndexKind
 from kbq.array_types import Floats
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
@@ -20,7 +21,6 @@ from kbq.errors import KnowledgeBaseError
 from kbq.indexing.cell_index import CellIndex
 from kbq.indexing.cells import Cells, build_cells
 from kbq.indexing.index_folder import CELLS, ROTATION, cells_bytes, open_folders, writing
-from kbq.options import IndexKind
 from kbq.system.callbacks import Report, silent
 from kbq.system.machine import available_memory
 
@@ -103,7 +103,7 @@ def open_compact(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
         tiny = f"build one half as large (kbq index {shards[0].folder.parent} --index tiny), or "
         raise KnowledgeBaseError(
             f"the {entry.kind} index takes {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: "
-            f"{tiny if entry.kind == 'compact' else ''}use --index approximate, which stays on the disk, or exact"
+            f"{tiny if entry.kind == 'compact' else ''}use --index disk, which stays on the disk, or exact"
         )
     cells = {
         number: Cells(folder / CELLS, entry.probes, Rotation.open(folder / ROTATION).queries)

@@ -15,7 +15,7 @@ from kbq.system.machine import stays_in_memory
 OVERFETCH = 2  # hits fetched for each one wanted; four of them found nothing more among 1.4 million rows
 
 
-def build_approximate(shard: Shard, entry: IndexEntry, device: torch.device, report: Report = silent) -> None:
+def build_disk(shard: Shard, entry: IndexEntry, device: torch.device, report: Report = silent) -> None:
     """Build the index of one shard, of the rows above the entry's filter; `device` is for comparing rows with cells.
 
     Raises:
@@ -25,7 +25,7 @@ def build_approximate(shard: Shard, entry: IndexEntry, device: torch.device, rep
         build_cells(folder / CELLS, shard.vectors, shard.rows_above(entry.filter), device=device, report=report)
 
 
-def open_approximate(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
+def open_disk(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
     """The indexes of all shards, ready to search: where their cells do not stay in memory, they are prefetched."""
     folders = open_folders(shards, entry)
     stay = stays_in_memory(cells_bytes(folders) + sum(shard.vectors.nbytes for shard in shards))

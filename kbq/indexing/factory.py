@@ -6,17 +6,17 @@ from pathlib import Path
 
 import torch
 
+from kbq.answers import IndexKind, WantedKind
 from kbq.array_types import Floats
 from kbq.dump.manifest import IndexEntry, Manifest
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.base import Index
 from kbq.indexing.compact import build_compact, open_compact
-from kbq.indexing.disk import build_approximate, open_approximate
+from kbq.indexing.disk import build_disk, open_disk
 from kbq.indexing.exact import ExactIndex
 from kbq.indexing.index_folder import folder_of, has_index
 from kbq.indexing.inner_products import CPU, places
-from kbq.options import IndexKind, WantedKind
 from kbq.system.callbacks import Report, silent
 
 EXACT_ROWS = 2_000_000  # up to here every query can be multiplied with every row
@@ -51,8 +51,8 @@ def build_missing(
         def report_shard(stage: str, done: int, total: int, number: int = number) -> None:
             report(f"{entry.kind} index, shard {number} of {len(shards)}, {stage}", done, total)
 
-        if entry.kind == "approximate":
-            build_approximate(shard, entry, device, report_shard)
+        if entry.kind == "disk":
+            build_disk(shard, entry, device, report_shard)
         else:
             build_compact(shard, queries, entry, device, report_shard)
 
@@ -85,6 +85,6 @@ def open_index(shards: Sequence[Shard], entry: IndexEntry, device: torch.device,
             if not may_leave_gpu:
                 raise
             return ExactIndex(shards, [CPU] * len(shards))
-    if entry.kind == "approximate":
-        return open_approximate(shards, entry)
+    if entry.kind == "disk":
+        return open_disk(shards, entry)
     return open_compact(shards, entry)

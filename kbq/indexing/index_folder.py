@@ -31,9 +31,9 @@ def writing(shard: Shard, entry: IndexEntry) -> Iterator[Path]:
 
 
 def folder_of(shard: Path, entry: IndexEntry) -> Path:
-    """Where an index lies in the folder of a shard; all but approximate ones learn from queries."""
+    """Where an index lies in the folder of a shard; all but disk ones learn from queries."""
     above = "" if entry.filter is None else f"-above{entry.filter!r}"
-    learned = f"-for-{entry.asked}" if entry.kind != "approximate" and entry.asked else ""
+    learned = f"-for-{entry.asked}" if entry.kind != "disk" and entry.asked else ""
     return shard / f"{entry.kind}{above}{learned}"
 
 

@@ -115,8 +115,8 @@ def with_evidence(case: ErrorCase, evidence_of: EvidenceOf | None) -> ErrorCase:
     gold = case.gold_places
     return replace(
         case,
-        evidence=evidence_of(case.top.document_id, case.top.paragraph) if case.top else None,
-        gold_evidence=evidence_of(gold[0].document_id, gold[0].paragraph) if gold else None,
+        evidence=evidence_of(case.top.page_id, case.top.paragraph) if case.top else None,
+        gold_evidence=evidence_of(gold[0].page_id, gold[0].paragraph) if gold else None,
     )
 
 
@@ -182,7 +182,7 @@ def answer_kind(
 def page_kind(gold: Gold, guess: Guess, is_found: bool, is_known_page: Callable[[str], bool] | None) -> ErrorKind:
     """What the pages say about the error, where neither answer nor pages are right."""
     places = [place for output in gold.outputs for place in output.places]
-    if is_known_page and places and not any(is_known_page(place.document_id) for place in places):
+    if is_known_page and places and not any(is_known_page(place.page_id) for place in places):
         return "page-not-in-knowledge-base"
     if is_found:
         return "page-too-low"

@@ -201,8 +201,8 @@ def complete_pages(items: Sequence[JsonObject], rank_keys: Sequence[str]) -> tup
 def place_of(item: JsonObject, title: str) -> Place:
     """Where a provenance item points to."""
     paragraph = item.get("start_paragraph_id")
-    document_id = str(item.get("wikipedia_id", "")).strip()
-    return Place(document_id, title, paragraph if isinstance(paragraph, int) else None)
+    page_id = str(item.get("wikipedia_id", "")).strip()
+    return Place(page_id, title, paragraph if isinstance(paragraph, int) else None)
 
 
 class Pairing:

@@ -15,16 +15,46 @@ from typing import Any
 import jsonlines
 
 import kbq
+from kbq.answers import Answer
 from kbq.dump.manifest import MANIFEST
 from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import KbqError, QueryError
 from kbq.kb import KnowledgeBase
 from kbq.kilt.task import Task
 from kbq.reading.reader import Answering, RetrieverReader
-from kbq.records import Hit, Prediction, ProvenanceItem, Query
 from kbq.searching.search import BATCH
 from kbq.system.files import file_digest, run_file, write_json, writing_alone, writing_to
 from kbq.system.lines import read_json_lines
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What the query encoder reads: `subject [SEP] relation`, a question, a marked mention."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenanceItem:
+    """A place that supports an answer: one item of a KILT provenance list."""
+
+    page_id: str
+    title: str
+    paragraph: int
+    start: int
+    end: int
+    text: str | None = None  # the paragraph, where it was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The answer to a query and its pages, best first."""
+
+    id: str
+    input: str
+    answer: str | None  # None: the task has no answer that is a span, only provenance counts
+    provenance: tuple[ProvenanceItem, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +120,11 @@ def predict(
 ) -> Iterator[Prediction]:
     """Predictions for adapted queries, each given with its record's own input."""
     texts = [query.text for query, _ in queries]
-    hits = kb.search(texts, settings.top_pages, "document", settings.answering.backend, settings.answering.weights)
+    hits = kb.search(texts, settings.top_pages, "page", settings.answering.backend, settings.answering.weights)
     for (query, text), pages in zip(queries, hits, strict=True):
         answer = None
         if task.answer != "none":
-            answer = "" if not pages else pages[0].phrase.text if task.answer == "phrase" else pages[0].phrase.title
+            answer = "" if not pages else pages[0].text if task.answer == "phrase" else pages[0].title
         provenance = tuple(_provenance_item(hit, settings.with_text) for hit in pages)
         yield Prediction(query.id, text, answer, provenance)
 
@@ -104,7 +134,7 @@ def kilt_line(prediction: Prediction) -> dict[str, Any]:
     provenance = []
     for item in prediction.provenance:
         fields: dict[str, Any] = {
-            "wikipedia_id": item.document_id,
+            "wikipedia_id": item.page_id,
             "title": item.title,
             "start_paragraph_id": item.paragraph,
             "end_paragraph_id": item.paragraph,
@@ -153,10 +183,8 @@ def read_inputs(task: Task, path: Path, query_tokenizers: Sequence[QueryTokenize
     return queries
 
 
-def _provenance_item(hit: Hit, with_text: bool) -> ProvenanceItem:
-    phrase = hit.phrase
-    text = hit.context if with_text else None
-    return ProvenanceItem(phrase.document_id, phrase.title, phrase.paragraph, phrase.start, phrase.end, text)
+def _provenance_item(hit: Answer, with_text: bool) -> ProvenanceItem:
+    return ProvenanceItem(hit.page_id, hit.title, hit.paragraph, hit.start, hit.end, hit.context if with_text else None)
 
 
 def _description(

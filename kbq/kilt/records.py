@@ -64,7 +64,7 @@ PAGE = ("wikipedia_id",)  # the rank key of a page
 class Place:
     """Where a provenance item points to, whatever the rank keys are."""
 
-    document_id: str
+    page_id: str
     title: str  # without outer blanks; "" where it is missing
     paragraph: int | None
 

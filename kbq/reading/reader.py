@@ -10,15 +10,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from kbq.answers import Answer, Backend, Unit
 from kbq.array_types import Floats
 from kbq.corpus.readers import content_start
 from kbq.encoding.queries import QueryTokenizer
 from kbq.encoding.windows import Tokens, tokenize
 from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase, check_wanted
-from kbq.options import Backend, Unit
 from kbq.reading.network import CrossEncoder
-from kbq.records import Hit, Phrase
 from kbq.searching.hybrid import HybridWeights
 from kbq.searching.spans import best_ends
 from kbq.system.lines import clean_text
@@ -30,7 +29,7 @@ RETRIEVAL_WEIGHT = 0.1  # of a point of the search's score, beside the reader's 
 class Reader(CrossEncoder):
     """A cross-encoder that answers from paragraphs."""
 
-    def read(self, query: str, paragraphs: Sequence[Hit]) -> list[Hit]:
+    def read(self, query: str, paragraphs: Sequence[Answer]) -> list[Answer]:
         """The phrases of these paragraphs, best first, none overlapping a better one.
 
         A score is the sum of the logarithms of two chances: of its start and of its end, among those of the paragraph.
@@ -51,11 +50,10 @@ class Reader(CrossEncoder):
         return sorted(phrases, key=lambda hit: -hit.score)
 
 
-def _phrases(paragraph: Hit, text: Tokens, logits: Floats) -> Iterator[Hit]:
+def _phrases(paragraph: Answer, text: Tokens, logits: Floats) -> Iterator[Answer]:
     """Each start with its best end; of two that overlap, only the better one. Shape of `logits`: (2, tokens)."""
     sums, lasts = best_ends(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
     taken = np.zeros(len(sums), bool)
-    place = paragraph.phrase
     for first in np.argsort(-sums, kind="stable"):
         start, end = int(text.starts[first]), int(text.ends[lasts[first]])
         # All pieces of a word have the characters of the whole word.
@@ -63,24 +61,24 @@ def _phrases(paragraph: Hit, text: Tokens, logits: Floats) -> Iterator[Hit]:
         if taken[tokens].any():
             continue
         taken[tokens] = True
-        phrase = Phrase(paragraph.context[start:end], place.document_id, place.title, place.paragraph, start, end)
-        yield Hit(phrase, float(sums[first]), paragraph.context, (start, end))
+        text_between, place = paragraph.context[start:end], (start, end)
+        yield replace(paragraph, text=text_between, score=float(sums[first]), start=start, end=end, unit=place)
 
 
-def with_retrieval(phrases: Sequence[Hit], paragraphs: Sequence[Hit], weight: float) -> list[Hit]:
+def with_retrieval(phrases: Sequence[Answer], paragraphs: Sequence[Answer], weight: float) -> list[Answer]:
     """The phrases read in these paragraphs, best first, with what the search says of the paragraphs.
 
     Added to a phrase's score is its paragraph's score, less that of the best paragraph, times `weight`.
     """
     best = max((hit.score for hit in paragraphs), default=0.0)
-    added = {(hit.phrase.document_id, hit.phrase.paragraph): weight * (hit.score - best) for hit in paragraphs}
-    hits = [replace(hit, score=hit.score + added[hit.phrase.document_id, hit.phrase.paragraph]) for hit in phrases]
+    added = {(hit.page_id, hit.paragraph): weight * (hit.score - best) for hit in paragraphs}
+    hits = [replace(hit, score=hit.score + added[hit.page_id, hit.paragraph]) for hit in phrases]
     return sorted(hits, key=lambda hit: -hit.score)
 
 
 def worth(kb: KnowledgeBase, backend: Backend) -> float:
     """What a point of a search with this backend is worth, in points of a query encoder whose `lexical_factor` is 1."""
-    points = {"bm25": kb.weights.bm25, "sparse": kb.weights.sparta}.get(backend, 1.0)
+    points = {"bm25": kb.weights.bm25, "sparta": kb.weights.sparta}.get(backend, 1.0)
     return points / (kb.model.config.lexical_factor or 1.0)
 
 
@@ -129,25 +127,25 @@ class RetrieverReader:
         unit: Unit = "phrase",
         backend: Backend = "auto",
         weights: HybridWeights | None = None,
-    ) -> list[list[Hit]]:
+    ) -> list[list[Answer]]:
         """The k best phrases of each query, or the best phrase of each of the k best pages.
 
         Raises:
             QueryError: a query cannot be read, k is below 1, or another unit is asked for.
         """
         check_wanted(k, unit)
-        if unit not in ("phrase", "document"):
-            raise QueryError(f"a reader finds no {unit}: ask for phrases or documents", is_usage=True)
+        if unit not in ("phrase", "page"):
+            raise QueryError(f"a reader finds no {unit}: ask for phrases or pages", is_usage=True)
         texts = [clean_text(text) for text in texts]
         retrieved = self.kb.search(texts, self.reading.depth, "paragraph", backend, weights)
         weight = self.reading.retrieval_weight * worth(self.kb, backend)
         answers = []
         for text, paragraphs in zip(texts, retrieved, strict=True):
             hits = with_retrieval(self.reading.reader.read(text, paragraphs), paragraphs, weight)
-            if unit == "document":
-                best: dict[str, Hit] = {}
+            if unit == "page":
+                best: dict[str, Answer] = {}
                 for hit in hits:
-                    best.setdefault(hit.phrase.document_id, hit)
+                    best.setdefault(hit.page_id, hit)
                 hits = list(best.values())
             answers.append(hits[:k])
         return answers

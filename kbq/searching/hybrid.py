@@ -9,12 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
+from kbq.answers import Answer, Unit, WordBackend
 from kbq.array_types import Floats
 from kbq.dump.manifest import Manifest
 from kbq.dump.shards import Shard
 from kbq.errors import QueryError
-from kbq.options import Unit, WordBackend
-from kbq.records import Hit
 from kbq.special_tokens import MENTION, slot_of
 from kbq.words.bm25 import missing_words, open_bm25, query_words
 from kbq.words.sparta import PieceTokenizer, SentenceImpacts
@@ -68,17 +67,17 @@ class LexicalScores:
         scores *= np.float32(self._weight)
         return scores
 
-    def best(self, query: int, unit: Unit, k: int) -> list[Hit]:
+    def best(self, query: int, unit: Unit, k: int) -> list[Answer]:
         """The k best paragraphs, or pages by their best paragraph; none that share no term with the query.
 
         There is no phrase: the whole paragraph is the answer.
         """
-        hits: list[Hit] = []
+        hits: list[Answer] = []
         pages = set()
         for score, number, paragraph in self._in_order(query):
             shard = self._shards[number]
-            page = (number, int(shard.paragraph_documents[paragraph]))
-            if unit == "document" and page in pages:
+            page = (number, int(shard.paragraph_pages[paragraph]))
+            if unit == "page" and page in pages:
                 continue
             pages.add(page)
             hits.append(_whole_paragraph(shard, paragraph, score))
@@ -86,7 +85,7 @@ class LexicalScores:
                 break
         return hits
 
-    def explained(self, query: int, k: int) -> Iterator[tuple[Hit, dict[str, float]]]:
+    def explained(self, query: int, k: int) -> Iterator[tuple[Answer, dict[str, float]]]:
         """The k best paragraphs, each with what the query's terms add to its score."""
         for score, number, paragraph in islice(self._in_order(query), k):
             parts = self._indexes[number].parts(self._terms[query], paragraph)
@@ -118,10 +117,10 @@ class SummedBonus:
         return total
 
 
-def _whole_paragraph(shard: Shard, paragraph: int, score: float) -> Hit:
+def _whole_paragraph(shard: Shard, paragraph: int, score: float) -> Answer:
     located = shard.located(paragraph)
     whole = (0, len(located.text))
-    return Hit(located.phrase(*whole), score, located.text, whole)
+    return located.answer(*whole, score, whole)
 
 
 class WordIndexes:
@@ -140,12 +139,12 @@ class WordIndexes:
         return bool(self.bm25 or self.sparta)
 
     def scores(self, texts: Sequence[str], backend: WordBackend, weight: float = 1.0) -> LexicalScores:
-        """The lexical scores of these queries: learned impacts for the backend sparse, else BM25.
+        """The lexical scores of these queries: learned impacts for the backend sparta, else BM25.
 
         Raises:
             QueryError: the knowledge base has no such index.
         """
-        if backend == "sparse":
+        if backend == "sparta":
             if self._pieces is None:
                 raise QueryError(
                     f"{self._folder} has no learned impacts: add them with `kbq index {self._folder} --sparta MODEL`"
@@ -161,7 +160,7 @@ class WordIndexes:
         Raises:
             QueryError: there is none.
         """
-        sources = [self.scores(texts, "sparse", weights.sparta)] if self.sparta else []
+        sources = [self.scores(texts, "sparta", weights.sparta)] if self.sparta else []
         if self.bm25 or not sources:
             sources.append(self.scores(texts, "bm25", weights.bm25))
         return sources

@@ -9,12 +9,12 @@ from typing import Self
 
 import numpy as np
 
+from kbq.answers import IndexKind, WantedKind
 from kbq.dump.manifest import IndexEntry, Manifest, changing, refuse_other_model, write_manifest
 from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.factory import build_missing, chosen_kind, is_built, remove_others
-from kbq.options import IndexKind, WantedKind
 from kbq.searching.recall import calibrate, own_queries
 from kbq.system.callbacks import Report, silent
 from kbq.system.files import write_json
@@ -24,7 +24,7 @@ MEASURED = 200  # queries that recall is measured on; the others teach a rotatio
 
 
 @dataclass(frozen=True, slots=True)
-class IndexWish:
+class IndexSpec:
     """The index that is wanted: once it is built, it answers."""
 
     kind: WantedKind = "auto"
@@ -41,7 +41,7 @@ class IndexWish:
         return cls(kind, entry.target, kept_queries(folder, entry), entry.filter)
 
 
-def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexWish, report: Report = silent) -> Manifest:
+def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexSpec, report: Report = silent) -> Manifest:
     """Build the index that is wished for, and complete the others where a new shard has none.
 
     Raises:
@@ -52,7 +52,7 @@ def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexWis
     if new_kind == "exact" and wish.filter is not None:
         raise KnowledgeBaseError(
             f"exact search looks at every row of {folder}, --filter {wish.filter:g} is for an index: "
-            "add --index compact, tiny or approximate",
+            "add --index compact, tiny or disk",
             is_usage=True,
         )
     shards = manifest.open_shards(folder)
@@ -72,7 +72,7 @@ def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexWis
     return replace(manifest, index=default, others=tuple(entries.values()))
 
 
-def add_index(folder: Path, model: Model, wish: IndexWish, report: Report = silent) -> Manifest:
+def add_index(folder: Path, model: Model, wish: IndexSpec, report: Report = silent) -> Manifest:
     """Add an index to an existing knowledge base, beside its others; from now on it answers.
 
     Raises:

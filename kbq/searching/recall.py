@@ -10,15 +10,15 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from kbq.answers import Answer
 from kbq.array_types import Floats
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.indexing.cells import clusters_for
 from kbq.indexing.factory import open_index
-from kbq.records import Hit
 from kbq.searching.search import BATCH, search
-from kbq.searching.spans import Searched
+from kbq.searching.spans import SearchContext
 from kbq.system.callbacks import Report, Stage, silent
 
 K = 10  # phrases whose recall is measured
@@ -74,15 +74,15 @@ def calibrate(
         length_penalty: what later searches take from a phrase for each token after its first.
     """
 
-    def ten_best(trial: IndexEntry) -> list[list[Hit]]:
+    def ten_best(trial: IndexEntry) -> list[list[Answer]]:
         index = open_index(shards, trial, device, may_leave_gpu=True)  # too small a GPU may be why an index is made
-        searched = Searched(shards, index, length_penalty)
+        context = SearchContext(shards, index, length_penalty)
         how = "exactly" if trial.kind == "exact" else f"with {trial.probes:,} probe{'s' * (trial.probes > 1)}"
         stage = Stage(report, f"recall of the {entry.kind} index, queries searched {how}", len(queries))
-        hits: list[list[Hit]] = []
+        hits: list[list[Answer]] = []
         for first in range(0, len(queries), BATCH):
             part = queries[first : first + BATCH]
-            hits += search(searched, part, K, "phrase")
+            hits += search(context, part, K, "phrase")
             stage.add(len(part))
         return hits
 
@@ -108,10 +108,10 @@ def calibrate(
     return best
 
 
-def recall(exact: Sequence[Sequence[Hit]], found: Sequence[Sequence[Hit]]) -> float:
+def recall(exact: Sequence[Sequence[Answer]], found: Sequence[Sequence[Answer]]) -> float:
     """The mean share of a query's true phrases that were found; 1 where there are none."""
     shares = []
     for true, hits in zip(exact, found, strict=True):
-        phrases = {hit.phrase for hit in hits}
-        shares += [np.mean([hit.phrase in phrases for hit in true])] if true else []
+        phrases = {hit.place for hit in hits}
+        shares += [np.mean([hit.place in phrases for hit in true])] if true else []
     return float(np.mean(shares)) if shares else 1.0

@@ -4,37 +4,36 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kbq.answers import Answer, Unit
 from kbq.array_types import Floats
 from kbq.dump.shards import Shard
-from kbq.options import Unit
-from kbq.records import Hit
 from kbq.searching.hybrid import LexicalScores, SummedBonus
-from kbq.searching.spans import Searched, batch_spans
+from kbq.searching.spans import SearchContext, batch_spans
 from kbq.searching.units import best_units
 
 BATCH = 64  # queries searched together
 
 
 def search(
-    searched: Searched, queries: Floats, k: int, unit: Unit, lexical: Sequence[LexicalScores] = ()
-) -> list[list[Hit]]:
+    context: SearchContext, queries: Floats, k: int, unit: Unit, lexical: Sequence[LexicalScores] = ()
+) -> list[list[Answer]]:
     """The k best units for each query; fewer only where the shards hold fewer.
 
     Args:
         queries: start vector over end vector, in the units of the rows. Shape: (queries, 2, dim).
         lexical: scores of the same queries, one item for each source; all are added to the scores of phrases.
     """
-    hits: list[list[Hit]] = [[] for _ in queries]
-    shards = searched.shards
+    hits: list[list[Answer]] = [[] for _ in queries]
+    shards = context.shards
     deepest = sum(len(shard) for shard in shards)
-    # The k best phrases open in the k best pieces (see exact.py); paragraphs and documents may hold several of these.
+    # The k best phrases open in the k best pieces (see exact.py); paragraphs and pages may hold several of these.
     first_depth = k if unit in ("phrase", "sentence") else 2 * k
     for first in range(0, len(queries), BATCH):
         depth = first_depth
         unsettled = list(range(first, min(first + BATCH, len(queries))))
         while unsettled:
             bonus = SummedBonus(lexical, unsettled) if lexical else None
-            batch = batch_spans(searched, queries[unsettled], depth, bonus, certain=True)
+            batch = batch_spans(context, queries[unsettled], depth, bonus, certain=True)
             current, unsettled = unsettled, []
             for query, spans in zip(current, batch, strict=True):
                 units = best_units(shards, spans, unit, k)
@@ -49,9 +48,9 @@ def search(
 
 def _most(shards: Sequence[Shard], unit: Unit) -> int:
     """How many units there may be in all shards."""
-    if unit not in ("paragraph", "document"):
+    if unit not in ("paragraph", "page"):
         return sum(len(shard) for shard in shards)
     filled = [np.flatnonzero(np.diff(shard.paragraph_rows, prepend=0)) for shard in shards]
     if unit == "paragraph":
         return sum(map(len, filled))
-    return sum(len(np.unique(s.paragraph_documents[numbers])) for s, numbers in zip(shards, filled, strict=True))
+    return sum(len(np.unique(s.paragraph_pages[numbers])) for s, numbers in zip(shards, filled, strict=True))

@@ -49,7 +49,7 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class SearchContext:
     """All shards, the index that finds candidates in them, and what a phrase loses for each token after its first."""
 
     shards: Sequence[Shard]
@@ -99,18 +99,18 @@ def _opening(shard: Shard, candidates: Candidates) -> tuple[Rows, Floats | None]
 
 
 def batch_spans(
-    searched: Searched, queries: Floats, depth: int, bonus: Bonus | None = None, certain: bool = False
+    context: SearchContext, queries: Floats, depth: int, bonus: Bonus | None = None, certain: bool = False
 ) -> Iterator[list[Spans]]:
     """For each query in turn, the spans that open at the candidates of the index at this depth, one item per shard.
 
     Shape of queries: (queries, 2, dim); see `find_spans`.
     """
-    candidates = searched.index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
-    penalty = searched.length_penalty
+    candidates = context.index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
+    penalty = context.length_penalty
     for query in range(len(queries)):
         yield [
             find_spans(shard, of_queries[query], queries[query], length_penalty=penalty, certain=certain)
-            for shard, of_queries in zip(searched.shards, candidates, strict=True)
+            for shard, of_queries in zip(context.shards, candidates, strict=True)
         ]
 
 

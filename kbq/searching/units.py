@@ -1,4 +1,4 @@
-"""Units: phrases vote for sentences, paragraphs and documents. Source: arXiv 2109.08133, section 3.
+"""Units: phrases vote for sentences, paragraphs and pages. Source: arXiv 2109.08133, section 3.
 
 A unit's score is the maximum over its phrases. Phrases that overlap are one unit: the best of them.
 """
@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kbq.answers import Answer, Unit
 from kbq.array_types import Rows
 from kbq.corpus.sentences import sentence_bounds
 from kbq.dump.shards import Located, Shard
-from kbq.options import Unit
-from kbq.records import Hit
 from kbq.searching.spans import Spans
 
 TOGETHER = 16  # spans that are located together at first; every later group is as large as all before it
@@ -26,7 +25,7 @@ TOGETHER = 16  # spans that are located together at first; every later group is 
 class Units:
     """The best distinct units of one query, best first; `is_complete`: no better one can be missing."""
 
-    hits: list[Hit]
+    hits: list[Answer]
     is_complete: bool
 
 
@@ -48,12 +47,10 @@ def best_units(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit, k: i
     """
     complete_above = max(spans.complete_above for spans in found)
     distinct = (
-        _best_of_each(shards, found, unit)
-        if unit in ("paragraph", "document")
-        else _without_overlap(shards, found, unit)
+        _best_of_each(shards, found, unit) if unit in ("paragraph", "page") else _without_overlap(shards, found, unit)
     )
     located = cache(lambda shard, paragraph: shards[shard].located(paragraph))  # many hits may lie in one paragraph
-    hits: list[Hit] = []
+    hits: list[Answer] = []
     for span, characters in distinct:
         if -span.negative_score <= complete_above:
             return Units(hits, is_complete=False)
@@ -66,13 +63,13 @@ def best_units(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit, k: i
 def _best_of_each(
     shards: Sequence[Shard], by_shard: Sequence[Spans], unit: Unit
 ) -> Iterator[tuple[_PlacedSpan, tuple[int, int]]]:
-    """The best span of each paragraph or document, best first, with the whole paragraph as its unit."""
+    """The best span of each paragraph or page, best first, with the whole paragraph as its unit."""
     order, shard_of, places = _merged(by_shard)
     paragraphs = np.concatenate([s.paragraphs_of(spans.starts) for s, spans in zip(shards, by_shard, strict=True)])
     keys = paragraphs
-    if unit == "document":
+    if unit == "page":
         keys = np.concatenate(
-            [shard.paragraph_documents[paragraphs[shard_of == number]] for number, shard in enumerate(shards)]
+            [shard.paragraph_pages[paragraphs[shard_of == number]] for number, shard in enumerate(shards)]
         )
     _, first = np.unique(np.stack([shard_of[order], keys[order]]), axis=1, return_index=True)
     for span in _placed(shards, by_shard, shard_of, places, order[np.sort(first)]):
@@ -145,8 +142,8 @@ def _placed(
             yield from (next(spans_of[number]) for number in shard_of[group].tolist())
 
 
-def _hit(span: _PlacedSpan, located: Located, unit: tuple[int, int]) -> Hit:
-    return Hit(located.phrase(*span.characters), -span.negative_score, located.text, unit)
+def _hit(span: _PlacedSpan, located: Located, unit: tuple[int, int]) -> Answer:
+    return located.answer(*span.characters, -span.negative_score, unit)
 
 
 class Sentences:

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kbq.answers import WeightType
 from kbq.encoding.devices import autocast, choose_device
 from kbq.encoding.model import Model
 from kbq.encoding.model_folder import CONFIG, ModelConfig, local_folder
 from kbq.encoding.tokenizer import Forms, is_cased, usual_forms
 from kbq.errors import TrainingError
-from kbq.options import WeightType
 from kbq.reading.network import CrossEncoder
 from kbq.system.paths import cache_folder
 from kbq.training.batches import Batch, PreparedPassage, collate, prepare

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbq.array_types import Floats
+from kbq.corpus.pages import Page, Paragraph
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
 from kbq.kilt.text_scores import normalise, token_f1
-from kbq.records import Document, Paragraph
 from kbq.searching.spans import paragraph_spans
 from kbq.training.examples import Passage, readable
 
@@ -33,22 +33,20 @@ class ReadingScores:
 
 def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores:
     """Build a knowledge base of the passages and ask it all their queries that the encoder can read."""
-    documents = [
-        Document(str(number), passage.title, (Paragraph(0, passage.text),)) for number, passage in enumerate(passages)
-    ]
+    pages = [Page(str(number), passage.title, (Paragraph(0, passage.text),)) for number, passage in enumerate(passages)]
     queries = readable(passages, model.query_tokenizer)
     golds = [query.answers for _, query in queries]
     with tempfile.TemporaryDirectory() as folder:
-        kb = KnowledgeBase.build(documents, Path(folder) / "kb", model, bm25=False)
+        kb = KnowledgeBase.build(pages, Path(folder) / "kb", model, bm25=False)
         vectors = model.encode_queries([query.text for _, query in queries])
-        hits = kb.search_vectors(*vectors, k=5, unit="document")
+        hits = kb.search_vectors(*vectors, k=5, unit="page")
         scaled = model.in_row_units(*vectors)
         answers_in_gold = [_read(kb, number, query) for (number, _), query in zip(queries, scaled, strict=True)]
         kept = kb.counts.rows / max(1, kb.counts.tokens)
-    answers_in_all = [hit[0].phrase.text if hit else "" for hit in hits]
-    pages = [[hit.phrase.document_id for hit in best] for best in hits]
+    answers_in_all = [hit[0].text if hit else "" for hit in hits]
+    found = [[hit.page_id for hit in best] for best in hits]
     first, top_5 = (
-        _percent([str(number) in best[:k] for best, (number, _) in zip(pages, queries, strict=True)]) for k in (1, 5)
+        _percent([str(number) in best[:k] for best, (number, _) in zip(found, queries, strict=True)]) for k in (1, 5)
     )
     gold_em, gold_f1 = answer_scores(answers_in_gold, golds)
     open_em, open_f1 = answer_scores(answers_in_all, golds)

@@ -18,7 +18,7 @@ from typing import Any
 from kbq.corpus.sentences import whole_words
 from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import TrainingError
-from kbq.records import Summed
+from kbq.system.counting import Summed
 from kbq.system.lines import Line, clean_text, parse_json_lines, read_lines
 
 SQUAD = re.compile(r'^\s*\{\s*"data"\s*:|"data"\s*:\s*\[')  # the key of its articles

@@ -100,7 +100,7 @@ class Statistics:
         return max(1.0, sum(int(counts.lengths.sum(dtype=np.int64)) for counts in self._counts) / max(1, self.passages))
 
     def idf(self, word: str) -> float:
-        """Lucene's inverse document frequency: never negative."""
+        """Lucene's inverse page frequency: never negative."""
         weight = self._remembered.get(word)
         if weight is None:
             frequency = sum(len(counts.of(word)[0]) for counts in self._counts)

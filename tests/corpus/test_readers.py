@@ -10,24 +10,24 @@ from pathlib import Path
 
 import pytest
 
+from kbq.answers import CorpusFormat
+from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.readers import read_corpus
 from kbq.errors import CorpusError, KbqError
-from kbq.options import CorpusFormat
-from kbq.records import Document, Paragraph
 
 KILT_LINE = {"_id": "1", "wikipedia_id": "1", "wikipedia_title": "Rain", "text": ["Rain\n", "It falls.\n"]}
-KILT_PAGE = Document("1", "Rain", (Paragraph(1, "It falls.\n"),))
+KILT_PAGE = Page("1", "Rain", (Paragraph(1, "It falls.\n"),))
 JSONL_LINE = {"id": 7, "title": "雨", "text": "雨が降る。\n\n止む。"}
-JSONL_PAGE = Document("7", "雨", (Paragraph(0, "雨が降る。"), Paragraph(1, "止む。")))
+JSONL_PAGE = Page("7", "雨", (Paragraph(0, "雨が降る。"), Paragraph(1, "止む。")))
 SQUAD = {
     "version": "1.1",
     "data": [{"title": "New_York", "paragraphs": [{"context": " A city.", "qas": []}]}],
 }
-SQUAD_PAGE = Document("New_York", "New York", (Paragraph(0, " A city."),))
+SQUAD_PAGE = Page("New_York", "New York", (Paragraph(0, " A city."),))
 DPR = 'id\ttext\ttitle\n1\t"A ""god"" of rain."\tChaac\n2\tHe has an axe.\tChaac\n3\tSnow.\t"""S"""\n'
 DPR_PAGES = [
-    Document("1", "Chaac", (Paragraph(1, 'A "god" of rain.'), Paragraph(2, "He has an axe."))),
-    Document("3", '"S"', (Paragraph(3, "Snow."),)),
+    Page("1", "Chaac", (Paragraph(1, 'A "god" of rain.'), Paragraph(2, "He has an axe."))),
+    Page("3", '"S"', (Paragraph(3, "Snow."),)),
 ]
 
 
@@ -64,7 +64,7 @@ def test_format_given_recognised_compressed_and_on_standard_input(
     monkeypatch: pytest.MonkeyPatch,
     format: CorpusFormat,
     content: str,
-    pages: list[Document],
+    pages: list[Page],
     prefix: str,
 ) -> None:
     content = prefix + content
@@ -114,13 +114,13 @@ def test_pages_without_paragraphs_are_pages(tmp_path: Path) -> None:
     source = write_lines(
         tmp_path, {"id": "a", "title": "", "text": " \n\n "}, {"id": "b", "title": "B", "paragraphs": []}
     )
-    assert list(read_corpus(source)) == [Document("a", "", ()), Document("b", "B", ())]
+    assert list(read_corpus(source)) == [Page("a", "", ()), Page("b", "B", ())]
 
 
 def test_jsonl_paragraphs_as_they_are(tmp_path: Path) -> None:
     source = write_lines(tmp_path, {"id": " a ", "title": " A\n", "paragraphs": ["one\n\none", "", " two "]})
     paragraphs = (Paragraph(0, "one\n\none"), Paragraph(2, " two "))
-    assert list(read_corpus(source)) == [Document("a", "A", paragraphs)]
+    assert list(read_corpus(source)) == [Page("a", "A", paragraphs)]
 
 
 def test_jsonl_text_is_split_at_blank_lines(tmp_path: Path) -> None:
@@ -147,19 +147,19 @@ def test_squad_id_and_several_articles(tmp_path: Path) -> None:
     source = write(tmp_path, json.dumps({"data": [article, article | {"id": 2}]}))
     paragraphs = (Paragraph(1, "City"),)
     assert list(read_corpus(source)) == [
-        Document("1147", "New York", paragraphs),
-        Document("2", "New York", paragraphs),
+        Page("1147", "New York", paragraphs),
+        Page("2", "New York", paragraphs),
     ]
 
 
 def test_dpr_pages_are_neighbouring_rows(tmp_path: Path) -> None:
     source = write(tmp_path, "5\tfive\tA\n4\tfour\tA\n6\t \tB\n7\tseven\tA\n8\teight\t\n9\tnine\t\n")
     assert list(read_corpus(source, "dpr")) == [
-        Document("5", "A", (Paragraph(5, "five"), Paragraph(4, "four"))),
-        Document("6", "B", ()),
-        Document("7", "A", (Paragraph(7, "seven"),)),
-        Document("8", "", (Paragraph(8, "eight"),)),
-        Document("9", "", (Paragraph(9, "nine"),)),
+        Page("5", "A", (Paragraph(5, "five"), Paragraph(4, "four"))),
+        Page("6", "B", ()),
+        Page("7", "A", (Paragraph(7, "seven"),)),
+        Page("8", "", (Paragraph(8, "eight"),)),
+        Page("9", "", (Paragraph(9, "nine"),)),
     ]
 
 
@@ -193,9 +193,9 @@ def test_folder_of_text_files(tmp_path: Path) -> None:
     write(tmp_path, "# A tool's own", ".tool/notes.md")
     (tmp_path / "folder.txt").mkdir()
     assert list(read_corpus(str(tmp_path))) == [
-        Document("a_long_name.txt", "a long name", (Paragraph(0, "One\ntwo."), Paragraph(1, "Three."))),
-        Document("b/a.md.xz", "a", (Paragraph(0, "No heading."),)),
-        Document(
+        Page("a_long_name.txt", "a long name", (Paragraph(0, "One\ntwo."), Paragraph(1, "Three."))),
+        Page("b/a.md.xz", "a", (Paragraph(0, "No heading."),)),
+        Page(
             "b/rain.MD",
             "Rain in *Spain*",
             (
@@ -205,13 +205,13 @@ def test_folder_of_text_files(tmp_path: Path) -> None:
                 Paragraph(3, "x = 1\n```\n#hashtag"),
             ),
         ),
-        Document("c.txt", "c", ()),
+        Page("c.txt", "c", ()),
     ]
 
 
 @pytest.mark.parametrize("name", ["some_notes.txt", "some_notes.md", "some_notes.txt.gz"])
 def test_one_text_file(tmp_path: Path, name: str) -> None:
-    pages = [Document(name, "some notes", (Paragraph(0, "Rain."),))]
+    pages = [Page(name, "some notes", (Paragraph(0, "Rain."),))]
     assert list(read_corpus(write(tmp_path, "Rain.", name))) == pages
     assert list(read_corpus(write(tmp_path, "Rain.", name), "text")) == pages
 
@@ -255,8 +255,8 @@ BAD = [
         "{",
         ": not JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1)): write",
     ),
-    ("squad", "[]", ": no list of articles: write one document"),
-    ("squad", '{"data": {}}', ": no list of articles: write one document"),
+    ("squad", "[]", ": no list of articles: write one page"),
+    ("squad", '{"data": {}}', ": no list of articles: write one page"),
     ("squad", squad("x"), ": article 1: the article is 'x': write an object"),
     ("squad", squad({"paragraphs": []}), ": article 1: title is missing: write text in quotes"),
     ("squad", squad({"title": "A"}), ": article 1: paragraphs is missing: write a list"),
@@ -282,11 +282,11 @@ BAD = [
         ": the first line 'Rain falls.' fits no format: choose the format: kilt, jsonl, squad, dpr",
     ),
     ("auto", '{"id": 1}', ": the first line '{\"id\": 1}' fits no format: choose the format: kilt"),
-    ("auto", "", " holds no document: check that it is the file you mean"),
-    ("auto", "\n \n", " holds no document"),
-    ("kilt", "", " holds no document"),
-    ("squad", '{"data": []}', " holds no document"),
-    ("dpr", "id\ttext\ttitle\n", " holds no document"),
+    ("auto", "", " holds no page: check that it is the file you mean"),
+    ("auto", "\n \n", " holds no page"),
+    ("kilt", "", " holds no page"),
+    ("squad", '{"data": []}', " holds no page"),
+    ("dpr", "id\ttext\ttitle\n", " holds no page"),
 ]
 
 
@@ -338,7 +338,7 @@ def test_bad_passages_and_text_files_can_be_skipped(tmp_path: Path) -> None:
     problems: list[KbqError] = []
     source = write(tmp_path, 'id\ttext\ttitle\n1\ta\tA\n2\t"b\tA\n3\tc\tA\n')
     pages = list(read_corpus(source, on_bad_line=problems.append))
-    assert pages == [Document("1", "A", (Paragraph(1, "a"), Paragraph(3, "c")))]
+    assert pages == [Page("1", "A", (Paragraph(1, "a"), Paragraph(3, "c")))]
     write(tmp_path, b"\n\xff", "folder/bad.txt")
     write(tmp_path, "Good.", "folder/good.txt")
     pages = list(read_corpus(str(tmp_path / "folder"), on_bad_line=problems.append))
@@ -351,7 +351,7 @@ def test_bad_passages_and_text_files_can_be_skipped(tmp_path: Path) -> None:
 
 def test_nothing_left_after_skipping(tmp_path: Path) -> None:
     problems: list[KbqError] = []
-    with pytest.raises(CorpusError, match="holds no document"):
+    with pytest.raises(CorpusError, match="holds no page"):
         list(read_corpus(write(tmp_path, "{\n["), "kilt", problems.append))
     assert len(problems) == 2
 

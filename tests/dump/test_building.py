@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import kbq.kb
+from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building, shards, workers
 from kbq.dump.arrays import GrowingArray
 from kbq.dump.manifest import STATE, publish, read_manifest
@@ -26,8 +27,7 @@ from kbq.encoding.phrases import encode_windows
 from kbq.encoding.windows import WindowShape, tokenize, windows
 from kbq.errors import CorpusError, KnowledgeBaseError, ModelError
 from kbq.kb import KnowledgeBase
-from kbq.records import Document, Paragraph
-from kbq.searching.indexes import IndexWish
+from kbq.searching.indexes import IndexSpec
 from kbq.system import files
 
 from .conftest import snapshot
@@ -40,9 +40,9 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def whole(documents: list[Document], model: Model, tmp_path: Path) -> dict[str, bytes]:
+def whole(pages: list[Page], model: Model, tmp_path: Path) -> dict[str, bytes]:
     """The files of a build that nothing stopped."""
-    KnowledgeBase.build(documents, tmp_path / "whole", model)
+    KnowledgeBase.build(pages, tmp_path / "whole", model)
     return snapshot(tmp_path / "whole")
 
 
@@ -71,9 +71,9 @@ def failing(function: Callable[..., Any], call: int, error: BaseException) -> Ca
 def test_blocks_and_shards_are_several(whole: dict[str, bytes], tmp_path: Path, model: Model) -> None:
     kb = KnowledgeBase(tmp_path / "whole", read_manifest(tmp_path / "whole"), model)
     assert len(kb.shards) > 2
-    assert [len(shard.ids) for shard in kb.shards] == [shard.documents for shard in kb.manifest.shards]
+    assert [len(shard.ids) for shard in kb.shards] == [shard.pages for shard in kb.manifest.shards]
     assert sum(len(shard) for shard in kb.shards) == kb.counts.rows
-    assert kb.counts.documents == 12
+    assert kb.counts.pages == 12
     assert kb.counts.paragraphs == 18
     assert list(Pages(kb.folder).ids()) == [f"P{number}" for number in range(12)]
     assert sorted(path.name for path in (tmp_path / "whole").iterdir()) == [
@@ -82,18 +82,18 @@ def test_blocks_and_shards_are_several(whole: dict[str, bytes], tmp_path: Path, 
     ]
 
 
-@pytest.mark.parametrize("page", range(12))
+@pytest.mark.parametrize("stop", range(12))
 def test_killed_while_it_reads(
-    page: int, whole: dict[str, bytes], documents: list[Document], model: Model, tmp_path: Path
+    stop: int, whole: dict[str, bytes], pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
-    def stops() -> Iterator[Document]:
-        yield from documents[:page]
+    def stops() -> Iterator[Page]:
+        yield from pages[:stop]
         raise Killed
 
     with pytest.raises(Killed):
         KnowledgeBase.build(stops(), tmp_path / "kb", model)
     leave_garbage(tmp_path / "kb")
-    KnowledgeBase.build(documents, tmp_path / "kb", model)
+    KnowledgeBase.build(pages, tmp_path / "kb", model)
     assert snapshot(tmp_path / "kb") == whole
 
 
@@ -115,49 +115,49 @@ def test_killed_anywhere(
     call: int,
     garbage: Callable[[Path], None],
     whole: dict[str, bytes],
-    documents: list[Document],
+    pages: list[Page],
     model: Model,
     tmp_path: Path,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, failing(getattr(owner, name), call, Killed()))
         with pytest.raises(Killed):
-            KnowledgeBase.build(documents, tmp_path / "kb", model)
+            KnowledgeBase.build(pages, tmp_path / "kb", model)
     with pytest.raises(KnowledgeBaseError, match=r"holds no knowledge base|is not a whole knowledge base"):
         KnowledgeBase.open(tmp_path / "kb")
     garbage(tmp_path / "kb")
-    KnowledgeBase.build(documents, tmp_path / "kb", model)
+    KnowledgeBase.build(pages, tmp_path / "kb", model)
     assert snapshot(tmp_path / "kb") == whole
 
 
 @pytest.mark.parametrize("name", ["build_indexes", "publish"])
 def test_killed_before_it_is_published(
-    name: str, whole: dict[str, bytes], documents: list[Document], model: Model, tmp_path: Path
+    name: str, whole: dict[str, bytes], pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kbq.kb, name, failing(getattr(kbq.kb, name), 0, Killed()))
         with pytest.raises(Killed):
-            KnowledgeBase.build(documents, tmp_path / "kb", model)
-    KnowledgeBase.build(documents, tmp_path / "kb", model)
+            KnowledgeBase.build(pages, tmp_path / "kb", model)
+    KnowledgeBase.build(pages, tmp_path / "kb", model)
     assert snapshot(tmp_path / "kb") == whole
 
 
-def test_killed_twice(whole: dict[str, bytes], documents: list[Document], model: Model, tmp_path: Path) -> None:
+def test_killed_twice(whole: dict[str, bytes], pages: list[Page], model: Model, tmp_path: Path) -> None:
     for call in (2, 1):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(building, "write_json", failing(files.write_json, call, Killed()))
             with pytest.raises(Killed):
-                KnowledgeBase.build(documents, tmp_path / "kb", model)
-    KnowledgeBase.build(documents, tmp_path / "kb", model)
+                KnowledgeBase.build(pages, tmp_path / "kb", model)
+    KnowledgeBase.build(pages, tmp_path / "kb", model)
     assert snapshot(tmp_path / "kb") == whole
 
 
-def stopped(documents: list[Document], model: Model, folder: Path) -> None:
+def stopped(pages: list[Page], model: Model, folder: Path) -> None:
     """Leave a build of which three blocks are on the disk."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(building, "write_json", failing(files.write_json, 3, Killed()))
         with pytest.raises(Killed):
-            KnowledgeBase.build(documents, folder, model)
+            KnowledgeBase.build(pages, folder, model)
 
 
 @pytest.mark.parametrize(
@@ -166,30 +166,30 @@ def stopped(documents: list[Document], model: Model, folder: Path) -> None:
         lambda pages: [replace(pages[0], title="Other"), *pages[1:]],
         lambda pages: [replace(pages[0], paragraphs=(Paragraph(0, "city " * 70),)), *pages[1:]],
         lambda pages: [*pages[:1], replace(pages[1], paragraphs=(Paragraph(0, "city " * 9),)), *pages[2:]],
-        lambda pages: [Document("new", "New", ()), *pages],
+        lambda pages: [Page("new", "New", ()), *pages],
         lambda pages: pages[1:],
         lambda pages: pages[:2],
         lambda pages: pages[::-1],
     ],
 )
 def test_another_corpus_is_refused(
-    change: Callable[[list[Document]], list[Document]], documents: list[Document], model: Model, tmp_path: Path
+    change: Callable[[list[Page]], list[Page]], pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
-    stopped(documents, model, tmp_path / "kb")
+    stopped(pages, model, tmp_path / "kb")
     with pytest.raises(KnowledgeBaseError, match="the corpus has changed since: give the same corpus, or delete"):
-        KnowledgeBase.build(change(documents), tmp_path / "kb", model)
+        KnowledgeBase.build(change(pages), tmp_path / "kb", model)
     assert not (tmp_path / "kb" / "manifest.json").exists()
 
 
-def test_another_model_is_refused(documents: list[Document], model: Model, other_folder: Path, tmp_path: Path) -> None:
-    stopped(documents, model, tmp_path / "kb")
+def test_another_model_is_refused(pages: list[Page], model: Model, other_folder: Path, tmp_path: Path) -> None:
+    stopped(pages, model, tmp_path / "kb")
     with pytest.raises(KnowledgeBaseError, match=f"stopped half-way with model {model.config.phrase_fingerprint}"):
-        KnowledgeBase.build(documents, tmp_path / "kb", Model.open(other_folder, "cpu"))
+        KnowledgeBase.build(pages, tmp_path / "kb", Model.open(other_folder, "cpu"))
 
 
-def test_a_bad_line_publishes_nothing(documents: list[Document], model: Model, tmp_path: Path) -> None:
-    def bad() -> Iterator[Document]:
-        yield from documents[:5]
+def test_a_bad_line_publishes_nothing(pages: list[Page], model: Model, tmp_path: Path) -> None:
+    def bad() -> Iterator[Page]:
+        yield from pages[:5]
         raise CorpusError("corpus:6: bad")
 
     with pytest.raises(CorpusError, match="corpus:6: bad"):
@@ -200,59 +200,57 @@ def test_a_bad_line_publishes_nothing(documents: list[Document], model: Model, t
 @pytest.mark.parametrize("call", [0, 7, 40])
 @pytest.mark.parametrize("name", ["append", "sync", "close"])
 def test_a_full_disk_is_said_and_the_build_goes_on(
-    name: str, call: int, whole: dict[str, bytes], documents: list[Document], model: Model, tmp_path: Path
+    name: str, call: int, whole: dict[str, bytes], pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GrowingArray, name, failing(getattr(GrowingArray, name), call, full))
         with pytest.raises(KnowledgeBaseError, match=r"kb cannot be written \(No space left on device\): make room"):
-            KnowledgeBase.build(documents, tmp_path / "kb", model)
-    KnowledgeBase.build(documents, tmp_path / "kb", model)
+            KnowledgeBase.build(pages, tmp_path / "kb", model)
+    KnowledgeBase.build(pages, tmp_path / "kb", model)
     assert snapshot(tmp_path / "kb") == whole
 
 
 @pytest.mark.parametrize("name", ["file/kb", "file"])
-def test_a_folder_that_cannot_be_made_is_said(
-    name: str, documents: list[Document], model: Model, tmp_path: Path
-) -> None:
+def test_a_folder_that_cannot_be_made_is_said(name: str, pages: list[Page], model: Model, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(KnowledgeBaseError, match=f"{tmp_path / name} cannot be written"):
-        KnowledgeBase.build(documents, tmp_path / name, model)
+        KnowledgeBase.build(pages, tmp_path / name, model)
 
 
-def test_a_read_only_folder_is_said(documents: list[Document], model: Model, tmp_path: Path) -> None:
+def test_a_read_only_folder_is_said(pages: list[Page], model: Model, tmp_path: Path) -> None:
     denied = OSError(errno.EACCES, "Permission denied")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "mkdir", failing(Path.mkdir, 0, denied))
         with pytest.raises(KnowledgeBaseError, match=r"kb cannot be written \(Permission denied\)"):
-            KnowledgeBase.build(documents, tmp_path / "kb", model)
+            KnowledgeBase.build(pages, tmp_path / "kb", model)
 
 
-def test_a_folder_in_use_is_refused(documents: list[Document], model: Model, tmp_path: Path) -> None:
-    KnowledgeBase.build(documents[:2], tmp_path / "kb", model)
+def test_a_folder_in_use_is_refused(pages: list[Page], model: Model, tmp_path: Path) -> None:
+    KnowledgeBase.build(pages[:2], tmp_path / "kb", model)
     with pytest.raises(KnowledgeBaseError, match="already holds a knowledge base: add to it with --append"):
-        KnowledgeBase.build(documents, tmp_path / "kb", model)
+        KnowledgeBase.build(pages, tmp_path / "kb", model)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("mine")
     with pytest.raises(KnowledgeBaseError, match="is not empty and holds no unfinished build"):
-        KnowledgeBase.build(documents, tmp_path / "full", model)
+        KnowledgeBase.build(pages, tmp_path / "full", model)
 
 
-@pytest.mark.parametrize("index", ["exact", "approximate", "compact", "tiny"])
-def test_append(index: Any, documents: list[Document], model: Model, tmp_path: Path) -> None:
+@pytest.mark.parametrize("index", ["exact", "disk", "compact", "tiny"])
+def test_append(index: Any, pages: list[Page], model: Model, tmp_path: Path) -> None:
     folder = tmp_path / "kb"
-    KnowledgeBase.build(documents[:6], folder, model, index=index, bm25=False)
+    KnowledgeBase.build(pages[:6], folder, model, index=index, bm25=False)
     files = [path for path in folder.glob("shard-*/**/*") if path.is_file()]
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
-    kb = KnowledgeBase.build(documents[6:], folder, model, append=True, index=index)
+    kb = KnowledgeBase.build(pages[6:], folder, model, append=True, index=index)
     assert list(Pages(kb.folder).ids()) == [f"P{number}" for number in range(12)]
-    assert kb.counts.documents == 12
+    assert kb.counts.pages == 12
     assert len(kb.manifest.corpora) == 2
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
 
 
-def test_an_append_says_where_the_model_is_now(documents: list[Document], model_folder: Path, tmp_path: Path) -> None:
-    for name, part in (("gone", documents[:5]), ("here", documents[5:])):
+def test_an_append_says_where_the_model_is_now(pages: list[Page], model_folder: Path, tmp_path: Path) -> None:
+    for name, part in (("gone", pages[:5]), ("here", pages[5:])):
         shutil.copytree(model_folder, tmp_path / name)
         model = Model.open(tmp_path / name, "cpu")
         KnowledgeBase.build(part, tmp_path / "kb", model, append=name == "here")
@@ -261,79 +259,77 @@ def test_an_append_says_where_the_model_is_now(documents: list[Document], model_
 
 
 def test_a_missing_faiss_is_said_before_anything_is_encoded(
-    documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("faiss")
-    KnowledgeBase.build(documents[:5], tmp_path / "kb", model, index="compact")
-    KnowledgeBase.open(tmp_path / "kb", device="cpu").with_index(IndexWish("exact"))  # the other one stays
+    KnowledgeBase.build(pages[:5], tmp_path / "kb", model, index="compact")
+    KnowledgeBase.open(tmp_path / "kb", device="cpu").with_index(IndexSpec("exact"))  # the other one stays
     before = snapshot(tmp_path / "kb")
     monkeypatch.setitem(sys.modules, "faiss", None)
     message = r"needs faiss \(.*faiss.*\): install it with"
     with pytest.raises(KnowledgeBaseError, match=message):
-        KnowledgeBase.build(documents, tmp_path / "new", model, index="tiny")
+        KnowledgeBase.build(pages, tmp_path / "new", model, index="tiny")
     assert not (tmp_path / "new").exists()
     with pytest.raises(KnowledgeBaseError, match=message):
-        KnowledgeBase.build(documents[5:], tmp_path / "kb", model, append=True)
+        KnowledgeBase.build(pages[5:], tmp_path / "kb", model, append=True)
     assert snapshot(tmp_path / "kb") == before
 
 
-def test_append_that_was_killed_goes_on(documents: list[Document], model: Model, tmp_path: Path) -> None:
+def test_append_that_was_killed_goes_on(pages: list[Page], model: Model, tmp_path: Path) -> None:
     for name in ("whole", "kb"):
-        KnowledgeBase.build(documents[:6], tmp_path / name, model)
-    KnowledgeBase.build(documents[6:], tmp_path / "whole", model, append=True)
+        KnowledgeBase.build(pages[:6], tmp_path / name, model)
+    KnowledgeBase.build(pages[6:], tmp_path / "whole", model, append=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(building, "write_json", failing(files.write_json, 1, Killed()))
         with pytest.raises(Killed):
-            KnowledgeBase.build(documents[6:], tmp_path / "kb", model, append=True)
+            KnowledgeBase.build(pages[6:], tmp_path / "kb", model, append=True)
     shards = [Shard(path) for path in read_manifest(tmp_path / "kb").shard_folders(tmp_path / "kb")]
     assert sum(len(shard.ids) for shard in shards) == 6  # what was published stays published
-    KnowledgeBase.build(documents[6:], tmp_path / "kb", model, append=True)
+    KnowledgeBase.build(pages[6:], tmp_path / "kb", model, append=True)
     assert snapshot(tmp_path / "kb") == snapshot(tmp_path / "whole")
 
 
 def test_an_append_that_is_given_up_leaves_nothing(
-    documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("whole", "kb"):
-        KnowledgeBase.build(documents[:6], tmp_path / name, model, index="approximate")
+        KnowledgeBase.build(pages[:6], tmp_path / name, model, index="disk")
     with monkeypatch.context() as patch:
         patch.setattr("kbq.kb.publish", failing(publish, 0, Killed()))
         with pytest.raises(Killed):  # its shard and its index are written
-            KnowledgeBase.build(documents[6:8], tmp_path / "kb", model, append=True, index="approximate")
+            KnowledgeBase.build(pages[6:8], tmp_path / "kb", model, append=True, index="disk")
     state = tmp_path / "kb" / "building.json"
     with pytest.raises(KnowledgeBaseError, match=f"the same corpus, or delete {state} to begin anew"):
-        KnowledgeBase.build(documents[8:], tmp_path / "kb", model, append=True, index="approximate")
+        KnowledgeBase.build(pages[8:], tmp_path / "kb", model, append=True, index="disk")
     state.unlink()
     for name in ("whole", "kb"):
-        KnowledgeBase.build(documents[8:], tmp_path / name, model, append=True, index="approximate")
+        KnowledgeBase.build(pages[8:], tmp_path / name, model, append=True, index="disk")
     assert snapshot(tmp_path / "kb") == snapshot(tmp_path / "whole")
 
 
-def test_append_after_a_kill_between_publishing_and_tidying_up(
-    documents: list[Document], model: Model, tmp_path: Path
-) -> None:
-    KnowledgeBase.build(documents[:6], tmp_path / "whole", model)
+def test_append_after_a_kill_between_publishing_and_tidying_up(pages: list[Page], model: Model, tmp_path: Path) -> None:
+    KnowledgeBase.build(pages[:6], tmp_path / "whole", model)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "unlink", failing(Path.unlink, 0, Killed()))
         with pytest.raises(Killed):
-            KnowledgeBase.build(documents[:6], tmp_path / "kb", model)
+            KnowledgeBase.build(pages[:6], tmp_path / "kb", model)
     for name in ("whole", "kb"):
-        KnowledgeBase.build(documents[6:], tmp_path / name, model, append=True)
+        KnowledgeBase.build(pages[6:], tmp_path / name, model, append=True)
     assert snapshot(tmp_path / "kb") == snapshot(tmp_path / "whole")
 
 
 def test_append_needs_a_knowledge_base_of_the_same_model(
-    documents: list[Document], model: Model, other_folder: Path, tmp_path: Path
+    pages: list[Page], model: Model, other_folder: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(KnowledgeBaseError, match="does not exist: make a knowledge base with"):
-        KnowledgeBase.build(documents, tmp_path / "kb", model, append=True)
-    KnowledgeBase.build(documents[:2], tmp_path / "kb", model)
+        KnowledgeBase.build(pages, tmp_path / "kb", model, append=True)
+    KnowledgeBase.build(pages[:2], tmp_path / "kb", model)
     with pytest.raises(ModelError, match=r"was built with the model .*/tiny .*, not .*/other .*: use --model .*/tiny"):
-        KnowledgeBase.build(documents[2:], tmp_path / "kb", Model.open(other_folder, "cpu"), append=True)
+        KnowledgeBase.build(pages[2:], tmp_path / "kb", Model.open(other_folder, "cpu"), append=True)
 
 
 def built(model: Model, folder: Path, *paragraphs: Paragraph) -> Shard:
-    KnowledgeBase.build([Document("1", "Title", paragraphs)], folder, model)
+    KnowledgeBase.build([Page("1", "Title", paragraphs)], folder, model)
     return Shard(folder / "shard-00000")
 
 
@@ -345,14 +341,14 @@ def rows_text(shard: Shard) -> list[str]:
     ]
 
 
-def test_every_kept_token_lies_in_one_whole_word(documents: list[Document], model: Model, tmp_path: Path) -> None:
-    for number, document in enumerate(documents):
-        shard = built(model, tmp_path / str(number), *document.paragraphs)
-        words = {word for paragraph in document.paragraphs for word in re.findall(r"\w+|\.", paragraph.text)}
+def test_every_kept_token_lies_in_one_whole_word(pages: list[Page], model: Model, tmp_path: Path) -> None:
+    for number, page in enumerate(pages):
+        shard = built(model, tmp_path / str(number), *page.paragraphs)
+        words = {word for paragraph in page.paragraphs for word in re.findall(r"\w+|\.", paragraph.text)}
         assert set(rows_text(shard)) <= words
-        assert [shard.texts[i] for i in range(len(shard.texts))] == [p.text for p in document.paragraphs]
-        assert shard.paragraph_numbers.tolist() == [p.number for p in document.paragraphs]
-        assert [p.number for p in shard.document(0).paragraphs] == [p.number for p in document.paragraphs]
+        assert [shard.texts[i] for i in range(len(shard.texts))] == [p.text for p in page.paragraphs]
+        assert shard.paragraph_numbers.tolist() == [p.number for p in page.paragraphs]
+        assert [p.number for p in shard.page(0).paragraphs] == [p.number for p in page.paragraphs]
 
 
 @pytest.mark.parametrize(
@@ -388,8 +384,8 @@ def test_paragraphs_without_tokens(model: Model, tmp_path: Path) -> None:
 
 
 def test_a_knowledge_base_without_any_token(model: Model, tmp_path: Path) -> None:
-    kb = KnowledgeBase.build([Document("1", "T", (Paragraph(0, ""),)), Document("2", "U", ())], tmp_path / "kb", model)
-    assert kb.counts == Counts(documents=2, paragraphs=1, tokens=0, rows=0)
+    kb = KnowledgeBase.build([Page("1", "T", (Paragraph(0, ""),)), Page("2", "U", ())], tmp_path / "kb", model)
+    assert kb.counts == Counts(pages=2, paragraphs=1, tokens=0, rows=0)
     assert kb.search(["the river"], k=3) == [[]]
 
 
@@ -454,14 +450,14 @@ def test_quantise() -> None:
 
 def test_vectors_in_steps_are_close_to_those_of_the_encoder(model: Model, tmp_path: Path) -> None:
     shard = built(model, tmp_path / "kb", Paragraph(0, "Marie Curie was born in Warsaw"))
-    (block,) = workers.encode_documents(model, [Document("1", "Title", (Paragraph(0, shard.texts[0]),))])
+    (block,) = workers.encode_pages(model, [Page("1", "Title", (Paragraph(0, shard.texts[0]),))])
     assert (block[0].vectors == shard.vectors).all()
     assert (np.linalg.norm(shard.vectors * model.scale, axis=1) > 1).all()
 
 
-def test_progress_is_told_after_every_block(documents: list[Document], model: Model, tmp_path: Path) -> None:
+def test_progress_is_told_after_every_block(pages: list[Page], model: Model, tmp_path: Path) -> None:
     told: list[Counts] = []
-    kb = KnowledgeBase.build(documents, tmp_path / "kb", model, report=told.append)
+    kb = KnowledgeBase.build(pages, tmp_path / "kb", model, report=told.append)
     assert told[0] == Counts()
     assert told[-1] == kb.counts
     assert [counts.rows for counts in told] == sorted(counts.rows for counts in told)
@@ -469,58 +465,54 @@ def test_progress_is_told_after_every_block(documents: list[Document], model: Mo
 
 
 @pytest.mark.parametrize("content", ["{", "{}", "[]", "7"])
-def test_a_damaged_state_is_refused(content: str, documents: list[Document], model: Model, tmp_path: Path) -> None:
-    stopped(documents, model, tmp_path / "kb")
+def test_a_damaged_state_is_refused(content: str, pages: list[Page], model: Model, tmp_path: Path) -> None:
+    stopped(pages, model, tmp_path / "kb")
     (tmp_path / "kb" / "building.json").write_text(content)
     with pytest.raises(KnowledgeBaseError, match=r"building\.json is damaged"):
-        KnowledgeBase.build(documents, tmp_path / "kb", model)
+        KnowledgeBase.build(pages, tmp_path / "kb", model)
 
 
-def test_a_moved_build_goes_on(
-    whole: dict[str, bytes], documents: list[Document], model: Model, tmp_path: Path
-) -> None:
-    stopped(documents, model, tmp_path / "kb")
+def test_a_moved_build_goes_on(whole: dict[str, bytes], pages: list[Page], model: Model, tmp_path: Path) -> None:
+    stopped(pages, model, tmp_path / "kb")
     shutil.move(tmp_path / "kb", tmp_path / "moved")
-    KnowledgeBase.build(documents, tmp_path / "moved", model)
+    KnowledgeBase.build(pages, tmp_path / "moved", model)
     assert snapshot(tmp_path / "moved") == whole
 
 
 @pytest.mark.parametrize("name", ["vectors.npy", "starts.npy", "texts.bin"])
 @pytest.mark.parametrize("lost", ["all of it", "its end"])
 def test_what_was_lost_while_a_build_was_stopped_is_no_zero(
-    name: str, lost: str, documents: list[Document], model: Model, tmp_path: Path
+    name: str, lost: str, pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
-    stopped(documents, model, tmp_path / "kb")
+    stopped(pages, model, tmp_path / "kb")
     finished = json.loads((tmp_path / "kb" / STATE).read_text())["finished"]
     file = tmp_path / "kb" / shard_name(len(finished)) / name  # of the shard that is being written
     file.unlink() if lost == "all of it" else os.truncate(file, file.stat().st_size - 1)
     with pytest.raises(KnowledgeBaseError, match=rf"damaged since .*{name}.*: delete the folder to begin anew"):
-        KnowledgeBase.build(documents, tmp_path / "kb", model)
+        KnowledgeBase.build(pages, tmp_path / "kb", model)
     assert not (tmp_path / "kb" / "manifest.json").exists()
 
 
-def test_killed_in_its_first_moment(
-    whole: dict[str, bytes], documents: list[Document], model: Model, tmp_path: Path
-) -> None:
+def test_killed_in_its_first_moment(whole: dict[str, bytes], pages: list[Page], model: Model, tmp_path: Path) -> None:
     (tmp_path / "kb").mkdir()
     (tmp_path / "kb" / "building.json.tmp").write_text("{")
-    KnowledgeBase.build(documents, tmp_path / "kb", model)
+    KnowledgeBase.build(pages, tmp_path / "kb", model)
     assert snapshot(tmp_path / "kb") == whole
 
 
-def test_a_model_is_named_as_it_was_opened(documents: list[Document], model_folder: Path, tmp_path: Path) -> None:
-    KnowledgeBase.build(documents[:2], tmp_path / "kb", Model.open(model_folder, "cpu"))
+def test_a_model_is_named_as_it_was_opened(pages: list[Page], model_folder: Path, tmp_path: Path) -> None:
+    KnowledgeBase.build(pages[:2], tmp_path / "kb", Model.open(model_folder, "cpu"))
     assert KnowledgeBase.open(tmp_path / "kb", device="cpu").manifest.model == str(model_folder.resolve())
 
 
 def test_an_index_may_be_replaced_while_it_is_opened(
-    documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kb = KnowledgeBase.build(documents, tmp_path / "kb", model, index="approximate")
+    kb = KnowledgeBase.build(pages, tmp_path / "kb", model, index="disk")
 
     def opened(source: str, device: str) -> Model:
         if kb.index == read_manifest(tmp_path / "kb").index:
-            kb.with_index(IndexWish("approximate", filter=5.0))  # removes the one that is being opened
+            kb.with_index(IndexSpec("disk", filter=5.0))  # removes the one that is being opened
         return model
 
     monkeypatch.setattr(Model, "open", opened)

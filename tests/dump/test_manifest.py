@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from kbq.commands.library import index_words
+from kbq.corpus.pages import Page
 from kbq.dump.manifest import read_manifest
 from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError
 from kbq.kb import KnowledgeBase
-from kbq.records import Document
 from kbq.system.files import write_json
 
 Damage = Callable[[Path], object]
@@ -28,7 +28,7 @@ FILES = (
     "edges.npy",
     "paragraph_rows.npy",
     "paragraph_numbers.npy",
-    "paragraph_documents.npy",
+    "paragraph_pages.npy",
     "texts.bin",
     "texts.npy",
     "ids.bin",
@@ -111,7 +111,7 @@ def one_row_less(folder: Path) -> None:
         (lambda folder: (folder / "manifest.json").write_text("[]"), KnowledgeBaseError, "is damaged"),
         (lambda folder: (folder / "manifest.json").write_text("7"), KnowledgeBaseError, "is damaged"),
         (lambda folder: (folder / "manifest.json").write_bytes(b"\xff"), KnowledgeBaseError, "is damaged"),
-        (manifest(format=99), KnowledgeBaseError, "has format version 99, this kbq reads 2: build it again"),
+        (manifest(format=99), KnowledgeBaseError, "has format version 99, this kbq reads 3: build it again"),
         (manifest(format=None), KnowledgeBaseError, "is damaged"),
         (manifest(shards=None), KnowledgeBaseError, "is damaged"),
         (manifest(surprise=1), KnowledgeBaseError, "is damaged"),
@@ -199,7 +199,7 @@ def test_a_manifest_survives_the_file(kb: KnowledgeBase, kb_folder: Path) -> Non
     assert read_manifest(kb_folder) == kb.manifest
     assert kb.manifest.dim == 16
     assert kb.manifest.index.kind == "exact"
-    assert kb.manifest.counts.documents == 12
+    assert kb.manifest.counts.pages == 12
 
 
 def test_json_is_replaced_in_one_step(tmp_path: Path) -> None:
@@ -219,8 +219,8 @@ def test_other_rows_have_another_fingerprint(name: str, kb_folder: Path, tmp_pat
     assert Shard(shard).fingerprint() != before
 
 
-def test_words_that_are_missing_can_be_made_again(documents: list[Document], model: Model, tmp_path: Path) -> None:
-    folder = KnowledgeBase.build(documents, tmp_path / "kb", model).folder
+def test_words_that_are_missing_can_be_made_again(pages: list[Page], model: Model, tmp_path: Path) -> None:
+    folder = KnowledgeBase.build(pages, tmp_path / "kb", model).folder
     shutil.rmtree(folder / SHARD / "bm25")
     with pytest.raises(KnowledgeBaseError, match=r"bm25 is missing .*: make it again with `kbq index .*kb --bm25`"):
         KnowledgeBase.open(folder)

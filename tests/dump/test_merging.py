@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kbq.answers import IndexKind
 from kbq.commands.library import index_impacts, index_words
+from kbq.corpus.pages import Page
 from kbq.dump.manifest import IndexEntry, read_manifest
 from kbq.dump.merging import merge
 from kbq.dump.pages import Pages
@@ -14,9 +16,7 @@ from kbq.encoding.model import Model
 from kbq.encoding.windows import WindowShape
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
-from kbq.options import IndexKind
-from kbq.records import Document
-from kbq.searching.indexes import IndexWish
+from kbq.searching.indexes import IndexSpec
 from kbq.system.files import writing_alone
 from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
@@ -24,18 +24,18 @@ TEXTS = ["the river", "Marie Curie [SEP] place of birth"]
 
 
 @pytest.fixture
-def parts(documents: list[Document], model: Model, tmp_path: Path) -> list[Path]:
+def parts(pages: list[Page], model: Model, tmp_path: Path) -> list[Path]:
     """Two knowledge bases of five and seven pages, the second of two shards, and an empty one."""
     folders = [tmp_path / name for name in ("a", "b", "none")]
-    KnowledgeBase.build(documents[:5], folders[0], model)
-    KnowledgeBase.build(documents[5:8], folders[1], model)
-    KnowledgeBase.build(documents[8:], folders[1], model, append=True)
+    KnowledgeBase.build(pages[:5], folders[0], model)
+    KnowledgeBase.build(pages[5:8], folders[1], model)
+    KnowledgeBase.build(pages[8:], folders[1], model, append=True)
     KnowledgeBase.build([], folders[2], model)
     return folders
 
 
 def answers(kb: KnowledgeBase) -> list[list[tuple[object, float]]]:
-    return [[(hit.phrase, round(hit.score, 3)) for hit in hits] for hits in kb.search(TEXTS, 20, backend="dense")]
+    return [[(hit.place, round(hit.score, 3)) for hit in hits] for hits in kb.search(TEXTS, 20, backend="dense")]
 
 
 @pytest.mark.parametrize("linked", [True, False])
@@ -58,13 +58,13 @@ def test_it_answers_like_one_build(
     assert vectors.samefile(parts[0] / "shard-00000" / "vectors.npy") == linked
 
 
-@pytest.mark.parametrize("kind", ["approximate", "compact", "tiny"])
+@pytest.mark.parametrize("kind", ["disk", "compact", "tiny"])
 def test_indexes_of_shards_come_along(kind: IndexKind, parts: list[Path], kb: KnowledgeBase, tmp_path: Path) -> None:
     pytest.importorskip("faiss")
     for folder in parts:
-        KnowledgeBase.open(folder, device="cpu").with_index(IndexWish(kind, 0.5))
+        KnowledgeBase.open(folder, device="cpu").with_index(IndexSpec(kind, 0.5))
     assert merge(tmp_path / "whole", parts).entries == (IndexEntry(),)
-    whole = KnowledgeBase.open(tmp_path / "whole", device="cpu").with_index(IndexWish(kind, 1.0))
+    whole = KnowledgeBase.open(tmp_path / "whole", device="cpu").with_index(IndexSpec(kind, 1.0))
     assert whole.index.recall == 1.0
     cells = tmp_path / "whole" / "shard-00000" / kind / "cells.faiss"
     assert cells.samefile(parts[0] / "shard-00000" / kind / "cells.faiss")
@@ -73,7 +73,7 @@ def test_indexes_of_shards_come_along(kind: IndexKind, parts: list[Path], kb: Kn
 def test_an_index_that_learned_from_queries_stays_behind(parts: list[Path], tmp_path: Path) -> None:
     pytest.importorskip("faiss")
     for folder in parts[:2]:
-        KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("compact", 0.5, tuple(TEXTS)))
+        KnowledgeBase.open(folder, device="cpu").with_index(IndexSpec("compact", 0.5, tuple(TEXTS)))
     assert [path.name[:12] for path in parts[0].glob("*/*-for-*")] == ["compact-for-"]
     merge(tmp_path / "whole", parts)
     assert not list((tmp_path / "whole").glob("*/*compact*"))
@@ -92,7 +92,7 @@ def test_learned_impacts_stay_behind(parts: list[Path], kb: KnowledgeBase, check
     shutil.copytree(kb.folder, tmp_path / "one")
     index_impacts(tmp_path / "one", tmp_path / "sparta", device="cpu")
     found, true = (
-        KnowledgeBase.open(tmp_path / name, device="cpu").search(TEXTS, 5, "paragraph", "sparse")
+        KnowledgeBase.open(tmp_path / name, device="cpu").search(TEXTS, 5, "paragraph", "sparta")
         for name in ("whole", "one")
     )
     for one, other in zip(found, true, strict=True):
@@ -104,11 +104,11 @@ def test_learned_impacts_stay_behind(parts: list[Path], kb: KnowledgeBase, check
 
 @pytest.mark.parametrize("later", [False, True])
 def test_words_are_weighed_in_the_whole(
-    later: bool, parts: list[Path], documents: list[Document], kb: KnowledgeBase, model: Model, tmp_path: Path
+    later: bool, parts: list[Path], pages: list[Page], kb: KnowledgeBase, model: Model, tmp_path: Path
 ) -> None:
     if later:
         shutil.rmtree(parts[0])
-        KnowledgeBase.build(documents[:5], parts[0], model, bm25=False)
+        KnowledgeBase.build(pages[:5], parts[0], model, bm25=False)
     assert merge(tmp_path / "whole", parts).bm25 is not later
     if later:
         index_words(tmp_path / "whole")
@@ -119,20 +119,20 @@ def test_words_are_weighed_in_the_whole(
         for name in ("whole", "one")
     )
     for one, other in zip(found, true, strict=True):
-        assert [hit.phrase for hit in one] == [hit.phrase for hit in other]
+        assert [hit.place for hit in one] == [hit.place for hit in other]
         assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other])
 
 
-def test_more_pages_may_be_appended(parts: list[Path], documents: list[Document], model: Model, tmp_path: Path) -> None:
+def test_more_pages_may_be_appended(parts: list[Path], pages: list[Page], model: Model, tmp_path: Path) -> None:
     merge(tmp_path / "whole", parts[:1])
     before = read_manifest(parts[0])
-    KnowledgeBase.build(documents[5:], tmp_path / "whole", model, append=True)
-    assert KnowledgeBase(tmp_path / "whole", read_manifest(tmp_path / "whole"), model).counts.documents == 12
+    KnowledgeBase.build(pages[5:], tmp_path / "whole", model, append=True)
+    assert KnowledgeBase(tmp_path / "whole", read_manifest(tmp_path / "whole"), model).counts.pages == 12
     assert read_manifest(parts[0]) == before
 
 
-def test_a_page_in_two_is_refused(parts: list[Path], documents: list[Document], model: Model, tmp_path: Path) -> None:
-    KnowledgeBase.build(documents[11:], tmp_path / "c", model)
+def test_a_page_in_two_is_refused(parts: list[Path], pages: list[Page], model: Model, tmp_path: Path) -> None:
+    KnowledgeBase.build(pages[11:], tmp_path / "c", model)
     with pytest.raises(KnowledgeBaseError, match=r"page id 'P11' is in .*/b and in .*/c: build one of them without it"):
         merge(tmp_path / "whole", [*parts, tmp_path / "c"])
     assert not (tmp_path / "whole").exists()

@@ -10,64 +10,64 @@ from pathlib import Path
 import pytest
 import torch
 
+from kbq.corpus.pages import Page
 from kbq.dump import workers
 from kbq.dump.manifest import STATE
 from kbq.encoding.model import Model
 from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
-from kbq.records import Document
 
 from .conftest import snapshot
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
-def test_the_number_of_workers_does_not_matter(documents: list[Document], model: Model, tmp_path: Path) -> None:
-    KnowledgeBase.build(documents[:8], tmp_path / "one", model)
-    KnowledgeBase.build(documents[8:], tmp_path / "one", model, append=True)
-    KnowledgeBase.build(documents[:8], tmp_path / "two", model)
-    KnowledgeBase.build(documents[8:], tmp_path / "two", model, append=True, workers=2)
+def test_the_number_of_workers_does_not_matter(pages: list[Page], model: Model, tmp_path: Path) -> None:
+    KnowledgeBase.build(pages[:8], tmp_path / "one", model)
+    KnowledgeBase.build(pages[8:], tmp_path / "one", model, append=True)
+    KnowledgeBase.build(pages[:8], tmp_path / "two", model)
+    KnowledgeBase.build(pages[8:], tmp_path / "two", model, append=True, workers=2)
     assert snapshot(tmp_path / "two") == snapshot(tmp_path / "one")
 
 
-def test_another_number_of_workers_goes_on(documents: list[Document], model: Model, tmp_path: Path) -> None:
-    def bad() -> Iterator[Document]:
-        yield from documents[:9]
+def test_another_number_of_workers_goes_on(pages: list[Page], model: Model, tmp_path: Path) -> None:
+    def bad() -> Iterator[Page]:
+        yield from pages[:9]
         raise CorpusError("corpus:10: bad")
 
-    KnowledgeBase.build(documents, tmp_path / "whole", model)
+    KnowledgeBase.build(pages, tmp_path / "whole", model)
     with pytest.raises(CorpusError, match="corpus:10: bad"):
         KnowledgeBase.build(bad(), tmp_path / "kb", model)
     assert (tmp_path / "kb" / STATE).exists()
-    KnowledgeBase.build(documents, tmp_path / "kb", model, workers=2)
+    KnowledgeBase.build(pages, tmp_path / "kb", model, workers=2)
     assert snapshot(tmp_path / "kb") == snapshot(tmp_path / "whole")
 
 
-def dies(documents: object) -> None:
+def dies(pages: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_worker_that_dies_is_said(
-    documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "_encode", dies)
     with pytest.raises(
         KnowledgeBaseError, match=r"one of 2 workers died, .* fewer --workers; the same command goes on"
     ):
-        KnowledgeBase.build(documents, tmp_path / "kb", model, workers=2)
+        KnowledgeBase.build(pages, tmp_path / "kb", model, workers=2)
     monkeypatch.undo()
-    assert KnowledgeBase.build(documents, tmp_path / "kb", model).counts.documents == 12
+    assert KnowledgeBase.build(pages, tmp_path / "kb", model).counts.pages == 12
 
 
 ORPHANS = """
 import sys
 from kbq.encoding.model import Model
 from kbq.dump.workers import encode_blocks
-from kbq.records import Document, Paragraph
+from kbq.corpus.pages import Page, Paragraph
 
 def blocks():
     while True:
-        yield [Document("1", "Title", (Paragraph(0, "the city"),))]
+        yield [Page("1", "Title", (Paragraph(0, "the city"),))]
 
 if __name__ == "__main__":
     for block, encoded in encode_blocks(Model.open(sys.argv[1], "cpu"), blocks(), list, 2):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tokenizers
 
+from kbq.corpus.pages import Page, Paragraph
 from kbq.encoding.model import Model
 from kbq.encoding.tokenizer import is_cased, opens_sentence, truecased, usual_forms
 from kbq.errors import ModelError
 from kbq.kb import KnowledgeBase
-from kbq.records import Document, Paragraph
 
 FORMS = {"marie": "Marie", "warsaw": "Warsaw", "usa": "USA", "o'neill": "O'Neill"}
 
@@ -70,7 +70,7 @@ def test_is_cased(make_tokenizer: Callable[..., Any]) -> None:
 
 
 def test_a_query_in_lower_case_finds_what_the_cased_one_finds(
-    new_model: Callable[..., Model], documents: list[Document], tmp_path: Path
+    new_model: Callable[..., Model], pages: list[Page], tmp_path: Path
 ) -> None:
     plain = new_model()
     plain.save(tmp_path / "plain")
@@ -78,10 +78,10 @@ def test_a_query_in_lower_case_finds_what_the_cased_one_finds(
     plain.query_tokenizer.casing = FORMS
     plain.save(tmp_path / "cased")
     model = Model.open(tmp_path / "cased", "cpu")
-    pages = [*documents, Document("new", "Marie", (Paragraph(0, "Marie was born in Warsaw."),))]
-    kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
+    more = [*pages, Page("new", "Marie", (Paragraph(0, "Marie was born in Warsaw."),))]
+    kb = KnowledgeBase.build(more, tmp_path / "kb", model)
     cased, lower = kb.search(["Marie [SEP] place of birth", "marie [SEP] place of birth"], k=3)
-    assert [hit.phrase for hit in lower] == [hit.phrase for hit in cased]
+    assert [hit.place for hit in lower] == [hit.place for hit in cased]
     without = Model.open(tmp_path / "plain", "cpu")
     (one, other) = without.encode_queries(["Marie [SEP] place of birth", "marie [SEP] place of birth"])[0]
     assert np.abs(one - other).max() > 0.1

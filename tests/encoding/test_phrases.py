@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from kbq.corpus.pages import Page
 from kbq.encoding import devices, phrases
 from kbq.encoding.model import Model
 from kbq.encoding.phrases import encode_windows, window_tensors
 from kbq.encoding.windows import Window, tokenize, windows
-from kbq.records import Document
 
 
 @pytest.fixture(autouse=True)
@@ -20,8 +20,8 @@ def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cut(model: Model, documents: list[Document]) -> list[Window]:
-    texts = [paragraph.text for document in documents for paragraph in document.paragraphs]
+def cut(model: Model, pages: list[Page]) -> list[Window]:
+    texts = [paragraph.text for page in pages for paragraph in page.paragraphs]
     title, *paragraphs = tokenize(model.tokenizer, ["the city", *texts])
     return [
         window

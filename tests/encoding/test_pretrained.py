@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from kbq.answers import WeightType
 from kbq.encoding.backbone import pretrained_backbone
 from kbq.encoding.model import Model
 from kbq.errors import ModelError
-from kbq.options import WeightType
 from kbq.reading.network import CrossEncoder
 from kbq.training.generator import new_generator
 from kbq.words.sparta_model import SpartaConfig, SpartaModel

@@ -7,14 +7,14 @@ from typing import get_args
 
 import pytest
 
+from kbq.answers import IndexKind
+from kbq.corpus.pages import Page
 from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput
 from kbq.kilt.text_scores import normalise
-from kbq.options import IndexKind
-from kbq.records import Document
-from kbq.searching.indexes import IndexWish
+from kbq.searching.indexes import IndexSpec
 
 LegalSpans = Callable[[Shard, int], list[tuple[int, int, str]]]
 
@@ -38,25 +38,25 @@ def legal_spans() -> LegalSpans:
 
 
 @pytest.fixture(scope="session")
-def two_shards(model: Model, documents: list[Document], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All documents, the last five of them appended."""
+def two_shards(model: Model, pages: list[Page], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All pages, the last five of them appended."""
     folder = tmp_path_factory.mktemp("kbs") / "two"
-    KnowledgeBase.build(documents[:7], folder, model, bm25=False)
-    KnowledgeBase.build(documents[7:], folder, model, append=True)
+    KnowledgeBase.build(pages[:7], folder, model, bm25=False)
+    KnowledgeBase.build(pages[7:], folder, model, append=True)
     return folder
 
 
 @pytest.fixture(scope="session")
-def built(model: Model, documents: list[Document], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def built(model: Model, pages: list[Page], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """One shard, and two, with every kind of index."""
     pytest.importorskip("faiss")
     one, two = (tmp_path_factory.mktemp("kbs") / name for name in ("one", "two"))
-    KnowledgeBase.build(documents, one, model, index="approximate")
-    KnowledgeBase.build(documents[:7], two, model, index="approximate")
-    KnowledgeBase.build(documents[7:], two, model, index="approximate", append=True)
+    KnowledgeBase.build(pages, one, model, index="disk")
+    KnowledgeBase.build(pages[:7], two, model, index="disk")
+    KnowledgeBase.build(pages[7:], two, model, index="disk", append=True)
     for folder in (one, two):
         for kind in ("compact", "tiny"):
-            KnowledgeBase.open(folder, device="cpu").with_index(IndexWish(kind))
+            KnowledgeBase.open(folder, device="cpu").with_index(IndexSpec(kind))
     return one, two
 
 
@@ -86,9 +86,9 @@ def golds(kb: KnowledgeBase, legal_spans: LegalSpans) -> list[Gold]:
     for paragraph in range(len(shard.texts)):
         texts = [text for _, _, text in legal_spans(shard, paragraph) if len(normalise(text)) > 2 and len(text) < 40]
         if texts:
-            document = int(shard.paragraph_documents[paragraph])
-            page, relation = shard.ids[document], ("birth", "place of birth")[paragraph % 2]
-            text = f"{shard.titles[document]} {paragraph} [SEP] {relation}"
+            number = int(shard.paragraph_pages[paragraph])
+            page, relation = shard.ids[number], ("birth", "place of birth")[paragraph % 2]
+            text = f"{shard.titles[number]} {paragraph} [SEP] {relation}"
             output = GoldOutput(source.choice(texts), (page,), frozenset([page]), ())
             found.append(Gold(str(paragraph), paragraph + 1, text, {}, (output,)))
     return found

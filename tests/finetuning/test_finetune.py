@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from kbq.answers import Backend
 from kbq.commands.library import index_words
 from kbq.commands.printing import finetuning_lines
 from kbq.encoding.model import Model
@@ -25,9 +26,8 @@ from kbq.finetuning.preparation import with_page_ids
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput
 from kbq.kilt.task import load_task
-from kbq.options import Backend
 from kbq.searching.hybrid import HybridWeights
-from kbq.searching.indexes import IndexWish
+from kbq.searching.indexes import IndexSpec
 
 Rows = list[dict[str, str]]
 BROKEN = """
@@ -90,7 +90,7 @@ def test_a_query_encoder_comes_out(
     after = tuned.model.encode_queries(["Marie [SEP] birth"])[0].tolist()
     assert after == own_kb.model.encode_queries(["Marie [SEP] birth"])[0].tolist()
     assert (after != before) == (outcome.scores[0] < max(outcome.scores))
-    assert tuned.search(["Marie [SEP] birth"], 1)[0][0].phrase.text
+    assert tuned.search(["Marie [SEP] birth"], 1)[0][0].text
 
 
 @pytest.mark.parametrize(("better", "factor"), [(12, 2.0), (3, 1.0), (2, 1.0)])
@@ -122,10 +122,8 @@ def test_what_words_weigh_is_chosen_on_dev_queries_where_they_say_so_clearly(
 
 def test_a_dev_query_without_a_page_may_be_answered_anywhere(own_kb: KnowledgeBase, tmp_path: Path) -> None:
     query = "Marie Curie [SEP] birth"
-    (hit,) = own_kb.search([query], k=1, unit="document", backend="dense")[0]
-    outputs = [
-        GoldOutput(hit.phrase.text, pages, frozenset(pages) or None, ()) for pages in ((hit.phrase.document_id,), ())
-    ]
+    (hit,) = own_kb.search([query], k=1, unit="page", backend="dense")[0]
+    outputs = [GoldOutput(hit.text, pages, frozenset(pages) or None, ()) for pages in ((hit.page_id,), ())]
     golds = [Gold(str(number), number, query, {}, (output,)) for number, output in enumerate(outputs)]
     judge = Judge(load_task("slot_filling"), golds, own_kb, tmp_path)
     assert judge.measure == "KILT-accuracy"
@@ -356,7 +354,7 @@ def test_a_run_does_not_go_on_with_other_dev_data(
     for changed in (replace(request_of, dev=dev), replace(request_of, task=load_task("nq"))):
         with pytest.raises(TrainingError, match=r"checkpoint\.pt was written with other"):
             run(changed, KnowledgeBase.open(own_kb.folder, device="cpu"))
-    indexed = KnowledgeBase.open(own_kb.folder, device="cpu").with_index(IndexWish("compact", target=0.5))
+    indexed = KnowledgeBase.open(own_kb.folder, device="cpu").with_index(IndexSpec("compact", target=0.5))
     with pytest.raises(TrainingError, match=r"checkpoint\.pt was written with other"):
         run(request_of, indexed)
 

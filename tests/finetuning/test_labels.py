@@ -112,7 +112,7 @@ def test_answers_on_pages_are_those_of_a_search_over_all_phrases(
             (number, first, last)
             for number, shard in enumerate(any_kb.shards)
             for paragraph in range(len(shard.texts))
-            if shard.ids[int(shard.paragraph_documents[paragraph])] in wanted.outputs[0].pages
+            if shard.ids[int(shard.paragraph_pages[paragraph])] in wanted.outputs[0].pages
             for first, last, text in legal_spans(shard, paragraph)
             if normalise(text) in answers
         ]

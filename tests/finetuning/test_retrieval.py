@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kbq.corpus.pages import Page
 from kbq.encoding.model import Model
 from kbq.finetuning.labels import Phrases, joined, penalties, phrases_of, retrieve, vectors
 from kbq.kb import KnowledgeBase
-from kbq.records import Document
 
 QUERIES = ["Marie Curie [SEP] place of birth", "the river?", "Warsaw [SEP] birth"]
 
@@ -97,9 +97,7 @@ def test_nothing_joins_nothing(kb: KnowledgeBase) -> None:
     assert [part.shape for part in vectors(kb, nothing)] == [(0, 16), (0, 16)]
 
 
-def test_a_knowledge_base_of_titles_alone_has_no_candidates(
-    model: Model, documents: list[Document], tmp_path: Path
-) -> None:
-    kb = KnowledgeBase.build([page for page in documents if not page.paragraphs], tmp_path / "kb", model)
-    assert (kb.counts.documents, kb.counts.rows) == (3, 0)
+def test_a_knowledge_base_of_titles_alone_has_no_candidates(model: Model, pages: list[Page], tmp_path: Path) -> None:
+    kb = KnowledgeBase.build([page for page in pages if not page.paragraphs], tmp_path / "kb", model)
+    assert (kb.counts.pages, kb.counts.rows) == (3, 0)
     assert [len(phrases) for phrases in retrieve(kb, *model.encode_queries(QUERIES), 5)] == [0, 0, 0]

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from kbq.answers import IndexKind
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.indexing.base import Candidates
 from kbq.indexing.compact import CODES
 from kbq.indexing.factory import build_missing, open_index
 from kbq.indexing.index_folder import CELLS
-from kbq.options import IndexKind
 
 faiss = pytest.importorskip("faiss")
 KINDS: tuple[IndexKind, ...] = ("compact", "tiny")

@@ -19,7 +19,7 @@ from kbq.indexing.factory import open_index
 from kbq.indexing.inner_products import bytes_of, fitted, full_memory_is_said, has_fast_int8, places
 from kbq.kb import KnowledgeBase
 from kbq.searching.search import search
-from kbq.searching.spans import Searched
+from kbq.searching.spans import SearchContext
 
 CPU = torch.device("cpu")
 ONE, TWO = torch.device("cuda", 0), torch.device("cuda", 1)
@@ -141,7 +141,7 @@ def test_shards_on_several_devices_are_searched_as_if_on_one(random_shard: Calla
     shards = [random_shard(*range(20, 60), dim=32, seed=seed) for seed in range(3)]
     other = torch.device("cpu", 0)  # torch's second name for it
     one, two = (
-        search(Searched(shards, ExactIndex(shards, devices)), queries_like(shards[0]), 10, "phrase")
+        search(SearchContext(shards, ExactIndex(shards, devices)), queries_like(shards[0]), 10, "phrase")
         for devices in ([CPU, CPU, CPU], [CPU, other, CPU])
     )
     assert one == two
@@ -199,7 +199,7 @@ def test_what_is_made_of_a_block_fits_into_what_is_kept_free(queries: int, dim: 
 def test_a_gpu_gives_the_same_hits(random_shard: Callable[..., Shard]) -> None:
     shards = [random_shard(*range(20, 60), dim=384), random_shard(5, 0, 30, dim=384, seed=1)]
     found = [
-        search(Searched(shards, open_index(shards, IndexEntry(), device)), queries_like(shards[0]), 10, "phrase")
+        search(SearchContext(shards, open_index(shards, IndexEntry(), device)), queries_like(shards[0]), 10, "phrase")
         for device in (CPU, ONE)
     ]
     assert found[0] == found[1]  # scores too: they are computed by the CPU, from rows that the GPU has found

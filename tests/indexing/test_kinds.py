@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 import torch
 
+from kbq.answers import IndexKind
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph, Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.base import Index
 from kbq.indexing.factory import build_missing, is_built, open_index
-from kbq.options import IndexKind
 from kbq.searching.spans import find_spans
 
 pytest.importorskip("faiss")
 CPU = torch.device("cpu")
 KINDS = get_args(IndexKind)
-BUILT = ("approximate", "compact", "tiny")
+BUILT = ("disk", "compact", "tiny")
 SIZES = ((1,), (5, 0, 3), (30, 1, 0, 0, 25, 12), (0, 60, 7), tuple(range(18)))  # up to 153 rows
 ALL = 10**6  # probes
 
@@ -143,11 +143,11 @@ def test_cells_that_do_not_stay_in_memory_are_prefetched(
     monkeypatch.setattr("kbq.indexing.cells.prefetch", lambda address, size: fetched.append(size))
     monkeypatch.setattr("kbq.indexing.cell_index.LEAST_HITS", 1)
     shard, (starts, ends) = random_shard(*range(20, 60, 2)), random_queries(count=20)
-    roomy = opened(shard, "approximate").candidates(starts, ends, 5)
+    roomy = opened(shard, "disk").candidates(starts, ends, 5)
     assert not fetched
     size = sum(path.stat().st_size for path in shard.folder.rglob("cells.faiss")) + shard.vectors.nbytes
     monkeypatch.setattr("kbq.indexing.disk.stays_in_memory", lambda asked: asked != size)
-    tight = opened(shard, "approximate").candidates(starts, ends, 5)
+    tight = opened(shard, "disk").candidates(starts, ends, 5)
     assert fetched
     for one, other in zip(roomy[0], tight[0], strict=True):
         assert one.starts.tolist() == other.starts.tolist()
@@ -163,7 +163,7 @@ def test_the_best_spans_of_a_larger_shard_are_found(kind: IndexKind, random_shar
         true = best_of_each_start(shard, starts[query], ends[query])
         found_of_ten.append(np.isin(np.argsort(-true)[:10], found.starts).mean())
     # A third of 16 random dimensions hold a third of what a query asks for: a hard case for codes.
-    assert np.mean(found_of_ten) >= {"exact": 1.0, "approximate": 1.0, "compact": 0.95, "tiny": 0.95}[kind]
+    assert np.mean(found_of_ten) >= {"exact": 1.0, "disk": 1.0, "compact": 0.95, "tiny": 0.95}[kind]
 
 
 @pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
@@ -315,8 +315,8 @@ def test_a_filter_needs_the_logits(
     shard = random_shard(40)
     damage(shard.folder)
     with pytest.raises(KnowledgeBaseError, match=message):
-        build_missing([shard], IndexEntry("approximate", filter=1.0), random_queries()[0])
-    assert not is_built([shard], IndexEntry("approximate", filter=1.0))
+        build_missing([shard], IndexEntry("disk", filter=1.0), random_queries()[0])
+    assert not is_built([shard], IndexEntry("disk", filter=1.0))
 
 
 @pytest.mark.parametrize("kind", KINDS)

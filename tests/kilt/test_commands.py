@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from kbq.__main__ import main
-from kbq.records import Document
+from kbq.corpus.pages import Page
 
 Write: TypeAlias = Callable[..., Path]
 
@@ -108,14 +108,14 @@ def test_evaluate_prints_tables_with_the_ranked_column_of_the_task_first(kbq: Kb
 def test_evaluate_adds_what_is_asked_for(kbq: Kbq, guess: Path, gold: Path, tmp_path: Path) -> None:
     items = tmp_path / "items.jsonl"
     options = ["--ci", "--by", "meta.fold", "--compare", gold, "--diagnosis", "--per-item", items, "--coupled"]
-    document = kbq("evaluate", guess, gold, "--json", "--no-rouge", "--top-1", *options).json
-    assert document["deviations"] == ["coupled=yes", "top_1=yes", "rouge=no"]
-    assert list(document["downstream"]["kilt"]) == ["KILT-accuracy", "KILT-em", "KILT-f1", "KILT-accuracy-coupled"]
-    assert document["ci"]["downstream"]["KILT-accuracy"] == [0.0, 0.75]
-    assert [(group["group"], group["means"][0]) for group in document["by"]["groups"]] == [("0", 0.5), ("1", 0.0)]
-    assert [(row["name"], row["gain"]) for row in document["compare"]] == [("0", 0.5), ("1", 1.0)]
-    assert document["diagnosis"]["decomposition"]["only_pages_right"] == 0.25
-    assert document["diagnosis"]["ceilings"]["kilt_by_these_pages"] == 0.5
+    page = kbq("evaluate", guess, gold, "--json", "--no-rouge", "--top-1", *options).json
+    assert page["deviations"] == ["coupled=yes", "top_1=yes", "rouge=no"]
+    assert list(page["downstream"]["kilt"]) == ["KILT-accuracy", "KILT-em", "KILT-f1", "KILT-accuracy-coupled"]
+    assert page["ci"]["downstream"]["KILT-accuracy"] == [0.0, 0.75]
+    assert [(group["group"], group["means"][0]) for group in page["by"]["groups"]] == [("0", 0.5), ("1", 0.0)]
+    assert [(row["name"], row["gain"]) for row in page["compare"]] == [("0", 0.5), ("1", 1.0)]
+    assert page["diagnosis"]["decomposition"]["only_pages_right"] == 0.25
+    assert page["diagnosis"]["ceilings"]["kilt_by_these_pages"] == 0.5
     lines = [json.loads(line) for line in items.read_text("utf-8").splitlines()]
     assert [line["downstream"]["accuracy"] for line in lines] == [1.0, 1.0, 0.0, 0.0]
     assert [line["retrieval"]["recall@1"] for line in lines] == [1.0, 0.0, 1.0, 0.0]
@@ -134,9 +134,9 @@ def test_rank_keys_may_be_a_name_or_keys(kbq: Kbq, write: Write) -> None:
     gold = write("g", {"id": 1, "input": "", "output": [{"answer": "x", "provenance": items[1:]}]})
     guess = write("p", {"id": 1, "output": [{"answer": "x", "provenance": items}]})
     for keys, expected in (("page", 1.0), ("section", 0.0), ("wikipedia_id,section", 0.0), ("wikipedia_id", 1.0)):
-        document = kbq("evaluate", guess, gold, "--rank-keys", keys, "--json").json
-        assert document["retrieval"]["Rprec"] == expected
-        assert document["downstream"]["retrieval"]["Rprec"] == 1.0
+        page = kbq("evaluate", guess, gold, "--rank-keys", keys, "--json").json
+        assert page["retrieval"]["Rprec"] == expected
+        assert page["downstream"]["retrieval"]["Rprec"] == 1.0
     assert "deviations: rank_keys=wikipedia_id+section" in kbq("evaluate", guess, gold, "--rank-keys", "section").out
     for keys in ("pages", "paragraph"):
         refused = kbq("evaluate", guess, gold, "--rank-keys", keys, "--json")
@@ -205,8 +205,8 @@ def test_a_comparison_of_groups_names_its_score(kbq: Kbq, write: Write) -> None:
     guess = write("p", *(record(n, f"x{n}", n) for n in range(3)))
     run = kbq("evaluate", guess, gold, "--compare", guess, "--by", "relation", "--task", "trex")
     assert "**KILT-accuracy, second against first, paired permutation test**\n\n| group |" in run.out
-    document = kbq("evaluate", guess, gold, "--compare", guess, "--by", "relation", "--json").json
-    assert [(row["score"], row["name"]) for row in document["compare"]] == [("KILT-accuracy", "author")]
+    page = kbq("evaluate", guess, gold, "--compare", guess, "--by", "relation", "--json").json
+    assert [(row["score"], row["name"]) for row in page["compare"]] == [("KILT-accuracy", "author")]
 
 
 def test_items_hold_what_was_scored(kbq: Kbq, write: Write, tmp_path: Path) -> None:
@@ -282,8 +282,8 @@ def test_trec_files_and_measures(kbq: Kbq, guess: Path, gold: Path, tmp_path: Pa
     assert run.read_text("utf-8").splitlines()[0] == "0 Q0 0 1 1.0 kbq"
     assert qrels.read_text("utf-8").splitlines()[3] == "3 0 3 1"
     pytest.importorskip("ir_measures", reason="ir-measures is optional")
-    document = kbq("evaluate", guess, gold, "--measures", "RR Success@1", "--json").json
-    assert document["measures"] == {"RR": 2.5 / 4, "Success@1": 0.5}
+    page = kbq("evaluate", guess, gold, "--measures", "RR Success@1", "--json").json
+    assert page["measures"] == {"RR": 2.5 / 4, "Success@1": 0.5}
     assert kbq("evaluate", guess, gold, "--measures", "luck").status == 2
 
 
@@ -302,8 +302,8 @@ def test_validate_lists_every_error_and_each_kind_of_warning(kbq: Kbq, guess: Pa
         f": no prediction for an input (3, line 4 of {gold})",
     ]
     assert f"warning: {bad}:1:0: fewer than 5 distinct pages (1), and 1 more" in run.out
-    document = kbq("validate", bad, "--json").json
-    assert (document["records"], len(document["errors"]), document["counts"]["empty answer"]) == (3, 2, 1)
+    page = kbq("validate", bad, "--json").json
+    assert (page["records"], len(page["errors"]), page["counts"]["empty answer"]) == (3, 2, 1)
 
 
 def test_validate_repairs_what_can_be_repaired(kbq: Kbq, gold: Path, write: Write, tmp_path: Path) -> None:
@@ -319,14 +319,14 @@ def test_errors_counts_and_samples(kbq: Kbq, guess: Path, gold: Path) -> None:
     run = kbq("errors", guess, gold)
     assert "| answer-right-page-wrong | 1 | 25.00 |" in run.out
     assert "answer-right-page-wrong  1\n  input        b [SEP] r\n  answer       x1\n  gold answers x1\n" in run.out
-    document = kbq("errors", guess, gold, "--json", "--kind", "page-right-answer-wrong").json
-    assert document["counts"] == {
+    page = kbq("errors", guess, gold, "--json", "--kind", "page-right-answer-wrong").json
+    assert page["counts"] == {
         "right": 1,
         "answer-right-page-wrong": 1,
         "page-right-answer-wrong": 1,
         "page-not-found": 1,
     }
-    assert [(case["id"], case["rank"]) for case in document["cases"]] == [("2", 1)]
+    assert [(case["id"], case["rank"]) for case in page["cases"]] == [("2", 1)]
     assert kbq("errors", guess, gold, "--json", "--sample", "0").json["cases"] == []
     assert "choose from right, " in kbq("errors", guess, gold, "--kind", "luck").err
 
@@ -410,25 +410,25 @@ TASKS = (Task("places", slot_with(TEMPLATES), "phrase", ("accuracy", "f1", "KILT
 
 
 def test_a_users_own_task_from_predictions_to_a_submission(
-    kbq: Kbq, kb_folder: Path, documents: list[Document], write: Write, tmp_path: Path
+    kbq: Kbq, kb_folder: Path, pages: list[Page], write: Write, tmp_path: Path
 ) -> None:
     task, folder = tmp_path / "my_task.py", tmp_path / "submission"
     task.write_text(MY_TASK, "utf-8")
-    with_text = [document for document in documents if document.paragraphs]
+    with_text = [page for page in pages if page.paragraphs]
     gold = write(
         "my-dev.jsonl",
         *(
             {
                 "id": f"m{number}",
-                "input": f"{document.title} [SEP] {'place' if number % 2 else 'birth'}",
+                "input": f"{page.title} [SEP] {'place' if number % 2 else 'birth'}",
                 "output": [
                     {
-                        "answer": document.paragraphs[0].text.split()[0],
-                        "provenance": [{"wikipedia_id": document.id, "title": document.title}],
+                        "answer": page.paragraphs[0].text.split()[0],
+                        "provenance": [{"wikipedia_id": page.id, "title": page.title}],
                     }
                 ],
             }
-            for number, document in enumerate(with_text)
+            for number, page in enumerate(with_text)
         ),
     )
     out, again = tmp_path / "out.jsonl", tmp_path / "again.jsonl"
@@ -449,9 +449,9 @@ def test_a_users_own_task_from_predictions_to_a_submission(
     assert [group["count"] for group in scored["by"]["groups"]] == [5, 4]
 
     cases = kbq("errors", out, gold, "--kb", kb_folder, "--sample", "9", "--json").json["cases"]
-    texts = {document.id: document.paragraphs[0].text for document in with_text}
+    texts = {page.id: page.paragraphs[0].text for page in with_text}
     assert cases
-    assert all(case["gold_evidence"] == texts[case["gold_places"][0]["document_id"]] for case in cases)
+    assert all(case["gold_evidence"] == texts[case["gold_places"][0]["page_id"]] for case in cases)
     assert all(case["answer"] in case["evidence"] for case in cases)
 
     assert kbq("passages", out, gold, "--json").json["accuracy"]["20"] > 0

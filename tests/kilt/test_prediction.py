@@ -10,16 +10,15 @@ from typing import Any, cast
 
 import pytest
 
+from kbq.answers import Answer, Backend, IndexKind
 from kbq.dump.manifest import IndexEntry
 from kbq.errors import KbqError, QueryError
 from kbq.kb import KnowledgeBase
 from kbq.kilt.adapters import question, slot_with
 from kbq.kilt.prediction import PredictionOutcome, PredictionSettings, predict_file
 from kbq.kilt.task import Task
-from kbq.options import Backend, IndexKind
 from kbq.reading.reader import Answering, Reading
 from kbq.reading.reader import Reader as AnsweringReader
-from kbq.records import Hit, Phrase
 from kbq.searching.hybrid import HybridWeights
 from kbq.searching.search import BATCH
 from kbq.system.files import writing_alone
@@ -65,8 +64,8 @@ class FakeBase:
 
     def search(
         self, texts: Sequence[str], k: int, unit: str, backend: str, weights: HybridWeights | None
-    ) -> list[list[Hit]]:
-        assert unit == "document"
+    ) -> list[list[Answer]]:
+        assert unit == "page"
         self.dies_after -= 1
         if self.dies_after < 0:
             raise KeyboardInterrupt
@@ -74,10 +73,10 @@ class FakeBase:
             texts = [f"words of {text}" for text in texts]
         return [[self.hit(text, page) for page in range(1, min(k, self.pages) + 1)] for text in texts]
 
-    def hit(self, text: str, page: int) -> Hit:
+    def hit(self, text: str, page: int) -> Answer:
         answer = f"{text} {page}"
-        phrase = Phrase(answer, str(page), f"Page {page}", 4, 6, 6 + len(answer))
-        return Hit(phrase, 1 / page, f"It is {answer}.", (0, 9))
+        place = (str(page), f"Page {page}", 4, 6, 6 + len(answer))
+        return Answer(answer, 1 / page, *place, f"It is {answer}.", (0, 9))
 
 
 Predict = Callable[..., PredictionOutcome]

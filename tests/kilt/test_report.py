@@ -121,13 +121,13 @@ def test_the_score_table_shows_percentages_and_csv_all_digits(scores: Scores) ->
 
 
 def test_json_has_the_official_layout_and_names_deviations(scores: Scores, gold: Path, guess: Path) -> None:
-    document: Any = official_document(
+    page: Any = official_document(
         OFFICIAL, Cutoffs(), {"downstream": scores, "retrieval": score_retrieval(gold, guess)}
     )
-    assert list(document) == ["semantics", "deviations", "rank_keys", "downstream", "retrieval"]
-    assert (document["semantics"], document["deviations"]) == ("kilt-2664322", [])
-    assert document["downstream"]["retrieval"] == {"Rprec": 7 / 13, "recall@5": 7 / 13}
-    assert document["retrieval"]["precision@1"] == 7 / 13
+    assert list(page) == ["semantics", "deviations", "rank_keys", "downstream", "retrieval"]
+    assert (page["semantics"], page["deviations"]) == ("kilt-2664322", [])
+    assert page["downstream"]["retrieval"] == {"Rprec": 7 / 13, "recall@5": 7 / 13}
+    assert page["retrieval"]["precision@1"] == 7 / 13
     other = official_document(Deviations(missing="zero"), Cutoffs(rank_keys=("title",)), {"downstream": scores})
     assert (other["deviations"], other["retrieval"]) == (["missing=zero", "rank_keys=title"], None)
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from kbq.answers import WeightType
 from kbq.encoding.model import Model
 from kbq.errors import ModelError
-from kbq.options import WeightType
 from kbq.reading.network import READER, CrossEncoder, save_reader
 
 ROOT = Path(__file__).parents[2]

@@ -11,15 +11,15 @@ import pytest
 import torch
 import transformers
 
+from kbq.answers import Answer, Backend
 from kbq.commands.library import index_impacts
+from kbq.corpus.pages import Page
 from kbq.dump.manifest import read_manifest
 from kbq.encoding.model import Model
 from kbq.encoding.windows import tokenize
 from kbq.errors import ModelError, QueryError
 from kbq.kb import KnowledgeBase
-from kbq.options import Backend
 from kbq.reading.reader import Reader, Reading, RetrieverReader
-from kbq.records import Document, Hit, Phrase
 from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
 TEXTS = ["Marie Curie was born in Warsaw. She left the city.", "The river of Paris, a long river.", ""]
@@ -30,10 +30,8 @@ def reader(qa_checkpoint: Path) -> Reader:
     return Reader.open(str(qa_checkpoint), "cpu")
 
 
-def paragraphs(*texts: str) -> list[Hit]:
-    return [
-        Hit(Phrase(text, f"P{n}", "Page", n, 0, len(text)), 1.0, text, (0, len(text))) for n, text in enumerate(texts)
-    ]
+def paragraphs(*texts: str) -> list[Answer]:
+    return [Answer(text, 1.0, f"P{n}", "Page", n, 0, len(text), text, (0, len(text))) for n, text in enumerate(texts)]
 
 
 def by_definition(reader: Reader, query: str, texts: list[str]) -> dict[tuple[int, int, int], float]:
@@ -63,32 +61,32 @@ def test_scores_are_chances_in_each_paragraph(reader: Reader, monkeypatch: pytes
     assert hits[0].score == pytest.approx(max(expected.values()), abs=1e-4)
     number, first, last = max(expected, key=expected.__getitem__)
     (tokens,) = tokenize(reader.tokenizer, [TEXTS[number]])
-    phrase = hits[0].phrase
-    assert (phrase.document_id, phrase.start, phrase.end) == (f"P{number}", tokens.starts[first], tokens.ends[last])
+    phrase = hits[0]
+    assert (phrase.page_id, phrase.start, phrase.end) == (f"P{number}", tokens.starts[first], tokens.ends[last])
     for hit in hits:
-        assert hit.phrase.text == hit.context[hit.phrase.start : hit.phrase.end] != ""
+        assert hit.text == hit.context[hit.start : hit.end] != ""
     assert all(one.score >= other.score for one, other in pairwise(hits))
 
 
 def test_no_two_phrases_overlap(reader: Reader) -> None:
     hits = reader.read("who", paragraphs(*TEXTS, "Warszawa or Wrocław"))  # words of several pieces
-    assert {hit.phrase.document_id for hit in hits} == {"P0", "P1", "P3"}
+    assert {hit.page_id for hit in hits} == {"P0", "P1", "P3"}
     for page in ("P0", "P1", "P3"):
-        taken = sorted((hit.phrase.start, hit.phrase.end) for hit in hits if hit.phrase.document_id == page)
+        taken = sorted((hit.start, hit.end) for hit in hits if hit.page_id == page)
         assert len(taken) > 1
         assert all(end <= start for (_, end), (start, _) in pairwise(taken))
 
 
 def test_a_list_marker_is_no_answer(reader: Reader) -> None:
     (plain, marked) = (reader.read("who", paragraphs(marker + "Paris was the city")) for marker in ("", "BULLET::::- "))
-    assert [hit.phrase.text for hit in marked] == [hit.phrase.text for hit in plain]
-    assert [hit.phrase.start - 12 for hit in marked] == [hit.phrase.start for hit in plain]
-    assert all(hit.context[hit.phrase.start : hit.phrase.end] == hit.phrase.text for hit in marked)
+    assert [hit.text for hit in marked] == [hit.text for hit in plain]
+    assert [hit.start - 12 for hit in marked] == [hit.start for hit in plain]
+    assert all(hit.context[hit.start : hit.end] == hit.text for hit in marked)
 
 
 def test_a_paragraph_longer_than_the_window_is_read_whole(reader: Reader) -> None:
     text = "the river of Paris " * 40
-    last = max(hit.phrase.end for hit in reader.read("who", paragraphs(text)))
+    last = max(hit.end for hit in reader.read("who", paragraphs(text)))
     assert last == len(text) - 1
 
 
@@ -100,13 +98,11 @@ def test_nothing_to_read_gives_no_answer(texts: list[str], reader: Reader) -> No
 def test_a_knowledge_base_is_read(reader: Reader, kb: KnowledgeBase) -> None:
     reading = RetrieverReader(kb, Reading(reader, depth=4))
     (phrases,) = reading.search(["the river of Paris"], 3)
-    retrieved = {
-        (hit.phrase.document_id, hit.phrase.paragraph) for hit in kb.search(["the river of Paris"], 4, "paragraph")[0]
-    }
+    retrieved = {(hit.page_id, hit.paragraph) for hit in kb.search(["the river of Paris"], 4, "paragraph")[0]}
     assert len(phrases) == 3
-    assert {(hit.phrase.document_id, hit.phrase.paragraph) for hit in phrases} <= retrieved
-    (pages,) = reading.search(["the river of Paris"], 9, "document")
-    assert len({hit.phrase.document_id for hit in pages}) == len(pages) == len({page for page, _ in retrieved})
+    assert {(hit.page_id, hit.paragraph) for hit in phrases} <= retrieved
+    (pages,) = reading.search(["the river of Paris"], 9, "page")
+    assert len({hit.page_id for hit in pages}) == len(pages) == len({page for page, _ in retrieved})
     assert pages[0] == phrases[0]
     with pytest.raises(QueryError, match="a reader finds no sentence: ask for phrases"):
         reading.search(["river"], 1, "sentence")
@@ -115,20 +111,20 @@ def test_a_knowledge_base_is_read(reader: Reader, kb: KnowledgeBase) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend", "worth"), [("dense", 1.0), ("hybrid", 1.0), ("auto", 1.0), ("bm25", "bm25"), ("sparse", "sparta")]
+    ("backend", "worth"), [("dense", 1.0), ("hybrid", 1.0), ("auto", 1.0), ("bm25", "bm25"), ("sparta", "sparta")]
 )
 def test_what_the_search_says_is_added(
     backend: Backend,
     worth: float | str,
     reader: Reader,
     checkpoint: Path,
-    documents: list[Document],
+    pages: list[Page],
     new_model: Callable[..., Model],
     tmp_path: Path,
 ) -> None:
     model = new_model()
     model.config = replace(model.config, lexical_factor=0.5)
-    KnowledgeBase.build(documents, tmp_path / "kb", model)
+    KnowledgeBase.build(pages, tmp_path / "kb", model)
     SpartaModel.new(str(checkpoint), SpartaConfig()).save(tmp_path / "sparta")
     index_impacts(tmp_path / "kb", tmp_path / "sparta", device="cpu")
     kb = KnowledgeBase(tmp_path / "kb", read_manifest(tmp_path / "kb"), model)
@@ -147,12 +143,12 @@ def test_what_the_search_says_is_added(
     assert paragraph_of(heard[0]) == paragraph_of(retrieved[0])
 
 
-def paragraph_of(hit: Hit) -> tuple[str, int]:
-    return hit.phrase.document_id, hit.phrase.paragraph
+def paragraph_of(hit: Answer) -> tuple[str, int]:
+    return hit.page_id, hit.paragraph
 
 
-def place_of(hit: Hit) -> tuple[str, int, int, int]:
-    return *paragraph_of(hit), hit.phrase.start, hit.phrase.end
+def place_of(hit: Answer) -> tuple[str, int, int, int]:
+    return *paragraph_of(hit), hit.start, hit.end
 
 
 def test_an_encoder_that_cannot_answer_is_refused(qa_checkpoint: Path, tmp_path: Path) -> None:

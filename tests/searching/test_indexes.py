@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from kbq.answers import Backend, IndexKind, Unit
 from kbq.commands.library import IndexRequest, index, index_words
+from kbq.corpus.pages import Page
 from kbq.description import index_facts
 from kbq.dump.manifest import STATE, IndexEntry, read_manifest
 from kbq.encoding.model import Model
@@ -19,14 +21,12 @@ from kbq.indexing import cells, factory
 from kbq.indexing.cells import Clusters
 from kbq.indexing.index_folder import ROTATION
 from kbq.kb import KnowledgeBase
-from kbq.options import Backend, IndexKind, Unit
-from kbq.records import Document
 from kbq.searching import indexes
-from kbq.searching.indexes import IndexWish
+from kbq.searching.indexes import IndexSpec
 
 pytest.importorskip("faiss")
 KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
-BUILT: tuple[IndexKind, ...] = ("compact", "tiny", "approximate")
+BUILT: tuple[IndexKind, ...] = ("compact", "tiny", "disk")
 TEXTS = ["the river", "Marie Curie [SEP] place of birth"]
 
 
@@ -53,13 +53,13 @@ def test_every_kind_answers_like_exact_search(
         monkeypatch.setattr("kbq.indexing.cell_index.LEAST_HITS", 3)
     index_words(folder)
     exact = KnowledgeBase.open(folder, device="cpu")
-    near = exact.with_index(IndexWish(kind, target=1.0))
+    near = exact.with_index(IndexSpec(kind, target=1.0))
     assert near.index == IndexEntry(kind, probes=1, target=1.0, recall=1.0, queries=15)
     for unit in get_args(Unit):
         for k in (5, 1000):
             truth, found = (kb.search(TEXTS, k, unit, backend) for kb in (exact, near))
             for one, other in zip(truth, found, strict=True):
-                assert [hit.phrase for hit in one] == [hit.phrase for hit in other]
+                assert [hit.place for hit in one] == [hit.place for hit in other]
                 assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=1e-3)
 
 
@@ -76,23 +76,23 @@ def test_an_index_is_built_on_the_device_of_the_model(
     kb = KnowledgeBase.open(folder, device="cpu")
     monkeypatch.setattr(Clusters, "of", seen)
     monkeypatch.setattr(type(kb.model), "device", first)
-    kb.with_index(IndexWish(kind, target=0.5))
+    kb.with_index(IndexSpec(kind, target=0.5))
     assert devices == [first]
 
 
 def test_indexes_live_side_by_side(folder: Path) -> None:
     kb = KnowledgeBase.open(folder, device="cpu")
     for kind in BUILT:
-        kb = kb.with_index(IndexWish(kind, target=0.5))
-    assert [entry.kind for entry in read_manifest(folder).entries] == ["approximate", "tiny", "compact"]
+        kb = kb.with_index(IndexSpec(kind, target=0.5))
+    assert [entry.kind for entry in read_manifest(folder).entries] == ["disk", "tiny", "compact"]
     assert all(entry.recall >= 0.5 for entry in kb.manifest.entries)
-    assert kb.index.kind == KnowledgeBase.open(folder, device="cpu").index.kind == "approximate"
+    assert kb.index.kind == KnowledgeBase.open(folder, device="cpu").index.kind == "disk"
     for asked in KINDS:
         opened = KnowledgeBase.open(folder, device="cpu", index=asked)
         assert opened.index.kind == asked
         assert [len(hits) for hits in opened.search(TEXTS)] == [10, 10]
-    back = kb.with_index(IndexWish("exact"))
-    assert [entry.kind for entry in back.manifest.entries] == ["exact", "approximate", "tiny", "compact"]
+    back = kb.with_index(IndexSpec("exact"))
+    assert [entry.kind for entry in back.manifest.entries] == ["exact", "disk", "tiny", "compact"]
     assert back.manifest.others == kb.manifest.entries
 
 
@@ -103,22 +103,22 @@ def test_an_index_that_was_not_built_is_refused(folder: Path) -> None:
 
 
 def test_what_is_there_is_not_built_again(folder: Path) -> None:
-    kb = KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("compact", target=0.5))
+    kb = KnowledgeBase.open(folder, device="cpu").with_index(IndexSpec("compact", target=0.5))
     file = folder / "shard-00000" / "compact" / "cells.faiss"
     before = file.stat().st_mtime_ns
-    kb = kb.with_index(IndexWish("compact", target=1.0))
+    kb = kb.with_index(IndexSpec("compact", target=1.0))
     assert file.stat().st_mtime_ns == before
     assert kb.index.target == 1.0
     file.write_bytes(b"")
     with pytest.raises(KnowledgeBaseError, match="is not whole"):
         KnowledgeBase.open(folder, device="cpu")
-    kb = KnowledgeBase.open(folder, device="cpu", index="exact").with_index(IndexWish("compact", target=0.5))
+    kb = KnowledgeBase.open(folder, device="cpu", index="exact").with_index(IndexSpec("compact", target=0.5))
     assert len(kb.search(TEXTS)[0]) == 10
 
 
 def test_bm25_stays_beside_every_index(folder: Path) -> None:
     index_words(folder)
-    kb = KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("compact", target=0.5))
+    kb = KnowledgeBase.open(folder, device="cpu").with_index(IndexSpec("compact", target=0.5))
     assert kb.manifest.bm25
     assert index_words(folder) > 0
     assert read_manifest(folder) == kb.manifest
@@ -131,93 +131,89 @@ def test_only_what_sees_every_row_calls_itself_exact(folder: Path) -> None:
     index_words(folder)
     kb = KnowledgeBase.open(folder, device="cpu")
     assert [kb.is_exact(backend) for backend in get_args(Backend)] == [True] * 5
-    kb = kb.with_index(IndexWish("compact", target=0.5))
+    kb = kb.with_index(IndexSpec("compact", target=0.5))
     assert {backend: kb.is_exact(backend) for backend in get_args(Backend)} == {
         "auto": False,
         "dense": False,
         "hybrid": False,
         "bm25": True,
-        "sparse": True,
+        "sparta": True,
     }
 
 
 def test_an_index_leaves_a_stopped_append_alone(folder: Path) -> None:
     (folder / STATE).write_text("{}")
-    KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("compact", target=0.5))
+    KnowledgeBase.open(folder, device="cpu").with_index(IndexSpec("compact", target=0.5))
     assert (folder / STATE).exists()
 
 
 def test_queries_may_be_given(folder: Path) -> None:
     kb = KnowledgeBase.open(folder, device="cpu")
-    wish = IndexWish("approximate", 0.5, ("the river", "Paris", "Marie Curie"))
+    wish = IndexSpec("disk", 0.5, ("the river", "Paris", "Marie Curie"))
     assert kb.with_index(wish).index.queries == 2  # the third one teaches
-    assert kb.with_index(IndexWish("approximate", 0.5, ("the river",))).index.queries == 1
+    assert kb.with_index(IndexSpec("disk", 0.5, ("the river",))).index.queries == 1
 
 
 @pytest.mark.parametrize("kind", ["compact", "tiny"])
 def test_other_queries_teach_another_rotation_and_an_append_asks_them_again(
-    kind: IndexKind, documents: list[Document], model: Model, tmp_path: Path
+    kind: IndexKind, pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
     folder, asked = tmp_path / "kb", ("the river", "Marie Curie [SEP] place of birth")
-    usual = KnowledgeBase.build(documents[:3], folder, model, index=kind)
+    usual = KnowledgeBase.build(pages[:3], folder, model, index=kind)
     first = np.load(folder / "shard-00000" / kind / ROTATION)
-    kb = usual.with_index(IndexWish(kind, target=0.9, queries=asked))
+    kb = usual.with_index(IndexSpec(kind, target=0.9, queries=asked))
     (learned,) = (folder / "shard-00000").glob(f"{kind}*")  # the other one answers no more
     assert learned.name == f"{kind}-for-{kb.index.asked}"
     assert not np.allclose(np.load(learned / ROTATION), first)
-    appended = KnowledgeBase.build(documents[3:], folder, model, append=True)
+    appended = KnowledgeBase.build(pages[3:], folder, model, append=True)
     assert (appended.index.asked, appended.index.target, appended.index.queries) == (kb.index.asked, 0.9, 1)
     assert json.loads((folder / f"queries-{kb.index.asked}.json").read_text()) == list(asked)
     assert len(list(folder.glob(f"*/{kind}-for-*"))) == 2
     (folder / f"queries-{kb.index.asked}.json").write_text("5")
     with pytest.raises(KnowledgeBaseError, match=r"is damaged \(no list of texts\): delete it"):
-        KnowledgeBase.build(documents[:1], folder, model, append=True)
-    assert appended.with_index(IndexWish(kind)).index.asked == ""
+        KnowledgeBase.build(pages[:1], folder, model, append=True)
+    assert appended.with_index(IndexSpec(kind)).index.asked == ""
     assert not list(folder.glob("queries-*"))
 
 
-def test_an_append_makes_the_index_of_a_tuned_encoder_anew(
-    documents: list[Document], model: Model, tmp_path: Path
-) -> None:
+def test_an_append_makes_the_index_of_a_tuned_encoder_anew(pages: list[Page], model: Model, tmp_path: Path) -> None:
     folder, config = tmp_path / "kb", model.config
-    usual = KnowledgeBase.build(documents[:3], folder, model)
+    usual = KnowledgeBase.build(pages[:3], folder, model)
     try:
         model.config = replace(config, base="default", query_fingerprint="of a tuned one")
-        tuned = usual.with_index(IndexWish("compact", target=0.9))
+        tuned = usual.with_index(IndexSpec("compact", target=0.9))
     finally:
         model.config = config
     assert tuned.index.asked
-    appended = KnowledgeBase.build(documents[3:], folder, model, append=True)
+    appended = KnowledgeBase.build(pages[3:], folder, model, append=True)
     assert (appended.index.kind, appended.index.asked, appended.index.target) == ("compact", "", 0.9)
     assert sorted(path.name for path in folder.glob("*/compact*")) == ["compact", "compact"]
 
 
-def test_append_completes_every_index(documents: list[Document], model: Model, tmp_path: Path) -> None:
-    kb = KnowledgeBase.build(documents[:6], tmp_path / "kb", model)
+def test_append_completes_every_index(pages: list[Page], model: Model, tmp_path: Path) -> None:
+    kb = KnowledgeBase.build(pages[:6], tmp_path / "kb", model)
     for kind in BUILT:
-        kb = kb.with_index(IndexWish(kind, target=0.75))
-    kb = KnowledgeBase.build(documents[6:], tmp_path / "kb", model, append=True)
+        kb = kb.with_index(IndexSpec(kind, target=0.75))
+    kb = KnowledgeBase.build(pages[6:], tmp_path / "kb", model, append=True)
     targets = [(entry.kind, entry.target) for entry in kb.manifest.entries]
-    assert targets == [("approximate", 0.75), ("tiny", 0.75), ("compact", 0.75)]
+    assert targets == [("disk", 0.75), ("tiny", 0.75), ("compact", 0.75)]
     for kind in BUILT:
         opened = KnowledgeBase(tmp_path / "kb", kb.manifest, model, kind)
-        assert {hit.phrase.document_id for hit in opened.search(["Paris"], 1000, "document")[0]} == {
-            document.id for document in documents if document.paragraphs
+        assert {hit.page_id for hit in opened.search(["Paris"], 1000, "page")[0]} == {
+            page.id for page in pages if page.paragraphs
         }
 
 
 @pytest.mark.parametrize("kind", BUILT)
-def test_what_takes_long_is_told_to_its_end(
-    kind: IndexKind, documents: list[Document], model: Model, tmp_path: Path
-) -> None:
-    KnowledgeBase.build(documents[:6], tmp_path / "kb", model)
-    kb = KnowledgeBase.build(documents[6:], tmp_path / "kb", model, append=True)
+def test_what_takes_long_is_told_to_its_end(kind: IndexKind, pages: list[Page], model: Model, tmp_path: Path) -> None:
+    KnowledgeBase.build(pages[:6], tmp_path / "kb", model)
+    kb = KnowledgeBase.build(pages[6:], tmp_path / "kb", model, append=True)
     told: dict[str, list[tuple[int, int]]] = {}
 
     def report(stage: str, done: int, total: int) -> None:
         told.setdefault(stage, []).append((done, total))
 
-    kb.with_index(IndexWish(kind, target=0.5), report)
+    kb.with_index(IndexSpec(kind, target=0.5), report)
     index_words(tmp_path / "kb", report)
     shards = [f"{kind} index, shard {number} of 2, rows compared with cells" for number in (1, 2)]
     searched = [f"recall of the {kind} index, queries searched {way}" for way in ("exactly", "with 1 probe")]
@@ -229,28 +225,28 @@ def test_what_takes_long_is_told_to_its_end(
 
 @pytest.mark.parametrize("kind", BUILT)
 def test_a_filtered_index_is_smaller_and_stays_filtered(
-    kind: IndexKind, documents: list[Document], model: Model, tmp_path: Path
+    kind: IndexKind, pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
     folder = tmp_path / "kb"
-    whole = KnowledgeBase.build(documents[:9], folder, model).with_index(IndexWish(kind, target=0.5))
+    whole = KnowledgeBase.build(pages[:9], folder, model).with_index(IndexSpec(kind, target=0.5))
     before = index_facts(folder, whole.manifest, whole.index).bytes_per_vector
-    kb = whole.with_index(IndexWish(kind, target=0.5, filter=1.5))
+    kb = whole.with_index(IndexSpec(kind, target=0.5, filter=1.5))
     assert kb.index.filter == 1.5
     assert 0 < index_facts(folder, kb.manifest, kb.index).bytes_per_vector < before
     assert not (folder / "shard-00000" / kind).exists()  # nobody asks for it any more
-    true = {hit.phrase: hit.score for hit in whole.search(TEXTS[:1], 10**6)[0]}
+    true = {hit.place: hit.score for hit in whole.search(TEXTS[:1], 10**6)[0]}
     for hit in kb.search(TEXTS[:1], 5)[0]:
-        assert hit.score == pytest.approx(true[hit.phrase], abs=1e-3)
-    kb = KnowledgeBase.build(documents[9:], folder, model, append=True)
+        assert hit.score == pytest.approx(true[hit.place], abs=1e-3)
+    kb = KnowledgeBase.build(pages[9:], folder, model, append=True)
     assert kb.index.filter == 1.5
-    assert kb.with_index(IndexWish(kind, target=0.5)).index.filter is None
+    assert kb.with_index(IndexSpec(kind, target=0.5)).index.filter is None
 
 
 @pytest.mark.parametrize("kind", BUILT)
 def test_until_another_filter_is_measured_the_index_answers_as_before(
     kind: IndexKind, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = KnowledgeBase.open(folder, device="cpu").with_index(IndexWish(kind, target=1.0))
+    whole = KnowledgeBase.open(folder, device="cpu").with_index(IndexSpec(kind, target=1.0))
     found = whole.search(TEXTS, 50)
 
     def killed(*_: object) -> None:
@@ -258,7 +254,7 @@ def test_until_another_filter_is_measured_the_index_answers_as_before(
 
     monkeypatch.setattr(indexes, "calibrate", killed)
     with pytest.raises(KeyboardInterrupt):
-        whole.with_index(IndexWish(kind, target=1.0, filter=1.5))
+        whole.with_index(IndexSpec(kind, target=1.0, filter=1.5))
     again = KnowledgeBase.open(folder, device="cpu")
     assert again.index == whole.index
     assert again.search(TEXTS, 50) == found
@@ -267,21 +263,21 @@ def test_until_another_filter_is_measured_the_index_answers_as_before(
 def test_exact_search_takes_no_filter(folder: Path) -> None:
     message = r"exact search looks at every row of .*, --filter 0\.5 is for an index: add --index compact"
     with pytest.raises(KnowledgeBaseError, match=message):
-        KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("exact", filter=0.5))
+        KnowledgeBase.open(folder, device="cpu").with_index(IndexSpec("exact", filter=0.5))
 
 
 @pytest.mark.parametrize(("limit", "kind"), [(10**6, "exact"), (10, "compact")])
 def test_auto_chooses_by_size(
-    limit: int, kind: str, documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limit: int, kind: str, pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(factory, "EXACT_ROWS", limit)
-    kb = KnowledgeBase.build(documents, tmp_path / "kb", model)
+    kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
     assert kb.index.kind == kind
 
 
 @pytest.mark.parametrize("kind", BUILT)
 def test_a_knowledge_base_without_any_token(kind: IndexKind, model: Model, tmp_path: Path) -> None:
-    kb = KnowledgeBase.build([Document("1", "Title", ())], tmp_path / "kb", model, index=kind)
+    kb = KnowledgeBase.build([Page("1", "Title", ())], tmp_path / "kb", model, index=kind)
     assert kb.search(TEXTS) == [[], []]
 
 

@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 import torch
 
+from kbq.answers import Answer, IndexKind
+from kbq.corpus.pages import Page, Paragraph
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.indexing.factory import build_missing
 from kbq.kb import KnowledgeBase
-from kbq.options import IndexKind
-from kbq.records import Document, Hit, Paragraph, Phrase
 from kbq.searching import recall as recall_module
 from kbq.searching.recall import SLOTS, calibrate, own_queries, recall
 
 CPU = torch.device("cpu")
 
 
-def hit(start: int) -> Hit:
-    return Hit(Phrase("w", "P1", "Page", 0, start, start + 1), 1.0, "w w w", (start, start + 1))
+def hit(start: int) -> Answer:
+    return Answer("w", 1.0, "P1", "Page", 0, start, start + 1, "w w w", (start, start + 1))
 
 
 @pytest.mark.parametrize(
@@ -36,11 +36,11 @@ def hit(start: int) -> Hit:
         ([], [], 1.0),
     ],
 )
-def test_recall(exact: list[list[Hit]], found: list[list[Hit]], share: float) -> None:
+def test_recall(exact: list[list[Answer]], found: list[list[Answer]], share: float) -> None:
     assert recall(exact, found) == share
 
 
-@pytest.mark.parametrize("kind", ["approximate", "compact"])
+@pytest.mark.parametrize("kind", ["disk", "compact"])
 @pytest.mark.parametrize("target", [0.0, 0.9, 0.98])
 def test_the_fewest_probes_that_reach_the_target(
     kind: IndexKind, target: float, random_shard: Callable[..., Shard]
@@ -65,8 +65,8 @@ def test_a_target_that_no_number_of_probes_reaches_is_not_claimed(
     pytest.importorskip("faiss")
     shards = [random_shard(*[20] * 60)]
     queries = np.random.default_rng(0).normal(size=(20, 2, 16)).astype(np.float32)
-    build_missing(shards, IndexEntry("approximate"), queries.reshape(-1, 16))
-    entry = calibrate(shards, IndexEntry("approximate", target=2.0), queries, CPU)
+    build_missing(shards, IndexEntry("disk"), queries.reshape(-1, 16))
+    entry = calibrate(shards, IndexEntry("disk", target=2.0), queries, CPU)
     assert (entry.recall, entry.target) == (1.0, 2.0)
     assert entry == replace(calibrate(shards, replace(entry, target=1.0), queries, CPU), target=2.0)
 
@@ -96,7 +96,7 @@ def test_which_numbers_of_probes_are_tried(
         return entry.probes
 
     monkeypatch.setattr(recall_module, "open_index", open_index)
-    monkeypatch.setattr(recall_module, "search", lambda searched, queries, *_: [[searched.index] for _ in queries])
+    monkeypatch.setattr(recall_module, "search", lambda context, queries, *_: [[context.index] for _ in queries])
     monkeypatch.setattr(recall_module, "recall", lambda exact, found: min(1.0, found[0][0] / needed))
     queries = np.zeros((3, 2, 16), np.float32)
     entry = IndexEntry("compact", target=target)
@@ -105,11 +105,11 @@ def test_which_numbers_of_probes_are_tried(
     assert found == replace(entry, probes=taken, recall=min(1.0, taken / needed), queries=3)
 
 
-def test_own_queries_ask_for_slots_of_own_pages(kb: KnowledgeBase, documents: list[Document]) -> None:
+def test_own_queries_ask_for_slots_of_own_pages(kb: KnowledgeBase, pages: list[Page]) -> None:
     queries = own_queries(kb.shards, kb.model, 50)
     assert queries == own_queries(kb.shards, kb.model, 50)
     assert len(queries) == 50
-    titles = {document.title for document in documents}
+    titles = {page.title for page in pages}
     for query in queries:
         title, slot = query.split(" [SEP] ")
         assert title in titles
@@ -118,8 +118,8 @@ def test_own_queries_ask_for_slots_of_own_pages(kb: KnowledgeBase, documents: li
 
 def test_where_a_title_cannot_be_asked_the_slot_is(model: Model, tmp_path: Path) -> None:
     titles = ["", "a [SEP] b", "long " * 1000, "Paris"]
-    documents = [Document(title[:9], title, (Paragraph(0, "the city"),)) for title in titles]
-    kb = KnowledgeBase.build(documents, tmp_path / "kb", model)
+    pages = [Page(title[:9], title, (Paragraph(0, "the city"),)) for title in titles]
+    kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
     for query in own_queries(kb.shards, model, 50):
         assert query.removeprefix("Paris [SEP] ") in SLOTS
     assert set(own_queries([], model, 50)) <= set(SLOTS)

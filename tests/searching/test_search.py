@@ -8,7 +8,7 @@ from kbq.array_types import Floats
 from kbq.dump.shards import Shard
 from kbq.indexing.base import Bonus, Candidates, everything
 from kbq.searching.search import search
-from kbq.searching.spans import Searched
+from kbq.searching.spans import SearchContext
 
 
 class Hesitant:
@@ -26,4 +26,4 @@ class Hesitant:
 def test_a_search_goes_on_until_it_has_asked_for_the_rows_of_all_shards(random_shard: Callable[..., Shard]) -> None:
     shards = [random_shard(30, seed=seed) for seed in range(5)]
     queries = np.random.default_rng(0).normal(size=(3, 2, 16)).astype(np.float32)
-    assert [len(hits) for hits in search(Searched(shards, Hesitant(shards)), queries, 10, "phrase")] == [10] * 3
+    assert [len(hits) for hits in search(SearchContext(shards, Hesitant(shards)), queries, 10, "phrase")] == [10] * 3

@@ -1,4 +1,4 @@
-"""Units: k distinct phrases, sentences, paragraphs or documents, each with the best score of its phrases."""
+"""Units: k distinct phrases, sentences, paragraphs or pages, each with the best score of its phrases."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,13 +8,13 @@ from typing import cast, get_args
 import numpy as np
 import pytest
 
+from kbq.answers import Backend, Unit
+from kbq.corpus.pages import Page
 from kbq.dump import building
 from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph, Shard
 from kbq.encoding.model import Model
 from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
-from kbq.options import Backend, Unit
-from kbq.records import Document
 from kbq.searching import search as search_module
 from kbq.searching.spans import Spans, paragraph_spans
 from kbq.searching.units import Sentences, best_units
@@ -32,7 +32,7 @@ def all_spans(kb: KnowledgeBase, start: np.ndarray, end: np.ndarray) -> list[tup
         opens, closes = vectors @ start.astype(np.float64), vectors @ end.astype(np.float64)
         for paragraph in range(len(shard.texts)):
             first = int(shard.paragraph_rows[paragraph - 1]) if paragraph else 0
-            page = shard.ids[int(shard.paragraph_documents[paragraph])]
+            page = shard.ids[int(shard.paragraph_pages[paragraph])]
             number = int(shard.paragraph_numbers[paragraph])
             for one in range(first, int(shard.paragraph_rows[paragraph])):
                 for other in range(one, int(shard.paragraph_rows[paragraph])):
@@ -46,9 +46,11 @@ def all_spans(kb: KnowledgeBase, start: np.ndarray, end: np.ndarray) -> list[tup
 def all_units(kb: KnowledgeBase, start: np.ndarray, end: np.ndarray, unit: Unit) -> list[tuple[float, Place]]:
     """All distinct units, best first: by the definition."""
     texts = {
-        (shard.ids[int(document)], int(number)): shard.texts[place]
+        (shard.ids[int(place_of_page)], int(number)): shard.texts[place]
         for shard in kb.shards
-        for place, (document, number) in enumerate(zip(shard.paragraph_documents, shard.paragraph_numbers, strict=True))
+        for place, (place_of_page, number) in enumerate(
+            zip(shard.paragraph_pages, shard.paragraph_numbers, strict=True)
+        )
     }
     units: list[tuple[float, Place]] = []
     for score, (page, number, first, stop) in all_spans(kb, start, end):
@@ -58,7 +60,7 @@ def all_units(kb: KnowledgeBase, start: np.ndarray, end: np.ndarray, unit: Unit)
         elif unit != "phrase":
             first, stop = 0, len(text)
         taken = (
-            (unit == "document" and page == other[0])
+            (unit == "page" and page == other[0])
             or ((page, number) == other[:2] and first < other[3] and other[2] < stop)
             for _, other in units
         )
@@ -82,12 +84,12 @@ def test_k_distinct_units_when_k_exist(unit: Unit, k: int, kb: KnowledgeBase, qu
         assert len(hits) == len(expected)
         for hit, (score, place) in zip(hits, expected, strict=True):
             assert hit.score == pytest.approx(score, abs=1e-3)
-            assert (hit.phrase.document_id, hit.phrase.paragraph, *hit.unit) == place
-            assert hit.phrase.text == hit.context[hit.phrase.start : hit.phrase.end]
-            assert hit.unit[0] <= hit.phrase.start < hit.phrase.end <= hit.unit[1]
+            assert (hit.page_id, hit.paragraph, *hit.unit) == place
+            assert hit.text == hit.context[hit.start : hit.end]
+            assert hit.unit[0] <= hit.start < hit.end <= hit.unit[1]
 
 
-@pytest.mark.parametrize(("unit", "count"), [("paragraph", 18), ("document", 9)])
+@pytest.mark.parametrize(("unit", "count"), [("paragraph", 18), ("page", 9)])
 def test_units_are_counted_out(unit: Unit, count: int, kb: KnowledgeBase, queries: np.ndarray) -> None:
     for hits in kb.search_vectors(queries[0], queries[1], 1000, unit):
         assert len(hits) == count
@@ -97,24 +99,24 @@ def test_units_are_counted_out(unit: Unit, count: int, kb: KnowledgeBase, querie
 def test_several_shards_answer_like_one(
     unit: Unit,
     kb: KnowledgeBase,
-    documents: list[Document],
+    pages: list[Page],
     model: Model,
     queries: np.ndarray,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(building, "BLOCK_CHARACTERS", 2**18)
-    kb = KnowledgeBase.build(documents, tmp_path / "one", model)
+    kb = KnowledgeBase.build(pages, tmp_path / "one", model)
     parts = tmp_path / "parts"
     for first in range(0, 12, 3):
-        many = KnowledgeBase.build(documents[first : first + 3], parts, model, append=first > 0)
+        many = KnowledgeBase.build(pages[first : first + 3], parts, model, append=first > 0)
     assert (len(kb.shards), len(many.shards)) == (1, 4)
     for one, other in zip(
         kb.search_vectors(queries[0], queries[1], 7, unit),
         many.search_vectors(queries[0], queries[1], 7, unit),
         strict=True,
     ):
-        assert [hit.phrase.document_id for hit in one] == [hit.phrase.document_id for hit in other]
+        assert [hit.page_id for hit in one] == [hit.page_id for hit in other]
         assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=0.05)
 
 
@@ -141,12 +143,12 @@ FOUND = ((9.0, 0, 1), (8.0, 1, 2), (7.0, 2, 2), (6.0, 3, 4), (5.0, 6, 6), (4.0, 
         ("phrase", [(9.0, "w0 w1", 0), (7.0, "w2", 0), (6.0, "w0 w1", 4), (5.0, "w0", 0)]),
         ("sentence", [(9.0, "w0 w1", 0), (6.0, "w0 w1", 4), (5.0, "w0", 0)]),
         ("paragraph", [(9.0, "w0 w1", 0), (6.0, "w0 w1", 4), (5.0, "w0", 0)]),
-        ("document", [(9.0, "w0 w1", 0), (5.0, "w0", 0)]),
+        ("page", [(9.0, "w0 w1", 0), (5.0, "w0", 0)]),
     ],
 )
 def test_units_that_can_be_checked_by_eye(unit: Unit, expected: list[tuple[float, str, int]], shard: Shard) -> None:
     units = best_units([shard], [spans(*FOUND)], unit, k=10)
-    assert [(hit.score, hit.phrase.text, hit.phrase.paragraph) for hit in units.hits] == expected
+    assert [(hit.score, hit.text, hit.paragraph) for hit in units.hits] == expected
     assert units.is_complete
 
 
@@ -173,8 +175,8 @@ def test_shards_are_merged_by_score(
 ) -> None:
     other = make_shard([encoded([[1, 1]])], name="other")
     found = [spans((9.0, 0, 1), (5.0, 6, 6)), spans((7.0, 0, 0))]
-    units = best_units([shard, other], found, "document", k=3)
-    assert [(hit.score, hit.phrase.document_id) for hit in units.hits] == [
+    units = best_units([shard, other], found, "page", k=3)
+    assert [(hit.score, hit.page_id) for hit in units.hits] == [
         (9.0, "shard-0"),
         (7.0, "other-0"),
         (5.0, "shard-1"),
@@ -183,7 +185,7 @@ def test_shards_are_merged_by_score(
 
 def test_phrases_of_the_same_paragraph_number_on_two_pages_are_two(shard: Shard) -> None:
     units = best_units([shard], [spans((9.0, 0, 0), (8.0, 6, 6))], "phrase", k=2)
-    assert [(hit.phrase.title, hit.phrase.start, hit.phrase.end) for hit in units.hits] == [
+    assert [(hit.title, hit.start, hit.end) for hit in units.hits] == [
         ("Page 0", 0, 2),
         ("Page 1", 0, 2),
     ]
@@ -214,9 +216,9 @@ def test_k_below_one_is_refused(kb: KnowledgeBase) -> None:
 
 @pytest.mark.parametrize("backend", ["dense", "bm25"])
 def test_an_unknown_unit_or_backend_is_refused(backend: Backend, kb: KnowledgeBase) -> None:
-    with pytest.raises(QueryError, match="unit 'page' is unknown: choose from phrase, sentence, paragraph, document"):
-        kb.search(["the river"], unit=cast(Unit, "page"), backend=backend)
-    with pytest.raises(QueryError, match="backend 'BM25' is unknown: choose from auto, dense, bm25, sparse, hybrid"):
+    with pytest.raises(QueryError, match="unit 'chapter' is unknown: choose from phrase, sentence, paragraph, page"):
+        kb.search(["the river"], unit=cast(Unit, "chapter"), backend=backend)
+    with pytest.raises(QueryError, match="backend 'BM25' is unknown: choose from auto, dense, bm25, sparta, hybrid"):
         kb.search(["the river"], backend=cast(Backend, "BM25"))
 
 
@@ -251,12 +253,12 @@ def test_a_search_takes_the_models_length_penalty(kb: KnowledgeBase, queries: np
         hits = kb.search_vectors(queries[0], queries[1], 1000)
     finally:
         kb.model.config = config
-    best = [{hit.phrase: hit.score for hit in found} for found in free]
+    best = [{hit.place: hit.score for hit in found} for found in free]
     lost = [
-        one.score - known[one.phrase]
+        one.score - known[one.place]
         for found, known in zip(hits, best, strict=True)
         for one in found
-        if one.phrase in known
+        if one.place in known
     ]
     assert min(lost) < -0.4
     assert max(lost) < 0.001
@@ -266,14 +268,14 @@ def test_fewer_units_than_asked_for_are_found_at_once(
     kb: KnowledgeBase, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     depths: list[int] = []
-    candidates = kb.searched.index.candidates
+    candidates = kb.search_context.index.candidates
 
     def counted(starts: np.ndarray, ends: np.ndarray, k: int, bonus: object = None) -> object:
         depths.append(k)
         return candidates(starts, ends, k, bonus)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(kb.searched.index, "candidates", counted)
-    found = kb.search_vectors(queries[0], queries[1], 10, "document")
-    pages = {hit.phrase.document_id for hit in kb.search_vectors(queries[0][:1], queries[1][:1], 1000, "phrase")[0]}
+    monkeypatch.setattr(kb.search_context.index, "candidates", counted)
+    found = kb.search_vectors(queries[0], queries[1], 10, "page")
+    pages = {hit.page_id for hit in kb.search_vectors(queries[0][:1], queries[1][:1], 1000, "phrase")[0]}
     assert [len(hits) for hits in found] == [len(pages)] * 3
     assert len(pages) < 10

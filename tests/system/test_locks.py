@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from kbq.commands.library import index_words
+from kbq.corpus.pages import Page, Paragraph
 from kbq.encoding.model import Model
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
-from kbq.records import Document, Paragraph
-from kbq.searching.indexes import IndexWish
+from kbq.searching.indexes import IndexSpec
 from kbq.system.files import writing_alone
 from kbq.training.output_folder import workshop
 
 BUSY = "another kbq is writing into .*: wait until it is done"
-MORE = [Document("new", "New", (Paragraph(0, "A river runs through the new city."),))]
+MORE = [Page("new", "New", (Paragraph(0, "A river runs through the new city."),))]
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     "write",
     [
         lambda folder, model: KnowledgeBase.build(MORE, folder, model, append=True),
-        lambda folder, model: KnowledgeBase.open(folder, device="cpu").with_index(IndexWish("exact")),
+        lambda folder, model: KnowledgeBase.open(folder, device="cpu").with_index(IndexSpec("exact")),
         lambda folder, model: index_words(folder),
     ],
 )
@@ -90,7 +90,7 @@ def test_a_build_and_a_training_are_of_one(model: Model, tmp_path: Path) -> None
 def test_what_was_appended_meanwhile_stays(folder: Path, model: Model) -> None:
     opened = KnowledgeBase.open(folder, device="cpu")
     KnowledgeBase.build(MORE, folder, model, append=True)
-    indexed = opened.with_index(IndexWish("exact"))
-    assert indexed.counts.documents == opened.counts.documents + 1
+    indexed = opened.with_index(IndexSpec("exact"))
+    assert indexed.counts.pages == opened.counts.pages + 1
     again = KnowledgeBase.open(folder, device="cpu")
-    assert "new" in {hit.phrase.document_id for hit in again.search(["the river"], 99, "document")[0]}
+    assert "new" in {hit.page_id for hit in again.search(["the river"], 99, "page")[0]}

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from kbq.commands.library import index_words
+from kbq.corpus.pages import Page, Paragraph
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
-from kbq.records import Document, Paragraph
 from kbq.words.bm25 import WordCounts, bm25_folder, query_words, words_of
 
 QUERIES = (["citi", "river"], ["pari", "pari", "born"], ["mari", "curi", "unknown"])
@@ -35,9 +35,9 @@ def test_words_of_a_query(text: str, words: list[str]) -> None:
     assert query_words(text) == words
 
 
-def test_weights_are_those_of_bm25s(documents: list[Document], tmp_path: Path, model: Model) -> None:
-    kb = KnowledgeBase.build(documents, tmp_path / "kb", model)
-    passages = [f"{document.title} {paragraph.text}" for document in documents for paragraph in document.paragraphs]
+def test_weights_are_those_of_bm25s(pages: list[Page], tmp_path: Path, model: Model) -> None:
+    kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
+    passages = [f"{page.title} {paragraph.text}" for page in pages for paragraph in page.paragraphs]
     oracle = bm25s.BM25()
     oracle.index(words_of(passages), show_progress=False)
     (index,) = kb.words.bm25
@@ -46,11 +46,11 @@ def test_weights_are_those_of_bm25s(documents: list[Document], tmp_path: Path, m
     assert index.scores(QUERIES[0]).max() > 0.6
 
 
-def test_several_shards_weigh_like_one(documents: list[Document], model: Model, tmp_path: Path) -> None:
-    one = KnowledgeBase.build(documents, tmp_path / "one", model)
+def test_several_shards_weigh_like_one(pages: list[Page], model: Model, tmp_path: Path) -> None:
+    one = KnowledgeBase.build(pages, tmp_path / "one", model)
     parts = tmp_path / "parts"
     for first in range(0, 12, 4):  # the index is kept without being asked for again
-        many = KnowledgeBase.build(documents[first : first + 4], parts, model, append=first > 0)
+        many = KnowledgeBase.build(pages[first : first + 4], parts, model, append=first > 0)
     for words in QUERIES:
         together = np.concatenate([index.scores(words) for index in many.words.bm25])
         assert together == pytest.approx(one.words.bm25[0].scores(words), abs=1e-6)
@@ -71,7 +71,7 @@ def test_several_shards_weigh_like_one(documents: list[Document], model: Model, 
 )
 def test_words_that_stand_nowhere(text: str, words: list[str], model: Model, tmp_path: Path) -> None:
     texts = ("Marie Curie was born in Paris.", "The birth of a river.")
-    pages = [Document(text, "Warsaw", (Paragraph(0, text),)) for text in texts]
+    pages = [Page(text, "Warsaw", (Paragraph(0, text),)) for text in texts]
     kb = KnowledgeBase.build(pages[:1], tmp_path / "kb", model)
     kb = KnowledgeBase.build(pages[1:], tmp_path / "kb", model, append=True)  # words of every shard are looked at
     assert list(kb.unknown_words(text)) == words
@@ -79,19 +79,19 @@ def test_words_that_stand_nowhere(text: str, words: list[str], model: Model, tmp
 
 @pytest.mark.parametrize("texts", [[], ["?!"]])
 def test_a_knowledge_base_without_words(texts: list[str], model: Model, tmp_path: Path) -> None:
-    page = Document("1", "?", tuple(Paragraph(number, text) for number, text in enumerate(texts)))
+    page = Page("1", "?", tuple(Paragraph(number, text) for number, text in enumerate(texts)))
     kb = KnowledgeBase.build([page], tmp_path / "kb", model)
     assert kb.search(["river"], unit="paragraph", backend="bm25") == [[]]
     assert len(kb.search(["river"], unit="paragraph", backend="hybrid")[0]) == len(texts)
 
 
 def test_what_is_indexed_stays_and_what_is_damaged_is_made_again(
-    documents: list[Document], model: Model, tmp_path: Path
+    pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
-    kb = KnowledgeBase.build(documents[:6], tmp_path / "kb", model)
+    kb = KnowledgeBase.build(pages[:6], tmp_path / "kb", model)
     (first,) = (bm25_folder(shard.folder) for shard in kb.shards)
     before = first.stat().st_ino
-    kb = KnowledgeBase.build(documents[6:], tmp_path / "kb", model, append=True)
+    kb = KnowledgeBase.build(pages[6:], tmp_path / "kb", model, append=True)
     assert first.stat().st_ino == before
     scores = [index.scores(QUERIES[0]).tolist() for index in kb.words.bm25]
     lengths = first / "lengths.npy"
@@ -107,7 +107,7 @@ def test_what_is_indexed_stays_and_what_is_damaged_is_made_again(
 def test_a_word_counts_as_often_as_it_stands(often: int, dtype: type, model: Model, tmp_path: Path) -> None:
     texts = ("river " * often, "river city")
     shard = KnowledgeBase.build(
-        [Document("1", "", tuple(Paragraph(n, text) for n, text in enumerate(texts)))], tmp_path / "kb", model
+        [Page("1", "", tuple(Paragraph(n, text) for n, text in enumerate(texts)))], tmp_path / "kb", model
     ).shards[0]
     passages, counts = WordCounts(shard).of("river")
     assert (passages.tolist(), counts.tolist()) == ([0, 1], [often, 1])
@@ -115,10 +115,10 @@ def test_a_word_counts_as_often_as_it_stands(often: int, dtype: type, model: Mod
 
 
 def test_words_are_found_in_every_chunk_of_paragraphs(
-    documents: list[Document], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = KnowledgeBase.build(documents, tmp_path / "whole", model)
+    whole = KnowledgeBase.build(pages, tmp_path / "whole", model)
     monkeypatch.setattr("kbq.words.bm25.CHUNK", 2)
-    parts = KnowledgeBase.build(documents, tmp_path / "parts", model)
+    parts = KnowledgeBase.build(pages, tmp_path / "parts", model)
     for words in QUERIES:
         assert parts.words.bm25[0].scores(words).tolist() == whole.words.bm25[0].scores(words).tolist()

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kbq.answers import Backend
 from kbq.commands.library import index_impacts
+from kbq.corpus.pages import Page
 from kbq.dump.manifest import Manifest, read_manifest
 from kbq.dump.shards import Counts, EncodedParagraph, Progress, Shard, ShardWriter
 from kbq.encoding.model import Model
 from kbq.encoding.windows import WindowShape
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
-from kbq.options import Backend
-from kbq.records import Document
 from kbq.searching.hybrid import HybridWeights
 from kbq.words import sparta as sparta_module
 from kbq.words.sparta import PieceTokenizer, SentenceImpacts, add_sparta, sparta_folder
@@ -42,7 +42,7 @@ def shard(encoded: Callable[..., EncodedParagraph], tmp_path: Path) -> Shard:
     """Each text on a page with the title `birth`."""
     writer = ShardWriter(tmp_path / "shard-00000", 2, Progress())
     for number, text in enumerate(TEXTS):
-        writer.append(Document(str(number), "birth", ()), [replace(encoded([[1, 1]]), text=text)])
+        writer.append(Page(str(number), "birth", ()), [replace(encoded([[1, 1]]), text=text)])
     writer.close()
     return Shard(tmp_path / "shard-00000")
 
@@ -135,16 +135,16 @@ def test_others_are_made_beside_those_that_answer(
     kb = shutil.copytree(kb_folder, tmp_path / "kb")
     sparta.save(tmp_path / "m")
     index_impacts(kb, tmp_path / "m", terms=5)
-    few = KnowledgeBase.open(kb, device="cpu").search(["the river"], 99, "paragraph", "sparse")
+    few = KnowledgeBase.open(kb, device="cpu").search(["the river"], 99, "paragraph", "sparta")
 
     def killed(stage: str, done: int, paragraphs: int) -> None:
         raise Killed
 
     with pytest.raises(Killed):
         index_impacts(kb, tmp_path / "m", terms=50, report=killed)
-    assert KnowledgeBase.open(kb, device="cpu").search(["the river"], 99, "paragraph", "sparse") == few
+    assert KnowledgeBase.open(kb, device="cpu").search(["the river"], 99, "paragraph", "sparta") == few
     index_impacts(kb, tmp_path / "m", terms=50)
-    many = KnowledgeBase.open(kb, device="cpu").search(["the river"], 99, "paragraph", "sparse")
+    many = KnowledgeBase.open(kb, device="cpu").search(["the river"], 99, "paragraph", "sparta")
     assert [hit.score for hit in many[0]] != [hit.score for hit in few[0]]
     name = f"sparta-{read_manifest(kb).sparta}"
     assert [path.name for path in (*kb.glob("sparta*"), *kb.glob("shard-*/sparta*"))] == [name, name]
@@ -160,18 +160,18 @@ def test_a_missing_tokenizer_is_named(sparta: SpartaModel, kb_folder: Path, tmp_
 
 
 def test_a_hybrid_score_adds_both_sources_by_their_weights(
-    sparta: SpartaModel, documents: list[Document], model: Model, tmp_path: Path
+    sparta: SpartaModel, pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
-    KnowledgeBase.build(documents, tmp_path / "kb", model)
+    KnowledgeBase.build(pages, tmp_path / "kb", model)
     sparta.save(tmp_path / "m")
     index_impacts(tmp_path / "kb", tmp_path / "m", terms=50)
     kb = KnowledgeBase.open(tmp_path / "kb", device="cpu")
 
     def scores(backend: Backend) -> dict[tuple[str, int], float]:
         hits = kb.search(["the river"], 99, "paragraph", backend, HybridWeights(bm25=2.0, sparta=3.0))[0]
-        return {(hit.phrase.document_id, hit.phrase.paragraph): hit.score for hit in hits}
+        return {(hit.page_id, hit.paragraph): hit.score for hit in hits}
 
-    dense, words, impacts = scores("dense"), scores("bm25"), scores("sparse")
+    dense, words, impacts = scores("dense"), scores("bm25"), scores("sparta")
     assert words
     assert impacts
     expected = {place: score + 2 * words.get(place, 0) + 3 * impacts.get(place, 0) for place, score in dense.items()}

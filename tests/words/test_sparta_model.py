@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from kbq.corpus.pages import Page
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError
-from kbq.records import Document
 from kbq.words import sparta_model
 from kbq.words.postings import Entries, ImpactIndex, Postings, write_postings
 from kbq.words.sparta_model import (
@@ -95,10 +95,8 @@ def test_the_index_sum_is_the_training_score(
 
 
 @pytest.mark.usefixtures("in_float32")
-def test_a_thousand_index_sums_are_training_scores(
-    sparta: SpartaModel, documents: list[Document], tmp_path: Path
-) -> None:
-    texts = [paragraph.text for document in documents for paragraph in document.paragraphs]
+def test_a_thousand_index_sums_are_training_scores(sparta: SpartaModel, pages: list[Page], tmp_path: Path) -> None:
+    texts = [paragraph.text for page in pages for paragraph in page.paragraphs]
     windows = [window for text in texts for window in sparta.windows([7], text)]
     count = sum(len(window.sentences) for window in windows)
     source = random.Random(0)

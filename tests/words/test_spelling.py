@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbq.corpus.pages import Page, Paragraph
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
-from kbq.records import Document, Paragraph
 from kbq.words.spelling import LETTERS, MOST, accented, bare, slips
 
 WORDS = st.text(string.ascii_lowercase, min_size=5, max_size=8)
@@ -56,11 +56,11 @@ def test_few_changes_come_first() -> None:
 
 @pytest.fixture(scope="module")
 def kb(model: Model, tmp_path_factory: pytest.TempPathFactory) -> KnowledgeBase:
-    pages = {"Marie Curie": "She was born in that place.", "Places": "A plate and a place.", "Łódź": "Die Straßen."}
-    documents = [Document(title, title, (Paragraph(0, text),)) for title, text in pages.items()]
+    texts = {"Marie Curie": "She was born in that place.", "Places": "A plate and a place.", "Łódź": "Die Straßen."}
+    pages = [Page(title, title, (Paragraph(0, text),)) for title, text in texts.items()]
     folder = tmp_path_factory.mktemp("spelling") / "kb"
-    KnowledgeBase.build(documents[:1], folder, model)
-    return KnowledgeBase.build(documents[1:], folder, model, append=True)
+    KnowledgeBase.build(pages[:1], folder, model)
+    return KnowledgeBase.build(pages[1:], folder, model, append=True)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,6 @@ def test_what_may_have_been_meant(text: str, meant: dict[str, str | None], kb: K
     assert kb.unknown_words(text) == meant
 
 
-def test_where_there_are_no_words_nothing_is_said(documents: list[Document], model: Model, tmp_path: Path) -> None:
-    kb = KnowledgeBase.build(documents, tmp_path / "kb", model, bm25=False)
+def test_where_there_are_no_words_nothing_is_said(pages: list[Page], model: Model, tmp_path: Path) -> None:
+    kb = KnowledgeBase.build(pages, tmp_path / "kb", model, bm25=False)
     assert kb.unknown_words("Curei [SEP] bron") == {}

@@ -1,0 +1,33 @@
+"""Pages: what a corpus consists of."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph of a page; `number` is the source's own, so numbers may have gaps."""
+
+    number: int
+    text: str
+    begin: int = 0  # first character that belongs to the content: a list marker before it is not part of an answer
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Page:
+    """A page of a corpus; `id` is the page's own (KILT: wikipedia_id)."""
+
+    id: str
+    title: str
+    paragraphs: tuple[Paragraph, ...]
+
+    def __init__(self, id: str, title: str, paragraphs: Iterable[Paragraph | str] = ()) -> None:
+        """Paragraphs given as texts are numbered from 0.
+
+        >>> Page("1", "Warsaw", ["Warsaw is the capital of Poland."]).paragraphs
+        (Paragraph(number=0, text='Warsaw is the capital of Poland.', begin=0),)
+        """
+        object.__setattr__(self, "id", id)
+        object.__setattr__(self, "title", title)
+        numbered = (Paragraph(number, one) if isinstance(one, str) else one for number, one in enumerate(paragraphs))
+        object.__setattr__(self, "paragraphs", tuple(numbered))
