@@ -271,7 +271,7 @@ def words_short() -> str:
     return (
         f"On the T-REx subset, KILT-accuracy is {dense:.1f} with vectors and {hybrid:.1f} with BM25 beside them.\n"
         f"SPARTA finds the sentence with the answer better than BM25 (SQuAD dev, MRR {sparta:.1f} against {bm25:.1f}; "
-        "the paper, on its own candidates,\n78.5 and 58.0), but it adds nothing where BM25 stands beside the vectors, "
+        "the paper, on its own candidates,\n78.5 and 58.0), but it adds nothing where BM25 is used beside the vectors, "
         "so no SPARTA model ships: [what words add](../results/words.md)."
     )
 
