@@ -19,9 +19,10 @@ HEAD = """<!-- Written by docs/generate_commands.py: do not edit. -->
 
 # Commands
 
-Every command has `--json`, which prints JSON and nothing else on standard output; notes and progress go to standard error. The
-exit status is 0 when the work is done, 1 when the input is at fault (the first 100 problems are listed, with file and line;
-`kbq validate` lists all), and 2 for wrong usage. [File formats](formats.md) describes what goes in and comes out.
+Every command has `--json`, which prints JSON and nothing else on standard output; notes and progress go to standard
+error. The exit status is 0 when the work is done, 1 when the input is at fault (the first 100 problems are listed, with
+file and line; `kbq validate` lists all), and 2 for wrong usage. [File formats](formats.md) describes what goes in and
+comes out.
 """
 
 
@@ -45,6 +46,7 @@ def main() -> None:
 def sections() -> Iterator[str]:
     """A heading and the help of each command, sub-commands behind their group."""
     import typer.main
+
     from cli import app
 
     for level, name, text in helps(typer.main.get_command(app), "kbq", None, 1):

@@ -1,7 +1,7 @@
 """The tree of the code, from the first line of every module's docstring, written into docs/explanation/tree.md.
 
-    python docs/generate_tree.py            writes the tree
-    python docs/generate_tree.py --check    exit status 1 where the page is stale
+python docs/generate_tree.py            writes the tree
+python docs/generate_tree.py --check    exit status 1 where the page is stale
 """
 
 import ast
@@ -48,7 +48,11 @@ def branch(folder: Path, depth: int) -> Iterator[str]:
 
 def line(name: str, text: str, depth: int) -> str:
     shown = f"{'    ' * depth}{name}".ljust(COLUMN - 1)
-    return textwrap.fill(text, WIDTH, initial_indent=f"{shown} ", subsequent_indent=" " * COLUMN) if text else shown.rstrip()
+    return (
+        textwrap.fill(text, WIDTH, initial_indent=f"{shown} ", subsequent_indent=" " * COLUMN)
+        if text
+        else shown.rstrip()
+    )
 
 
 def purpose(path: Path) -> str:
