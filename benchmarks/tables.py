@@ -15,7 +15,7 @@ from kbq.reading.reader import RETRIEVAL_WEIGHT
 
 
 def first_answer() -> str:
-    return f"```\n{figures('first_answer')['output'].rstrip()}\n```"
+    return f"```text\n{figures('first_answer')['output'].rstrip()}\n```"
 
 
 def quality() -> str:
@@ -67,6 +67,34 @@ def quality() -> str:
         [[label, *(f"{read[name][score]:.1f}" for score in ("em", "f1"))] for label, name in systems.items()],
     )
     return "\n\n".join([first, second, table(["data set (queries)", "scored by", *COLUMNS], rows)])
+
+
+def quality_short() -> str:
+    """The scores that matter most, for README.md."""
+    read = figures("open_reading")
+    rows = []
+    for label, score, data_set, results in SHORT_QUALITY:
+        cells = [interval(figures(result)[data_set][score]) if result else "–" for result in results]
+        queries = next(figures(result)[data_set]["queries"] for result in results if result)
+        rows.append([f"{label} ({queries:,})", score, *cells])
+    systems = ("dense", "hybrid", f"hybrid, read, the search counts {RETRIEVAL_WEIGHT:g}")
+    searched = f"SQuAD dev, all {read['paragraphs']:,} paragraphs searched ({read['questions']})"
+    rows.append([searched, "EM", *(f"{read[name]['em']:.1f}" for name in systems)])
+    head = ["data set (queries)", "score", "vectors alone", "vectors and BM25, the default", "with `--reader default`"]
+    return table(head, rows)
+
+
+SHORT_QUALITY = [
+    (
+        "T-REx subset, zero-shot",
+        "KILT-accuracy",
+        "trex-dev-kilt",
+        ("kilt_trex", "kilt_trex_hybrid", "kilt_trex_reader"),
+    ),
+    ("the same, tuned on 5,000 queries", "KILT-accuracy", "trex-dev-kilt", ("", "kilt_trex_hybrid_tuned", "")),
+    ("Re-DocRED, unseen pages", "KILT-accuracy", "redocred-unseen", ("kilt_wiki", "kilt_wiki_hybrid", "")),
+    ("entity linking", "accuracy", "el-dev-kilt", ("kilt_wiki", "kilt_wiki_hybrid", "")),
+]
 
 
 COLUMNS = ["accuracy", "em", "f1", "Rprec", "recall@5", "KILT-accuracy", "KILT-f1"]
@@ -231,7 +259,7 @@ def finetuning_short() -> str:
         f"On the T-REx subset, 1,000 triples take KILT-accuracy from {before:.1f} to {some:.1f}, and 5,000 take it to "
         f"{many:.1f}; with BM25 beside the vectors, 5,000 triples take it from {hybrid:.1f} to {tuned:.1f}.\n"
         "More data sets, relations that were not tuned on, and where tuning does not help: "
-        "[docs/finetuning.md](docs/finetuning.md)."
+        "[what fine-tuning gains](../results/finetuning.md)."
     )
 
 
@@ -243,8 +271,8 @@ def words_short() -> str:
     return (
         f"On the T-REx subset, KILT-accuracy is {dense:.1f} with vectors and {hybrid:.1f} with BM25 beside them.\n"
         f"SPARTA finds the sentence with the answer better than BM25 (SQuAD dev, MRR {sparta:.1f} against {bm25:.1f}; "
-        "the paper, on its own candidates,\n78.5 and 58.0), but it adds nothing where BM25 stands beside the vectors, "
-        "so no SPARTA model ships: [docs/words.md](docs/words.md)."
+        "the paper, on its own candidates,\n78.5 and 58.0), but it adds nothing where BM25 is used beside the vectors, "
+        "so no SPARTA model ships: [what words add](../results/words.md)."
     )
 
 
@@ -301,7 +329,7 @@ def ablation() -> str:
     queries = next(values["queries trained on"] for values in found.values() if isinstance(values, dict))
     text = (
         f"Every run: {queries:,} questions of SQuAD ({scale_of['share of SQuAD']:.0%} of its paragraphs), "
-        f"{scale_of['epochs']:g} epoch where nothing else is said; scored on {scale_of['dev passages']} paragraphs of "
+        f"{scale_of['epochs']:g} epoch unless stated otherwise; scored on {scale_of['dev passages']} paragraphs of "
         f"SQuAD dev, every token a candidate, no length penalty. {_generated(found)}The reader to distil from has "
         f"{reader['em']:.1f} EM and {reader['f1']:.1f} F1, given the paragraph, on all of SQuAD dev "
         f"({reader['steps']:,} steps on SQuAD and NQ)."
@@ -370,19 +398,44 @@ def speed() -> str:
     return f"{first}\n\n{earlier}\n\n{text}"
 
 
+def speed_short() -> str:
+    """Speed beside DensePhrases on one kind of CPU, for README.md."""
+    rows = [
+        [name, f"{value['official']:g}", " ".join(_times_official(value))]
+        for name, value in figures("speed_avx512_bf16")["per CPU second"].items()
+        if name in SHORT_SPEED
+    ]
+    return table(["per CPU second, custom-index example", "DensePhrases", "kbq, AVX-512 with bf16"], rows)
+
+
+SHORT_SPEED = (
+    "indexed tokens",
+    "searches, top 10, 64 at a time",
+    "searches, top 10, one at a time",
+    "queries, text to answer, one at a time",
+    "fine-tuning steps, 12 queries, k = 100",
+)
+RENAMED = {"an approximate": "a disk", "approximate": "disk"}  # since the results were written
+
+
+def renamed(text: str) -> str:
+    """The text with the words that kbq uses today."""
+    for before, now in RENAMED.items():
+        text = text.replace(before, now)
+    return text
+
+
 def main() -> None:
     pages = {
-        "README.md": {
-            "first-answer": first_answer,
-            "words-short": words_short,
-            "finetuning-short": finetuning_short,
-            "quality": quality,
-            "speed": speed,
-        },
-        "docs/words.md": {"words": words},
-        "docs/finetuning.md": {"finetuning": finetuning},
-        "docs/training.md": {"ablation": ablation, "determinism": determinism},
-        "docs/scale.md": {
+        "README.md": {"first-answer": first_answer, "quality-short": quality_short, "speed-short": speed_short},
+        "docs/guides/ask.md": {"words-short": words_short},
+        "docs/guides/fine-tune.md": {"finetuning-short": finetuning_short},
+        "docs/results/index.md": {"quality": quality},
+        "docs/results/speed.md": {"speed": speed},
+        "docs/results/words.md": {"words": words},
+        "docs/results/finetuning.md": {"finetuning": finetuning},
+        "docs/results/training.md": {"ablation": ablation, "determinism": determinism},
+        "docs/results/scale.md": {
             "kinds": scale.kinds,
             "growth": scale.growth,
             "limit": scale.limit,
@@ -396,9 +449,11 @@ def main() -> None:
     for page, places in pages.items():
         text = (ROOT / page).read_text("utf-8")
         for name, render in places.items():
-            before, _, rest = text.partition(f"<!-- figures:{name} -->")
+            before, marker, rest = text.partition(f"<!-- figures:{name} -->")
+            if not marker:
+                raise SystemExit(f"{page} has no <!-- figures:{name} -->")
             after = rest.partition("<!-- /figures -->")[2]
-            text = f"{before}<!-- figures:{name} -->\n{render()}\n<!-- /figures -->{after}"
+            text = f"{before}<!-- figures:{name} -->\n{renamed(render())}\n<!-- /figures -->{after}"
         (ROOT / page).write_text(text, "utf-8")
 
 
