@@ -1,10 +1,15 @@
-.PHONY: check format default-model
+.PHONY: check docs format default-model
 
 check:
 	ruff check .
 	ruff format --check .
 	mypy
-	pytest -q
+	pytest -q -n auto
+
+docs: # the site, in build/site: pip install -e ".[docs]"
+	python docs/generate_commands.py
+	python docs/generate_tree.py
+	mkdocs build --strict
 
 format:
 	ruff format .

@@ -556,7 +556,7 @@ def test_merge_kb(run: Run, kb_folder: Path, corpus: Path, model_folder: Path, t
     assert merged.out.endswith(" token vectors, in 2 shards\n")
     dense = ("query", "Paris", "--backend", "dense", "--json")
     whole, both = (run(*dense, "--kb", kb) for kb in (kb_folder, tmp_path / "both"))
-    names = ("text", "score", "page_id", "unit")  # two paragraphs of a page are the same text
+    names = ("text", "score", "page_id", "unit_start", "unit_end")  # two paragraphs of a page are the same text
     answers = [
         [[hit[name] for name in names] for hit in told.documents[0]["answers"]]  # type: ignore[attr-defined]
         for told in (whole, both)
