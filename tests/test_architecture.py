@@ -88,7 +88,7 @@ def test_no_assert_print_or_exit_in_the_package(path: Path) -> None:
         where = f"{path}:{getattr(node, 'lineno', 0)}"
         assert not isinstance(node, ast.Assert), where
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            assert node.func.id not in ("print", "exit", "quit"), where
+            assert node.func.id not in ("print", "exit", "quit") or path.parent.name == "commands", where
         if isinstance(node, ast.ExceptHandler):
             assert node.type is not None, where
 
