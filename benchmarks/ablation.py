@@ -1,6 +1,6 @@
 """Ablation: what each part of the loss is worth, on SQuAD. Source: arXiv 2012.12624, Tables 5 and 6.
 
-    python benchmarks/ablation.py squad/train-v1.1.json.xz squad/dev-v1.1.json.xz WORK --checkpoint ENCODER \\
+    python benchmarks/ablation.py squad/train-v1.1.json.xz squad/dev-v1.1.json.xz WORK --init ENCODER \\
         [--reader READER] [--generated EXAMPLES.jsonl] [--share 0.2] [--epochs 1] [--passages 300] [--seed 0]
 
 Every run has the same passages, seed and number of epochs, but the last, which has as many steps as the one before.
@@ -19,7 +19,7 @@ from pathlib import Path
 import reporting
 
 from kbq.encoding.model import Model
-from kbq.training.encoders import TrainingRequest, TrainingSettings, train_model
+from kbq.training.encoders import TrainingSettings, train_encoders
 from kbq.training.evaluation import evaluate_reading
 from kbq.training.examples import Passage, read_examples
 
@@ -64,7 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("train", "dev", "work"):
         parser.add_argument(name, type=Path)
-    parser.add_argument("--checkpoint", required=True)
+    parser.add_argument("--init", required=True)
     parser.add_argument("--reader")
     parser.add_argument("--generated", type=Path)
     parser.add_argument("--share", type=float, default=0.2)
@@ -90,15 +90,7 @@ def main() -> None:
         out = options.work / name.replace(", ", "-").replace(" ", "")
         settings = TrainingSettings(**{"epochs": options.epochs, "seed": options.seed} | changes)
         if not out.exists():
-            request = TrainingRequest(
-                examples=[train, *generated],
-                out=out,
-                checkpoint=options.checkpoint,
-                dev=dev_file,
-                reader=reader,
-                settings=settings,
-            )
-            train_model(request)
+            train_encoders([train, *generated], out, options.init, dev=dev_file, distill=reader, settings=settings)
         model = Model.open(out)
         # The paper's tables come before the filter, and each run would have another one, and another length penalty.
         model.config = dataclasses.replace(

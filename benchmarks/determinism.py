@@ -1,6 +1,6 @@
 """Determinism: the same training twice, once more with another seed; every loss of every step and the weights compared.
 
-    python benchmarks/determinism.py squad/train-v1.1.json.xz WORK --checkpoint ENCODER [--passages 300] [--epochs 2]
+    python benchmarks/determinism.py squad/train-v1.1.json.xz WORK --init ENCODER [--passages 300] [--epochs 2]
 
 One thread: with more of them, sums come in another order.
 """
@@ -14,7 +14,7 @@ import reporting
 import torch
 from ablation import write_examples
 
-from kbq.training.encoders import TrainingRequest, TrainingSettings, train_model
+from kbq.training.encoders import TrainingSettings, train_encoders
 from kbq.training.engine import StepReport
 from kbq.training.examples import read_examples
 
@@ -27,13 +27,12 @@ class Trained:
     weights: bytes
 
 
-def trained(examples: Path, out: Path, checkpoint: str, settings: TrainingSettings) -> Trained:
+def trained(examples: Path, out: Path, init: str, settings: TrainingSettings) -> Trained:
     """Train anew."""
     shutil.rmtree(out, ignore_errors=True)
     steps: list[StepReport] = []
-    request = TrainingRequest(examples=[examples], out=out, checkpoint=checkpoint, settings=settings, device="cpu")
-    train_model(request, steps.append)
-    losses = [sum(step.losses.values()) for step in steps]
+    train_encoders(examples, out, init, settings=settings, device="cpu", on_step=steps.append)
+    losses = [sum(step.means.values()) for step in steps]
     return Trained(losses, (out / "model.safetensors").read_bytes())
 
 
@@ -41,7 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("train", "work"):
         parser.add_argument(name, type=Path)
-    parser.add_argument("--checkpoint", required=True)
+    parser.add_argument("--init", required=True)
     parser.add_argument("--passages", type=int, default=300)
     parser.add_argument("--epochs", type=float, default=2.0)
     options = parser.parse_args()
@@ -50,7 +49,7 @@ def main() -> None:
     passages = read_examples([options.train])[0][: options.passages]
     examples = write_examples(passages, options.work / "examples.jsonl")
     first, again, other = (
-        trained(examples, options.work / "run", options.checkpoint, TrainingSettings(epochs=options.epochs, seed=seed))
+        trained(examples, options.work / "run", options.init, TrainingSettings(epochs=options.epochs, seed=seed))
         for seed in (0, 0, 1)
     )
     figures = {

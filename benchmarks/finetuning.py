@@ -18,14 +18,14 @@ from pathlib import Path
 import reporting
 from kilt import judged
 
-from kbq.finetuning.finetune import FinetuningRequest, finetune
-from kbq.finetuning.loop import FinetuningSettings, chosen_objective
+from kbq.finetuning.finetune import finetune
+from kbq.finetuning.loop import FinetuningSettings
 from kbq.kb import KnowledgeBase
-from kbq.kilt.evaluation import score_downstream
 from kbq.kilt.lines import write_lines
-from kbq.kilt.metrics import Deviations
+from kbq.kilt.metrics import Rules
 from kbq.kilt.prediction import PredictionSettings, predict_file
-from kbq.kilt.task import Task, load_task
+from kbq.kilt.scores import score
+from kbq.kilt.task import Task
 from kbq.reading.reader import Answering
 from kbq.system.files import run_file
 from kbq.system.lines import read_json_lines
@@ -33,7 +33,7 @@ from kbq.system.lines import read_json_lines
 
 def by_relation(gold: Path, predictions: Path) -> dict[str, tuple[int, float]]:
     """How many queries each relation has, and their KILT-accuracy in percent."""
-    scores = score_downstream(gold, predictions, Deviations(rouge=False))
+    scores = score(predictions, gold, rules=Rules(rouge=False))
     groups: dict[str, list[float]] = defaultdict(list)
     for group, value in zip(scores.groups, scores.column("KILT-accuracy"), strict=True):
         groups[group].append(value)
@@ -57,14 +57,13 @@ def run(options: argparse.Namespace, task: Task, train: Path, gold: Path, size: 
     facts: dict[str, object] = {}
     tuned = size != "0"
     if tuned:
-        objective = chosen_objective(options.objective, task)
-        settings = FinetuningSettings(
-            objective, epochs=options.epochs, batch=options.batch, learning_rate=options.learning_rate, seed=seed
-        )
         shutil.rmtree(model, ignore_errors=True)
-        request = FinetuningRequest(train, model, task, None, 0 if size == "all" else int(size), settings)
         begun, cpu = time.perf_counter(), time.process_time()
-        outcome = finetune(request, KnowledgeBase.open(options.kb), print)
+        outcome = finetune(
+            KnowledgeBase.open(options.kb), train, model, task=task, examples=0 if size == "all" else int(size),
+            objective=options.objective, epochs=options.epochs, batch=options.batch,
+            learning_rate=options.learning_rate, seed=seed, note=print,
+        )  # fmt: skip
         facts = {
             "queries tuned on": outcome.reach.queries,
             "dev scores": outcome.scores,
@@ -107,7 +106,7 @@ def main() -> None:
         size, _, seed = name.partition(":")
         done = options.work / f"run-{size}-{seed or 0}.json"
         if not done.exists():
-            outcome = run(options, load_task(options.task), train, gold, size, int(seed or 0))
+            outcome = run(options, Task.load(options.task), train, gold, size, int(seed or 0))
             done.write_text(json.dumps(outcome), "utf-8")
         figures[name] = json.loads(done.read_text("utf-8"))
     if options.name:

@@ -24,7 +24,6 @@ from kbq.answers import IndexKind
 from kbq.dump.manifest import IndexEntry, publish
 from kbq.dump.shards import Counts, Shard, shard_name
 from kbq.kb import KnowledgeBase
-from kbq.searching.indexes import IndexSpec
 from kbq.searching.recall import own_queries
 from kbq.system.files import folder_bytes
 
@@ -77,7 +76,7 @@ def measured(source: KnowledgeBase, work: Path, millions: float) -> dict[str, An
     row = {"rows": kb.counts.rows, "shards": len(shards), "dump, MB": round(folder_bytes(folder) / 1e6)}
     row |= {"exact": speed(kb, starts, ends)}
     before, size = time.process_time(), folder_bytes(folder)
-    kb = kb.with_index(IndexSpec(INDEX))
+    kb = kb.index_vectors(INDEX)
     facts = {
         "build and calibration, CPU seconds": round(time.process_time() - before, 1),
         "MB": round((folder_bytes(folder) - size) / 1e6),

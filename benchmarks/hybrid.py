@@ -19,7 +19,7 @@ from kbq.answers import Answer
 from kbq.kb import KnowledgeBase
 from kbq.kilt.lines import write_lines
 from kbq.kilt.prediction import Prediction, PredictionSettings, ProvenanceItem, kilt_line, predict_file, read_inputs
-from kbq.kilt.task import load_task
+from kbq.kilt.task import Task
 from kbq.reading.reader import Answering
 from kbq.searching.hybrid import HybridWeights
 
@@ -66,7 +66,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         for name, _, path in (item.partition(":") for item in options.gold):
             files.append(Path(path))
-            task, gold = load_task(name), sampled(Path(path), options.sample, Path(temporary))
+            task, gold = Task.load(name), sampled(Path(path), options.sample, Path(temporary))
             rows: dict[str, object] = {}
             wanted = {
                 f"BM25 {bm25:g}, SPARTA {sparta:g}": PredictionSettings(
@@ -89,7 +89,7 @@ def main() -> None:
                     HybridWeights(WORDS_ONLY, 0),
                     *([HybridWeights(0, WORDS_ONLY)] if kb.words.sparta else []),
                 ]
-                found = [kb.search(texts, DEPTH, "paragraph", "hybrid", weights) for weights in alone]
+                found = [kb.query(texts, DEPTH, "paragraph", "hybrid", weights) for weights in alone]
                 lines = (
                     kilt_line(prediction(query.id, text, fused(*rankings)))
                     for (query, text), *rankings in zip(queries, *found, strict=True)

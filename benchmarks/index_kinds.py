@@ -29,9 +29,8 @@ from kbq.description import describe_indexes
 from kbq.dump.manifest import IndexEntry, read_manifest, write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.kilt.prediction import PredictionSettings, predict_file
-from kbq.kilt.task import load_task
+from kbq.kilt.task import Task
 from kbq.reading.reader import Answering
-from kbq.searching.indexes import IndexSpec
 from kbq.searching.recall import K, recall
 
 KINDS: tuple[IndexKind, ...] = ("exact", "compact", "tiny", "disk")
@@ -50,7 +49,7 @@ def remove_indexes(folder: Path) -> None:
 def built(folder: Path, kind: IndexKind, target: float) -> tuple[KnowledgeBase, float]:
     """The knowledge base with an index of this kind and recall, and the CPU seconds that it took."""
     before = time.process_time()
-    kb = KnowledgeBase.open(folder, device="cpu", index="exact").with_index(IndexSpec(kind, target))
+    kb = KnowledgeBase.open(folder, device="cpu", index="exact").index_vectors(kind, target)
     return kb, time.process_time() - before
 
 
@@ -72,7 +71,7 @@ def end_task(folder: Path, kind: IndexKind, gold: Path, model: str | None) -> di
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) / "predictions.jsonl"
         predict_file(
-            load_task("trex"), gold, kb, out, PredictionSettings(answering=Answering("dense")), lambda done, total: None
+            Task.load("trex"), gold, kb, out, PredictionSettings(answering=Answering("dense")), lambda done, total: None
         )
         return {name: value for name, value in judged(gold, out).items() if name in ("accuracy", "KILT-accuracy")}
 
@@ -103,7 +102,7 @@ def main() -> None:
         searched(kb, starts[:64], ends[:64], 64)  # reads the files
         hits, many = searched(kb, starts, ends, 64)
         _, alone = searched(kb, starts[:ALONE], ends[:ALONE], 1)
-        with_words = kb.search(texts, K, backend="hybrid")
+        with_words = kb.query(texts, K, backend="hybrid")
         truth, truth_with_words = truth or hits, truth_with_words or with_words
         name = kind if kind == "exact" else f"{kind}, recall {target:g}"
         if name in figures:

@@ -13,14 +13,10 @@ from typing import get_args
 import reporting
 
 from kbq.answers import Backend
-from kbq.commands.library import chosen_weights
 from kbq.kb import KnowledgeBase
 from kbq.kilt.analysis import bootstrap_interval
-from kbq.kilt.evaluation import score_downstream
-from kbq.kilt.metrics import Deviations
-from kbq.kilt.prediction import PredictionSettings, predict_file
-from kbq.kilt.task import load_task
-from kbq.reading.reader import Answering, Reader, Reading
+from kbq.kilt.metrics import Rules
+from kbq.kilt.scores import score
 from kbq.system.lines import read_lines
 
 SCORES = ("accuracy", "em", "f1", "Rprec", "recall@5", "KILT-accuracy", "KILT-f1")
@@ -28,7 +24,7 @@ SCORES = ("accuracy", "em", "f1", "Rprec", "recall@5", "KILT-accuracy", "KILT-f1
 
 def judged(gold: Path, predictions: Path) -> dict[str, object]:
     """Percentages, each with the ends of its 95 % confidence interval: mean, from, to."""
-    scores = score_downstream(gold, predictions, Deviations(rouge=False))
+    scores = score(predictions, gold, rules=Rules(rouge=False))
     figures: dict[str, object] = {"queries": len(scores.ids)}
     for name in SCORES:
         interval = bootstrap_interval(scores.column(name))
@@ -59,8 +55,7 @@ def main() -> None:
     parser.add_argument("--name", default="kilt")
     options = parser.parse_args()
     kb = KnowledgeBase.open(options.kb, options.model)
-    weights = chosen_weights(kb, options.backend, options.bm25_weight, options.sparta_weight)
-    reading = None if options.reader is None else Reading(Reader.open(options.reader))
+    weights = {"bm25_weight": options.bm25_weight, "sparta_weight": options.sparta_weight}
     figures: dict[str, object] = {"model": kb.manifest.model_fingerprint}
     files = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -69,8 +64,7 @@ def main() -> None:
             gold = sampled(Path(path), options.sample, Path(temporary))
             begun = time.perf_counter()
             out = Path(temporary) / f"{gold.name.split('.')[0]}-predictions.jsonl"
-            settings = PredictionSettings(answering=Answering(options.backend, weights, reading))
-            predict_file(load_task(task), gold, kb, out, settings, lambda done, total: None)
+            kb.predict(gold, task, out, backend=options.backend, reader=options.reader, **weights)
             seconds = round(time.perf_counter() - begun, 1)
             figures[gold.name.split(".")[0]] = judged(gold, out) | {"seconds to predict": seconds}
     reporting.write(options.name, figures, [options.kb, *files])

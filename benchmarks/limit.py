@@ -33,7 +33,10 @@ def measured(kb: KnowledgeBase, texts: list[str]) -> dict[str, float]:
     for _ in range(ROUNDS):
         for name, work in (
             ("search", lambda: kb.search_vectors(starts, ends, k=10)),
-            ("product", lambda: [factors.products(part) for factors in [Factors.of(*scaled, CPU)] for part in blocks]),
+            (
+                "product",
+                lambda: [factors.inner_products(part) for factors in [Factors.of(*scaled, CPU)] for part in blocks],
+            ),
         ):
             best[name] = min(best.get(name, np.inf), cpu_seconds(work))
     return {f"{name}, ms a query": round(1000 * taken / len(texts), 3) for name, taken in best.items()} | {

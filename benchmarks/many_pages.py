@@ -99,7 +99,7 @@ def measured(work: Path, pages: int) -> dict[str, Any]:
         "MB without vectors": round((folder_bytes(folder) - vectors) / 1e6),
         "opening, CPU ms": round(1000 * cpu_seconds(lambda: KnowledgeBase.open(folder, device="cpu"), 3)),
         "words alone, CPU ms a query": round(
-            1000 * cpu_seconds(lambda: kb.search(QUERIES, 10, "page", "bm25"), 3) / len(QUERIES), 2
+            1000 * cpu_seconds(lambda: kb.query(QUERIES, 10, "page", "bm25"), 3) / len(QUERIES), 2
         ),
     }
     shutil.rmtree(folder)

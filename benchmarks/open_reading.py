@@ -57,8 +57,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         kb = KnowledgeBase.build(pages, Path(folder) / "kb", model)
         for backend in ("dense", "hybrid"):
-            figures[backend] = scores(firsts(kb.search(texts, 1, backend=backend)), golds)
-        paragraphs = kb.search(texts, DEPTH, "paragraph")
+            figures[backend] = scores(firsts(kb.query(texts, 1, backend=backend)), golds)
+        paragraphs = kb.query(texts, DEPTH, "paragraph")
     phrases = [reader.read(text, found) for text, found in zip(texts, paragraphs, strict=True)]
     for weight in options.weights:
         scaled = weight * worth(kb, "auto")

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from kbq.commands.library import index_words
 from kbq.dump.manifest import IndexEntry, publish, read_manifest
 from kbq.dump.shards import LOGIT_STEPS, EncodedParagraph, Progress, Shard, ShardWriter, shard_name
 from kbq.system.lines import read_json_lines
+from kbq.words.bm25 import index_bm25
 
 
 def chosen(options: argparse.Namespace) -> set[str]:
@@ -73,7 +73,7 @@ def main() -> None:
         writer.append(shard.page(number), paragraphs(shard, number))
     part = replace(manifest, shards=(writer.close(),), index=IndexEntry(), others=(), bm25=False, sparta="")
     publish(options.out, part)
-    index_words(options.out)
+    index_bm25(options.out)
     print(part.counts)
 
 

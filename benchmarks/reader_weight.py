@@ -17,7 +17,7 @@ from kilt import judged, sampled
 from kbq.kb import KnowledgeBase
 from kbq.kilt.lines import write_lines
 from kbq.kilt.prediction import kilt_line, read_inputs
-from kbq.kilt.task import load_task
+from kbq.kilt.task import Task
 from kbq.reading.reader import DEPTH, Reader, with_retrieval, worth
 
 WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5)
@@ -40,10 +40,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         for name, _, path in (item.partition(":") for item in options.gold):
             files.append(Path(path))
-            task, gold = load_task(name), sampled(Path(path), options.sample, Path(temporary))
+            task, gold = Task.load(name), sampled(Path(path), options.sample, Path(temporary))
             queries = read_inputs(task, gold, [*kb.query_tokenizers, reader.query_tokenizer])
             texts = [query.text for query, _ in queries]
-            paragraphs = kb.search(texts, options.depth, "paragraph")
+            paragraphs = kb.query(texts, options.depth, "paragraph")
             phrases = [reader.read(text, found) for text, found in zip(texts, paragraphs, strict=True)]
             rows: dict[str, object] = {}
             for weight in options.weights:

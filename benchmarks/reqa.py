@@ -165,7 +165,7 @@ def looked_up(model: SpartaModel, given: Candidates, entries: Entries) -> dict[s
     with tempfile.TemporaryDirectory() as folder:
         write_postings(Path(folder) / "i", model.vocabulary, entries, "weights")
         size = sum(path.stat().st_size for path in (Path(folder) / "i").iterdir())
-        index = ImpactIndex(Postings(Path(folder) / "i", "weights", "--sparta MODEL"), len(given.sentences))
+        index = ImpactIndex(Postings(Path(folder) / "i", "weights"), len(given.sentences))
 
         def scored(text: str) -> Scores:
             return index.scores(model.tokenizer.convert_ids_to_tokens(model.query_terms(text)))

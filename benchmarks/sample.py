@@ -7,17 +7,18 @@ from collections import defaultdict
 
 import reporting
 
+from kbq.kb import KnowledgeBase
 from kbq.kilt.text_scores import normalise
-from kbq.sample_kb import ARTICLES, open_sample
+from kbq.sample_kb import ARTICLES
 from kbq.system.lines import read_json_lines
 
 QUERIES = ARTICLES.with_name("queries.jsonl")
 
 
 def main() -> None:
-    kb = open_sample()
+    kb = KnowledgeBase.sample()
     gold = [line for _, line in read_json_lines(str(QUERIES))]
-    hits = kb.search([str(line["input"]) for line in gold], k=10, backend="dense")
+    hits = kb.query([str(line["input"]) for line in gold], k=10, backend="dense")
     rows = defaultdict(list)
     for line, found in zip(gold, hits, strict=True):
         answers = {normalise(output["answer"]) for output in line["output"]}  # type: ignore[attr-defined]

@@ -1,3 +1,64 @@
-"""kbq: a text corpus becomes a dense knowledge base of phrases; slot queries are answered from it."""
+"""kbq: a text corpus becomes a dense knowledge base of phrases; slot queries are answered from it.
 
-__version__ = "0.1.0"
+>>> import kbq
+>>> kb = kbq.KnowledgeBase.sample()
+>>> kb.query("Marie Curie [SEP] place of birth", k=1)[0].text
+'Warsaw'
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from kbq.errors import (
+    CorpusError,
+    EvaluationError,
+    KbqError,
+    KnowledgeBaseError,
+    ModelError,
+    QueryError,
+    TrainingError,
+)
+
+if TYPE_CHECKING:
+    from kbq.answers import Answer
+    from kbq.corpus.pages import Page
+    from kbq.corpus.readers import read_corpus
+    from kbq.kb import KnowledgeBase
+    from kbq.kilt.evaluation import evaluate
+    from kbq.kilt.task import Task
+
+__version__ = "0.2.0"
+__all__ = [
+    "Answer",
+    "CorpusError",
+    "EvaluationError",
+    "KbqError",
+    "KnowledgeBase",
+    "KnowledgeBaseError",
+    "ModelError",
+    "Page",
+    "QueryError",
+    "Task",
+    "TrainingError",
+    "evaluate",
+    "read_corpus",
+]
+_MODULES = {
+    "Answer": "kbq.answers",
+    "KnowledgeBase": "kbq.kb",
+    "Page": "kbq.corpus.pages",
+    "Task": "kbq.kilt.task",
+    "evaluate": "kbq.kilt.evaluation",
+    "read_corpus": "kbq.corpus.readers",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on its first use: `import kbq` alone loads no library."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'kbq' has no attribute {name!r}: it has {', '.join(__all__)}")
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

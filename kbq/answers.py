@@ -1,11 +1,14 @@
-"""Answers: what comes out of a knowledge base, and what may be asked for. Imports nothing from kbq.
+"""Answers: what may be asked for, and what comes out of a knowledge base.
 
 Text is Unicode NFC everywhere. Character positions are half-open, [start, end), and count the characters of one
 paragraph. `score`: higher is better; only the scores of one query in one search can be compared.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
+
+from kbq.errors import QueryError
 
 CorpusFormat: TypeAlias = Literal["auto", "kilt", "jsonl", "squad", "dpr", "text"]
 IndexKind = Literal["exact", "disk", "compact", "tiny"]
@@ -15,6 +18,51 @@ Backend = Literal["auto", "dense", "bm25", "sparta", "hybrid"]
 WordBackend = Literal["bm25", "sparta"]
 WORDS_ALONE: tuple[WordBackend, ...] = ("bm25", "sparta")
 WeightType = Literal["float32", "int8"]
+K, DEPTH, RETRIEVAL_WEIGHT = 5, 20, 0.1  # what `kbq query` and `KnowledgeBase.query` ask for unless told otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What may be asked for; the command line, the library and fine-tuning share it. See `kbq query --help`.
+
+    Raises:
+        QueryError: a value that has no meaning.
+    """
+
+    k: int = K
+    unit: Unit | None = None  # None: phrases; paragraphs where words alone are searched, and nobody reads these
+    backend: Backend = "auto"
+    bm25_weight: float | None = None  # of the hybrid backend; None: that of the query encoder
+    sparta_weight: float | None = None
+    reader: str | None = None  # finds phrases in the paragraphs that the search has found
+    depth: int = DEPTH  # paragraphs that it reads for a query
+    retrieval_weight: float = RETRIEVAL_WEIGHT  # of a point of the search, beside the reader's logarithms of chances
+
+    def __post_init__(self) -> None:
+        for name, count in (("k", self.k), ("depth", self.depth)):
+            if not isinstance(count, int) or count < 1:
+                raise QueryError(f"{name} is {count!r}, must be at least 1")
+        for name, choice, choices in (("backend", self.backend, Backend), ("unit", self.unit or "phrase", Unit)):
+            if choice not in get_args(choices):
+                raise QueryError(
+                    f"{name} {choice!r} is unknown: choose from {', '.join(get_args(choices))}", is_usage=True
+                )
+        finder = {"bm25": "BM25", "sparta": "SPARTA"}.get(self.backend)
+        if self.reader is not None and self.unit in ("sentence", "paragraph"):
+            raise QueryError(f"a reader finds no {self.unit}: ask for phrases or pages", is_usage=True)
+        if self.reader is None and finder and self.unit in ("phrase", "sentence"):
+            raise QueryError(
+                f"{finder} finds no {self.unit}: ask for paragraphs or pages, or use the backend hybrid", is_usage=True
+            )
+        for name in ("bm25_weight", "sparta_weight", "retrieval_weight"):
+            weight = getattr(self, name)
+            if weight is not None and not (isinstance(weight, int | float) and 0 <= weight < math.inf):
+                raise QueryError(f"{name} is {weight!r}, must be a number, 0 or more")
+
+    @property
+    def chosen_unit(self) -> Unit:
+        """The unit; where none is asked for, the smallest that can be found."""
+        return self.unit or ("paragraph" if self.reader is None and self.backend in WORDS_ALONE else "phrase")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""Array types: arrays by what they hold. Their shapes stand where they are used."""
+"""Array types: NumPy arrays by element type; shapes are given where the arrays are used."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
-Rows = NDArray[np.int64]  # numbers of rows of a phrase dump, mostly
+Rows = NDArray[np.int64]  # indices, mostly of rows of a phrase dump
 Bools = NDArray[np.bool_]

@@ -5,23 +5,25 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kbq.answers import IndexKind
 from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
 from kbq.encoding.model_folder import CONFIG, FACTS, ModelConfig, local_folder, read_config
 from kbq.errors import KbqError, KnowledgeBaseError, first_line
 from kbq.indexing.index_folder import folder_of
-from kbq.kb import KnowledgeBase
-from kbq.reading.network import brings_reader
+from kbq.reading.network import has_reader
 from kbq.searching.recall import own_queries
 from kbq.searching.search import BATCH
 from kbq.system.files import folder_bytes
 from kbq.system.machine import stays_in_memory
 from kbq.words.sparta_model import CONFIG as SPARTA
+
+if TYPE_CHECKING:
+    from kbq.kb import KnowledgeBase
 
 KINDS = {  # of networks, by how the names of their classes end
     "ForQuestionAnswering": "reader",
@@ -67,7 +69,7 @@ def describe(folder: Path) -> dict[str, object]:
             return {"kind": "query encoder", "bytes": folder_bytes(folder), **_tuning(config)}
         fields = dataclasses.asdict(config)
         thresholds = {name: _finite(fields[name]) for name in ("filter_threshold", "edge_threshold")}
-        size = {"bytes": folder_bytes(folder), "reader": brings_reader(folder)}
+        size = {"bytes": folder_bytes(folder), "reader": has_reader(folder)}
         return {"kind": "model", **size, **fields, **thresholds}
     if (folder / "config.json").exists() and not is_knowledge_base(folder):
         return _network(folder)
@@ -87,6 +89,7 @@ def describe(folder: Path) -> dict[str, object]:
         "model_fingerprint": manifest.model_fingerprint,
         "filter_threshold": _finite(manifest.filter_threshold),
         "built_by": f"kbq {manifest.kbq}",
+        "indexes": [dataclasses.asdict(facts) for facts in describe_indexes(folder)],
     }
 
 
@@ -105,30 +108,32 @@ def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFac
     )
 
 
-def index_speeds(folder: Path, device: str = "auto") -> Iterator[IndexSpeed]:
+def index_speeds(folder: Path, opened: "Callable[[IndexKind], KnowledgeBase]") -> Iterator[IndexSpeed]:
     """How fast each index of a knowledge base is, the one that answers first; queries are slots of its own pages.
 
     Exact search comes last where it was not built but memory, and the device's, too, has room for all vectors.
+
+    Args:
+        opened: gives the knowledge base with an index of this kind.
     """
     manifest = read_manifest(folder)
     for entry in manifest.entries:
-        yield _speed(folder, device, entry.kind)
+        yield _speed(opened(entry.kind))
     if manifest.available != manifest.entries and stays_in_memory(manifest.vector_bytes):
         with contextlib.suppress(KnowledgeBaseError):  # of a device without room
-            yield _speed(folder, device, "exact")
+            yield _speed(opened("exact"))
 
 
-def _speed(folder: Path, device: str, kind: IndexKind) -> IndexSpeed:
-    kb = KnowledgeBase.open(folder, None, device, kind)
+def _speed(kb: "KnowledgeBase") -> IndexSpeed:
     starts, ends = kb.model.encode_queries(own_queries(kb.shards, kb.model, BATCH))
-    kb.search_vectors(starts, ends)  # reads the files
+    kb.search_vectors(starts, ends, 10)  # reads the files
     rates = []
     for size, count in ((BATCH, BATCH), (1, ALONE)):
         begun = time.perf_counter()
         for first in range(0, count, size):
-            kb.search_vectors(starts[first : first + size], ends[first : first + size])
+            kb.search_vectors(starts[first : first + size], ends[first : first + size], 10)
         rates.append(count / (time.perf_counter() - begun))
-    return IndexSpeed(kind, *rates)
+    return IndexSpeed(kb.index.kind, *rates)
 
 
 def _tuning(config: ModelConfig) -> dict[str, object]:

@@ -1,15 +1,15 @@
-"""Errors: everything kbq refuses, said in one sentence with the thing, the value and the way out."""
+"""Errors: the exceptions of kbq. A message names the thing and the value, and says what to do, in one sentence."""
 
 from collections.abc import Sequence
 
-MOST_PROBLEMS = 100  # that a command lists
+MOST_PROBLEMS = 100  # listed by a command at most
 
 
 class KbqError(Exception):
-    """The input, the data or the folder is at fault; `cli.py` prints the message and exits with 1.
+    """An input, a folder or a request that kbq refuses; `cli.py` prints the message and exits with status 1.
 
-    `problems` holds every single problem where several were found at once ("file:line: what"). `is_usage`: not the
-    input, but what was asked for is at fault; the exit status is 2.
+    `problems` lists all problems if several were found at once ("file:line: what"). `is_usage`: the request is
+    invalid, not the input; the exit status is 2.
     """
 
     def __init__(self, message: str, problems: Sequence[str] = (), is_usage: bool = False) -> None:
@@ -19,7 +19,7 @@ class KbqError(Exception):
 
 
 class CorpusError(KbqError):
-    """A corpus, or a line of it, that cannot be read."""
+    """A corpus, or a line of one, that cannot be read."""
 
 
 class ModelError(KbqError):
@@ -27,21 +27,21 @@ class ModelError(KbqError):
 
 
 class KnowledgeBaseError(KbqError):
-    """A knowledge base folder that is missing, not whole, or of another kind."""
+    """A knowledge base folder that is missing, incomplete or damaged, or of another format."""
 
 
 class QueryError(KbqError):
-    """A query, or a way of asking it, that cannot be answered."""
+    """A query, or a combination of search options, that cannot be answered."""
 
 
 class TrainingError(KbqError):
-    """Training data or a training run that cannot go on."""
+    """Training data that cannot be used, or a training run that cannot continue."""
 
 
 class EvaluationError(KbqError):
-    """Predictions or gold that cannot be scored."""
+    """Predictions or gold data that cannot be scored."""
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error of another library, for one of ours."""
+    """The first line of another library's error message, to be quoted in one of ours."""
     return (str(error) or type(error).__name__).strip().splitlines()[0]

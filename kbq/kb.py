@@ -1,36 +1,57 @@
 """KnowledgeBase: a folder that holds a corpus as phrases; build it, open it, ask it. Read this first.
 
-pages ── encoding/ ──► phrase dump (dump/) ──► rows (indexing/) ──► spans ──► phrases … pages (searching/)
-    └─── words ──► BM25, learned impacts (words/) ────────────────────────┘
+pages ── encoding/ ──► phrase dump (dump/) ──► rows (indexing/) ──► spans ──► phrases … pages (searching/) ──► Answer
+  └─── words ──► BM25, learned impacts (words/) ────────────────────────┘                  └── reading/ ──┘
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Literal, Self, get_args
+from __future__ import annotations
 
-from kbq.answers import WORDS_ALONE, Answer, Backend, IndexKind, Unit, WantedKind, WordBackend
-from kbq.array_types import Floats
-from kbq.corpus.pages import Page
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
+
+from kbq.answers import DEPTH, RETRIEVAL_WEIGHT, WORDS_ALONE, Answer, Backend, K, SearchOptions, Unit
+from kbq.corpus.checking import BadLines, checked_pages
+from kbq.corpus.readers import read_corpus
 from kbq.dump.building import build_shards, manifest_before
-from kbq.dump.manifest import Manifest, publish, read_manifest, refuse_other_model
-from kbq.dump.shards import Counts
+from kbq.dump.manifest import is_knowledge_base, publish, read_manifest, refuse_other_model
+from kbq.dump.pages import Pages
 from kbq.encoding.model import Model
-from kbq.encoding.queries import QueryTokenizer
-from kbq.errors import KnowledgeBaseError, ModelError, QueryError
+from kbq.encoding.queries import refuse_unreadable
+from kbq.errors import CorpusError, KnowledgeBaseError, ModelError, QueryError
 from kbq.indexing.cells import load_faiss
 from kbq.indexing.factory import chosen_kind, open_index
-from kbq.searching.hybrid import HybridWeights, LexicalScores, WordIndexes
+from kbq.sample_kb import Building, quietly, sample_folder
+from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT, LexicalScores, WordIndexes
 from kbq.searching.indexes import IndexSpec, add_index, build_indexes, kept_queries, remove_unnamed
-from kbq.searching.search import search
+from kbq.searching.search import BATCH, search
 from kbq.searching.spans import SearchContext
-from kbq.system.callbacks import Report, silent
+from kbq.system.callbacks import Note, Report, silent, unheard
 from kbq.system.files import writing_alone, writing_to
 from kbq.system.lines import clean_text
-from kbq.words.bm25 import add_bm25
+from kbq.system.paths import as_path, given
+from kbq.words.bm25 import add_bm25, index_bm25
+from kbq.words.sparta import TERMS, index_sparta
+from kbq.words.sparta_model import SpartaModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from kbq.answers import CorpusFormat, IndexKind, WantedKind, WordBackend
+    from kbq.array_types import Floats
+    from kbq.corpus.pages import Page
+    from kbq.dump.manifest import Manifest
+    from kbq.dump.shards import Counts
+    from kbq.encoding.queries import QueryTokenizer
+    from kbq.finetuning.finetune import FinetuningOutcome
+    from kbq.kilt.prediction import PredictionOutcome
+    from kbq.kilt.task import Task
+    from kbq.reading.reader import Reader
 
 
 class KnowledgeBase:
-    """A published knowledge base with the encoders that can ask it."""
+    """A published knowledge base, with the encoders that it is asked with."""
+
+    bad_lines = 0  # of the corpus, left out by the build that made this object
 
     def __init__(
         self,
@@ -40,10 +61,10 @@ class KnowledgeBase:
         index: IndexKind | None = None,
         may_leave_gpu: bool = False,
     ) -> None:
-        """Open the shards, the index and the words.
+        """Open the shards, the index and the words; `KnowledgeBase.open` is the usual way.
 
         Args:
-            index: the kind that answers, instead of the manifest's first.
+            index: the kind that is searched, instead of the manifest's first.
             may_leave_gpu: search on the CPU where the model's GPUs have no room for the vectors.
         """
         refuse_other_model(folder, manifest, model)
@@ -54,40 +75,71 @@ class KnowledgeBase:
         self.index = manifest.entry(folder, index)
         self._opened_index = open_index(self.shards, self.index, model.device, may_leave_gpu)
         self.words = WordIndexes(folder, manifest, self.shards)
+        self._readers: dict[str, Reader] = {}
+
+    # Build and open
 
     @classmethod
     def build(
         cls,
-        pages: Iterable[Page],
-        folder: Path,
-        model: Model,
+        corpus: str | Path | Iterable[Page],
+        folder: str | Path,
+        model: str | Path | Model | None = None,
         *,
-        append: bool = False,
+        format: CorpusFormat = "auto",
         index: WantedKind = "auto",
         bm25: bool = True,
+        sparta: str | Path | None = None,
+        terms: int = TERMS,
+        append: bool = False,
+        skip_bad_lines: bool = False,
         workers: int = 1,
-        report: Callable[[Counts], None] = lambda counts: None,
+        device: str = "auto",
+        report: Callable[[Counts], None] = unheard,
         report_stage: Report = silent,
+        note: Note = unheard,
     ) -> Self:
-        """Encode pages into `folder` and publish it; a run that was killed goes on where it stopped.
+        """Encode a corpus into `folder` and publish it. A build that was killed resumes where it stopped.
 
         Args:
-            pages: pages with unique ids.
+            corpus: a file, a folder, "-" for standard input, or pages with ids of their own.
             folder: a new folder, one in which a build stopped half-way, or with `append` a knowledge base.
+            model: `default`, a folder or a hub name; by default that of the knowledge base to append to, or `default`.
+            format: of a file; `auto` recognises it.
             index: `auto` searches exactly up to about 2 million kept tokens, above with a compact index.
             bm25: add a BM25 index; with `append`, there is one where there was one before.
+            sparta: folder of a SPARTA model whose impacts are added, the strongest `terms` of each sentence.
+            skip_bad_lines: leave bad lines out, with a note, instead of refusing the corpus.
             workers: processes that encode; several need a main module that can be imported, as `multiprocessing` says.
-            report: told after each block how much of this build is on the disk.
-            report_stage: told how far the stages after that are: indexes and words.
+            report: called after each block with what this build has written so far.
+            report_stage: called with the progress of what follows: indexes and words.
 
         Raises:
             KnowledgeBaseError: the folder is in use, not writable, or holds another build; or the index needs faiss.
             ModelError: the knowledge base to append to was built with another model.
-            CorpusError: from `pages`; nothing is published.
+            CorpusError: the corpus cannot be read; nothing is published.
         """
+        folder = as_path(folder, "the folder of a knowledge base")
+        if sparta is not None:
+            SpartaModel.open(
+                as_path(sparta, "a SPARTA model"), "cpu"
+            )  # a wrong folder is reported before hours of work
+            if not append and is_knowledge_base(folder):  # of a run killed while adding impacts, perhaps
+                command = f"kbq index sparta {folder} {sparta}"
+                raise KnowledgeBaseError(f"{folder} is built: add the impacts with `{command}`")
+        published = read_manifest(folder) if append else None
+        if not isinstance(model, Model):
+            name = None if model is None else str(as_path(model, "a model"))
+            model = model_of(folder, published, name, device) if published else Model.open(name or "default", device)
+        known_ids = () if published is None else Pages(folder).ids()
+        bad_lines = BadLines(corpus, skip_bad_lines, note)
+        if isinstance(corpus, str | Path):
+            pages = bad_lines.all_or_none(read_corpus(corpus, format, bad_lines.add, known_ids))
+        else:
+            pages = checked_pages(given(corpus, CorpusError, "a corpus is", "a path, or a list of pages"), known_ids)
         with writing_to(folder, KnowledgeBaseError, goes_on=True):
-            # A folder that is no knowledge base is not locked; a missing faiss is reported before hours of encoding.
-            kinds = {index} | ({entry.kind for entry in read_manifest(folder).entries} if append else set())
+            # A folder that is not a knowledge base is not locked; a missing faiss is reported before hours of encoding.
+            kinds = {index} | ({entry.kind for entry in published.entries} if published else set())
             if kinds - {"auto", "exact"}:
                 load_faiss()
             folder.mkdir(parents=True, exist_ok=True)
@@ -95,29 +147,42 @@ class KnowledgeBase:
                 before = manifest_before(folder, model, append)
                 for entry in before.entries:
                     kept_queries(folder, entry)  # damaged ones are reported before hours of encoding
-                shards, corpus = build_shards(pages, model, folder, len(before.shards), report, workers)
-                after = before.with_shards(shards, corpus)
-                wish = IndexSpec.as_before(folder, before, chosen_kind(after, index))
-                manifest = build_indexes(folder, after, model, wish, report_stage)
-                with_words = before.bm25 if append else bm25
-                if with_words:
+                shards, digest = build_shards(pages, model, folder, len(before.shards), report, workers)
+                after = before.with_shards(shards, digest)
+                spec = IndexSpec.as_before(folder, before, chosen_kind(after, index))
+                manifest = build_indexes(folder, after, model, spec, report_stage)
+                if before.bm25 if append else bm25:
                     manifest = add_bm25(folder, manifest, report_stage)
                 publish(folder, manifest)
                 remove_unnamed(folder, manifest)
-        return cls(folder, manifest, model, may_leave_gpu=True)
+        if sparta is not None:
+            index_sparta(folder, sparta, terms, device, report_stage)
+            manifest = read_manifest(folder)
+        elif published is not None and published.sparta:
+            note(f"the new pages have no learned impacts, so none are used: kbq index sparta {folder} MODEL")
+        kb = cls(folder, manifest, model, may_leave_gpu=True)
+        kb.bad_lines = bad_lines.count
+        return kb
 
     @classmethod
-    def open(cls, folder: Path, model: str | None = None, device: str = "auto", index: IndexKind | None = None) -> Self:
-        """Open a published knowledge base with its own model, or one whose query side was tuned for it.
+    def open(
+        cls,
+        folder: str | Path,
+        model: str | Path | None = None,
+        device: str = "auto",
+        index: IndexKind | None = None,
+    ) -> Self:
+        """Open a published knowledge base with its own model, or with one whose query side was tuned for it.
 
         Args:
             device: `auto`, `cpu`, `cuda` or `cuda:n`; `auto` searches on the CPU where the GPUs have too little room.
-            index: the kind that answers; without it, the one that was built last.
+            index: the kind that is searched; by default the one that was built last.
 
         Raises:
-            KnowledgeBaseError: missing, not whole, damaged, of another format version, or without this index.
+            KnowledgeBaseError: missing, incomplete, damaged, of another format version, or without this index.
             ModelError: the model is missing or belongs to another phrase encoder.
         """
+        folder = as_path(folder, "the folder of a knowledge base")
         manifest = read_manifest(folder)
         opened_model = model_of(folder, manifest, model, device)
         try:
@@ -129,14 +194,341 @@ class KnowledgeBase:
             # An index has been replaced meanwhile.
             return cls(folder, published, opened_model, index, device == "auto")
 
-    def with_index(self, wish: IndexSpec, report: Report = silent) -> Self:
-        """Build an index over the same rows, beside those that are there, and let it answer from now on.
+    @classmethod
+    def sample(
+        cls,
+        model: str | Path | None = None,
+        device: str = "auto",
+        index: IndexKind | None = None,
+        building: Building = quietly,
+    ) -> Self:
+        """The knowledge base of the bundled articles, built on first use and kept in the user's cache folder.
+
+        Args:
+            building: called with the folder where it is built; gives a context whose value is a `report` for `build`.
+
+        Raises:
+            KnowledgeBaseError: the cache folder cannot be written.
+
+        >>> KnowledgeBase.sample().query("Marie Curie [SEP] place of birth", k=1)[0].text
+        'Warsaw'
+        """
+        return cls.open(sample_folder(cls.build, building), model, device, index)
+
+    def with_model(self, model: str | Path | FinetuningOutcome) -> Self:
+        """The same knowledge base, asked with another query encoder: one that `finetune` has made for it.
+
+        Raises:
+            ModelError: it is missing, or belongs to another phrase encoder.
+        """
+        opened = Model.open(as_path(model, "a model"), str(self.model.device))
+        return type(self)(self.folder, self.manifest, opened, self.index.kind, may_leave_gpu=True)
+
+    # Ask
+
+    @overload
+    def query(  # type: ignore[overload-overlap]
+        self,
+        texts: str,
+        k: int = ...,
+        unit: Unit | None = ...,
+        backend: Backend = ...,
+        *,
+        bm25_weight: float | None = ...,
+        sparta_weight: float | None = ...,
+        reader: str | Path | None = ...,
+        depth: int = ...,
+        retrieval_weight: float = ...,
+    ) -> list[Answer]: ...
+    @overload
+    def query(
+        self,
+        texts: Iterable[str],
+        k: int = ...,
+        unit: Unit | None = ...,
+        backend: Backend = ...,
+        *,
+        bm25_weight: float | None = ...,
+        sparta_weight: float | None = ...,
+        reader: str | Path | None = ...,
+        depth: int = ...,
+        retrieval_weight: float = ...,
+    ) -> list[list[Answer]]: ...
+    def query(
+        self,
+        texts: str | Iterable[str],
+        k: int = K,
+        unit: Unit | None = None,
+        backend: Backend = "auto",
+        *,
+        bm25_weight: float | None = None,
+        sparta_weight: float | None = None,
+        reader: str | Path | None = None,
+        depth: int = DEPTH,
+        retrieval_weight: float = RETRIEVAL_WEIGHT,
+    ) -> list[Answer] | list[list[Answer]]:
+        """The k best distinct answers, best first; fewer only where the knowledge base holds fewer.
+
+        Args:
+            texts: `subject [SEP] relation`, a question, or a marked mention; one text gives a list of answers, several
+                give a list for each.
+            unit: what an answer is: a phrase, or the best phrase of each sentence, paragraph or page.
+            backend: what scores a phrase: its vectors (dense), or these and the words of its paragraph (hybrid), by
+                BM25 and learned impacts, as far as they are there. BM25 alone, or learned impacts alone (sparta), find
+                paragraphs and pages. `auto` is hybrid where there are words, else dense.
+            bm25_weight, sparta_weight: what a point of these adds in a hybrid search; by default the query encoder's.
+            reader: a question-answering network that finds phrases, or pages, in the `depth` best paragraphs.
+            retrieval_weight: what a point of the search adds to the reader's score.
+
+        Raises:
+            QueryError: a text is empty, too long, or malformed; or what is asked for does not exist here.
+        """
+        options = SearchOptions(
+            k, unit, backend, bm25_weight, sparta_weight, None if reader is None else str(reader), depth,
+            retrieval_weight,
+        )  # fmt: skip
+        self.check(options)
+        several = "queries are", "a text, or a list of texts"
+        asked = [texts] if isinstance(texts, str) else list(given(texts, QueryError, *several))
+        refuse_unreadable(asked, self.query_tokenizers(options))
+        answers: list[list[Answer]] = []
+        for first in range(0, len(asked), BATCH):
+            answers += self.search(asked[first : first + BATCH], options)
+        return answers[0] if isinstance(texts, str) else answers
+
+    def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+        """`query` for texts that have been checked, and are searched together."""
+        texts = [clean_text(text) for text in texts]
+        if options.reader is None:
+            return self._found(texts, options.k, options.chosen_unit, options)
+        paragraphs = self._found(texts, options.depth, "paragraph", options)
+        weight = options.retrieval_weight * self._worth(options)
+        return self.reader(options.reader).answers(texts, paragraphs, options.k, options.chosen_unit, weight)
+
+    def _found(self, texts: Sequence[str], k: int, unit: Unit, options: SearchOptions) -> list[list[Answer]]:
+        backend = self.chosen(options.backend)
+        if backend == "bm25" or backend == "sparta":
+            scores = self.words.scores(texts, backend)
+            return [scores.best(query, unit, k) for query in range(len(texts))]
+        lexical = self.words.all_scores(texts, *self.weights(options)) if backend == "hybrid" else ()
+        return self.search_vectors(*self.model.encode_queries(texts), k, unit, lexical)
+
+    def search_vectors(
+        self, starts: Floats, ends: Floats, k: int = K, unit: Unit = "phrase", lexical: Sequence[LexicalScores] = ()
+    ) -> list[list[Answer]]:
+        """`search` for queries that are encoded already; `lexical` scores are added. Shapes: (queries, dim)."""
+        SearchOptions(k, unit)  # refuses what has no meaning
+        return search(self.search_context, self.model.in_row_units(starts, ends), k, unit, lexical)
+
+    def explain(self, text: str, k: int = 3, backend: WordBackend = "bm25") -> list[tuple[Answer, dict[str, float]]]:
+        """The k best paragraphs by words alone, each with what every term of the query adds to its score.
+
+        Raises:
+            QueryError: the knowledge base has no such index, or the text cannot be read.
+        """
+        SearchOptions(k, backend=backend)
+        if backend not in WORDS_ALONE:
+            raise QueryError(f"backend {backend!r} cannot be explained: choose bm25 or sparta", is_usage=True)
+        refuse_unreadable([text], ())
+        return list(self.words.scores([clean_text(text)], backend).explained(0, k))
+
+    def unknown_words(self, text: str) -> dict[str, str | None]:
+        """Words of a query that no page has, perhaps mistyped, and what was meant; see `WordIndexes.unknown`."""
+        return self.words.unknown(text, self.model.query_tokenizer.number)
+
+    def is_exact(self, options: SearchOptions) -> bool:
+        """Whether the k best units that a search returns are the k best that there are.
+
+        Exact search and sums of words see everything. An index does not: no bound covers the cells that were not
+        probed, nor the rows that its codes or its filter hide. A reader reads some paragraphs only.
+        """
+        return options.reader is None and (self.index.kind == "exact" or options.backend in WORDS_ALONE)
+
+    def check(self, options: SearchOptions) -> None:
+        """Refuse weights that would be ignored.
+
+        Raises:
+            QueryError: one is given.
+        """
+        backend = self.chosen(options.backend)
+        for name, weight, index in (
+            ("bm25-weight", options.bm25_weight, self.words.bm25),
+            ("sparta-weight", options.sparta_weight, self.words.sparta),
+        ):
+            if weight is not None and (backend != "hybrid" or not index):
+                raise QueryError(
+                    f"--{name} has no effect with the backend {backend} of {self.folder}: leave it out", is_usage=True
+                )
+
+    def chosen(self, backend: Backend) -> Literal["dense", "hybrid", "bm25", "sparta"]:
+        """The backend that `auto` stands for here."""
+        return backend if backend != "auto" else "hybrid" if self.words else "dense"
+
+    def query_tokenizers(self, options: SearchOptions) -> list[QueryTokenizer]:
+        """The tokenizers of all networks that will read a query."""
+        own = [self.model.query_tokenizer]
+        return own if options.reader is None else [*own, self.reader(options.reader).query_tokenizer]
+
+    def reader(self, name: str) -> Reader:
+        """A reader, opened once."""
+        if name not in self._readers:
+            from kbq.reading.reader import Reader
+
+            self._readers[name] = Reader.open(name, str(self.model.device))
+        return self._readers[name]
+
+    def weights(self, options: SearchOptions) -> tuple[float, float]:
+        """What a point of BM25, and of learned impacts, adds in a hybrid search."""
+        factor, (bm25, sparta) = self.model.config.lexical_factor, (options.bm25_weight, options.sparta_weight)
+        return BM25_WEIGHT * factor if bm25 is None else bm25, SPARTA_WEIGHT * factor if sparta is None else sparta
+
+    def _worth(self, options: SearchOptions) -> float:
+        """What a point of the search is worth, in points of a query encoder whose `lexical_factor` is 1."""
+        bm25, sparta = self.weights(SearchOptions())
+        return {"bm25": bm25, "sparta": sparta}.get(options.backend, 1.0) / (self.model.config.lexical_factor or 1.0)
+
+    # Teach and measure
+
+    def finetune(
+        self,
+        triples: str | Path,
+        out: str | Path,
+        *,
+        task: str | Task = "slot_filling",
+        dev: str | Path | None = None,
+        examples: int = 0,
+        **settings: Any,
+    ) -> FinetuningOutcome:
+        """Tune the query encoder on triples; this knowledge base is not changed. `with_model` takes the outcome.
+
+        Args:
+            triples: KILT lines, or CSV, TSV or JSON lines of subject, relation, object[, aliases, page].
+            out: folder of the new query encoder.
+            dev: scored after each epoch; by default a tenth is set aside, with subjects and pages of its own.
+            examples: how many queries to tune on, each relation its share; 0: all.
+            settings: as `kbq finetune --help` names them: objective, terms, k, epochs, patience, batch, accumulate,
+                learning_rate, seed.
+
+        Raises:
+            TrainingError: no usable triple, a setting that does not exist, or `out` exists.
+        """
+        from kbq.finetuning.finetune import finetune
+
+        return finetune(self, triples, out, task=task, dev=dev, examples=examples, **settings)
+
+    @overload
+    def predict(
+        self,
+        records: str | Path | Iterable[Mapping[str, Any]],
+        task: str | Task,
+        out: None = ...,
+        *,
+        top_pages: int = ...,
+        with_text: bool = ...,
+        backend: Backend = ...,
+        bm25_weight: float | None = ...,
+        sparta_weight: float | None = ...,
+        reader: str | Path | None = ...,
+        depth: int = ...,
+        retrieval_weight: float = ...,
+        report: Callable[[int, int], None] = ...,
+    ) -> list[dict[str, Any]]: ...
+    @overload
+    def predict(
+        self,
+        records: str | Path | Iterable[Mapping[str, Any]],
+        task: str | Task,
+        out: str | Path,
+        *,
+        top_pages: int = ...,
+        with_text: bool = ...,
+        backend: Backend = ...,
+        bm25_weight: float | None = ...,
+        sparta_weight: float | None = ...,
+        reader: str | Path | None = ...,
+        depth: int = ...,
+        retrieval_weight: float = ...,
+        report: Callable[[int, int], None] = ...,
+    ) -> PredictionOutcome: ...
+    def predict(
+        self,
+        records: str | Path | Iterable[Mapping[str, Any]],
+        task: str | Task,
+        out: str | Path | None = None,
+        *,
+        top_pages: int = 20,
+        with_text: bool = False,
+        backend: Backend = "auto",
+        bm25_weight: float | None = None,
+        sparta_weight: float | None = None,
+        reader: str | Path | None = None,
+        depth: int = DEPTH,
+        retrieval_weight: float = RETRIEVAL_WEIGHT,
+        report: Callable[[int, int], None] = unheard,
+    ) -> PredictionOutcome | list[dict[str, Any]]:
+        """Predict KILT records: into a file, resuming where a killed run stopped, or without `out` as records.
+
+        Args:
+            records: a KILT file, or records with `id` and `input`.
+            top_pages: pages of each provenance.
+            with_text: add each page's paragraph.
+
+        Raises:
+            QueryError: records that cannot be asked; all are named.
+            KbqError: `out` is of another run.
+        """
+        from kbq.kilt.prediction import predict_file, predict_records
+        from kbq.kilt.task import Task
+
+        options = SearchOptions(
+            top_pages, "page", backend, bm25_weight, sparta_weight, None if reader is None else str(reader), depth,
+            retrieval_weight,
+        )  # fmt: skip
+        self.check(options)
+        chosen = Task.load(task) if isinstance(task, str) else task
+        if out is None:
+            return predict_records(chosen, records, self, options, with_text, report)
+        inputs = as_path(records, "KILT records to predict into a file")
+        return predict_file(chosen, inputs, self, as_path(out, "out"), options, with_text, report)
+
+    # Maintain
+
+    def index_vectors(
+        self,
+        kind: WantedKind = "auto",
+        recall: float = 0.99,
+        queries: Sequence[str] = (),
+        filter: float | None = None,
+        report: Report = silent,
+    ) -> Self:
+        """Build an index over the vectors, beside those that exist, and open the knowledge base with it.
+
+        Args:
+            recall: share of the ten best phrases of exact search that it must find.
+            queries: like those to come; by default slots of the knowledge base's own pages.
+            filter: index only tokens with a filter logit above this.
 
         Raises:
             KnowledgeBaseError: faiss is missing, or the folder cannot be written.
         """
-        manifest = add_index(self.folder, self.model, wish, report)
+        manifest = add_index(self.folder, self.model, IndexSpec(kind, recall, tuple(queries), filter), report)
         return type(self)(self.folder, manifest, self.model, may_leave_gpu=True)
+
+    def index_bm25(self, report: Report = silent) -> Self:
+        """Add a BM25 index of the words to shards that have none, and open the knowledge base with it."""
+        index_bm25(self.folder, report)
+        return type(self)(self.folder, read_manifest(self.folder), self.model, self.index.kind, may_leave_gpu=True)
+
+    def index_sparta(self, model: str | Path, terms: int = TERMS, report: Report = silent) -> Self:
+        """Add impacts that a SPARTA model has learned, the strongest `terms` of each sentence, and open with them."""
+        index_sparta(self.folder, model, terms, str(self.model.device), report)
+        return type(self)(self.folder, read_manifest(self.folder), self.model, self.index.kind, may_leave_gpu=True)
+
+    def info(self) -> dict[str, object]:
+        """What the knowledge base holds and what its indexes cost, as `kbq info --json` prints it."""
+        from kbq.description import describe
+
+        return describe(self.folder)
 
     @property
     def search_context(self) -> SearchContext:
@@ -148,103 +540,18 @@ class KnowledgeBase:
         """Pages, paragraphs, tokens and rows of all shards."""
         return self.manifest.counts
 
-    def is_exact(self, backend: Backend = "dense") -> bool:
-        """Whether the k best units that a search returns are the k best that there are.
-
-        Exact search and sums of words see everything. An index does not: no bound covers the cells that were not
-        probed, nor the rows that its codes or its filter hide.
-        """
-        return self.index.kind == "exact" or backend in WORDS_ALONE
-
-    def search(
-        self,
-        texts: Sequence[str],
-        k: int = 10,
-        unit: Unit = "phrase",
-        backend: Backend = "auto",
-        weights: HybridWeights | None = None,
-    ) -> list[list[Answer]]:
-        """The k best distinct units for each query, best first; fewer only where the knowledge base holds fewer.
-
-        Args:
-            backend: what scores a phrase: its vectors (dense), or these and the words of its paragraph (hybrid), by
-                BM25 and learned impacts, as far as they are there. BM25 alone, or learned impacts alone (sparta), find
-                paragraphs and pages. `auto` is hybrid where there are words, else dense.
-            weights: of the hybrid backend; None: those of the query encoder.
-
-        Raises:
-            QueryError: a text is empty, too long, or malformed; or the backend does not have what is asked for.
-        """
-        chosen, texts = self.chosen(backend), [clean_text(text) for text in texts]
-        if chosen == "dense":
-            return self.search_vectors(*self.model.encode_queries(texts), k, unit)
-        if chosen == "hybrid":
-            lexical = self.words.all_scores(texts, weights or self.weights)
-            return self.search_vectors(*self.model.encode_queries(texts), k, unit, lexical)
-        check_wanted(k, unit)
-        if unit not in ("paragraph", "page"):
-            name = "BM25" if chosen == "bm25" else "SPARTA"
-            raise QueryError(
-                f"{name} finds no {unit}: ask for paragraphs or pages, or use the backend hybrid", is_usage=True
-            )
-        scores = self.words.scores(texts, chosen)
-        return [scores.best(query, unit, k) for query in range(len(texts))]
-
-    def chosen(self, backend: Backend) -> Literal["dense", "hybrid"] | WordBackend:
-        """What `auto` stands for here.
-
-        Raises:
-            QueryError: there is no such backend.
-        """
-        if backend not in get_args(Backend):
-            raise QueryError(
-                f"backend {backend!r} is unknown: choose from {', '.join(get_args(Backend))}", is_usage=True
-            )
-        return backend if backend != "auto" else "hybrid" if self.words else "dense"
-
-    @property
-    def query_tokenizers(self) -> list[QueryTokenizer]:
-        """The tokenizers of all networks that will read a query."""
-        return [self.model.query_tokenizer]
-
-    @property
-    def weights(self) -> HybridWeights:
-        """What words weigh in a hybrid search with this query encoder."""
-        return HybridWeights().times(self.model.config.lexical_factor)
-
-    def unknown_words(self, text: str) -> dict[str, str | None]:
-        """Words of a query that stand nowhere here, maybe mistyped, and what was meant; see `WordIndexes.unknown`."""
-        return self.words.unknown(text, self.model.query_tokenizer.number)
-
-    def search_vectors(
-        self,
-        starts: Floats,
-        ends: Floats,
-        k: int = 10,
-        unit: Unit = "phrase",
-        lexical: Sequence[LexicalScores] = (),
-    ) -> list[list[Answer]]:
-        """`search` for queries that are encoded already; `lexical` scores are added. Shapes: (queries, dim)."""
-        check_wanted(k, unit)
-        return search(self.search_context, self.model.in_row_units(starts, ends), k, unit, lexical)
+    def __repr__(self) -> str:
+        return f"KnowledgeBase({str(self.folder)!r}: {self.counts.pages:,} pages, {self.counts.rows:,} vectors)"
 
 
-def check_wanted(k: int, unit: Unit) -> None:
-    """Raises QueryError where less than one answer, or an unknown unit, is asked for."""
-    if k < 1:
-        raise QueryError(f"k is {k}, must be at least 1")
-    if unit not in get_args(Unit):
-        raise QueryError(f"unit {unit!r} is unknown: choose from {', '.join(get_args(Unit))}", is_usage=True)
-
-
-def model_of(folder: Path, manifest: Manifest, name: str | None = None, device: str = "auto") -> Model:
-    """The model of this name, or else the one that a knowledge base was built with.
+def model_of(folder: Path, manifest: Manifest, name: str | Path | None = None, device: str = "auto") -> Model:
+    """The model of this name or, without one, the model that a knowledge base was built with.
 
     Raises:
         ModelError: it is missing or damaged.
     """
     if name is not None:
-        return Model.open(name, device)
+        return Model.open(as_path(name, "a model"), device)
     try:
         return Model.open(manifest.model, device)
     except ModelError as error:

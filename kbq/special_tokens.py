@@ -1,4 +1,4 @@
-"""Markers: what separates the parts of a query, `subject [SEP] relation` or `… [START_ENT] mention [END_ENT] …`."""
+"""Special tokens: the markers in a query, `subject [SEP] relation` or `… [START_ENT] mention [END_ENT] …`."""
 
 import re
 
@@ -8,7 +8,7 @@ SEPARATOR = re.compile(r"\[SEP\]", re.IGNORECASE)
 
 
 def slot_of(text: str) -> tuple[str, str] | None:
-    """Subject and relation; None where the query is no slot.
+    """Subject and relation of a slot query; None for any other query.
 
     >>> slot_of("Nile [sep] length"), slot_of("how long is the Nile?")
     (('Nile', 'length'), None)

@@ -2,10 +2,10 @@
 
     python recipes/average_models.py OUT FOLDER… [--dev EXAMPLES] [--best]
 
-Every one must go on from another, or from a common one: weights trained apart do not fit together. --best averages only
-the best one, two, three, … by what they score on EXAMPLES, whichever average scores best there. Length penalty and
-filter threshold are those of the first, or calibrated on EXAMPLES. Source: arXiv 2203.05482 (model soups), arXiv
-2109.01903 (the average of before and after).
+Every one must have been trained from another, or all from a common one: weights trained apart do not fit together.
+--best averages only the best one, two, three, … by their scores on EXAMPLES, whichever average scores best there.
+Length penalty and filter threshold are those of the first, or calibrated on EXAMPLES. Source: arXiv 2203.05482 (model
+soups), arXiv 2109.01903 (the average of before and after).
 """
 
 import argparse
@@ -19,14 +19,14 @@ from torch import nn
 
 from kbq.encoding.model import Model
 from kbq.encoding.model_folder import CONFIG
-from kbq.reading.network import CrossEncoder
+from kbq.reading.network import ReaderNetwork
 from kbq.training.calibration import calibrate
 from kbq.training.encoders import CALIBRATION_PASSAGES
 from kbq.training.evaluation import evaluate_reading
 from kbq.training.examples import Passage, read_examples
 from kbq.training.reader import evaluate_reader
 
-One = TypeVar("One", Model, CrossEncoder)
+One = TypeVar("One", Model, ReaderNetwork)
 
 
 def average(networks: Sequence[nn.Module]) -> nn.Module:
@@ -61,7 +61,7 @@ def averaged_facts(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return same | {"averaged": own}
 
 
-def average_readers(readers: Sequence[CrossEncoder]) -> CrossEncoder:
+def average_readers(readers: Sequence[ReaderNetwork]) -> ReaderNetwork:
     """The network."""
     made = copy.copy(readers[0])
     made.network = average([one.network for one in readers])
@@ -101,7 +101,7 @@ def main() -> None:
             calibrate(model, passages[:CALIBRATION_PASSAGES])
         model.save(options.out, "int8")
     else:
-        readers = [CrossEncoder.open(name) for name in options.folders]
+        readers = [ReaderNetwork.open(name) for name in options.folders]
         mixed(readers, average_readers, lambda one: evaluate_reader(one, passages)[0]).save(options.out)
 
 

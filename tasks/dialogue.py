@@ -1,4 +1,4 @@
-"""Dialogue: Wizard of Wikipedia. The query is the dialogue's last turns; the answer, a reply, is no span."""
+"""Dialogue: Wizard of Wikipedia. The query is the last turns of a dialogue; the answer is a reply, not a phrase."""
 
 from kbq.kilt.adapters import dialogue
 from kbq.kilt.task import Task
@@ -11,6 +11,6 @@ TASKS = (
         metrics=("f1", "rougel", "KILT-f1", "KILT-rougel"),
         ranked="KILT-f1",
         lines={"dev": 3_054, "test": 2_944},
-        note="answers are replies, which no phrase can be: only the pages are predicted",
+        note="answers are replies, not phrases: only the pages are predicted",
     ),
 )

@@ -1,4 +1,4 @@
-"""Entity linking: a mention between [START_ENT] and [END_ENT]; the answer is the title of the page it means."""
+"""Entity linking: a mention between [START_ENT] and [END_ENT]; the answer is the title of the page it refers to."""
 
 from kbq.kilt.adapters import mention
 from kbq.kilt.task import Task

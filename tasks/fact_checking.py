@@ -1,4 +1,4 @@
-"""Fact checking: FEVER. The query is the claim; the answer, SUPPORTS or REFUTES, is no span."""
+"""Fact checking: FEVER. The query is a claim; the answer is SUPPORTS or REFUTES, not a phrase."""
 
 from kbq.kilt.adapters import question
 from kbq.kilt.task import Task
@@ -11,6 +11,6 @@ TASKS = (
         metrics=("accuracy", "KILT-accuracy"),
         ranked="KILT-accuracy",
         lines={"dev": 10_444, "test": 10_100},
-        note="answers are labels, which no phrase can be: only the pages are predicted",
+        note="answers are labels, not phrases: only the pages are predicted",
     ),
 )

@@ -1,4 +1,4 @@
-"""Question answering: plain questions; the answer is a phrase, but for ELI5, whose answers are essays."""
+"""Question answering: the query is a question; the answer is a phrase or, for ELI5, an essay."""
 
 from kbq.kilt.adapters import question
 from kbq.kilt.task import Task
@@ -20,6 +20,6 @@ TASKS = (
         metrics=("rougel", "f1", "KILT-rougel", "KILT-f1"),
         ranked="KILT-rougel",
         lines={"dev": 1_507, "test": 600},
-        note="answers are essays, which no phrase can be: only the pages are predicted",
+        note="answers are essays, not phrases: only the pages are predicted",
     ),
 )

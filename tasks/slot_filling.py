@@ -1,4 +1,4 @@
-"""Slot filling: T-REx and zero-shot relation extraction. Input: `subject [SEP] relation`; answer: a phrase."""
+"""Slot filling: T-REx, zero-shot relation extraction. The query is `subject [SEP] relation`; the answer is a phrase."""
 
 from kbq.kilt.adapters import slot
 from kbq.kilt.task import Task

@@ -48,18 +48,18 @@ class Killed(BaseException):
 def goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Checks that a training to `tmp_path / "out"` that is killed in a step ends with the same bytes as a whole one."""
 
-    def check(train: Callable[..., object], request: Any, killed_in: int, files: Sequence[str]) -> None:
+    def check(train: Callable[..., object], arguments: dict[str, Any], killed_in: int, files: Sequence[str]) -> None:
         def stop(step: Any) -> None:
             if step.step == killed_in:
                 raise Killed
 
         monkeypatch.setattr("kbq.training.engine.CHECKPOINT_SECONDS", -1.0)
-        train(dataclasses.replace(request, out=tmp_path / "whole"))
+        train(**arguments | {"out": tmp_path / "whole"})
         with pytest.raises(Killed):
-            train(request, stop)
+            train(**arguments, on_step=stop)
         assert not (tmp_path / "out").exists()
         steps: list[Any] = []
-        train(request, steps.append)
+        train(**arguments, on_step=steps.append)
         assert steps[0].step == killed_in
         for name in files:
             assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

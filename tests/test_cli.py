@@ -16,14 +16,14 @@ import torch
 
 import kbq
 from kbq.__main__ import main
+from kbq.answers import DEPTH, RETRIEVAL_WEIGHT
 from kbq.corpus.pages import Page
 from kbq.description import IndexFacts
-from kbq.dump.manifest import STATE
+from kbq.dump.manifest import STATE, read_manifest
 from kbq.dump.pages import Pages
 from kbq.encoding.model_folder import DEFAULT_MODEL, read_config
-from kbq.reading.network import READER, CrossEncoder, save_reader
-from kbq.reading.reader import DEPTH, RETRIEVAL_WEIGHT
-from kbq.searching.hybrid import HybridWeights
+from kbq.reading.network import READER, ReaderNetwork, save_reader
+from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.words.sparta import TERMS
 
 ANSWER_KEYS = {"text", "score", "page_id", "title", "paragraph", "start", "end", "unit_start", "unit_end", "context"}
@@ -146,8 +146,8 @@ def test_a_bm25_index_comes_with_the_build_or_later(
     if later:
         refused = run("query", "the river", "--kb", kb, "--backend", "hybrid")
         assert (refused.status, refused.out) == (1, "")
-        assert f"kb has no BM25 index: add one with `kbq index {kb} --bm25`" in refused.err
-    added = run("index", kb, "--bm25", "--json")
+        assert f"kb has no BM25 index: add one with `kbq index bm25 {kb}`" in refused.err
+    added = run("index", "bm25", kb, "--json")
     size = sum(path.stat().st_size for path in (kb / "shard-00000" / "bm25").iterdir())
     assert added.documents == [{"kb": str(kb), "bytes": size}]
     assert (kb / "shard-00000" / "vectors.npy").stat().st_mtime_ns == vectors.st_mtime_ns
@@ -163,20 +163,20 @@ def test_a_bm25_index_comes_with_the_build_or_later(
 def test_an_index_that_is_added_leaves_a_stopped_append_alone(run: Run, kb_folder: Path, tmp_path: Path) -> None:
     kb = shutil.copytree(kb_folder, tmp_path / "kb")
     (kb / STATE).write_text("{}")
-    assert run("index", kb, "--bm25").out.startswith(f"{kb}: a BM25 index of 0.0 MB")
+    assert run("index", "bm25", kb).out.startswith(f"{kb}: a BM25 index of 0.0 MB")
     assert (kb / STATE).exists()
 
 
 def test_the_terms_of_sparta_are_the_librarys(run: Run) -> None:
-    assert f"[default: {TERMS};" in " ".join(run("index", "--help").out.split())
+    assert f"[default: {TERMS};" in " ".join(run("index", "sparta", "--help").out.split())
 
 
 @pytest.mark.parametrize("command", ["query", "predict"])
 def test_the_weights_are_the_librarys(command: str, run: Run) -> None:
     told = " ".join(run(command, "--help").out.split())
-    plain, of_model = HybridWeights(), HybridWeights().times(read_config(DEFAULT_MODEL).lexical_factor)
-    assert told.count(f"[default: ({plain.bm25:g}; default model: {of_model.bm25:g});") == 1
-    assert told.count(f"[default: ({plain.sparta:g}; default model: {of_model.sparta:g});") == 1
+    factor = read_config(DEFAULT_MODEL).lexical_factor
+    for weight in (BM25_WEIGHT, SPARTA_WEIGHT):
+        assert told.count(f"[default: ({weight:g}; default model: {weight * factor:g});") == 1
 
 
 @pytest.mark.parametrize("option", ["--bm25-weight", "--sparta-weight"])
@@ -184,7 +184,7 @@ def test_the_weights_are_the_librarys(command: str, run: Run) -> None:
 def test_a_weight_that_means_nothing_is_refused(option: str, backend: str, run: Run, kb_folder: Path) -> None:
     refused = run("query", "the river", "--kb", kb_folder, "--backend", backend, option, 2)
     assert (refused.status, refused.out) == (2, "")
-    assert f"{option} means nothing to the backend dense of {kb_folder}: leave it out" in refused.err
+    assert f"{option} has no effect with the backend dense of {kb_folder}: leave it out" in refused.err
 
 
 @pytest.mark.parametrize("option", ["--bm25-weight", "--sparta-weight", "--retrieval-weight"])
@@ -230,11 +230,11 @@ def test_sparta_from_training_to_an_explanation(
 ) -> None:
     kb = shutil.copytree(kb_folder, tmp_path / "kb")
     refused = run("query", "the river", "--kb", kb, "--backend", "sparta")
-    assert f"kb has no learned impacts: add them with `kbq index {kb} --sparta MODEL`" in refused.err
-    options = ("--sparse", "--epochs", 1, "--batch-tokens", 128, "--checkpoint", checkpoint, "--out", tmp_path / "m")
-    trained = run("train", examples_file, *options, "--json").documents
+    assert f"kb has no learned impacts: add them with `kbq index sparta {kb} MODEL`" in refused.err
+    options = ("--epochs", 1, "--batch-tokens", 128, "--init", checkpoint, "--out", tmp_path / "m")
+    trained = run("train", "sparta", examples_file, *options, "--json").documents
     assert [(outcome["queries"], outcome["left_out"]) for outcome in trained] == [(24, 0)]
-    added = run("index", kb, "--sparta", tmp_path / "m", "--terms", 100)
+    added = run("index", "sparta", kb, tmp_path / "m", "--terms", 100)
     assert (added.status, added.out) == (0, f"{kb}: learned impacts of 0.0 MB\n")
     assert run("info", kb, "--json").documents[0]["learned_impacts"] is True
     built = run("build", corpus, tmp_path / "new", "--model", model_folder, "--sparta", tmp_path / "m", "--json")
@@ -330,7 +330,7 @@ def test_build_from_standard_input_and_append(run: Run, pages: list[Page], model
     assert outcome["pages"] == 12
     again = run("build", "-", *options, "--append", stdin=rest)
     assert again.status == 1
-    assert "standard input:1: page id 'P5' is in the knowledge base already" in again.err
+    assert "standard input:1: page id 'P5' is already in the knowledge base" in again.err
 
 
 def test_append_where_the_model_has_moved(
@@ -380,7 +380,7 @@ def test_all_bad_lines_of_a_corpus_are_named(run: Run, corpus: Path, model_folde
     assert refused.status == 1
     assert f"{corpus} has 2 bad lines: mend them, or leave them out with --skip-bad-lines" in refused.err
     assert f"{corpus}:1: not JSON" in refused.err
-    assert "[]' is no JSON object: write one object" in refused.err
+    assert "[]' is not a JSON object: write one object" in refused.err
     assert not (tmp_path / "kb").exists()
 
 
@@ -463,7 +463,7 @@ def test_info_says_whether_a_model_brings_a_reader(
     assert run("info", folder, "--json").documents[0]["reader"] is False
     (folder / READER).write_bytes(b"")
     assert run("info", folder, "--json").documents[0]["reader"] is False
-    save_reader(CrossEncoder.new(str(folder), "cpu").network, folder)
+    save_reader(ReaderNetwork.new(str(folder), "cpu").network, folder)
     assert run("info", folder, "--json").documents[0]["reader"] is True
     found = run("query", "the river", "--kb", kb_folder, "--reader", folder, "-k", 1, "--json")
     assert (found.status, '"text": ' in found.out) == (0, True)
@@ -493,9 +493,9 @@ def test_info_of_a_knowledge_base(run: Run, kb_folder: Path, model_folder: Path)
 @pytest.mark.parametrize(
     ("kind", "options", "way_out"),
     [
-        ("tiny", (), "choose --index compact, disk or exact for that"),
-        ("compact", (), "choose --index disk or exact for that"),
-        ("disk", (), "choose --index exact for that"),
+        ("tiny", (), "choose --kind compact, disk or exact for that"),
+        ("compact", (), "choose --kind disk or exact for that"),
+        ("disk", (), "choose --kind exact for that"),
         ("tiny", ("--filter", 1), "its --filter hides the others"),
     ],
 )
@@ -503,8 +503,9 @@ def test_a_recall_that_was_not_reached_is_said(
     kind: str, options: tuple[object, ...], way_out: str, run: Run, kb_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = IndexFacts(kind, 45.0, 7, recall=0.5, target=0.99, queries=10, filter=None)
-    monkeypatch.setattr("kbq.commands.library.index", lambda request, report: facts)
-    told = run("index", kb_folder, "--index", kind, *options)
+    monkeypatch.setattr("kbq.searching.indexes.add_index", lambda *_: read_manifest(kb_folder))
+    monkeypatch.setattr("kbq.description.index_facts", lambda *_: facts)
+    told = run("index", "vectors", kb_folder, "--kind", kind, *options)
     assert told.status == 0
     assert f"all of its cells together do not find 99.00%: {way_out}" in told.err
 
@@ -514,11 +515,11 @@ def test_index_and_query_with_it(run: Run, kb_folder: Path, tmp_path: Path, monk
     kb = tmp_path / "kb"
     shutil.copytree(kb_folder, kb)
     (tmp_path / "queries").write_text("the river\nParis\n\nMarie Curie [SEP] birth\n")
-    built = run("index", kb, "--index", "compact", "--recall", 0.5, "--queries", tmp_path / "queries")
+    built = run("index", "vectors", kb, "--kind", "compact", "--recall", 0.5, "--queries", tmp_path / "queries")
     assert (built.status, built.err) == (0, "")
     assert built.out.startswith(f"{kb}: compact, ")
     assert "(50.00% asked for, 2 queries) with 1 probe\n" in built.out
-    (facts,) = run("index", kb, "--index", "disk", "--recall", 0.5, "--json").documents
+    (facts,) = run("index", "vectors", kb, "--kind", "disk", "--recall", 0.5, "--json").documents
     size = sum(path.stat().st_size for path in kb.glob("*/disk/*"))
     rows = run("info", kb, "--json").documents[0]["kept_vectors"]
     assert isinstance(rows, int)
@@ -538,7 +539,9 @@ def test_index_and_query_with_it(run: Run, kb_folder: Path, tmp_path: Path, monk
     assert "exact search was not timed: half of the free memory, or the device, has no room for all vectors" in told.err
     for options in ((), ("--index", "compact"), ("--index", "exact")):
         assert run("query", "the river", "--kb", kb, *options).status == 0
-    assert run("index", kb, "--index", "exact").out == f"{kb}: exact, compares every vector: nothing is missed\n"
+    assert (
+        run("index", "vectors", kb, "--kind", "exact").out == f"{kb}: exact, compares every vector: nothing is missed\n"
+    )
 
 
 def test_merge_kb(run: Run, kb_folder: Path, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
@@ -548,7 +551,7 @@ def test_merge_kb(run: Run, kb_folder: Path, corpus: Path, model_folder: Path, t
         assert run("build", tmp_path / f"{name}.jsonl", tmp_path / name, "--model", model_folder, *options).status == 0
     merged = run("merge-kb", tmp_path / "some", tmp_path / "a", tmp_path / "dense")
     assert merged.status == 0
-    assert f"not all of them have words: add these with `kbq index {tmp_path / 'some'} --bm25`" in merged.err
+    assert f"not all of them have words: add these with `kbq index bm25 {tmp_path / 'some'}`" in merged.err
     merged = run("merge-kb", tmp_path / "both", tmp_path / "a", tmp_path / "b")
     assert merged.status == 0
     assert merged.err == ""
@@ -565,17 +568,17 @@ def test_merge_kb(run: Run, kb_folder: Path, corpus: Path, model_folder: Path, t
     assert answers[0] == answers[1]
 
 
-def test_a_student_learns_from_a_teacher(
+def test_encoders_learn_from_a_reader(
     run: Run, examples_file: Path, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KBQ_CACHE", str(tmp_path / "cache"))
-    command = ("train", examples_file, "--checkpoint", checkpoint, "--epochs", 1, "--batch-tokens", 200)
-    trained = run(*command, "--teacher", "--out", tmp_path / "reader")
+    options = (examples_file, "--init", checkpoint, "--epochs", 1, "--batch-tokens", 200)
+    trained = run("train", "reader", *options, "--out", tmp_path / "reader")
     assert (trained.status, trained.err) == (0, "")
     assert trained.out.splitlines()[0].endswith(" steps over 11 passages with 22 queries")
     assert trained.out.splitlines()[1].startswith("reading, passage given    EM ")
-    student = (*command, "--distill", tmp_path / "reader", "--temperature", 2, "--json")
-    (outcome,) = run(*student, "--out", tmp_path / "model").documents
+    distilled = ("train", "encoders", *options, "--distill", tmp_path / "reader", "--temperature", 2, "--json")
+    (outcome,) = run(*distilled, "--out", tmp_path / "model").documents
     assert (outcome["passages"], outcome["queries"]) == (11, 22)
     facts = run("info", tmp_path / "model", "--json").documents[0]
     assert isinstance(facts["training"], dict)
@@ -587,14 +590,14 @@ def test_a_student_learns_from_a_teacher(
 def test_questions_are_learned_and_asked(
     run: Run, examples_file: Path, checkpoint: Path, write_json_lines: Callable[..., Path], tmp_path: Path
 ) -> None:
-    command = ("train", examples_file, "--checkpoint", checkpoint, "--epochs", 1, "--batch-tokens", 200)
-    trained = run(*command, "--generator", "--out", tmp_path / "generator")
+    options = (examples_file, "--init", checkpoint, "--epochs", 1, "--batch-tokens", 200)
+    trained = run("train", "generator", *options, "--out", tmp_path / "generator")
     assert (trained.status, trained.err) == (0, "")
     assert trained.out.splitlines()[0].endswith(" steps over 11 passages with 22 questions")
     assert trained.out.splitlines()[1].startswith("perplexity ")
-    (outcome,) = run(*command, "--generator", "--out", tmp_path / "again", "--json").documents
+    (outcome,) = run("train", "generator", *options, "--out", tmp_path / "again", "--json").documents
     assert (outcome["passages"], outcome["queries"], outcome["dev_queries"]) == (11, 22, 2)
-    assert run(*command, "--teacher", "--out", tmp_path / "reader").status == 0
+    assert run("train", "reader", *options, "--out", tmp_path / "reader").status == 0
     page = {"id": "1", "title": "Marie", "paragraphs": ["Marie Curie was born in Paris in 1867."]}
     corpus = write_json_lines("corpus.jsonl", page)
     asked = ("augment", corpus, "--generator", tmp_path / "generator", "--reader", tmp_path / "reader", "--out")
@@ -621,15 +624,15 @@ def test_triples_become_examples_to_train_on(
 def test_train(
     options: tuple[str, ...], run: Run, examples_file: Path, checkpoint: Path, corpus: Path, tmp_path: Path
 ) -> None:
-    command = ("train", examples_file, "--out", tmp_path / "model", "--checkpoint", checkpoint, "--epochs", 1, *options)
-    trained = run(*command, "--json")
+    command = ("train", "encoders", examples_file, "--out", tmp_path / "model", "--init", checkpoint, "--epochs", 1)
+    trained = run(*command, *options, "--json")
     assert (trained.status, trained.err) == (0, "")
     (outcome,) = trained.documents
     assert (outcome["passages"], outcome["queries"], outcome["out"]) == (11, 22, str(tmp_path / "model"))
     assert outcome["repairs"] == {"right": 24, "moved": 0, "lost": 0, "doubtful": 0, "placed": 0}
     facts = run("info", tmp_path / "model", "--json").documents[0]
     assert isinstance(facts["training"], dict)
-    assert facts["training"]["command"].startswith(f"kbq train {examples_file} --out ")
+    assert facts["training"]["command"].startswith(f"kbq train encoders {examples_file} --out ")
     assert run("build", corpus, tmp_path / "kb", "--model", tmp_path / "model").status == 0
     assert run("query", "the river", "--kb", tmp_path / "kb").status == 0
 
@@ -726,7 +729,7 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         raise KeyboardInterrupt
 
     monkeypatch.setattr("kbq.description.describe", interrupted)
-    stopped = "stopped; what is on the disk stays, the same command goes on\n"
+    stopped = "stopped; what is on the disk stays, the same command resumes\n"
     assert run("info", "kb") == Outcome(130, "", stopped)
 
 
@@ -742,7 +745,8 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("query", "x", "--unit", "word"),
         ("query", "x", "--nonsense"),
         ("train", "x"),
-        ("train", "x", "--out", "y", "--checkpoint", "z", "--epochs", "-1"),
+        ("train", "encoders", "x"),
+        ("train", "encoders", "x", "--out", "y", "--init", "z", "--epochs", "-1"),
         ("augment", "x", "--out", "y"),
         ("augment", "x", "--out", "y", "--generator", "g"),
         ("augment", "x", "--out", "y", "--triples", "t", "--reader", "r"),
@@ -752,28 +756,26 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("finetune", "x", "--kb", "y", "--out", "z", "--objective", "word"),
         ("finetune", "x", "--kb", "y", "--out", "z", "--learning-rate", "-1"),
         ("info",),
-        ("index",),
-        ("index", "kb", "--index", "fast"),
-        ("index", "kb", "--recall", "2"),
-        ("index", "kb", "--bm25", "--index", "compact"),
-        ("index", "kb", "--bm25", "--recall", "0.9"),
-        ("index", "kb", "--bm25", "--sparta", "model"),
-        ("index", "kb", "--sparta", "model", "--index", "compact"),
-        ("index", "kb", "--sparta", "model", "--queries", "file"),
-        ("index", "kb", "--sparta", "model", "--terms", "0"),
-        ("index", "kb", "--terms", "100"),
-        ("index", "kb", "--bm25", "--terms", "100"),
-        ("index", "kb", "--bm25", "--device", "cpu"),
-        ("index", "kb", "--index", "exact", "--recall", "0.9"),
-        ("index", "kb", "--index", "exact", "--queries", "file"),
+        ("index", "kb"),
+        ("index", "vectors"),
+        ("index", "vectors", "kb", "--kind", "fast"),
+        ("index", "vectors", "kb", "--recall", "2"),
+        ("index", "vectors", "kb", "--terms", "100"),
+        ("index", "vectors", "kb", "--kind", "exact", "--recall", "0.9"),
+        ("index", "vectors", "kb", "--kind", "exact", "--queries", "file"),
+        ("index", "bm25", "kb", "--kind", "compact"),
+        ("index", "bm25", "kb", "--recall", "0.9"),
+        ("index", "bm25", "kb", "--device", "cpu"),
+        ("index", "sparta", "kb"),
+        ("index", "sparta", "kb", "model", "--kind", "compact"),
+        ("index", "sparta", "kb", "model", "--queries", "file"),
+        ("index", "sparta", "kb", "model", "--terms", "0"),
         ("merge-kb", "new"),
-        ("train", "file", "--out", "new", "--checkpoint", "model", "--sparse", "--teacher"),
-        ("train", "file", "--out", "new", "--checkpoint", "model", "--teacher", "--distill", "reader"),
-        ("train", "file", "--out", "new", "--checkpoint", "model", "--generator", "--teacher"),
-        ("train", "file", "--out", "new", "--checkpoint", "model", "--generator", "--weights", "int8"),
-        ("train", "file", "--out", "new", "--checkpoint", "model", "--temperature", "2"),
-        ("train", "file", "--out", "new", "--checkpoint", "model", "--sparse", "--dev", "file"),
-        ("train", "file", "--out", "new", "--checkpoint", "model", "--marked"),
+        ("train", "reader", "file", "--out", "new", "--init", "model", "--distill", "reader"),
+        ("train", "generator", "file", "--out", "new", "--init", "model", "--weights", "int8"),
+        ("train", "encoders", "file", "--out", "new", "--init", "model", "--temperature", "2"),
+        ("train", "sparta", "file", "--out", "new", "--init", "model", "--dev", "file"),
+        ("train", "encoders", "file", "--out", "new", "--init", "model", "--marked"),
         ("query", "who", "--depth", "3"),
         ("query", "who", "--retrieval-weight", "1"),
         ("query", "who", "--backend", "bm25", "--index", "exact"),
@@ -834,22 +836,22 @@ def assert_one_sentence(outcome: Outcome, message: str) -> None:
     ("command", "message"),
     [
         ("build nothing new --model model", "nothing: cannot be read (No such file or directory)"),
-        ("build empty new --model model", "empty holds no page: check that it is the file you mean"),
-        ("build blank new --model model", "blank holds no page"),
-        ("build folder new --model model", "folder holds no .txt or .md file"),
-        ("build word.doc new --model model", "word.doc: the first line 'Marie Curie was born in Warsaw.' fits no"),
+        ("build empty new --model model", "empty contains no pages: check that it is the right file"),
+        ("build blank new --model model", "blank contains no pages"),
+        ("build folder new --model model", "folder contains no .txt or .md file"),
+        ("build word.doc new --model model", "word.doc: the first line 'Marie Curie was born in Warsaw.' is of no"),
         ("build broken.gz new --model model", "compressed data is damaged"),
-        ("build twice.jsonl new --model model", "twice.jsonl:2: page id '1' is taken by an earlier page"),
+        ("build twice.jsonl new --model model", "twice.jsonl:2: page id '1' is that of an earlier page, too"),
         ("build bad.jsonl new --model model", "bad.jsonl:2: not JSON"),
         ("build corpus.jsonl new --model nowhere", "model folder nowhere does not exist"),
-        ("build corpus.jsonl new --model folder", "folder is no kbq model (it has no kbq.json)"),
+        ("build corpus.jsonl new --model folder", "folder is not a kbq model (no kbq.json)"),
         ("build corpus.jsonl kb --model model", "kb already holds a knowledge base: add to it with --append"),
-        ("build corpus.jsonl model --model model", "model is not empty and holds no unfinished build"),
+        ("build corpus.jsonl model --model model", "model is not empty, and holds no unfinished build"),
         ("build corpus.jsonl empty/new --model model", "new cannot be written (Not a directory)"),
         ("build corpus.jsonl new --model model --append", "new does not exist: make a knowledge base with"),
         ("query x --kb nowhere", "nowhere does not exist: make a knowledge base with `kbq build CORPUS nowhere`"),
-        ("query x --kb folder", "folder holds no knowledge base (no manifest.json)"),
-        ("query x --kb half", "half is not a whole knowledge base, its build is going on or was stopped"),
+        ("query x --kb folder", "folder is not a knowledge base (no manifest.json)"),
+        ("query x --kb half", "half is not a complete knowledge base, its build is running or was stopped"),
         ("query x --kb old", "old has format version 0, this kbq reads 3"),
         (
             "query x --kb modelless",
@@ -862,36 +864,36 @@ def assert_one_sentence(outcome: Outcome, message: str) -> None:
         ("query --kb kb --file empty", "empty holds no query: write one per line"),
         ("query --kb kb --file nothing", "nothing: cannot be read (No such file or directory)"),
         ("query --kb kb --file latin", "latin:1: not UTF-8"),
-        ("query x --kb kb --index compact", "kb has no compact index, but exact: build it with `kbq index kb --index"),
-        ("index nowhere", "nowhere does not exist"),
-        ("index nowhere --bm25", "nowhere does not exist"),
-        ("index nowhere --sparta empty", "nowhere does not exist"),
-        ("index kb --sparta nothing", "nothing is no SPARTA model: make one with `kbq train --sparse`"),
-        ("index kb --index compact --queries nothing", "nothing: cannot be read (No such file or directory)"),
-        ("index kb --index compact --queries empty", "empty holds no query: write one per line"),
+        ("query x --kb kb --index compact", "kb has no compact index, only exact: build it with `kbq index vectors kb"),
+        ("index vectors nowhere", "nowhere does not exist"),
+        ("index bm25 nowhere", "nowhere does not exist"),
+        ("index sparta nowhere empty", "nowhere does not exist"),
+        ("index sparta kb nothing", "nothing is not a SPARTA model: make one with `kbq train sparta`"),
+        ("index vectors kb --kind compact --queries nothing", "nothing: cannot be read (No such file or directory)"),
+        ("index vectors kb --kind compact --queries empty", "empty holds no query: write one per line"),
         ("merge-kb new kb nowhere", "nowhere does not exist"),
         ("merge-kb new kb kb", "page id 'P0' is in kb and in kb: build one of them without it"),
-        ("merge-kb folder/new half", "half is not a whole knowledge base"),
-        ("merge-kb model kb", "model is not empty: choose another folder, or delete it"),
+        ("merge-kb folder/new half", "half is not a complete knowledge base"),
+        ("merge-kb model kb", "model is not empty: delete it or choose another folder"),
         ("merge-kb empty/new kb", "new cannot be written (Not a directory)"),
         ("info nowhere", "nowhere does not exist"),
-        ("info folder", "folder holds no knowledge base"),
+        ("info folder", "folder is not a knowledge base"),
         ("explain [SEP]", "has nothing on one side"),
-        ("train - --out new --checkpoint model", "standard input can be read only once"),
-        ("train nothing --out new --checkpoint model", "nothing: cannot be read"),
-        ("train corpus.jsonl --out new --checkpoint model", "is missing, there are id, title, paragraphs: write"),
-        ("train examples.jsonl --out folder --checkpoint model", "folder already exists: choose another folder"),
-        ("train examples.jsonl --out new --checkpoint folder", "folder holds no tokenizer"),
-        ("train examples.jsonl --out new --checkpoint model --epochs 0", "0.0 epochs are no training: give --epochs"),
-        ("train examples.jsonl --out new --checkpoint model --distill folder", "folder is no checkpoint that transf"),
-        ("train examples.jsonl --out new --checkpoint model --distill model", "the model model brings no reader"),
-        ("train examples.jsonl --out new --checkpoint folder --teacher", "folder is no checkpoint that transformers"),
-        ("train examples.jsonl --out empty/new --checkpoint model", "new cannot be written (Not a directory)"),
+        ("train encoders - --out new --init model", "standard input can be read only once"),
+        ("train encoders nothing --out new --init model", "nothing: cannot be read"),
+        ("train encoders corpus.jsonl --out new --init model", "is missing, there are id, title, paragraphs: write"),
+        ("train encoders examples.jsonl --out folder --init model", "folder already exists: choose another folder"),
+        ("train encoders examples.jsonl --out new --init folder", "folder has no tokenizer"),
+        ("train encoders examples.jsonl --out new --init model --epochs 0", "epochs is 0.0, must be above 0"),
+        ("train encoders examples.jsonl --out new --init model --distill folder", "folder is not a checkpoint that"),
+        ("train encoders examples.jsonl --out new --init model --distill model", "the model model has no reader"),
+        ("train reader examples.jsonl --out new --init folder", "folder is not a checkpoint that transformers"),
+        ("train encoders examples.jsonl --out empty/new --init model", "new cannot be written (Not a directory)"),
         ("finetune nothing --kb kb --out new", "nothing: cannot be read (No such file or directory)"),
         ("finetune folder --kb kb --out new", "folder: cannot be read (Is a directory)"),
-        ("finetune empty --kb kb --out new", "empty is empty: give KILT lines, or a table of subject"),
+        ("finetune empty --kb kb --out new", "empty is empty: write KILT lines, or a table of subject"),
         ("finetune blank --kb kb --out new", "blank is empty"),
-        ("finetune header.csv --kb kb --out new", "header.csv holds no triple with an answer"),
+        ("finetune header.csv --kb kb --out new", "header.csv has no triple with an answer"),
         (
             "finetune one.csv --kb kb --out new",
             "one subject or page is not enough to tune and to score: give more triples",
@@ -924,7 +926,7 @@ def test_bad_input_gets_one_clear_sentence(
         ("query x --kb kb --device gpu", "error: device 'gpu' is unknown: choose"),
         ("finetune two.csv --kb kb --out new --terms joint,word", "term 'word' is unknown: choose from joint, start"),
         ("finetune two.csv --kb kb --out new --task nonsense", "task 'nonsense' is unknown: choose one of"),
-        ("index kb --index compact --filter nan", "--filter is nan, must be a number"),
+        ("index vectors kb --kind compact --filter nan", "--filter is nan, must be a number"),
         (
             "query x --kb kb --reader default --unit sentence",
             "a reader finds no sentence: ask for phrases or",
@@ -1068,7 +1070,7 @@ def test_the_sample_answers(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
     ("content", "problem", "sentence"),
     [
         ("subject,relation,object\na,b, \n", "triples:2: subject, relation or object is empty", "1 lines that cannot"),
-        ('{"id": 1, "input": "a", "output": [{"answer": "x"}]}\n{"id"\n', "triples:2: is no JSON", "1 lines that"),
+        ('{"id": 1, "input": "a", "output": [{"answer": "x"}]}\n{"id"\n', "triples:2: is not JSON", "1 lines that"),
     ],
 )
 def test_all_bad_triples_are_named(

@@ -35,9 +35,9 @@ def test_it_is_built_once(tmp_path: Path) -> None:
         yield lambda counts: pages.append(counts.pages)
 
     for _ in range(2):
-        kb = sample_kb.open_sample(building)
+        kb = KnowledgeBase.sample(building=building)
         assert list(Pages(kb.folder).ids()) == ["S1", "S2"]
-        assert [hit.text for hit in kb.search(["the city"], k=5)[0]] in (["Paris", "river"], ["river", "Paris"])
+        assert [hit.text for hit in kb.query(["the city"], k=5)[0]] in (["Paris", "river"], ["river", "Paris"])
     assert told == list((tmp_path / "cache").iterdir()) == [kb.folder]
     assert pages[-1] == 2
 
@@ -51,14 +51,14 @@ def test_another_model_builds_another(
         new_model(edge_threshold=threshold).save(model)
         for module in ("kbq.encoding.model_folder", "kbq.sample_kb"):
             monkeypatch.setattr(f"{module}.DEFAULT_MODEL", model)
-        folders.append(sample_kb.open_sample().folder)
+        folders.append(KnowledgeBase.sample().folder)
     assert len(set(folders)) == 2
 
 
 def test_another_format_builds_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = sample_kb.open_sample().folder
+    before = KnowledgeBase.sample().folder
     monkeypatch.setattr(sample_kb, "FORMAT", 99)
-    assert sample_kb.open_sample().folder != before
+    assert KnowledgeBase.sample().folder != before
 
 
 def test_another_process_may_be_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,11 +66,11 @@ def test_another_process_may_be_faster(tmp_path: Path, monkeypatch: pytest.Monke
 
     def slow(*arguments: object, **named: object) -> object:
         monkeypatch.setattr(KnowledgeBase, "build", built)
-        sample_kb.open_sample()  # the other process
+        KnowledgeBase.sample()  # the other process
         return built(*arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(KnowledgeBase, "build", slow)
-    assert list(Pages(sample_kb.open_sample().folder).ids()) == ["S1", "S2"]
+    assert list(Pages(KnowledgeBase.sample().folder).ids()) == ["S1", "S2"]
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
@@ -80,11 +80,11 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(KnowledgeBase, "build", fail)
     with pytest.raises(KnowledgeBaseError, match="full"):
-        sample_kb.open_sample()
+        KnowledgeBase.sample()
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_a_cache_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
     with pytest.raises(KnowledgeBaseError, match=r"cannot be written .*: set KBQ_CACHE to a folder that can"):
-        sample_kb.open_sample()
+        KnowledgeBase.sample()

@@ -1,9 +1,9 @@
-"""Augmentation: a corpus becomes training examples, JSON lines of one paragraph each. The whole of `kbq augment`.
+"""Augmentation: a corpus becomes training examples, JSON lines of one paragraph each. `kbq augment`.
 
-Either questions are generated for the mentions of each paragraph and kept where a reader answers them with the same
-mention (arXiv 2012.12624, section 4.1), or triples become slot queries: on the paragraphs of a corpus that state them,
-or on those that a search in a knowledge base finds. `OUT.partial` holds a line for every paragraph that is done, so
-that a killed run goes on; its first line says of which run it is.
+Either questions are generated for the mentions of each paragraph and kept if a reader answers them with the mention
+(arXiv 2012.12624, section 4.1), or triples become slot queries: on the paragraphs of a corpus that state them, or on
+those that a search in a knowledge base finds. `OUT.partial` holds a line for every paragraph that is done, so that a
+killed run resumes; its first line says of which run it is.
 """
 
 import json
@@ -24,35 +24,14 @@ from kbq.dump.manifest import MANIFEST, is_knowledge_base
 from kbq.encoding.model_folder import local_folder
 from kbq.errors import KbqError, TrainingError
 from kbq.finetuning.triples import read_triples
-from kbq.kb import KnowledgeBase
 from kbq.kilt.text_scores import normalise
-from kbq.reading.network import CrossEncoder
+from kbq.reading.network import ReaderNetwork
 from kbq.system.counting import Summed
 from kbq.system.files import digest_of, replacing, writing_alone, writing_to
 from kbq.training.generator import PROMPT, Generator, Marked
 from kbq.training.reader import read_answers
 
 AT_A_TIME = 8  # paragraphs
-
-
-@dataclass(frozen=True, slots=True)
-class AugmentationRequest:
-    """What examples are made from; either a generator and a reader, or triples."""
-
-    corpus: str  # with triples, also the folder of a knowledge base
-    out: Path
-    format: CorpusFormat = "auto"
-    generator: str = ""  # a sequence-to-sequence checkpoint: hub name or folder
-    reader: str = ""  # a question-answering checkpoint
-    triples: Path | None = None
-    entities: str = "written"  # or the name of a spaCy pipeline
-    prompt: str = PROMPT
-    beams: int = 1
-    each: int = 5  # mentions asked for in a paragraph, at most
-    depth: int = 5  # paragraphs that are found for a query
-    backend: Backend = "auto"  # that finds them
-    seed: int = 0
-    device: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +48,60 @@ Line = dict[str, Any]
 Lines = Callable[[int], Iterator[Line]]  # takes a number; yields a line for each paragraph from that one on
 
 
-def augment(request: AugmentationRequest, report: Callable[[int, int], None]) -> AugmentationOutcome:
-    """Write the examples. `report` takes how many paragraphs are read, and how many questions are kept.
+def augment(
+    corpus: str | Path,
+    out: str | Path,
+    *,
+    format: CorpusFormat = "auto",
+    generator: str = "",
+    reader: str = "",
+    triples: str | Path | None = None,
+    entities: str = "written",
+    prompt: str = PROMPT,
+    beams: int = 1,
+    each: int = 5,
+    depth: int = 5,
+    backend: Backend = "auto",
+    seed: int = 0,
+    device: str = "auto",
+    report: Callable[[int, int], None] = lambda paragraphs, questions: None,
+) -> AugmentationOutcome:
+    """Write examples, either with a generator and a reader, or from triples. A killed run resumes.
+
+    Args:
+        corpus: a file or folder; with triples, also the folder of a knowledge base.
+        out: a new file.
+        generator: a sequence-to-sequence checkpoint: hub name or folder.
+        reader: a question-answering checkpoint, or `default`.
+        triples: KILT lines, or a table; see `read_triples`.
+        entities: what is asked for: `written` (names and numbers), or the entities of a spaCy pipeline, by its name.
+        prompt: what the generator reads; see `Generator.open`.
+        beams: of the generator's search.
+        each: mentions of a paragraph that are asked for, at most.
+        depth: paragraphs that the knowledge base finds for a query.
+        backend: of that search.
+        report: called with the number of paragraphs read, and of questions kept.
 
     Raises:
-        TrainingError: `out` is there, or cannot be written, or a run of another kind was stopped there.
+        TrainingError: `out` exists or cannot be written, or a run with another corpus or options was stopped there.
         KbqError: corpus, triples, generator or reader cannot be used.
     """
-    if request.out.exists():
-        raise TrainingError(f"{request.out} already exists: choose another file for --out")
-    partial = request.out.with_name(f"{request.out.name}.partial")
-    lines = _generated(request) if request.triples is None else _of_triples(request, request.triples)
-    with writing_to(request.out, TrainingError, goes_on=True):
-        request.out.parent.mkdir(parents=True, exist_ok=True)
+    corpus, out = str(corpus), Path(out)
+    if out.exists():
+        raise TrainingError(f"{out} already exists: choose another file for --out")
+    partial = out.with_name(f"{out.name}.partial")
+    options: list[str | int] = [format, entities, prompt, beams, each, depth, backend, seed]
+    description = _description(corpus, generator, reader, None if triples is None else Path(triples), options)
+    if triples is None:
+        mentions = _some_mentions(entity_finder(entities), each, seed)
+        networks = Generator.open(generator, prompt, beams, device), ReaderNetwork.open(reader, device)
+        lines = _generated(corpus, format, *networks, mentions)
+    else:
+        lines = _of_triples(corpus, format, Path(triples), depth, backend, device)
+    with writing_to(out, TrainingError, goes_on=True):
+        out.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("a+", encoding="utf-8", newline="\n") as file, writing_alone(partial):
-            done = _go_on(file, _description(request), partial)
+            done = _resumed(file, description, partial)
             try:
                 rest = lines(done.paragraphs)
                 while part := list(islice(rest, AT_A_TIME)):
@@ -96,10 +114,10 @@ def augment(request: AugmentationRequest, report: Callable[[int, int], None]) ->
                 if len(list(islice(_lines(file), 2))) < 2:  # it holds its header alone: a wrong corpus, say
                     partial.unlink()
                 raise
-            with replacing(request.out) as finished, finished.open("w", encoding="utf-8", newline="\n") as out:
+            with replacing(out) as finished, finished.open("w", encoding="utf-8", newline="\n") as target:
                 for line in islice(_lines(file), 1, None):
                     if line["questions"]:
-                        _write(out, line)
+                        _write(target, line)
     partial.unlink()
     return done
 
@@ -110,16 +128,17 @@ def _counts(line: Line) -> AugmentationOutcome:
     return AugmentationOutcome(1, line["asked"], kept, int(kept > 0))
 
 
-def _of_triples(request: AugmentationRequest, triples: Path) -> Lines:
+def _of_triples(corpus: str, format: CorpusFormat, triples: Path, depth: int, backend: Backend, device: str) -> Lines:
     golds = read_triples(triples)
-    if is_knowledge_base(Path(request.corpus)):
-        kb = KnowledgeBase.open(Path(request.corpus), device=request.device)
-        paragraphs = found_paragraphs(kb, golds, request.depth, request.backend)
+    if is_knowledge_base(Path(corpus)):
+        from kbq.kb import KnowledgeBase  # only here: it leans on training itself
+
+        paragraphs = found_paragraphs(KnowledgeBase.open(Path(corpus), device=device), golds, depth, backend)
     else:
         slots = Slots(golds)
         paragraphs = (
             (page.title, paragraph.text[paragraph.begin :], questions)
-            for page in read_corpus(request.corpus, request.format)
+            for page in read_corpus(corpus, format)
             for paragraph, questions in zip(page.paragraphs, slots.of(page), strict=True)
         )
     return lambda first: (_line(*paragraph) for paragraph in islice(paragraphs, first, None))
@@ -130,15 +149,13 @@ def _line(title: str, text: str, questions: list[Question], asked: int | None = 
     return {"title": title, "context": text, "asked": asked, "questions": questions}
 
 
-def _generated(request: AugmentationRequest) -> Lines:
-    find = entity_finder(request.entities)
-    generator = Generator.open(request.generator, request.prompt, request.beams, request.device)
-    reader = CrossEncoder.open(request.reader, request.device)
-
+def _generated(
+    corpus: str, format: CorpusFormat, generator: Generator, reader: ReaderNetwork, mentions: FindMentions
+) -> Lines:
     def lines(first: int) -> Iterator[Line]:
         paragraphs = (
             (page.title, paragraph.text[paragraph.begin :])
-            for page in read_corpus(request.corpus, request.format)
+            for page in read_corpus(corpus, format)
             for paragraph in page.paragraphs
         )
         rest = islice(paragraphs, first, None)
@@ -148,7 +165,7 @@ def _generated(request: AugmentationRequest) -> Lines:
     def lines_of(part: Sequence[tuple[str, str]]) -> Iterator[Line]:
         marked: list[tuple[int, int, Marked]] = []  # place in the part, first character, mention
         for place, (title, text) in enumerate(part):
-            for start, end in _some_mentions(find, text, request):
+            for start, end in mentions(text):
                 marked.append((place, start, Marked(text[:start], text[start:end], text[end:], title)))
         questions = generator.questions([mention for *_, mention in marked])
         texts = [mention.before + mention.answer + mention.after for *_, mention in marked]
@@ -164,47 +181,42 @@ def _generated(request: AugmentationRequest) -> Lines:
     return lines
 
 
-def _some_mentions(find: FindMentions, text: str, request: AugmentationRequest) -> list[tuple[int, int]]:
-    """At most `each` of the mentions; the choice is the same in every run."""
-    by_text = {text[start:end]: (start, end) for start, end in reversed(find(text))}  # a repeated name counts once
-    spans = sorted(by_text.values())
-    return sorted(random.Random(f"{request.seed} {text}").sample(spans, min(request.each, len(spans))))
+def _some_mentions(find: FindMentions, each: int, seed: int) -> FindMentions:
+    """Finds at most `each` of the mentions; the choice is the same in every run."""
+
+    def mentions(text: str) -> list[tuple[int, int]]:
+        by_text = {text[start:end]: (start, end) for start, end in reversed(find(text))}  # a repeated name counts once
+        spans = sorted(by_text.values())
+        return sorted(random.Random(f"{seed} {text}").sample(spans, min(each, len(spans))))
+
+    return mentions
 
 
-def _description(request: AugmentationRequest) -> Line:
+def _description(corpus: str, generator: str, reader: str, triples: Path | None, options: Sequence[str | int]) -> Line:
     """What decides which examples are made."""
-    corpus = Path(request.corpus) / MANIFEST if is_knowledge_base(Path(request.corpus)) else Path(request.corpus)
-    sources = [corpus, request.triples, *map(local_folder, filter(None, (request.generator, request.reader)))]
+    pages = Path(corpus) / MANIFEST if is_knowledge_base(Path(corpus)) else Path(corpus)
+    sources = [pages, triples, *map(local_folder, filter(None, (generator, reader)))]
     return {
-        "corpus": Path(request.corpus).name,
+        "corpus": Path(corpus).name,
         "digests": [digest_of(path) for path in sources if path is not None and path.exists()],
-        "began": time.time() if request.corpus == "-" else 0,  # a pipe may bring another text every time
-        "generator": Path(request.generator).name,
-        "reader": Path(request.reader).name,
-        "options": [
-            request.format,
-            request.entities,
-            request.prompt,
-            request.beams,
-            request.each,
-            request.depth,
-            request.backend,
-            request.seed,
-        ],
+        "began": time.time() if corpus == "-" else 0,  # a pipe may bring another text every time
+        "generator": Path(generator).name,
+        "reader": Path(reader).name,
+        "options": list(options),
     }
 
 
-def _go_on(file: TextIO, description: Line, path: Path) -> AugmentationOutcome:
-    """What a run that was killed had done; a half-written last line is cut off.
+def _resumed(file: TextIO, description: Line, path: Path) -> AugmentationOutcome:
+    """What a killed run had done; a half-written last line is cut off.
 
     Raises:
-        TrainingError: it was another run.
+        TrainingError: the file is from another run.
     """
     lines = _lines(file)
     try:
         first = next(lines, None)
         if first is not None and first != description:
-            raise TrainingError(f"{path} is of a run with another corpus or other options: delete it to start anew")
+            raise TrainingError(f"{path} is from a run with another corpus or other options: delete it to start again")
         done = sum(map(_counts, lines), AugmentationOutcome())
     except (ValueError, KeyError, TypeError) as error:
         raise TrainingError(f"{path} was not made by kbq augment, or is damaged ({error}): delete it") from None

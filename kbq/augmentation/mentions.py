@@ -1,7 +1,7 @@
 """Mentions: the spans of a paragraph that a question may ask for. Source: arXiv 2012.12624, section 4.1.
 
-The paper asks for named entities. spaCy finds them (extra `augment`); without it, names and numbers are found by how
-they are written, which serves languages that write names with capitals.
+The paper asks for named entities. spaCy finds them (extra `augment`); without it, names and numbers are found by their
+spelling, in languages that write names with capitals.
 """
 
 import re
@@ -29,11 +29,11 @@ JOINED_BY = re.compile(r" (?:(?:of|the|de|la|le|du|da|di|del|von|van|der|den|al|
 def written_mentions(text: str) -> list[Span]:
     """Runs of words that begin with a capital or a digit.
 
-    A single capitalised word that opens a sentence does not count, unless it is capitalised elsewhere, too.
+    A single capitalised word that opens a sentence counts only if it is capitalised elsewhere, too.
 
-    >>> text = "Born in Łódź, she met the Duke of York. Later Łódź was rebuilt in 7 November 1945."
+    >>> text = "Born in Łódź, she met the Duke of York. The city was rebuilt by 7 November 1945."
     >>> [text[start:end] for start, end in written_mentions(text)]
-    ['Łódź', 'Duke of York', 'Łódź', '7 November 1945']
+    ['Łódź', 'Duke of York', '7 November 1945']
     """
     words = [match for match in WORD.finditer(text) if match[0][0].isupper() or match[0][0].isdigit()]
     opening = {match.start() for match in words if opens_sentence(text, match.start())}

@@ -1,20 +1,23 @@
 """Slots: triples become slot queries on the paragraphs of a corpus that state them.
 
-A paragraph states a triple when it holds the object, as whole words, on the triple's page. Of several, the first one
-that names the subject, too, is taken, or else the first. A triple without a page is looked for on its subject's page.
+A paragraph states a triple if it contains the object, as whole words, on the triple's page. Of several, the first one
+that names the subject, too, is taken, or else the first. The page of a triple without one is that of its subject.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from kbq.answers import Backend
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import content_start
 from kbq.corpus.sentences import whole_words
 from kbq.finetuning.triples import pages_of, subject_of
-from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold
 from kbq.searching.search import BATCH
+
+if TYPE_CHECKING:
+    from kbq.kb import KnowledgeBase
 
 Question = dict[str, object]  # as in a training file
 
@@ -42,7 +45,7 @@ class Slots:
 
 
 def answers(gold: Gold, text: str) -> list[dict[str, object]]:
-    """All places where an answer stands as whole words."""
+    """All places of an answer, as whole words."""
     spans = {
         (start, start + len(answer)): answer for answer in sorted(gold.answers) for start in whole_words(text, answer)
     }
@@ -50,9 +53,9 @@ def answers(gold: Gold, text: str) -> list[dict[str, object]]:
 
 
 def found_paragraphs(
-    kb: KnowledgeBase, golds: Sequence[Gold], depth: int, backend: Backend = "auto"
+    kb: "KnowledgeBase", golds: Sequence[Gold], depth: int, backend: Backend = "auto"
 ) -> Iterator[tuple[str, str, list[Question]]]:
-    """Title, text and questions of the `depth` best paragraphs of each query; without an answer there, no question.
+    """Title, text and questions of the `depth` best paragraphs of each query; no question without an answer there.
 
     Raises:
         QueryError: a query cannot be read, or the knowledge base does not have what the backend asks for.
@@ -60,7 +63,7 @@ def found_paragraphs(
     queries = [(gold, gold.input) for gold in golds if gold.input]
     for first in range(0, len(queries), BATCH):
         part = queries[first : first + BATCH]
-        results = kb.search([text for _, text in part], depth, "paragraph", backend)
+        results = kb.query([text for _, text in part], depth, "paragraph", backend)
         for (gold, text), hits in zip(part, results, strict=True):
             for hit in hits:
                 content = hit.context[content_start(hit.context) :]

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from kbq.answers import Answer
-    from kbq.commands.library import Explanation
     from kbq.description import IndexFacts, IndexSpeed
     from kbq.finetuning.finetune import FinetuningOutcome
     from kbq.kilt.error_kinds import ErrorCase
     from kbq.training.encoders import TrainingOutcome
     from kbq.training.examples import Repairs
     from kbq.training.generator import GeneratorOutcome
-    from kbq.training.reader import TeacherOutcome
+    from kbq.training.reader import ReaderOutcome
     from kbq.training.sparta import SpartaOutcome
 
 
@@ -40,10 +39,9 @@ def answer_lines(rank: int, hit: Answer) -> list[str]:
     ]
 
 
-def explanation_lines(explanation: Explanation) -> list[str]:
-    """A paragraph, and what each term of the query weighs there, the heaviest first."""
-    hit = explanation.hit
-    terms = sorted(explanation.parts.items(), key=lambda part: -part[1])
+def explanation_lines(hit: Answer, parts: Mapping[str, float]) -> list[str]:
+    """A paragraph, and what each term of the query adds to its score, the largest first."""
+    terms = sorted(parts.items(), key=lambda part: -part[1])
     return [
         f"{hit.score:.2f}  {shortened(hit.title)}  (page {hit.page_id}, paragraph {hit.paragraph})",
         f"      {shortened(hit.context)}",
@@ -110,8 +108,8 @@ def speed_line(speed: IndexSpeed) -> str:
 # Outcomes
 
 
-def training_lines(out: Path, outcome: TrainingOutcome) -> list[str]:
-    """What `kbq train` made."""
+def encoder_lines(out: Path, outcome: TrainingOutcome) -> list[str]:
+    """What `kbq train encoders` made."""
     scores = outcome.scores
     vectors = min(outcome.filter, key=lambda point: abs(point.kept - scores.kept)).vectors
     return [
@@ -125,15 +123,15 @@ def training_lines(out: Path, outcome: TrainingOutcome) -> list[str]:
     ]
 
 
-def teacher_lines(out: Path, outcome: TeacherOutcome) -> list[str]:
-    """What `kbq train --teacher` made."""
+def reader_lines(out: Path, outcome: ReaderOutcome) -> list[str]:
+    """What `kbq train reader` made."""
     scores = f"EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)"
     left_out = _queries_left_out(outcome.too_long, outcome.surplus)
     return [_steps(out, outcome), f"reading, passage given    {scores}", *left_out, *_answers_left_out(outcome.repairs)]
 
 
 def generator_lines(out: Path, outcome: GeneratorOutcome) -> list[str]:
-    """What `kbq train --generator` made."""
+    """What `kbq train generator` made."""
     score = f"{outcome.perplexity:.1f}  ({outcome.dev_queries:,} questions)"
     steps = _steps(out, outcome, "questions")
     left_out = _queries_left_out(outcome.too_long, 0)
@@ -141,19 +139,20 @@ def generator_lines(out: Path, outcome: GeneratorOutcome) -> list[str]:
 
 
 def sparta_lines(out: Path, outcome: SpartaOutcome) -> list[str]:
-    """What `kbq train --sparse` made."""
-    left_out = f"{outcome.left_out:,} were left out, their answer stands in no one sentence"
+    """What `kbq train sparta` made."""
+    left_out = f"{outcome.left_out:,} left out: their answer is not within a sentence"
     return [f"{_steps(out, outcome)}; {left_out}", *_answers_left_out(outcome.repairs)]
 
 
-def finetuning_lines(out: Path, outcome: FinetuningOutcome) -> list[str]:
+def finetuning_lines(outcome: FinetuningOutcome) -> list[str]:
     """What `kbq finetune` made, and which answers can never be found."""
     reach, before, after = outcome.reach, outcome.scores[0], max(outcome.scores)
     unnamed = f", of {reach.unnamed:,} no page is named" if reach.unnamed else ""
-    nowhere = f"; answers of {reach.nowhere:,} of these stand nowhere in it" if reach.nowhere else ""
+    nowhere = f"; answers of {reach.nowhere:,} of these do not occur in it" if reach.nowhere else ""
     with_positives = f"{outcome.found[0]:,}, at last {outcome.found[-1]:,}"
     lines = [
-        f"{out}: {outcome.steps:,} steps on {reach.queries:,} queries, {reach.unreadable:,} unreadable left out",
+        f"{outcome.out}: {outcome.steps:,} steps on {reach.queries:,} queries, "
+        f"{reach.unreadable:,} unreadable left out",
         f"answers of {reach.on_page:,} queries are phrases of a gold page, of {reach.dropped:,} only words the filter "
         f"dropped, of {reach.elsewhere:,} not there; {reach.no_page:,} have no page in the knowledge base"
         f"{unnamed}{nowhere}",
@@ -177,15 +176,15 @@ def _queries_left_out(too_long: int, surplus: int) -> list[str]:
     """A line on queries that were not learned from, if there are any."""
     if not (too_long or surplus):
         return []
-    return [f"queries left out: {too_long:,} cannot be used, {surplus:,} are more than a passage may have"]
+    return [f"queries left out: {too_long:,} cannot be used, {surplus:,} beyond the limit of a passage"]
 
 
 def _answers_left_out(repairs: Repairs) -> list[str]:
     """A line on answers that were not where their file says, if there are any."""
     if not (repairs.moved or repairs.lost or repairs.doubtful):
         return []
-    left_out = f"{repairs.lost:,} stand not in their passage, {repairs.doubtful:,} at a place that is doubtful"
-    return [f"answers: {left_out}: left out; {repairs.moved:,} were moved to the nearest place"]
+    left_out = f"{repairs.lost:,} not in their passage, {repairs.doubtful:,} at a doubtful place"
+    return [f"answers left out: {left_out}; {repairs.moved:,} moved to the nearest place"]
 
 
 # Parts of lines

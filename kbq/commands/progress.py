@@ -21,7 +21,6 @@ from kbq.system.callbacks import Report
 
 if TYPE_CHECKING:
     from kbq.dump.shards import Counts
-    from kbq.finetuning.loop import FinetuningStep
     from kbq.training.engine import StepReport
 
 
@@ -57,7 +56,7 @@ def stage_progress(title: str) -> Iterator[Report]:
 def training_progress(
     title: str,
 ) -> Iterator[tuple[Callable[["StepReport"], None], Callable[[int, int], None]]]:
-    """Shows steps, the moving averages of the losses, and tokens per second; before that, what a teacher has read."""
+    """Shows steps, moving averages, the dev score and tokens per second; before that, how much a reader has read."""
     begun, done = 0.0, 0
     averages: dict[str, float] = {}
 
@@ -67,9 +66,11 @@ def training_progress(
             nonlocal done, begun
             done += step.size if begun else 0
             begun = begun or time.monotonic()
-            for name, loss in step.losses.items():
-                averages[name] = 0.97 * averages.get(name, loss) + 0.03 * loss
-            shown = ", ".join(f"{name} {loss:.3f}" for name, loss in averages.items())
+            for name, mean in step.means.items():
+                averages[name] = 0.97 * averages.get(name, mean) + 0.03 * mean
+            shown = ", ".join(f"{name} {mean:.3f}" for name, mean in averages.items())
+            if step.dev is not None:
+                shown += f", dev {step.dev:.1%}"
             speed = done / max(1e-3, time.monotonic() - begun)
             show(f"step {step.step}/{step.steps}, {shown}, {speed:,.0f} tokens/s", step.step, step.steps)
 
@@ -77,26 +78,6 @@ def training_progress(
             show(f"the reader has read {read:,} of {passages:,} passages", read, passages)
 
         yield report, report_reading
-
-
-@contextmanager
-def finetuning_progress(title: str) -> Iterator[Callable[["FinetuningStep"], None]]:
-    """Shows steps, the moving averages of loss and share of queries with positives, and the dev score."""
-    averages: list[float] = []
-
-    with _counted_bar(title) as show:
-
-        def report(step: "FinetuningStep") -> None:
-            nonlocal averages
-            latest = [step.loss, step.found]
-            averages = (
-                [0.97 * old + 0.03 * new for old, new in zip(averages, latest, strict=True)] if averages else latest
-            )
-            loss, found = averages
-            shown = f"loss {loss:.3f}, positives found for {found:.0%}, dev {step.dev:.1%}"
-            show(f"step {step.step}/{step.steps}, {shown}", step.step, step.steps)
-
-        yield report
 
 
 @contextmanager

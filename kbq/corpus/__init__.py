@@ -1,1 +1,1 @@
-"""Corpus: files become pages."""
+"""Corpus: files, folders or standard input become pages."""

@@ -1,4 +1,4 @@
-"""Page ids: which ones are taken, among millions, kept in little memory."""
+"""Page ids: a set of millions of ids in little memory, to find duplicates."""
 
 from collections.abc import Iterable
 
@@ -6,16 +6,16 @@ import numpy as np
 
 
 class PageIds:
-    """The page ids met so far.
+    """A set of page ids.
 
-    Keeps a 64-bit hash of each id: 8 bytes a page, twice that while they are sorted. The chance that two
-    different ids are taken for one is pages² / 2^65: one in a million for 6 million pages.
+    It keeps a 64-bit hash of each id: 8 bytes a page, twice that while they are sorted. The probability that two
+    different ids collide is pages² / 2^65: one in a million for 6 million pages.
     """
 
-    max_recent = 2**17  # hashes that are not sorted yet
+    max_recent = 2**17  # hashes that are collected before they are sorted in
 
     def __init__(self, known_ids: Iterable[str] = ()) -> None:
-        """`known_ids`: those that are taken already, each once."""
+        """`known_ids`: the ids to begin with, each once."""
         self._recent: set[int] = set()
         self._sorted = np.sort(np.fromiter(map(hash, known_ids), np.int64))
 
@@ -25,7 +25,7 @@ class PageIds:
         return key in self._recent or bool((self._sorted[row : row + 1] == key).any())
 
     def add(self, page_id: str) -> bool:
-        """Remember an id; returns whether it was new."""
+        """Add an id; returns whether it was new."""
         if page_id in self:
             return False
         self._recent.add(hash(page_id))

@@ -1,4 +1,4 @@
-"""Pages: what a corpus consists of."""
+"""Pages: the records of a corpus."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A paragraph of a page; `number` is the source's own, so numbers may have gaps."""
+    """A paragraph of a page; `number` is the corpus's own, so numbers may have gaps."""
 
     number: int
     text: str
-    begin: int = 0  # first character that belongs to the content: a list marker before it is not part of an answer
+    begin: int = 0  # first character of the content: a list marker before it is not part of any answer
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -22,7 +22,7 @@ class Page:
     paragraphs: tuple[Paragraph, ...]
 
     def __init__(self, id: str, title: str, paragraphs: Iterable[Paragraph | str] = ()) -> None:
-        """Paragraphs given as texts are numbered from 0.
+        """Paragraphs that are given as strings are numbered by their position, from 0.
 
         >>> Page("1", "Warsaw", ["Warsaw is the capital of Poland."]).paragraphs
         (Paragraph(number=0, text='Warsaw is the capital of Poland.', begin=0),)

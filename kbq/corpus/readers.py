@@ -1,17 +1,17 @@
-"""Corpus: a file, a folder or standard input comes in, a stream of pages (`Page`) goes out.
+"""Readers: a file, a folder or standard input becomes a stream of pages (`Page`).
 
 | format | a page is | its id | its paragraphs, numbered from 0 |
 |---|---|---|---|
 | kilt | a line of a KILT knowledge source | `wikipedia_id` | `text` without title line and headings |
 | jsonl | a line `{"id", "title", "text"}` | `id` | `text` split at blank lines; or a list `paragraphs` |
 | squad | an article of a SQuAD file | `id`, else `title` | its `context`s |
-| dpr | neighbouring rows of one title | id of the first passage | passages, each numbered by its own id |
+| dpr | consecutive rows with the same title | id of the first passage | passages, each numbered by its own id |
 | text | a .txt or .md file | path in the folder | split at blank lines, without Markdown headings |
 
-Titles and paragraphs are cleaned (`clean_text`) and otherwise kept: positions count characters of that. Blank
-paragraphs, title lines and KILT headings are left out, and the others keep their numbers; a page without
-paragraphs is still a page. Ids are text without blanks around, so 7 and "7" are one id; an id that comes twice
-(squad: a title, where there are no ids) is a bad line. In memory at a time: one page; text: one file; squad: all.
+Titles and paragraphs are cleaned by `clean_text` and otherwise unchanged; character positions refer to the cleaned
+text. Blank paragraphs, title lines and KILT headings are left out, and the others keep their numbers; a page without
+paragraphs is still a page. Ids are stripped strings, so 7 and "7" are the same id; a duplicate id (squad: title, where
+there are no ids) is a bad line. One page is in memory at a time; for text, one file; for squad, the whole corpus.
 """
 
 import csv
@@ -29,10 +29,11 @@ from kbq.corpus.page_ids import PageIds
 from kbq.corpus.pages import Page, Paragraph
 from kbq.errors import CorpusError
 from kbq.system.lines import BadLine, Line, clean_text, parse_json_lines, read_lines, refuse, source_name
+from kbq.system.paths import as_path
 
 Fields: TypeAlias = dict[str, object]
 Kind = TypeVar("Kind")
-Source: TypeAlias = tuple[str, Callable[[], Page]]  # where it stands ("file:line"), and what reads it
+Source: TypeAlias = tuple[str, Callable[[], Page]]  # the position of a page ("file:line"), and a function to parse it
 
 _CHOOSE = "choose the format: " + ", ".join(get_args(CorpusFormat)[1:])
 _DPR_HEADER = "id\ttext\ttitle"
@@ -50,43 +51,47 @@ _WRITE: dict[type, str] = {str: "text in quotes", list: "a list", dict: "an obje
 
 
 def read_corpus(
-    source: str, format: CorpusFormat = "auto", on_bad_line: BadLine = refuse, known_ids: Iterable[str] = ()
+    source: str | Path,
+    format: CorpusFormat = "auto",
+    on_bad_line: BadLine = refuse,
+    known_ids: Iterable[str] = (),
 ) -> Iterator[Page]:
     """Stream the pages of a corpus, plain or compressed with gzip, xz or bzip2.
 
-    To skip bad lines and have them afterwards: `problems = []`, then `on_bad_line=problems.append`.
+    To skip bad lines and collect them: `problems = []`, then `on_bad_line=problems.append`.
 
     Args:
         source: a file, a folder of .txt and .md files, or "-" for standard input.
-        format: see the table above; "auto" knows it by the first line, else by the path.
-        on_bad_line: takes the `CorpusError` of a bad line (squad: article, text: file); if it returns, the
-            line is left out. The default raises.
-        known_ids: page ids that are taken already, say by the knowledge base that is to grow.
+        format: see the table above; "auto" recognises it by the first line, or else by the path.
+        on_bad_line: called with the `CorpusError` of a bad line (squad: article; text: file); if it returns, the line
+            is skipped. The default raises.
+        known_ids: page ids that are taken already, for instance in the knowledge base to append to.
 
     Raises:
         CorpusError: a bad line, no page at all, an unknown format, or a file that cannot be read.
     """
+    source = str(as_path(source, "a corpus"))
     if format not in get_args(CorpusFormat):
-        raise CorpusError(f"{source_name(source)}: {format!r} is no format: {_CHOOSE}")
+        raise CorpusError(f"{source_name(source)}: format {format!r} is unknown: {_CHOOSE}")
     known, page_ids = PageIds(known_ids), PageIds()
     count = 0
-    for place, read_page in _pages(source, format, on_bad_line):
+    for location, read_page in _pages(source, format, on_bad_line):
         try:
             page = read_page()
             if page.id in known:
                 raise CorpusError(
-                    f"page id {page.id!r} is in the knowledge base already: leave the page out "
-                    "(if all of them are there, the append was done before)"
+                    f"page id {page.id!r} is already in the knowledge base: leave the page out "
+                    "(if all pages are, they were appended before)"
                 )
             if not page_ids.add(page.id):
-                raise CorpusError(f"page id {page.id!r} is taken by an earlier page: give every page its own id")
+                raise CorpusError(f"page id {page.id!r} is that of an earlier page, too: give every page its own id")
         except CorpusError as problem:
-            on_bad_line(CorpusError(f"{place}: {problem}"))
+            on_bad_line(CorpusError(f"{location}: {problem}"))
         else:
             count += 1
             yield page
     if count == 0:
-        raise CorpusError(f"{source_name(source)} holds no page: check that it is the file you mean")
+        raise CorpusError(f"{source_name(source)} contains no pages: check that it is the right file")
 
 
 def _pages(source: str, format: CorpusFormat, on_bad_line: BadLine) -> Iterator[Source]:
@@ -106,7 +111,7 @@ def _pages(source: str, format: CorpusFormat, on_bad_line: BadLine) -> Iterator[
 
 
 def _recognised(source: str, lines: Iterator[Line]) -> tuple[CorpusFormat, Iterator[Line]]:
-    """The format of the corpus, and all its lines: standard input cannot be read twice."""
+    """The format of the corpus, and all its lines, as standard input cannot be read twice."""
     if source != "-" and Path(source).is_dir():
         return "text", lines
     head: list[Line] = []
@@ -115,18 +120,18 @@ def _recognised(source: str, lines: Iterator[Line]) -> tuple[CorpusFormat, Itera
         if line[1].strip():
             break
     else:
-        return "jsonl", iter(head)  # nothing but blank lines: whatever the format, no page
+        return "jsonl", iter(head)  # only blank lines: no pages, whatever the format
     first = head[-1][1]
     for format, pattern in _FIRST_LINES:
         if re.match(pattern, first):
             return format, chain(head, lines)
     if _is_text_file(Path(source)):
         return "text", lines
-    raise CorpusError(f"{source_name(source)}: the first line {first!r:.60} fits no format: {_CHOOSE}")
+    raise CorpusError(f"{source_name(source)}: the first line {first!r:.60} is of no known format: {_CHOOSE}")
 
 
 def content_start(text: str) -> int:
-    """Where a paragraph's content begins, after the list marker that a KILT knowledge source may put before it."""
+    """The first character of a paragraph's content, after the list marker that a KILT knowledge source may have."""
     marker = _KILT_MARKER.match(text)
     return marker.end() if marker else 0
 
@@ -153,20 +158,20 @@ def _jsonl_page(fields: Fields) -> Page:
 
 
 def _squad_pages(lines: Iterator[Line], name: str) -> Iterator[Source]:
-    wanted = 'write one page {"data": [{"title", "paragraphs": [{"context"}]}]}'
+    wanted = 'write one object {"data": [{"title", "paragraphs": [{"context"}]}]}'
     try:
         fields = json.loads("\n".join(text for _, text in lines))
     except (ValueError, RecursionError) as reason:
         raise CorpusError(f"{name}: not JSON ({reason}): {wanted}") from reason
     if not isinstance(fields, dict) or not isinstance(fields.get("data"), list):
-        raise CorpusError(f"{name}: no list of articles: {wanted}")
+        raise CorpusError(f"{name}: it has no list of articles: {wanted}")
     articles = enumerate(fields["data"], start=1)
     return ((f"{name}: article {number}", partial(_squad_page, article)) for number, article in articles)
 
 
 def _squad_page(article: object) -> Page:
     fields = _checked(article, "the article", dict)
-    # SQuAD writes a title as Wikipedia's addresses do, with `_` for a blank.
+    # SQuAD writes titles as in Wikipedia's URLs, with `_` for a space.
     title = _text(fields.get("title"), "title").replace("_", " ").strip()
     page_id = _page_id(fields.get("id", fields["title"]), "id")
     contexts = []
@@ -178,49 +183,49 @@ def _squad_page(article: object) -> Page:
 
 @dataclass(frozen=True, slots=True)
 class _Passage:
-    place: str
+    location: str
     title: str
     paragraph: Paragraph
 
 
 def _dpr_pages(lines: Iterator[Line], name: str, on_bad_line: BadLine) -> Iterator[Source]:
     passages = _dpr_passages(lines, name, on_bad_line)
-    # Passages without a title have nothing in common: each is a page of its own.
+    # Each passage without a title is a page of its own.
     for _, group in groupby(passages, key=lambda passage: passage.title or passage.paragraph.number):
         page = list(group)
-        yield page[0].place, partial(_dpr_page, page)
+        yield page[0].location, partial(_dpr_page, page)
 
 
 def _dpr_passages(lines: Iterator[Line], name: str, on_bad_line: BadLine) -> Iterator[_Passage]:
     for number, line in lines:
         if not line.strip() or line == _DPR_HEADER:
             continue
-        place = f"{name}:{number}"
+        location = f"{name}:{number}"
         try:
-            passage = _dpr_passage(place, line)
+            passage = _dpr_passage(location, line)
         except CorpusError as problem:
-            on_bad_line(CorpusError(f"{place}: {problem}"))
+            on_bad_line(CorpusError(f"{location}: {problem}"))
         else:
             yield passage
 
 
-def _dpr_passage(place: str, line: str) -> _Passage:
+def _dpr_passage(location: str, line: str) -> _Passage:
     try:
-        # Line by line, so that a quotation mark that is never closed spoils one passage only.
+        # Line by line, so that an unclosed quotation mark affects one passage only.
         row = next(csv.reader([line], delimiter="\t", strict=True))
     except csv.Error as reason:
-        raise CorpusError(f"{reason}: put the text in quotes, its own quotation marks doubled") from reason
+        raise CorpusError(f"{reason}: enclose the text in quotation marks and double those inside it") from reason
     if len(row) != 3 or not re.fullmatch("[0-9]{1,9}", row[0]):
-        raise CorpusError(f"{row!r:.60} is no passage: write id (up to 9 digits), text, title, tabs between")
-    return _Passage(place, clean_text(row[2]).strip(), Paragraph(int(row[0]), clean_text(row[1])))
+        raise CorpusError(f"{row!r:.60} is not a passage: write id (up to 9 digits), text and title, separated by tabs")
+    return _Passage(location, clean_text(row[2]).strip(), Paragraph(int(row[0]), clean_text(row[1])))
 
 
 def _dpr_page(page: list[_Passage]) -> Page:
     numbers = [passage.paragraph.number for passage in page]
     if len(set(numbers)) < len(numbers):
-        raise CorpusError(f"passages of {page[0].title!r} share an id: give every passage its own")
+        raise CorpusError(f"passages of {page[0].title!r} share an id: give every passage its own id")
     paragraphs = tuple(passage.paragraph for passage in page if passage.paragraph.text.strip())
-    # The title is no id: where passages are shuffled or left out, it comes more than once.
+    # The title cannot be the id: if passages are shuffled or left out, it occurs more than once.
     return Page(str(numbers[0]), page[0].title, paragraphs)
 
 
@@ -231,7 +236,7 @@ def _text_pages(source: str, on_bad_line: BadLine) -> Iterator[Source]:
         text_files = (path for path in root.rglob("*") if _is_text_file(path) and path.is_file())
         paths = sorted(path for path in text_files if not _is_hidden(path.relative_to(root)))
     if not paths:
-        raise CorpusError(f"{source_name(source)} holds no .txt or .md file: choose another folder")
+        raise CorpusError(f"{source_name(source)} contains no .txt or .md file: choose another folder")
     for path in paths:
         page_id = path.name if path == root else path.relative_to(root).as_posix()
         try:
@@ -271,7 +276,7 @@ def _is_text_file(path: Path) -> bool:
 
 
 def _is_hidden(path: PurePath) -> bool:
-    """Hidden files are no pages: folders that were copied from other systems are full of them."""
+    """Whether a file is hidden: folders that were copied from other systems are full of such files."""
     return any(part.startswith(".") for part in path.parts)
 
 

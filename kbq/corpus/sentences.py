@@ -1,17 +1,17 @@
-"""Boundaries: where the sentences of a text begin and end (sentencex finds them), and whole words."""
+"""Sentences: a text becomes the character ranges of its sentences (by sentencex), or of whole words."""
 
 import re
 
 import sentencex
 
-BLANK = re.compile(r"[^\S\x00-\x7f]")  # any blank but ASCII's: a full stop after one makes sentencex fail
+BLANK = re.compile(r"[^\S\x00-\x7f]")  # non-ASCII white space: sentencex fails on a full stop after it
 
-# Of scripts whose words touch each other.
+# Letters of scripts that do not separate words.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 
 
 def whole_words(text: str, wanted: str) -> list[int]:
-    """Where `wanted` begins in a text and neither begins nor ends inside a word.
+    """Where `wanted` occurs in a text as whole words: the first character of each occurrence.
 
     >>> whole_words("art and party, art", "art")
     [0, 15]
@@ -21,7 +21,7 @@ def whole_words(text: str, wanted: str) -> list[int]:
 
 
 def sentence_bounds(text: str) -> list[tuple[int, int]]:
-    """Characters [start, end) of each sentence, by the rules for English, which end Chinese sentences, too.
+    """Characters [start, end) of each sentence, by the rules for English, which also end Chinese sentences.
 
     >>> sentence_bounds("Plan B\\u00a0. Then he left.")
     [(0, 9), (9, 22)]

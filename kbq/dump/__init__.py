@@ -1,1 +1,1 @@
-"""Dump: the kept tokens of a corpus are encoded once and never again, and stored as they will be searched."""
+"""Dump: the pages of a corpus become vectors on disk, encoded once, in the form in which they are searched."""

@@ -1,4 +1,4 @@
-"""Arrays: growing `.npy` files that survive a kill, and lists of texts in two files."""
+"""Arrays: `.npy` files that are appended to and survive a kill, and lists of texts in two such files."""
 
 import contextlib
 import os
@@ -11,14 +11,14 @@ from numpy.typing import DTypeLike, NDArray
 
 from kbq.errors import KnowledgeBaseError
 
-HEADER = 128  # bytes; NumPy writes exactly this many for every array used here
+HEADER = 128  # bytes; the length of NumPy's header for every array used here
 
 
 class GrowingArray:
-    """A `.npy` file that is appended to. Its header is right only after `close`."""
+    """A `.npy` file that is appended to; its header is valid only after `close`."""
 
     def __init__(self, path: Path, dtype: DTypeLike, columns: int | None = None) -> None:
-        """Open, or create, `path` for rows of `columns` values (None: plain values)."""
+        """Open or create `path` for rows of `columns` values; None: rows are single values."""
         self.path, self.dtype = path, np.dtype(dtype)
         self.row_shape = () if columns is None else (columns,)
         self.row_bytes = self.dtype.itemsize * (columns or 1)
@@ -35,24 +35,24 @@ class GrowingArray:
         self._file.write(np.ascontiguousarray(rows, self.dtype).tobytes())
 
     def truncate(self, rows: int) -> None:
-        """Keep the first `rows` rows: what follows was written by a run that was killed."""
+        """Keep the first `rows` rows only; the others were written by a run that was killed."""
         self._file.truncate(HEADER + rows * self.row_bytes)
         self._file.seek(0)
         self._file.write(b"\0" * HEADER if rows == 0 else b"")
         self._file.seek(0, os.SEEK_END)
 
     def sync(self) -> None:
-        """Everything appended so far is on the disk when this returns."""
+        """Write everything appended so far to the disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
 
     def abandon(self) -> None:
-        """Close the file as it is: once a later run goes on with it, nothing that is still in memory may be written."""
+        """Close the file without a header, so that nothing is written to it once another run resumes."""
         with contextlib.suppress(OSError):
             self._file.close()
 
     def close(self) -> None:
-        """Write the header: from now on `numpy.load` reads the file."""
+        """Write the header and close the file, which `numpy.load` can then read."""
         rows = len(self)
         self._file.seek(0)
         header = {"descr": self.dtype.str, "fortran_order": False, "shape": (rows, *self.row_shape)}
@@ -64,20 +64,21 @@ class GrowingArray:
 
 
 class GrowingTexts:
-    """A list of texts: `NAME.bin` holds their UTF-8 side by side, `NAME.npy` where each one ends."""
+    """A list of texts: `NAME.bin` holds the bytes of all texts in UTF-8, `NAME.npy` the position where each ends."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.bytes = GrowingArray(folder / f"{name}.bin", np.uint8)
         self.ends = GrowingArray(folder / f"{name}.npy", np.int64)
 
     def append(self, texts: list[str]) -> None:
+        """Add texts."""
         encoded = [text.encode() for text in texts]
         self.ends.append(np.cumsum([len(text) for text in encoded], dtype=np.int64) + len(self.bytes))
         self.bytes.append(np.frombuffer(b"".join(encoded), np.uint8))
 
 
 class Texts:
-    """The list that `GrowingTexts` wrote, read only and memory-mapped.
+    """A list of texts that `GrowingTexts` wrote, read-only and memory-mapped.
 
     >>> texts = Texts(np.array([1, 3]), np.frombuffer(b"abc", np.uint8))
     >>> texts[1], list(texts)
@@ -89,11 +90,12 @@ class Texts:
 
     @classmethod
     def open(cls, folder: Path, name: str) -> "Texts":
+        """Raises OSError or ValueError for a missing or damaged file."""
         return cls(open_array(folder / f"{name}.npy"), open_array(folder / f"{name}.bin"))
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the last text ends where the bytes do."""
+    def is_complete(self) -> bool:
+        """Whether the last text ends at the last byte."""
         return len(self._data) == (self._ends[-1] if len(self._ends) else 0)
 
     def __len__(self) -> int:
@@ -116,9 +118,9 @@ class Texts:
 
 
 def open_array(path: Path) -> NDArray[Any]:
-    """A finished array, memory-mapped; an empty one is read. Raises OSError or ValueError for a damaged file."""
+    """A finished array, memory-mapped unless it is empty. Raises OSError or ValueError for a damaged file."""
     try:
-        return np.asarray(np.load(path, mmap_mode="r"))  # a plain array: memmap objects are slow to index
+        return np.asarray(np.load(path, mmap_mode="r"))  # a plain array, as memmap objects are slow to index
     except EOFError as error:
         raise ValueError(f"{path.name} is empty") from error
     except ValueError:  # an empty array cannot be mapped

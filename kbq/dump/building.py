@@ -1,8 +1,8 @@
-"""Building: pages become the shards of a phrase dump, in bounded memory, resumable after a kill at any moment.
+"""Building: pages become the shards of a phrase dump, in bounded memory; a build that was killed can be resumed.
 
-Pages are encoded in blocks; after each block everything is on the disk and `building.json` says so, in one step.
-A run that goes on reads the corpus again, checks that it is the same, and encodes what is missing: the same blocks,
-hence the same bytes.
+Pages are encoded in blocks. After each block, everything is on the disk, and `building.json` is replaced atomically to
+say so. A resumed build reads the corpus again, checks that it has not changed, and encodes the missing blocks, which
+are cut in the same way and therefore give the same bytes.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 
 from kbq.corpus.pages import Page
@@ -22,16 +22,16 @@ from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.system.files import write_json
 from kbq.system.machine import give_memory_back
 
-BLOCK_CHARACTERS = 2**18  # encoded at a time: a kill loses what was encoded of a block
-SHARD_ROWS = 2**22  # a shard of this size is closed when another block comes
+BLOCK_CHARACTERS = 2**18  # encoded at a time; a kill loses one block at most
+SHARD_ROWS = 2**22  # a shard with this many rows is closed before the next block
 
 
 @dataclass(frozen=True, slots=True)
 class BuildState:
-    """How far a build has got; `pages` and `digest` are of the corpus read so far."""
+    """The progress of a build; `pages` and `digest` are of the part of the corpus that is on the disk."""
 
     model: str  # phrase fingerprint
-    first_shard: int  # of this build: those before it were published earlier
+    first_shard: int  # of this build; earlier ones are published already
     pages: int = 0
     digest: str = ""
     finished: tuple[Counts, ...] = ()  # of the shards of this build
@@ -40,7 +40,7 @@ class BuildState:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Pages that are encoded together; `consumed` and `digest` are of the corpus up to its end."""
+    """Pages to encode together; `consumed` and `digest` are of the corpus up to the end of the block."""
 
     pages: list[Page]
     consumed: int
@@ -48,24 +48,24 @@ class _Block:
 
 
 def manifest_before(folder: Path, model: Model, append: bool) -> Manifest:
-    """What `folder` holds before a build: the manifest to append to, or an empty one.
+    """The manifest to start from: that of the knowledge base to append to, or an empty one.
 
     Raises:
-        KnowledgeBaseError: the folder is in use for something else, not writable, or there is nothing to append to.
-        ModelError: what is there was built with another model.
+        KnowledgeBaseError: the folder holds something else, or no knowledge base to append to.
+        ModelError: the knowledge base was built with another model.
     """
     fresh = Manifest(model.source, model.config.phrase_fingerprint, model.dim, model.config.filter_threshold)
     if append:
         manifest = read_manifest(folder)
         refuse_other_model(folder, manifest, model)
-        return replace(manifest, model=model.source)  # it may have moved
+        return replace(manifest, model=model.source)  # the model may have moved
     if is_knowledge_base(folder):
         raise KnowledgeBaseError(
             f"{folder} already holds a knowledge base: add to it with --append, or choose another folder"
         )
-    state_files = {STATE, f"{STATE}.tmp"}  # the second alone, where a build was killed in its first moment
+    state_files = {STATE, f"{STATE}.tmp"}  # only the second, if a build was killed at once
     if folder.is_dir() and any(folder.iterdir()) and not any(path.name in state_files for path in folder.iterdir()):
-        raise KnowledgeBaseError(f"{folder} is not empty and holds no unfinished build: choose another folder")
+        raise KnowledgeBaseError(f"{folder} is not empty, and holds no unfinished build: choose another folder")
     return fresh
 
 
@@ -77,24 +77,23 @@ def build_shards(
     report: Callable[[Counts], None],
     workers: int = 1,
 ) -> tuple[list[Counts], str]:
-    """Write (the rest of) the shards; returns their counts and a digest of the corpus.
+    """Write the shards, or those that are missing; returns their counts and a digest of the corpus.
 
-    However many `workers` (processes) encode, this process alone writes, block after block.
+    `workers` processes encode; only this process writes, block by block.
 
     Raises:
-        KnowledgeBaseError: a build with another model, or of another corpus, stopped half-way in this folder; or a
-            worker died.
+        KnowledgeBaseError: the folder holds an unfinished build with another model or of another corpus, or a damaged
+            one; or a worker died.
     """
     folder.mkdir(parents=True, exist_ok=True)
     state = _read_state(folder, model, first_shard)
     report(_total(state))
-    write_json(folder / STATE, asdict(state))  # first: a build begins only in an empty folder, or beside this file
+    write_json(folder / STATE, asdict(state))  # first, as a build starts only in an empty folder, or with this file
     try:
         writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
     except ValueError as error:
         raise KnowledgeBaseError(
-            f"{folder} holds a build that stopped half-way, and has been damaged since ({error}): "
-            f"{_anew(folder, first_shard)}"
+            f"{folder} holds an unfinished build, which is damaged ({error}): {_how_to_restart(folder, first_shard)}"
         ) from None
     try:
         blocks = _new_blocks(pages, state, folder)
@@ -110,7 +109,7 @@ def build_shards(
             give_memory_back()
         return [*state.finished, writer.close()], state.digest
     except KbqError:
-        if state.pages == 0:  # a wrong file, say: there is nothing to go on with
+        if state.pages == 0:  # for instance, for a wrong file: there is nothing to resume
             writer.abandon()
             _clear(folder, first_shard)
         raise
@@ -119,10 +118,10 @@ def build_shards(
 
 
 def _clear(folder: Path, first_shard: int) -> None:
-    """Leave the folder as it was before the build began."""
+    """Restore the folder to what it was before the build."""
     shutil.rmtree(folder / shard_name(first_shard), ignore_errors=True)
     (folder / STATE).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not empty: an append, or a folder with something else
+    with contextlib.suppress(OSError):  # not empty
         folder.rmdir()
 
 
@@ -130,24 +129,24 @@ def _new_blocks(pages: Iterable[Page], state: BuildState, folder: Path) -> Itera
     """The blocks that are not on the disk yet.
 
     Raises:
-        KnowledgeBaseError: the pages that are on the disk are not those of this corpus.
+        KnowledgeBaseError: the pages on the disk are not those of this corpus.
     """
     digest = hashlib.blake2b(digest_size=16)
     consumed = 0
     for block in _blocks(pages):
         before, consumed = consumed, consumed + len(block)
         for page in block:
-            digest.update(repr(page).encode())
-        if before < state.pages <= consumed:  # where blocks are cut differently, the corpus is another one
-            _same_corpus(folder, state, digest.hexdigest())
+            digest.update(repr(astuple(page)).encode())
+        if before < state.pages <= consumed:  # if this is not the end of a block, the corpus has changed
+            _refuse_other_corpus(folder, state, digest.hexdigest())
         if consumed > state.pages:
             yield _Block(block, consumed, digest.hexdigest())
     if consumed < state.pages:
-        _same_corpus(folder, state, digest.hexdigest())
+        _refuse_other_corpus(folder, state, digest.hexdigest())
 
 
 def _blocks(pages: Iterable[Page]) -> Iterator[list[Page]]:
-    """Pages in groups of about BLOCK_CHARACTERS; where they are cut depends on the pages alone."""
+    """Pages in blocks of about BLOCK_CHARACTERS, which depend on the pages alone."""
     block: list[Page] = []
     size = 0
     for page in pages:
@@ -171,28 +170,28 @@ def _read_state(folder: Path, model: Model, first_shard: int) -> BuildState:
         finished = tuple(Counts(**counts) for counts in fields["finished"])
         state = BuildState(**fields | {"finished": finished, "current": current})
     except (ValueError, KeyError, TypeError) as error:
-        raise KnowledgeBaseError(f"{path} is damaged ({error}): {_anew(folder, first_shard)}") from None
-    if state.first_shard != first_shard:  # left by a build that was published, and killed before it could tidy up
+        raise KnowledgeBaseError(f"{path} is damaged ({error}): {_how_to_restart(folder, first_shard)}") from None
+    if state.first_shard != first_shard:  # left by a build that was killed after it was published
         return fresh
     if state.model != fresh.model:
         raise KnowledgeBaseError(
-            f"{folder} holds a build that stopped half-way with model {state.model}, not "
-            f"{fresh.model}: give the same --model, or {_anew(folder, first_shard)}"
+            f"{folder} holds an unfinished build with model {state.model}, not {fresh.model}: "
+            f"give the same --model, or {_how_to_restart(folder, first_shard)}"
         )
     return state
 
 
-def _same_corpus(folder: Path, state: BuildState, digest: str) -> None:
+def _refuse_other_corpus(folder: Path, state: BuildState, digest: str) -> None:
     if state.digest != digest:
         raise KnowledgeBaseError(
-            f"{folder} holds a build that stopped half-way, and the corpus has changed since: "
-            f"give the same corpus, or {_anew(folder, state.first_shard)}"
+            f"{folder} holds an unfinished build, and the corpus has changed since: "
+            f"give the same corpus, or {_how_to_restart(folder, state.first_shard)}"
         )
 
 
-def _anew(folder: Path, first_shard: int) -> str:
-    """How to begin again: what was published before an append must stay."""
-    return f"delete {folder / STATE if first_shard else 'the folder'} to begin anew"
+def _how_to_restart(folder: Path, first_shard: int) -> str:
+    """Advice on restarting a build that keeps what was published before an append."""
+    return f"delete {folder / STATE if first_shard else 'the folder'} to start over"
 
 
 def _total(state: BuildState) -> Counts:

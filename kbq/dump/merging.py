@@ -1,4 +1,4 @@
-"""Merging: knowledge bases of one model become one, by linking their shards; nothing is encoded again."""
+"""Merging: knowledge bases of the same model become one, by linking their shards; nothing is encoded again."""
 
 import os
 import shutil
@@ -16,15 +16,15 @@ from kbq.system.files import writing_alone
 
 
 def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manifest:
-    """Publish a knowledge base with the shards of all `folders`, in their order; these stay as they are.
+    """Publish a knowledge base with the shards of all `folders`, in order; the folders are not changed.
 
-    It searches exactly. The shards' indexes come along, except those that learned from queries of their own, so that
-    `kbq index` only has to measure an index that all shards have. BM25 comes along where all folders have it; learned
-    impacts stay behind, as their models may differ.
+    It uses exact search. Indexes of the shards are linked, too, except those made for particular queries, so that
+    `kbq index vectors` only has to measure an index that all shards have. BM25 is kept if all folders have it. SPARTA
+    indexes are left out, as their models may differ.
 
     Raises:
-        KnowledgeBaseError: one of them is no knowledge base or of another model, a page is in two of them, `out` is in
-            use or not writable.
+        KnowledgeBaseError: one of the folders is not a knowledge base, or of another model; a page is in two of them;
+            or `out` is not empty or cannot be written.
     """
     manifests = [read_manifest(folder) for folder in folders]
     _refuse_other_models(folders, manifests)
@@ -43,7 +43,7 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
         out.mkdir(parents=True, exist_ok=True)
         with writing_alone(out):
             if any(out.iterdir()):
-                raise KnowledgeBaseError(f"{out} is not empty: choose another folder, or delete it")
+                raise KnowledgeBaseError(f"{out} is not empty: delete it or choose another folder")
             try:
                 _link_shards(shards, out, Stage(report, "linked, shards", len(shards)))
                 publish(out, merged)
@@ -52,7 +52,9 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
                 raise
     except OSError as error:
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror  # of the first file
-        raise KnowledgeBaseError(f"{out} cannot be written ({reason}): make room or choose another folder") from None
+        raise KnowledgeBaseError(
+            f"{out} cannot be written ({reason}): free disk space or choose another folder"
+        ) from None
     return merged
 
 
@@ -62,11 +64,11 @@ def _link_shards(shards: Sequence[Path], out: Path, stage: Stage) -> None:
         shutil.copytree(shard, out / shard_name(number), ignore=ignored, copy_function=_link)
         stage.add(1)
     for folder in (path for path in out.rglob("*") if path.is_dir()):
-        folder.chmod(folder.stat().st_mode | stat.S_IRWXU)  # it may be a copy of a read-only one
+        folder.chmod(folder.stat().st_mode | stat.S_IRWXU)  # the original may be read-only
 
 
 def _link(source: str, target: str) -> None:
-    """Give the file a second name, as shards never change; copy it where the target is on another disk."""
+    """Hard-link a file, as shards never change; copy it to another file system."""
     try:
         os.link(source, target)
     except OSError:
@@ -85,11 +87,11 @@ def _refuse_other_models(folders: Sequence[Path], manifests: Sequence[Manifest])
 
 def _refuse_pages_in_two(shards: Sequence[Path], stage: Stage) -> None:
     page_ids = PageIds()
-    for place, path in enumerate(shards):
-        for page in Shard(path).ids:
-            if not page_ids.add(page):
-                other = next((shard for shard in shards[:place] if page in Shard(shard).ids), path)
+    for number, path in enumerate(shards):
+        for page_id in Shard(path).ids:
+            if not page_ids.add(page_id):
+                other = next((shard for shard in shards[:number] if page_id in Shard(shard).ids), path)
                 raise KnowledgeBaseError(
-                    f"page id {page!r} is in {other.parent} and in {path.parent}: build one of them without it"
+                    f"page id {page_id!r} is in {other.parent} and in {path.parent}: build one of them without it"
                 )
         stage.add(1)

@@ -1,4 +1,4 @@
-"""Pages: a knowledge base as texts only, found by page id; opens no encoder and no index."""
+"""Pages: a page id becomes the texts of the page in a knowledge base, without opening an encoder or an index."""
 
 import itertools
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from kbq.dump.shards import Shard
 
 
 class Pages:
-    """The pages of a knowledge base. The table of ids is made when it is first needed."""
+    """The pages of a knowledge base; the table of ids is made on first use."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises KnowledgeBaseError when the folder is no whole knowledge base."""
+        """Raises KnowledgeBaseError if the folder is not a complete knowledge base."""
         self._shards = read_manifest(folder).open_shards(folder)
 
     def ids(self) -> Iterator[str]:
@@ -21,18 +21,18 @@ class Pages:
         return itertools.chain.from_iterable(shard.ids for shard in self._shards)
 
     @cached_property
-    def _places(self) -> dict[str, tuple[Shard, int]]:
-        return {page: (shard, number) for shard in self._shards for number, page in enumerate(shard.ids)}
+    def _by_id(self) -> dict[str, tuple[Shard, int]]:
+        return {page_id: (shard, number) for shard in self._shards for number, page_id in enumerate(shard.ids)}
 
-    def is_known(self, page: str) -> bool:
+    def is_known(self, page_id: str) -> bool:
         """Whether the knowledge base has the page."""
-        return page in self._places
+        return page_id in self._by_id
 
-    def text_of(self, page: str, paragraph: int | None) -> str | None:
-        """A paragraph by the corpus's number, the page's first one for None; None where there is no such text."""
-        if page not in self._places:
+    def text_of(self, page_id: str, paragraph: int | None) -> str | None:
+        """A paragraph by the corpus's number (None: the first of the page); None if there is no such paragraph."""
+        if page_id not in self._by_id:
             return None
-        shard, number = self._places[page]
+        shard, number = self._by_id[page_id]
         paragraphs = shard.page(number).paragraphs
         if paragraph is None:
             return paragraphs[0].text if paragraphs else None

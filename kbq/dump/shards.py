@@ -1,16 +1,19 @@
-"""Shards: what a phrase dump consists of; row = position of a kept token = its id in every index.
+"""Shards: encoded pages become the files of a phrase dump, and these are read. Source: arXiv 2012.12624, section 3.3.
 
-    shard-00000/  vectors.npy            int8 [rows, dim]     token vectors, in steps of `scale`
-                  positions.npy          u32 [rows]           token position within its paragraph
-                  starts.npy ends.npy    u32 [rows]           characters [start, end) of the token's word
-                  logits.npy             int8 [rows]          what the filter said, in steps of 1/8
-                  edges.npy              u8 [rows]            whether a phrase may open (1) or close (2) there, or both
-                  paragraph_rows.npy     i64 [paragraphs]     row after the last of each paragraph
-                  paragraph_numbers.npy  u32 [paragraphs]     the source's own number
-                  paragraph_pages.npy u32 [paragraphs]
-                  texts.{bin,npy}        paragraphs           ids.{bin,npy} titles.{bin,npy}  pages
+    shard-00000/  vectors.npy            int8 [rows, dim]  token vectors, in steps of `scale`
+                  positions.npy          u32 [rows]        position of the token in its paragraph
+                  starts.npy ends.npy    u32 [rows]        characters [start, end) of the token's word
+                  logits.npy             int8 [rows]       the filter's higher logit, in steps of 1/8
+                  edges.npy              u8 [rows]         whether phrases may open (1) or close (2) there, or both (3)
+                  paragraph_rows.npy     i64 [paragraphs]  row after the last of each paragraph
+                  paragraph_numbers.npy  u32 [paragraphs]  the corpus's own number
+                  paragraph_pages.npy    u32 [paragraphs]  the page of each paragraph, from 0
+                  texts.{bin,npy}        paragraphs
+                  ids.{bin,npy}          pages
+                  titles.{bin,npy}       pages
 
-Shards hold whole pages and are immutable once finished. Source: arXiv 2012.12624, section 3.3.
+There is a row for each token that the filter kept; its number identifies it in every index. A shard holds whole pages
+and is immutable once finished.
 """
 
 import hashlib
@@ -33,7 +36,7 @@ from kbq.system.counting import Summed
 from kbq.system.machine import expect_random_access, prefetch
 
 FINGERPRINT_ROWS = 64
-LOGIT_STEPS = 8  # for a logit of 1; logits beyond ±15.9 are cut
+LOGIT_STEPS = 8  # to a logit of 1; logits beyond ±15.9 are clipped
 OPENS, CLOSES = 1, 2
 
 
@@ -44,7 +47,7 @@ def shard_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EncodedParagraph:
-    """A paragraph's kept tokens. Arrays have one entry per kept token; vectors have shape (kept, dim), int8."""
+    """The kept tokens of a paragraph. Shapes: vectors (kept, dim), other arrays (kept,)."""
 
     number: int
     text: str
@@ -59,7 +62,7 @@ class EncodedParagraph:
 
 @dataclass(frozen=True, slots=True)
 class Counts(Summed):
-    """What a shard, or a whole knowledge base, holds; `tokens` counts before the filter, `rows` after it."""
+    """The size of a shard or a knowledge base; `tokens` are counted before the filter, `rows` after it."""
 
     pages: int = 0
     paragraphs: int = 0
@@ -68,39 +71,25 @@ class Counts(Summed):
 
     @property
     def facts(self) -> dict[str, int]:
-        """The counts by the names that users see."""
+        """The counts by the names used in output."""
         names = ("pages", "paragraphs", "tokens", "kept_vectors")
         return dict(zip(names, astuple(self), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a shard has been written: what a run that goes on after a kill needs."""
+    """How much of a shard is on the disk, so that a build can resume."""
 
     counts: Counts = Counts()
     sizes: Mapping[str, int] = field(default_factory=dict)  # entries of each file
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
-    """A paragraph with its page; `number` is the source's own."""
-
-    text: str
-    page_id: str
-    title: str
-    number: int
-
-    def answer(self, start: int, end: int, score: float, unit: tuple[int, int]) -> Answer:
-        """The phrase at these characters, found as this unit."""
-        return Answer(self.text[start:end], score, self.page_id, self.title, self.number, start, end, self.text, unit)
-
-
 class ShardWriter:
-    """Writes one shard, from its beginning or from where a killed run had got."""
+    """Writes a shard, from the beginning or from the progress of a build that was killed."""
 
     def __init__(self, folder: Path, dim: int, progress: Progress) -> None:
-        """Raises ValueError when a file has lost some of what was written."""
-        if not progress.sizes:  # what lies there is of a build that was given up: its indexes fit no other shard
+        """Raises ValueError if a file is shorter than the progress says."""
+        if not progress.sizes:  # the folder, if any, is left from an abandoned build
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         self.counts = progress.counts
@@ -140,7 +129,7 @@ class ShardWriter:
         self.counts += Counts(pages=1)
 
     def sync(self) -> Progress:
-        """Everything appended so far is on the disk when this returns."""
+        """Write everything appended so far to the disk."""
         for array in self._arrays():
             array.sync()
         return Progress(self.counts, {array.path.name: len(array) for array in self._arrays()})
@@ -152,7 +141,7 @@ class ShardWriter:
         return self.counts
 
     def abandon(self) -> None:
-        """Close the files of a build that failed: nothing may be written to them once another run goes on."""
+        """Close the files of a failed build, so that nothing is written to them once another run resumes."""
         for array in self._arrays():
             array.abandon()
 
@@ -163,18 +152,19 @@ class ShardWriter:
 
 
 class Shard:
-    """A finished shard, memory-mapped. Rows are counted within the shard."""
+    """A finished shard, memory-mapped. Rows and paragraphs are numbered within the shard, from 0."""
 
     def __init__(self, folder: Path, stay: bool = True) -> None:
-        """Raises KnowledgeBaseError when a file is missing, damaged, or of another length than the others.
+        """Raises KnowledgeBaseError if a file is missing or damaged, or lengths differ.
 
-        `stay`: whether vectors, once read, stay in memory.
+        `stay`: whether vectors stay in memory once read; if not, they are prefetched.
         """
         if not folder.is_dir():
-            raise KnowledgeBaseError(f"shard {folder} is missing: bring it back, or build the knowledge base again")
+            raise KnowledgeBaseError(f"shard {folder} is missing: restore it, or build the knowledge base again")
         try:
             self.vectors: NDArray[np.int8] = _typed(folder, "vectors", np.int8)
-            self._scattered = open_array(folder / "vectors.npy")  # mapped twice: advice is for all of a mapping
+            # Mapped a second time, for random access, as advice applies to a whole mapping.
+            self._scattered = open_array(folder / "vectors.npy")
             expect_random_access(self._scattered.ctypes.data, self._scattered.nbytes)
             self.positions = _typed(folder, "positions", np.uint32)
             self.starts = _typed(folder, "starts", np.uint32)
@@ -185,7 +175,7 @@ class Shard:
             self.paragraph_pages = _typed(folder, "paragraph_pages", np.uint32)
             self.texts, self.ids, self.titles = (Texts.open(folder, name) for name in ("texts", "ids", "titles"))
             if self.vectors.ndim != 2:
-                raise ValueError("vectors.npy is no table")
+                raise ValueError("vectors.npy is not a matrix")
         except (OSError, ValueError) as error:
             raise KnowledgeBaseError(f"shard {folder} is damaged ({error}): build the knowledge base again") from None
         rows = {len(array) for array in (self.vectors, self.positions, self.starts, self.ends, self.edges)}
@@ -194,7 +184,7 @@ class Shard:
             rows == {int(self.paragraph_rows[-1]) if len(self.paragraph_rows) else len(self.vectors)}
             and len({len(entries) for entries in per_paragraph}) == 1
             and len(self.ids) == len(self.titles)
-            and all(texts.is_whole for texts in (self.texts, self.ids, self.titles))
+            and all(texts.is_complete for texts in (self.texts, self.ids, self.titles))
         )
         if not fits:
             raise KnowledgeBaseError(
@@ -202,7 +192,7 @@ class Shard:
             )
         if len(self.paragraph_pages) and not self.paragraph_pages[-1] < len(self.ids):
             raise KnowledgeBaseError(
-                f"shard {folder} is damaged (a paragraph is of page {self.paragraph_pages[-1]}, there are "
+                f"shard {folder} is damaged (a paragraph belongs to page {self.paragraph_pages[-1]} of "
                 f"{len(self.ids)}): build the knowledge base again"
             )
         self._stay = stay
@@ -212,9 +202,9 @@ class Shard:
         return len(self.positions)
 
     def vectors_of(self, rows: Rows) -> NDArray[np.int8]:
-        """The vectors of some rows; where they do not stay in memory, they are read from the disk together.
+        """The vectors of some rows, prefetched together if vectors do not stay in memory.
 
-        Shapes: (rows,), (rows, dim).
+        Shapes: rows (rows,), result (rows, dim).
         """
         return self.vectors.take(rows, axis=0) if self._stay else self._prefetched_vectors(rows)
 
@@ -231,7 +221,7 @@ class Shard:
         return np.searchsorted(self.paragraph_rows, rows, side="right")
 
     def row_range(self, paragraphs: Rows) -> tuple[Rows, Rows]:
-        """First row of each paragraph, and the row after its last. Shapes: that of `paragraphs`."""
+        """The first row of each paragraph, and the row after its last. Shapes: that of `paragraphs`."""
         return np.where(paragraphs > 0, self.paragraph_rows[paragraphs - 1], 0), self.paragraph_rows[paragraphs]
 
     def rows_of(self, paragraph: int) -> Rows:
@@ -249,7 +239,7 @@ class Shard:
         return closing
 
     def rows_above(self, threshold: float | None) -> Rows:
-        """The rows that a filter with this threshold keeps, and the best row of each paragraph; None: all.
+        """The rows with a filter logit above a threshold, and the best row of each paragraph; None: all rows.
 
         Raises:
             KnowledgeBaseError: the filter's logits are missing or damaged.
@@ -260,7 +250,7 @@ class Shard:
             logits = _typed(self.folder, "logits", np.int8)
         except (OSError, ValueError) as error:
             raise KnowledgeBaseError(
-                f"shard {self.folder} does not say what the filter thought of its rows ({error}): "
+                f"shard {self.folder} has no filter logits ({error}): "
                 "build the knowledge base again, or index it without --filter"
             ) from None
         if len(logits) != len(self):
@@ -276,7 +266,7 @@ class Shard:
         return kept
 
     def fingerprint(self) -> str:
-        """Tells this shard's rows from any other's, by their number and a sample of them."""
+        """A digest that identifies the rows of this shard, by their number and a sample of them."""
         sample = np.linspace(0, len(self) - 1, min(len(self), FINGERPRINT_ROWS)).astype(np.int64)
         digest = hashlib.blake2b(repr(self.vectors.shape).encode(), digest_size=8)
         for part in (self._prefetched_vectors(sample), self.positions[sample], self.starts[sample]):
@@ -287,13 +277,23 @@ class Shard:
         """The title of a paragraph's page."""
         return self.titles[int(self.paragraph_pages[paragraph])]
 
-    def located(self, paragraph: int) -> Located:
-        """A paragraph with its page."""
+    def answer(
+        self,
+        paragraph: int,
+        score: float,
+        characters: tuple[int, int] | None = None,
+        unit: tuple[int, int] | None = None,
+    ) -> Answer:
+        """The phrase at these characters of a paragraph, found as this unit; None: the whole paragraph."""
         page, number = int(self.paragraph_pages[paragraph]), int(self.paragraph_numbers[paragraph])
-        return Located(self.texts[paragraph], self.ids[page], self.titles[page], number)
+        text = self.texts[paragraph]
+        start, end = characters or (0, len(text))
+        return Answer(
+            text[start:end], score, self.ids[page], self.titles[page], number, start, end, text, unit or (0, len(text))
+        )
 
     def page(self, number: int) -> Page:
-        """A page as it was indexed; paragraphs that hold no text were left out."""
+        """A page as it was indexed, without blank paragraphs."""
         first, stop = np.searchsorted(self.paragraph_pages, [number, number + 1])
         paragraphs = tuple(Paragraph(int(self.paragraph_numbers[i]), self.texts[i]) for i in range(first, stop))
         return Page(self.ids[number], self.titles[number], paragraphs)

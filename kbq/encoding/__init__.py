@@ -1,1 +1,1 @@
-"""Encoding: text becomes phrase vectors and query vectors."""
+"""Encoding: texts become phrase vectors and query vectors."""

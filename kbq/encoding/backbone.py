@@ -1,6 +1,7 @@
-"""Backbone: a BERT-like encoder and its tokenizer.
+"""Backbone: a model folder, a checkpoint or a hub name becomes a pretrained encoder and its tokenizer.
 
-BERT itself is kbq's own; every other encoder, and what a hub or another program has written, is read by transformers.
+BERT runs in kbq's own code (`bert.py`), without transformers in folders that kbq wrote. Other encoders, and checkpoints
+from elsewhere, are read by transformers.
 """
 
 import json
@@ -23,17 +24,16 @@ from kbq.encoding.tokenizer import FILE, FastTokenizer
 from kbq.errors import ModelError, first_line
 from kbq.system.files import writing_to
 
-ENCODERS = {"kbq.json": "phrases.backbone.", "sparta.json": "backbone."}  # how the weights of a model's encoder begin
+ENCODERS = {"kbq.json": "phrases.backbone.", "sparta.json": "backbone."}  # prefix of the names of an encoder's weights
 
 
 @contextmanager
 def readable_checkpoint(source: str | Path) -> Iterator[str]:
-    """A checkpoint that transformers reads: the source itself or, of a kbq model, its encoder, in a folder that is
-    removed afterwards.
+    """Yield a checkpoint that transformers can read: the source or, for a kbq model, a temporary copy of its encoder.
 
     Raises:
-        ModelError: the model is damaged, or a query encoder, which has no phrase encoder of its own; or there is no
-            room for temporary files.
+        ModelError: the model is damaged, or is a query encoder, which has no phrase encoder of its own; or there is no
+            space for temporary files.
     """
     folder = Path(source)
     config_name = next((name for name in ENCODERS if (folder / name).is_file()), None)
@@ -51,35 +51,36 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
     weights = {
         name.removeprefix(prefix): tensor.contiguous() for name, tensor in stored.items() if name.startswith(prefix)
     }
-    with TemporaryDirectory() as place:
-        with writing_to(Path(place), ModelError, "make room, or set TMPDIR to another folder", also=(SafetensorError,)):
+    with TemporaryDirectory() as copy:
+        advice = "free disk space, or set TMPDIR to another folder"
+        with writing_to(Path(copy), ModelError, advice, also=(SafetensorError,)):
             for path in folder.glob("*.json"):
-                shutil.copy(path, place)
-            save_file(weights, Path(place) / WEIGHTS, {"format": "pt"})
-        yield place
+                shutil.copy(path, copy)
+            save_file(weights, Path(copy) / WEIGHTS, {"format": "pt"})
+        yield copy
 
 
 @cache
 def hugging_face() -> Any:
-    """transformers, made silent; importing it takes seconds, so that is done only where it is needed."""
+    """The transformers library, with its messages off; importing it takes seconds, so it is imported on demand."""
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # kbq itself reports a name that no hub knows
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # kbq itself reports an unknown name
     return transformers
 
 
 def load_tokenizer(source: str | Path) -> Any:
-    """The tokenizer of a checkpoint: a fast one (it knows characters) with [CLS], [SEP] and [PAD] of its own.
+    """The tokenizer of a checkpoint: a fast one, which gives character offsets, with [CLS], [SEP] and [PAD].
 
     Raises:
-        ModelError: there is none, it is not a fast one, or one of the three tokens is missing.
+        ModelError: there is none, it is not fast, or one of the three tokens is missing.
     """
     try:
         tokenizer = hugging_face().AutoTokenizer.from_pretrained(str(source), use_fast=True)
-    except Exception as error:  # of a damaged file transformers raises errors of many families
-        raise ModelError(f"{source} holds no tokenizer that transformers can read: {first_line(error)}") from None
+    except Exception as error:  # transformers raises many kinds of errors for a damaged file
+        raise ModelError(f"{source} has no tokenizer that transformers can read: {first_line(error)}") from None
     if not tokenizer.is_fast:
         raise ModelError(
             f"the tokenizer of {source} gives no character offsets: "
@@ -90,8 +91,8 @@ def load_tokenizer(source: str | Path) -> Any:
 
 def saved_tokenizer(folder: Path) -> Any:
     """The tokenizer that kbq saved in a folder; see `load_tokenizer`."""
-    if not (folder / FILE).is_file():  # transformers would make one that knows no word
-        raise ModelError(f"the tokenizer of {folder} is missing: it has no {FILE}")
+    if not (folder / FILE).is_file():  # transformers would make one with an empty vocabulary
+        raise ModelError(f"the tokenizer of {folder} is missing: the folder has no {FILE}")
     tokenizer = FastTokenizer.read(folder)
     return load_tokenizer(folder) if tokenizer is None else _with_special_tokens(tokenizer, folder)
 
@@ -106,10 +107,10 @@ def _with_special_tokens(tokenizer: Any, source: str | Path) -> Any:
 
 
 def pretrained_backbone(source: str | Path) -> Any:
-    """The encoder of a checkpoint, a hub name or a folder; of a kbq model, the encoder of phrases or of sentences.
+    """The encoder of a checkpoint (a hub name or a folder); of a kbq model, its phrase or sentence encoder.
 
     Raises:
-        ModelError: there is no such checkpoint, or it is not whole.
+        ModelError: there is no such checkpoint, or it is incomplete.
     """
     try:
         with readable_checkpoint(source) as checkpoint:
@@ -122,28 +123,28 @@ def pretrained_backbone(source: str | Path) -> Any:
         bert = Bert(BertConfig(config))
         bert.load_state_dict(network.state_dict())
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ModelError(f"{source} is no checkpoint that transformers can read: {first_line(error)}") from None
+        raise ModelError(f"{source} is not a checkpoint that transformers can read: {first_line(error)}") from None
     return bert.eval()
 
 
 def refuse_random(source: str | Path, missing: Collection[str]) -> None:
-    """Refuse a checkpoint that lacks weights, as they would be random.
+    """Refuse a checkpoint that lacks weights, which would stay random.
 
     Raises:
-        ModelError: some are missing.
+        ModelError: `missing` is not empty.
     """
     if missing:
         raise ModelError(
-            f"{source} lacks {len(missing)} weights of the encoder that it describes, the first is {min(missing)}: "
+            f"{source} lacks {len(missing)} weights of its encoder, the first is {min(missing)}: "
             "start from another checkpoint"
         )
 
 
 def empty_backbone(folder: Path) -> Any:
-    """The encoder of a model folder, whose weights are about to be loaded.
+    """The encoder that a model folder describes, with uninitialised or random weights, to be loaded afterwards.
 
     Raises:
-        OSError, ValueError: the folder does not say what shape it has.
+        OSError, ValueError: the configuration is missing or damaged.
     """
     config = BertConfig.read(folder)
     if config is not None:
@@ -151,12 +152,12 @@ def empty_backbone(folder: Path) -> Any:
     library = hugging_face()
     try:
         return without_pooler(library.AutoModel.from_config(library.AutoConfig.from_pretrained(str(folder))))
-    except Exception as error:  # of a damaged configuration transformers raises errors of many families
+    except Exception as error:  # transformers raises many kinds of errors for a damaged configuration
         raise ValueError(first_line(error)) from None
 
 
 def without_pooler(backbone: Any) -> Any:
-    """kbq reads hidden states; the pooler of BERT would be dead weight."""
+    """Remove BERT's pooler: kbq uses the hidden states only."""
     if getattr(backbone, "pooler", None) is not None:
         backbone.pooler = None
     return backbone

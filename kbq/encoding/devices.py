@@ -1,4 +1,4 @@
-"""Devices: where networks compute, and the 16-bit type in which they do that fast."""
+"""Devices: choosing a device and its fastest number type, and batches of texts that suit it."""
 
 import copy
 import re
@@ -12,12 +12,16 @@ from torch import Tensor, nn
 from kbq.errors import ModelError, first_line
 from kbq.system.machine import cpu_has
 
+# On a CPU with matrix tiles (AMX), fused attention, a third of all work, is slower over 190 tokens than over 208. So
+# batches longer than LONG tokens are padded to a multiple.
+LONG, MULTIPLE = 160, 16
+
 
 def choose_device(name: str) -> torch.device:
-    """`auto` (CUDA where there is one that works), `cpu`, `cuda` or `cuda:n`.
+    """The device of a name: `cpu`, `cuda`, `cuda:n`, or `auto`, which is CUDA if it works and else the CPU.
 
     Raises:
-        ModelError: CUDA is asked for where there is none that computes, or the name means nothing.
+        ModelError: the name is unknown, or there is no such CUDA device, or it does not work.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() and _why_not(torch.device("cuda")) is None else "cpu")
@@ -26,7 +30,7 @@ def choose_device(name: str) -> torch.device:
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ModelError(
-            f"device {name!r} asked for, but {torch.cuda.device_count()} CUDA devices are here: "
+            f"device {name!r} does not exist, this machine has {torch.cuda.device_count()} CUDA devices: "
             "use --device cpu or auto"
         )
     problem = _why_not(device) if device.type == "cuda" else None
@@ -37,7 +41,7 @@ def choose_device(name: str) -> torch.device:
 
 @cache
 def _why_not(gpu: torch.device) -> str | None:
-    """What keeps a GPU from computing: it is full, another process has it, or it is too old for this torch."""
+    """Why a GPU cannot be used: it is full, used exclusively by another process, or too old for this PyTorch."""
     try:
         torch.ones(1, device=gpu).sum().item()
     except RuntimeError as error:
@@ -47,7 +51,7 @@ def _why_not(gpu: torch.device) -> str | None:
 
 @cache
 def fast_dtype(device: torch.device) -> torch.dtype:
-    """The 16-bit type in which this device multiplies fast; float32 where there is none."""
+    """The 16-bit type that this device multiplies fast; float32 if there is none."""
     if device.type == "cuda":
         with torch.cuda.device(device):
             return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
@@ -55,22 +59,18 @@ def fast_dtype(device: torch.device) -> torch.dtype:
 
 
 def autocast(device: torch.device) -> torch.autocast:
-    """Matrix products in the device's fast type, everything else in float32."""
+    """Matrix products in the device's fast type, and everything else in float32."""
     dtype = fast_dtype(device)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def fast_copy(network: Any, device: torch.device) -> Any:
-    """A copy to encode with, everything in the device's fast type: faster than `autocast`."""
+    """A copy for inference, entirely in the device's fast type: faster than `autocast`."""
     return copy.deepcopy(network).to(fast_dtype(device)).eval()
 
 
-# Fused attention over 190 tokens takes a CPU with matrix tiles (AMX) longer than over 208, and is a third of all work.
-LONG, MULTIPLE = 160, 16
-
-
 def pad(rows: Iterable[list[int]], value: int, device: torch.device) -> Tensor:
-    """Rows of unequal length as one matrix. Shape: (rows, longest); a length above LONG is rounded up."""
+    """Rows of different lengths as one matrix. Shape: (rows, longest), above LONG rounded up."""
     tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
     padded = nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)
     more = -padded.shape[1] % MULTIPLE if padded.shape[1] > LONG else 0
@@ -78,27 +78,27 @@ def pad(rows: Iterable[list[int]], value: int, device: torch.device) -> Tensor:
 
 
 def padded(rows: Sequence[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Token ids of texts of unequal length, and a mask, 1 where there is a token. Shapes: (texts, longest)."""
+    """The token ids of texts of different lengths, and a mask, 1 for each token. Shapes: (texts, longest)."""
     ids = pad(rows, pad_id, device)
     lengths = torch.tensor([len(row) for row in rows], device=device)
     return ids, (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
 
 
 def batch_tokens(device: torch.device) -> int:
-    """How many tokens a network reads at once: more would fall out of a CPU's cache; a GPU takes more."""
+    """How many tokens to encode at a time: on a CPU, as many as fit in its cache; on a GPU, more."""
     return 2048 if device.type == "cpu" else 65536
 
 
 def readable_length(backbone: Any, wanted: int) -> int:
-    """The longest input of at most `wanted` tokens that a network still reads when it is padded."""
+    """The longest input, `wanted` tokens at most, that a network can read when it is padded."""
     positions = int(getattr(backbone.config, "max_position_embeddings", wanted))
     return min(wanted, positions if positions <= LONG else positions // MULTIPLE * MULTIPLE)
 
 
 def buckets(lengths: list[int], max_tokens: int) -> list[list[int]]:
-    """Indices grouped into batches of similar length, each of at most `max_tokens` with its padding.
+    """Group the indices of texts into batches of similar length, each of `max_tokens` at most, padding included.
 
-    A single text longer than `max_tokens` is a batch of its own.
+    A text longer than `max_tokens` is a batch of its own.
 
     >>> buckets([5, 1, 4, 1], max_tokens=8)
     [[1, 3], [2], [0]]

@@ -1,12 +1,13 @@
-"""Model: phrase encoder, query encoder and all they need, as one self-describing folder.
+"""Model: a phrase encoder, a query encoder and their tokenizer, read from and written to a folder.
 
 model.safetensors   weights: float32, or int8 with one scale per row (`NAME.scale`)
-kbq.json            ModelConfig; config.json, tokenizer…  the backbone's own files
-casing.json         of a cased model, if wanted: how words are capitalised that a query has in lower case
-reader.safetensors  a reader that shares its word embeddings, if any: kbq/reading/network.py
+kbq.json            ModelConfig
+config.json, tokenizer.json, tokenizer_config.json  the backbone's own files
+casing.json         optional, of a cased model: the capitals of words, for queries in lower case
+reader.safetensors  optional: a reader that shares the word embeddings; see kbq/reading/network.py
 
-A query encoder that was tuned for a knowledge base is a folder of the first two files, with the query side alone: its
-`base` has the rest.
+The folder of a query encoder that was tuned for a knowledge base has the first two files only, with the weights of the
+query encoder; the rest is in its `base` model.
 """
 
 import copy
@@ -46,12 +47,12 @@ from kbq.errors import ModelError, first_line
 from kbq.system.files import writing_to
 from kbq.system.machine import give_memory_back
 
-SHORTEST = 80  # tokens: a window with its title and overlap
+SHORTEST = 80  # tokens that an encoder must be able to read: a window with its title and overlap
 CASING = "casing.json"
 
 
 class Model:
-    """Phrase encoder and query encoder of one model folder, on one device."""
+    """The phrase encoder and query encoder of a model folder, on one device."""
 
     def __init__(
         self,
@@ -62,11 +63,11 @@ class Model:
         scale: Floats,
         casing: Forms | None = None,
     ) -> None:
-        """The parts of a model.
+        """A model of these parts.
 
         Args:
-            scale: size of one int8 step of each dimension in a phrase dump. Shape: (dim,).
-            casing: how queries without capital letters are read.
+            scale: size of an int8 step in a phrase dump, for each dimension. Shape: (dim,).
+            casing: the capitals of words, for queries without any.
         """
         self.config = config
         self.tokenizer = tokenizer
@@ -75,37 +76,47 @@ class Model:
         self.scale = scale
         self.query_tokenizer = QueryTokenizer(tokenizer, config.max_query_tokens, config.marker_tokens, casing)
         self.uses_segments = "token_type_ids" in tokenizer.model_input_names
-        self.source = ""  # where it was opened from: `default`, a hub name, or a folder's whole path
+        self.source = ""  # what it was opened from: `default`, a hub name, or the absolute path of a folder
 
     @property
     def dim(self) -> int:
-        """Dimension of a token vector."""
+        """The dimension of vectors."""
         return int(self.phrases.backbone.config.hidden_size)
 
     @property
     def device(self) -> torch.device:
-        """Where the weights lie."""
+        """The device of the weights."""
         return self.phrases.filter.weight.device
 
     def encode_queries(self, texts: Sequence[str]) -> tuple[Floats, Floats]:
-        """Start and end vectors. Shapes: (queries, dim). Raises QueryError for a text that cannot be read."""
-        return encode_queries(
-            self.queries, [self.query_tokenizer.ids_of(text) for text in texts], self.tokenizer.pad_token_id
-        )
+        """Start and end vectors. Shapes: (queries, dim).
+
+        Raises:
+            QueryError: a text is not a query that the encoder can read.
+        """
+        ids = [self.query_tokenizer.ids_of(text) for text in texts]
+        return encode_queries(self.queries, ids, self.tokenizer.pad_token_id)
 
     def in_row_units(self, starts: Floats, ends: Floats) -> Floats:
-        """Start over end vector, in the units of the int8 rows. Shapes: (queries, dim), (queries, 2, dim)."""
+        """Start over end vector, in the units of the int8 rows.
+
+        Shapes: starts and ends (queries, dim), result (queries, 2, dim).
+        """
         return np.stack([starts, ends], axis=1) * self.scale
 
     @classmethod
     def new(cls, checkpoint: str, config: ModelConfig) -> Self:
-        """An untrained model from any BERT-like checkpoint; its word embeddings serve both sides and stay frozen."""
+        """An untrained model from any BERT-like checkpoint, whose word embeddings both encoders share, frozen.
+
+        Raises:
+            ModelError: there is no such checkpoint, or it reads too few tokens.
+        """
         tokenizer = load_tokenizer(checkpoint)
         phrases = PhraseEncoder(pretrained_backbone(checkpoint))
         queries = QueryEncoder(pretrained_backbone(checkpoint), config.shared_query_encoder)
         _share_word_embeddings(phrases, queries)
         if readable_length(phrases.backbone, SHORTEST) < SHORTEST:
-            raise ModelError(f"{checkpoint} reads fewer than {SHORTEST} tokens: use another encoder")
+            raise ModelError(f"{checkpoint} reads fewer than {SHORTEST} tokens: start from another checkpoint")
         length = readable_length(phrases.backbone, config.window.length)
         config = dataclasses.replace(
             config,
@@ -113,20 +124,15 @@ class Model:
             max_query_tokens=readable_length(queries.start, config.max_query_tokens),
             marker_tokens=marker_tokens(tokenizer),
         )
-        return cls(
-            config,
-            tokenizer,
-            phrases,
-            queries,
-            np.zeros(int(phrases.backbone.config.hidden_size), np.float32),
-        )
+        scale = np.zeros(int(phrases.backbone.config.hidden_size), np.float32)
+        return cls(config, tokenizer, phrases, queries, scale)
 
     @classmethod
     def open(cls, source: str | Path, device: str = "auto") -> Self:
-        """Read a model: `default`, a model folder, or a hub name that leads to one.
+        """Read a model: `default`, a model folder, or a hub name.
 
         Raises:
-            ModelError: the folder is missing, not a kbq model, damaged, or of another format.
+            ModelError: it is missing, damaged, not a kbq model, or of another format.
         """
         folder = model_folder(source)
         config = read_config(folder)
@@ -152,12 +158,12 @@ class Model:
         model = cls(config, saved_tokenizer(folder), *networks, scale.numpy(), _read_casing(folder))
         model.source = lasting_name(str(source))
         del weights, backbone
-        give_memory_back()  # the memory that the weights were unpacked in
+        give_memory_back()  # of the weights before they were loaded
         return model
 
     @classmethod
     def _open_tuned(cls, folder: Path, config: ModelConfig, device: str) -> Self:
-        """A query encoder on top of its base model."""
+        """Read a tuned query encoder and its base model."""
         try:
             if read_config(model_folder(config.base)).base:
                 raise ModelError(f"{config.base} is a query encoder itself")
@@ -167,7 +173,7 @@ class Model:
         if base.config.phrase_fingerprint != config.phrase_fingerprint:
             raise ModelError(
                 f"{folder} holds a query encoder for the phrase encoder {config.phrase_fingerprint}, but {config.base} "
-                f"has {base.config.phrase_fingerprint} now: tune again with `kbq finetune`"
+                f"now has {base.config.phrase_fingerprint}: tune again with `kbq finetune`"
             )
         try:
             weights = read_weights(folder / WEIGHTS)
@@ -178,7 +184,7 @@ class Model:
         return base
 
     def save_query_encoder(self, folder: Path, facts: Mapping[str, object]) -> None:
-        """Write the query side alone, in float32: int8 steps would swallow what tuning changes.
+        """Write the query encoder alone, in float32, as int8 would lose the small changes that tuning makes.
 
         `facts`: what it was tuned on.
 
@@ -197,32 +203,30 @@ class Model:
             write_config(folder, self.config)
 
     def save(self, folder: Path, weight_type: WeightType = "float32") -> None:
-        """Write the model folder. int8 keeps one scale per row of a matrix: a quarter of the bytes.
+        """Write the model folder; int8 takes a quarter of the bytes.
 
         Raises:
             ModelError: the folder cannot be written.
         """
-        with writing_to(folder, ModelError, also=(SafetensorError,)):
-            self._write(folder, weight_type)
-
-    def _write(self, folder: Path, weight_type: WeightType) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         phrases = pack(named_weights(self.phrases, "phrases."), weight_type)
         phrases["scale"] = torch.from_numpy(self.scale)
         queries = pack(named_weights(self.queries, "queries.", without=_word_embeddings(self.phrases)), weight_type)
         self.config = dataclasses.replace(
             self.config, phrase_fingerprint=fingerprint(phrases), query_fingerprint=fingerprint(queries)
         )
-        save_file(phrases | queries, folder / WEIGHTS)
-        self.phrases.backbone.config.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
-        if self.query_tokenizer.casing:
-            (folder / CASING).write_text(json.dumps(self.query_tokenizer.casing, ensure_ascii=False) + "\n", "utf-8")
-        write_config(folder, self.config)
+        with writing_to(folder, ModelError, also=(SafetensorError,)):
+            folder.mkdir(parents=True, exist_ok=True)
+            save_file(phrases | queries, folder / WEIGHTS)
+            self.phrases.backbone.config.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+            if self.query_tokenizer.casing:
+                casing = json.dumps(self.query_tokenizer.casing, ensure_ascii=False)
+                (folder / CASING).write_text(casing + "\n", "utf-8")
+            write_config(folder, self.config)
 
 
 def _read_casing(folder: Path) -> Forms | None:
-    """How words are written, where the model folder says so."""
+    """The capitals of words, if the model folder has them."""
     try:
         forms: Forms = json.loads((folder / CASING).read_text("utf-8"))
     except FileNotFoundError:
@@ -238,7 +242,7 @@ def _word_embeddings(encoder: PhraseEncoder) -> Tensor:
 
 
 def _share_word_embeddings(phrases: PhraseEncoder, queries: QueryEncoder) -> None:
-    """Use one frozen table for all backbones; it is a third of a small model."""
+    """Share one frozen table among all backbones; it is a third of a small model."""
     table = phrases.backbone.get_input_embeddings()
     table.weight.requires_grad_(False)
     for backbone in {queries.start, queries.end}:

@@ -1,6 +1,7 @@
-"""Weights: the parameters of networks by name, in float32 or as int8 with one scale per row of a matrix.
+"""Model folder: finding one by name; its configuration, `kbq.json`; and its weights, `model.safetensors`.
 
-int8 has a quarter of the bytes. Beside a matrix NAME, of shape (rows, columns), stand its scales, NAME.scale (rows, 1).
+Weights are stored by name, in float32, or in int8 with a scale per row, a quarter of the bytes: a matrix NAME of shape
+(rows, columns) then comes with NAME.scale, of shape (rows, 1).
 """
 
 import dataclasses
@@ -20,33 +21,36 @@ from kbq.special_tokens import slot_of
 
 FORMAT = 2
 CONFIG = "kbq.json"
+WEIGHTS = "model.safetensors"
+FACTS = "training.json"  # how a model without a kbq.json was trained
 DEFAULT_MODEL = Path(__file__).parents[1] / "models" / "default"
+NamedTensors = dict[str, Tensor]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """What the weights alone do not say."""
+    """The configuration of a model: everything but the weights."""
 
     window: WindowShape = dataclasses.field(default_factory=WindowShape)
     max_query_tokens: int = 128
     shared_query_encoder: bool = True
-    filter_threshold: float = float("-inf")  # a token is kept when one of its filter logits is above; -inf keeps all
-    edge_threshold: float = float("-inf")  # a kept token opens, or closes, phrases when that filter logit is above
-    length_penalty: float = 0.0  # what each token of a phrase after the first takes from its score
+    filter_threshold: float = float("-inf")  # a token is kept if one of its filter logits is above; -inf keeps all
+    edge_threshold: float = float("-inf")  # a kept token opens, or closes, phrases if that filter logit is above
+    length_penalty: float = 0.0  # subtracted from a phrase's score for each token after the first
     marker_tokens: dict[str, str] = dataclasses.field(default_factory=dict)
-    phrase_fingerprint: str = ""  # of the phrase side's weights: a knowledge base names the one it was built with
-    query_fingerprint: str = ""  # of the query side's weights
+    phrase_fingerprint: str = ""  # of the phrase encoder's weights; a knowledge base names the one it was built with
+    query_fingerprint: str = ""  # of the query encoder's weights
     training: dict[str, object] = dataclasses.field(default_factory=dict)  # command, data, seed, versions
-    base: str = ""  # of a query-encoder folder: the model that has the phrase side
-    lexical_factor: float = 1.0  # what the weights of words beside the vectors are multiplied by: scores differ in size
+    base: str = ""  # of a tuned query encoder: the model with its phrase encoder
+    lexical_factor: float = 1.0  # multiplies the weights of BM25 and SPARTA, as the scale of dense scores differs
 
     def __post_init__(self) -> None:
-        # A negative one would silently break the bounds of exact search.
+        # A negative penalty would silently break the bounds of exact search.
         if not isinstance(self.length_penalty, int | float) or not self.length_penalty >= 0:
             raise ValueError(f"length_penalty is {self.length_penalty!r}, must be a number, 0 or more")
 
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
-        """Relations of slot queries that the query encoder was not tuned on, where it was tuned on slots at all."""
+        """The relations of slot queries on which a fine-tuned query encoder was not trained; none if not fine-tuned."""
         facts = self.training.get("finetuning")
         tuned = set(facts["relations"]) if isinstance(facts, dict) else set()
         relations = {slot[1] for slot in map(slot_of, queries) if slot}
@@ -54,42 +58,49 @@ class ModelConfig:
 
 
 def write_config(folder: Path, config: ModelConfig) -> None:
-    """Write the `kbq.json` of a model folder."""
+    """Write the configuration of a model folder."""
     written = {"format": FORMAT} | dataclasses.asdict(config)
     (folder / CONFIG).write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """The `kbq.json` of a model folder. Raises ModelError where it is not one, or of another format."""
+    """Read the configuration of a model folder.
+
+    Raises:
+        ModelError: it is missing, damaged, or of another format.
+    """
     try:
         written = json.loads((folder / CONFIG).read_text("utf-8"))
     except FileNotFoundError:
-        raise ModelError(f"{folder} is no kbq model (it has no {CONFIG}): make one with `kbq train`") from None
+        raise ModelError(f"{folder} is not a kbq model (no {CONFIG}): make one with `kbq train encoders`") from None
     except (OSError, ValueError) as error:
         raise ModelError(f"{folder / CONFIG} cannot be read: {first_line(error)}") from None
     if not isinstance(written, dict):
-        raise ModelError(f"{folder / CONFIG} is not whole: it holds no object")
+        raise ModelError(f"{folder / CONFIG} is damaged: it does not hold an object")
     version = written.pop("format", None)
     if version != FORMAT:
-        raise ModelError(f"model folder {folder} is of another format than {FORMAT}: use the kbq version that wrote it")
+        raise ModelError(
+            f"model folder {folder} has format version {version}, this kbq reads {FORMAT}: "
+            "use the kbq version that wrote it"
+        )
     try:
         return ModelConfig(**written | {"window": WindowShape(**written["window"])})
     except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{folder / CONFIG} is not whole: {first_line(error)}") from None
+        raise ModelError(f"{folder / CONFIG} is damaged: {first_line(error)}") from None
 
 
 def local_folder(source: str | Path) -> Path:
-    """The folder of a local model: `default` stands for the one that ships with kbq."""
+    """The folder of a local model; `default` is the one that comes with kbq."""
     return DEFAULT_MODEL if str(source) == "default" else Path(source)
 
 
 def lasting_name(source: str) -> str:
-    """A folder by its whole path, so that it is found from anywhere; other names as they are."""
+    """The name to record for a model: the absolute path of a folder; any other name unchanged."""
     return str(Path(source).resolve()) if source != "default" and Path(source).is_dir() else source
 
 
 def model_folder(source: str | Path) -> Path:
-    """Where a model lies: `default`, a folder, or a hub name that leads to one.
+    """The folder of a model: `default`, a folder, or a hub name, which is downloaded.
 
     Raises:
         ModelError: there is none.
@@ -99,24 +110,19 @@ def model_folder(source: str | Path) -> Path:
         return folder
     if folder.exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
         raise ModelError(f"model folder {source} does not exist")
-    from kbq.encoding.backbone import hugging_face  # only here: a hub name is the rare case
+    from kbq.encoding.backbone import hugging_face  # imported on demand: hub names are rare
 
-    hugging_face()  # makes the hub's library quiet, too
+    hugging_face()  # also turns off the messages of huggingface_hub
     import huggingface_hub
 
     try:
         return Path(huggingface_hub.snapshot_download(str(source)))
-    except Exception as error:  # the hub library raises errors of many families
-        raise ModelError(f"model {source} is no folder, and the hub does not give it: {first_line(error)}") from None
-
-
-NamedTensors = dict[str, Tensor]
-WEIGHTS = "model.safetensors"  # the file of a model folder
-FACTS = "training.json"  # how the weights of a folder without a configuration of kbq's came about
+    except Exception as error:  # huggingface_hub raises many kinds of errors
+        raise ModelError(f"model {source} is not a folder, nor found on the hub: {first_line(error)}") from None
 
 
 def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None) -> NamedTensors:
-    """Parameters by name; a parameter under two names is kept under the first, `without` is left out."""
+    """The parameters of a network by name, without `without`; a shared parameter appears under its first name only."""
     seen = set() if without is None else {without.data_ptr()}
     named = {}
     for name, tensor in network.state_dict().items():
@@ -127,7 +133,7 @@ def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None
 
 
 def pack(weights: NamedTensors, weight_type: WeightType) -> NamedTensors:
-    """The tensors as they are stored: int8 with scales, or float32."""
+    """The tensors to store: float32, or int8 with scales."""
     if weight_type == "float32":
         return {name: tensor.float() for name, tensor in weights.items()}
     packed = {}
@@ -142,9 +148,11 @@ def pack(weights: NamedTensors, weight_type: WeightType) -> NamedTensors:
 
 
 def read_weights(path: Path, prefix: str = "") -> NamedTensors:
-    """The weights of a file whose names begin with `prefix`, unpacked.
+    """Read the weights of a file whose names begin with `prefix`; int8 becomes float32.
 
-    Raises OSError, SafetensorError, or ValueError where a scale is missing.
+    Raises:
+        OSError, SafetensorError: the file is missing or damaged.
+        ValueError: a scale is missing.
     """
     stored = {name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)}
     weights = {name: tensor for name, tensor in stored.items() if not name.endswith(".scale")}
@@ -163,10 +171,10 @@ def _scale_of(stored: NamedTensors, name: str) -> Tensor:
 def load_weights(
     network: nn.Module, weights: NamedTensors, prefix: str, folder: Path, given: Tensor | None = None
 ) -> None:
-    """Load every parameter but the `given` one, or refuse: a missing one must never stay random.
+    """Load all parameters of a network except `given`; none may be missing, or it would stay uninitialised.
 
     Raises:
-        ModelError: weights of the model in `folder` are missing, or of other shapes.
+        ModelError: weights of the model in `folder` are missing, or have other shapes.
     """
     tensors = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
     shared = {tensor.data_ptr() for name, tensor in network.state_dict().items() if name in tensors}
@@ -186,7 +194,7 @@ def load_weights(
 
 
 def fingerprint(weights: NamedTensors) -> str:
-    """Tells these weights from any other's."""
+    """A digest that identifies these weights."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         digest.update(name.encode())

@@ -1,6 +1,6 @@
-"""Phrases: every token of a paragraph becomes a vector, and the filter says which to keep.
+"""Phrases: windows become token vectors, with the logits of the filter that decides which tokens to keep.
 
-A phrase is the vector of its first and the vector of its last token, both from one encoder.
+A phrase is represented by the vectors of its first and its last token, both from one encoder.
 Source: arXiv 2012.12624, sections 3.2 and 4 (filter: section 4.4).
 """
 
@@ -17,7 +17,7 @@ from kbq.encoding.windows import Window
 
 
 class PhraseEncoder(nn.Module):
-    """Token vectors, and for each token how likely it opens (column 0) or closes (column 1) an answer."""
+    """Token vectors, and for each token the logits of opening (column 0) and closing (column 1) an answer."""
 
     def __init__(self, backbone: Any) -> None:
         super().__init__()
@@ -33,19 +33,19 @@ class PhraseEncoder(nn.Module):
 def window_tensors(
     batch: Sequence[Window], pad_id: int, uses_segments: bool, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """ids, mask and segments of a batch of windows. Shapes: (windows, longest)."""
+    """The ids, mask and segments of a batch of windows. Shapes: (windows, longest)."""
     ids, mask = padded([window.ids for window in batch], pad_id, device)
     segments = pad((window.segments for window in batch), 0, device) if uses_segments else None
     return ids, mask, segments
 
 
 class EncodedBatch(NamedTuple):
-    """Windows that were encoded together, on the device of the encoder."""
+    """Windows that were encoded together; tensors are on the encoder's device."""
 
-    members: list[int]  # which of the windows
+    members: list[int]  # indices of the windows
     vectors: Tensor  # Shape: (windows, tokens, dim), float32; title and padding included
     logits: Tensor  # of the filter. Shape: (windows, tokens, 2)
-    own: Tensor  # which tokens belong to the window. Shape: (windows, tokens), bool
+    own: Tensor  # which tokens the window owns. Shape: (windows, tokens), bool
 
 
 @torch.inference_mode()
@@ -60,18 +60,18 @@ def encode_batches(
         vectors = hidden_states(fast, *window_tensors(batch, pad_id, uses_segments, device))
         spans = [(window.first, window.first + window.count) for window in batch]
         first, stop = torch.tensor(spans, device=device).T[..., None]
-        place = torch.arange(vectors.shape[1], device=device)
-        yield EncodedBatch(members, vectors, encoder.filter(vectors), (place >= first) & (place < stop))
+        tokens = torch.arange(vectors.shape[1], device=device)
+        yield EncodedBatch(members, vectors, encoder.filter(vectors), (tokens >= first) & (tokens < stop))
 
 
 def encode_windows(
     encoder: PhraseEncoder, windows: Sequence[Window], pad_id: int, uses_segments: bool
 ) -> Iterator[tuple[int, Floats, Floats]]:
-    """Yield (index of the window, vectors of its own tokens, their filter logits), batched by length.
+    """Yield (index of a window, vectors of its own tokens, their filter logits), batched by length.
 
     Shapes: vectors (tokens, dim), logits (tokens, 2).
     """
     for batch in encode_batches(encoder, windows, pad_id, uses_segments):
         vectors, logits, is_own = (part.cpu().numpy() for part in batch[1:])
-        for place, index in enumerate(batch.members):
-            yield index, vectors[place, is_own[place]], logits[place, is_own[place]]
+        for row, index in enumerate(batch.members):
+            yield index, vectors[row, is_own[row]], logits[row, is_own[row]]

@@ -1,10 +1,11 @@
-"""Queries: a text becomes a start vector and an end vector. Source: arXiv 2012.12624, section 3.2.
+"""Queries: texts become start vectors and end vectors. Source: arXiv 2012.12624, section 3.2.
 
-`subject [SEP] relation` is read with the tokenizer's real separator; mentions are marked with
-`[START_ENT]` and `[END_ENT]`.
+The `[SEP]` of `subject [SEP] relation` becomes the tokenizer's separator; mentions are marked with `[START_ENT]` and
+`[END_ENT]`.
 """
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,14 @@ from kbq.encoding.devices import autocast, batch_tokens, buckets, padded
 from kbq.encoding.tokenizer import Forms, encodings, truecased
 from kbq.errors import QueryError
 from kbq.special_tokens import MARKERS, SEPARATOR
+from kbq.system.lines import clean_text
 
 
 class QueryEncoder(nn.Module):
-    """The first position's last hidden state, unnormalised.
+    """Start and end vector: the last hidden state of the first token, not normalised.
 
-    Two backbones (the paper), or one shared backbone with a linear head for each of the two vectors:
-    half the cost of a query, and the choice for small models.
+    Either two backbones, as in the paper, or one shared backbone with a linear head for each vector, which halves the
+    cost of a query.
     """
 
     def __init__(self, backbone: Any, shared: bool) -> None:
@@ -51,23 +53,24 @@ def _identity(dim: int) -> Linear:
 
 
 def marker_tokens(tokenizer: Any) -> dict[str, str]:
-    """The token that stands for each marker in an untrained model; without one, a marker is ordinary text."""
+    """The token of each marker in an untrained model; a marker that has none is ordinary text."""
     known = tokenizer.get_vocab()
     mentions = (("[START_ENT]", "[unused1]"), ("[END_ENT]", "[unused2]"))
     return {"[SEP]": tokenizer.sep_token} | {marker: token for marker, token in mentions if token in known}
 
 
 class QueryTokenizer:
-    """Turns query texts into token ids, and refuses what the encoder cannot read."""
+    """Turns query texts into token ids, and refuses those that the encoder cannot read."""
 
     def __init__(
         self, tokenizer: Any, max_tokens: int, marker_tokens: dict[str, str], casing: Forms | None = None
     ) -> None:
-        """A query tokenizer for one vocabulary.
+        """A query tokenizer on top of an encoder's tokenizer.
 
         Args:
-            marker_tokens: its token for each marker, for instance {"[SEP]": "[SEP]"}.
-            casing: how words are written; a query without any capital letter is read so.
+            max_tokens: longest query, special tokens included.
+            marker_tokens: the token of each marker, for instance {"[SEP]": "[SEP]"}.
+            casing: the capitals of words, for queries without any.
         """
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens
@@ -78,7 +81,7 @@ class QueryTokenizer:
         """`[CLS] query [SEP]`.
 
         Raises:
-            QueryError: the query is empty, has two `[SEP]`, an empty side, or more tokens than the encoder reads.
+            QueryError: the query is empty, has two `[SEP]` or an empty side, or more tokens than the encoder reads.
         """
         check_query(text)
         ids = self._pieces(text)
@@ -97,16 +100,16 @@ class QueryTokenizer:
         return True
 
     def is_short_enough(self, text: str) -> bool:
-        """Whether the encoder reads a text whole, be it a query or not."""
+        """Whether a text, be it a query or not, is not too long for the encoder."""
         return len(self._pieces(text)) < self.max_tokens
 
     def number(self, word: str) -> int | None:
-        """A word's place in the vocabulary, where common ones come first; None for one in pieces, or unreadable."""
+        """The id of a word, lower for common words; None if the vocabulary does not have it as one token."""
         ids = self._ids(word)
         return ids[0] if len(ids) == 1 and ids[0] != self.tokenizer.unk_token_id else None
 
     def _pieces(self, text: str) -> list[int]:
-        """[CLS] and the word pieces; a final question mark says nothing and is left out."""
+        """[CLS] and the word pieces; a final question mark carries no information and is left out."""
         ids = [self.tokenizer.cls_token_id]
         text = text.strip().removesuffix("?")
         pieces, markers = MARKERS.split(text), [marker.upper() for marker in MARKERS.findall(text)]
@@ -119,7 +122,7 @@ class QueryTokenizer:
         return ids
 
     def _marker(self, marker: str) -> list[int]:
-        if marker not in self.marker_ids:  # the vocabulary has no token for it: the marker is ordinary text
+        if marker not in self.marker_ids:  # the vocabulary has no token for it
             self.marker_ids[marker] = self._ids(marker, special=True)
         return self.marker_ids[marker]
 
@@ -129,10 +132,10 @@ class QueryTokenizer:
 
 
 def check_query(text: str) -> None:
-    """Refuse a query without content, whatever the encoder.
+    """Refuse a malformed query, whatever the encoder.
 
     Raises:
-        QueryError: nothing to ask for, two `[SEP]`, or nothing on one side of it.
+        QueryError: the query is empty, has two `[SEP]`, or nothing on one side of it.
     """
     if not _has_content(text):
         raise QueryError('the query is empty: write "subject [SEP] relation" or a question')
@@ -143,6 +146,32 @@ def check_query(text: str) -> None:
         )
     if not all(map(_has_content, sides)):
         raise QueryError(f'the query {_shown(text)} has nothing on one side of "[SEP]": write "subject [SEP] relation"')
+
+
+def refuse_unreadable(texts: Sequence[str], tokenizers: Sequence[QueryTokenizer], places: Sequence[str] = ()) -> None:
+    """Refuse queries that are malformed, or that one of these tokenizers cannot read; all of them are named.
+
+    Args:
+        places: where each query stands, for the message.
+
+    Raises:
+        QueryError: there are some.
+    """
+    problems = []
+    for number, text in enumerate(texts):
+        try:
+            if not isinstance(text, str):
+                raise QueryError(f"a query is {text!r:.60}: give a text")
+            check_query(clean_text(text))
+            for tokenizer in tokenizers:
+                tokenizer.ids_of(clean_text(text))
+        except QueryError as error:
+            place = places[number] if places else f"query {number + 1}" if len(texts) > 1 else ""
+            problems.append(f"{place}: {error}" if place else str(error))
+    if len(problems) == 1:
+        raise QueryError(problems[0])
+    if problems:
+        raise QueryError(f"{len(problems)} of {len(texts)} queries cannot be asked", problems)
 
 
 def _has_content(text: str) -> bool:
@@ -156,7 +185,7 @@ def _shown(text: str) -> str:
 
 @torch.inference_mode()
 def encode_queries(encoder: QueryEncoder, ids: list[list[int]], pad_id: int) -> tuple[Floats, Floats]:
-    """Start vectors and end vectors of tokenised queries, in their order. Shapes: (queries, dim)."""
+    """Start and end vectors of tokenised queries, in order. Shapes: (queries, dim)."""
     device = next(encoder.parameters()).device
     dim = int(encoder.start.config.hidden_size)
     starts, ends = np.empty((len(ids), dim), np.float32), np.empty((len(ids), dim), np.float32)

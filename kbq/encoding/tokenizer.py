@@ -1,7 +1,7 @@
-"""Tokenizer: text becomes word pieces with the characters that they stand for.
+"""Tokenizer: texts become word pieces with their character offsets; queries in lower case get their capitals back.
 
-A folder's `tokenizer.json` is read without transformers, whose import takes seconds; `FastTokenizer` has the part of
-its tokenizers that kbq asks for, under the same names, so that either serves.
+`tokenizer.json` is read without transformers, whose import takes seconds. `FastTokenizer` has the part of the interface
+of transformers' tokenizers that kbq uses, so that either can be used.
 """
 
 import json
@@ -13,13 +13,106 @@ from typing import Any, Self
 
 from tokenizers import Encoding, Tokenizer
 
-Forms = Mapping[str, str]  # word in lower case → as it is mostly written, where that differs
+Forms = Mapping[str, str]  # word in lower case → its most frequent form, if that differs
 WORD = re.compile(r"\w+(?:['’]\w+)*")
 SENTENCE_END = re.compile(r"(?:^|[.!?:•\n][\"'”’)\]]*)\s*[\"'“‘(\[]*$")
+CONFIG, FILE = "tokenizer_config.json", "tokenizer.json"
+BERT: dict[str, Any] = {
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "mask_token": "[MASK]",
+    "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+}
+OTHERS: dict[str, Any] = {"model_input_names": ["input_ids", "attention_mask"]}
+DEFAULTS = {  # the classes that use tokenizer.json as it is, and the defaults of their configuration
+    "BertTokenizer": BERT,
+    "BertTokenizerFast": BERT,
+    "PreTrainedTokenizerFast": OTHERS,
+    "TokenizersBackend": OTHERS,
+}
+
+
+class FastTokenizer:
+    """The tokenizer that a folder's `tokenizer.json` and `tokenizer_config.json` describe."""
+
+    def __init__(self, inner: Tokenizer, written: dict[str, Any]) -> None:
+        """`written`: the configuration, which names the special tokens; it is saved unchanged."""
+        self.backend_tokenizer = inner
+        self._written = written
+        config = DEFAULTS[written["tokenizer_class"]] | written
+        self.model_input_names: list[str] = list(config["model_input_names"])
+        named = {name: _content(token) for name, token in config.items() if name.endswith("_token")}
+        others = config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
+        others = [_content(token) for token in (others.values() if isinstance(others, dict) else others)]
+        self._special = [token for token in dict.fromkeys([*named.values(), *others]) if token is not None]
+        self.sep_token = named.get("sep_token")
+        self.cls_token_id, self.sep_token_id, self.pad_token_id, self.unk_token_id = (
+            inner.token_to_id(named.get(name) or "") for name in ("cls_token", "sep_token", "pad_token", "unk_token")
+        )
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """Read the fast tokenizer of a folder; None if it is damaged, or transformers might read it differently."""
+        try:
+            written = json.loads((folder / CONFIG).read_text("utf-8"))
+            return cls(Tokenizer.from_file(str(folder / FILE)), written)
+        except Exception:  # tokenizers raises nothing narrower; transformers then says what is wrong
+            return None
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write both files. Raises OSError."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / FILE).write_text(self.backend_tokenizer.to_str(pretty=True), "utf-8")
+        (folder / CONFIG).write_text(json.dumps(self._written, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+    @property
+    def all_special_ids(self) -> list[int]:
+        """The ids of the special tokens."""
+        return [self.convert_tokens_to_ids(token) for token in self._special]
+
+    def get_vocab(self) -> dict[str, int]:
+        """The id of every word piece."""
+        return self.backend_tokenizer.get_vocab()
+
+    def convert_tokens_to_ids(self, token: str) -> Any:
+        """The id of a word piece, or that of the unknown token."""
+        token_id = self.backend_tokenizer.token_to_id(token)
+        return self.unk_token_id if token_id is None else token_id
+
+    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
+        """The word pieces of these ids."""
+        return [self.backend_tokenizer.id_to_token(token_id) for token_id in ids]
+
+    def tokenize(self, text: str) -> list[str]:
+        """The word pieces of a text, in which special tokens are recognised."""
+        (encoding,) = encodings(self, [text], special=True)
+        return encoding.tokens
+
+
+def encodings(tokenizer: Any, texts: Sequence[str], special: bool = False) -> list[Encoding]:
+    """The word pieces of each text, without added special tokens; `special`: recognise those in the text."""
+    inner: Tokenizer = tokenizer.backend_tokenizer
+    inner.no_truncation()
+    inner.no_padding()
+    inner.encode_special_tokens = not special
+    return inner.encode_batch(list(texts), add_special_tokens=False)
+
+
+def _content(token: Any) -> str | None:
+    """The text of a special token, which may be written with its settings; None for anything else."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None
+
+
+def is_cased(tokenizer: Any) -> bool:
+    """Whether a tokenizer distinguishes upper and lower case."""
+    return bool(tokenizer.tokenize("Paris USA") != tokenizer.tokenize("paris usa"))
 
 
 def usual_forms(texts: Iterable[str]) -> Forms:
-    """The most frequent form of every word; of equally frequent ones, the first in the alphabet of code points.
+    """The most frequent form of every word; of equally frequent forms, the first by code points.
 
     >>> usual_forms(["The city of Warsaw. Warsaw is in Poland, the USA is not."])
     {'warsaw': 'Warsaw', 'poland': 'Poland', 'usa': 'USA'}
@@ -33,13 +126,13 @@ def usual_forms(texts: Iterable[str]) -> Forms:
     return {word: form for word, form in usual.items() if form != word}
 
 
-def opens_sentence(text: str, place: int) -> bool:
-    """Whether the word at that place is the first one of a sentence."""
-    return SENTENCE_END.search(text, max(0, place - 8), place) is not None  # only a few signs and blanks stand between
+def opens_sentence(text: str, start: int) -> bool:
+    """Whether the word that starts at a character is the first of a sentence."""
+    return SENTENCE_END.search(text, max(0, start - 8), start) is not None  # a few quotes and blanks may come between
 
 
 def truecased(text: str, forms: Forms) -> str:
-    """Give a text without any capital letter its capitals; any other text stays as it is.
+    """Restore the capitals of a text that has none; any other text is returned unchanged.
 
     >>> truecased("where is warsaw", {"warsaw": "Warsaw"})
     'where is Warsaw'
@@ -47,98 +140,3 @@ def truecased(text: str, forms: Forms) -> str:
     if text != text.lower():
         return text
     return WORD.sub(lambda match: forms.get(match[0], match[0]), text)
-
-
-def is_cased(tokenizer: Any) -> bool:
-    """Whether a tokenizer tells capitals from small letters."""
-    return bool(tokenizer.tokenize("Paris USA") != tokenizer.tokenize("paris usa"))
-
-
-CONFIG, FILE = "tokenizer_config.json", "tokenizer.json"
-BERT: dict[str, Any] = {
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "mask_token": "[MASK]",
-    "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-}
-OTHERS: dict[str, Any] = {"model_input_names": ["input_ids", "attention_mask"]}
-SILENT = {  # classes that read the file as it is, and what holds where the configuration is silent
-    "BertTokenizer": BERT,
-    "BertTokenizerFast": BERT,
-    "PreTrainedTokenizerFast": OTHERS,
-    "TokenizersBackend": OTHERS,
-}
-
-
-class FastTokenizer:
-    """What a folder's `tokenizer.json` and `tokenizer_config.json` say."""
-
-    def __init__(self, inner: Tokenizer, written: dict[str, Any]) -> None:
-        """`written`: the configuration; it names the special tokens, and is saved again as it is."""
-        self.backend_tokenizer = inner
-        self._written = written
-        written = SILENT[written["tokenizer_class"]] | written
-        self.model_input_names: list[str] = list(written["model_input_names"])
-        named = {name: _content(token) for name, token in written.items() if name.endswith("_token")}
-        others = written.get("extra_special_tokens") or written.get("additional_special_tokens") or []
-        others = [_content(token) for token in (others.values() if isinstance(others, dict) else others)]
-        self._special = [token for token in dict.fromkeys([*named.values(), *others]) if token is not None]
-        self.sep_token = named.get("sep_token")
-        self.cls_token_id, self.sep_token_id, self.pad_token_id, self.unk_token_id = (
-            inner.token_to_id(named.get(name) or "") for name in ("cls_token", "sep_token", "pad_token", "unk_token")
-        )
-
-    @classmethod
-    def read(cls, folder: Path) -> Self | None:
-        """The tokenizer of a folder that a fast one was saved in; None where transformers might read it otherwise."""
-        try:
-            written = json.loads((folder / CONFIG).read_text("utf-8"))
-            return cls(Tokenizer.from_file(str(folder / FILE)), written)
-        except Exception:  # of a damaged file tokenizers raises no narrower one; transformers then says what is wrong
-            return None
-
-    def save_pretrained(self, folder: Path) -> None:
-        """Write both files. Raises OSError."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / FILE).write_text(self.backend_tokenizer.to_str(pretty=True), "utf-8")
-        (folder / CONFIG).write_text(json.dumps(self._written, indent=2, ensure_ascii=False) + "\n", "utf-8")
-
-    @property
-    def all_special_ids(self) -> list[int]:
-        """The ids of special tokens, which no text holds."""
-        return [self.convert_tokens_to_ids(token) for token in self._special]
-
-    def get_vocab(self) -> dict[str, int]:
-        """Every word piece and its number."""
-        return self.backend_tokenizer.get_vocab()
-
-    def convert_tokens_to_ids(self, token: str) -> Any:
-        """The number of a word piece, or that of the unknown one."""
-        number = self.backend_tokenizer.token_to_id(token)
-        return self.unk_token_id if number is None else number
-
-    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
-        """The word pieces of these numbers."""
-        return [self.backend_tokenizer.id_to_token(number) for number in ids]
-
-    def tokenize(self, text: str) -> list[str]:
-        """The word pieces of a text, special tokens in it included."""
-        (encoding,) = encodings(self, [text], special=True)
-        return encoding.tokens
-
-
-def encodings(tokenizer: Any, texts: Sequence[str], special: bool = False) -> list[Encoding]:
-    """The word pieces of each text, with none around them; `special`: what looks like a special token is one."""
-    inner: Tokenizer = tokenizer.backend_tokenizer
-    inner.no_truncation()
-    inner.no_padding()
-    inner.encode_special_tokens = not special
-    return inner.encode_batch(list(texts), add_special_tokens=False)
-
-
-def _content(token: Any) -> str | None:
-    """A special token as it is written, or with its settings; None for what is no token."""
-    content = token.get("content") if isinstance(token, dict) else token
-    return content if isinstance(content, str) else None

@@ -1,7 +1,7 @@
-"""Windows: paragraphs become token windows that fit the encoder. Source: arXiv 2012.12624, section 3.
+"""Windows: paragraphs become windows of tokens that fit the encoder. Source: arXiv 2012.12624, section 3.
 
-A window is `[CLS] title [SEP] stretch of one paragraph [SEP]`. Neighbouring windows overlap, so that a
-token near a cut still sees both sides; every token belongs to exactly one window.
+A window is `[CLS] title [SEP] stretch of one paragraph [SEP]`. Neighbouring windows overlap, so that a token near a
+cut still has context on both sides; every token is owned by exactly one window.
 """
 
 import unicodedata
@@ -20,7 +20,7 @@ Positions = NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True)
 class WindowShape:
-    """Lengths in tokens; `length` counts everything the encoder reads, special tokens included."""
+    """Lengths in tokens; `length` is that of the whole window, special tokens included."""
 
     length: int = 256
     overlap: int = 64
@@ -39,8 +39,8 @@ class WindowShape:
 class Tokens:
     """The tokens of one paragraph. Arrays have shape (tokens,).
 
-    `starts` and `ends` are characters [start, end) of the word that a token belongs to, so that a phrase
-    from one token to another never stops inside a word.
+    `starts` and `ends` are the characters [start, end) of the word that a token belongs to, so that phrases never
+    begin or end inside a word.
     """
 
     ids: list[int]
@@ -50,23 +50,23 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What the encoder reads: `ids`; its own tokens are ids[first : first + count]."""
+    """The tokens that the encoder reads, `ids`; the window owns ids[first : first + count]."""
 
     ids: list[int]
-    segments: list[int]  # 0 = title (of a reader's window: the question), 1 = paragraph
+    segments: list[int]  # 0 = title (or, in the windows of a reader, the question), 1 = paragraph
     first: int
     count: int
-    position: int  # of its first own token, within the paragraph
+    position: int  # of the first token that it owns, within the paragraph
 
 
 def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[Tokens]:
-    """Word pieces of each text with the characters of their words."""
+    """The word pieces of each text, with the characters of their words."""
     return [_with_whole_words(part, text) for part, text in zip(encodings(tokenizer, texts), texts, strict=True)]
 
 
 def _with_whole_words(encoding: Any, text: str) -> Tokens:
     offsets = np.array(encoding.offsets, np.uint32).reshape(-1, 2)
-    if not text.isascii():  # a tokenizer may strip marks, which then belong to no piece
+    if not text.isascii():  # a tokenizer may strip combining marks, which then belong to no piece
         limits = [*offsets[1:, 0].tolist(), len(text)]
         offsets[:, 1] = [_after_marks(text, *bounds) for bounds in zip(offsets[:, 1].tolist(), limits, strict=False)]
     starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
@@ -81,19 +81,19 @@ def _with_whole_words(encoding: Any, text: str) -> Tokens:
 
 
 def _after_marks(text: str, end: int, limit: int) -> int:
-    """Where the letter before `end` ends, its combining marks included."""
+    """The end of the letter before `end`, its combining marks included."""
     while end < limit and unicodedata.category(text[end])[0] == "M":
         end += 1
     return end
 
 
 def _inside_word(text: str, cut: int) -> bool:
-    """Whether characters cut-1 and cut belong to one word; some tokenizers count punctuation as part of it."""
+    """Whether characters cut-1 and cut belong to one word; for some tokenizers, words include punctuation."""
     return 0 < cut < len(text) and all(unicodedata.category(letter)[0] in "LMN" for letter in text[cut - 1 : cut + 1])
 
 
 def windows(tokenizer: Any, title: list[int], paragraph: Tokens, shape: WindowShape) -> list[Window]:
-    """Cut a paragraph into windows; title pieces beyond `shape.max_title` are left out."""
+    """The windows of a paragraph; title tokens beyond `shape.max_title` are left out."""
     head = [tokenizer.cls_token_id, *title[: shape.max_title], tokenizer.sep_token_id]
     return cut(head, paragraph.ids, tokenizer.sep_token_id, shape.length, shape.overlap)
 
@@ -111,7 +111,7 @@ def cut(head: list[int], paragraph: list[int], separator: int, length: int, over
 
 
 def stretches(tokens: int, room: int, overlap: int) -> list[tuple[int, int, int]]:
-    """(first token read, first token owned, last token owned + 1) of each window; the last one reads to the end.
+    """(first token read, first token owned, last token owned + 1) of each window; the last reads to the end.
 
     >>> stretches(10, room=6, overlap=2)
     [(0, 0, 5), (4, 5, 10)]

@@ -1,54 +1,46 @@
-"""Finetuning: triples become a query-encoder folder for a knowledge base. The whole of `kbq finetune`."""
+"""Fine-tuning: triples become a query encoder for a knowledge base, which stays as it is. `kbq finetune`."""
 
+import copy
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
 from kbq.errors import TrainingError
-from kbq.finetuning.dev_scoring import Judge
-from kbq.finetuning.labels import Labeller
-from kbq.finetuning.loop import Finetuner, FinetuningSettings, FinetuningStep
-from kbq.finetuning.preparation import PreparedQuery, Reach, prepare, readable_queries, with_page_ids
+from kbq.finetuning.dev_scoring import DevScorer
+from kbq.finetuning.labels import Labeller, PreparedQuery, Reach, prepare, readable_queries, with_page_ids
+from kbq.finetuning.loop import Finetuner, FinetuningSettings, chosen_objective, chosen_terms
 from kbq.finetuning.triples import pages_of, read_triples, sample_by_relation, split
-from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold
 from kbq.kilt.scores import NO_GROUP, relation_of
 from kbq.kilt.task import Task
 from kbq.system.callbacks import Note
 from kbq.system.files import file_digest
 from kbq.system.machine import available_memory
-from kbq.training.output_folder import versions, workshop
+from kbq.training.engine import StepReport
+from kbq.training.output_folder import output_folder, versions
+
+if TYPE_CHECKING:
+    from kbq.kb import KnowledgeBase
 
 MOST_NAMED = 10  # missing pages that a note names
 
 
 @dataclass(frozen=True, slots=True)
-class FinetuningRequest:
-    """What a query encoder is tuned on, and where it goes."""
-
-    triples: Path
-    out: Path
-    task: Task
-    dev: Path | None = None  # scored after each epoch; without it a tenth is set aside, with other subjects and pages
-    examples: int = 0  # 0: all
-    settings: FinetuningSettings = field(default_factory=FinetuningSettings)
-    command: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class FinetuningOutcome:
-    """The result of tuning, also written into the folder's `kbq.json`."""
+    """The result of tuning, also written into the folder's `kbq.json`; usable as the path of that folder."""
 
+    out: Path
     reach: Reach
     dev_queries: int
     measure: str
     scores: Sequence[float]  # of dev queries, in percent: before tuning, and after each epoch
     found: Sequence[int]  # queries for which the search found a positive, in each epoch
     steps: int
-    lexical_factor: float = 1.0  # what the weights of words beside the vectors are multiplied by
+    lexical_factor: float = 1.0  # by which the weights of words beside the vectors are multiplied
     hybrid_score: float | None = None  # of dev queries with words, in percent; None: the knowledge base has no words
 
     @property
@@ -56,91 +48,143 @@ class FinetuningOutcome:
         """Whether an epoch scored above the query encoder that tuning began with; if not, that one is kept."""
         return max(self.scores) > self.scores[0]
 
+    def __fspath__(self) -> str:
+        return str(self.out)
+
 
 def finetune(
-    request: FinetuningRequest,
-    kb: KnowledgeBase,
-    note: Note,
-    report: Callable[[FinetuningStep], None] = lambda step: None,
+    kb: "KnowledgeBase",
+    triples: str | Path,
+    out: str | Path,
+    *,
+    task: str | Task = "slot_filling",
+    dev: str | Path | None = None,
+    examples: int = 0,
+    objective: Literal["auto", "kilt", "phrase", "page"] = "auto",
+    terms: str = "joint,start,end",
+    k: int = 100,
+    epochs: int = 3,
+    patience: int = 2,
+    batch: int = 24,
+    accumulate: int = 1,
+    learning_rate: float = 2e-4,
+    seed: int = 0,
+    command: str = "",
+    note: Note = lambda line: None,
+    report: Callable[[StepReport], None] = lambda step: None,
 ) -> FinetuningOutcome:
-    """Tune the query encoder of `kb` and save it. A killed run goes on from `OUT.partial/checkpoint.pt`.
+    """Tune a copy of the query encoder of `kb` and save it. A killed run resumes from `OUT.partial/checkpoint.pt`.
+
+    Args:
+        triples: KILT lines, or a table of subject, relation and object; see `read_triples`.
+        out: a new folder.
+        task: a task or its name, a family such as `entity_linking`, or a task file.
+        dev: triples to score on after each epoch; without them a tenth is set aside, with other subjects and pages.
+        examples: queries to tune on, each relation with its share; 0: all.
+        objective: what is right: the answer on a gold page (kilt), the answer anywhere (phrase), or the page.
+        terms: of the loss, some of joint, start and end.
+        k: phrases found for a query that compete.
+        patience: epochs without a better dev score, after which tuning stops.
+        batch: queries searched together.
+        accumulate: batches of one step.
+        command: is kept in the folder's `kbq.json`.
+        note: called with each line for the person who waits.
+        report: called after each step.
 
     Raises:
-        TrainingError: no usable triple, a loss that is no number, or a checkpoint of another run.
+        TrainingError: there is no usable triple, a loss is not a number, or the checkpoint is from another run.
         EvaluationError: KILT lines that cannot be read.
     """
-    with workshop(request.out) as folder:
-        golds, dev = _data(request, note)
-        sources = [None if path is None else _source(path) for path in (request.triples, request.dev)]
-        torch.manual_seed(request.settings.seed)
-        if request.settings.k > kb.counts.rows:
-            note(f"k is {request.settings.k}, the knowledge base holds {kb.counts.rows} phrases: all of them compete")
-        labeller = Labeller(kb.shards, {page for gold in [*golds, *dev] for page in pages_of(gold)})
-        queries, reach = prepare(request.task, golds, kb, labeller)
-        _check_positives(request, queries, reach, note)
-        _check_memory(request.settings, len(queries), kb)
-        dev_golds = [with_page_ids(gold, labeller) for gold, _ in readable_queries(request.task, dev, kb)]
-        if len(dev_golds) < len(dev):
-            note(f"{len(dev) - len(dev_golds)} of {len(dev)} dev queries cannot be read: left out")
-        judge = Judge(request.task, dev_golds, kb, folder)
-        tuner = Finetuner(kb, labeller, queries, request.settings, judge.score, judge.digest)
+    triples, out, dev = Path(triples), Path(out), None if dev is None else Path(dev)
+    task = task if isinstance(task, Task) else Task.load(task)
+    settings = FinetuningSettings(
+        objective=chosen_objective(objective, task),
+        terms=chosen_terms(terms),
+        k=k,
+        epochs=epochs,
+        patience=patience,
+        batch=batch,
+        accumulate=accumulate,
+        learning_rate=learning_rate,
+        seed=seed,
+    )
+    with output_folder(out) as folder:
+        kb = _with_own_query_encoder(kb)
+        golds, dev_golds = _records(triples, dev, examples, seed, note)
+        facts: dict[str, object] = {
+            "command": command,
+            "triples": _source(triples),
+            "examples": examples,
+            "dev": None if dev is None else _source(dev),
+            "task": task.name,
+        }
+        torch.manual_seed(seed)
+        if k > kb.counts.rows:
+            note(f"k is {k}, the knowledge base holds {kb.counts.rows} phrases: all of them compete")
+        labeller = Labeller(kb.shards, {page for gold in [*golds, *dev_golds] for page in pages_of(gold)})
+        queries, reach = prepare(task, golds, kb, labeller)
+        _check_positives(triples, settings, queries, reach, note)
+        _check_memory(settings, len(queries), kb)
+        scored = [with_page_ids(gold, labeller) for gold, _ in readable_queries(task, dev_golds, kb)]
+        if len(scored) < len(dev_golds):
+            note(f"{len(dev_golds) - len(scored)} of {len(dev_golds)} dev queries cannot be read: left out")
+        scorer = DevScorer(task, scored, kb)
+        tuner = Finetuner(kb, labeller, queries, settings, scorer.score, scorer.digest)
         tuner.run(folder / "checkpoint.pt", report)
         percent = [round(100 * score, 2) for score in tuner.scores]
-        outcome = FinetuningOutcome(reach, len(judge), judge.measure, percent, tuner.found, tuner.descent.done)
+        outcome = FinetuningOutcome(out, reach, len(scorer), scorer.measure, percent, tuner.found, tuner.descent.done)
         if kb.chosen("auto") == "hybrid":
-            factor, hybrid_score = judge.best_factor(kb.model.config.lexical_factor)
+            factor, hybrid_score = scorer.best_factor(kb.model.config.lexical_factor)
             outcome = dataclasses.replace(outcome, lexical_factor=factor, hybrid_score=round(100 * hybrid_score, 2))
         kb.model.config = dataclasses.replace(kb.model.config, lexical_factor=outcome.lexical_factor)
-        kb.model.save_query_encoder(folder / "model", _facts(request, sources, kb, golds, outcome))
+        facts |= {
+            "relations": _tuned_relations(kb, golds, outcome),
+            "corpora": kb.manifest.corpora,
+            "index": kb.index.kind,
+            "settings": dataclasses.asdict(settings),
+            "outcome": {name: value for name, value in dataclasses.asdict(outcome).items() if name != "out"},
+            "versions": versions(),
+        }
+        kb.model.save_query_encoder(folder / "model", facts)
     return outcome
 
 
-def _data(request: FinetuningRequest, note: Note) -> tuple[list[Gold], list[Gold]]:
+def _with_own_query_encoder(kb: "KnowledgeBase") -> "KnowledgeBase":
+    """The knowledge base with a copy of its query encoder; word embeddings, which stay frozen, are shared."""
+    kb, model = copy.copy(kb), copy.copy(kb.model)
+    words = model.phrases.backbone.get_input_embeddings()
+    model.queries = copy.deepcopy(model.queries, {id(words): words})
+    kb.model = model
+    return kb
+
+
+def _records(triples: Path, dev: Path | None, examples: int, seed: int, note: Note) -> tuple[list[Gold], list[Gold]]:
     """Records to tune on, and records to score on."""
-    golds = read_triples(request.triples)
-    dev = [] if request.dev is None else read_triples(request.dev)
-    if not dev:
-        golds, dev = split(golds, request.settings.seed)
-    if request.examples > len(golds):
-        note(f"{request.triples} holds {len(golds)} queries to tune on, fewer than the {request.examples} asked for")
-    if request.examples:
-        golds = sample_by_relation(golds, request.examples, request.settings.seed)
-    unseen = {relation_of(gold) for gold in dev} - {relation_of(gold) for gold in golds}
+    golds = read_triples(triples)
+    dev_golds = [] if dev is None else read_triples(dev)
+    if not dev_golds:
+        golds, dev_golds = split(golds, seed)
+    if examples > len(golds):
+        note(f"{triples} holds {len(golds)} queries to tune on, fewer than the {examples} asked for")
+    if examples:
+        golds = sample_by_relation(golds, examples, seed)
+    unseen = {relation_of(gold) for gold in dev_golds} - {relation_of(gold) for gold in golds}
     if unseen:
         more = " …" if len(unseen) > 5 else ""
         note(f"{len(unseen)} relations of the dev queries are not tuned on: {', '.join(sorted(unseen)[:5])}{more}")
-    return golds, dev
+    return golds, dev_golds
 
 
-def _facts(
-    request: FinetuningRequest,
-    sources: Sequence[dict[str, str] | None],
-    kb: KnowledgeBase,
-    golds: Sequence[Gold],
-    outcome: FinetuningOutcome,
-) -> dict[str, object]:
-    """What the folder says about itself; `sources`: triples and dev file as they were read."""
-    triples, dev = sources
+def _tuned_relations(kb: "KnowledgeBase", golds: Sequence[Gold], outcome: FinetuningOutcome) -> list[str]:
+    """The relations that the query encoder has been tuned on, now or before."""
     earlier = kb.model.config.training.get("finetuning")
     relations = set(earlier["relations"]) if isinstance(earlier, dict) else set()
     if outcome.is_better:  # if not, the query encoder has not changed
         relations |= {relation_of(gold) for gold in golds} - {NO_GROUP}
-    return {
-        "command": request.command,
-        "triples": triples,
-        "examples": request.examples,
-        "dev": dev,
-        "task": request.task.name,
-        "relations": sorted(relations),
-        "corpora": kb.manifest.corpora,
-        "index": kb.index.kind,
-        "settings": dataclasses.asdict(request.settings),
-        "outcome": dataclasses.asdict(outcome),
-        "versions": versions(),
-    }
+    return sorted(relations)
 
 
-def _check_memory(settings: FinetuningSettings, queries: int, kb: KnowledgeBase) -> None:
+def _check_memory(settings: FinetuningSettings, queries: int, kb: "KnowledgeBase") -> None:
     """Refuse what cannot fit: the phrases of a batch are held as float32, with their gradients and copies."""
     batch, phrases = min(settings.batch, queries), min(settings.k, kb.counts.rows)
     need = 3 * 4 * 2 * kb.model.dim * batch * phrases
@@ -151,21 +195,24 @@ def _check_memory(settings: FinetuningSettings, queries: int, kb: KnowledgeBase)
         )
 
 
-def _check_positives(request: FinetuningRequest, queries: Sequence[PreparedQuery], reach: Reach, note: Note) -> None:
-    """Refuse to tune where no phrase can be right; name the lines whose pages are not there."""
+def _check_positives(
+    triples: Path, settings: FinetuningSettings, queries: Sequence[PreparedQuery], reach: Reach, note: Note
+) -> None:
+    """Refuse to tune if no phrase can be right; name the lines whose pages are missing."""
     missing = sorted((query.gold.line, query.lost_pages[0]) for query in queries if query.lost_pages)
     if missing:
         named = ", ".join(f"{page!r} (line {line})" for line, page in missing[:MOST_NAMED])
-        note(f"{request.triples} names pages that are not there: {named}{' …' if len(missing) > MOST_NAMED else ''}")
-    objective, no_pages = request.settings.objective, reach.no_page + reach.unnamed == reach.queries
+        more = " …" if len(missing) > MOST_NAMED else ""
+        note(f"{triples} names pages that the knowledge base does not have: {named}{more}")
+    objective, no_pages = settings.objective, reach.no_page + reach.unnamed == reach.queries
     if objective == "page" and no_pages:
         raise TrainingError(
-            f"the knowledge base has no gold page of {request.triples}: use --objective phrase, or another --kb"
+            f"the knowledge base has no gold page of {triples}: use --objective phrase, or another --kb"
         )
     if objective != "page" and not any(query.gold.answers for query in queries):
-        raise TrainingError(f"{request.triples} names pages, but no answer: use --objective page")
+        raise TrainingError(f"{triples} names pages, but no answer: use --objective page")
     if objective != "page" and reach.nowhere == reach.queries:
-        raise TrainingError(f"no answer of {request.triples} stands anywhere in the knowledge base: use another --kb")
+        raise TrainingError(f"no answer of {triples} occurs in the knowledge base: use another --kb")
     if objective == "kilt" and no_pages:
         names_pages = reach.unnamed < reach.queries
         why = "the knowledge base has none of the gold pages" if names_pages else "no pages are named"

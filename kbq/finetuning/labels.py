@@ -1,23 +1,36 @@
-"""Labels: which phrases are right, by text and by page. Source: arXiv 2012.12624, Eq. 11; arXiv 2109.08133, Eq. 5.
+"""Labels: gold records become queries with their gold phrases; phrases that a search finds are right or not.
 
-A text is right where it equals an answer after KILT's normalisation.
+A text is right if it equals an answer after KILT's normalisation. Source: arXiv 2012.12624, Eq. 11; arXiv 2109.08133,
+Eq. 5.
 """
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from itertools import islice, product
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from kbq.array_types import Bools, Floats, Rows
 from kbq.dump.shards import Shard
+from kbq.errors import QueryError, TrainingError
 from kbq.finetuning.triples import pages_of
 from kbq.indexing.base import ranges
-from kbq.kb import KnowledgeBase
-from kbq.kilt.records import Gold
+from kbq.kilt.records import Gold, GoldOutput
+from kbq.kilt.task import Task
 from kbq.kilt.text_scores import normalise
 from kbq.searching.spans import Spans, batch_spans, reach
+
+if TYPE_CHECKING:
+    from kbq.kb import KnowledgeBase
+
+Objective = Literal["kilt", "phrase", "page"]
+MOST_GOLDS = 20  # occurrences of a query's answers on its gold pages
+MOST_NAMESAKES = 100  # readings of an output whose pages are named by titles that several pages have
+
+_normalise = lru_cache(2**16)(normalise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +52,7 @@ def phrases_of(places: Sequence[tuple[int, int, int]]) -> Phrases:
     return Phrases(columns[0], columns[1], columns[2], np.full(len(places), np.nan, np.float32))
 
 
-def retrieve(kb: KnowledgeBase, starts: Floats, ends: Floats, k: int) -> list[Phrases]:
+def retrieve(kb: "KnowledgeBase", starts: Floats, ends: Floats, k: int) -> list[Phrases]:
     """The k best phrases for each query: each start with its best end, overlaps included. Shapes: (queries, dim)."""
     span_lists = batch_spans(kb.search_context, kb.model.in_row_units(starts, ends), k)
     return [_best([_phrases(number, spans, k) for number, spans in enumerate(shards)], k) for shards in span_lists]
@@ -59,8 +72,8 @@ def joined(found: Phrases, more: Phrases) -> Phrases:
     return _concatenated([found, new])
 
 
-def vectors(kb: KnowledgeBase, phrases: Phrases) -> tuple[Floats, Floats]:
-    """First and last token vectors as the search scores them: the dump's own rows, whatever the kind of the index.
+def vectors(kb: "KnowledgeBase", phrases: Phrases) -> tuple[Floats, Floats]:
+    """First and last token vectors as the search scores them: rows of the dump, whatever the index.
 
     Shapes: (phrases, dim).
     """
@@ -72,8 +85,8 @@ def vectors(kb: KnowledgeBase, phrases: Phrases) -> tuple[Floats, Floats]:
     return starts * kb.model.scale, ends * kb.model.scale
 
 
-def penalties(kb: KnowledgeBase, phrases: Phrases) -> Floats:
-    """What each phrase loses by its length, as in the search. Shape: (phrases,)."""
+def penalties(kb: "KnowledgeBase", phrases: Phrases) -> Floats:
+    """What the search takes from the score of each phrase for its length. Shape: (phrases,)."""
     tokens = np.zeros(len(phrases), np.float32)  # after the first one
     for number in np.unique(phrases.shards):
         places = np.flatnonzero(phrases.shards == number)
@@ -97,12 +110,6 @@ def _concatenated(parts: Sequence[Phrases]) -> Phrases:
     )
 
 
-Objective = Literal["kilt", "phrase", "page"]
-MOST_GOLDS = 20  # occurrences of a query's answers on its gold pages
-
-_normalise = lru_cache(2**16)(normalise)
-
-
 @dataclass(frozen=True, slots=True)
 class Labels:
     """What is right about each phrase of a query. Shapes: (phrases,)."""
@@ -114,10 +121,10 @@ class Labels:
     def positive(self, objective: Objective) -> Bools:
         """The phrases to prefer.
 
-        phrase: the answer, wherever it stands (L_phrase). page: anything on a gold page (L_doc). kilt: the answer on a
-        gold page, which is what KILT rewards; where there is none, anything on a gold page, and the answer anywhere
-        only where the knowledge base has no gold page. Otherwise a common answer, whose words the filter dropped on
-        many pages, would teach all its queries the one page that has it.
+        phrase: the answer, anywhere (L_phrase). page: anything on a gold page (L_doc). kilt: the answer on a gold page,
+        which is what KILT rewards; without such a phrase, anything on a gold page, and the answer anywhere only if the
+        knowledge base has no gold page. Otherwise a common answer, whose words the filter dropped on many pages, would
+        teach all its queries the one page that has it.
         """
         if objective == "phrase":
             return self.has_answer
@@ -131,8 +138,8 @@ class Labels:
 
 Kind = Literal[
     "on_page",  # an answer is a phrase of a gold page
-    "dropped",  # an answer stands on a gold page, but as no phrase: the filter dropped its words
-    "elsewhere",  # no answer stands on the gold pages that the knowledge base has
+    "dropped",  # an answer is on a gold page, but not a phrase: the filter dropped its words
+    "elsewhere",  # no answer is on the gold pages that the knowledge base has
     "no_page",  # the knowledge base has none of the gold pages
     "unnamed",  # no page is named: an answer counts anywhere
 ]
@@ -219,3 +226,86 @@ def _occurrences(shard: Shard, paragraph: int, text: str, answers: set[str]) -> 
     return [
         (int(starts[i]), int(ends[i])) for i in likely if _normalise(text[int(begins[i]) : int(stops[i])]) in answers
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedQuery:
+    """A query as token ids; `golds`: its answers on its gold pages."""
+
+    ids: tuple[int, ...]
+    gold: Gold
+    golds: Phrases
+    lost_pages: tuple[str, ...] = ()  # the pages that it names, if the knowledge base has none of them
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How many queries can be answered from the knowledge base at all."""
+
+    queries: int = 0
+    unreadable: int = 0  # too long for the encoder, or malformed: left out
+    on_page: int = 0  # an answer is a phrase of a gold page
+    dropped: int = 0  # an answer is on a gold page, but not a phrase: the filter dropped its words
+    elsewhere: int = 0  # no answer is on the gold pages that the knowledge base has
+    no_page: int = 0  # the knowledge base has none of the gold pages
+    unnamed: int = 0  # no page is named: an answer counts anywhere
+    nowhere: int = 0  # of the last two: every answer has a word that does not occur, so it is never found (by BM25)
+
+
+def prepare(
+    task: Task, golds: Sequence[Gold], kb: "KnowledgeBase", labeller: Labeller
+) -> tuple[list[PreparedQuery], Reach]:
+    """All queries that the encoder reads.
+
+    Raises:
+        TrainingError: there is none.
+    """
+    prepared, counts = [], dict.fromkeys((field.name for field in dataclasses.fields(Reach)), 0)
+    readable = readable_queries(task, golds, kb)
+    counts["unreadable"] = len(golds) - len(readable)
+    for gold, ids in readable:
+        findable = labeller.find(gold)
+        lost = tuple(sorted(pages_of(gold))) if findable.kind == "no_page" else ()
+        prepared.append(PreparedQuery(tuple(ids), gold, findable.phrases, lost))
+        counts[findable.kind] += 1
+        if findable.kind in ("no_page", "unnamed") and gold.answers:
+            counts["nowhere"] += all(kb.words.missing(answer) for answer in gold.answers)
+    return prepared, Reach(**counts | {"queries": len(prepared)})
+
+
+def readable_queries(task: Task, golds: Sequence[Gold], kb: "KnowledgeBase") -> list[tuple[Gold, list[int]]]:
+    """The records whose queries the encoder reads, with their token ids.
+
+    Raises:
+        TrainingError: there is none; it says why the first one cannot be read.
+    """
+    tokenizer, readable, reason = kb.model.query_tokenizer, [], ""
+    for gold in golds:
+        try:
+            text = task.query_of(gold.input or "", tokenizer.is_short_enough, gold.id)
+            readable.append((gold, tokenizer.ids_of(text)))
+        except QueryError as error:
+            reason = reason or f"line {gold.line}: {error}"
+    if not readable:
+        raise TrainingError(f"no query can be read; {reason}")
+    return readable
+
+
+def with_page_ids(gold: Gold, labeller: Labeller) -> Gold:
+    """Replace page titles by ids, which predictions name; several pages with one title are alternatives.
+
+    If the knowledge base has none of the pages, all are left out: the answer counts anywhere, as in tuning, unless that
+    is on pages alone.
+    """
+    if gold.answers and labeller.find(gold).kind == "no_page":
+        without_pages = (dataclasses.replace(output, pages=(), evidence=None) for output in gold.outputs)
+        return dataclasses.replace(gold, outputs=tuple(without_pages))
+
+    def with_ids(output: GoldOutput) -> Iterator[GoldOutput]:
+        ids = [labeller.page_ids(page) or [page] for page in output.pages]
+        for named in islice(product(*ids), MOST_NAMESAKES):
+            pages = tuple(dict.fromkeys(named))
+            evidence = None if output.evidence is None else frozenset(pages)
+            yield dataclasses.replace(output, pages=pages, evidence=evidence)
+
+    return dataclasses.replace(gold, outputs=tuple(variant for output in gold.outputs for variant in with_ids(output)))

@@ -1,18 +1,16 @@
 """Loop: one forward pass of the queries serves search and loss; the phrases are those found by the live encoder.
 
 Source: arXiv 2012.12624, section 4.5 and Eq. 11; arXiv 2109.08133, section 5. Beyond the papers: answers on the gold
-pages take part even where the search does not find them, so that hardly any query is without a positive.
+pages take part even if the search does not find them, so that hardly any query is without a positive.
 """
 
 import hashlib
 import math
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import Literal, cast
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -22,13 +20,13 @@ from torch.nn.utils.rnn import pad_sequence
 from kbq.array_types import Bools
 from kbq.encoding.devices import autocast, padded
 from kbq.errors import TrainingError
-from kbq.finetuning.labels import Labeller, Objective, Phrases, joined, penalties, retrieve, vectors
-from kbq.finetuning.preparation import PreparedQuery
-from kbq.kb import KnowledgeBase
+from kbq.finetuning.labels import Labeller, Objective, Phrases, PreparedQuery, joined, penalties, retrieve, vectors
 from kbq.kilt.task import Task
-from kbq.training.attention import recompute_attention
-from kbq.training.engine import CHECKPOINT_SECONDS, Descent, read_checkpoint, write_checkpoint
+from kbq.training.engine import Run, StepSettings
 from kbq.training.losses import marginal_losses
+
+if TYPE_CHECKING:
+    from kbq.kb import KnowledgeBase
 
 Term = Literal["joint", "start", "end"]
 TERMS: tuple[Term, ...] = ("joint", "start", "end")
@@ -51,8 +49,8 @@ def _first_of_each(rows: np.ndarray) -> Bools:
     return first
 
 
-@dataclass(frozen=True, slots=True)
-class FinetuningSettings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinetuningSettings(StepSettings):
     """Everything that decides the outcome besides data and knowledge base."""
 
     objective: Objective = "kilt"
@@ -61,10 +59,6 @@ class FinetuningSettings:
     epochs: int = 3
     patience: int = 2  # epochs without a better dev score, after which tuning stops
     batch: int = 24
-    accumulate: int = 1  # batches of one step
-    learning_rate: float = 2e-4
-    warmup: float = 0.05  # share of all steps
-    seed: int = 0
 
 
 def chosen_objective(name: str, task: Task) -> Objective:
@@ -87,23 +81,19 @@ def chosen_terms(names: str) -> tuple[Term, ...]:
     return tuple(term for term in TERMS if term in wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class FinetuningStep:
-    """A step, for reports. `found`: share of its queries for which the search found a positive; `dev`: last score."""
+class Finetuner(Run):
+    """Tunes the query encoder of an opened knowledge base in place; a round is an epoch and ends with dev scoring.
 
-    step: int
-    steps: int
-    loss: float
-    found: float
-    dev: float
+    Tuning ends when dev scores stop rising or all epochs are done, with the best query encoder.
+    """
 
-
-class Finetuner:
-    """Tunes the query encoder of an opened knowledge base in place."""
+    settings: FinetuningSettings
+    weights = {"loss": 1.0}  # noqa: RUF012 - never changed
+    trained_on = "triples"
 
     def __init__(
         self,
-        kb: KnowledgeBase,
+        kb: "KnowledgeBase",
         labeller: Labeller,
         queries: Sequence[PreparedQuery],
         settings: FinetuningSettings,
@@ -114,80 +104,67 @@ class Finetuner:
         self.kb = kb
         self.labeller = labeller
         self.queries = queries
-        self.settings = settings
         self.score = score
         self.dev = dev
         self.per_epoch = math.ceil(len(queries) / (settings.batch * settings.accumulate))
-        recompute_attention(kb.model.queries)
-        # Word embeddings belong to the phrase encoder, too, so they stay as they are.
-        parameters = [parameter for parameter in kb.model.queries.parameters() if parameter.requires_grad]
-        self.descent = Descent(parameters, settings.learning_rate, settings.warmup, settings.epochs * self.per_epoch)
         self.scores: list[float] = []  # before tuning, and after each epoch
         self.found: list[int] = []  # in each epoch, queries for which the search found a positive
         self.best: list[Tensor] = []
+        # Word embeddings belong to the phrase encoder, too: they are frozen.
+        super().__init__([kb.model.queries], settings, settings.epochs * self.per_epoch)
 
-    def run(self, checkpoint: Path, report: Callable[[FinetuningStep], None]) -> None:
-        """Tune until dev scores stop rising or all epochs are done; the model ends with the best query encoder.
+    @property
+    def is_finished(self) -> bool:
+        """Whether all epochs are done, or as many as patience allows have not raised the dev score."""
+        return len(self.scores) > self.settings.epochs or len(self._since_best()) >= self.settings.patience
 
-        Raises:
-            TrainingError: the loss is no number any more (the last checkpoint stays), or the checkpoint is of
-                another run.
-        """
-        self._resume(checkpoint)
-        while not self._is_finished():
-            if len(self.found) < len(self.scores):
-                self.found.append(0)
-            for queries in self._rest_of_epoch():
-                report(self._one_step(queries))
-                if time.monotonic() - self._saved > CHECKPOINT_SECONDS:
-                    self._save(checkpoint)
-            self._score()
-            self._save(checkpoint)
-        self.descent.set_values(self.best)
-
-    def _is_finished(self) -> bool:
-        since_best = len(self.scores) - 1 - self.scores.index(max(self.scores))
-        return len(self.scores) > self.settings.epochs or since_best >= self.settings.patience
-
-    def _score(self) -> None:
+    def between_rounds(self) -> None:
+        """Score dev data, and keep the parameters if they are the best so far; at the end, go back to the best."""
         self.scores.append(self.score())
-        if self.scores.index(max(self.scores)) == len(self.scores) - 1:
+        if not self._since_best():
             self.best = [value.clone() for value in self.descent.values()]
+        if self.is_finished:
+            self.descent.set_values(self.best)
 
-    def _rest_of_epoch(self) -> Iterator[list[PreparedQuery]]:
-        """The queries of each step that is left in this epoch."""
+    def _since_best(self) -> list[float]:
+        """The dev scores after the best one."""
+        return self.scores[self.scores.index(max(self.scores)) + 1 :]
+
+    @property
+    def dev_score(self) -> float:
+        """The latest score of dev data."""
+        return self.scores[-1]
+
+    def rest(self) -> Iterator[Sequence[Sequence[int]]]:
+        """The steps that are left in this epoch."""
         epoch = len(self.scores) - 1
+        if len(self.found) < len(self.scores):
+            self.found.append(0)
         order = random.Random(self.settings.seed + epoch).sample(range(len(self.queries)), len(self.queries))
-        size = self.settings.batch * self.settings.accumulate
-        for first in range((self.descent.done - epoch * self.per_epoch) * size, len(order), size):
-            yield [self.queries[place] for place in order[first : first + size]]
+        done = (self.descent.done - epoch * self.per_epoch) * self.settings.accumulate
+        size = self.settings.batch
+        left = (order[first : first + size] for first in range(done * size, len(order), size))
+        while step_batches := list(islice(left, self.settings.accumulate)):
+            yield step_batches
 
-    def _one_step(self, queries: Sequence[PreparedQuery]) -> FinetuningStep:
-        total, found = 0.0, 0
-        for first in range(0, len(queries), self.settings.batch):
-            batch = queries[first : first + self.settings.batch]
-            losses, with_positives = self._losses(batch)
-            self.descent.add(losses.sum() / len(queries))
-            total += float(losses.detach().sum())
-            found += with_positives
-        self.found[-1] += found
-        self.descent.step()
-        share = found / len(queries)
-        return FinetuningStep(self.descent.done, self.descent.steps, total / len(queries), share, self.scores[-1])
+    def query_count(self, members: Sequence[int]) -> int:
+        """Every member is a query."""
+        return len(members)
 
-    def _losses(self, batch: Sequence[PreparedQuery]) -> tuple[Tensor, int]:
-        """The loss of each query, and for how many of them the search found a positive."""
+    def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
+        """The loss of each query, and whether the search found a positive for it; shapes: (queries,)."""
+        batch = [self.queries[index] for index in members]
         model = self.kb.model
         tensors = padded([list(query.ids) for query in batch], model.tokenizer.pad_token_id, model.device)
         with autocast(model.device):
             starts, ends = model.queries(*tensors)
         phrase_lists = retrieve(self.kb, starts.detach().cpu().numpy(), ends.detach().cpu().numpy(), self.settings.k)
-        with_positives = 0
+        found: list[bool] = []
         parts: list[dict[str, Tensor]] = []
         for query, phrases in zip(batch, phrase_lists, strict=True):
             candidates = joined(phrases, query.golds)
             positive = self.labeller.label(candidates, query.gold).positive(self.settings.objective)
-            with_positives += int(positive[: len(phrases)].any())
+            found.append(bool(positive[: len(phrases)].any()))
             parts.append(self._tensors(candidates, positive))
         columns = {
             name: pad_sequence([part[name] for part in parts], batch_first=True).to(model.device) for name in parts[0]
@@ -199,7 +176,9 @@ class Finetuner:
             marginal_losses(scores[term], columns[f"{term} positive"], columns[f"{term} counted"])
             for term in self.settings.terms
         ]
-        return torch.stack(terms).mean(dim=0), with_positives
+        self.found[-1] += sum(found)
+        shares = torch.tensor(found, dtype=torch.float32, device=model.device)
+        return {"loss": torch.stack(terms).mean(dim=0), "found": shares}, tensors[0].numel()
 
     def _tensors(self, phrases: Phrases, positive: Bools) -> dict[str, Tensor]:
         """Vectors of a query's phrases, shape (phrases, dim); penalties and what competes in each term, (phrases,)."""
@@ -211,9 +190,8 @@ class Finetuner:
             tensors[f"{term} positive"] = torch.from_numpy(right)
         return tensors
 
-    @cached_property
-    def _digest(self) -> str:
-        """A digest of the starting encoder, the queries and the dev set."""
+    def digest(self) -> str:
+        """A digest of the query encoder, the knowledge base, the queries and the dev data."""
         digest = hashlib.blake2b(digest_size=16)
         model = self.kb.model.config
         digest.update(repr((model.phrase_fingerprint, model.query_fingerprint)).encode())
@@ -223,17 +201,11 @@ class Finetuner:
             digest.update(repr((query.ids, outputs)).encode())
         return digest.hexdigest()
 
-    def _save(self, checkpoint: Path) -> None:
-        run = {"settings": asdict(self.settings), "data": self._digest}
-        progress = {"scores": self.scores, "found": self.found, "best": self.best}
-        write_checkpoint(checkpoint, run | progress | self.descent.state())
-        self._saved = time.monotonic()
+    def state(self) -> dict[str, Any]:
+        """All that later steps depend on, with the best parameters so far."""
+        return super().state() | {"scores": self.scores, "found": self.found, "best": self.best}
 
-    def _resume(self, checkpoint: Path) -> None:
-        self._saved = time.monotonic()
-        state = read_checkpoint(checkpoint, self.kb.model.device, asdict(self.settings), self._digest, "triples")
-        if state is None:
-            self._score()
-            return
-        self.descent.load_state(state)
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go back to a state."""
+        super().load_state(state)
         self.scores, self.found, self.best = state["scores"], state["found"], state["best"]

@@ -15,8 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 from kbq.errors import TrainingError
-from kbq.kilt.parsing import read_golds
-from kbq.kilt.records import PAGE, Gold, GoldOutput, Problems
+from kbq.kilt.records import PAGE, Gold, GoldOutput, Problems, read_golds
 from kbq.kilt.scores import relation_of
 from kbq.special_tokens import slot_of
 from kbq.system.lines import Line, clean_text, parse_json_lines, read_lines
@@ -24,7 +23,7 @@ from kbq.system.lines import Line, clean_text, parse_json_lines, read_lines
 COLUMNS = ("subject", "relation", "object")
 MORE_COLUMNS = ("aliases", "page")
 LIKENESS = 0.7  # of a column to one of these: "page_id" and "alias" are alike enough, "image" is not
-DEV_SHARE, MOST_DEV = 0.1, 500  # of the examples, set aside to score on
+DEV_SHARE, MOST_DEV = 0.1, 500  # examples set aside to score on
 
 
 def read_triples(path: Path) -> list[Gold]:
@@ -36,7 +35,7 @@ def read_triples(path: Path) -> list[Gold]:
     lines = read_lines(str(path), TrainingError)
     first = next((line for line in lines if line[1].strip()), (0, ""))
     if not first[1].strip():
-        raise TrainingError(f"{path} is empty: give KILT lines, or a table of subject, relation, object")
+        raise TrainingError(f"{path} is empty: write KILT lines, or a table of subject, relation, object")
     problems: list[str] = []
     if first[1].lstrip().startswith("{"):
         _, fields = next(parse_json_lines([first], str(path), TrainingError))
@@ -45,7 +44,7 @@ def read_triples(path: Path) -> list[Gold]:
         golds = _merged(path, _table_rows(path, first, lines, problems), problems)
     golds = [gold for gold in golds if gold.answers or pages_of(gold)]
     if not golds:
-        raise TrainingError(f"{path} holds no triple with an answer")
+        raise TrainingError(f"{path} has no triple with an answer")
     return golds
 
 
@@ -97,17 +96,6 @@ def split(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
             "one subject or page is not enough to tune and to score: give more triples, or a --dev file"
         )
     return tuned, dev
-
-
-def kilt_record(gold: Gold) -> dict[str, object]:
-    """A gold record as a KILT line holds it; of its evidence, only the pages."""
-    outputs = []
-    for output in gold.outputs:
-        fields: dict[str, object] = {"answer": output.answer} if output.answer else {}
-        if output.evidence is not None:
-            fields["provenance"] = [{"wikipedia_id": page} for page in output.pages]
-        outputs.append(fields)
-    return {"id": gold.id, "input": gold.input, "meta": dict(gold.meta), "output": outputs}
 
 
 def _kilt(path: Path) -> list[Gold]:

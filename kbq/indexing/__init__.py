@@ -1,1 +1,1 @@
-"""Indexing: the rows of a phrase dump, found by inner product."""
+"""Indexing: query vectors become candidate rows of a phrase dump, by inner product."""

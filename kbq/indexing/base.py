@@ -1,4 +1,4 @@
-"""Candidates: what an index finds for a query, and how sure it is that nothing better was missed."""
+"""Base: the interface of an index; query vectors become candidates, with a bound on what they may miss."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,42 +9,45 @@ import numpy as np
 from kbq.array_types import Floats, Rows
 from kbq.dump.shards import Shard
 
-MAX_TOKENS = 20  # L of the paper: the longest phrase
+MAX_TOKENS = 20  # of a phrase; L in arXiv 2012.12624
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Rows at which good spans may start, ascending, each once.
+    """The rows of a shard at which good spans may start, ascending and distinct.
 
-    No span that starts elsewhere scores above `complete_above` (as far as the index saw: an approximate one has not
-    looked everywhere).
+    No span that starts elsewhere scores above `complete_above`, as far as the index has searched: all rows for an exact
+    index, some of the cells for an approximate one.
     """
 
     starts: Rows
     complete_above: float
-    bonus: Floats | None = None  # what is added to the spans that start there. Shape: that of `starts`
+    bonus: Floats | None = None  # added to the scores of the spans that start there. Shape: that of `starts`
 
 
 class Bonus(Protocol):
-    """What paragraphs add to the scores of their spans, one shard at a time: it need not be held for all shards."""
+    """What paragraphs add to the scores of their spans; computed for one shard at a time."""
 
     def __getitem__(self, shard: int, /) -> Floats:
         """Shape: (queries, paragraphs)."""
 
 
 class Index(Protocol):
-    """Finds candidates by inner product in all shards of a knowledge base: exact, or approximate."""
+    """Finds candidates in all shards of a knowledge base, exactly or approximately."""
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
-        """For each shard, the candidates of each query; `k` is the depth, and a larger one finds at least as much.
+        """The candidates of each query in each shard: result[shard][query].
 
-        `starts`, `ends`: query vectors in the units of the rows, that is multiplied by the dump's scale. Shapes:
-        (queries, dim). Each shard's `bonus` is asked for once.
+        Args:
+            starts, ends: query vectors in the units of the rows, that is, multiplied by the dump's scale. Shapes:
+                (queries, dim).
+            k: depth of the search; a larger one finds at least as much.
+            bonus: what paragraphs add to the scores; read once for each shard.
         """
 
 
 def everything(shards: Sequence[Shard], queries: int, bonus: Bonus | None) -> list[list[Candidates]]:
-    """All rows of each shard, as the candidates of each of so many queries."""
+    """All rows of each shard as candidates, for this number of queries."""
     candidates = []
     for number, shard in enumerate(shards):
         rows = np.arange(len(shard))
@@ -54,7 +57,7 @@ def everything(shards: Sequence[Shard], queries: int, bonus: Bonus | None) -> li
 
 
 def ranges(begins: Rows, stops: Rows) -> Rows:
-    """Side by side, the rows of each range [begin, stop).
+    """Concatenate the ranges [begin, stop).
 
     >>> ranges(np.array([5, 0]), np.array([7, 1])).tolist()
     [5, 6, 0]

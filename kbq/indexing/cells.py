@@ -1,8 +1,8 @@
-"""Cells: an inverted file (faiss) over the rows of a shard, where these are too many to multiply with every query.
+"""Cells: the rows of a shard become an inverted file of faiss; query vectors become the best rows of some of its cells.
 
-Cells are L2 clusters; a query probes those whose means have the largest inner products with it. faiss's own default for
-inner products, unit centroids, loses half the recall where the vectors' norms vary; so clusters are our own
-(`clusters.py`), and faiss keeps and searches the cells.
+Cells are L2 clusters; a query probes those whose means have the largest inner products with it. faiss's default for
+inner products, unit centroids, loses half of the recall if the norms of vectors vary. So `Clusters` does the k-means,
+and faiss stores and searches the cells.
 """
 
 from collections.abc import Callable
@@ -18,107 +18,24 @@ from kbq.array_types import Floats, Rows
 from kbq.errors import KnowledgeBaseError, first_line
 from kbq.indexing.inner_products import CPU, has_fast_int8, int8_products
 from kbq.system.callbacks import Report, Stage, silent
-from kbq.system.files import GO_ON, replacing
+from kbq.system.files import RESUMES, replacing
 from kbq.system.machine import expect_random_access, prefetch
 
 Values = Floats | NDArray[np.int8]
 ROUNDS = 10  # of k-means
-COMPARED = 4096  # rows that become float32 at a time
-SCORES = 2**18  # of rows with means, computed at a time: they stay in a core's cache
-SCORES_CUDA = 2**27  # half a GB
-
-
-class Clusters:
-    """Means, ready to be compared with rows."""
-
-    def __init__(self, means: Floats, device: torch.device = CPU) -> None:
-        """Shape: (clusters, dim)."""
-        self.means = means
-        self._device = device
-        self._halves = (means**2).sum(axis=1) / 2
-        self._step = max(float(np.abs(means).max()), 1e-30) / 127
-        self._whole = torch.from_numpy(np.rint(means / self._step).astype(np.int8))
-
-    @classmethod
-    def of(
-        cls,
-        sample: Values,
-        count: int,
-        seed: int = 0,
-        device: torch.device = CPU,
-        report: Callable[[int], None] = lambda rows: None,
-    ) -> Self:
-        """k-means: `count` means of these rows. A cluster that lost all its rows begins again at a random one.
-
-        Args:
-            sample: not fewer rows than `count`. Shape: (rows, dim).
-            device: where rows are compared with means.
-            report: takes after each of the ROUNDS how many rows were compared with the means.
-        """
-        random = np.random.default_rng(seed)
-        clusters = cls(_random_rows(sample, count, random), device)
-        for _ in range(ROUNDS):
-            nearest = clusters.nearest(sample)
-            sizes = np.bincount(nearest, minlength=count)
-            means = _sums(sample, nearest, count) / sizes.clip(min=1).astype(np.float32)[:, None]
-            means[sizes == 0] = _random_rows(sample, int((sizes == 0).sum()), random)
-            clusters = cls(means, device)
-            report(len(sample))
-        return clusters
-
-    def nearest(self, rows: Values) -> Rows:
-        """The number of the mean with the smallest L2 distance to each row. Shapes: (rows, dim), (rows,)."""
-        step = max(1, (SCORES if self._device.type == "cpu" else SCORES_CUDA) // len(self.means))
-        parts = [rows[first : first + step] for first in range(0, len(rows), step)]
-        try:
-            compare = self._compared_in_integers if has_fast_int8(self._device) else self._compared
-            return np.concatenate([compare(part) for part in parts]) if parts else np.empty(0, np.int64)
-        except torch.OutOfMemoryError:  # on a GPU that others use, too: then on the CPU
-            return type(self)(self.means).nearest(rows)
-
-    def _compared(self, rows: Values) -> Rows:
-        floats, means, halves = (
-            torch.from_numpy(values).to(self._device) for values in (rows.astype(np.float32), self.means, self._halves)
-        )
-        return _largest((floats @ means.T).sub_(halves))
-
-    def _compared_in_integers(self, rows: Values) -> Rows:
-        """‖x − c‖² = ‖x‖² − 2 (x·c − ½ ‖c‖²), all in units of one step of the rows times one of the means."""
-        unit = 1.0 if rows.dtype == np.int8 else max(float(np.abs(rows).max()), 1e-30) / 127
-        whole = rows if rows.dtype == np.int8 else np.rint(rows / unit).astype(np.int8)
-        scores = int8_products(torch.from_numpy(whole).to(self._device), self._whole.to(self._device))
-        halves = torch.from_numpy(np.rint(self._halves / (unit * self._step)).astype(np.int32))
-        return _largest(scores.sub_(halves.to(self._device)))
-
-
-def _largest(scores: Tensor) -> Rows:
-    """Where each row's largest value stands; NumPy is several times as fast as PyTorch on a CPU. Shape: (rows,)."""
-    return np.asarray(scores.numpy().argmax(axis=1) if scores.is_cpu else scores.argmax(dim=1).cpu().numpy())
-
-
-def _random_rows(rows: Values, count: int, random: np.random.Generator) -> Floats:
-    return rows[random.choice(len(rows), count, replace=False)].astype(np.float32)
-
-
-def _sums(rows: Values, groups: Rows, count: int) -> Floats:
-    """The sum of each group's rows. Shapes: (rows, dim), (rows,), (count, dim)."""
-    sums = torch.zeros(count, rows.shape[1])
-    for first in range(0, len(rows), COMPARED):
-        part = slice(first, first + COMPARED)
-        sums.index_add_(0, torch.from_numpy(groups[part]), torch.from_numpy(rows[part]).float())
-    return sums.numpy()
-
-
-SAMPLES_PER_CLUSTER = 40  # rows seen by k-means
-CODEC_SAMPLES = 50_000  # rows that the codec is trained with
+COMPARED = 4096  # rows converted to float32 at a time
+SCORES = 2**18  # of rows with means, computed at a time on a CPU: they fit in a core's cache
+SCORES_CUDA = 2**27  # the same on a GPU: half a GB
+SAMPLES_PER_CLUSTER = 40  # rows that k-means is trained on
+CODEC_SAMPLES = 50_000  # rows that the codec is trained on
+LEAST_SAMPLES = 16  # values of a four-bit code: faiss requires at least as many rows to train it on
 CHUNK = 65536  # rows added at a time
 NUMBER_BYTES = 8  # of a row's number, beside its code
-PREFETCHED = 2**27  # bytes, about, of the cells of some queries, or of one: more would push each other out of memory
-LEAST_SAMPLES = 16  # codes of four bits: faiss wants at least as many rows to train with
+PREFETCHED = 2**27  # bytes of cells, about, prefetched at a time: more might evict each other from memory
 
 
 def clusters_for(rows: int) -> int:
-    """About 4 √rows cells, but never so many that a cell lacks training rows."""
+    """The number of cells: about 4 √rows, but not so many that k-means lacks rows."""
     return int(max(1, min(4 * rows**0.5, rows / 39)))
 
 
@@ -131,18 +48,18 @@ def build_cells(
     device: torch.device = CPU,
     report: Report = silent,
 ) -> None:
-    """Cluster these rows of the vectors, add them under their numbers, write the index, in one step.
+    """Cluster rows, add them to an index under their numbers, and write it atomically.
 
-    Vectors are clustered as they are, even where rotated ones are stored: of clusters of rotated vectors, several times
+    The clusters are of unrotated vectors even if rotated ones are stored: of clusters of rotated vectors, several times
     as many must be probed for the same recall.
 
     Args:
         vectors: of the dump. Shape: (all, dim).
-        rotation: the rotated vectors, less their cells' means, are stored in product codes of four bits, in blocks that
-            are searched within registers (fast scan, arXiv 1704.07355). Shape: (dim, kept). None: the dump's int8
-            values are stored as they are.
-        together: how many of the rotated values share a code; only with a rotation.
-        device: where rows are compared with cells.
+        rows: numbers of the vectors to index. Shape: (rows,).
+        rotation: store the rotated vectors, less their cells' means, in product codes of four bits, in blocks that
+            are searched in registers (fast scan, arXiv 1704.07355). Shape: (dim, kept). None: store the int8 vectors.
+        together: how many rotated values share a code; only with a rotation.
+        device: where rows are compared with means.
 
     Raises:
         KnowledgeBaseError: faiss is not installed, or cannot write the file.
@@ -154,7 +71,7 @@ def build_cells(
     stage = Stage(report, "rows compared with cells", ROUNDS * len(sample) + len(rows))
     clusters = Clusters.of(vectors[np.sort(sample)], count, device=device, report=stage.add)
     means = _rotated(clusters.means, rotation)
-    quantizer = faiss.IndexFlatIP(means.shape[1])  # finds the cells to probe; it must live until the index is written
+    quantizer = faiss.IndexFlatIP(means.shape[1])  # finds the cells to probe; must not be freed before the index
     quantizer.add(means)
     if rotation is None:
         kind = faiss.ScalarQuantizer.QT_8bit_direct_signed
@@ -177,7 +94,7 @@ def build_cells(
 
 
 def _rotated(rows: Values, rotation: Floats | None) -> Floats:
-    """Rows, or means, as they are stored, but not yet rounded. Shapes: (rows, dim), (rows, kept or dim)."""
+    """Rows, or means, as they are stored, before rounding. Shapes: (rows, dim), (rows, kept or dim)."""
     as_floats = rows.astype(np.float32)
     return as_floats if rotation is None else as_floats @ rotation
 
@@ -186,48 +103,51 @@ def _write(index: Any, path: Path) -> None:
     with replacing(path) as partial:
         try:
             load_faiss().write_index(index, str(partial))
-        except RuntimeError as error:  # a full disk, say: the reason stands behind faiss's own file and line
+        except RuntimeError as error:  # a full disk, say; the reason comes after the name and line of a faiss file
             reason = str(error).rpartition(": ")[2].strip()
-            raise KnowledgeBaseError(f"{path} cannot be written ({reason}): make room; {GO_ON}") from None
+            raise KnowledgeBaseError(f"{path} cannot be written ({reason}): free disk space; {RESUMES}") from None
 
 
 class Cells:
-    """The inverted file of one shard: int8 values are memory-mapped, codes of four bits are read into memory."""
+    """The inverted file of one shard; int8 vectors are memory-mapped, four-bit codes are read into memory."""
 
     def __init__(self, path: Path, probes: int, rotation: Floats | None = None, stay: bool = True) -> None:
-        """Open what `build_cells` wrote.
+        """Open an index that `build_cells` wrote.
 
         Args:
-            probes: cells looked at for one query.
-            rotation: for the queries, where the rows were rotated. Shape: (dim, kept).
-            stay: whether mapped cells, once read, stay in memory; else those that are probed are prefetched.
+            probes: cells to search for a query.
+            rotation: of queries, if the rows were rotated. Shape: (dim, kept).
+            stay: whether mapped cells stay in memory once read; if not, the probed cells are prefetched.
+
+        Raises:
+            KnowledgeBaseError: faiss is not installed, or the file is missing or damaged.
         """
         self._faiss = load_faiss()
         try:
             self._index: Any = self._faiss.read_index(str(path), self._faiss.IO_FLAG_MMAP)
         except RuntimeError as error:
             raise KnowledgeBaseError(
-                f"index {path} is missing or damaged ({str(error)[:80]}…): build it again with `kbq index`"
+                f"index {path} is missing or damaged ({str(error)[:80]}…): build it again with `kbq index vectors`"
             ) from None
         self._probes = probes
         self._rotation = rotation
         self._prefetched: Any = None  # the inverted lists
         lists = self._faiss.downcast_InvertedLists(self._index.invlists)
         if hasattr(lists, "prefetch_nthread"):  # mapped
-            lists.prefetch_nthread = 0  # faiss would start 32 threads for each search, which take as long as it
+            lists.prefetch_nthread = 0  # faiss would start 32 threads for each search, which takes as long as it
             if not stay:
                 self._prefetched = lists
                 expect_random_access(int(lists.ptr), lists.totsize)
 
     def search(self, queries: Floats, k: int) -> tuple[Floats, Rows]:
-        """The k best rows in the cells that are probed, by the scores of their codes; -1 where these hold fewer.
+        """The scores, by their codes, and numbers of the k best rows in the probed cells; -1 if there are fewer.
 
-        A search for a share of the rows looks at as large a share of the cells: at full depth, at all of them.
-        Shapes: (queries, dim), twice (queries, k) or less.
+        To find a share of the rows, at least the same share of the cells is probed; to find all rows, all cells.
+        Shapes: queries (queries, dim), results (queries, k or the number of rows).
         """
         if self._rotation is not None:
             queries = queries @ self._rotation
-        else:  # faiss multiplies int8 codes with whole numbers only: a query of small values would be all zeros
+        else:  # faiss multiplies int8 codes with integers only: a query of small values would become zero
             queries = np.rint(queries * (127 / np.abs(queries).max(axis=1, keepdims=True).clip(min=1e-30)))
         cells, rows = self._index.nlist, self._index.ntotal
         k, probes = min(k, rows), min(cells, max(self._probes, -(-cells * k // rows)))
@@ -247,7 +167,7 @@ class Cells:
         return np.asarray(scores), np.asarray(rows)
 
     def _prefetch(self, queries: Floats, probes: int) -> None:
-        """Have the cells that these queries will probe read from the disk together."""
+        """Have the system read the cells that these queries will probe from the disk, all together."""
         _, cells = self._index.quantizer.search(queries, probes)
         begin, row_bytes = int(self._prefetched.ptr), self._prefetched.code_size + NUMBER_BYTES
         for cell in np.unique(cells[cells >= 0]).tolist():  # a query of NaN probes none
@@ -256,18 +176,98 @@ class Cells:
 
 
 def load_faiss() -> Any:
-    """Import faiss where it is needed: exact search works without it.
+    """Import faiss on demand: exact search works without it.
 
     Raises:
-        KnowledgeBaseError: it is missing, or cannot be loaded here.
+        KnowledgeBaseError: it is not installed, or cannot be loaded.
     """
     try:
         import faiss  # only here
     except ImportError as error:  # it is not installed, or does not fit this NumPy
         raise KnowledgeBaseError(
-            f"this index needs faiss ({first_line(error)}): "
-            'install it with pip install "kbq[cpu]"; exact search needs none'
+            f'this index needs faiss ({first_line(error)}): install it with pip install "kbq[cpu]", or use exact search'
         ) from None
-    # Older versions compare it with queries, newer ones with queries × dim; their default probes seven times slower.
+    # Older versions compare it with queries, newer ones with queries × dim; by default, those are seven times slower.
     faiss.cvar.distance_compute_blas_threshold = 20
     return faiss
+
+
+class Clusters:
+    """The means of clusters, prepared for comparison with rows."""
+
+    def __init__(self, means: Floats, device: torch.device = CPU) -> None:
+        """Shape: (clusters, dim)."""
+        self.means = means
+        self._device = device
+        self._halves = (means**2).sum(axis=1) / 2
+        self._step = max(float(np.abs(means).max()), 1e-30) / 127
+        self._integers = torch.from_numpy(np.rint(means / self._step).astype(np.int8))
+
+    @classmethod
+    def of(
+        cls,
+        sample: Values,
+        count: int,
+        seed: int = 0,
+        device: torch.device = CPU,
+        report: Callable[[int], None] = lambda rows: None,
+    ) -> Self:
+        """k-means: cluster these rows into `count` clusters. An empty cluster restarts at a random row.
+
+        Args:
+            sample: at least `count` rows. Shape: (rows, dim).
+            device: where rows are compared with means.
+            report: called after each of the ROUNDS with the number of rows compared.
+        """
+        random = np.random.default_rng(seed)
+        clusters = cls(_random_rows(sample, count, random), device)
+        for _ in range(ROUNDS):
+            nearest = clusters.nearest(sample)
+            sizes = np.bincount(nearest, minlength=count)
+            means = _sums(sample, nearest, count) / sizes.clip(min=1).astype(np.float32)[:, None]
+            means[sizes == 0] = _random_rows(sample, int((sizes == 0).sum()), random)
+            clusters = cls(means, device)
+            report(len(sample))
+        return clusters
+
+    def nearest(self, rows: Values) -> Rows:
+        """The cluster of each row: that of the nearest mean by L2 distance. Shapes: (rows, dim), (rows,)."""
+        step = max(1, (SCORES if self._device.type == "cpu" else SCORES_CUDA) // len(self.means))
+        parts = [rows[first : first + step] for first in range(0, len(rows), step)]
+        try:
+            compare = self._compared_in_integers if has_fast_int8(self._device) else self._compared
+            return np.concatenate([compare(part) for part in parts]) if parts else np.empty(0, np.int64)
+        except torch.OutOfMemoryError:  # a GPU that others use, too: continue on the CPU
+            return type(self)(self.means).nearest(rows)
+
+    def _compared(self, rows: Values) -> Rows:
+        floats, means, halves = (
+            torch.from_numpy(values).to(self._device) for values in (rows.astype(np.float32), self.means, self._halves)
+        )
+        return _largest((floats @ means.T).sub_(halves))
+
+    def _compared_in_integers(self, rows: Values) -> Rows:
+        """‖x − c‖² = ‖x‖² − 2 (x·c − ½ ‖c‖²), in units of an int8 step of the rows times one of the means."""
+        unit = 1.0 if rows.dtype == np.int8 else max(float(np.abs(rows).max()), 1e-30) / 127
+        integers = rows if rows.dtype == np.int8 else np.rint(rows / unit).astype(np.int8)
+        scores = int8_products(torch.from_numpy(integers).to(self._device), self._integers.to(self._device))
+        halves = torch.from_numpy(np.rint(self._halves / (unit * self._step)).astype(np.int32))
+        return _largest(scores.sub_(halves.to(self._device)))
+
+
+def _largest(scores: Tensor) -> Rows:
+    """The argmax of each row; on a CPU, NumPy is several times as fast as PyTorch. Shape: (rows,)."""
+    return np.asarray(scores.numpy().argmax(axis=1) if scores.is_cpu else scores.argmax(dim=1).cpu().numpy())
+
+
+def _random_rows(rows: Values, count: int, random: np.random.Generator) -> Floats:
+    return rows[random.choice(len(rows), count, replace=False)].astype(np.float32)
+
+
+def _sums(rows: Values, groups: Rows, count: int) -> Floats:
+    """The sum of the rows of each group. Shapes: rows (rows, dim), groups (rows,), result (count, dim)."""
+    sums = torch.zeros(count, rows.shape[1])
+    for first in range(0, len(rows), COMPARED):
+        part = slice(first, first + COMPARED)
+        sums.index_add_(0, torch.from_numpy(groups[part]), torch.from_numpy(rows[part]).float())
+    return sums.numpy()

@@ -1,7 +1,8 @@
-"""Compact and tiny: a third of the dimensions, rotated, with four bits for each or for every two; in cells, in memory.
+"""Compact and tiny: the rows of all shards become indexes in memory, which find candidates approximately.
 
-Codes only say which rows are worth a look. More hits than are wanted (the rougher the codes, the more) are scored again
-with the dump's own rows, so that the scores are exact for the rows that are found.
+Both store a rotation of the vectors with a third of the dimensions, and four bits for each dimension (compact) or for
+every two (tiny), in cells. Codes only select rows: more hits than wanted (the coarser the codes, the more) are rescored
+with the dump's vectors, so that the scores of the rows found are exact.
 """
 
 from collections.abc import Sequence
@@ -24,8 +25,8 @@ from kbq.indexing.index_folder import CELLS, ROTATION, cells_bytes, open_folders
 from kbq.system.callbacks import Report, silent
 from kbq.system.machine import available_memory
 
-FLOOR = 1e-3  # of C's largest eigenvalue: directions that these queries do not use may still be used by others
-SAMPLE = 100_000  # rows that show where vectors are long
+FLOOR = 1e-3  # of the largest eigenvalue of queries: other queries may use directions that these do not
+SAMPLE = 100_000  # rows to learn the directions of vectors from
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Rotation:
 
     @classmethod
     def fit(cls, vectors: NDArray[np.int8], queries: Floats, kept: int) -> Self:
-        """Learn the matrices. Shapes: (rows, dim), (queries, dim)."""
+        """Learn the matrices from rows and queries. Shapes: vectors (rows, dim), queries (queries, dim)."""
         random = np.random.default_rng(0)
         picked = np.sort(random.choice(len(vectors), min(len(vectors), SAMPLE), replace=False))
         moment = queries.T.astype(np.float64) @ queries / max(1, len(queries))
@@ -60,13 +61,13 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """What an index of codes keeps of a vector, and how many rows it scores again."""
+    """The codes of a kind of index, and how many hits it rescores."""
 
     together: int  # dimensions that share four bits
-    overfetch: int  # hits scored for each one wanted; half as many lose up to half a percent of the ten best phrases
+    overfetch: int  # hits to rescore per hit wanted; half as many lose up to half a percent of the ten best phrases
 
     def kept(self, dim: int) -> int:
-        """How many dimensions of a rotated vector are written down."""
+        """How many dimensions of a rotated vector are stored."""
         return max(1, dim // 3 // self.together) * self.together
 
 
@@ -76,12 +77,14 @@ CODES: dict[IndexKind, Codes] = {"compact": Codes(together=1, overfetch=8), "tin
 def build_compact(
     shard: Shard, queries: Floats, entry: IndexEntry, device: torch.device, report: Report = silent
 ) -> None:
-    """Build the index of one shard, of the rows above the entry's filter, for queries like these.
+    """Build the index of one shard, of the rows above the entry's filter.
 
-    `queries` are in the units of the rows. Shape: (queries, dim).
+    Args:
+        queries: to learn the rotation from, in the units of the rows. Shape: (queries, dim).
+        device: where rows are compared with cells.
 
     Raises:
-        KnowledgeBaseError: faiss is missing or the disk full.
+        KnowledgeBaseError: faiss is not installed, or the disk is full.
     """
     codes = CODES[entry.kind]
     with writing(shard, entry) as folder:
@@ -92,7 +95,7 @@ def build_compact(
 
 
 def open_compact(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
-    """The indexes of all shards, ready to search.
+    """Open the indexes of all shards as one.
 
     Raises:
         KnowledgeBaseError: one is missing, damaged or of other rows, or they do not fit in memory.
@@ -100,10 +103,10 @@ def open_compact(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
     folders = open_folders(shards, entry)
     need, free = cells_bytes(folders), available_memory()
     if need > free:
-        tiny = f"build one half as large (kbq index {shards[0].folder.parent} --index tiny), or "
+        tiny = f"build one half as large (`kbq index vectors {shards[0].folder.parent} --kind tiny`), or "
         raise KnowledgeBaseError(
-            f"the {entry.kind} index takes {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: "
-            f"{tiny if entry.kind == 'compact' else ''}use --index disk, which stays on the disk, or exact"
+            f"the {entry.kind} index needs {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: "
+            f"{tiny if entry.kind == 'compact' else ''}use --index disk, which stays on the disk, or --index exact"
         )
     cells = {
         number: Cells(folder / CELLS, entry.probes, Rotation.open(folder / ROTATION).queries)

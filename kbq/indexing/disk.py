@@ -1,4 +1,7 @@
-"""Approximate: the dump's int8 values once more, in cells; one byte per dimension; what is found is scored again."""
+"""Disk: the rows of all shards become memory-mapped indexes, a copy of the int8 vectors in cells, one byte a dimension.
+
+The hits are rescored with the dump's own vectors.
+"""
 
 from collections.abc import Sequence
 
@@ -12,21 +15,27 @@ from kbq.indexing.index_folder import CELLS, cells_bytes, open_folders, writing
 from kbq.system.callbacks import Report, silent
 from kbq.system.machine import stays_in_memory
 
-OVERFETCH = 2  # hits fetched for each one wanted; four of them found nothing more among 1.4 million rows
+OVERFETCH = 2  # hits to rescore per hit wanted; 4 found nothing more among 1.4 million rows
 
 
 def build_disk(shard: Shard, entry: IndexEntry, device: torch.device, report: Report = silent) -> None:
-    """Build the index of one shard, of the rows above the entry's filter; `device` is for comparing rows with cells.
+    """Build the index of one shard, of the rows above the entry's filter.
+
+    `device`: where rows are compared with cells.
 
     Raises:
-        KnowledgeBaseError: faiss is missing or the disk full.
+        KnowledgeBaseError: faiss is not installed, or the disk is full.
     """
     with writing(shard, entry) as folder:
         build_cells(folder / CELLS, shard.vectors, shard.rows_above(entry.filter), device=device, report=report)
 
 
 def open_disk(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
-    """The indexes of all shards, ready to search: where their cells do not stay in memory, they are prefetched."""
+    """Open the indexes of all shards as one; cells are prefetched if they do not stay in memory.
+
+    Raises:
+        KnowledgeBaseError: one is missing, damaged or of other rows.
+    """
     folders = open_folders(shards, entry)
     stay = stays_in_memory(cells_bytes(folders) + sum(shard.vectors.nbytes for shard in shards))
     cells = {number: Cells(folder / CELLS, entry.probes, stay=stay) for number, folder in folders.items()}

@@ -1,9 +1,9 @@
-"""Exact: every row is multiplied with the query; the rows that may open one of the best spans are the candidates.
+"""Exact: query vectors become candidates, the rows that may open one of the best spans; every row is multiplied.
 
-Rows are looked at in pieces as long as the longest span, so that a span ends in the piece it starts in or in the next.
-The best span of a piece scores at least as much as its best row that is a phrase by itself, and at most its best start
-plus the best end in reach. Rows are left out only where such bounds allow it, so that nothing better can be missed:
-this is the truth that approximate indexes are measured against.
+Rows are divided into pieces as long as the longest span, so that a span ends in the piece where it starts or in the
+next. The best span of a piece scores at least as much as its best row that is a phrase by itself, and at most its best
+start plus the best end within reach. Rows are left out only if these bounds allow it, so that no better span is missed:
+approximate indexes are measured against this one.
 """
 
 import itertools
@@ -21,35 +21,35 @@ from torch.nn.functional import pad
 from kbq.array_types import Floats
 from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.indexing.base import MAX_TOKENS, Bonus, Candidates, everything
-from kbq.indexing.inner_products import TILE, Factors, full_memory_is_said
+from kbq.indexing.inner_products import TILE, Factors, out_of_memory_refused
 
-BLOCK_SCORES = 8192  # pieces times queries that are multiplied at a time: their scores stay in the CPU's cache
+BLOCK_SCORES = 8192  # pieces × queries that a CPU multiplies at a time: their scores fit in its cache
 LEAST_PIECES = 128
-NUMBERS_CUDA = 2**27  # numbers a GPU makes of a block, half a GB, and as many of these: few blocks cost less than many
-BOTH = OPENS | CLOSES  # of a row that is a phrase by itself
+NUMBERS_CUDA = 2**27  # numbers that a GPU computes at a time: half a GB, and few large blocks are faster than many
+BOTH = OPENS | CLOSES  # the edges of a row that is a phrase by itself
 WORST = torch.iinfo(torch.int32).min
 
 
 class ExactIndex:
-    """All rows of all shards: nothing is built, and the bound that was reached in one shard holds for the next."""
+    """Exact search over all shards, which needs no files of its own; the bound found in a shard is used in the next."""
 
     def __init__(self, shards: Sequence[Shard], devices: Sequence[torch.device]) -> None:
-        """`devices`: where the rows of each shard lie."""
+        """`devices`: the device for the rows of each shard."""
         self._shards = shards
         self._rows = [_ShardRows(shard, device) for shard, device in zip(shards, devices, strict=True)]
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
-        """All rows that may open a span as good as the best one of the k-th best piece; see `Index`."""
+        """All rows that may open a span as good as the best of the k-th best piece; see `Index`."""
         if k * MAX_TOKENS >= sum(len(shard) for shard in self._shards) or not len(starts):
             return everything(self._shards, len(starts), bonus)
-        with full_memory_is_said(self._rows[0].device):
+        with out_of_memory_refused(self._rows[0].device):
             return self._best_rows(starts, ends, k, bonus)
 
     def _best_rows(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None) -> list[list[Candidates]]:
         devices = list(dict.fromkeys(rows.device for rows in self._rows))
 
         def search_on(device: torch.device) -> tuple[dict[int, _Openings], Floats]:
-            """What may be good enough in the shards on one device, by shard number; and which score is good enough."""
+            """The openings in the shards on one device, by shard number, and the score that they must reach."""
             factors, best = Factors.of(starts, ends, device), _Best(k, len(starts), device)
             openings = {
                 number: rows.promising(factors, best, None if bonus is None else bonus[number])
@@ -61,7 +61,7 @@ class ExactIndex:
         if len(devices) == 1:
             results = [search_on(devices[0])]
         else:
-            with ThreadPoolExecutor(len(devices)) as pool:  # several GPUs work at the same time
+            with ThreadPoolExecutor(len(devices)) as pool:  # GPUs work in parallel
                 results = list(pool.map(search_on, devices))
         enough = np.max([best for _, best in results], axis=0)
         openings = dict(itertools.chain.from_iterable(of_device.items() for of_device, _ in results))
@@ -69,7 +69,7 @@ class ExactIndex:
 
 
 def pieces_at_a_time(device_type: str, queries: int, dim: int, in_integers: bool) -> int:
-    """How many pieces are multiplied with so many queries at a time, so that the products do not grow too large."""
+    """How many pieces to multiply with this number of queries at a time, to limit the size of the products."""
     if device_type == "cpu":
         return max(LEAST_PIECES, BLOCK_SCORES // queries)
     columns = max(TILE, 4 * queries) if in_integers else max(dim, 2 * queries)  # of products, or of float32 rows
@@ -77,7 +77,7 @@ def pieces_at_a_time(device_type: str, queries: int, dim: int, in_integers: bool
 
 
 class _Openings(NamedTuple):
-    """Where good spans of a query may open; these score at most `uppers`, bonus included. Shapes: (openings,)."""
+    """Rows where good spans of a query may open, which score `uppers` at most, bonus included. Shapes: (openings,)."""
 
     queries: Tensor
     rows: Tensor
@@ -86,7 +86,7 @@ class _Openings(NamedTuple):
 
 
 def _by_query(openings: _Openings, enough: Floats, with_bonus: bool) -> list[Candidates]:
-    """The candidates of each query, now that all shards were seen. Shape of `enough`: (queries,)."""
+    """The candidates of each query, by the final scores that they must reach. Shape of `enough`: (queries,)."""
     queries, rows, uppers, added = (column.cpu().numpy() for column in openings)
     kept = np.flatnonzero(uppers >= enough[queries])
     kept = kept[queries[kept].argsort(kind="stable")]  # the rows of a query stay in order
@@ -100,25 +100,25 @@ def _by_query(openings: _Openings, enough: Floats, with_bonus: bool) -> list[Can
 
 
 class _ShardRows:
-    """The rows of one shard, read where they lie: no more than one block is copied."""
+    """The rows of one shard; on a CPU they are memory-mapped, and only one block at a time is copied."""
 
     def __init__(self, shard: Shard, device: torch.device) -> None:
         self.device = device
         sizes = np.diff(shard.paragraph_rows, prepend=0)
         filled, stop = np.flatnonzero(sizes), shard.paragraph_rows[sizes > 0]
-        with warnings.catch_warnings(), full_memory_is_said(device):
-            warnings.simplefilter("ignore")  # torch knows no read-only memory; nothing here writes to it
+        with warnings.catch_warnings(), out_of_memory_refused(device):
+            warnings.simplefilter("ignore")  # PyTorch does not support read-only memory; nothing is written to it
             self._vectors, self._edges = (torch.from_numpy(rows).to(device) for rows in (shard.vectors, shard.edges))
             # The paragraphs that have rows, and the row after the last of each.
             self._filled, self._stops = (torch.from_numpy(numbers).to(device) for numbers in (filled, stop))
 
     def promising(self, factors: Factors, best: "_Best", bonus: Floats | None) -> _Openings:
-        """Openings that may be good enough, as far as is known by now. Shape of `bonus`: (queries, paragraphs)."""
+        """Openings that may be good enough, given the best pieces so far. Shape of `bonus`: (queries, paragraphs)."""
         nothing = torch.empty(0, dtype=torch.int64, device=self.device)
         openings = [_Openings(nothing, nothing, nothing.float(), nothing.float())]
         if not len(self._vectors):
             return openings[0]
-        with full_memory_is_said(self.device):
+        with out_of_memory_refused(self.device):
             added = None if bonus is None else torch.from_numpy(bonus.T).to(self.device).contiguous()
             if added is not None:  # sums of float32 are rounded
                 factors = replace(factors, errors=factors.errors + added.abs().amax(dim=0) * 2.0**-21)
@@ -127,7 +127,7 @@ class _ShardRows:
             pieces = -(-len(self._vectors) // MAX_TOKENS)
             for first in range(0, pieces, size - 1):
                 block = self._in_block(first, min(size - 1, pieces - first), factors, added, best)
-                if len(block.rows):  # keeping a tensor, even an empty one, kept 0.5 MB around it from reuse
+                if len(block.rows):  # even an empty tensor kept 0.5 MB around it from being reused
                     openings.append(block)
             return _Openings(*(torch.cat(parts) for parts in zip(*openings, strict=True)))
 
@@ -136,7 +136,7 @@ class _ShardRows:
         begin = first * MAX_TOKENS
         edges = self._edges[begin : begin + count * MAX_TOKENS]
         edges = pad(edges, (0, count * MAX_TOKENS - len(edges))).view(count, MAX_TOKENS)  # 0 after the last row
-        products = factors.products(self._vectors[begin : begin + (count + 1) * MAX_TOKENS])
+        products = factors.inner_products(self._vectors[begin : begin + (count + 1) * MAX_TOKENS])
         missing = (count + 1) * MAX_TOKENS - len(products)
         if missing:  # at the end of the shard
             products = torch.cat([products, products[-1:].expand(missing, -1)])
@@ -144,7 +144,7 @@ class _ShardRows:
         best_start, best_end = by_piece.amax(dim=1).unbind(dim=1)
         end_uppers = torch.maximum(best_end[:-1], best_end[1:]) * factors.units + factors.errors
         uppers = best_start[:-1] * factors.units + end_uppers  # of all spans that open in a piece: (pieces, queries)
-        if bonus is None:  # before pieces are opened: in the first block nothing is known yet, and all would be
+        if bonus is None:  # first, as otherwise all pieces of the first block would be open
             best.see(_lowers_of_all(by_piece[:-1], edges, factors))
         else:
             uppers += self._largest(bonus, begin, count)
@@ -164,7 +164,7 @@ class _ShardRows:
         return _Openings(queries[kept[0]], rows[kept], row_uppers[kept], added[kept])
 
     def _largest(self, bonus: Tensor, begin: int, count: int) -> Tensor:
-        """The largest bonus of the paragraphs in each of some pieces. Shape: (count, queries)."""
+        """The largest bonus of the paragraphs in each piece. Shape: (count, queries)."""
         begins = torch.arange(begin, begin + count * MAX_TOKENS, MAX_TOKENS, device=self.device)
         stops = (begins + MAX_TOKENS).clamp(max=len(self._vectors))
         first, last = (torch.searchsorted(self._stops, rows, right=True) for rows in (begins, stops - 1))
@@ -173,38 +173,38 @@ class _ShardRows:
         return bonus[self._filled[within]].amax(dim=1)
 
     def _paragraphs(self, rows: Tensor) -> Tensor:
-        """The paragraph of each row; rows after the last count as part of the last paragraph."""
+        """The paragraph of each row; rows after the last belong to the last paragraph."""
         return self._filled[torch.searchsorted(self._stops, rows, right=True).clamp(max=len(self._filled) - 1)]
 
 
 def _lowers_of_all(by_piece: Tensor, edges: Tensor, factors: Factors) -> Tensor:
-    """What the best row that is a phrase by itself scores at least, in each piece; -inf where there is none.
+    """A lower bound on the score of the best row of each piece that is a phrase by itself; -inf if there is none.
 
     Shapes: (pieces, tokens, 2, queries), (pieces, tokens), result (queries, pieces).
     """
     alone = by_piece[:, :, 0] + by_piece[:, :, 1]
-    worst = -torch.inf if alone.is_floating_point() else WORST  # no row scores that
+    worst = -torch.inf if alone.is_floating_point() else WORST  # less than any score
     largest = alone.masked_fill_((edges != BOTH)[:, :, None], worst).amax(dim=1)
     return (largest * factors.units - factors.errors).masked_fill_(largest == worst, -torch.inf).T
 
 
 class _Best:
-    """The scores that the k best pieces seen so far are known to reach, for each query."""
+    """Lower bounds on the scores of the k best pieces so far, for each query."""
 
     def __init__(self, k: int, queries: int, device: torch.device) -> None:
         self._k = k
         self._scores = torch.full((queries, k), -torch.inf, device=device)
         self._waiting: list[Tensor] = []
-        self.enough = self._scores[:, 0].clone()  # what scores less is none of the k best. Shape: (queries,)
+        self.enough = self._scores[:, 0].clone()  # the smallest of the k bounds. Shape: (queries,)
 
     def see(self, lowers: Tensor) -> None:
-        """Take in more pieces, each with a span of this score or more. Shape: (queries, pieces)."""
+        """Add pieces by the lower bounds on their scores. Shape: (queries, pieces)."""
         self._waiting.append(lowers)
-        if sum(part.shape[1] for part in self._waiting) >= self._k:  # not more often: a deep search has a large k
+        if sum(part.shape[1] for part in self._waiting) >= self._k:  # not more often, as a deep search has a large k
             self.settled()
 
     def settled(self) -> Tensor:
-        """`enough`, once all pieces seen so far are taken into account."""
+        """`enough`, for all pieces added so far."""
         if not self._waiting:
             return self.enough
         lowers = torch.cat(self._waiting, dim=1)

@@ -1,4 +1,4 @@
-"""Choice: which index a knowledge base of this size gets, and how it is built and opened."""
+"""Factory: an index kind becomes the index of a knowledge base: choosing, building and opening it."""
 
 import shutil
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from kbq.indexing.compact import build_compact, open_compact
 from kbq.indexing.disk import build_disk, open_disk
 from kbq.indexing.exact import ExactIndex
 from kbq.indexing.index_folder import folder_of, has_index
-from kbq.indexing.inner_products import CPU, places
+from kbq.indexing.inner_products import CPU, devices_for
 from kbq.system.callbacks import Report, silent
 
-EXACT_ROWS = 2_000_000  # up to here every query can be multiplied with every row
+EXACT_ROWS = 2_000_000  # above, exact search becomes slow
 
 
 def chosen_kind(manifest: Manifest, wanted: WantedKind) -> IndexKind:
-    """`auto` goes by the number of rows, but a knowledge base that has left exact search stays with its index."""
+    """The kind that `auto` stands for: that of the default index or, if that is exact, by the number of rows."""
     if wanted != "auto":
         return wanted
     if manifest.index.kind != "exact":
@@ -38,10 +38,10 @@ def build_missing(
     device: torch.device = CPU,
     report: Report = silent,
 ) -> None:
-    """Build this index for every shard that lacks it; exact search needs nothing.
+    """Build an index for every shard that lacks it; for exact search, nothing is built.
 
     Args:
-        queries: like those to come, in the units of the rows. Shape: (queries, dim).
+        queries: examples of the queries to expect, in the units of the rows. Shape: (queries, dim).
         device: where rows are compared with cells.
     """
     for number, shard in enumerate(shards, start=1):
@@ -58,29 +58,29 @@ def build_missing(
 
 
 def is_built(shards: Sequence[Shard], entry: IndexEntry) -> bool:
-    """Whether nothing is left to build; a shard without rows needs no index."""
+    """Whether all shards have this index; shards without rows need none."""
     return entry.kind == "exact" or all(has_index(shard, entry) for shard in shards if len(shard))
 
 
 def remove_others(shards: Sequence[Path], entry: IndexEntry) -> None:
-    """Remove the indexes of this kind with another filter, or for other queries, from the folders of all shards."""
+    """Remove indexes of the same kind with another filter, or made for other queries, from the folders of shards."""
     for shard in shards:
         for other in set(shard.glob(f"{entry.kind}*")) - {folder_of(shard, entry)}:
             shutil.rmtree(other, ignore_errors=True)
 
 
 def open_index(shards: Sequence[Shard], entry: IndexEntry, device: torch.device, may_leave_gpu: bool = False) -> Index:
-    """The index of all shards, ready to search.
+    """Open the index of all shards.
 
     Args:
-        may_leave_gpu: search exactly on the CPU where the GPUs have no room for all rows.
+        may_leave_gpu: use the CPU for exact search if the GPUs lack memory for all rows.
 
     Raises:
-        KnowledgeBaseError: an index is missing, damaged or of other rows; or exact search does not fit on the GPUs.
+        KnowledgeBaseError: an index is missing, damaged or of other rows; or the GPUs lack memory for exact search.
     """
     if entry.kind == "exact":
         try:
-            return ExactIndex(shards, places(shards, device))
+            return ExactIndex(shards, devices_for(shards, device))
         except KnowledgeBaseError:
             if not may_leave_gpu:
                 raise

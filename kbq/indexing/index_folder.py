@@ -1,4 +1,4 @@
-"""Index folder: the files of one index of one shard, and a seal that ties them to the rows they were made from."""
+"""Index folder: the files of an index of one shard, with a seal that identifies the rows it was built from."""
 
 import json
 import shutil
@@ -11,17 +11,17 @@ from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.system.files import write_json
 
-SEAL = "index.json"  # written last; without it there is no index
+SEAL = "index.json"  # written last, when the index is complete
 CELLS = "cells.faiss"
 ROTATION = "rotation.npy"
 
 
 @contextmanager
 def writing(shard: Shard, entry: IndexEntry) -> Iterator[Path]:
-    """Gives an empty folder for the files of an index, and seals it where all went well.
+    """Yield an empty folder for the files of an index, and seal it unless there was an error.
 
-    Another filter, or other queries to learn from, means another folder: the index that answers stays whole until the
-    manifest names the new one.
+    An index with another filter, or made for other queries, has another folder, so that the index in use stays intact
+    until the manifest names the new one.
     """
     folder = folder_of(shard.folder, entry)
     shutil.rmtree(folder, ignore_errors=True)
@@ -31,48 +31,48 @@ def writing(shard: Shard, entry: IndexEntry) -> Iterator[Path]:
 
 
 def folder_of(shard: Path, entry: IndexEntry) -> Path:
-    """Where an index lies in the folder of a shard; all but disk ones learn from queries."""
+    """The folder of an index within that of a shard; only disk indexes do not depend on queries."""
     above = "" if entry.filter is None else f"-above{entry.filter!r}"
     learned = f"-for-{entry.asked}" if entry.kind != "disk" and entry.asked else ""
     return shard / f"{entry.kind}{above}{learned}"
 
 
 def open_folder(shard: Shard, entry: IndexEntry) -> Path:
-    """The folder of an index that is whole and of this shard.
+    """The folder of an index, checked to be complete and of this shard.
 
     Raises:
-        KnowledgeBaseError: it is missing, of another dump, or a file of it is missing or of another length.
+        KnowledgeBaseError: it is missing or of other rows, or one of its files is missing or has another length.
     """
     folder, kind = folder_of(shard.folder, entry), entry.kind
-    way_out = f"build it with `kbq index {shard.folder.parent} --index {kind}`, or use --index exact"
+    advice = f"build it with `kbq index vectors {shard.folder.parent} --kind {kind}`, or use --index exact"
     try:
         seal = json.loads((folder / SEAL).read_text("utf-8"))
         rows, sizes = seal["rows"], seal["bytes"]
     except FileNotFoundError:
-        raise KnowledgeBaseError(f"shard {shard.folder} has no whole {kind} index: {way_out}") from None
+        raise KnowledgeBaseError(f"shard {shard.folder} has no complete {kind} index: {advice}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise KnowledgeBaseError(f"{folder / SEAL} is damaged ({error}): {way_out}") from None
+        raise KnowledgeBaseError(f"{folder / SEAL} is damaged ({error}): {advice}") from None
     if rows != shard.fingerprint():
-        raise KnowledgeBaseError(f"index {folder} belongs to other rows ({rows}, not {shard.fingerprint()}): {way_out}")
+        raise KnowledgeBaseError(f"index {folder} belongs to other rows ({rows}, not {shard.fingerprint()}): {advice}")
     if sizes != _sizes(folder):
         raise KnowledgeBaseError(
-            f"index {folder} is not whole: its files hold {_sizes(folder)} bytes, not {sizes}: {way_out}"
+            f"index {folder} is incomplete: its files have {_sizes(folder)} bytes, not {sizes}: {advice}"
         )
     return folder
 
 
 def open_folders(shards: Sequence[Shard], entry: IndexEntry) -> dict[int, Path]:
-    """The folders of all shards that have rows, by shard number; see `open_folder`."""
+    """The folders of an index for all shards that have rows, by shard number; see `open_folder`."""
     return {number: open_folder(shard, entry) for number, shard in enumerate(shards) if len(shard)}
 
 
 def cells_bytes(folders: Mapping[int, Path]) -> int:
-    """Bytes of the cells of all shards together."""
+    """The total size of the cells of all shards, in bytes."""
     return sum((folder / CELLS).stat().st_size for folder in folders.values())
 
 
 def has_index(shard: Shard, entry: IndexEntry) -> bool:
-    """Whether a whole index of this shard is there, made with this filter and for these queries."""
+    """Whether a shard has a complete index like this entry."""
     try:
         open_folder(shard, entry)
     except KnowledgeBaseError:

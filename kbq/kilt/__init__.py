@@ -1,12 +1,18 @@
-"""KILT: predictions in, the leaderboard's scores, their reasons and upload-ready files out.
+"""KILT: predictions of any system become the leaderboard's scores, the reasons for them, and files ready to upload.
 
-    evaluation.py   the official scores of two files: start here (`kbq evaluate` is reporting/summary.py)
-    commands.py     what `kbq validate`, `errors`, `submit` and `passages` do
-    reading/        files become records, every problem gathered
-    scoring/        records become numbers
-    reporting/      numbers become tables, breakdowns, comparisons, and reasons
-    submitting/     prediction files are checked, repaired, merged and packaged
+Ask       task.py, adapters.py        a benchmark: how its input becomes a query, what its answer is
+          prediction.py               inputs become prediction lines (needs a knowledge base)
+Read      records.py                  lines or dicts become gold records and predictions, all problems gathered
+Score     text_scores.py, metrics.py  one prediction against its gold record
+          scores.py                   all of them: a table of numbers and its means
+          evaluation.py               `kbq evaluate`: start here
+Analyse   analysis.py                 intervals, groups, comparisons, where points are lost
+          error_kinds.py              `kbq errors`: why a prediction is wrong
+          passages.py, trec.py        retrieved texts; TREC files and measures
+Report    report.py                   tables
+Check     checks.py, validation.py    `kbq validate`: one line, a whole file, and its repair
+Submit    submission.py, lines.py     `kbq merge` and `submit`; how files are written
 
-Imports neither torch nor faiss: useful for the predictions of any system.
-Source: arXiv 2009.02252; the semantics are those of the official evaluation at commit 2664322.
+All but prediction.py load neither torch nor faiss. Source: arXiv 2009.02252; the semantics are those of the official
+evaluation at commit 2664322.
 """

@@ -1,4 +1,7 @@
-"""Diagnosis: where KILT points are lost, at the answer or at the page, and what could be reached at best."""
+"""Analysis: scores become confidence intervals, groups, comparisons of two systems, and where points are lost.
+
+Intervals are percentile bootstraps, comparisons paired permutation tests with Holm's correction.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,18 +13,8 @@ from kbq.errors import EvaluationError
 from kbq.kilt.scores import Scores
 
 BLOCK = 2_000_000  # random numbers drawn at a time
-
-
-@dataclass(frozen=True, slots=True)
-class Resampling:
-    """How often to draw, from which seed, and which share of the draws an interval holds."""
-
-    resamples: int = 10_000
-    seed: int = 0
-    confidence: float = 0.95
-
-
-STANDARD = Resampling()
+RESAMPLES = 10_000
+CONFIDENCE = 0.95  # share of the resamples that an interval holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +26,9 @@ class Interval:
     high: float
 
 
-def bootstrap_interval(values: Doubles, resampling: Resampling = STANDARD) -> Interval:
+def bootstrap_interval(
+    values: Doubles, resamples: int = RESAMPLES, seed: int = 0, confidence: float = CONFIDENCE
+) -> Interval:
     """Percentile interval of the mean when the items are drawn anew with replacement.
 
     Items of equal value are drawn together, from the multinomial distribution: the same law, much faster.
@@ -44,17 +39,17 @@ def bootstrap_interval(values: Doubles, resampling: Resampling = STANDARD) -> In
     if len(values) == 0:
         return Interval(0.0, 0.0, 0.0)
     distinct, counts = np.unique(values, return_counts=True)
-    generator = np.random.default_rng(resampling.seed)
+    generator = np.random.default_rng(seed)
     means = [
         generator.multinomial(len(values), counts / len(values), size=size) @ distinct / len(values)
-        for size in block_sizes(resampling.resamples, len(distinct))
+        for size in block_sizes(resamples, len(distinct))
     ]
-    tail = (1 - resampling.confidence) / 2
+    tail = (1 - confidence) / 2
     low, high = np.quantile(np.concatenate(means), [tail, 1 - tail])
     return Interval(float(values.mean()), float(low), float(high))
 
 
-def permutation_p(differences: Doubles, resampling: Resampling = STANDARD) -> float:
+def permutation_p(differences: Doubles, resamples: int = RESAMPLES, seed: int = 0) -> float:
     """Two-sided p value of a mean difference when the sign of every pair's difference is a coin toss.
 
     Args:
@@ -64,13 +59,13 @@ def permutation_p(differences: Doubles, resampling: Resampling = STANDARD) -> fl
     if len(sizes) == 0:
         return 1.0
     observed = abs(differences.sum())
-    generator = np.random.default_rng(resampling.seed)
+    generator = np.random.default_rng(seed)
     extreme = 0
-    for block in block_sizes(resampling.resamples, len(sizes)):
+    for block in block_sizes(resamples, len(sizes)):
         positive = generator.binomial(counts, 0.5, size=(block, len(sizes)))
         sums = np.abs((2 * positive - counts) @ sizes)
         extreme += int((sums >= observed * (1 - 1e-12)).sum())
-    return (extreme + 1) / (resampling.resamples + 1)
+    return (extreme + 1) / (resamples + 1)
 
 
 def block_sizes(resamples: int, width: int) -> list[int]:
@@ -106,7 +101,7 @@ class GroupScores:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """Groups, the largest first; `micro` weighs every query alike, `macro` every group."""
+    """Groups, the largest first; `micro` has the means over queries, `macro` those over groups."""
 
     names: tuple[str, ...]
     groups: tuple[GroupScores, ...]
@@ -226,14 +221,6 @@ class Ceilings:
     kilt_by_these_parts: float  # if right answers and right pages met as often as they can
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """Where the points are lost, and how many can be had."""
-
-    decomposition: Decomposition
-    ceilings: Ceilings
-
-
 def decompose(scores: Scores, answer: str = "accuracy") -> Decomposition:
     """The 2×2 table of a downstream evaluation; `answer` is the score that says right: accuracy or em.
 
@@ -266,5 +253,5 @@ def find_ceilings(scores: Scores, answer: str = "accuracy") -> Ceilings:
 
 
 def share(marks: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
-    """How many of the items are marked, from 0 to 1; 0 without items. Shape: (items,)."""
+    """Share of the items that are marked, from 0 to 1; 0 without items. Shape: (items,)."""
     return float(np.count_nonzero(marks) / len(marks)) if len(marks) else 0.0

@@ -1,4 +1,4 @@
-"""Checks: what may be wrong or doubtful about one predicted line, each thing under a name of its own."""
+"""Checks: a predicted line becomes remarks on what is wrong or doubtful about it, each kind with a name of its own."""
 
 import string
 import unicodedata
@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kbq.kilt.lines import JsonObject, read_records, refuse_pipes, shown
-from kbq.kilt.parsing import score_of
-from kbq.kilt.records import Problems
+from kbq.kilt.lines import refuse_pipes
+from kbq.kilt.records import JsonObject, Problems, read_records, score_of, shown
 from kbq.kilt.task import Task
 
 MAX_ANSWER_WORDS = 30  # of a phrase
@@ -120,7 +119,7 @@ def check_record(record: JsonObject, expected: Expectations) -> Iterator[Remark]
         return
     output = outputs[0]
     if not isinstance(output, dict):
-        yield Remark("error", "output is no object", shown(output))
+        yield Remark("error", "output is not an object", shown(output))
         return
     yield from check_answer(output, expected)
     yield from check_provenance(output, expected)
@@ -133,7 +132,7 @@ def check_answer(output: JsonObject, expected: Expectations) -> Iterator[Remark]
         yield Remark("error" if expected.wants_answers else "warning", "no answer", "the leaderboard wants one")
     elif not isinstance(answer, str):
         # The official evaluation would score its text, so null as the answer None.
-        yield Remark("error", "answer is no text", shown(answer))
+        yield Remark("error", "answer is not text", shown(answer))
     elif not answer.strip():
         yield Remark("warning", "empty answer", "scores 0")
     else:
@@ -158,7 +157,7 @@ def check_provenance(output: JsonObject, expected: Expectations) -> Iterator[Rem
     """The ranked pages of an output."""
     items = output.get("provenance", [])
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        yield Remark("error", "provenance is no list of objects", shown(items))
+        yield Remark("error", "provenance is not a list of objects", shown(items))
         return
     if not items:
         yield Remark("warning", "no provenance", "page scores are 0")
@@ -180,7 +179,7 @@ def check_page(item: JsonObject, expected: Expectations) -> Iterator[Remark]:
         return
     if expected.has_integer_pages is not False and not is_integer(page):
         severity: Severity = "error" if expected.has_integer_pages else "warning"
-        yield Remark(severity, "wikipedia_id is no integer", shown(item["wikipedia_id"]))
+        yield Remark(severity, "wikipedia_id is not an integer", shown(item["wikipedia_id"]))
     if expected.is_known_page and not expected.is_known_page(page):
         yield Remark("error", "page is not in the knowledge source", page)
 
@@ -207,7 +206,7 @@ def ranking_scores(items: Sequence[JsonObject]) -> list[float]:
 
 
 def check_extras(output: JsonObject, items: Sequence[JsonObject], expected: Expectations) -> Iterator[Remark]:
-    """What stands beside the page ids."""
+    """What is given beside the page ids."""
     if any("wikipedia_title" in item and "title" not in item for item in items):
         yield Remark("warning", "wikipedia_title instead of title")
     if any("text" in item for item in items):

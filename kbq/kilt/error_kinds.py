@@ -5,15 +5,27 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from kbq.errors import EvaluationError
-from kbq.kilt.lines import JsonObject
 from kbq.kilt.metrics import evidence_sets, r_precision, rank_evidence
-from kbq.kilt.parsing import Observations, Pairing, parse_answer, place_of, read_golds, read_guesses
-from kbq.kilt.records import PAGE, Gold, Guess, Place, Problems
+from kbq.kilt.records import (
+    PAGE,
+    Gold,
+    Guess,
+    JsonObject,
+    Place,
+    Problems,
+    parse_answer,
+    place_of,
+    read_golds,
+    read_guesses,
+)
+from kbq.kilt.report import Table
+from kbq.kilt.scores import Pairs
+from kbq.kilt.task import Task
 from kbq.kilt.text_scores import normalise
 
 ErrorKind = Literal[
@@ -24,7 +36,7 @@ ErrorKind = Literal[
     "answer-partial",  # some words of more than three letters, or numbers, are right
     "page-right-answer-wrong",
     "page-not-in-knowledge-base",  # renamed, or another dump
-    "page-namesake",  # the first page is called like a gold page, up to what stands in brackets
+    "page-namesake",  # the first page is called like a gold page, up to what is in brackets
     "page-too-low",  # a gold page was found, but not all of those needed among the first R
     "page-not-found",
     "no-prediction",
@@ -53,11 +65,46 @@ class ErrorCase:
 
 @dataclass(frozen=True, slots=True)
 class ErrorSurvey:
-    """How often each kind occurs, and every gold record as a case, in the order of the gold file."""
+    """How often each kind occurs, and cases: all gold records in order, or samples in the order of the kinds."""
 
     counts: Counter[ErrorKind]
     cases: tuple[ErrorCase, ...]
     notes: tuple[str, ...]  # where the two files do not belong together
+
+    def table(self) -> Table:
+        """One row for each kind that occurs."""
+        total = max(1, self.counts.total())
+        rows = [(kind, self.counts[kind], self.counts[kind] / total) for kind in KINDS if self.counts[kind]]
+        return Table("predictions by kind", {"kind": "text", "n": "count", "share": "percent"}, rows)
+
+    def to_dict(self) -> dict[str, object]:
+        """Counts and cases as JSON."""
+        return {"counts": self.counts, "cases": [asdict(case) for case in self.cases]}
+
+
+def find_errors(
+    predictions: Path,
+    gold: Path,
+    task: Task | None = None,
+    kind: str | None = None,
+    sample: int = 3,
+    is_known_page: Callable[[str], bool] | None = None,
+    evidence_of: EvidenceOf | None = None,
+) -> ErrorSurvey:
+    """Count all predictions by kind of error, and sample some.
+
+    Args:
+        task: decides how a right answer is recognised: by EM where it ranks by that, else letter by letter.
+        kind: the only kind to sample; None: every kind that is an error.
+        sample: cases of each kind.
+
+    Raises:
+        EvaluationError: the files cannot be read or scored, or there is no such kind.
+    """
+    survey = survey_errors(gold, predictions, is_known_page, task.answer_metric if task else "accuracy")
+    kinds = [kind] if kind else [kind for kind in KINDS if kind != "right"]
+    samples = [sample_errors(survey, kind, sample, evidence_of=evidence_of) for kind in kinds]
+    return replace(survey, cases=tuple(case for some in samples for case in some))
 
 
 def survey_errors(
@@ -74,23 +121,21 @@ def survey_errors(
     Raises:
         EvaluationError: the files cannot be read or do not belong together, or a prediction cannot be scored.
     """
-    problems, seen = Problems(), Observations()
-    pairing = Pairing(read_golds(gold_path, PAGE, problems), read_guesses(guess_path, parse_with_place, problems))
+    problems = Problems()
+    pairs = Pairs(read_golds(gold_path, PAGE, problems), read_guesses(guess_path, parse_with_place, problems))
     cases = []
-    for gold, guess in pairing:
-        seen.look_at(gold, guess)
+    for gold, guess in pairs:
         if guess is not None and guess.problem is not None:
             problems.add(guess_path, guess.line, guess.id, guess.problem)
         else:
             cases.append(explain(gold, guess, is_known_page, answer_metric))
-    seen.unknown = pairing.unknown
-    problems.raise_if_any(f"the error analysis of {guess_path} against {gold_path}{seen.hint()}")
-    if not seen.golds:
+    problems.raise_if_any(f"the error analysis of {guess_path} against {gold_path}{pairs.hint()}")
+    if not pairs.golds:
         raise EvaluationError(f"{gold_path} holds no record: is it the file you mean?")
-    if not seen.matched:
-        none = f"{guess_path} has no prediction for any of the {seen.golds:,} records of {gold_path}"
+    if not pairs.matched:
+        none = f"{guess_path} has no prediction for any of the {pairs.golds:,} records of {gold_path}"
         raise EvaluationError(f"{none}: is it for another file?")
-    return ErrorSurvey(Counter(case.kind for case in cases), tuple(cases), seen.partners())
+    return ErrorSurvey(Counter(case.kind for case in cases), tuple(cases), pairs.mismatches())
 
 
 def sample_errors(
@@ -102,7 +147,7 @@ def sample_errors(
         EvaluationError: there is no such kind.
     """
     if kind not in KINDS:
-        raise EvaluationError(f"{kind!r} is no kind of error: choose from {', '.join(KINDS)}", is_usage=True)
+        raise EvaluationError(f"{kind!r} is not a kind of error: choose from {', '.join(KINDS)}", is_usage=True)
     cases = [case for case in survey.cases if case.kind == kind]
     chosen = sorted(random.Random(0).sample(range(len(cases)), min(count, len(cases))))
     return tuple(with_evidence(cases[index], evidence_of) for index in chosen)

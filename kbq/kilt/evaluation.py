@@ -1,316 +1,249 @@
-"""Evaluation: a gold file and a prediction file become the official KILT scores, to the last digit.
+"""Evaluation: predictions and gold become the official KILT scores, to the last digit, with tables and diagnoses.
 
-Source: arXiv 2009.02252 and the official evaluation. What it rejects is refused here, all problems at once.
+Records that the official evaluation rejects are refused, all problems at once. Source: arXiv 2009.02252 and the
+official evaluation.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
+from typing import get_args
 
 from kbq.errors import EvaluationError
-from kbq.kilt.analysis import (
-    Breakdown,
-    Diagnosis,
-    Difference,
-    break_down,
-    compare,
-    compare_groups,
-    decompose,
-    find_ceilings,
-)
+from kbq.kilt.analysis import Interval, bootstrap_interval, break_down, compare_groups, decompose, find_ceilings
+from kbq.kilt.analysis import compare as compare_scores
 from kbq.kilt.lines import refuse_missing, refuse_pipes, refuse_replacing, write_lines
 from kbq.kilt.metrics import (
     COUPLED,
     OFFICIAL,
     PAGE_NAMES,
     RANK_KEYS,
-    STANDARD_CUTOFFS,
-    Cutoffs,
-    Deviations,
+    SEMANTICS,
+    EmptyProvenance,
     Kind,
-    downstream_metrics,
-    retrieval_metrics,
+    Missing,
+    Rules,
 )
-from kbq.kilt.parsing import parse_answer, parse_ranking
+from kbq.kilt.records import AnyRecords, Source, source_of
 from kbq.kilt.report import (
     Table,
     breakdown_table,
     comparison_table,
     diagnosis_table,
-    interval_document,
     measure_table,
-    official_document,
     score_table,
 )
-from kbq.kilt.scores import NO_GROUP, GroupOf, Scores, Scoring, grouping, relation_of
+from kbq.kilt.scores import NO_GROUP, GroupOf, Scores, grouping, score
 from kbq.kilt.task import Task
 from kbq.kilt.trec import measure, write_qrels, write_run
 
 AnyPath = str | PathLike[str]
 
 
-def evaluate_downstream(
-    gold_path: AnyPath, guess_path: AnyPath, deviations: Deviations = OFFICIAL
-) -> dict[str, dict[str, float]]:
-    """The scores of the leaderboard, `{"kilt": …, "downstream": …, "retrieval": …}`, unrounded.
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Evaluation(Mapping[str, float]):
+    """The scores by name, such as `evaluation["KILT-accuracy"]`: means from 0 to 1, unrounded.
 
-    Raises:
-        EvaluationError: the official downstream evaluation rejects the files; it carries all problems.
+    `Rprec` and `recall@5`, which both kinds have, are those of the leaderboard if it could be scored. `print` shows the
+    tables.
+
+    Attributes:
+        scores: the kinds of evaluation that were possible, with the scores of every record.
+        refusals: why another kind was not possible.
+        additions: what was asked for besides, under its keys in `to_dict`.
+        notes: what a reader of the numbers should know.
     """
-    return score_downstream(gold_path, guess_path, deviations).downstream_layout()
 
-
-def evaluate_retrieval(
-    gold_path: AnyPath,
-    guess_path: AnyPath,
-    ks: Iterable[int] = STANDARD_CUTOFFS.ks,
-    rank_keys: Iterable[str] = STANDARD_CUTOFFS.rank_keys,
-    deviations: Deviations = OFFICIAL,
-) -> dict[str, float]:
-    """The scores of predicted pages, `{"Rprec": …, "precision@1": …}`, unrounded.
-
-    `entity_in_input` is left out where a gold record has no input.
-
-    Raises:
-        EvaluationError: the official retrieval evaluation rejects the files; it carries all problems.
-    """
-    if isinstance(rank_keys, str):  # its letters would be taken for keys
-        raise EvaluationError(f"rank_keys is the text {rank_keys!r}, give a tuple of keys")
-    cutoffs = Cutoffs(tuple(ks), tuple(rank_keys))
-    return score_retrieval(gold_path, guess_path, cutoffs, deviations).retrieval_layout()
-
-
-def score_downstream(
-    gold_path: AnyPath,
-    guess_path: AnyPath,
-    deviations: Deviations = OFFICIAL,
-    group_of: GroupOf = relation_of,
-) -> Scores:
-    """Like `evaluate_downstream`, but the scores of every record, with diagnostics."""
-    metrics = downstream_metrics(deviations)
-    scoring = Scoring(Path(gold_path), Path(guess_path), metrics, deviations, group_of)
-    return scoring.run(RANK_KEYS["page"], parse_answer)
-
-
-def score_retrieval(
-    gold_path: AnyPath,
-    guess_path: AnyPath,
-    cutoffs: Cutoffs = STANDARD_CUTOFFS,
-    deviations: Deviations = OFFICIAL,
-    group_of: GroupOf = relation_of,
-) -> Scores:
-    """Like `evaluate_retrieval`, but the scores of every record."""
-    metrics = retrieval_metrics(cutoffs, deviations)
-    parse = partial(parse_ranking, rank_keys=cutoffs.rank_keys, depth=max(cutoffs.ks, default=0))
-    scoring = Scoring(Path(gold_path), Path(guess_path), metrics, deviations, group_of)
-    return scoring.run(cutoffs.rank_keys, parse)
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationExtras:
-    """What is wanted on top of the official scores; see `kbq evaluate --help`."""
-
-    task: Task | None = None  # its columns are shown, the ranked one first
-    by: str = ""  # a grouping
-    other: Path | None = None  # predictions of a second system
-    intervals: bool = False
-    diagnosis: bool = False
-    measures: str = ""  # of ir-measures
-    items: Path | None = None  # files to write
-    trec_run: Path | None = None
-    trec_qrels: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryRequest:
-    """What to evaluate, and how."""
-
-    guess: Path
-    gold: Path
-    cutoffs: Cutoffs = STANDARD_CUTOFFS
-    deviations: Deviations = OFFICIAL
-    extras: EvaluationExtras = EvaluationExtras()
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """Everything that was asked for. A kind of evaluation that refused its input is missing in `scores`."""
-
-    request: SummaryRequest
+    rules: Rules
     scores: Mapping[Kind, Scores]
     refusals: Mapping[Kind, EvaluationError]
-    breakdown: Breakdown | None = None
-    differences: tuple[Difference, ...] = ()
-    diagnosis: Diagnosis | None = None
-    measures: Mapping[str, float] = field(default_factory=dict)
-    others: Mapping[Kind, Scores] = field(default_factory=dict)  # of the second system
+    additions: Mapping[str, object]
+    tables: tuple[Table, ...]
+    notes: tuple[str, ...]
+
+    def __getitem__(self, name: str) -> float:
+        for scores in self.scores.values():
+            if name in scores.official_names():
+                return scores.mean(name)
+        raise KeyError(f"{name}: choose from {', '.join(self)}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name for scores in self.scores.values() for name in scores.official_names()))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"Evaluation({dict(self)})"
+
+    def __str__(self) -> str:
+        return "\n".join([self.semantics, *(f"\n{table.markdown()}".removesuffix("\n") for table in self.tables)])
 
     @property
-    def is_refused(self) -> bool:
-        """Whether no evaluation was possible, or a part of the records spoils one.
+    def semantics(self) -> str:
+        """One line on the rules."""
+        return f"semantics: {SEMANTICS}; deviations: {', '.join(self.rules.deviations()) or 'none'}"
 
-        Predictions that all lack answers, say, are scored by their pages; where only some do, these are at fault.
-        """
-        predictions = max((scores.predictions for scores in self.scores.values()), default=0)
-        return not self.scores or any(0 < len(refusal.problems) < predictions for refusal in self.refusals.values())
-
-    @property
-    def main_columns(self) -> tuple[str, ...]:
-        """The scores of the first evaluation that was possible, the ranked one first."""
-        return columns(next(iter(self.scores.values())), self.request.extras.task)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader of the numbers should know."""
-        notes = [note for scores in (*self.scores.values(), *self.others.values()) for note in scores.notes]
-        if self.request.extras.diagnosis and self.diagnosis is None:
-            notes.append("there is no diagnosis: it needs the downstream evaluation")
-        return (*dict.fromkeys(notes), *([] if self.is_refused else map(str, self.refusals.values())))
-
-    def raise_if_refused(self) -> None:
-        """Refuse the files.
-
-        Raises:
-            EvaluationError: it carries the problems of all evaluations that were not possible.
-        """
-        if not self.is_refused:
-            return
-        problems = dict.fromkeys(problem for refusal in self.refusals.values() for problem in refusal.problems)
-        reasons = "; ".join(str(refusal) for refusal in self.refusals.values())
-        raise EvaluationError(reasons, list(problems))
-
-    def tables(self) -> list[Table]:
-        """The scores, then each table that was asked for."""
-        shown = [(scores, columns(scores, self.request.extras.task)) for scores in self.scores.values()]
-        tables = [score_table(shown, self.request.extras.intervals)]
-        if self.diagnosis:
-            tables += [diagnosis_table("answers and pages", self.diagnosis.decomposition)]
-            tables += [diagnosis_table("ceilings", self.diagnosis.ceilings)]
-        if self.measures:
-            tables.append(measure_table(self.measures))
-        if self.breakdown:
-            tables.append(breakdown_table(self.breakdown, self.request.extras.by))
-        if self.differences:
-            compared = self.main_columns[0] if self.request.extras.by else ""
-            tables.append(comparison_table(self.differences, compared))
-        return tables
-
-    def document(self) -> dict[str, object]:
-        """Official layouts, unrounded, then what was asked for under keys of its own."""
-        extras = self.request.extras
-        document = official_document(self.request.deviations, self.request.cutoffs, self.scores)
+    def to_dict(self) -> dict[str, object]:
+        """Official layouts, unrounded, None for a kind that was not possible; then `additions`."""
+        document: dict[str, object] = {
+            "semantics": SEMANTICS,
+            "deviations": self.rules.deviations(),
+            "rank_keys": list(self.rules.rank_keys),
+            "downstream": self.scores["downstream"].layout() if "downstream" in self.scores else None,
+            "retrieval": self.scores["retrieval"].layout() if "retrieval" in self.scores else None,
+        }
         if self.refusals:
             document["problems"] = {kind: refusal.problems or [str(refusal)] for kind, refusal in self.refusals.items()}
-        if extras.intervals:
-            document["ci"] = {kind: interval_document(scores) for kind, scores in self.scores.items()}
-        if extras.by:
-            document["by"] = self.breakdown and {"grouping": extras.by} | asdict(self.breakdown)
-        if extras.other:
-            compared = {"score": self.main_columns[0]} if extras.by else {}
-            document["compare"] = [compared | asdict(difference) for difference in self.differences]
-        if extras.diagnosis:
-            document["diagnosis"] = self.diagnosis and asdict(self.diagnosis)
-        if extras.measures:
-            document["measures"] = dict(self.measures)
-        return document
+        return document | dict(self.additions)
 
 
-def evaluate_files(request: SummaryRequest) -> Summary:
-    """Score both kinds as far as the files allow, and write the files that are wanted.
+class RefusedError(EvaluationError):
+    """Predictions or gold that spoil an evaluation; `evaluation` has the kind that was possible, if any."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        refusals = evaluation.refusals.values()
+        problems = dict.fromkeys(problem for refusal in refusals for problem in refusal.problems)
+        super().__init__("; ".join(map(str, refusals)), list(problems))
+        self.evaluation = evaluation
+
+
+def evaluate(
+    predictions: AnyRecords,
+    gold: AnyRecords,
+    task: Task | str | None = None,
+    *,
+    by: str = "",
+    ci: bool = False,
+    compare: AnyRecords | None = None,
+    diagnosis: bool = False,
+    per_item: AnyPath | None = None,
+    ks: Iterable[int] = OFFICIAL.ks,
+    rank_keys: str | Iterable[str] = "page",
+    missing: Missing = "error",
+    empty_provenance: EmptyProvenance = "count",
+    coupled: bool = False,
+    top_1: bool = False,
+    rouge: bool = True,
+    measures: str = "",
+    trec_run: AnyPath | None = None,
+    trec_qrels: AnyPath | None = None,
+) -> Evaluation:
+    """Score KILT predictions exactly as the leaderboard does, both kinds of evaluation as far as the records allow.
+
+    Args:
+        predictions: a file of KILT lines, plain or compressed, or an iterable of such records as dicts.
+        gold: the same, with the answers.
+        task: a task or its name; its columns are shown, the ranked one first.
+        by: scores by group: relation, evidence-sets or meta.KEY.
+        ci: 95 % confidence intervals, by bootstrap.
+        compare: predictions of a second system, tested in pairs.
+        diagnosis: how often answer and pages are right, and the best that is possible.
+        per_item: a file to write every query's scores to, as JSON lines.
+        ks: depths of the retrieval scores.
+        rank_keys: what retrieval counts as one page: page, section, paragraph, title, or the keys of an item.
+        missing: a query without prediction is an error (official), scores zero, or is skipped.
+        empty_provenance: gold provenance that is empty counts (official) or is ignored.
+        coupled: add KILT-accuracy-coupled: pages must be those of the answer given.
+        top_1: add recall@1 and success_rate@1.
+        rouge: score ROUGE-L, the slowest score.
+        measures: of ir-measures where installed, such as "RR nDCG@10".
+        trec_run: a file to write the predicted pages to, as a TREC run.
+        trec_qrels: a file to write the gold pages to, as TREC qrels.
 
     Raises:
-        EvaluationError: what is wanted on top of the scores is unknown or not possible, a file is missing, or what is
-            to be written is one of those that are read.
+        RefusedError: the official evaluation rejects the records, or some of them; it carries all problems.
+        EvaluationError: a file is missing, an option is unknown or not possible, or an output would replace an input.
+
+    >>> gold = [
+    ...     {"id": "1", "input": "Emma [SEP] author",
+    ...      "output": [{"answer": "Jane Austen", "provenance": [{"wikipedia_id": "9"}]}]},
+    ...     {"id": "2", "input": "Nile [SEP] mouth",
+    ...      "output": [{"answer": "Mediterranean Sea", "provenance": [{"wikipedia_id": "7"}]}]},
+    ... ]
+    >>> predictions = [
+    ...     {"id": "1", "output": [{"answer": "Jane Austen", "provenance": [{"wikipedia_id": "9"}]}]},
+    ...     {"id": "2", "output": [{"answer": "Cairo", "provenance": [{"wikipedia_id": "7"}]}]},
+    ... ]
+    >>> evaluation = evaluate(predictions, gold, task="trex")
+    >>> evaluation["KILT-accuracy"], evaluation["Rprec"]
+    (0.5, 1.0)
     """
-    extras = request.extras
-    refuse_missing(request.guess, request.gold)
-    inputs = (request.guess, request.gold, extras.other)
-    refuse_pipes(*inputs)
-    refuse_replacing((extras.items, extras.trec_run, extras.trec_qrels), inputs)
-    scores, refusals = score(request, request.guess)
-    summary = Summary(request, scores, refusals)
+    rules = Rules(missing, empty_provenance, coupled, top_1, rouge, _depths(ks), _keys(rank_keys))
+    chosen = _task(task)
+    predictions, gold = source_of(predictions, "predictions"), source_of(gold, "gold")
+    second = None if compare is None else source_of(compare, "compare")
+    items, run, qrels = (None if path is None else Path(path) for path in (per_item, trec_run, trec_qrels))
+    refuse_missing(predictions, gold, second)
+    refuse_pipes(predictions, gold, second)
+    refuse_replacing([items, run, qrels], [predictions, gold, second])
+    group_of = grouping(by or "relation")
+    scores, refusals = _score_kinds(predictions, gold, rules, group_of)
     if not scores:
-        return summary
+        asked = {"ci": ci, "by": by, "compare": second, "diagnosis": diagnosis, "measures": measures}
+        nothing = {name: NOTHING[name] for name, wish in asked.items() if wish}
+        raise RefusedError(Evaluation(rules, scores, refusals, nothing, (), ()))
     main = next(iter(scores.values()))
-    if not main.ids:
-        predicted = f" with a prediction in {request.guess}" if request.deviations.missing == "skip" else ""
-        raise EvaluationError(f"{request.gold} holds no record{predicted}: is it the file you mean?")
-    if extras.by and set(main.groups) == {NO_GROUP}:
-        raise EvaluationError(f"--by {extras.by}: no query of {request.gold} has that")
-    names = columns(main, extras.task)
-    others = scores_of_other(request, main.kind)
-    keys = request.cutoffs.rank_keys
-    summary = replace(
-        summary,
-        breakdown=break_down(main, names) if extras.by else None,
-        differences=differences(request, main, others[main.kind], names) if others else (),
-        diagnosis=diagnose(request, scores),
-        measures=measure(request.gold, request.guess, extras.measures, main.ids, keys) if extras.measures else {},
-        others=others,
+    _check_queries(main, str(gold), str(predictions), by)
+
+    names = shown_names(main, chosen)
+    notes = [note for each in scores.values() for note in each.notes]
+    intervals = _intervals(scores) if ci else {}
+    parts: dict[str, Part] = {}
+    if ci:
+        parts["ci"] = _ends(intervals), []
+    if by:
+        breakdown = break_down(main, names)
+        parts["by"] = {"grouping": by} | asdict(breakdown), [breakdown_table(breakdown, by)]
+    if second is not None:
+        others, other_refusals = _score_kinds(second, gold, rules, group_of)
+        if main.kind not in others:
+            raise other_refusals[main.kind]
+        notes += [note for each in others.values() for note in each.notes]
+        parts["compare"] = _compared(main, others[main.kind], names, bool(by))
+    if diagnosis:
+        parts["diagnosis"] = _diagnosed(scores.get("downstream"), chosen.answer_metric if chosen else "accuracy")
+        notes += [] if "downstream" in scores else ["there is no diagnosis: it needs the downstream evaluation"]
+    if measures:
+        means = measure(gold, predictions, measures, main.ids, rules.rank_keys)
+        parts["measures"] = means, [measure_table(means)]
+
+    if items:
+        write_lines(items, map(json.dumps, _item_records(scores)))
+    if run:
+        write_run(predictions, run, rules.rank_keys)
+    if qrels:
+        write_qrels(gold, qrels, rules.rank_keys)
+
+    # Predictions that all lack answers are scored by their pages; where only some do, these are at fault.
+    predicted = max(each.predictions for each in scores.values())
+    is_refused = any(0 < len(refusal.problems) < predicted for refusal in refusals.values())
+    notes += [] if is_refused else map(str, refusals.values())
+    selected = [(each, shown_names(each, chosen)) for each in scores.values()]
+    evaluation = Evaluation(
+        rules=rules,
+        scores=scores,
+        refusals=refusals,
+        additions={name: value for name, (value, _) in parts.items()},
+        tables=(
+            score_table(selected, intervals),
+            *(table for name in TABLE_ORDER if name in parts for table in parts[name][1]),
+        ),
+        notes=tuple(dict.fromkeys(notes)),
     )
-    if extras.items:
-        write_lines(extras.items, (json.dumps(item) for item in item_documents(summary)))
-    if extras.trec_run:
-        write_run(request.guess, extras.trec_run, keys)
-    if extras.trec_qrels:
-        write_qrels(request.gold, extras.trec_qrels, keys)
-    return summary
+    if is_refused:
+        raise RefusedError(evaluation)
+    return evaluation
 
 
-def score(request: SummaryRequest, guess: Path) -> tuple[dict[Kind, Scores], dict[Kind, EvaluationError]]:
-    """The scores of each kind that is possible, and why another is not."""
-    group_of = grouping(request.extras.by or "relation")
-    gold, deviations = request.gold, request.deviations
-    evaluations: dict[Kind, Callable[[], Scores]] = {
-        "downstream": lambda: score_downstream(gold, guess, deviations, group_of),
-        "retrieval": lambda: score_retrieval(gold, guess, request.cutoffs, deviations, group_of),
-    }
-    scores: dict[Kind, Scores] = {}
-    refusals: dict[Kind, EvaluationError] = {}
-    for kind, evaluate in evaluations.items():
-        try:
-            scores[kind] = evaluate()
-        except EvaluationError as error:
-            if error.is_usage:
-                raise
-            refusals[kind] = error
-    return scores, refusals
+Part = tuple[object, list[Table]]  # what was asked for: its value in the JSON document, and its tables
+NOTHING: Mapping[str, object] = {"ci": {}, "by": None, "compare": [], "diagnosis": None, "measures": {}}
+TABLE_ORDER = ("diagnosis", "measures", "by", "compare")
 
 
-def scores_of_other(request: SummaryRequest, kind: Kind) -> dict[Kind, Scores]:
-    """The second system's scores, if there is one.
-
-    Raises:
-        EvaluationError: its predictions cannot be scored.
-    """
-    if request.extras.other is None:
-        return {}
-    others, refusals = score(request, request.extras.other)
-    if kind not in others:
-        raise refusals[kind]
-    return others
-
-
-def differences(request: SummaryRequest, main: Scores, other: Scores, names: tuple[str, ...]) -> tuple[Difference, ...]:
-    """The second system against the first: all columns, or with groups the first column in each group."""
-    if request.extras.by:
-        return compare_groups(main, other, names[0])
-    return compare(main, other, names)
-
-
-def diagnose(request: SummaryRequest, scores: Mapping[Kind, Scores]) -> Diagnosis | None:
-    """Answers against pages, and ceilings; an answer is right by EM where the task ranks by it, else by accuracy."""
-    task, downstream = request.extras.task, scores.get("downstream")
-    if not request.extras.diagnosis or downstream is None:
-        return None
-    answer = task.answer_metric if task else "accuracy"
-    return Diagnosis(decompose(downstream, answer), find_ceilings(downstream, answer))
-
-
-def columns(scores: Scores, task: Task | None) -> tuple[str, ...]:
+def shown_names(scores: Scores, task: Task | None) -> tuple[str, ...]:
     """The scores to show: the leaderboard's columns of a task, its ranked one first, else all official ones.
 
     Scores of texts are left out where no text holds an answer or a title, most often as there are no texts.
@@ -324,10 +257,84 @@ def columns(scores: Scores, task: Task | None) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys((*task.columns, *more, *PAGE_NAMES)) if scores.is_scored(name))
 
 
-def item_documents(summary: Summary) -> Iterator[dict[str, object]]:
+def _depths(ks: Iterable[int]) -> tuple[int, ...]:
+    if isinstance(ks, str) or not isinstance(ks, Iterable):
+        raise EvaluationError(f"ks is {ks!r}, must be numbers such as (1, 5, 20)", is_usage=True)
+    return tuple(ks)
+
+
+def _keys(rank_keys: str | Iterable[str]) -> tuple[str, ...]:
+    if isinstance(rank_keys, str):
+        return RANK_KEYS.get(rank_keys, tuple(rank_keys.split(",")))
+    if not isinstance(rank_keys, Iterable):
+        raise EvaluationError(f"rank_keys is {rank_keys!r}, must be {', '.join(RANK_KEYS)}, or keys", is_usage=True)
+    return tuple(rank_keys)
+
+
+def _task(task: Task | str | None) -> Task | None:
+    if isinstance(task, str | PathLike):
+        return Task.load(str(task))
+    if task is not None and not isinstance(task, Task):
+        raise EvaluationError(f"task is of type {type(task).__name__}: give its name, or a Task")
+    return task
+
+
+def _score_kinds(
+    predictions: Source, gold: Source, rules: Rules, group_of: GroupOf
+) -> tuple[dict[Kind, Scores], dict[Kind, EvaluationError]]:
+    """The scores of each kind that is possible, and why another is not."""
+    scores: dict[Kind, Scores] = {}
+    refusals: dict[Kind, EvaluationError] = {}
+    for kind in get_args(Kind):
+        try:
+            scores[kind] = score(predictions, gold, kind, rules, group_of)
+        except EvaluationError as error:
+            if error.is_usage:
+                raise
+            refusals[kind] = error
+    return scores, refusals
+
+
+def _check_queries(scores: Scores, gold: str, predictions: str, by: str) -> None:
+    if not scores.ids:
+        predicted = f" with a prediction in {predictions}" if scores.rules.missing == "skip" else ""
+        raise EvaluationError(f"{gold} holds no record{predicted}: is it the file you mean?")
+    if by and set(scores.groups) == {NO_GROUP}:
+        raise EvaluationError(f"--by {by}: no query of {gold} has that")
+
+
+def _intervals(scores: Mapping[Kind, Scores]) -> dict[Kind, dict[str, Interval]]:
+    return {
+        kind: {name: bootstrap_interval(each.column(name)) for name in each.official_names()}
+        for kind, each in scores.items()
+    }
+
+
+def _ends(intervals: Mapping[Kind, Mapping[str, Interval]]) -> dict[Kind, dict[str, tuple[float, float]]]:
+    return {kind: {name: (one.low, one.high) for name, one in found.items()} for kind, found in intervals.items()}
+
+
+def _compared(first: Scores, second: Scores, names: tuple[str, ...], by_group: bool) -> Part:
+    """All scores that are shown, or the first of them in each group."""
+    differences = compare_groups(first, second, names[0]) if by_group else compare_scores(first, second, names)
+    compared = {"score": names[0]} if by_group else {}
+    table = comparison_table(differences, names[0] if by_group else "")
+    return [compared | asdict(difference) for difference in differences], [table]
+
+
+def _diagnosed(scores: Scores | None, answer_metric: str) -> Part:
+    """Answers against pages, and ceilings; nothing without a downstream evaluation."""
+    if scores is None:
+        return None, []
+    decomposition, ceilings = decompose(scores, answer_metric), find_ceilings(scores, answer_metric)
+    tables = [diagnosis_table("answers and pages", decomposition), diagnosis_table("ceilings", ceilings)]
+    return {"decomposition": asdict(decomposition), "ceilings": asdict(ceilings)}, tables
+
+
+def _item_records(scores: Mapping[Kind, Scores]) -> Iterator[dict[str, object]]:
     """For each query, in gold order: its id, its group, and every score of the official layouts, unrounded."""
-    kinds = list(summary.scores.values())
-    columns_of = {scores.kind: {name: scores.column(name) for name in scores.official_names()} for scores in kinds}
+    kinds = list(scores.values())
+    columns_of = {each.kind: {name: each.column(name) for name in each.official_names()} for each in kinds}
     for number, (record_id, group) in enumerate(zip(kinds[0].ids, kinds[0].groups, strict=True)):
         item: dict[str, object] = {"id": record_id, "group": group}
         for kind, by_name in columns_of.items():

@@ -1,21 +1,28 @@
-"""Metrics: a gold record and its prediction become the numbers of one kind of evaluation."""
+"""Metrics: a gold record and its prediction become one row of numbers, by the official rules or chosen deviations."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from kbq.errors import EvaluationError
 from kbq.kilt.records import PAGE, Gold, GoldOutput, Guess, UnfitError
 from kbq.kilt.text_scores import AnswerScores, normalise, score_answer
 
+Kind = Literal["downstream", "retrieval"]
 Missing = Literal["error", "zero", "skip"]
 EmptyProvenance = Literal["count", "ignore"]
 SEMANTICS = "kilt-2664322"  # commit of facebookresearch/KILT whose numbers are reproduced
+RANK_KEYS = {
+    "page": PAGE,
+    "section": ("wikipedia_id", "section"),
+    "paragraph": ("wikipedia_id", "start_paragraph_id", "end_paragraph_id"),
+    "title": ("title",),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Deviations:
-    """Choices of an evaluation; the defaults are the official ones.
+class Rules:
+    """How to score; the defaults are the official rules.
 
     Attributes:
         missing: a gold record without prediction is an error, scores zero, or is skipped (which inflates).
@@ -23,6 +30,8 @@ class Deviations:
         coupled: add KILT-accuracy-coupled, which wants the pages of the answer that was given.
         top_1: add recall@1 and success_rate@1, which the official evaluation leaves out.
         rouge: score ROUGE-L; without it the slowest score and its two keys are left out.
+        ks: depths of the retrieval scores.
+        rank_keys: of the retrieval scores, the keys of a provenance item that make a page.
     """
 
     missing: Missing = "error"
@@ -30,27 +39,39 @@ class Deviations:
     coupled: bool = False
     top_1: bool = False
     rouge: bool = True
+    ks: tuple[int, ...] = (1, 5, 10, 20, 100)
+    rank_keys: tuple[str, ...] = PAGE
 
     def __post_init__(self) -> None:
-        if self.missing not in get_args(Missing):
-            raise EvaluationError(f"missing is {self.missing!r}, choose from {', '.join(get_args(Missing))}")
-        if self.empty_provenance not in get_args(EmptyProvenance):
-            choices = ", ".join(get_args(EmptyProvenance))
-            raise EvaluationError(f"empty_provenance is {self.empty_provenance!r}, choose from {choices}")
+        for name, choices in (("missing", get_args(Missing)), ("empty_provenance", get_args(EmptyProvenance))):
+            if getattr(self, name) not in choices:
+                raise EvaluationError(f"{name} is {getattr(self, name)!r}, choose from {', '.join(choices)}")
+        if any(not isinstance(k, int) or k < 1 for k in self.ks):
+            raise EvaluationError(f"ks are {self.ks}, every k must be a number from 1", is_usage=True)
+        if len(set(self.ks)) < len(self.ks):
+            raise EvaluationError(f"ks are {self.ks}, a k twice would be counted twice: give each once", is_usage=True)
+        if isinstance(self.rank_keys, str):  # its letters would be taken for keys
+            raise EvaluationError(f"rank_keys is the text {self.rank_keys!r}, give a tuple of keys")
+        if not self.rank_keys:
+            raise EvaluationError("rank_keys is empty, name at least one key such as wikipedia_id", is_usage=True)
 
-    def named(self) -> tuple[str, ...]:
-        """What differs from the official evaluation, as `name=value`.
+    def deviations(self) -> list[str]:
+        """What differs from the official evaluation, as `name=value`; other ks are not a deviation.
 
-        >>> Deviations(missing="zero", rouge=False).named()
-        ('missing=zero', 'rouge=no')
+        >>> Rules(missing="zero", rouge=False, rank_keys=("title",)).deviations()
+        ['missing=zero', 'rouge=no', 'rank_keys=title']
         """
-        words = {True: "yes", False: "no"}
-        changed = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
-        values = [getattr(self, name) for name in changed]
-        return tuple(f"{name}={words.get(value, value)}" for name, value in zip(changed, values, strict=True))
+        named = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "ks"}
+        changed = {name: value for name, value in named.items() if value != getattr(OFFICIAL, name)}
+        words = {True: "yes", False: "no", self.rank_keys: "+".join(self.rank_keys)}
+        return [f"{name}={words.get(value, value)}" for name, value in changed.items()]
 
 
-OFFICIAL = Deviations()
+OFFICIAL = Rules()
+
+
+# Pages
+
 
 COMPLETE, IRRELEVANT = -1, -2
 
@@ -101,7 +122,7 @@ def evidence_sets(outputs: Iterable[GoldOutput], count_empty: bool = True) -> li
 
 
 def rank_evidence(pages: Sequence[str], sets: Sequence[frozenset[str]]) -> EvidenceRank:
-    """Rank evidence sets instead of pages: a set stands where its last page stands.
+    """Rank evidence sets instead of pages: a set has the position of its last page.
 
     Each page takes a position for every set that it belongs to, or one if it belongs to none. A set's earlier
     positions are freed when another of its pages comes. So a page in two sets takes two positions, and a set
@@ -126,37 +147,31 @@ def rank_evidence(pages: Sequence[str], sets: Sequence[frozenset[str]]) -> Evide
 NEVER = 2**62  # a position after every k
 
 
-@dataclass(frozen=True, slots=True)
-class FirstFound:
-    """Positions, from 1, of the first items whose text holds what was looked for; NEVER if none does."""
-
-    answer: int = NEVER
-    entity: int = NEVER
-    both: int = NEVER  # an answer and a title in the same item
-
-
-def find_in_contexts(gold: Gold, guess: Guess, depth: int) -> FirstFound:
+def find_in_contexts(gold: Gold, guess: Guess, depth: int) -> tuple[int, int, int]:
     """Look through the first `depth` items, as written, for normalised answers and titles as substrings.
 
+    Returns:
+        Positions, from 1, of the first text with an answer, with a title, and with both; NEVER if there is none.
+
     Raises:
-        UnfitError: a text that the official evaluation reads is no string.
+        UnfitError: an item that the official evaluation reads has a text that is not a string.
     """
     answers = [normalise(answer) for answer in gold.answers]
     titles = [normalise(title) for title in gold.titles]
-    answer = entity = NEVER
-    for item in guess.texts:
-        if item.position > depth:
+    first_answer = first_title = NEVER
+    for position, given in guess.texts.items():
+        if position > depth:
             break
-        if item.text is None:
-            raise UnfitError(f"has a text in provenance item {item.position} that is no string")
-        text = normalise(item.text)
-        has_answer = any(needle in text for needle in answers)
-        has_title = any(needle in text for needle in titles)
-        answer = min(answer, item.position) if has_answer else answer
-        entity = min(entity, item.position) if has_title else entity
+        if given is None:
+            raise UnfitError(f"has a text in provenance item {position} that is not a string")
+        text = normalise(given)
+        has_answer = any(answer in text for answer in answers)
+        has_title = any(title in text for title in titles)
+        first_answer = min(first_answer, position) if has_answer else first_answer
+        first_title = min(first_title, position) if has_title else first_title
         if has_answer and has_title:
-            return FirstFound(answer, entity, item.position)
-    return FirstFound(answer, entity)
+            return first_answer, first_title, position
+    return first_answer, first_title, NEVER
 
 
 def is_entity_in_input(gold: Gold) -> bool:
@@ -167,68 +182,32 @@ def is_entity_in_input(gold: Gold) -> bool:
     return any(normalise(title) in text for title in gold.titles)
 
 
-Kind = Literal["downstream", "retrieval"]
+# Rows
+
+
 ANSWER_NAMES = ("accuracy", "em", "f1", "rougel")
 KILT_NAMES = tuple(f"KILT-{name}" for name in ANSWER_NAMES)
 PAGE_NAMES = ("Rprec", "recall@5")
 COUPLED = "KILT-accuracy-coupled"
-# What the best possible ranking would score: no part of the official layout.
+# What the best possible ranking would score: not part of the official layout.
 CEILING_NAMES = ("attainable Rprec", "attainable recall@5")
-RANK_KEYS = {
-    "page": PAGE,
-    "section": ("wikipedia_id", "section"),
-    "paragraph": ("wikipedia_id", "start_paragraph_id", "end_paragraph_id"),
-    "title": ("title",),
-}
+DOWNSTREAM_NAMES = (*KILT_NAMES, *ANSWER_NAMES, *PAGE_NAMES, COUPLED, *CEILING_NAMES)
 
 
-@dataclass(frozen=True, slots=True)
-class Cutoffs:
-    """What the retrieval evaluation looks at: the first k pages, and which keys make a page."""
+def downstream_row(gold: Gold, guess: Guess, rules: Rules) -> tuple[float, ...]:
+    """Answers, pages, and answers that count only with their pages, in the order of DOWNSTREAM_NAMES.
 
-    ks: tuple[int, ...] = (1, 5, 10, 20, 100)
-    rank_keys: tuple[str, ...] = RANK_KEYS["page"]
-
-    def __post_init__(self) -> None:
-        if any(k < 1 for k in self.ks):
-            raise EvaluationError(f"ks are {self.ks}, every k must be at least 1", is_usage=True)
-        if len(set(self.ks)) < len(self.ks):
-            raise EvaluationError(f"ks are {self.ks}, a k twice would be counted twice: give each once", is_usage=True)
-        if not self.rank_keys:
-            raise EvaluationError("rank_keys is empty, name at least one key such as wikipedia_id", is_usage=True)
-
-
-STANDARD_CUTOFFS = Cutoffs()
-
-
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """Names of the scores and the function that gives a pair one value for each, in the same order.
-
-    The function raises UnfitError where the official evaluation fails on the pair.
+    Raises:
+        UnfitError: the official evaluation fails on this pair.
     """
-
-    kind: Kind
-    names: tuple[str, ...]
-    score: Callable[[Gold, Guess], tuple[float, ...]] = field(repr=False)
-
-
-def downstream_metrics(deviations: Deviations) -> Metrics:
-    """Answers, pages, and answers that count only with their pages."""
-    count_empty = deviations.empty_provenance == "count"
-
-    def score(gold: Gold, guess: Guess) -> tuple[float, ...]:
-        if any(text.text is None for text in guess.texts):
-            find_in_contexts(gold, guess, depth=5)  # the official evaluation reads these texts, too
-        answer = answer_scores(gold, guess, deviations.rouge)
-        values = (answer.accuracy, answer.em, answer.f1, answer.rougel)
-        gate = r_precision(guess.pages, gold.outputs)
-        kilt = values if gate == 1 else (0.0,) * len(values)
-        sets = evidence_sets(gold.outputs, count_empty)
-        recall = rank_evidence(guess.pages, sets).recall(5)
-        return (*kilt, *values, gate, recall, coupled_accuracy(gold, guess), *ceilings(gold, sets))
-
-    return Metrics("downstream", (*KILT_NAMES, *ANSWER_NAMES, *PAGE_NAMES, COUPLED, *CEILING_NAMES), score)
+    if None in guess.texts.values():
+        find_in_contexts(gold, guess, depth=5)  # the official evaluation reads these texts, too
+    answer = answer_scores(gold, guess, rules.rouge)
+    gate = r_precision(guess.pages, gold.outputs)
+    kilt = answer if gate == 1 else AnswerScores()
+    sets = evidence_sets(gold.outputs, rules.empty_provenance == "count")
+    recall = rank_evidence(guess.pages, sets).recall(5)
+    return (*kilt, *answer, gate, recall, coupled_accuracy(gold, guess), *ceilings(gold, sets))
 
 
 def answer_scores(gold: Gold, guess: Guess, with_rouge: bool) -> AnswerScores:
@@ -261,30 +240,28 @@ def ceilings(gold: Gold, sets: list[frozenset[str]]) -> tuple[float, float]:
     return best_precision, best_recall
 
 
-def retrieval_names(cutoffs: Cutoffs, deviations: Deviations) -> tuple[str, ...]:
+def retrieval_names(rules: Rules) -> tuple[str, ...]:
     """Score names in the official order; recall@1 and success_rate@1 are officially left out."""
     names = ["Rprec", "entity_in_input"]
-    for k in sorted(cutoffs.ks):
+    for k in sorted(rules.ks):
         ranks = ["precision", "answer_in_context", "answer_and_ent_in_context", "entity_in_context"]
-        if k > 1 or deviations.top_1:
+        if k > 1 or rules.top_1:
             ranks += ["recall", "success_rate"]
         names += [f"{name}@{k}" for name in ranks]
     return tuple(names)
 
 
-def retrieval_metrics(cutoffs: Cutoffs, deviations: Deviations) -> Metrics:
-    """Pages at every k, and what stands in the texts of the predicted items."""
-    ks = sorted(cutoffs.ks)
-    count_empty = deviations.empty_provenance == "count"
+def retrieval_row(gold: Gold, guess: Guess, rules: Rules) -> tuple[float, ...]:
+    """Pages at every k, and what the texts of the predicted items hold, in the order of `retrieval_names`.
 
-    def score(gold: Gold, guess: Guess) -> tuple[float, ...]:
-        rank = rank_evidence(guess.pages, evidence_sets(gold.outputs, count_empty))
-        found = find_in_contexts(gold, guess, depth=max(ks, default=0))
-        values = [r_precision(guess.pages, gold.outputs), float(is_entity_in_input(gold))]
-        for k in ks:
-            values += [rank.precision(k), found.answer <= k, found.both <= k, found.entity <= k]
-            if k > 1 or deviations.top_1:
-                values += [rank.recall(k), rank.success(k)]
-        return tuple(values)
-
-    return Metrics("retrieval", retrieval_names(cutoffs, deviations), score)
+    Raises:
+        UnfitError: the official evaluation fails on this pair.
+    """
+    rank = rank_evidence(guess.pages, evidence_sets(gold.outputs, rules.empty_provenance == "count"))
+    answer, title, both = find_in_contexts(gold, guess, depth=max(rules.ks, default=0))
+    values = [r_precision(guess.pages, gold.outputs), float(is_entity_in_input(gold))]
+    for k in sorted(rules.ks):
+        values += [rank.precision(k), answer <= k, both <= k, title <= k]
+        if k > 1 or rules.top_1:
+            values += [rank.recall(k), rank.success(k)]
+    return tuple(values)

@@ -9,13 +9,24 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from kbq.kilt.lines import JsonObject, read_records, write_lines
-from kbq.kilt.parsing import only_output, provenance_items, read_golds, score_of
-from kbq.kilt.records import PAGE, Problems, UnfitError
+from kbq.errors import EvaluationError
+from kbq.kilt.lines import refuse_missing, refuse_replacing, write_lines
+from kbq.kilt.records import (
+    PAGE,
+    JsonObject,
+    Problems,
+    UnfitError,
+    only_output,
+    provenance_items,
+    read_golds,
+    read_records,
+    score_of,
+)
+from kbq.kilt.report import Cell, Table
 
 DEPTH = 20  # of MRR and of precision
 
@@ -48,6 +59,36 @@ class PassageScores:
     accuracy: tuple[tuple[int, float], ...]  # k and the share of questions with an answer in the top k
     mrr_at_20: float  # of the first passage with an answer; 0 if none of the 20 has one
     precision_at_20: float  # passages with an answer among the first 20, divided by 20
+
+    def table(self) -> Table:
+        """One row for each score."""
+        rows: list[tuple[Cell, ...]] = [(f"top-{k} accuracy", share) for k, share in self.accuracy]
+        rows += [("MRR@20", self.mrr_at_20), ("P@20", self.precision_at_20)]
+        return Table(f"passages, {self.count:,} questions", {"score": "text", "mean": "percent"}, rows)
+
+    def to_dict(self) -> dict[str, object]:
+        """The scores as JSON: `accuracy` by k."""
+        return asdict(self) | {"accuracy": dict(self.accuracy)}
+
+
+def evaluate_passages(
+    predictions: Path, gold: Path, ks: Sequence[int] = (1, 5, 20, 100), export: Path | None = None
+) -> PassageScores:
+    """Score the texts of predicted provenance, and write them for readers to `export`.
+
+    Raises:
+        EvaluationError: the files cannot be read or written, or no prediction has a text.
+    """
+    refuse_missing(predictions, gold)
+    refuse_replacing([export], [predictions, gold])
+    questions = read_questions(gold, predictions)
+    if not questions:
+        raise EvaluationError(f"{gold} holds no record: is it the file you mean?")
+    if not any(passage.text for question in questions for passage in question.passages):
+        raise EvaluationError(f"{predictions} holds no text in its provenance: make it with kbq predict --with-text")
+    if export is not None:
+        export_for_readers(questions, export)
+    return score_passages(questions, ks)
 
 
 def score_passages(questions: Iterable[Question], ks: Sequence[int] = (1, 5, 20, 100)) -> PassageScores:
@@ -104,7 +145,7 @@ def read_rankings(path: Path, problems: Problems) -> Iterator[tuple[str, tuple[P
 
 
 def passage_of(item: JsonObject) -> Passage:
-    """A provenance item as a passage; "" stands for a title or text that is missing or no text."""
+    """A provenance item as a passage; a title or text that is missing or not a string is ""."""
     title, text = item.get("title"), item.get("text")
     return Passage(
         id=str(item.get("wikipedia_id", "")).strip(),
@@ -168,7 +209,7 @@ def decomposed(text: str) -> str:
 
 
 def contains_answer(text: str, answers: Iterable[str]) -> bool:
-    """Whether any of the answers stands in the text, word by word; an answer without words never does.
+    """Whether the text contains any of the answers, word by word; it never contains an answer without words.
 
     >>> contains_answer("He was born in New York City.", ["new york"])
     True

@@ -1,69 +1,44 @@
 """Prediction: KILT inputs become KILT prediction lines, in order, resumable after a kill at any moment.
 
-Beside OUT stands OUT.run.json: the task, the knowledge base, the options and the versions that made it. A run goes on
+Beside OUT lies OUT.run.json: the task, the knowledge base, the options and the versions that made it. A run resumes
 only where they are the same.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jsonlines
 
 import kbq
-from kbq.answers import Answer
+from kbq.answers import Answer, SearchOptions
 from kbq.dump.manifest import MANIFEST
-from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import KbqError, QueryError
-from kbq.kb import KnowledgeBase
-from kbq.kilt.task import Task
-from kbq.reading.reader import Answering, RetrieverReader
 from kbq.searching.search import BATCH
 from kbq.system.files import file_digest, run_file, write_json, writing_alone, writing_to
 from kbq.system.lines import read_json_lines
+from kbq.system.paths import given
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from kbq.encoding.queries import QueryTokenizer
+    from kbq.kb import KnowledgeBase
+    from kbq.kilt.task import Task
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """What the query encoder reads: `subject [SEP] relation`, a question, a marked mention."""
-
-    id: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ProvenanceItem:
-    """A place that supports an answer: one item of a KILT provenance list."""
-
-    page_id: str
-    title: str
-    paragraph: int
-    start: int
-    end: int
-    text: str | None = None  # the paragraph, where it was asked for
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """The answer to a query and its pages, best first."""
+class AdaptedQuery:
+    """A record's id and own input, and what the query encoder reads instead."""
 
     id: str
     input: str
-    answer: str | None  # None: the task has no answer that is a span, only provenance counts
-    provenance: tuple[ProvenanceItem, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PredictionSettings:
-    """What decides the predictions besides task, inputs and knowledge base."""
-
-    top_pages: int = 20
-    with_text: bool = False  # write each page's paragraph too: large, but readable by a reader model
-    answering: Answering = field(default_factory=Answering)
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,85 +56,122 @@ def predict_file(
     inputs: Path,
     kb: KnowledgeBase,
     out: Path,
-    settings: PredictionSettings,
+    options: SearchOptions,
+    with_text: bool,
     report: Callable[[int, int], None],
 ) -> PredictionOutcome:
     """Predict every record of a KILT file; with a reader, answers are what it reads in the paragraphs found.
 
+    Args:
+        options: for pages; `k` of them are the provenance of each prediction.
+        with_text: add each page's paragraph: large, but readable by a reader model.
+
     Raises:
-        KbqError: inputs that are no KILT records (all problems at once), or `out` is of another run, or another process
-            writes it.
+        KbqError: inputs that are not KILT records (all problems at once), or `out` is of another run, or another
+            process writes it.
     """
-    answering = settings.answering.over(kb)
-    queries = read_inputs(task, inputs, answering.query_tokenizers)
-    _same_run(out, _description(task, inputs, queries, kb, settings))
+    numbered = partial(read_json_lines, str(inputs), QueryError)
+    queries = read_inputs(task, numbered, str(inputs), kb.query_tokenizers(options))
+    _same_run(out, _description(task, inputs, queries, kb, options, with_text))
     without_pages = 0
     with (
         writing_to(out, KbqError, goes_on=True),
         out.open("a", encoding="utf-8", errors="backslashreplace", newline="\n") as file,
         writing_alone(out),
     ):
-        done = _finished_lines(out, [query.id for query, _ in queries])
+        done = _finished_lines(out, [query.id for query in queries])
         report(done, len(queries))
         lines = jsonlines.Writer(file, dumps=partial(json.dumps, ensure_ascii=False), flush=True)
         for first in range(done, len(queries), BATCH):
             batch = queries[first : first + BATCH]
-            for prediction in predict(task, batch, answering, settings):
-                without_pages += not prediction.provenance
-                lines.write(kilt_line(prediction))
+            for prediction in predict(task, batch, kb, options, with_text):
+                without_pages += not prediction["output"][0]["provenance"]
+                lines.write(prediction)
             report(first + len(batch), len(queries))
-    untuned = kb.model.config.untuned_relations(text for _, text in queries)
+    untuned = kb.model.config.untuned_relations(query.input for query in queries)
     return PredictionOutcome(len(queries), done, without_pages, tuple(untuned))
 
 
-def predict(
+def predict_records(
     task: Task,
-    queries: Sequence[tuple[Query, str]],
-    kb: KnowledgeBase | RetrieverReader,
-    settings: PredictionSettings,
-) -> Iterator[Prediction]:
-    """Predictions for adapted queries, each given with its record's own input."""
-    texts = [query.text for query, _ in queries]
-    hits = kb.search(texts, settings.top_pages, "page", settings.answering.backend, settings.answering.weights)
-    for (query, text), pages in zip(queries, hits, strict=True):
-        answer = None
+    records: str | Path | Iterable[Mapping[str, Any]],
+    kb: KnowledgeBase,
+    options: SearchOptions,
+    with_text: bool,
+    report: Callable[[int, int], None],
+) -> list[dict[str, Any]]:
+    """`predict_file` for records, or those of a file; the predictions are returned."""
+    numbered = partial(numbered_records, records)
+    source = "records" if not isinstance(records, str) and not hasattr(records, "__fspath__") else str(records)
+    queries = read_inputs(task, numbered, source, kb.query_tokenizers(options))
+    predictions: list[dict[str, Any]] = []
+    for first in range(0, len(queries), BATCH):
+        predictions += predict(task, queries[first : first + BATCH], kb, options, with_text)
+        report(len(predictions), len(queries))
+    return predictions
+
+
+def numbered_records(
+    records: str | Path | Iterable[Mapping[str, Any]], on_bad_line: Callable[[KbqError], None]
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Records with their numbers, from 1: of a file, or given."""
+    if isinstance(records, str) or hasattr(records, "__fspath__"):
+        yield from read_json_lines(str(records), QueryError, on_bad_line)
+        return
+    several = given(records, QueryError, "records are", "a path, or a list of records")
+    for number, record in enumerate(several, start=1):
+        if hasattr(record, "keys"):
+            yield number, record
+        else:
+            on_bad_line(QueryError(f"records:{number}: is {record!r:.60}, not a KILT record"))
+
+
+def predict(
+    task: Task, queries: Sequence[AdaptedQuery], kb: KnowledgeBase, options: SearchOptions, with_text: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Predictions for adapted queries, as the leaderboard reads them."""
+    answers = kb.search([query.text for query in queries], options)
+    for query, pages in zip(queries, answers, strict=True):
+        output: dict[str, Any] = {}
         if task.answer != "none":
-            answer = "" if not pages else pages[0].text if task.answer == "phrase" else pages[0].title
-        provenance = tuple(_provenance_item(hit, settings.with_text) for hit in pages)
-        yield Prediction(query.id, text, answer, provenance)
+            output["answer"] = "" if not pages else pages[0].text if task.answer == "phrase" else pages[0].title
+        provenance = [_provenance(page) | ({"text": page.context} if with_text else {}) for page in pages]
+        yield {"id": query.id, "input": query.input, "output": [output | {"provenance": provenance}]}
 
 
-def kilt_line(prediction: Prediction) -> dict[str, Any]:
-    """A prediction as the leaderboard reads it."""
-    provenance = []
-    for item in prediction.provenance:
-        fields: dict[str, Any] = {
-            "wikipedia_id": item.page_id,
-            "title": item.title,
-            "start_paragraph_id": item.paragraph,
-            "end_paragraph_id": item.paragraph,
-            "start_character": item.start,
-            "end_character": item.end,
-        }
-        provenance.append(fields if item.text is None else fields | {"text": item.text})
-    output: dict[str, Any] = {} if prediction.answer is None else {"answer": prediction.answer}
-    return {"id": prediction.id, "input": prediction.input, "output": [output | {"provenance": provenance}]}
+def _provenance(page: Answer) -> dict[str, Any]:
+    """A page that supports an answer: one item of a KILT provenance list."""
+    return {
+        "wikipedia_id": page.page_id,
+        "title": page.title,
+        "start_paragraph_id": page.paragraph,
+        "end_paragraph_id": page.paragraph,
+        "start_character": page.start,
+        "end_character": page.end,
+    }
 
 
-def read_inputs(task: Task, path: Path, query_tokenizers: Sequence[QueryTokenizer]) -> list[tuple[Query, str]]:
+def read_inputs(
+    task: Task,
+    numbered: Callable[[Callable[[KbqError], None]], Iterable[tuple[int, Mapping[str, Any]]]],
+    path: str,
+    query_tokenizers: Sequence[QueryTokenizer],
+) -> list[AdaptedQuery]:
     """Each record's adapted query and its own input.
 
     Args:
+        numbered: gives the records with their line numbers; takes what is told of a bad line.
+        path: where the records come from, for messages.
         query_tokenizers: of all networks that will read the queries.
 
     Raises:
         QueryError: records without id or input, or whose query a network cannot read: all of them are named.
         KbqError: the task's own code fails.
     """
-    queries: list[tuple[Query, str]] = []
+    queries: list[AdaptedQuery] = []
     problems: list[str] = []
     lines: dict[str, int] = {}
-    for number, record in read_json_lines(str(path), QueryError, lambda problem: problems.append(str(problem))):
+    for number, record in numbered(lambda problem: problems.append(str(problem))):
         text, identity = record.get("input"), "" if record.get("id") is None else str(record["id"]).strip()
         if not isinstance(text, str) or not identity:
             problems.append(f"{path}:{number}: no {'id' if isinstance(text, str) else 'input'}: write KILT records")
@@ -175,7 +187,7 @@ def read_inputs(task: Task, path: Path, query_tokenizers: Sequence[QueryTokenize
                 tokenizer.ids_of(adapted_text)
         except QueryError as error:
             problems.append(f"{path}:{number}: {error}")
-        queries.append((Query(identity, adapted_text), text))
+        queries.append(AdaptedQuery(identity, text, adapted_text))
     if problems:
         raise QueryError(f"{path} has {len(problems)} records that cannot be asked", problems)
     if not queries:
@@ -183,25 +195,23 @@ def read_inputs(task: Task, path: Path, query_tokenizers: Sequence[QueryTokenize
     return queries
 
 
-def _provenance_item(hit: Answer, with_text: bool) -> ProvenanceItem:
-    return ProvenanceItem(hit.page_id, hit.title, hit.paragraph, hit.start, hit.end, hit.context if with_text else None)
-
-
 def _description(
     task: Task,
     inputs: Path,
-    queries: Sequence[tuple[Query, str]],
+    queries: Sequence[AdaptedQuery],
     kb: KnowledgeBase,
-    settings: PredictionSettings,
+    options: SearchOptions,
+    with_text: bool,
 ) -> dict[str, object]:
-    listing = "\n".join(f"{query.id}\t{text}\t{query.text}" for query, text in queries)  # a task file may change, too
-    reader, reading = None, settings.answering.reading
-    if reading is not None:
+    # A task file may change, too.
+    listing = "\n".join(f"{query.id}\t{query.input}\t{query.text}" for query in queries)
+    reader, weights = None, kb.weights(options)
+    if options.reader is not None:
         reader = {
-            "name": reading.reader.source,
-            "fingerprint": reading.reader.fingerprint(),
-            "depth": reading.depth,
-            "retrieval_weight": reading.retrieval_weight,
+            "name": options.reader,
+            "fingerprint": kb.reader(options.reader).fingerprint(),
+            "depth": options.depth,
+            "retrieval_weight": options.retrieval_weight,
         }
     return {
         "task": task.name,
@@ -212,10 +222,10 @@ def _description(
         "knowledge_base": {"name": kb.folder.name, "manifest_sha256": file_digest(kb.folder / MANIFEST)},
         "index": kb.index.kind,
         "query_encoder": kb.model.config.query_fingerprint,
-        "top_pages": settings.top_pages,
-        "backend": kb.chosen(settings.answering.backend),
-        "weights": asdict(settings.answering.weights or kb.weights),
-        "with_text": settings.with_text,
+        "top_pages": options.k,
+        "backend": kb.chosen(options.backend),
+        "weights": dict(zip(("bm25", "sparta"), weights, strict=True)),
+        "with_text": with_text,
         "kbq": kbq.__version__,
     }
 

@@ -1,9 +1,10 @@
-"""Scores: both files are read once and become a table of numbers per record, with means in the official layout."""
+"""Scores: predictions and gold are read once and become a table of numbers, with means in the official layout."""
 
 from array import array
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -12,16 +13,32 @@ from kbq.errors import EvaluationError
 from kbq.kilt.metrics import (
     ANSWER_NAMES,
     COUPLED,
+    DOWNSTREAM_NAMES,
     KILT_NAMES,
+    OFFICIAL,
     PAGE_NAMES,
     RANK_KEYS,
-    Deviations,
     Kind,
-    Metrics,
+    Rules,
+    downstream_row,
     evidence_sets,
+    retrieval_names,
+    retrieval_row,
 )
-from kbq.kilt.parsing import GuessParser, Observations, Pairing, read_golds, read_guesses
-from kbq.kilt.records import Gold, Guess, Problems, UnfitError
+from kbq.kilt.records import (
+    PAGE,
+    AnyRecords,
+    Gold,
+    Guess,
+    GuessParser,
+    Problems,
+    UnfitError,
+    parse_answer,
+    parse_ranking,
+    read_golds,
+    read_guesses,
+    source_of,
+)
 from kbq.special_tokens import slot_of
 
 NO_GROUP = "(none)"
@@ -35,7 +52,7 @@ def relation_of(gold: Gold) -> str:
 
 
 def evidence_count_of(gold: Gold) -> str:
-    """How many distinct evidence sets there are."""
+    """The number of distinct evidence sets."""
     return str(len(evidence_sets(gold.outputs)))
 
 
@@ -43,7 +60,7 @@ def grouping(name: str) -> GroupOf:
     """The grouping called `relation`, `evidence-sets` or `meta.KEY`.
 
     Raises:
-        EvaluationError: there is none of that name.
+        EvaluationError: the name is unknown.
     """
     if name == "relation":
         return relation_of
@@ -52,28 +69,29 @@ def grouping(name: str) -> GroupOf:
     if name.startswith("meta."):
         key = name.removeprefix("meta.")
         return lambda gold: str(gold.meta[key]) if key in gold.meta else NO_GROUP
-    raise EvaluationError(f"{name!r} is no grouping: choose relation, evidence-sets or meta.KEY", is_usage=True)
+    raise EvaluationError(f"{name!r} is not a grouping: choose relation, evidence-sets or meta.KEY", is_usage=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scores:
-    """What one kind of evaluation found. Every number lies between 0 and 1, higher is better.
+    """The result of one kind of evaluation. Every number lies between 0 and 1, higher is better.
 
     Attributes:
         values: Shape: (items, names).
         means: one for each name, added up in gold order as the official evaluation does.
         notes: what a reader of the numbers should know.
+        predictions: how many belong to these queries.
     """
 
     kind: Kind
+    rules: Rules
     names: tuple[str, ...]
     ids: tuple[str, ...]
     groups: tuple[str, ...]
     values: Doubles
     means: tuple[float, ...]
-    deviations: Deviations
-    notes: tuple[str, ...] = ()
-    predictions: int = 0  # that belong to these queries
+    notes: tuple[str, ...]
+    predictions: int
 
     def column(self, name: str) -> Doubles:
         """The score of that name for every item. Shape: (items,).
@@ -91,129 +109,160 @@ class Scores:
         """
         return self.means[self._index(name)]
 
-    def downstream_layout(self) -> dict[str, dict[str, float]]:
-        """The means under the keys of the official downstream evaluation, unrounded."""
-        extra = (COUPLED,) if self.deviations.coupled else ()
+    def layout(self) -> dict[str, Any]:
+        """The means under the keys of the official evaluation, unrounded.
+
+        Downstream: `{"kilt": {…}, "downstream": {…}, "retrieval": {…}}`. Retrieval: `{"Rprec": …, "precision@1": …}`.
+        """
+        if self.kind == "retrieval":
+            return dict(zip(self.names, self.means, strict=True))
+        extra = (COUPLED,) if self.rules.coupled else ()
         sections = {"kilt": KILT_NAMES + extra, "downstream": ANSWER_NAMES, "retrieval": PAGE_NAMES}
         return {
             section: {name: self.mean(name) for name in names if self.is_scored(name)}
             for section, names in sections.items()
         }
 
-    def retrieval_layout(self) -> dict[str, float]:
-        """The means under the keys of the official retrieval evaluation, unrounded."""
-        return dict(zip(self.names, self.means, strict=True))
-
     def official_names(self) -> tuple[str, ...]:
         """The scores of the official layout, without what only diagnoses need."""
         if self.kind == "retrieval":
             return self.names
-        return tuple(name for section in self.downstream_layout().values() for name in section)
+        return tuple(name for section in self.layout().values() for name in section)
 
     def is_scored(self, name: str) -> bool:
         """False for ROUGE-L where it is switched off."""
-        return self.deviations.rouge or not name.endswith("rougel")
+        return self.rules.rouge or not name.endswith("rougel")
 
     def _index(self, name: str) -> int:
         if name not in self.names:
-            raise EvaluationError(f"{name!r} is no score of this evaluation: choose from {', '.join(self.names)}")
+            raise EvaluationError(f"{name!r} is not a score of this evaluation: choose from {', '.join(self.names)}")
         return self.names.index(name)
 
 
-@dataclass(slots=True)
-class Table:
-    """The rows that become `Scores`."""
+def score(
+    predictions: AnyRecords,
+    gold: AnyRecords,
+    kind: Kind = "downstream",
+    rules: Rules = OFFICIAL,
+    group_of: GroupOf = relation_of,
+) -> Scores:
+    """One kind of evaluation, with the scores of every record.
 
-    width: int
-    ids: list[str] = field(default_factory=list)
-    groups: list[str] = field(default_factory=list)
-    values: "array[float]" = field(default_factory=lambda: array("d"))
-    sums: list[float] = field(init=False)
+    Args:
+        predictions: a KILT file, or its records as dicts.
+        gold: the same.
+        kind: downstream: answers with their pages, as on the leaderboard; retrieval: rankings of pages.
 
-    def __post_init__(self) -> None:
-        self.sums = [0.0] * self.width
-
-    def add(self, record_id: str, group: str, row: Sequence[float]) -> None:
-        """Append a row. Sums grow one by one: another order of adding would change the last digit."""
-        self.ids.append(record_id)
-        self.groups.append(group)
-        self.values.extend(row)
-        self.sums = [total + value for total, value in zip(self.sums, row, strict=True)]
-
-    def means(self) -> tuple[float, ...]:
-        """The mean of every column, 0 where there is no row."""
-        return tuple(total / len(self.ids) if self.ids else 0.0 for total in self.sums)
-
-
-@dataclass(frozen=True, slots=True)
-class Scoring:
-    """One kind of evaluation of one pair of files."""
-
-    gold_path: Path
-    guess_path: Path
-    metrics: Metrics
-    deviations: Deviations
-    group_of: GroupOf
-
-    def run(self, rank_keys: Sequence[str], parse: GuessParser) -> Scores:
-        """Read both files and score every pair.
-
-        Raises:
-            EvaluationError: the files cannot be scored; it carries all problems.
-        """
-        problems = Problems()
-        golds = read_golds(self.gold_path, rank_keys, problems)
-        pairing = Pairing(golds, read_guesses(self.guess_path, parse, problems))
-        table = Table(len(self.metrics.names))
-        seen = Observations()
-        names_pages = False
-        for gold, guess in pairing:
-            seen.look_at(gold, guess)
-            names_pages = names_pages or any(output.pages for output in gold.outputs)
-            row = self._row(gold, guess, problems)
-            if row is not None:
-                table.add(gold.id, self.group_of(gold), row)
-        seen.unknown = pairing.unknown
-        hint = seen.hint()
-        problems.raise_if_any(f"the {self.metrics.kind} evaluation of {self.guess_path} against {self.gold_path}{hint}")
-        if not names_pages and tuple(rank_keys) != RANK_KEYS["page"]:  # pages are scored as officially
-            raise EvaluationError(
-                f"no provenance in {self.gold_path} has {' and '.join(rank_keys)}: rank by {', '.join(RANK_KEYS)}, or "
-                "by keys that it has",
-                is_usage=True,
-            )
-        return self._scores(table, seen)
-
-    def _row(self, gold: Gold, guess: Guess | None, problems: Problems) -> tuple[float, ...] | None:
-        """The scores of a pair, None where it has none."""
+    Raises:
+        EvaluationError: the official evaluation rejects these records; it carries all problems.
+    """
+    gold, predictions = source_of(gold, "gold"), source_of(predictions, "predictions")
+    rank_keys = PAGE if kind == "downstream" else rules.rank_keys
+    parse: GuessParser = parse_answer
+    names, row_of = DOWNSTREAM_NAMES, downstream_row
+    if kind == "retrieval":
+        parse = partial(parse_ranking, rank_keys=rank_keys, depth=max(rules.ks, default=0))
+        names, row_of = retrieval_names(rules), retrieval_row
+    problems = Problems()
+    pairs = Pairs(read_golds(gold, rank_keys, problems), read_guesses(predictions, parse, problems))
+    ids: list[str] = []
+    groups: list[str] = []
+    values = array("d")
+    sums = [0.0] * len(names)
+    names_pages = False
+    for record, guess in pairs:
+        names_pages = names_pages or any(output.pages for output in record.outputs)
+        if guess is None and rules.missing == "zero":
+            guess = Guess(record.id, line=0)
         if guess is None:
-            if self.deviations.missing == "error":
-                problems.add(self.gold_path, gold.line, gold.id, f"has no prediction in {self.guess_path}")
-            if self.deviations.missing != "zero":
-                return None
-            guess = Guess(gold.id, line=0)
-        if guess.problem is None:
-            try:
-                return self.metrics.score(gold, guess)
-            except UnfitError as error:
-                problems.add(self.guess_path, guess.line, guess.id, str(error))
-                return None
-        problems.add(self.guess_path, guess.line, guess.id, guess.problem)
-        return None
-
-    def _scores(self, table: Table, seen: Observations) -> Scores:
-        values = np.array(table.values, dtype=np.float64).reshape(len(table.ids), table.width)
-        # Without an input its score is unknown, not 0: the newest official evaluation stops here.
-        kept = [n for n, name in enumerate(self.metrics.names) if name != "entity_in_input" or not seen.no_input]
-        means = table.means()
-        return Scores(
-            kind=self.metrics.kind,
-            names=tuple(self.metrics.names[n] for n in kept),
-            ids=tuple(table.ids),
-            groups=tuple(table.groups),
-            values=values[:, kept],
-            means=tuple(means[n] for n in kept),
-            deviations=self.deviations,
-            notes=seen.notes(),
-            predictions=seen.matched,
+            if rules.missing == "error":
+                problems.add(gold, record.line, record.id, f"has no prediction in {predictions}")
+            continue
+        try:
+            if guess.problem is not None:
+                raise UnfitError(guess.problem)
+            row = row_of(record, guess, rules)
+        except UnfitError as error:
+            problems.add(predictions, guess.line, guess.id, str(error))
+            continue
+        ids.append(record.id)
+        groups.append(group_of(record))
+        values.extend(row)
+        # One by one: another order of adding would change the last digit.
+        sums = [total + value for total, value in zip(sums, row, strict=True)]
+    problems.raise_if_any(f"the {kind} evaluation of {predictions} against {gold}{pairs.hint()}")
+    if not names_pages and rank_keys != PAGE:  # pages are scored as officially
+        raise EvaluationError(
+            f"no provenance in {gold} has {' and '.join(rank_keys)}: rank by {', '.join(RANK_KEYS)}, or by keys that "
+            "it has",
+            is_usage=True,
         )
+    # Without an input its score is unknown, not 0: the newest official evaluation stops here.
+    kept = [n for n, name in enumerate(names) if name != "entity_in_input" or not pairs.without_input]
+    return Scores(
+        kind=kind,
+        rules=rules,
+        names=tuple(names[n] for n in kept),
+        ids=tuple(ids),
+        groups=tuple(groups),
+        values=np.array(values, dtype=np.float64).reshape(len(ids), len(names))[:, kept],
+        means=tuple(sums[n] / len(ids) if ids else 0.0 for n in kept),
+        notes=pairs.notes(),
+        predictions=pairs.matched,
+    )
+
+
+class Pairs:
+    """Each gold record with its prediction, None where there is none; afterwards, how well the two belong together.
+
+    Predictions wait in memory only while the two files differ in order.
+    """
+
+    def __init__(self, golds: Iterator[Gold], guesses: Iterator[Guess]) -> None:
+        self._golds, self._guesses = golds, guesses
+        self.golds = self.matched = 0
+        self.unknown = 0  # predictions whose id is not in the gold file, known at the end
+        self.without_input = self.with_empty_evidence = 0
+
+    def __iter__(self) -> Iterator[tuple[Gold, Guess | None]]:
+        """The pairs in gold order."""
+        waiting: dict[str, Guess] = {}
+        for gold in self._golds:
+            while gold.id not in waiting:
+                guess = next(self._guesses, None)
+                if guess is None:
+                    break
+                waiting[guess.id] = guess
+            self.golds += 1
+            self.matched += gold.id in waiting
+            self.without_input += gold.input is None
+            self.with_empty_evidence += any(output.evidence == frozenset() for output in gold.outputs)
+            yield gold, waiting.pop(gold.id, None)
+        # Lines after the last gold record must still be readable, and their ids unique.
+        self.unknown = len(waiting) + sum(1 for _ in self._guesses)
+
+    def hint(self) -> str:
+        """The likely reason for many problems, "" if there is none."""
+        if self.golds and self.unknown and not self.matched:
+            return f" (no id of its {self.unknown:,} predictions is in the gold file: for another file?)"
+        return ""
+
+    def mismatches(self) -> tuple[str, ...]:
+        """One sentence for each way in which the two files do not belong together."""
+        guesses = self.matched + self.unknown
+        found = {
+            "the gold file holds no record, so that every score is 0: is it the file you mean?": not self.golds,
+            f"{self.golds:,} gold records, {guesses:,} predictions": guesses != self.golds,
+            f"{self.unknown:,} predictions have ids that the gold file lacks: ignored": self.unknown,
+        }
+        return tuple(note for note, applies in found.items() if applies)
+
+    def notes(self) -> tuple[str, ...]:
+        """One sentence for each thing worth knowing."""
+        found = {
+            f"{self.without_input:,} gold records have no input: entity_in_input is left out": self.without_input,
+            f"{self.with_empty_evidence:,} gold records have empty provenance lists, which lower recall@k as "
+            "evidence sets that cannot be found (files exported from the Hugging Face hub have them, the "
+            "official files do not)": self.with_empty_evidence,
+        }
+        return (*self.mismatches(), *(note for note, applies in found.items() if applies))

@@ -4,16 +4,16 @@ import hashlib
 import json
 import shutil
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kbq.errors import EvaluationError
-from kbq.kilt.checks import USUAL, Expectations
-from kbq.kilt.lines import read_records, refuse_replacing, write_lines
+from kbq.kilt.checks import Expectations, expect
+from kbq.kilt.lines import refuse_replacing, write_lines
 from kbq.kilt.metrics import SEMANTICS
-from kbq.kilt.parsing import only_output
-from kbq.kilt.records import Problems, UnfitError
+from kbq.kilt.records import Problems, UnfitError, only_output, read_records
+from kbq.kilt.task import Task, known_tasks
 from kbq.kilt.validation import Validation, fix, validate
 from kbq.system.files import run_file
 
@@ -80,18 +80,6 @@ a phase is still open shows only there.
 
 
 @dataclass(frozen=True, slots=True)
-class SubmissionFile:
-    """What is to be submitted for one data set."""
-
-    task: str
-    path: Path
-    metrics: tuple[str, ...]  # the leaderboard's columns, the ranked one first
-    inputs_path: Path | None = None  # the official file without answers
-    official: str = ""  # the name of that file
-    expected: Expectations = USUAL
-
-
-@dataclass(frozen=True, slots=True)
 class ManifestEntry:
     """One upload-ready file; `sha256` and `bytes` are those of the file as uploaded."""
 
@@ -105,40 +93,90 @@ class ManifestEntry:
     warnings: dict[str, int]  # the first of each kind, and how often the kind was found
 
 
-def prepare_submission(files: Sequence[SubmissionFile], out: Path) -> tuple[ManifestEntry, ...]:
-    """Clean, check and write every file with `submission.json` and `UPLOAD.md`; all of them or none.
+def submit(
+    predictions: Sequence[Path], tasks: Sequence[Task], inputs: Sequence[Path], out: Path, is_strict: bool = False
+) -> tuple[ManifestEntry, ...]:
+    """Clean, check and write upload-ready files with `submission.json` and `UPLOAD.md`; all of them or none.
+
+    Args:
+        tasks: of each prediction file, in the same order.
+        inputs: the official file of each task in the same order, or none at all.
+        out: a folder, new or of an earlier submission, whose files for other tasks stay.
 
     Raises:
-        EvaluationError: a file has errors; it carries all of them.
+        EvaluationError: numbers of files differ, or a file has errors; it carries all of them.
     """
-    folder = out
-    check_tasks(files)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EvaluationError(f"{folder} cannot be made ({error.strerror}): choose another folder") from error
-    for left in folder.glob(f"{PART}*"):  # of a run that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    if any(folder.iterdir()) and not (folder / MANIFEST).exists():
-        raise EvaluationError(f"{folder} holds something else than an earlier submission: choose another folder")
-    with TemporaryDirectory(dir=folder, prefix=PART) as part:
-        prepared = [prepare_file(file, Path(part)) for file in files]
+    if len(tasks) != len(predictions) or len(inputs) not in (0, len(predictions)):
+        raise EvaluationError(
+            f"{len(predictions)} prediction files, {len(tasks)} tasks and {len(inputs)} input files: "
+            "name a task, and if any then an input file, for each prediction file in the same order",
+            is_usage=True,
+        )
+    official_files: Sequence[Path | None] = inputs or [None] * len(tasks)
+    files = list(zip(predictions, tasks, official_files, strict=True))
+    expectations = []
+    for path, task, official in files:
+        _refuse_other_task(path, task)
+        # Where a task's answers are not spans they come from another system: the leaderboard refuses lines without.
+        lines = tuple(count for split, count in task.lines.items() if split == "test")
+        expectations.append(replace(expect(task, official, is_strict), wants_answers=True, lines=lines))
+    _refuse_repeated(tasks)
+    _prepare_folder(out)
+    with TemporaryDirectory(dir=out, prefix=PART) as part:
+        prepared = [
+            _prepare_file(path, task, official, expected, Path(part))
+            for (path, task, official), expected in zip(files, expectations, strict=True)
+        ]
         errors = [
-            f"{file.path}: in the cleaned file: {finding}".replace(f"{part}/", "")
-            for file, (_, validation) in zip(files, prepared, strict=True)
+            f"{path}: in the cleaned file: {finding}".replace(f"{part}/", "")
+            for path, (_, validation) in zip(predictions, prepared, strict=True)
             for finding in validation.errors
         ]
         if errors:
             raise EvaluationError(f"nothing was written: {errors[0]} (in all {len(errors):,})", errors)
-        for file in files:
-            (Path(part) / f"{file.task}.jsonl").replace(folder / f"{file.task}.jsonl")
+        for entry, _ in prepared:
+            (Path(part) / entry.file).replace(out / entry.file)
     entries = tuple(entry for entry, _ in prepared)
-    write_manifest([*_earlier(folder, {entry.file for entry in entries}), *entries], folder)
+    write_manifest([*_earlier(out, {entry.file for entry in entries}), *entries], out)
     return entries
 
 
+def _refuse_other_task(predictions: Path, task: Task) -> None:
+    """`kbq predict` writes the task of its predictions into a file beside them."""
+    beside = run_file(predictions)
+    try:
+        predicted = json.loads(beside.read_text("utf-8"))["task"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if predicted != task.name and predicted in known_tasks():  # else a task of one's own, for the same inputs
+        raise EvaluationError(
+            f"{predictions} was predicted for the task {predicted} (see {beside.name}), not for {task.name}: name that "
+            "one"
+        )
+
+
+def _refuse_repeated(tasks: Sequence[Task]) -> None:
+    names = [task.name for task in tasks]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise EvaluationError(
+            f"{', '.join(repeated)} has several prediction files: submit one for each task", is_usage=True
+        )
+
+
+def _prepare_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EvaluationError(f"{folder} cannot be created ({error.strerror}): choose another folder") from error
+    for left in folder.glob(f"{PART}*"):  # of a run that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    if any(folder.iterdir()) and not (folder / MANIFEST).exists():
+        raise EvaluationError(f"{folder} holds something other than an earlier submission: choose another folder")
+
+
 def _earlier(folder: Path, replaced: Collection[str]) -> list[ManifestEntry]:
-    """What earlier submissions left there for other data sets and is still as it was."""
+    """Files of earlier submissions for other data sets that have not been changed since."""
     try:
         written = json.loads((folder / MANIFEST).read_text("utf-8"))["files"]
         entries = [ManifestEntry(**entry | {"metrics": tuple(entry["metrics"])}) for entry in written]
@@ -153,40 +191,25 @@ def _earlier(folder: Path, replaced: Collection[str]) -> list[ManifestEntry]:
     ]
 
 
-def check_tasks(files: Sequence[SubmissionFile]) -> None:
-    """Refuse two files for one data set.
-
-    Raises:
-        EvaluationError: a task is named twice.
-    """
-    tasks = [file.task for file in files]
-    repeated = sorted({task for task in tasks if tasks.count(task) > 1})
-    if repeated:
-        raise EvaluationError(
-            f"{', '.join(repeated)} has several prediction files: submit one for each task", is_usage=True
-        )
-
-
-def prepare_file(file: SubmissionFile, folder: Path) -> tuple[ManifestEntry, Validation]:
-    """Write one cleaned file without texts, and check it.
-
-    Raises:
-        EvaluationError: the file cannot be read.
-    """
-    target = folder / f"{file.task}.jsonl"
-    lines = fix(file.path, target, file.inputs_path, keep_texts=False)
-    validation = validate(target, file.inputs_path, file.expected)
+def _prepare_file(
+    path: Path, task: Task, inputs: Path | None, expected: Expectations, folder: Path
+) -> tuple[ManifestEntry, Validation]:
+    """Write one cleaned file without texts, and check it."""
+    target = folder / f"{task.name}.jsonl"
+    lines = fix(path, target, inputs, keep_texts=False)
+    validation = validate(target, inputs, expected)
     warnings = {str(first).replace(str(target), target.name): count for first, count in validation.first_warnings()}
-    if file.inputs_path is None and file.official:
-        warnings[f"not compared with {file.official}: give it with --inputs"] = 1
-    if not file.expected.lines:
-        warnings[f"the leaderboard has no data set called {file.task}"] = 1
+    official = task.official_file("test")
+    if inputs is None and official:
+        warnings[f"not compared with {official}: give it with --inputs"] = 1
+    if not expected.lines:
+        warnings[f"the leaderboard has no data set called {task.name}"] = 1
     content = target.read_bytes()
     entry = ManifestEntry(
-        task=file.task,
+        task=task.name,
         file=target.name,
-        source=file.path.name,
-        metrics=file.metrics,
+        source=path.name,
+        metrics=task.columns,
         lines=lines,
         bytes=len(content),
         sha256=hashlib.sha256(content).hexdigest(),

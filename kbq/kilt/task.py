@@ -1,6 +1,7 @@
-"""Task: how one benchmark's input becomes a query, and what its answer is. A task is a file; users may write their own.
+"""Task: how one benchmark's input becomes a query, and what its answer is.
 
-A task file defines `TASKS`, a tuple of `Task`, and imports nothing but kbq; kbq's own stand in `tasks/`.
+Users may write their own: a task file defines `TASKS`, a tuple of `Task`, and imports nothing but kbq. kbq's own are
+in `tasks/`.
 """
 
 import importlib.util
@@ -23,7 +24,7 @@ AnswerKind = Literal["phrase", "title", "none"]
 class Task:
     """One data set.
 
-    `answer`: the best phrase, the title of its page, or none where answers cannot be spans. `metrics`: KILT's columns,
+    `answer`: the best phrase, the title of its page, or none where answers are not spans. `metrics`: KILT's columns,
     `ranked` the one that the leaderboard sorts by. `lines`: of the official files, by split. Pages are
     retrieved, as all of KILT's provenance is of pages.
     """
@@ -42,6 +43,34 @@ class Task:
             raise KbqError(
                 f"task {self.name}: answer is {self.answer!r}, must be one of {', '.join(get_args(AnswerKind))}"
             )
+
+    @classmethod
+    def load(cls, name: str) -> "Task":
+        """A known task, a family, or the task in a file: `trex`, `my_task.py`, or `my_tasks.py:name` of several.
+
+        A family, such as `slot_filling`, is for data of one's own: like its first task, but without official files.
+
+        Raises:
+            KbqError: there is no such task or file, or the file defines none.
+
+        >>> Task.load("nq").ranked
+        'KILT-em'
+        """
+        path, _, wanted = name.rpartition(":") if name.rpartition(":")[0].endswith(".py") else (name, "", "")
+        if not path.endswith(".py"):
+            tasks = known_tasks() | _families()
+            if name not in tasks:
+                raise KbqError(
+                    f"task {name!r} is unknown: choose one of {', '.join(tasks)}, or give the path of a task file",
+                    is_usage=True,
+                )
+            return tasks[name]
+        tasks = {task.name: task for task in _tasks_of(Path(path))}
+        if not wanted and len(tasks) == 1:
+            return next(iter(tasks.values()))
+        if wanted not in tasks:
+            raise KbqError(f"{path} defines {', '.join(tasks)}: write {path}:NAME for one of them")
+        return tasks[wanted]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -67,7 +96,7 @@ class Task:
 
         Args:
             fits: whether the encoder reads a text whole.
-            place: where the record stands, for the message.
+            place: file and line of the record, for the message.
 
         Raises:
             KbqError: the task's own code fails.
@@ -82,31 +111,6 @@ def known_tasks() -> dict[str, Task]:
     """All tasks of `tasks/`, by name."""
     found = [task for path in sorted(own("tasks").glob("*.py")) for task in _tasks_of(path)]
     return {task.name: task for task in found}
-
-
-def load_task(name: str) -> Task:
-    """A known task, a family, or the task in a file: `trex`, `my_task.py`, or `my_tasks.py:name` of several.
-
-    A family, such as `slot_filling`, is for data of one's own: like its first task, but without official files.
-
-    Raises:
-        KbqError: there is no such task or file, or the file defines none.
-    """
-    path, _, wanted = name.rpartition(":") if name.rpartition(":")[0].endswith(".py") else (name, "", "")
-    if not path.endswith(".py"):
-        tasks = known_tasks() | _families()
-        if name not in tasks:
-            raise KbqError(
-                f"task {name!r} is unknown: choose one of {', '.join(tasks)}, or give the path of a task file",
-                is_usage=True,
-            )
-        return tasks[name]
-    tasks = {task.name: task for task in _tasks_of(Path(path))}
-    if not wanted and len(tasks) == 1:
-        return next(iter(tasks.values()))
-    if wanted not in tasks:
-        raise KbqError(f"{path} defines {', '.join(tasks)}: write {path}:NAME for one of them")
-    return tasks[wanted]
 
 
 def _families() -> dict[str, Task]:

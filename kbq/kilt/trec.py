@@ -1,4 +1,4 @@
-"""TREC: predictions and gold become run and qrels files, and any measure of ir-measures where installed.
+"""TREC: predictions and gold become run and qrels files, and measures of ir-measures where it is installed.
 
 TREC tools sort by score and break ties by page id, so the list order becomes the score 1/rank. They know
 one set of relevant pages for each query: evidence sets and bundles are united.
@@ -7,95 +7,68 @@ one set of relevant pages for each query: evidence sets and bundles are united.
 import importlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
 from kbq.errors import EvaluationError
-from kbq.kilt.lines import JsonObject, write_lines
-from kbq.kilt.parsing import parse_ranking, read_golds, read_guesses
-from kbq.kilt.records import PAGE, Guess, Problems
+from kbq.kilt.lines import write_lines
+from kbq.kilt.records import PAGE, Problems, Source, parse_ranking, read_golds, read_guesses
 
 
-@dataclass(frozen=True, slots=True)
-class RankedPage:
-    """A page of a run; a query's scores descend strictly from 1."""
+def read_run(predictions: Source, rank_keys: Sequence[str] = PAGE) -> Iterator[tuple[str, str, int]]:
+    """Query, page and rank from 1: the distinct pages of every prediction.
 
-    query: str
-    page: str
-    rank: int  # from 1
-
-    @property
-    def score(self) -> float:
-        """1/rank."""
-        return 1 / self.rank
-
-
-@dataclass(frozen=True, slots=True)
-class RelevantPage:
-    """A page that some gold output names."""
-
-    query: str
-    page: str
-
-
-def read_run(guess_path: Path, rank_keys: Sequence[str] = PAGE) -> list[RankedPage]:
-    """The distinct pages (or what else `rank_keys` make one) of every prediction, best first.
+    Args:
+        rank_keys: what makes a page.
 
     Raises:
         EvaluationError: the file cannot be read, or a prediction has not exactly one ranking.
     """
-
-    def parse(record_id: str, line: int, record: JsonObject) -> Guess:
-        return parse_ranking(record_id, line, record, rank_keys, depth=0)
-
     problems = Problems()
-    run = []
-    for guess in read_guesses(guess_path, parse, problems):
+    guesses = list(read_guesses(predictions, partial(parse_ranking, rank_keys=rank_keys, depth=0), problems))
+    for guess in guesses:
         if guess.problem is not None:
-            problems.add(guess_path, guess.line, guess.id, guess.problem)
-        run += [RankedPage(guess.id, page, rank) for rank, page in enumerate(guess.pages, 1)]
-    problems.raise_if_any(f"exporting {guess_path}")
-    return run
+            problems.add(predictions, guess.line, guess.id, guess.problem)
+    problems.raise_if_any(f"exporting {predictions}")
+    for guess in guesses:
+        yield from ((guess.id, page, rank) for rank, page in enumerate(guess.pages, 1))
 
 
-def read_qrels(gold_path: Path, rank_keys: Sequence[str] = PAGE) -> list[RelevantPage]:
-    """The distinct pages of all outputs of every gold record.
+def read_qrels(gold: Source, rank_keys: Sequence[str] = PAGE) -> Iterator[tuple[str, str]]:
+    """Query and page: the distinct pages of all outputs of every gold record.
 
     Raises:
         EvaluationError: the file cannot be read.
     """
     problems = Problems()
-    qrels = []
-    for gold in read_golds(gold_path, rank_keys, problems):
-        pages = dict.fromkeys(page for output in gold.outputs for page in output.pages)
-        qrels += [RelevantPage(gold.id, page) for page in pages]
-    problems.raise_if_any(f"exporting {gold_path}")
-    return qrels
+    golds = list(read_golds(gold, rank_keys, problems))
+    problems.raise_if_any(f"exporting {gold}")
+    for record in golds:
+        pages = dict.fromkeys(page for output in record.outputs for page in output.pages)
+        yield from ((record.id, page) for page in pages)
 
 
-def write_run(guess_path: Path, out_path: Path, rank_keys: Sequence[str] = PAGE) -> int:
+def write_run(predictions: Source, out_path: Path, rank_keys: Sequence[str] = PAGE) -> int:
     """Write a TREC run file, and return how many lines it has.
 
     Raises:
         EvaluationError: a file cannot be read or written.
     """
-
-    def lines() -> Iterator[str]:
-        for row in read_run(guess_path, rank_keys):
-            yield f"{column(row.query)} Q0 {column(row.page)} {row.rank} {row.score!r} kbq"
-
-    return write_lines(out_path, lines())
+    run = read_run(predictions, rank_keys)
+    return write_lines(
+        out_path, (f"{column(query)} Q0 {column(page)} {rank} {1 / rank!r} kbq" for query, page, rank in run)
+    )
 
 
-def write_qrels(gold_path: Path, out_path: Path, rank_keys: Sequence[str] = PAGE) -> int:
+def write_qrels(gold: Source, out_path: Path, rank_keys: Sequence[str] = PAGE) -> int:
     """Write a TREC qrels file, and return how many lines it has.
 
     Raises:
         EvaluationError: a file cannot be read or written.
     """
-    lines = (f"{column(row.query)} 0 {column(row.page)} 1" for row in read_qrels(gold_path, rank_keys))
-    return write_lines(out_path, lines)
+    qrels = read_qrels(gold, rank_keys)
+    return write_lines(out_path, (f"{column(query)} 0 {column(page)} 1" for query, page in qrels))
 
 
 def column(text: str) -> str:
@@ -108,7 +81,7 @@ def column(text: str) -> str:
 
 
 def measure(
-    gold_path: Path, guess_path: Path, measures: str, queries: Sequence[str], rank_keys: Sequence[str] = PAGE
+    gold: Source, predictions: Source, measures: str, queries: Sequence[str], rank_keys: Sequence[str] = PAGE
 ) -> dict[str, float]:
     """Measures of ir-measures, such as "RR nDCG@10 Success@5", over these queries.
 
@@ -125,8 +98,8 @@ def measure(
         parsed = [library.parse_measure(name) for name in measures.split()]
     except (ValueError, NameError) as error:
         raise EvaluationError(f"{measures!r} names no measures of ir-measures: {error}", is_usage=True) from error
-    qrels = [library.Qrel(row.query, row.page, 1) for row in read_qrels(gold_path, rank_keys)]
-    run = [library.ScoredDoc(row.query, row.page, row.score) for row in read_run(guess_path, rank_keys)]
+    qrels = [library.Qrel(query, page, 1) for query, page in read_qrels(gold, rank_keys)]
+    run = [library.ScoredDoc(query, page, 1 / rank) for query, page, rank in read_run(predictions, rank_keys)]
     values = {(str(one.measure), one.query_id): one.value for one in library.iter_calc(parsed, qrels, run)}
     means = {}
     for name in parsed:

@@ -1,16 +1,26 @@
-"""Validation: a prediction file is checked without gold, and everything found is listed at once."""
+"""Validation: a prediction file becomes a list of all findings, without gold; its form can be repaired."""
 
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from kbq.kilt.checks import USUAL, Expectations, Remark, Severity, check_record, ranking_scores
-from kbq.kilt.lines import JsonObject, identity, read_objects, read_records, write_lines
-from kbq.kilt.parsing import provenance_items, score_of
-from kbq.kilt.records import Problems, UnfitError, place_name
+from kbq.kilt.checks import USUAL, Expectations, Remark, Severity, check_record, expect, ranking_scores
+from kbq.kilt.lines import refuse_replacing, write_lines
+from kbq.kilt.records import (
+    JsonObject,
+    Problems,
+    UnfitError,
+    identity,
+    place_name,
+    provenance_items,
+    read_objects,
+    read_records,
+    score_of,
+)
+from kbq.kilt.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +64,7 @@ class Validation:
         counts = Counter(finding.kind for finding in self.warnings)
         return [(firsts[kind], count) for kind, count in counts.items()]
 
-    def document(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """All findings as JSON."""
         listed = {"errors": self.errors, "warnings": self.warnings}
         findings = {severity: [asdict(finding) for finding in found] for severity, found in listed.items()}
@@ -64,6 +74,27 @@ class Validation:
         """Note a remark about a line, or about the whole file."""
         place = place_name(self.path, line, record_id)
         self.findings.append(Finding(remark.severity, place, remark.kind, remark.detail))
+
+
+def check(
+    predictions: Path,
+    inputs: Path | None = None,
+    task: Task | None = None,
+    fixed: Path | None = None,
+    is_strict: bool = False,
+    is_known_page: Callable[[str], bool] | None = None,
+) -> Validation:
+    """The findings about a prediction file; with `fixed`, about the repaired file that is written there first.
+
+    Raises:
+        EvaluationError: the inputs cannot be read, or the predictions cannot be repaired.
+    """
+    expected = expect(task, inputs, is_strict, is_known_page)
+    refuse_replacing([fixed], [predictions, inputs])
+    if fixed is None:
+        return validate(predictions, inputs, expected)
+    fix(predictions, fixed, inputs)
+    return validate(fixed, inputs, expected)
 
 
 def validate(
@@ -224,7 +255,7 @@ def fixed_record(record: JsonObject, keep_texts: bool) -> JsonObject:
     """A clean copy of a predicted record; its id stays as it is written.
 
     Raises:
-        UnfitError: it has no list of outputs, or provenance that is none.
+        UnfitError: it has no list of outputs, or provenance that is not a list of objects.
     """
     outputs = record.get("output")
     if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
@@ -237,7 +268,7 @@ def fixed_output(output: JsonObject, keep_texts: bool) -> JsonObject:
     """A clean copy of an output.
 
     Raises:
-        UnfitError: its provenance is no list of objects.
+        UnfitError: its provenance is not a list of objects.
     """
     kept: dict[str, object] = {}
     if "answer" in output:
@@ -265,7 +296,7 @@ def fixed_item(item: JsonObject, keep_texts: bool) -> JsonObject:
         if isinstance(value, str):
             kept[key] = unicodedata.normalize("NFC", value)
     if isinstance(kept.get("score"), float) and score_of(kept) is None:
-        del kept["score"]  # NaN is no JSON, and no order
+        del kept["score"]  # NaN is neither JSON nor an order
     if isinstance(kept.get("wikipedia_id"), int):
         kept["wikipedia_id"] = str(kept["wikipedia_id"])
     return kept

@@ -1,7 +1,7 @@
-"""Cross-encoder: question and passage in one input; how likely each token of the passage opens or closes the answer.
+"""Reader network: question and passage go in together, a logit of each token to open and to close the answer comes out.
 
-Any Hugging Face question-answering checkpoint, or the reader that a model of kbq brings. Source: arXiv 2012.12624,
-section 4.1 (the teacher), arXiv 1810.04805.
+It is any Hugging Face question-answering checkpoint, or the reader in the folder of a kbq model. Source: arXiv
+2012.12624, section 4.1, arXiv 1810.04805.
 """
 
 import copy
@@ -53,43 +53,41 @@ SHARED = "phrases."  # how the names of the phrase encoder's weights begin
 WRITTEN_FOR = "phrase_fingerprint"  # of the model
 
 
-class SpanLogits(NamedTuple):
+class AnswerLogits(NamedTuple):
     """Logits of each token to open and to close the answer. Shapes: (windows, tokens)."""
 
     start_logits: Tensor
     end_logits: Tensor
 
 
-class SpanNetwork(nn.Module):
-    """An encoder, and a layer that says of every token how likely it opens, and closes, the answer."""
+class QuestionAnswering(nn.Module):
+    """An encoder, and a layer with a logit of each token to open and to close the answer."""
 
     def __init__(self, backbone: Any) -> None:
         super().__init__()
         self.backbone = backbone
         self.config = backbone.config
-        self.head = nn.Linear(int(backbone.config.hidden_size), len(SpanLogits._fields))
+        self.head = nn.Linear(int(backbone.config.hidden_size), len(AnswerLogits._fields))
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> SpanLogits:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> AnswerLogits:
         """Shapes: all (windows, tokens)."""
         states = hidden_states(self.backbone, input_ids, attention_mask, token_type_ids)
         count = input_ids.numel()
         logits = self.head(more_rows(states.flatten(0, 1)))[:count].view(*input_ids.shape, -1)
-        return SpanLogits(*logits.unbind(dim=-1))
+        return AnswerLogits(*logits.unbind(dim=-1))
 
 
 def save_reader(network: Any, folder: Path) -> None:
     """Write a question-answering network of transformers into the folder of a model that has its word embeddings.
 
     Raises:
-        ModelError: the network answers no questions, the folder is no model of kbq, has an encoder of another shape, or
-            cannot be written.
+        ModelError: the network does not answer questions; or the folder is not a kbq model, has an encoder of another
+            shape, or cannot be written.
     """
     if not hasattr(network, "qa_outputs"):
-        raise ModelError(
-            f"a {type(network).__name__} has no layer `qa_outputs`: give a reader of `kbq train --teacher`"
-        )
+        raise ModelError(f"a {type(network).__name__} has no layer `qa_outputs`: give a reader of `kbq train reader`")
     template, shared = _phrase_encoder(folder)
-    reader = SpanNetwork(without_pooler(copy.copy(network.base_model)))
+    reader = QuestionAnswering(without_pooler(copy.copy(network.base_model)))
     reader.head = network.qa_outputs
     weights = named_weights(reader, "")
     load_weights(template, shared | weights, "", folder)
@@ -101,22 +99,20 @@ def save_reader(network: Any, folder: Path) -> None:
 
 
 def _same(weights: Tensor, shared: Tensor) -> bool:
-    """Whether weights are those of the model, whose matrices may have been rounded to int8 since the reader's training
-    began.
-    """
+    """Whether weights are the model's, which may have been rounded to int8 since the training of the reader began."""
     step = shared.abs().amax(dim=-1, keepdim=True) / 127 if shared.ndim == 2 else torch.zeros(1)
     return bool(((weights - shared).abs() <= HALF * step).all())
 
 
-def open_reader(folder: Path) -> SpanNetwork:
-    """The reader that a model folder brings.
+def open_reader(folder: Path) -> QuestionAnswering:
+    """The reader in a model folder.
 
     Raises:
-        ModelError: it brings none, or one that belongs to other weights, or is damaged.
+        ModelError: there is none, it belongs to other weights, or it is damaged.
     """
     network, shared = _phrase_encoder(folder)
     if not (folder / READER).is_file():
-        raise ModelError(f"the model {folder} brings no reader: train one with `kbq train --teacher`")
+        raise ModelError(f"the model {folder} has no reader: train one with `kbq train reader`")
     try:
         reader_weights = read_weights(folder / READER)
     except (OSError, SafetensorError, ValueError) as error:
@@ -125,15 +121,15 @@ def open_reader(folder: Path) -> SpanNetwork:
     if written_for != fingerprint:
         raise ModelError(
             f"{folder / READER} belongs to the phrase encoder {written_for}, but the model has {fingerprint} now: "
-            "train a reader again with `kbq train --teacher`"
+            "train a reader again with `kbq train reader`"
         )
     load_weights(network, shared | reader_weights, "", folder)
     give_memory_back()  # the memory that the weights were unpacked in
     return network
 
 
-def brings_reader(folder: Path) -> bool:
-    """Whether a model folder has a reader that belongs to its weights."""
+def has_reader(folder: Path) -> bool:
+    """Whether a model folder has a reader for its weights."""
     try:
         return _written_for(folder) == read_config(folder).phrase_fingerprint
     except (OSError, SafetensorError):
@@ -146,13 +142,13 @@ def _written_for(folder: Path) -> str | None:
         return (file.metadata() or {}).get(WRITTEN_FOR)
 
 
-def _phrase_encoder(folder: Path) -> tuple[SpanNetwork, NamedTensors]:
+def _phrase_encoder(folder: Path) -> tuple[QuestionAnswering, NamedTensors]:
     """A reader shaped like the model's encoder, to be loaded, and the weights that it may share, by its names."""
     config = read_config(folder)
     if config.base:
         raise ModelError(f"{folder} holds a query encoder for the model {config.base}: give that")
     try:
-        network = SpanNetwork(empty_backbone(folder))
+        network = QuestionAnswering(empty_backbone(folder))
         weights = read_weights(folder / WEIGHTS, f"{SHARED}backbone.")
     except (OSError, SafetensorError, ValueError) as error:
         raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
@@ -164,8 +160,8 @@ MAX_QUESTION = 128
 PROBE = "Zoë O'Neill's 1,234 naïve USA [SEP] crème-brûlée — 北京 №7"
 
 
-class CrossEncoder:
-    """A question-answering network and its tokenizer, on one device: a reader."""
+class ReaderNetwork:
+    """A question-answering network with its tokenizer, on one device."""
 
     def __init__(self, network: nn.Module, tokenizer: Any, source: str) -> None:
         self.network = network
@@ -179,12 +175,12 @@ class CrossEncoder:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights lie."""
+        """The device of the weights."""
         return next(self.network.parameters()).device
 
     @classmethod
     def open(cls, source: str, device: str = "auto") -> Self:
-        """A trained reader: a checkpoint's folder or hub name; `default` or a model's folder for the one it brings.
+        """A trained reader: a checkpoint (folder, hub name), or that of a kbq model (folder, `default`).
 
         Raises:
             ModelError: there is no such checkpoint, or it has not learned to answer questions.
@@ -195,8 +191,8 @@ class CrossEncoder:
         network, missing = _load(source)
         if missing:
             raise ModelError(
-                f"{source} is no question-answering checkpoint (it lacks {len(missing)} weights, the first is "
-                f"{missing[0]}): train one with `kbq train --teacher`"
+                f"{source} is not a question-answering checkpoint (it lacks {len(missing)} weights, the first is "
+                f"{missing[0]}): train one with `kbq train reader`"
             )
         return cls(network.eval().to(choose_device(device)), load_tokenizer(source), source)
 
@@ -217,7 +213,7 @@ class CrossEncoder:
             self.tokenizer.save_pretrained(folder)
 
     def check_tokenizer(self, tokenizer: Any) -> None:
-        """Refuse another tokenizer: what a reader says about its tokens would say nothing about those of a student.
+        """Refuse another tokenizer: its tokens are not those that the reader has logits for.
 
         Raises:
             ModelError: the vocabularies differ, or they cut text differently.
@@ -226,13 +222,13 @@ class CrossEncoder:
         if pieces != other:
             raise ModelError(
                 f"{self.source} has another vocabulary ({len(pieces)} entries) than the model to train ({len(other)}): "
-                "distil from a reader with the same tokenizer, such as one made by `kbq train --teacher` from the "
-                "same --checkpoint"
+                "distil from a reader with the same tokenizer, such as one trained by `kbq train reader` from the "
+                "same --init"
             )
         if self.tokenizer.tokenize(PROBE) != tokenizer.tokenize(PROBE):
             raise ModelError(
-                f"the tokenizer of {self.source} cuts text otherwise than that of the model to train (upper case or "
-                "accents, perhaps): distil from a reader with the same tokenizer"
+                f"the tokenizer of {self.source} splits text differently from that of the model to train (upper case "
+                "or accents, perhaps): distil from a reader with the same tokenizer"
             )
 
     def windows(self, question: Sequence[int], text: Sequence[int]) -> list[Window]:
@@ -283,11 +279,11 @@ class CrossEncoder:
 
 
 def _load(source: str) -> tuple[Any, list[str]]:
-    """The network of a checkpoint, and the weights that the checkpoint lacks, which are random now."""
+    """The network of a checkpoint, and the names of weights that the checkpoint lacks, which are random."""
     model_class = hugging_face().AutoModelForQuestionAnswering
     try:
         with readable_checkpoint(source) as checkpoint:
             network, facts = model_class.from_pretrained(checkpoint, output_loading_info=True)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ModelError(f"{source} is no checkpoint that transformers can read: {first_line(error)}") from None
+        raise ModelError(f"{source} is not a checkpoint that transformers can read: {first_line(error)}") from None
     return network, sorted(facts["missing_keys"])

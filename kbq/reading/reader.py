@@ -6,28 +6,20 @@ arXiv 1902.01718, section 3. The default model's own reader can read, and any BE
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from kbq.answers import Answer, Backend, Unit
+from kbq.answers import Answer, Unit
 from kbq.array_types import Floats
 from kbq.corpus.readers import content_start
-from kbq.encoding.queries import QueryTokenizer
 from kbq.encoding.windows import Tokens, tokenize
-from kbq.errors import QueryError
-from kbq.kb import KnowledgeBase, check_wanted
-from kbq.reading.network import CrossEncoder
-from kbq.searching.hybrid import HybridWeights
+from kbq.reading.network import ReaderNetwork
 from kbq.searching.spans import best_ends
-from kbq.system.lines import clean_text
-
-DEPTH = 20  # paragraphs read for a query
-RETRIEVAL_WEIGHT = 0.1  # of a point of the search's score, beside the reader's logarithms of chances
 
 
-class Reader(CrossEncoder):
-    """A cross-encoder that answers from paragraphs."""
+class Reader(ReaderNetwork):
+    """A reader network that answers from paragraphs."""
 
     def read(self, query: str, paragraphs: Sequence[Answer]) -> list[Answer]:
         """The phrases of these paragraphs, best first, none overlapping a better one.
@@ -48,6 +40,29 @@ class Reader(CrossEncoder):
         results = zip(paragraphs, texts, logits, strict=True)
         phrases = [hit for paragraph, text, scores in results if text.ids for hit in _phrases(paragraph, text, scores)]
         return sorted(phrases, key=lambda hit: -hit.score)
+
+    def answers(
+        self, texts: Sequence[str], retrieved: Sequence[Sequence[Answer]], k: int, unit: Unit, weight: float
+    ) -> list[list[Answer]]:
+        """The k best phrases of each query in its paragraphs, or the best phrase of each of the k best pages.
+
+        Args:
+            retrieved: the paragraphs that a search has found, best first, a list for each query.
+            weight: what a point of the search adds to the reader's score.
+
+        Raises:
+            QueryError: a query cannot be read.
+        """
+        answers = []
+        for text, paragraphs in zip(texts, retrieved, strict=True):
+            hits = with_retrieval(self.read(text, paragraphs), paragraphs, weight)
+            if unit == "page":
+                best: dict[str, Answer] = {}
+                for hit in hits:
+                    best.setdefault(hit.page_id, hit)
+                hits = list(best.values())
+            answers.append(hits[:k])
+        return answers
 
 
 def _phrases(paragraph: Answer, text: Tokens, logits: Floats) -> Iterator[Answer]:
@@ -74,78 +89,3 @@ def with_retrieval(phrases: Sequence[Answer], paragraphs: Sequence[Answer], weig
     added = {(hit.page_id, hit.paragraph): weight * (hit.score - best) for hit in paragraphs}
     hits = [replace(hit, score=hit.score + added[hit.page_id, hit.paragraph]) for hit in phrases]
     return sorted(hits, key=lambda hit: -hit.score)
-
-
-def worth(kb: KnowledgeBase, backend: Backend) -> float:
-    """What a point of a search with this backend is worth, in points of a query encoder whose `lexical_factor` is 1."""
-    points = {"bm25": kb.weights.bm25, "sparta": kb.weights.sparta}.get(backend, 1.0)
-    return points / (kb.model.config.lexical_factor or 1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A reader, how many paragraphs it reads, and how much their search scores count.
-
-    `retrieval_weight` is for scores of a query encoder whose `lexical_factor` is 1; the points of a search by words
-    alone count as they do beside vectors.
-    """
-
-    reader: Reader
-    depth: int = DEPTH  # paragraphs for a query
-    retrieval_weight: float = RETRIEVAL_WEIGHT
-
-
-@dataclass(frozen=True, slots=True)
-class Answering:
-    """How queries are answered: what scores phrases, what words weigh, and who reads what was found."""
-
-    backend: Backend = "auto"
-    weights: HybridWeights | None = None  # of the hybrid backend; None: those of the query encoder
-    reading: Reading | None = None
-
-    def over(self, kb: KnowledgeBase) -> "KnowledgeBase | RetrieverReader":
-        """What the queries are put to: the knowledge base itself, or a reader in front of it."""
-        return kb if self.reading is None else RetrieverReader(kb, self.reading)
-
-
-@dataclass(frozen=True, slots=True)
-class RetrieverReader:
-    """Answers queries like a knowledge base, with phrases that a reader finds in the best paragraphs."""
-
-    kb: KnowledgeBase
-    reading: Reading
-
-    @property
-    def query_tokenizers(self) -> list[QueryTokenizer]:
-        """The tokenizers of all networks that will read a query."""
-        return [*self.kb.query_tokenizers, self.reading.reader.query_tokenizer]
-
-    def search(
-        self,
-        texts: Sequence[str],
-        k: int = 10,
-        unit: Unit = "phrase",
-        backend: Backend = "auto",
-        weights: HybridWeights | None = None,
-    ) -> list[list[Answer]]:
-        """The k best phrases of each query, or the best phrase of each of the k best pages.
-
-        Raises:
-            QueryError: a query cannot be read, k is below 1, or another unit is asked for.
-        """
-        check_wanted(k, unit)
-        if unit not in ("phrase", "page"):
-            raise QueryError(f"a reader finds no {unit}: ask for phrases or pages", is_usage=True)
-        texts = [clean_text(text) for text in texts]
-        retrieved = self.kb.search(texts, self.reading.depth, "paragraph", backend, weights)
-        weight = self.reading.retrieval_weight * worth(self.kb, backend)
-        answers = []
-        for text, paragraphs in zip(texts, retrieved, strict=True):
-            hits = with_retrieval(self.reading.reader.read(text, paragraphs), paragraphs, weight)
-            if unit == "page":
-                best: dict[str, Answer] = {}
-                for hit in hits:
-                    best.setdefault(hit.page_id, hit)
-                hits = list(best.values())
-            answers.append(hits[:k])
-        return answers

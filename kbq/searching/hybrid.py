@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -19,20 +18,9 @@ from kbq.words.bm25 import missing_words, open_bm25, query_words
 from kbq.words.sparta import PieceTokenizer, SentenceImpacts
 from kbq.words.spelling import common_word, written_here
 
-
-@dataclass(frozen=True, slots=True)
-class HybridWeights:
-    """What a point of each source adds to the score of a phrase, for a query encoder whose `lexical_factor` is 1.
-
-    How they were chosen: docs/decisions.md. The default model halves them.
-    """
-
-    bm25: float = 8.0
-    sparta: float = 4.0
-
-    def times(self, factor: float) -> "HybridWeights":
-        """The weights for a query encoder whose scores are larger by this factor."""
-        return HybridWeights(self.bm25 * factor, self.sparta * factor)
+# What a point of each source adds to the score of a phrase, for a query encoder whose `lexical_factor` is 1 (that of
+# the default model is 0.5). How they were chosen: docs/decisions.md.
+BM25_WEIGHT, SPARTA_WEIGHT = 8.0, 4.0
 
 
 class ParagraphIndex(Protocol):
@@ -118,9 +106,7 @@ class SummedBonus:
 
 
 def _whole_paragraph(shard: Shard, paragraph: int, score: float) -> Answer:
-    located = shard.located(paragraph)
-    whole = (0, len(located.text))
-    return located.answer(*whole, score, whole)
+    return shard.answer(paragraph, score)
 
 
 class WordIndexes:
@@ -147,22 +133,22 @@ class WordIndexes:
         if backend == "sparta":
             if self._pieces is None:
                 raise QueryError(
-                    f"{self._folder} has no learned impacts: add them with `kbq index {self._folder} --sparta MODEL`"
+                    f"{self._folder} has no learned impacts: add them with `kbq index sparta {self._folder} MODEL`"
                 )
             return LexicalScores(self._shards, self.sparta, [self._pieces.terms(text) for text in texts], weight)
         if not self.bm25:
-            raise QueryError(f"{self._folder} has no BM25 index: add one with `kbq index {self._folder} --bm25`")
+            raise QueryError(f"{self._folder} has no BM25 index: add one with `kbq index bm25 {self._folder}`")
         return LexicalScores(self._shards, self.bm25, [query_words(text) for text in texts], weight)
 
-    def all_scores(self, texts: Sequence[str], weights: HybridWeights) -> list[LexicalScores]:
+    def all_scores(self, texts: Sequence[str], bm25_weight: float, sparta_weight: float) -> list[LexicalScores]:
         """The scores of every index that is there, weighted.
 
         Raises:
             QueryError: there is none.
         """
-        sources = [self.scores(texts, "sparta", weights.sparta)] if self.sparta else []
+        sources = [self.scores(texts, "sparta", sparta_weight)] if self.sparta else []
         if self.bm25 or not sources:
-            sources.append(self.scores(texts, "bm25", weights.bm25))
+            sources.append(self.scores(texts, "bm25", bm25_weight))
         return sources
 
     def missing(self, text: str) -> list[str]:

@@ -1,11 +1,12 @@
-"""Indexes: building those of a knowledge base, measuring their recall with queries, naming them in its manifest."""
+"""Indexes: an index specification becomes an index of a knowledge base, with measured recall, named in the manifest."""
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Self, get_args
 
 import numpy as np
 
@@ -19,40 +20,51 @@ from kbq.searching.recall import calibrate, own_queries
 from kbq.system.callbacks import Report, silent
 from kbq.system.files import write_json
 
-OWN_QUERIES = 1000
-MEASURED = 200  # queries that recall is measured on; the others teach a rotation
+OWN_QUERIES = 1000  # slot queries to use if none are given
+MEASURED = 200  # queries to measure recall on; rotations are learned from the others
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """The index that is wanted: once it is built, it answers."""
+    """The index to build, which then becomes the default."""
 
     kind: WantedKind = "auto"
-    target: float = 0.99  # share of the ten best phrases of exact search that it must find
-    queries: tuple[str, ...] = ()  # like those to come; none: slot queries about the knowledge base's own pages
-    filter: float | None = None  # the rows in it: filter logit above this, or a paragraph's best; None: all rows
+    target: float = 0.99  # recall to reach: the share of exact search's ten best phrases
+    queries: tuple[str, ...] = ()  # examples of the queries to expect; none: slot queries about pages of the dump
+    filter: float | None = None  # index rows with a filter logit above this, and the best of a paragraph; None: all
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(WantedKind):
+            kinds = ", ".join(get_args(WantedKind))
+            raise KnowledgeBaseError(f"index kind {self.kind!r} is unknown: choose from {kinds}", is_usage=True)
+        if not 0 <= self.target <= 1:
+            raise KnowledgeBaseError(f"recall is {self.target}, must be from 0 to 1", is_usage=True)
+        if self.filter is not None and not math.isfinite(self.filter):
+            raise KnowledgeBaseError(
+                f"--filter is {self.filter}, must be a number: `kbq info` says the model's own", is_usage=True
+            )
 
     @classmethod
     def as_before(cls, folder: Path, manifest: Manifest, kind: IndexKind) -> Self:
-        """The wish that the index of this kind was built with; the defaults where there is no such index."""
+        """The specification of the present index of a kind; the defaults if there is none."""
         entry = next((entry for entry in manifest.entries if entry.kind == kind), None)
         if entry is None:
             return cls(kind)
         return cls(kind, entry.target, kept_queries(folder, entry), entry.filter)
 
 
-def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexSpec, report: Report = silent) -> Manifest:
-    """Build the index that is wished for, and complete the others where a new shard has none.
+def build_indexes(folder: Path, manifest: Manifest, model: Model, spec: IndexSpec, report: Report = silent) -> Manifest:
+    """Build an index, and extend all others to new shards; returns the new manifest, which the caller writes.
 
     Raises:
-        KnowledgeBaseError: faiss is missing, the folder cannot be written, or a filter is for exact search.
-        QueryError: a query of the wish cannot be read.
+        KnowledgeBaseError: faiss is not installed, the folder cannot be written, or there is a filter for exact search.
+        QueryError: a query of the specification cannot be read.
     """
-    new_kind = chosen_kind(manifest, wish.kind)
-    if new_kind == "exact" and wish.filter is not None:
+    new_kind = chosen_kind(manifest, spec.kind)
+    if new_kind == "exact" and spec.filter is not None:
         raise KnowledgeBaseError(
-            f"exact search looks at every row of {folder}, --filter {wish.filter:g} is for an index: "
-            "add --index compact, tiny or disk",
+            f"exact search scores every row of {folder}, --filter {spec.filter:g} is for other indexes: "
+            "add --kind compact, tiny or disk",
             is_usage=True,
         )
     shards = manifest.open_shards(folder)
@@ -60,8 +72,8 @@ def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexSpe
     unfinished = {kind: entry for kind, entry in entries.items() if not is_built(shards, entry)}
     queries = {kind: kept_queries(folder, entry) for kind, entry in unfinished.items()}
     if new_kind != "exact":
-        unfinished[new_kind] = IndexEntry(new_kind, target=wish.target, filter=wish.filter)
-        queries[new_kind] = wish.queries
+        unfinished[new_kind] = IndexEntry(new_kind, target=spec.target, filter=spec.filter)
+        queries[new_kind] = spec.queries
     for kind, entry in unfinished.items():
         digest = _digest(queries[kind], model)
         texts = queries[kind] or own_queries(shards, model, OWN_QUERIES)
@@ -72,24 +84,24 @@ def build_indexes(folder: Path, manifest: Manifest, model: Model, wish: IndexSpe
     return replace(manifest, index=default, others=tuple(entries.values()))
 
 
-def add_index(folder: Path, model: Model, wish: IndexSpec, report: Report = silent) -> Manifest:
-    """Add an index to an existing knowledge base, beside its others; from now on it answers.
+def add_index(folder: Path, model: Model, spec: IndexSpec, report: Report = silent) -> Manifest:
+    """Add an index to a knowledge base, beside its others, and make it the default.
 
     Raises:
-        KnowledgeBaseError: faiss is missing, the folder cannot be written, or a filter is for exact search.
-        ModelError: the model is another one than the knowledge base was built with.
-        QueryError: a query of the wish cannot be read.
+        KnowledgeBaseError: faiss is not installed, the folder cannot be written, or there is a filter for exact search.
+        ModelError: the knowledge base was built with another model.
+        QueryError: a query of the specification cannot be read.
     """
     with changing(folder) as before:
         refuse_other_model(folder, before, model)
-        manifest = build_indexes(folder, before, model, wish, report)
+        manifest = build_indexes(folder, before, model, spec, report)
         write_manifest(folder, manifest)
         remove_unnamed(folder, manifest)
     return manifest
 
 
 def _digest(queries: Sequence[str], model: Model) -> str:
-    """A digest that tells apart indexes made for other queries or a tuned encoder; empty for the usual ones."""
+    """A digest of the given queries and of a tuned encoder; empty without either."""
     if not (queries or model.config.base):
         return ""
     content = "\n".join([*queries, model.config.query_fingerprint if model.config.base else ""])
@@ -97,7 +109,7 @@ def _digest(queries: Sequence[str], model: Model) -> str:
 
 
 def remove_unnamed(folder: Path, manifest: Manifest) -> None:
-    """Remove indexes, and the queries of indexes, that the manifest does not name."""
+    """Remove indexes, and files with the queries of indexes, that the manifest does not name."""
     for entry in manifest.entries:
         remove_others(manifest.shard_folders(folder), entry)
     named_files = {_queries_file(folder, entry.asked) for entry in manifest.entries}
@@ -110,7 +122,7 @@ def _queries_file(folder: Path, digest: str) -> Path:
 
 
 def kept_queries(folder: Path, entry: IndexEntry) -> tuple[str, ...]:
-    """The queries that an index was made for; none where it was made for slots of its own pages.
+    """The queries that were given for an index, if any.
 
     Raises:
         KnowledgeBaseError: the file that keeps them is damaged.
@@ -119,13 +131,13 @@ def kept_queries(folder: Path, entry: IndexEntry) -> tuple[str, ...]:
     try:
         queries = json.loads(path.read_text("utf-8"))
         if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
-            raise ValueError("no list of texts")
+            raise ValueError("it is not a list of strings")
         return tuple(queries)
     except FileNotFoundError:
         return ()
     except ValueError as error:
         raise KnowledgeBaseError(
-            f"{path} is damaged ({error}): delete it, then slots of its own pages are asked"
+            f"{path} is damaged ({error}): delete it, to use slot queries about the knowledge base instead"
         ) from None
 
 
@@ -134,7 +146,7 @@ def _build_and_measure(
 ) -> IndexEntry:
     queries = model.in_row_units(*model.encode_queries(texts))
     test_count = min(MEASURED, -(-len(texts) // 2))
-    training = slice(test_count if len(texts) > 1 else 0, None)  # a single query must serve for both
+    training = slice(test_count if len(texts) > 1 else 0, None)  # a single query is used for both
     training_vectors = np.concatenate([queries[training, 0], queries[training, 1]])
     build_missing(shards, entry, training_vectors, model.device, report)
     return calibrate(shards, entry, queries[:test_count], model.device, model.config.length_penalty, report)

@@ -1,7 +1,7 @@
-"""Probes: how many cells a query must look at for the recall that is wanted, found out with queries.
+"""Recall: queries become the recall of an index, and the number of cells to probe for a requested recall.
 
-Vectors of the dump would not do as queries: they lie among vectors like themselves, and find these with a fraction of
-the probes.
+Vectors of the dump cannot replace queries: they are close to other vectors of the dump, and find those with a fraction
+of the probes.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from kbq.searching.search import BATCH, search
 from kbq.searching.spans import SearchContext
 from kbq.system.callbacks import Report, Stage, silent
 
-K = 10  # phrases whose recall is measured
+K = 10  # recall is measured on the k best phrases
 SLOTS = (
     "place of birth",
     "date of birth",
@@ -43,7 +43,7 @@ SLOTS = (
 
 
 def own_queries(shards: Sequence[Shard], model: Model, count: int, seed: int = 0) -> list[str]:
-    """Slot queries about random pages of the knowledge base; the slot alone where the encoder cannot read the title."""
+    """Slot queries about random pages of the knowledge base; without the title if the encoder cannot read it."""
     random = np.random.default_rng(seed)
     slots = [str(slot) for slot in random.choice(SLOTS, count)]
     titles = [shard.titles for shard in shards if len(shard.titles)]
@@ -65,17 +65,17 @@ def calibrate(
     length_penalty: float = 0.0,
     report: Report = silent,
 ) -> IndexEntry:
-    """The entry with about the fewest probes that give the recall it asks for, and the recall that was measured.
+    """The entry with about the fewest probes that reach its target recall, and the measured recall.
 
-    Where probing all cells gives less, it has the fewest that find as much as all do; its recall says how much that is.
+    If even all cells do not reach the target, the entry has the fewest probes that find as much as all cells.
 
     Args:
         queries: start over end vector, in the units of the rows. Shape: (queries, 2, dim).
-        length_penalty: what later searches take from a phrase for each token after its first.
+        length_penalty: subtracted from the score of a phrase for each token after its first.
     """
 
     def ten_best(trial: IndexEntry) -> list[list[Answer]]:
-        index = open_index(shards, trial, device, may_leave_gpu=True)  # too small a GPU may be why an index is made
+        index = open_index(shards, trial, device, may_leave_gpu=True)  # lack of GPU memory may be why it is built
         context = SearchContext(shards, index, length_penalty)
         how = "exactly" if trial.kind == "exact" else f"with {trial.probes:,} probe{'s' * (trial.probes > 1)}"
         stage = Stage(report, f"recall of the {entry.kind} index, queries searched {how}", len(queries))
@@ -109,7 +109,7 @@ def calibrate(
 
 
 def recall(exact: Sequence[Sequence[Answer]], found: Sequence[Sequence[Answer]]) -> float:
-    """The mean share of a query's true phrases that were found; 1 where there are none."""
+    """The mean share of the phrases of exact search that were found, or 1 if it finds none for any query."""
     shares = []
     for true, hits in zip(exact, found, strict=True):
         phrases = {hit.place for hit in hits}

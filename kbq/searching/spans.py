@@ -1,9 +1,9 @@
-"""Spans: likely starts become phrases. Source: arXiv 2012.12624, section 3.3; constraint: section 4.
+"""Spans: candidate rows become spans with their exact scores. Source: arXiv 2012.12624, section 3.3; limit: section 4.
 
-A span is a pair of rows (start, end) of one paragraph, start ≤ end, at most `max_tokens` tokens long, counted in the
-paragraph's own tokens; the filter must allow phrases to open at the start and to close at the end. The score of a
-span is the start's dot product plus the end's, less a penalty for each token after the first: start and end know
-nothing of each other, and may belong to two answers. Each start goes with its best end.
+A span is a pair of rows (start, end) of one paragraph, start ≤ end, at most `max_tokens` tokens of the paragraph long;
+the filter must allow phrases to open at the start and to close at the end. The score of a span is the inner product of
+the start plus that of the end, less a penalty for each token after the first, as start and end are scored independently
+and may belong to two answers. Each start is paired with its best end.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,43 +14,44 @@ import numpy as np
 from kbq.array_types import Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.indexing.base import MAX_TOKENS, Bonus, Candidates, Index, ranges
-from kbq.indexing.inner_products import float_products
+from kbq.indexing.inner_products import row_inner_products
 
-RANGES = 4096  # whose maxima are found together
+RANGES = 4096  # whose maxima are computed together
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
     """Spans of one query in one shard, best first. Shapes: (spans,).
 
-    No span that is missing scores above `complete_above`: the spans above it are exactly those that a search over all
-    legal spans would find (given an exact index), each start with its best end.
+    No missing span scores above `complete_above`: given an exact index, the spans above it are those that a search over
+    all legal spans would find, each start with its best end.
     """
 
     scores: Floats
     starts: Rows
     ends: Rows
     complete_above: float
-    rows: Rows  # all rows that were looked at, ascending
-    products: Floats  # of these rows with the start vector (and the candidates' bonus added) and with the end vector
-    # (-inf where no phrase may close). Shape: (rows, 2)
-    lost: Floats  # length penalty of a phrase from the paragraph's beginning to the row. Shape: (rows,)
+    rows: Rows  # all rows that were scored, ascending
+    inner_products: Floats  # of these rows with the start vector (and the candidates' bonus added) and with the end
+    # vector (-inf where no phrase may close). Shape: (rows, 2)
+    penalties: Floats  # length penalty of a phrase from the paragraph's first token to the row. Shape: (rows,)
 
     def shortened(self, shard: Shard, start: int, end: int, limit: int) -> tuple[float, int] | None:
-        """Score and end row of the best span from `start` to before `end` that stops before character `limit`."""
-        count = int(shard.ends[start:end].searchsorted(limit, side="right"))  # rows whose words stop before the limit
+        """Score and end row of the best span from `start` to before `end` that ends at character `limit` or before."""
+        count = int(shard.ends[start:end].searchsorted(limit, side="right"))  # rows whose words end by then
         if not count:
             return None
         place = int(self.rows.searchsorted(start))
         ends = slice(place, place + count)
-        best = place + int((self.products[ends, 1] - self.lost[ends]).argmax())
-        score = float(self.products[place, 0] + self.products[best, 1] - (self.lost[best] - self.lost[place]))
+        best = place + int((self.inner_products[ends, 1] - self.penalties[ends]).argmax())
+        penalty = self.penalties[best] - self.penalties[place]
+        score = float(self.inner_products[place, 0] + self.inner_products[best, 1] - penalty)
         return None if score == -np.inf else (score, start + best - place)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchContext:
-    """All shards, the index that finds candidates in them, and what a phrase loses for each token after its first."""
+    """What a search reads: all shards, the index that finds candidates in them, and the length penalty of phrases."""
 
     shards: Sequence[Shard]
     index: Index
@@ -65,31 +66,31 @@ def find_spans(
     length_penalty: float = 0.0,
     certain: bool = False,
 ) -> Spans:
-    """The best span of each candidate start, with its exact score; ties in the order of rows.
+    """The best span of each candidate start, with its exact score; ties are in the order of rows.
 
     Args:
         query: start vector over end vector, in the units of the rows. Shape: (2, dim).
         max_tokens: longest span, both ends included.
-        length_penalty: what each token after the first takes from the score, 0 or more.
-        certain: leave out spans that are not above the candidates' bound: better ones may be missing there.
+        length_penalty: subtracted from the score for each token after the first, 0 or more.
+        certain: leave out spans up to the candidates' bound, where better ones may be missing.
     """
     starts, added = _opening(shard, candidates)
     _, stop = shard.row_range(shard.paragraphs_of(starts))
-    rows = _union(starts, np.minimum(stop, starts + max_tokens))  # kept tokens are at least a token apart
-    products = float_products(shard, rows, query)
+    rows = _union(starts, np.minimum(stop, starts + max_tokens))  # consecutive rows are at least a token apart
+    products = row_inner_products(shard, rows, query)
     products[~shard.closes(rows), 1] = -np.inf
     place = np.searchsorted(rows, starts)
     if added is not None:
         products[place, 0] += added
     above = candidates.complete_above if certain else -np.inf
-    hopeful = products[place, 0] + products[:, 1].max(initial=-np.inf) > above  # even with the best of all ends
-    starts, place = starts[hopeful], place[hopeful]
-    lost = (length_penalty * shard.positions[rows]).astype(np.float32)
-    ends = range_argmax(products[:, 1] - lost, place, reach(shard, rows, place, max_tokens))
-    scores = products[place, 0] + products[ends, 1] - (lost[ends] - lost[place])
-    kept = np.flatnonzero(scores > above)  # some starts reach no end
+    possible = products[place, 0] + products[:, 1].max(initial=-np.inf) > above  # with the best of all ends
+    starts, place = starts[possible], place[possible]
+    penalties = (length_penalty * shard.positions[rows]).astype(np.float32)
+    ends = range_argmax(products[:, 1] - penalties, place, reach(shard, rows, place, max_tokens))
+    scores = products[place, 0] + products[ends, 1] - (penalties[ends] - penalties[place])
+    kept = np.flatnonzero(scores > above)  # some starts have no end within reach
     order = kept[np.argsort(-scores[kept], kind="stable")]
-    return Spans(scores[order], starts[order], rows[ends[order]], candidates.complete_above, rows, products, lost)
+    return Spans(scores[order], starts[order], rows[ends[order]], candidates.complete_above, rows, products, penalties)
 
 
 def _opening(shard: Shard, candidates: Candidates) -> tuple[Rows, Floats | None]:
@@ -101,9 +102,9 @@ def _opening(shard: Shard, candidates: Candidates) -> tuple[Rows, Floats | None]
 def batch_spans(
     context: SearchContext, queries: Floats, depth: int, bonus: Bonus | None = None, certain: bool = False
 ) -> Iterator[list[Spans]]:
-    """For each query in turn, the spans that open at the candidates of the index at this depth, one item per shard.
+    """Yield, for each query, the spans that open at the index's candidates at this depth, one item per shard.
 
-    Shape of queries: (queries, 2, dim); see `find_spans`.
+    Shape of `queries`: (queries, 2, dim); see `find_spans`.
     """
     candidates = context.index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
     penalty = context.length_penalty
@@ -120,17 +121,17 @@ def paragraph_spans(shard: Shard, paragraph: int, query: Floats, length_penalty:
 
 
 def reach(shard: Shard, rows: Rows, places: Rows, max_tokens: int = MAX_TOKENS) -> Rows:
-    """How many of `rows`, which ascend, may end a span that starts at rows[place]. Shape: (places,).
+    """How many of the ascending `rows` may end a span that starts at rows[place]. Shape: (places,).
 
-    `rows` must hold every row of a span's paragraph that is in its reach.
+    `rows` must contain all rows of the paragraph within reach of that start.
     """
-    tokens = shard.paragraphs_of(rows) * 2**32 + shard.positions[rows]  # ascending, with a gap between paragraphs
+    tokens = shard.paragraphs_of(rows) * 2**32 + shard.positions[rows]  # ascending, with gaps between paragraphs
     counts: Rows = np.searchsorted(tokens, tokens[places] + max_tokens) - places
     return counts
 
 
 def range_argmax(values: Floats, begins: Rows, sizes: Rows) -> Rows:
-    """The place of the maximum of each values[begin : begin + size], of equals the first. Sizes are at least 1.
+    """The index of the maximum of each values[begin : begin + size], the first of equals. Sizes are at least 1.
 
     >>> range_argmax(np.float32([1, 5, 2, 5]), np.array([0, 2, 0]), np.array([4, 2, 1])).tolist()
     [1, 3, 0]
@@ -139,15 +140,15 @@ def range_argmax(values: Floats, begins: Rows, sizes: Rows) -> Rows:
     steps = np.arange(sizes.max(initial=0))
     for first in range(0, len(begins), RANGES):
         part = slice(first, first + RANGES)
-        inside = begins[part, None] + np.minimum(steps, sizes[part, None] - 1)  # a shorter range repeats its last place
+        inside = begins[part, None] + np.minimum(steps, sizes[part, None] - 1)  # a shorter range repeats its last index
         best[part] = begins[part] + values[inside].argmax(axis=1)
     return best
 
 
 def best_ends(logits: Floats) -> tuple[Floats, Rows]:
-    """For each token that opens a phrase, the best sum of logits with an end in its reach, and that end.
+    """For a phrase that starts at each token, the best sum of start and end logit within reach, and that end.
 
-    Shapes: (2, tokens), (tokens,) each.
+    Shapes: logits (2, tokens), results (tokens,).
 
     >>> best_ends(np.float32([[1, 5, 0], [7, 0, 2]]))[1].tolist()
     [0, 2, 2]
@@ -159,10 +160,10 @@ def best_ends(logits: Floats) -> tuple[Floats, Rows]:
 
 
 def _union(begins: Rows, stops: Rows) -> Rows:
-    """All rows of the ranges [begin, stop), each once; both ascending.
+    """The union of the ranges [begin, stop), ascending; begins and stops must ascend, too.
 
     >>> _union(np.array([0, 1, 7]), np.array([3, 4, 8])).tolist()
     [0, 1, 2, 3, 7]
     """
-    begins = np.maximum(begins, np.concatenate([begins[:1], stops[:-1]]))  # no range begins before the last one stops
+    begins = np.maximum(begins, np.concatenate([begins[:1], stops[:-1]]))  # not before the previous range stops
     return ranges(begins, stops)

@@ -1,6 +1,6 @@
-"""Units: phrases vote for sentences, paragraphs and pages. Source: arXiv 2109.08133, section 3.
+"""Units: spans become the best phrases, sentences, paragraphs or pages. Source: arXiv 2109.08133, section 3.
 
-A unit's score is the maximum over its phrases. Phrases that overlap are one unit: the best of them.
+The score of a unit is the maximum over its phrases. Of phrases, or sentences, that overlap, only the best is kept.
 """
 
 import heapq
@@ -15,22 +15,22 @@ import numpy as np
 from kbq.answers import Answer, Unit
 from kbq.array_types import Rows
 from kbq.corpus.sentences import sentence_bounds
-from kbq.dump.shards import Located, Shard
+from kbq.dump.shards import Shard
 from kbq.searching.spans import Spans
 
-TOGETHER = 16  # spans that are located together at first; every later group is as large as all before it
+FIRST_GROUP = 16  # spans that are placed together; every later group is as large as all before it
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """The best distinct units of one query, best first; `is_complete`: no better one can be missing."""
+    """The best distinct units of one query, best first; `is_complete`: no better unit can be missing."""
 
     hits: list[Answer]
     is_complete: bool
 
 
 class _PlacedSpan(NamedTuple):
-    """A span and its place. Better ones compare as smaller; `characters` are those of its phrase."""
+    """A span and its place; better spans compare as smaller. `characters` are [start, end) of its phrase."""
 
     negative_score: float
     shard: int
@@ -41,20 +41,17 @@ class _PlacedSpan(NamedTuple):
 
 
 def best_units(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit, k: int) -> Units:
-    """Merge the spans of all shards into the k best distinct units.
-
-    `found` holds the spans of one query, one item per shard.
-    """
+    """The k best distinct units in the spans of one query, given by shard."""
     complete_above = max(spans.complete_above for spans in found)
     distinct = (
         _best_of_each(shards, found, unit) if unit in ("paragraph", "page") else _without_overlap(shards, found, unit)
     )
-    located = cache(lambda shard, paragraph: shards[shard].located(paragraph))  # many hits may lie in one paragraph
     hits: list[Answer] = []
-    for span, characters in distinct:
-        if -span.negative_score <= complete_above:
+    for span, bounds in distinct:
+        score = -span.negative_score
+        if score <= complete_above:
             return Units(hits, is_complete=False)
-        hits.append(_hit(span, located(span.shard, span.paragraph), characters))
+        hits.append(shards[span.shard].answer(span.paragraph, score, span.characters, bounds))
         if len(hits) == k:
             break
     return Units(hits, is_complete=len(hits) == k or complete_above == -np.inf)
@@ -63,7 +60,7 @@ def best_units(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit, k: i
 def _best_of_each(
     shards: Sequence[Shard], by_shard: Sequence[Spans], unit: Unit
 ) -> Iterator[tuple[_PlacedSpan, tuple[int, int]]]:
-    """The best span of each paragraph or page, best first, with the whole paragraph as its unit."""
+    """The best span of each paragraph or page, best first, with its whole paragraph as the unit."""
     order, shard_of, places = _merged(by_shard)
     paragraphs = np.concatenate([s.paragraphs_of(spans.starts) for s, spans in zip(shards, by_shard, strict=True)])
     keys = paragraphs
@@ -79,14 +76,14 @@ def _best_of_each(
 def _without_overlap(
     shards: Sequence[Shard], by_shard: Sequence[Spans], unit: Unit
 ) -> Iterator[tuple[_PlacedSpan, tuple[int, int]]]:
-    """Spans whose phrases (or sentences) do not overlap, best first: greedy over all legal spans.
+    """Spans whose phrases (or sentences) do not overlap, best first, chosen greedily from all legal spans.
 
-    A span that runs into a better unit is shortened to stop before that unit, and waits for its turn.
+    A span that runs into a better unit is shortened to end before that unit, and considered again by its new score.
     """
     order, shard_of, places = _merged(by_shard)
     in_order = _placed(shards, by_shard, shard_of, places, order)
     next_span = next(in_order, None)
-    waiting: list[_PlacedSpan] = []  # a heap of spans that wait for their turn
+    waiting: list[_PlacedSpan] = []  # a heap of shortened spans
     units_in: dict[tuple[int, int], list[tuple[int, int]]] = {}
     sentences = cache(lambda shard, paragraph: Sentences(shards[shard].texts[paragraph]))
     while next_span or waiting:
@@ -112,7 +109,10 @@ def _without_overlap(
 
 
 def _merged(by_shard: Sequence[Spans]) -> tuple[Rows, Rows, Rows]:
-    """The order of all shards' spans, best first; for each span its shard and its place there. Shapes: (spans,)."""
+    """The order of the spans of all shards, best first, and the shard of each span and its index there.
+
+    Shapes: (spans,).
+    """
     scores = np.concatenate([spans.scores for spans in by_shard])
     sizes = [len(spans.scores) for spans in by_shard]
     shard_of = np.repeat(np.arange(len(by_shard)), sizes)
@@ -123,8 +123,8 @@ def _merged(by_shard: Sequence[Spans]) -> tuple[Rows, Rows, Rows]:
 def _placed(
     shards: Sequence[Shard], by_shard: Sequence[Spans], shard_of: Rows, places: Rows, order: Rows
 ) -> Iterator[_PlacedSpan]:
-    """These spans, in this order, with their places. Shapes: (spans,)."""
-    first, stop = 0, TOGETHER
+    """The spans with their places, in this order. Shapes: (spans,)."""
+    first, stop = 0, FIRST_GROUP
     while first < len(order):
         group = order[first:stop]
         first, stop = stop, 2 * stop
@@ -142,10 +142,6 @@ def _placed(
             yield from (next(spans_of[number]) for number in shard_of[group].tolist())
 
 
-def _hit(span: _PlacedSpan, located: Located, unit: tuple[int, int]) -> Answer:
-    return located.answer(*span.characters, -span.negative_score, unit)
-
-
 class Sentences:
     """The sentences of a text."""
 
@@ -154,7 +150,7 @@ class Sentences:
         self._bounds = sentence_bounds(text)
 
     def around(self, start: int, end: int) -> tuple[int, int]:
-        """Characters of the sentence (or sentences) that hold [start, end), without blanks around it."""
+        """Characters of the sentence (or sentences) that contain [start, end), without surrounding white space."""
         first = max((begin for begin, _ in self._bounds if begin <= start), default=0)
         last = min((stop for _, stop in self._bounds if stop >= end), default=len(self._text))
         inside = self._text[first:last]

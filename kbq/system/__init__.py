@@ -1,1 +1,1 @@
-"""System: files, locks, the machine, and what long work says of itself."""
+"""System: files, locks, lines of text, the machine, and progress callbacks."""

@@ -1,23 +1,27 @@
-"""Stages: how far long work has come, for whoever wants to know."""
+"""Callbacks: functions that long-running work calls to report its progress, and the counting that most of it needs."""
 
 from collections.abc import Callable
 
-Report = Callable[[str, int, int], None]  # takes the name of a stage, how much of it is done, and of how much
-Note = Callable[[str], None]  # takes a line for the person who waits
+Report = Callable[[str, int, int], None]  # called with the name of a stage, the units done, and their total
+Note = Callable[[str], None]  # called with a one-line message for the user
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """A report that nobody reads."""
+    """A `Report` that ignores the progress."""
+
+
+def unheard(*what: object) -> None:
+    """A callback that does nothing."""
 
 
 class Stage:
-    """A stage that adds up what is done."""
+    """A stage of the work, which counts the units done and reports them."""
 
     def __init__(self, report: Report, name: str, total: int) -> None:
         self._report, self._name, self._total = report, name, total
         self._done = 0
 
     def add(self, done: int) -> None:
-        """Report that so much more is done."""
+        """Report that `done` more units are done."""
         self._done += done
         self._report(self._name, self._done, self._total)

@@ -1,4 +1,4 @@
-"""Counting: records of counts that are added field by field."""
+"""Counting: a base class for records of counts."""
 
 from dataclasses import dataclass, fields
 from typing import Self
@@ -6,7 +6,7 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Summed:
-    """Counts that are added field by field."""
+    """Counts; `+` adds them field by field."""
 
     def __add__(self, other: Self) -> Self:
         return type(self)(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))

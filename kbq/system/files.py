@@ -1,4 +1,4 @@
-"""Files: replaced in one step, known by a digest, and how much room they take."""
+"""Files: replaced atomically, locked against other writers, identified by a digest, and how much space they take."""
 
 import errno
 import hashlib
@@ -10,15 +10,20 @@ from pathlib import Path
 
 from kbq.errors import KbqError, first_line
 
-GO_ON = "the same command goes on where it stopped"
-WAYS_OUT = {  # where the disk is not full
-    errno.EACCES: "choose a place that you may write to",
-    errno.EPERM: "choose a place that you may write to",
-    errno.EROFS: "choose a place that can be written to",
+try:
+    import fcntl
+except ImportError:  # on Windows, folders cannot be locked
+    fcntl = None  # type: ignore[assignment]
+
+RESUMES = "the same command resumes from there"
+ADVICE = {  # what to do about an error; about any other, the disk being full, say: free disk space
+    errno.EACCES: "choose a folder that you may write to",
+    errno.EPERM: "choose a folder that you may write to",
+    errno.EROFS: "choose a folder that can be written to",
     errno.EEXIST: "choose another name",
     errno.ENOTDIR: "choose another name",
     errno.EISDIR: "choose another name",
-    errno.ENOENT: "choose a place that is there",
+    errno.ENOENT: "choose an existing folder",
     errno.ENAMETOOLONG: "choose another name",
     errno.ELOOP: "choose another name",
 }
@@ -26,7 +31,7 @@ WAYS_OUT = {  # where the disk is not full
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Where to write what takes the place of `path` in one step: a kill leaves the old file or the new one whole."""
+    """Yield a temporary path that replaces `path` atomically: after a kill, the old file or the new one is intact."""
     partial = path.with_name(path.name + ".tmp")
     try:
         yield partial
@@ -40,19 +45,20 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def writing_to(
-    place: Path,
+    path: Path,
     error: type[KbqError],
-    way_out: str = "",
+    advice: str = "",
     *,
     goes_on: bool = False,
     also: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """What the disk refuses becomes an error of kbq.
+    """Turn errors in writing to `path` into an error of kbq.
 
     Args:
-        way_out: what to do, where it is always the same.
-        goes_on: whether the same command goes on once there is room.
-        also: what a library raises on a full disk.
+        error: its class.
+        advice: what to do, whatever the error; by default it depends on the error.
+        goes_on: whether the same command resumes once there is space.
+        also: exceptions that a library raises when the disk is full.
     """
     try:
         yield
@@ -61,35 +67,35 @@ def writing_to(
             raise
         reason = (isinstance(problem, OSError) and problem.strerror) or first_line(problem)
         number = problem.errno if isinstance(problem, OSError) else None
-        way_out = way_out or WAYS_OUT.get(number or 0) or (f"make room; {GO_ON}" if goes_on else "make room")
-        raise error(f"{place} cannot be written ({reason}): {way_out}") from problem
+        advice = advice or ADVICE.get(number or 0) or f"free disk space{f'; {RESUMES}' if goes_on else ''}"
+        raise error(f"{path} cannot be written ({reason}): {advice}") from problem
 
 
 def write_json(path: Path, content: object) -> None:
-    """Replace a JSON file in one step. Half a surrogate pair is no UTF-8, so it is escaped."""
+    """Replace a JSON file atomically. Lone surrogates, which UTF-8 cannot encode, are escaped."""
     with replacing(path) as partial:
         partial.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", "utf-8", "backslashreplace")
 
 
 def pipe_name(path: Path) -> str:
-    """What to call standard input or another pipe, which can be read only once; empty where it is none."""
+    """The name of standard input or another pipe, which can be read only once; empty for any other file."""
     return "standard input" if str(path) == "-" else str(path) if path.is_fifo() else ""
 
 
 def file_digest(path: Path) -> str:
-    """The first 16 digits of a file's SHA-256.
+    """The first 16 hexadecimal digits of a file's SHA-256.
 
     Raises:
         KbqError: it is standard input or another pipe, which cannot be read twice.
     """
     if pipe := pipe_name(path):
-        raise KbqError(f"{pipe} can be read only once, and its digest is wanted, too: give the name of a file")
+        raise KbqError(f"{pipe} can be read only once, but its digest is needed, too: give the name of a file")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def digest_of(path: Path) -> str:
-    """The digest of a file, or of all files below a folder and their names."""
+    """The digest of a file, or of the names and contents of all files below a folder."""
     if not path.is_dir():
         return file_digest(path)
     files = sorted(file for file in path.rglob("*") if file.is_file())
@@ -98,43 +104,37 @@ def digest_of(path: Path) -> str:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of all files below a folder."""
+    """The total size of all files below a folder, in bytes."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def run_file(out: Path) -> Path:
-    """The file beside `out` that says which run wrote these predictions."""
+    """The file beside the predictions `out` that describes the run that wrote them."""
     return out.with_name(f"{out.name}.run.json")
 
 
-try:
-    import fcntl
-except ImportError:  # Windows cannot lock folders
-    fcntl = None  # type: ignore[assignment]
-
-
 @contextmanager
-def writing_alone(place: Path) -> Iterator[None]:
-    """Keep others who call this from writing into a folder or file meanwhile. Without locks, nobody is kept out.
+def writing_alone(path: Path) -> Iterator[None]:
+    """Hold an exclusive, advisory lock on a folder or file; without effect where locks are not supported.
 
     Raises:
-        KbqError: somebody else writes into it already.
+        KbqError: another process holds the lock.
     """
     if fcntl is None:
         yield
         return
-    handle = os.open(place, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY)
     try:
-        _lock(handle, place)
+        _lock(handle, path)
         yield
     finally:
         os.close(handle)
 
 
-def _lock(handle: int, place: Path) -> None:
+def _lock(handle: int, path: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise KbqError(f"another kbq is writing into {place}: wait until it is done") from None
+        raise KbqError(f"another kbq process is writing to {path}: wait until it is done") from None
     except OSError:
-        return  # a file system without locks
+        return  # the file system does not support locks

@@ -1,7 +1,7 @@
 """Lines: a text file or standard input, plain or compressed, becomes numbered lines of UTF-8 text.
 
-Whoever reads names the error class of its own part, so that a broken corpus is a `CorpusError` and a
-broken training file a `TrainingError`; every message begins with the file, and the line where there is one.
+The caller gives the class of the errors, so that a damaged corpus is a `CorpusError` and a damaged training file a
+`TrainingError`. Every message begins with the file, and the line if there is one.
 """
 
 import bz2
@@ -21,22 +21,22 @@ from typing import TypeAlias, cast
 from kbq.errors import KbqError
 
 Line: TypeAlias = tuple[int, str]  # its number, from 1, and its text without the line end
-BadLine: TypeAlias = Callable[[KbqError], None]  # takes what is wrong with a line; if it returns, reading goes on
+BadLine: TypeAlias = Callable[[KbqError], None]  # called with what is wrong; if it returns, the line is skipped
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def refuse(problem: KbqError) -> None:
-    """Raise the problem: what happens to a bad line unless the caller wants to skip it."""
+    """Raise the problem: the default for bad lines."""
     raise problem
 
 
 def clean_text(text: str) -> str:
-    r"""Bring text to NFC; then replace, one for one, what no file or screen takes.
+    r"""Normalise text to NFC and replace characters that cannot be written or displayed.
 
-    Control characters other than line feed and tab become blanks, half a surrogate pair becomes U+FFFD.
-    Both happen after NFC and keep every character position.
+    After NFC, control characters other than line feed and tab become spaces, and lone surrogates become U+FFFD, one
+    for one, so that character positions stay the same.
 
     >>> clean_text("Cafe\u0301\x00\r\n")
     'Café  \n'
@@ -45,23 +45,23 @@ def clean_text(text: str) -> str:
 
 
 def source_name(source: str) -> str:
-    """What messages call a source: its path, or `standard input` for "-"."""
+    """The name of a source in messages: its path, or `standard input` for "-"."""
     return "standard input" if source == "-" else clean_text(source)
 
 
 def read_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse) -> Iterator[Line]:
     """Stream the lines of a file, one in memory at a time.
 
-    gzip, xz and bzip2 are recognised by their first bytes, whatever the file is called. A byte order mark
-    and CRLF line ends are dropped. Only a line feed ends a line.
+    gzip, xz and bzip2 are recognised by their first bytes, whatever the file name. A byte order mark and the carriage
+    return of CRLF line ends are dropped. Only a line feed ends a line.
 
     Args:
         source: a path, or "-" for standard input.
         error: class of the errors.
-        on_bad_line: what to do about a line that is not UTF-8; the default raises.
+        on_bad_line: called for a line that is not UTF-8; the default raises.
 
     Raises:
-        KbqError: of class `error`; the file is missing, unreadable or damaged.
+        KbqError: the file is missing, unreadable or damaged; the class is `error`.
     """
     name = source_name(source)
     number = 0
@@ -77,8 +77,8 @@ def read_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLi
                     yield number, text.rstrip("\r\n")
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as reason:
         if isinstance(reason, OSError) and reason.strerror:
-            raise error(f"{name}: cannot be read ({reason.strerror}): check path and rights") from reason
-        raise error(f"{name}:{number + 1}: compressed data is damaged ({reason}): fetch it again") from reason
+            raise error(f"{name}: cannot be read ({reason.strerror}): check its path and permissions") from reason
+        raise error(f"{name}:{number + 1}: compressed data is damaged ({reason}): download it again") from reason
 
 
 def read_json_lines(
@@ -91,18 +91,18 @@ def read_json_lines(
 def parse_json_lines(
     lines: Iterable[Line], source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse
 ) -> Iterator[tuple[int, dict[str, object]]]:
-    """Read every line that is not blank as one JSON object; `source` is named in the errors."""
+    """Parse every non-blank line as a JSON object; `source` is named in the errors."""
     for number, line in lines:
         if not line.strip():
             continue
         try:
             fields = json.loads(line)
-            problem = "" if isinstance(fields, dict) else f"{line!r:.40} is no JSON object"
+            problem = "" if isinstance(fields, dict) else f"{line!r:.40} is not a JSON object"
         except json.JSONDecodeError as reason:
             problem = f"not JSON ({reason.msg}, column {reason.colno})"
         except (ValueError, RecursionError) as reason:
-            # A number of thousands of digits, or a list in a list in a list …
-            problem = f"JSON beyond reading ({reason})"
+            # A number of thousands of digits, or lists that are nested too deeply.
+            problem = f"JSON that cannot be parsed ({reason})"
         if problem:
             on_bad_line(error(f"{source_name(source)}:{number}: {problem}: write one object {{…}} per line"))
         else:

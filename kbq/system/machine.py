@@ -1,4 +1,4 @@
-"""Machine: what its CPU can do, how much memory is free, and giving memory back."""
+"""Machine: CPU features, free memory, returning memory to the system, and read-ahead of memory-mapped files."""
 
 import contextlib
 import ctypes
@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+PIECE = 2**17  # bytes per madvise call: of a larger range, Linux may read only its usual read-ahead
 
 
 class _Version(NamedTuple):
-    """How one version of control groups names its files; `total`: how sums with subgroups begin in `memory.stat`."""
+    """The file names of a cgroup version; `total`: prefix in `memory.stat` of the sums that include subgroups."""
 
     folder: str
     limits: tuple[str, ...]
@@ -29,7 +30,7 @@ VERSION_2 = _Version("", ("memory.max", "memory.high"), "memory.current", "")
 
 @cache
 def cpu_has(*features: str) -> bool:
-    """Whether the CPU has one of these, as Linux names them; False where that is not known."""
+    """Whether the CPU has any of these features, by their names in Linux; False if that is unknown."""
     try:
         described = set((PROC / "cpuinfo").read_text().split())
     except OSError:
@@ -38,7 +39,7 @@ def cpu_has(*features: str) -> bool:
 
 
 def available_memory() -> float:
-    """Bytes that this process may still take, of the machine and of its control groups; infinite if unknown."""
+    """Bytes that this process can still allocate, given the machine and its cgroups; infinity if unknown."""
     return min([_free_of_machine(), *_free_of_groups()])
 
 
@@ -52,7 +53,7 @@ def _free_of_machine() -> float:
 
 
 def _free_of_groups() -> Iterator[float]:
-    """What each group of this process, and each above it, has left: containers have such limits."""
+    """Bytes left to each cgroup of this process and to their ancestors, which set the limits of a container."""
     try:
         groups = (PROC / "self/cgroup").read_text().splitlines()
     except OSError:
@@ -66,13 +67,13 @@ def _free_of_groups() -> Iterator[float]:
         own_folder = root / path.lstrip("/")
         for folder in (own_folder, *own_folder.parents[: len(own_folder.relative_to(root).parts)]):
             for limit in version.limits:
-                with contextlib.suppress(OSError, ValueError):  # not there (in a container), or "max": no limit
-                    most, taken = (int((folder / name).read_text()) for name in (limit, version.usage))
-                    yield max(0.0, most - taken + _cached(folder, version))
+                with contextlib.suppress(OSError, ValueError):  # hidden from a container, or "max": no limit
+                    most, used = (int((folder / name).read_text()) for name in (limit, version.usage))
+                    yield max(0.0, most - used + _cached(folder, version))
 
 
 def _cached(group: Path, version: _Version) -> int:
-    """Bytes of files that a group has read: they go when it needs memory."""
+    """Bytes of a cgroup's page cache, which the system drops when memory is needed."""
     try:
         facts = (group / "memory.stat").read_text()
     except OSError:
@@ -81,35 +82,32 @@ def _cached(group: Path, version: _Version) -> int:
 
 
 def give_memory_back() -> None:
-    """Give the system back what the C library keeps after batches of many shapes.
+    """Return to the system the freed memory that the C library keeps after batches of many shapes.
 
-    Without this, a training with 4,096 tokens a batch grew to 10 GB within forty minutes; with it, 1 GB is left.
+    Without this, training with 4,096 tokens a batch grew to 10 GB within forty minutes; with it, to 1 GB.
     """
     _trim()(0)
 
 
 @cache
 def _trim() -> Callable[[int], object]:
-    """`malloc_trim` of glibc; elsewhere, nothing."""
+    """`malloc_trim` of glibc; elsewhere, a function that does nothing."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     return trim or (lambda keep: None)
 
 
-PIECE = 2**17  # bytes asked for by one call: of more, Linux may read only as much as it would read ahead
-
-
 def stays_in_memory(size: int) -> bool:
-    """Whether files of so many bytes take at most half of the free memory: other things are read and made, too."""
+    """Whether files of `size` bytes fit in half of the free memory, and so stay cached beside everything else."""
     return size <= available_memory() / 2
 
 
 def expect_random_access(address: int, size: int) -> None:
-    """Tell the system to read nothing ahead in what is mapped here."""
+    """Turn off read-ahead for memory-mapped bytes."""
     _advise(address, size, "MADV_RANDOM")
 
 
 def prefetch(address: int, size: int) -> None:
-    """Let the system read what is mapped here, while the caller goes on."""
+    """Have the system read memory-mapped bytes in the background."""
     for begin in range(address - address % mmap.PAGESIZE, address + size, PIECE) if size else ():
         _advise(begin, min(PIECE, address + size - begin), "MADV_WILLNEED")
 
@@ -122,7 +120,7 @@ def _advise(address: int, size: int, advice: str) -> None:
 
 @cache
 def _madvise() -> Callable[[int, int, int], int]:
-    """`madvise` of the C library; what it returns is not looked at, since nothing depends on it."""
+    """`madvise` of the C library; its result is ignored, as advice may fail without harm."""
     call = ctypes.CDLL(None).madvise
     call.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     return call

@@ -1,19 +1,45 @@
-"""Places: where kbq finds its own files: `cli.py` and `tasks/` inside the package or beside it, and the cache."""
+"""Paths: kbq's own files (`cli.py` and `tasks/`, inside the package or beside it), and the cache folder."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import platformdirs
+
+from kbq.errors import KbqError
 
 PACKAGE = Path(__file__).parents[1]
 
 
 def own(name: str) -> Path:
-    """A file or folder that stands inside the installed package, and beside it in a checkout."""
+    """A file or folder of kbq that is inside the package when installed, and beside it in a checkout."""
     inside = PACKAGE / name
     return inside if inside.exists() else PACKAGE.parent / name
 
 
 def cache_folder() -> Path:
-    """Where what can be made again is kept: `$KBQ_CACHE`, or the user's cache folder."""
+    """The folder for files that can be made again: `$KBQ_CACHE`, or the user's cache folder."""
     return Path(os.environ.get("KBQ_CACHE") or platformdirs.user_cache_dir("kbq"))
+
+
+def given(things: object, error: type[KbqError], what: str, wanted: str) -> Any:
+    """Things that were given in Python and are asked for one after another.
+
+    Raises:
+        KbqError: of the class `error`; they are not iterable.
+    """
+    if not isinstance(things, Iterable):
+        raise error(f"{what} {things!r:.60}: give {wanted}")
+    return things
+
+
+def as_path(name: object, what: str) -> Path:
+    """A path that may be given as text.
+
+    Raises:
+        KbqError: it is neither.
+    """
+    if (isinstance(name, str) and not name) or not isinstance(name, str | os.PathLike):
+        raise KbqError(f"{what} is {name!r}: give a path")
+    return Path(name)

@@ -1,23 +1,29 @@
-"""Batches: passages become tensors; passages of one group travel together, so that they are near-by negatives.
+"""Batches: passages become batches of tensors, and a run takes all batches of all epochs.
 
-All questions of a passage stand in one batch, so that the passage is encoded once.
+Passages of one group stay together, so that they are near-by negatives. All questions of a passage are in one batch, so
+that the passage is encoded once.
 """
 
+import hashlib
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from kbq.array_types import Rows
 from kbq.encoding.devices import padded
+from kbq.encoding.model_folder import fingerprint
 from kbq.encoding.phrases import window_tensors
 from kbq.encoding.queries import QueryTokenizer
 from kbq.encoding.windows import Tokens, Window, WindowShape, tokenize, windows
-from kbq.errors import QueryError
+from kbq.errors import QueryError, TrainingError
+from kbq.training.engine import SEEDS, Run, RunSettings
 from kbq.training.examples import Passage
 
 TOGETHER = 4  # passages of one group and of similar length that stay in one batch
@@ -61,7 +67,7 @@ class PreparedPassage:
 
 
 class Network(Protocol):
-    """What `collate` needs of the network that reads the batch: a model, or a reader."""
+    """What `collate` needs of the network that reads the batch: of a model, or a reader."""
 
     tokenizer: Any
     uses_segments: bool
@@ -81,7 +87,7 @@ class Batch:
     answer_of_query: Tensor  # Shape: (queries,)
     gold_starts: Tensor  # Shape: (queries, tokens), bool
     gold_ends: Tensor
-    tokens_of: tuple[Rows, ...]  # for each passage, where its tokens stand among all `tokens`, each once
+    tokens_of: tuple[Rows, ...]  # for each passage, the places of its tokens among all `tokens`, each once
 
     @property
     def size(self) -> int:
@@ -92,7 +98,7 @@ class Batch:
 class LeftOut(NamedTuple):
     """How many queries are not trained on, by reason."""
 
-    too_long: int  # the encoder cannot read them, or their passage has no word
+    too_long: int  # the encoder cannot read them, or their passage has no words
     surplus: int  # beyond the `max_queries` of their passage
 
 
@@ -180,6 +186,55 @@ def _padded(passages: Sequence[ReadPassage], members: Sequence[int]) -> int:
 
 def _longest(passage: ReadPassage) -> int:
     return max(len(window.ids) for window in passage.windows)
+
+
+class PassageRun(Run):
+    """Trains on passages with their queries, in a single round; epochs may differ in their number of batches."""
+
+    settings: RunSettings
+
+    def __init__(self, modules: Sequence[nn.Module], passages: Sequence[ReadPassage], settings: RunSettings) -> None:
+        if not settings.epochs > 0:
+            raise TrainingError(f"epochs is {settings.epochs}, must be above 0")
+        self._passages = passages
+        self.settings = settings
+        per_epoch = sum(1 for _ in self.epoch(0))
+        steps = max(1, math.ceil(per_epoch * settings.epochs / settings.accumulate))
+        super().__init__(modules, settings, steps, settings.dropout)
+
+    def epoch(self, number: int) -> Iterator[list[int]]:
+        """The batches of an epoch."""
+        return batches(self._passages, self.settings.batch_tokens, random.Random(SEEDS * self.settings.seed + number))
+
+    def query_count(self, members: Sequence[int]) -> int:
+        """The queries of these passages."""
+        return sum(len(self._passages[index].queries) for index in members)
+
+    def rest(self) -> Iterator[Sequence[Sequence[int]]]:
+        """All steps that are left."""
+        endless = (members for number in count() for members in self.epoch(number))
+        left = islice(endless, self.descent.done * self.settings.accumulate, self.steps * self.settings.accumulate)
+        while step_batches := list(islice(left, self.settings.accumulate)):
+            yield step_batches
+
+    @property
+    def made_with(self) -> str:
+        """A digest of what else decides the outcome."""
+        return ""
+
+    def digest(self) -> str:
+        """A digest of initial weights, passages and `made_with`."""
+        weights = (parameter.detach().cpu() for module in self.modules for parameter in module.parameters())
+        initial = fingerprint({str(number): weight for number, weight in enumerate(weights)})
+        return passages_digest(self._passages, repr((initial, self.made_with)))
+
+
+def passages_digest(passages: Sequence[object], more: str = "") -> str:
+    """A digest of prepared passages, and of `more`, what else decides the outcome."""
+    digest = hashlib.blake2b(more.encode(), digest_size=16)
+    for passage in passages:
+        digest.update(repr(passage).encode())
+    return digest.hexdigest()
 
 
 def collate(network: Network, passages: Sequence[PreparedPassage]) -> Batch:

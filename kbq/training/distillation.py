@@ -1,4 +1,4 @@
-"""Distillation: what a reader says about every question, computed once and kept on disk.
+"""Distillation: the logits of a reader for every question, computed once and kept on disk.
 
 Source: arXiv 2012.12624, Eq. 7.
 
@@ -16,10 +16,9 @@ from torch import Tensor
 
 from kbq.array_types import Rows
 from kbq.errors import TrainingError
-from kbq.reading.network import CrossEncoder
+from kbq.reading.network import ReaderNetwork
 from kbq.system.files import writing_alone, writing_to
-from kbq.training.batches import Batch, PreparedPassage
-from kbq.training.engine import passages_digest
+from kbq.training.batches import Batch, PreparedPassage, passages_digest
 
 Halves = NDArray[np.float16]
 AT_A_TIME = 32  # passages read and written together
@@ -46,17 +45,17 @@ def _shape(passage: PreparedPassage) -> tuple[int, int, int]:
 
 
 def reader_outputs(
-    reader: CrossEncoder, passages: Sequence[PreparedPassage], folder: Path, report: Callable[[int, int], None]
+    reader: ReaderNetwork, passages: Sequence[PreparedPassage], folder: Path, report: Callable[[int, int], None]
 ) -> ReaderOutputs:
-    """Let the reader read everything, or go on where an earlier call was killed.
+    """What the reader says about all passages; resumes where an earlier call was killed.
 
     Args:
         folder: where files of this kind are kept.
-        report: takes how many passages are read, and how many there are.
+        report: called with the number of passages read, and of all passages.
 
     Raises:
         TrainingError: the file cannot be written.
-        KbqError: another training writes it.
+        KbqError: another process writes it.
     """
     digest = passages_digest(passages, f"{reader.fingerprint()} {reader.length} {reader.query_tokenizer.max_tokens}")
     path = folder / f"{digest}.f16"
@@ -70,7 +69,7 @@ def reader_outputs(
 
 
 def _read_rest(
-    reader: CrossEncoder,
+    reader: ReaderNetwork,
     passages: Sequence[PreparedPassage],
     path: Path,
     ends: Rows,
@@ -92,7 +91,7 @@ def _read_rest(
 
 
 def taught_logits(batch: Batch, outputs: Sequence[Halves]) -> Tensor:
-    """Logits of a batch's passages where their tokens stand in it, -inf elsewhere. Shape: (2, queries, tokens)."""
+    """Logits of a batch's passages at the places of their tokens, -inf elsewhere. Shape: (2, queries, tokens)."""
     queries, tokens = batch.gold_starts.shape
     counts = [logits.shape[1] for logits in outputs]
     rows = np.split(np.arange(queries), np.cumsum(counts[:-1]))

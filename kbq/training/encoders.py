@@ -1,9 +1,9 @@
-"""Train: reading-comprehension files become a model folder. The whole of `kbq train`."""
+"""Encoders: reading-comprehension files become a model, a phrase encoder and a query encoder. `kbq train encoders`."""
 
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,19 @@ from kbq.encoding.model import Model
 from kbq.encoding.model_folder import CONFIG, ModelConfig, local_folder
 from kbq.encoding.tokenizer import Forms, is_cased, usual_forms
 from kbq.errors import TrainingError
-from kbq.reading.network import CrossEncoder
+from kbq.reading.network import ReaderNetwork
 from kbq.system.paths import cache_folder
-from kbq.training.batches import Batch, PreparedPassage, collate, prepare
+from kbq.training.batches import Batch, PassageRun, PreparedPassage, collate, prepare
 from kbq.training.calibration import FilterPoint, calibrate
 from kbq.training.distillation import ReaderOutputs, reader_outputs, taught_logits
-from kbq.training.engine import Run, RunRequest, RunSettings, StepReport
+from kbq.training.engine import RunSettings, StepReport
 from kbq.training.evaluation import ReadingScores, evaluate_reading
-from kbq.training.examples import Passage, Repairs, read_examples, readable, set_aside
+from kbq.training.examples import Passage, Repairs, as_paths, read_examples, readable, set_aside
 from kbq.training.losses import distillation_loss, filter_loss, marginal_losses, negatives_loss, single_passage_loss
-from kbq.training.output_folder import example_digests, training_facts, workshop
+from kbq.training.output_folder import example_digests, output_folder, training_facts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSettings(RunSettings):
     """Everything that decides the outcome besides the data."""
 
@@ -37,14 +37,14 @@ class TrainingSettings(RunSettings):
     pre_batches_from: float = 0.3  # share of all steps after which the queue is used
     same_answers: bool = False  # whether another query's answer with the same string is a negative, too
     negatives_weight: float = 1.0  # L_neg: answers of other passages, of this batch and of the queue
-    tokens_weight: float = 1.0  # L_neg over all tokens of the batch: what an open search meets (not in the paper)
+    tokens_weight: float = 1.0  # L_neg over all tokens of the batch, as in an open search (not in the paper)
     filter_weight: float = 0.3
     distill_weight: float = 2.0  # the paper's λ2; L_distill needs a reader
     temperature: float = 1.0  # of the reader's distributions and ours in L_distill
     trust_by_gold: bool = True  # weights L_distill by the chance that the reader gives the gold tokens (the paper: 1)
 
 
-class Trainer(Run):
+class EncoderRun(PassageRun):
     """Trains phrase and query encoders; `taught`: what a reader says about the passages."""
 
     settings: TrainingSettings
@@ -134,7 +134,7 @@ class Trainer(Run):
 
 
 def _same_answer(gold: Tensor, answers: Tensor) -> Tensor:
-    """Tokens that are gold for another query with the same answer string. Shape: (queries, tokens), bool."""
+    """Tokens that are gold for a query with the same answer string. Shape: (queries, tokens), bool."""
     same = (answers[:, None] == answers).float()
     return same @ gold.float() > 0
 
@@ -142,21 +142,9 @@ def _same_answer(gold: Tensor, answers: Tensor) -> Tensor:
 CALIBRATION_PASSAGES = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingRequest(RunRequest):
-    """What phrase and query encoders are trained from; `checkpoint` may be a kbq model, which goes on learning."""
-
-    dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
-    reader: str = ""  # a question-answering checkpoint to distil from: hub name or folder
-    settings: TrainingSettings = field(default_factory=TrainingSettings)
-    truecase: bool = False  # queries without capital letters are read as the training passages write their words
-    config: ModelConfig = field(default_factory=ModelConfig)
-    weights: WeightType = "float32"
-
-
 @dataclass(frozen=True, slots=True)
 class TrainingOutcome:
-    """The result of training, also written into the model folder's `kbq.json`."""
+    """The result of training."""
 
     passages: int
     queries: int
@@ -168,76 +156,97 @@ class TrainingOutcome:
     scores: ReadingScores
 
 
-def train_model(
-    request: TrainingRequest,
-    report: Callable[[StepReport], None] = lambda step: None,
-    report_reading: Callable[[int, int], None] = lambda done, passages: None,
+def train_encoders(
+    examples: str | Path | Sequence[str | Path],
+    out: str | Path,
+    init: str | Path,
+    *,
+    dev: str | Path | None = None,
+    distill: str = "",
+    settings: TrainingSettings | None = None,
+    config: ModelConfig | None = None,
+    truecase: bool = False,
+    weights: WeightType = "float32",
+    device: str = "auto",
+    command: str = "",
+    on_step: Callable[[StepReport], None] = lambda step: None,
+    on_reading: Callable[[int, int], None] = lambda done, passages: None,
 ) -> TrainingOutcome:
-    """Train, calibrate, save and score a model. A killed run goes on from `OUT.partial/checkpoint.pt`.
+    """Train, calibrate, save and score a model. A killed run resumes from `OUT.partial/checkpoint.pt`.
 
     Args:
-        report: takes every step.
-        report_reading: takes how many passages the reader to distil from has read, and how many there are.
+        examples: one file or several.
+        out: a new folder.
+        init: a BERT-like encoder (hub name or folder), or a kbq model to train on.
+        dev: examples to score on; without them a twentieth of the passages is set aside.
+        distill: a reader to learn from, too: hub name or folder.
+        config: of a new model.
+        truecase: queries without capital letters are read as the training passages write their words.
+        weights: how they are stored.
+        command: is kept in the model's `kbq.json`.
+        on_step: called after each step.
+        on_reading: called with the number of passages that the reader has read, and of all passages.
 
     Raises:
-        TrainingError: no usable example, a loss that is no number, or a checkpoint of other settings.
-        ModelError: the encoder to start from is missing or no BERT-like one, or the reader does not fit it.
+        TrainingError: there is no usable example, a loss is not a number, or the checkpoint is from another run.
+        ModelError: the encoder to start from is missing or not BERT-like, or the reader does not fit it.
     """
-    settings = request.settings
-    with workshop(request.out) as folder:
-        digests = example_digests(request.examples)
+    settings = settings or TrainingSettings()
+    with output_folder(Path(out)) as folder:
+        paths = as_paths(examples)
+        digests = example_digests(paths)
         torch.manual_seed(settings.seed)
-        model = _initial_model(request.checkpoint, request.config)
+        model = _initial_model(str(init), config or ModelConfig())
         for module in (model.phrases, model.queries):
-            module.to(choose_device(request.device))
-        reader = None if not request.reader else CrossEncoder.open(request.reader, request.device)
+            module.to(choose_device(device))
+        reader = None if not distill else ReaderNetwork.open(distill, device)
         if reader is not None:
             reader.check_tokenizer(model.tokenizer)
-        passages, repairs = read_examples(request.examples)
-        passages, dev = set_aside(passages, request.dev, settings.seed)
-        if request.truecase:
+        passages, repairs = read_examples(paths)
+        passages, dev_passages = set_aside(passages, dev, settings.seed)
+        if truecase:
             model.query_tokenizer.casing = _casing(model, passages)
         prepared, left_out = prepare(model.query_tokenizer, model.config.window, passages, settings.max_queries)
-        if not prepared or not readable(dev, model.query_tokenizer):
+        if not prepared or not readable(dev_passages, model.query_tokenizer):
             raise TrainingError(
                 f"no query of the {'training' if not prepared else 'dev'} passages is short enough: "
                 f"the encoder reads {model.config.max_query_tokens} tokens"
             )
-        taught = None
-        if reader is not None:
-            taught = reader_outputs(reader, prepared, cache_folder() / "reader", report_reading)
-        trainer = Trainer(model, prepared, settings, taught)
-        trainer.run(folder / "checkpoint.pt", report)
-        points = calibrate(model, dev[:CALIBRATION_PASSAGES])
+        taught = None if reader is None else reader_outputs(reader, prepared, cache_folder() / "reader", on_reading)
+        run = EncoderRun(model, prepared, settings, taught)
+        run.run(folder / "checkpoint.pt", on_step)
+        points = calibrate(model, dev_passages[:CALIBRATION_PASSAGES])
         queries = sum(len(passage.queries) for passage in prepared)
         earlier = {"begun": model.config.training} if model.source else {}
         facts = training_facts(
-            request,
+            command,
+            init,
             digests,
-            reader=Path(request.reader).name,
+            settings,
+            reader=Path(distill).name,
             passages=len(prepared),
             queries=queries,
             filter=[dataclasses.asdict(point) for point in points],
         )
         model.config = dataclasses.replace(model.config, training=earlier | facts)
-        model.save(folder / "model", request.weights)
-        saved = Model.open(folder / "model", request.device)  # scored as it was written
-        scores = evaluate_reading(saved, dev)
-    return TrainingOutcome(len(prepared), queries, repairs, *left_out, trainer.steps, points, scores)
+        model.save(folder / "model", weights)
+        saved = Model.open(folder / "model", device)  # scored as it was written
+        scores = evaluate_reading(saved, dev_passages)
+    return TrainingOutcome(len(prepared), queries, repairs, *left_out, run.steps, points, scores)
 
 
-def _initial_model(checkpoint: str, config: ModelConfig) -> Model:
-    """A new model or, where the checkpoint is a kbq model, that one with all its weights."""
-    if not (local_folder(checkpoint) / CONFIG).exists():
-        return Model.new(checkpoint, config)
-    model = Model.open(checkpoint, "cpu")
+def _initial_model(init: str, config: ModelConfig) -> Model:
+    """A new model or, where `init` is a kbq model, that one with all its weights."""
+    if not (local_folder(init) / CONFIG).exists():
+        return Model.new(init, config)
+    model = Model.open(init, "cpu")
     if model.config.shared_query_encoder > config.shared_query_encoder:
-        raise TrainingError(f"{checkpoint} has one query encoder with two heads: leave out --two-query-encoders")
+        raise TrainingError(f"{init} has one query encoder with two heads: leave out --two-query-encoders")
     model.config = dataclasses.replace(model.config, base="")
     return model
 
 
 def _casing(model: Model, passages: Sequence[Passage]) -> Forms:
     if not is_cased(model.tokenizer):
-        raise TrainingError("the encoder reads capital letters like small ones: leave out --truecase")
+        raise TrainingError("the encoder does not distinguish capital letters: leave out --truecase")
     return usual_forms(passage.text for passage in passages)

@@ -1,28 +1,26 @@
-"""Run: all batches of all epochs, step by step, with checkpoints from which a killed run goes on."""
+"""Engine: trains networks in place, step by step, with checkpoints from which a killed run resumes.
+
+Phrase and query encoders, reader, generator, SPARTA and query-side fine-tuning share it: each adds its examples and its
+losses.
+"""
 
 import errno
-import hashlib
 import math
 import pickle
-import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
-from itertools import count, islice
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from kbq.encoding.model_folder import fingerprint
 from kbq.errors import TrainingError, first_line
 from kbq.system.files import replacing, writing_to
 from kbq.system.machine import give_memory_back
 from kbq.training.attention import recompute_attention
-from kbq.training.batches import ReadPassage, batches
 
 CHECKPOINT_SECONDS = 180.0
 
@@ -48,7 +46,7 @@ class Descent:
         """Move the parameters, and forget the gradients.
 
         Raises:
-            TrainingError: a loss or a gradient is no number; nothing has moved.
+            TrainingError: a loss or a gradient is not a number; nothing has moved.
         """
         share = min((self.done + 1) / self._warm, (self.steps - self.done) / max(1, self.steps - self._warm))
         for group in self._optimizer.param_groups:
@@ -66,7 +64,7 @@ class Descent:
         if not math.isfinite(value):
             raise TrainingError(
                 f"the {what} is {value} at step {self.done}: delete the checkpoint in OUT.partial, if "
-                f"there is one, and begin again with a lower --learning-rate than {self._learning_rate:g}"
+                f"there is one, and start again with a --learning-rate below {self._learning_rate:g}"
             )
 
     def state(self) -> dict[str, Any]:
@@ -84,7 +82,7 @@ class Descent:
         return [parameter.detach() for parameter in self.parameters]
 
     def set_values(self, values: Sequence[Tensor]) -> None:
-        """Give the parameters other values."""
+        """Set the parameters to these values."""
         with torch.no_grad():
             for parameter, value in zip(self.parameters, values, strict=True):
                 parameter.copy_(value)
@@ -105,14 +103,12 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
                 raise OSError(errno.ENOSPC, f"no room, most likely: {first_line(error)}") from None
 
 
-def read_checkpoint(
-    path: Path, device: torch.device, settings: dict[str, Any], data: str, what: str
-) -> dict[str, Any] | None:
+def read_checkpoint(path: Path, device: torch.device, run: dict[str, Any], trained_on: str) -> dict[str, Any] | None:
     """The state in a checkpoint, None where there is none.
 
     Args:
-        settings, data: of this run; a checkpoint of another one must not be continued.
-        what: the data in a word, for the message.
+        run: `settings` and `data` (a digest) of this run; a checkpoint of another one must not be continued.
+        trained_on: the data in a word, for the message.
 
     Raises:
         TrainingError: it is damaged, or of another run.
@@ -122,82 +118,99 @@ def read_checkpoint(
     try:
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
     except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
-        raise TrainingError(f"{path} is damaged ({first_line(error)}): delete it to start anew") from None
-    if state["settings"] != settings:
-        before = state["settings"]
+        raise TrainingError(f"{path} is damaged ({first_line(error)}): delete it to start again") from None
+    before, now = state["settings"], run["settings"]
+    if before != now:
         changed = [
-            f"{name} {before.get(name)} then, {settings.get(name)} now"
-            for name in {**before, **settings}
-            if before.get(name) != settings.get(name)
+            f"{name} {before.get(name)} then, {now.get(name)} now"
+            for name in {**before, **now}
+            if before.get(name) != now.get(name)
         ]
         raise TrainingError(
-            f"{path} was written with other settings ({'; '.join(changed)}): give these again, or delete it to start "
-            "anew"
+            f"{path} was written with other settings ({'; '.join(changed)}): use these again, or delete it to start "
+            "again"
         )
-    if state["data"] != data:
-        raise TrainingError(f"{path} was written with other {what}: delete it to start anew")
+    if state["data"] != run["data"]:
+        raise TrainingError(f"{path} was written with other {trained_on}: delete it to start again")
     return state
 
 
 SEEDS = 1_000_003  # between the seeds of two runs, for steps or for epochs; a CPU's generator reads 32 bits of a seed
 
 
-@dataclass(frozen=True, slots=True)
-class RunSettings:
-    """What decides the outcome of every run, besides the data."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSettings:
+    """What decides the steps of every run."""
 
-    epochs: float = 3.0
-    batch_tokens: int = 4096  # of all windows of a batch, padding included
     learning_rate: float = 2e-4  # the paper's 3e-5 is for SpanBERT-base
     warmup: float = 0.05  # share of all steps
     accumulate: int = 1  # batches of one step: a large batch in the memory of a small one
-    dropout: float = 0.0  # of hidden states; on a CPU its random numbers take a sixth of a step
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
-    """What every training starts from and where it goes."""
+class RunSettings(StepSettings):
+    """What decides the outcome of a run over passages, besides the data."""
 
-    examples: Sequence[Path]
-    out: Path
-    checkpoint: str  # a BERT-like encoder: hub name or folder
-    settings: RunSettings = field(default_factory=RunSettings)
-    device: str = "auto"
-    command: str = ""
+    epochs: float = 3.0
+    batch_tokens: int = 4096  # of all windows of a batch, padding included
+    dropout: float = 0.0  # of hidden states; on a CPU its random numbers take a sixth of a step
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What is reported of a step: its losses by name, averaged over queries, unweighted."""
+    """What is reported of a step. `means`: its losses by name, averaged over queries, unweighted, and other shares."""
 
     step: int
     steps: int
-    losses: Mapping[str, float]
+    means: Mapping[str, float]
     size: int  # tokens
+    dev: float | None = None  # the latest score of dev data, where these are scored during training
 
 
 class Run(ABC):
-    """Trains networks in place; every checkpoint holds all that a killed run needs to go on."""
+    """Takes steps in rounds; a checkpoint holds all that a killed run needs to resume."""
 
-    weights: Mapping[str, float]  # of each loss
+    weights: Mapping[str, float]  # of each loss; what has none is only reported
+    trained_on = "passages"  # in messages
 
-    def __init__(self, modules: Sequence[nn.Module], passages: Sequence[ReadPassage], settings: RunSettings) -> None:
-        if not settings.epochs > 0:
-            raise TrainingError(f"{settings.epochs} epochs are no training: give --epochs a number above 0")
+    def __init__(self, modules: Sequence[nn.Module], settings: StepSettings, steps: int, dropout: float = 0.0) -> None:
         self.modules = modules
         self.settings = settings
-        self._passages = passages
+        self.steps = steps
         for module in modules:
-            _set_dropout(module, settings.dropout)
-        self.per_epoch = sum(1 for _ in self._epoch(0))
-        self.steps = max(1, math.ceil(self.per_epoch * settings.epochs / settings.accumulate))
+            _set_dropout(module, dropout)
         parameters = dict.fromkeys(p for module in modules for p in module.parameters() if p.requires_grad)
-        self.descent = Descent(list(parameters), settings.learning_rate, settings.warmup, self.steps)
+        self.descent = Descent(list(parameters), settings.learning_rate, settings.warmup, steps)
 
     @abstractmethod
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
-        """The losses of a batch of these passages, by name, averaged over its queries; and its size in tokens."""
+        """The losses of a batch by name, of each query or averaged over them; and its size in tokens."""
+
+    @abstractmethod
+    def query_count(self, members: Sequence[int]) -> int:
+        """How many queries a batch has."""
+
+    @abstractmethod
+    def rest(self) -> Iterator[Sequence[Sequence[int]]]:
+        """The batches of each step that is left in this round."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """A digest of all but the settings that decides the outcome, before anything has been trained."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no round is left."""
+        return self.descent.done >= self.steps
+
+    @property
+    def dev_score(self) -> float | None:
+        """The latest score of dev data, if these are scored."""
+        return None
+
+    def between_rounds(self) -> None:  # noqa: B027 - most runs have a single round
+        """What precedes the first round, and follows every round."""
 
     def state(self) -> dict[str, Any]:
         """All that later steps depend on."""
@@ -208,84 +221,56 @@ class Run(ABC):
         self.descent.load_state(state)
 
     def run(self, checkpoint: Path, report: Callable[[StepReport], None]) -> None:
-        """Train to the end, from `checkpoint` where there is one.
+        """Train to the end, from `checkpoint` if it exists.
 
         Raises:
-            TrainingError: the loss is no number any more (the last checkpoint stays), or the checkpoint is of
+            TrainingError: the loss is not a number any more (the last checkpoint stays), or the checkpoint is from
                 another run.
         """
-        self._resume(checkpoint)
         for module in self.modules:
             recompute_attention(module.train())
+        identity = {"settings": asdict(self.settings), "data": self.digest()}
+        state = read_checkpoint(checkpoint, self.descent.parameters[0].device, identity, self.trained_on)
+        if state is None:
+            self.between_rounds()
+        else:
+            self.load_state(state)
         saved = time.monotonic()
-        rest = self._batches_from(self.descent.done * self.settings.accumulate)
-        while self.descent.done < self.steps:
-            report(self._one_step(list(islice(rest, self.settings.accumulate))))
-            if self.descent.done % 10 == 0:
-                give_memory_back()
-            if time.monotonic() - saved > CHECKPOINT_SECONDS:
-                self._save(checkpoint)
-                saved = time.monotonic()
-        self._save(checkpoint)
+        while not self.is_finished:
+            for step_batches in self.rest():
+                report(self._one_step(step_batches))
+                if self.descent.done % 10 == 0:
+                    give_memory_back()
+                if time.monotonic() - saved > CHECKPOINT_SECONDS:
+                    write_checkpoint(checkpoint, identity | self.state())
+                    saved = time.monotonic()
+            self.between_rounds()
+            write_checkpoint(checkpoint, identity | self.state())
+            saved = time.monotonic()
         for module in self.modules:
             module.eval()
-
-    def _epoch(self, epoch: int) -> Iterator[list[int]]:
-        return batches(self._passages, self.settings.batch_tokens, random.Random(SEEDS * self.settings.seed + epoch))
-
-    def _batches_from(self, first: int) -> Iterator[list[int]]:
-        """The batches from number `first` on, without end; epochs differ in their number of batches."""
-        return islice((members for epoch in count() for members in self._epoch(epoch)), first, None)
 
     def _one_step(self, step_batches: Sequence[Sequence[int]]) -> StepReport:
         """A step of one batch or several. Every query counts alike, whichever batch it is in."""
         torch.manual_seed((SEEDS * self.settings.seed + self.descent.done) % 2**32)  # same dropout after a kill
-        query_counts = [sum(len(self._passages[index].queries) for index in members) for members in step_batches]
+        counts = [self.query_count(members) for members in step_batches]
         sums: dict[str, Tensor] = {}  # on the device, from which they are read once
         size = 0
-        for members, query_count in zip(step_batches, query_counts, strict=True):
+        for members, queries in zip(step_batches, counts, strict=True):
             losses, tokens = self.losses(members)
-            share = query_count / sum(query_counts)
-            weighted = [self.weights[name] * loss for name, loss in losses.items()]
-            self.descent.add(share * sum(weighted[1:], weighted[0]))
+            weighted = [self.weights[name] * loss for name, loss in losses.items() if name in self.weights]
+            self.descent.add(_part(sum(weighted[1:], weighted[0]), queries, sum(counts)))
             for name, loss in losses.items():
-                sums[name] = sums.get(name, 0.0) + share * loss.detach()
+                sums[name] = sums.get(name, 0.0) + _part(loss.detach(), queries, sum(counts))
             size += tokens
         self.descent.step()
         means = dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True))
-        return StepReport(self.descent.done, self.steps, means, size)
-
-    def _save(self, checkpoint: Path) -> None:
-        write_checkpoint(checkpoint, {"settings": asdict(self.settings), "data": self._digest} | self.state())
-
-    def _resume(self, checkpoint: Path) -> None:
-        settings, device = asdict(self.settings), self.descent.parameters[0].device
-        state = read_checkpoint(checkpoint, device, settings, self._digest, "passages")
-        if state is not None:
-            self.load_state(state)
-
-    @property
-    def made_with(self) -> str:
-        """What else decides the outcome, as a digest."""
-        return ""
-
-    @cached_property
-    def _digest(self) -> str:
-        """A digest of initial weights, passages and `made_with`: a checkpoint of another run must not be continued.
-
-        It is cached at its first use, before anything has been trained.
-        """
-        weights = (parameter.detach().cpu() for module in self.modules for parameter in module.parameters())
-        initial = fingerprint({str(number): weight for number, weight in enumerate(weights)})
-        return passages_digest(self._passages, repr((initial, self.made_with)))
+        return StepReport(self.descent.done, self.steps, means, size, self.dev_score)
 
 
-def passages_digest(passages: Sequence[object], more: str = "") -> str:
-    """A digest of prepared passages, and of `more`, what else decides the outcome."""
-    digest = hashlib.blake2b(more.encode(), digest_size=16)
-    for passage in passages:
-        digest.update(repr(passage).encode())
-    return digest.hexdigest()
+def _part(losses: Tensor, queries: int, total: int) -> Tensor:
+    """What the losses of a batch, of each of its queries or their mean, add to the mean over a step's queries."""
+    return losses.sum() / total if losses.ndim else queries / total * losses
 
 
 def _set_dropout(module: nn.Module, share: float) -> None:

@@ -10,10 +10,14 @@ from pathlib import Path
 
 from kbq.array_types import Floats
 from kbq.corpus.pages import Page, Paragraph
+from kbq.dump.building import build_shards
+from kbq.dump.manifest import Manifest
+from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
-from kbq.kb import KnowledgeBase
+from kbq.indexing.factory import open_index
 from kbq.kilt.text_scores import normalise, token_f1
-from kbq.searching.spans import paragraph_spans
+from kbq.searching.search import search
+from kbq.searching.spans import SearchContext, paragraph_spans
 from kbq.training.examples import Passage, readable
 
 
@@ -26,23 +30,29 @@ class ReadingScores:
     gold_f1: float
     open_em: float  # every passage is a candidate
     open_f1: float
-    open_passage: float  # the best phrase stands in the gold passage
+    open_passage: float  # the best phrase is in the gold passage
     open_passage_5: float  # the gold passage is among the best five
     kept: float
 
 
 def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores:
-    """Build a knowledge base of the passages and ask it all their queries that the encoder can read."""
+    """Make a phrase dump of the passages and ask it all their queries that the encoder can read."""
     pages = [Page(str(number), passage.title, (Paragraph(0, passage.text),)) for number, passage in enumerate(passages)]
     queries = readable(passages, model.query_tokenizer)
     golds = [query.answers for _, query in queries]
+    vectors = model.in_row_units(*model.encode_queries([query.text for _, query in queries]))
     with tempfile.TemporaryDirectory() as folder:
-        kb = KnowledgeBase.build(pages, Path(folder) / "kb", model, bm25=False)
-        vectors = model.encode_queries([query.text for _, query in queries])
-        hits = kb.search_vectors(*vectors, k=5, unit="page")
-        scaled = model.in_row_units(*vectors)
-        answers_in_gold = [_read(kb, number, query) for (number, _), query in zip(queries, scaled, strict=True)]
-        kept = kb.counts.rows / max(1, kb.counts.tokens)
+        dump = Path(folder) / "dump"
+        counts, corpus = build_shards(pages, model, dump, 0, lambda counts: None)
+        manifest = Manifest("", "", model.dim, model.config.filter_threshold).with_shards(counts, corpus)
+        shards = manifest.open_shards(dump)
+        index = open_index(shards, manifest.index, model.device, may_leave_gpu=True)
+        penalty = model.config.length_penalty
+        hits = search(SearchContext(shards, index, penalty), vectors, 5, "page")
+        answers_in_gold = [
+            _read(shards, number, vector, penalty) for (number, _), vector in zip(queries, vectors, strict=True)
+        ]
+        kept = manifest.counts.rows / max(1, manifest.counts.tokens)
     answers_in_all = [hit[0].text if hit else "" for hit in hits]
     found = [[hit.page_id for hit in best] for best in hits]
     first, top_5 = (
@@ -53,13 +63,13 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
     return ReadingScores(len(queries), gold_em, gold_f1, open_em, open_f1, first, top_5, 100 * kept)
 
 
-def _read(kb: KnowledgeBase, number: int, query: Floats) -> str:
+def _read(shards: Sequence[Shard], number: int, query: Floats, length_penalty: float) -> str:
     """The best phrase for a query in one passage, a page of one paragraph; "" if there is none. Shape: (2, dim)."""
-    for shard in kb.shards:
+    for shard in shards:
         if number < len(shard.texts):
             break
         number -= len(shard.texts)
-    best = paragraph_spans(shard, number, query, kb.model.config.length_penalty)
+    best = paragraph_spans(shard, number, query, length_penalty)
     if not len(best.starts):
         return ""
     return shard.texts[number][shard.starts[best.starts[0]] : shard.ends[best.ends[0]]]

@@ -1,6 +1,6 @@
 """Examples: reading-comprehension files become passages with their queries.
 
-Known files: SQuAD JSON, Natural Questions with QED annotations (JSON lines), and JSON lines of one passage each:
+Formats: SQuAD JSON, Natural Questions with QED annotations (JSON lines), and JSON lines of one passage each:
 `{"title", "context", "group", "questions": [{"question", "answers": [{"text", "answer_start"}]}]}`; `group` is
 optional and names what near-by negatives share (an article, a relation). An answer may be a text alone, and answers may
 be `{"text": [...], "answer_start": [...]}`, as in data sets of the Hugging Face hub.
@@ -26,7 +26,7 @@ SQUAD = re.compile(r'^\s*\{\s*"data"\s*:|"data"\s*:\s*\[')  # the key of its art
 
 @dataclass(frozen=True, slots=True)
 class TrainingQuery:
-    """A query and where its answer stands: characters [start, end) of the passage, one or more places."""
+    """A query and the places of its answer, one or more: characters [start, end) of the passage."""
 
     id: str
     text: str
@@ -56,26 +56,31 @@ def readable(passages: Sequence[Passage], query_tokenizer: QueryTokenizer) -> li
 
 @dataclass(frozen=True, slots=True)
 class Repairs(Summed):
-    """How many answers stood where the file says, were found elsewhere in the passage, or not at all."""
+    """How many answers are where the file says, elsewhere in the passage, or not in it."""
 
     right: int = 0
     moved: int = 0
     lost: int = 0
-    doubtful: int = 0  # left out: the file calls the place a guess, or names none and there are several
-    placed: int = 0  # the file names no place: taken where the text stands
+    doubtful: int = 0  # left out: the file calls the place a guess, or names none and the text occurs several times
+    placed: int = 0  # the file names no place: it is that of the text
+
+
+def as_paths(places: str | Path | Sequence[str | Path]) -> list[Path]:
+    """One path or several as a list."""
+    return [Path(places)] if isinstance(places, str | Path) else [Path(place) for place in places]
 
 
 def read_examples(paths: Sequence[Path], doubtful: bool = False) -> tuple[list[Passage], Repairs]:
     """Passages of all files.
 
-    An answer that is not at its place moves to the nearest occurrence of its text, and is left out where there is none.
-    One without a place is taken where its text stands, if that is only once.
+    An answer that is not at its place moves to the nearest occurrence of its text, or is left out without one. An
+    answer without a place gets the place of its text, if that occurs once.
 
     Args:
         doubtful: keeps answers whose place the file marks as `start_inferred`, or does not name.
 
     Raises:
-        TrainingError: a file of unknown shape, or no passage with a query at all.
+        TrainingError: a file has an unknown format, or no passage has a query.
     """
     passages: list[Passage] = []
     repairs = Repairs()
@@ -92,7 +97,7 @@ def read_examples(paths: Sequence[Path], doubtful: bool = False) -> tuple[list[P
                 f"{type(error).__name__} {error}"
             ) from None
     if not passages:
-        raise TrainingError(f"{', '.join(map(str, paths))}: no passage with a question and an answer that stands in it")
+        raise TrainingError(f"{', '.join(map(str, paths))}: no passage has a question with an answer in it")
     return passages, repairs
 
 
@@ -101,14 +106,14 @@ RawQuestion = tuple[dict[str, Any], list[Placed]]
 RawPassage = tuple[str, str, str, list[RawQuestion]]  # title, text, group, questions
 
 
-def set_aside(passages: list[Passage], dev: Path | None, seed: int) -> tuple[list[Passage], list[Passage]]:
+def set_aside(passages: list[Passage], dev: str | Path | None, seed: int) -> tuple[list[Passage], list[Passage]]:
     """Passages to train on, and passages to score on: the dev file's, or a twentieth whose texts are not trained on.
 
     Raises:
         TrainingError: nothing would be left to train on.
     """
     if dev is not None:
-        return passages, read_examples([dev], doubtful=True)[0]
+        return passages, read_examples([Path(dev)], doubtful=True)[0]
     shuffled = random.Random(seed).sample(passages, len(passages))
     texts = {passage.text for passage in shuffled[: max(1, len(passages) // 20)]}
     rest = [passage for passage in shuffled if passage.text not in texts]
@@ -132,7 +137,7 @@ def _lines(lines: Iterable[Line], source: str) -> Iterator[RawPassage]:
         try:
             yield _qed(fields) if "paragraph_text" in fields else _plain(fields)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            what = f"{error} is missing" if isinstance(error, KeyError) else f"is no such passage ({error})"
+            what = f"{error} is missing" if isinstance(error, KeyError) else f"is not such a passage ({error})"
             raise TrainingError(
                 f"{source}:{number}: {what}, there are {', '.join(fields)}: write "
                 '{"title", "context", "questions": [{"question", "answers": [{"text", "answer_start"}]}]}'
@@ -172,7 +177,7 @@ def _placed(answers: Any) -> list[Placed]:
 
 
 def _merged(passages: Iterator[RawPassage]) -> Iterator[RawPassage]:
-    """Lines with the same title and text are one passage, wherever they stand in the file."""
+    """Lines with the same title and text are one passage, wherever they are in the file."""
     merged: dict[tuple[str, str], RawPassage] = {}
     for title, text, group, questions in passages:
         merged.setdefault((title, text), (title, text, group, []))[3].extend(questions)

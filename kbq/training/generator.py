@@ -1,6 +1,6 @@
-"""Generator training: reading-comprehension files become a generator, which reads an answer in its passage and asks.
+"""Generator: it reads an answer marked in its passage and writes a question. `kbq train generator`, `kbq augment`.
 
-Encoder and decoder both begin as one BERT-like encoder; the decoder's attention to the encoder's states begins random.
+Encoder and decoder start from the same BERT-like encoder, the decoder's attention to the encoder's states at random.
 Source: arXiv 1907.12461 (BERT2BERT); arXiv 2012.12624, section 4.1 (what the questions are for).
 """
 
@@ -8,7 +8,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,12 +21,20 @@ from kbq.encoding.backbone import hugging_face, load_tokenizer, readable_checkpo
 from kbq.encoding.devices import autocast, choose_device, pad
 from kbq.errors import ModelError, TrainingError, first_line
 from kbq.system.files import writing_to
-from kbq.training.engine import Run, RunRequest, RunSettings, StepReport
-from kbq.training.examples import Passage, Repairs, read_examples, set_aside
-from kbq.training.output_folder import example_digests, training_facts, workshop, write_facts
+from kbq.training.batches import PassageRun
+from kbq.training.engine import RunSettings, StepReport
+from kbq.training.examples import Passage, Repairs, as_paths, read_examples, set_aside
+from kbq.training.output_folder import (
+    example_digests,
+    initial_checkpoint,
+    output_folder,
+    training_facts,
+    write_facts,
+)
 
 PROMPT = "generate question: {before}<hl> {answer} <hl>{after}"  # what most published checkpoints were trained with
 AROUND = 700  # characters on each side of the answer, where the checkpoint does not say
+AROUND_NEW = 200  # the same, for new generators: the sentences near it
 MAX_PROMPT = 512  # tokens of a prompt, where the checkpoint sets no limit
 LONGEST = 48  # tokens of a question
 
@@ -55,14 +63,14 @@ class Generator:
 
     @classmethod
     def open(cls, source: str, prompt: str = PROMPT, beams: int = 1, device: str = "auto") -> Self:
-        """A checkpoint: hub name or folder.
+        """Read a checkpoint: hub name or folder.
 
         Args:
             prompt: what it reads, with {answer}, and any of {before}, {after}, {title}.
 
         Raises:
             ModelError: there is no such checkpoint.
-            TrainingError: the prompt does not hold the answer, or names something else.
+            TrainingError: the prompt has no {answer}, or another name.
         """
         try:
             filled = prompt.format(before="", answer="the answer", after="", title="")
@@ -77,7 +85,7 @@ class Generator:
             tokenizer = hugging_face().AutoTokenizer.from_pretrained(source)
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise ModelError(
-                f"{source} is no sequence-to-sequence checkpoint that transformers can read: {first_line(error)}"
+                f"{source} is not a sequence-to-sequence checkpoint that transformers can read: {first_line(error)}"
             ) from None
         if facts["missing_keys"]:
             raise ModelError(f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again")
@@ -118,24 +126,15 @@ class Generator:
         return self.prompt.format(before=before, answer=mention.answer, after=after, title=mention.title)
 
 
-AROUND = 200  # characters on each side of the answer: the sentences near it
 NO_LABEL = -100  # a label that the loss ignores
 AT_A_TIME = 64  # questions scored together
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorSettings(RunSettings):
     """Everything that decides the outcome besides the data."""
 
     epochs: float = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GeneratorRequest(RunRequest):
-    """What a generator is trained from; `checkpoint` may be a sequence-to-sequence one, which goes on learning."""
-
-    dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
-    settings: GeneratorSettings = field(default_factory=GeneratorSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +174,7 @@ class AskedAnswer:
         return len(self.ids)
 
 
-class GeneratorRun(Run):
+class GeneratorRun(PassageRun):
     """Trains a generator."""
 
     weights = {"question": 1.0}  # noqa: RUF012 - never changed
@@ -204,47 +203,65 @@ def _entropies(generator: Generator, examples: Sequence[AskedAnswer]) -> tuple[T
 
 
 def train_generator(
-    request: GeneratorRequest, report: Callable[[StepReport], None] = lambda step: None
+    examples: str | Path | Sequence[str | Path],
+    out: str | Path,
+    init: str | Path,
+    *,
+    dev: str | Path | None = None,
+    settings: GeneratorSettings | None = None,
+    device: str = "auto",
+    command: str = "",
+    on_step: Callable[[StepReport], None] = lambda step: None,
 ) -> GeneratorOutcome:
-    """Train, score and save a generator. A killed run goes on from `OUT.partial/checkpoint.pt`.
+    """Train, score and save a generator. A killed run resumes from `OUT.partial/checkpoint.pt`.
+
+    Args:
+        examples: one file or several.
+        out: a new folder.
+        init: a BERT-like encoder, a kbq model or a sequence-to-sequence checkpoint to train on: hub name or folder.
+        dev: examples to score on; without them a twentieth of the passages is set aside.
+        command: is kept in `training.json`.
+        on_step: called after each step.
 
     Raises:
-        TrainingError: no usable example, a loss that is no number, or a checkpoint of other settings.
+        TrainingError: there is no usable example, a loss is not a number, or the checkpoint is from another run.
         ModelError: what to start from is missing, or neither a BERT-like encoder nor a sequence-to-sequence checkpoint.
     """
-    settings = request.settings
-    with workshop(request.out) as folder:
-        digests = example_digests(request.examples)
+    settings = settings or GeneratorSettings()
+    with output_folder(Path(out)) as folder:
+        paths = as_paths(examples)
+        digests = example_digests(paths)
         torch.manual_seed(settings.seed)
-        generator = generator_to_train(request.checkpoint, request.device)
-        passages, repairs = read_examples(request.examples)
-        passages, dev = set_aside(passages, request.dev, settings.seed)
-        examples, dev_examples = asked_answers(generator, passages), asked_answers(generator, dev)
-        if not examples or not dev_examples:
+        generator = generator_to_train(initial_checkpoint(init), device)
+        passages, repairs = read_examples(paths)
+        passages, dev_passages = set_aside(passages, dev, settings.seed)
+        asked, dev_asked = asked_answers(generator, passages), asked_answers(generator, dev_passages)
+        if not asked or not dev_asked:
             raise TrainingError(
-                f"no question of the {'dev' if examples else 'training'} passages is short enough: "
+                f"no question of the {'dev' if asked else 'training'} passages is short enough: "
                 f"at most {LONGEST} word pieces can be learned"
             )
-        too_long = sum(len(passage.queries) for passage in passages) - len(examples)
-        run = GeneratorRun(generator, examples, settings)
-        run.run(folder / "checkpoint.pt", report)
-        score = round(perplexity(generator, dev_examples), 2)
-        outcome = GeneratorOutcome(len(passages), len(examples), repairs, too_long, run.steps, len(dev_examples), score)
+        too_long = sum(len(passage.queries) for passage in passages) - len(asked)
+        run = GeneratorRun(generator, asked, settings)
+        run.run(folder / "checkpoint.pt", on_step)
+        score = round(perplexity(generator, dev_asked), 2)
+        outcome = GeneratorOutcome(len(passages), len(asked), repairs, too_long, run.steps, len(dev_asked), score)
         generator.save(folder / "model")
-        write_facts(folder / "model", training_facts(request, digests, outcome=dataclasses.asdict(outcome)))
+        facts = training_facts(command, init, digests, settings, outcome=dataclasses.asdict(outcome))
+        write_facts(folder / "model", facts)
     return outcome
 
 
 def generator_to_train(checkpoint: str, device: str = "auto") -> Generator:
-    """A sequence-to-sequence checkpoint goes on learning with all its weights; of any other a new generator is made.
+    """A sequence-to-sequence checkpoint keeps all its weights; any other becomes a new generator.
 
     Raises:
-        ModelError: there is no such checkpoint, or no generator can be made of it.
+        ModelError: there is no such checkpoint, or it cannot become a generator.
     """
     try:
         is_generator = hugging_face().AutoConfig.from_pretrained(checkpoint).is_encoder_decoder
     except (OSError, ValueError, KeyError):
-        is_generator = False  # what is wrong is reported when the checkpoint is read
+        is_generator = False  # the error is reported when the checkpoint is read
     return Generator.open(checkpoint, device=device) if is_generator else new_generator(checkpoint, device)
 
 
@@ -252,20 +269,20 @@ def new_generator(checkpoint: str, device: str = "auto") -> Generator:
     """An untrained generator from any BERT-like encoder; the encoder's word embeddings stay frozen.
 
     Raises:
-        ModelError: there is no such checkpoint, or no decoder can be made of it.
+        ModelError: there is no such checkpoint, or it cannot become a decoder.
     """
     tokenizer = load_tokenizer(checkpoint)
     try:
         with readable_checkpoint(checkpoint) as place:
             network = hugging_face().EncoderDecoderModel.from_encoder_decoder_pretrained(place, place)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ModelError(f"{checkpoint} is no checkpoint that can become a generator: {first_line(error)}") from None
+        raise ModelError(f"{checkpoint} cannot become a generator: {first_line(error)}") from None
     marks: dict[str, Any] = {
         "decoder_start_token_id": tokenizer.cls_token_id,
         "eos_token_id": tokenizer.sep_token_id,
         "pad_token_id": tokenizer.pad_token_id,
     }
-    network.config.update(marks | {"around": AROUND})
+    network.config.update(marks | {"around": AROUND_NEW})
     network.generation_config = hugging_face().GenerationConfig(**marks)
     network.get_input_embeddings().weight.requires_grad_(False)
     return Generator(network.to(choose_device(device)), tokenizer)

@@ -1,7 +1,7 @@
 """Losses: the parts of Eq. 9 as pure functions of scores. Source: arXiv 2012.12624, section 4.
 
 Shapes use `queries`, `tokens` (all tokens of a batch's windows, side by side) and `golds`. A query may have
-several gold tokens (the answer stands twice): the loss is -log of their total probability.
+several gold tokens (the answer occurs twice): the loss is -log of their total probability.
 """
 
 import torch
@@ -29,7 +29,7 @@ def marginal_losses(scores: Tensor, gold: Tensor, allowed: Tensor) -> Tensor:
     >>> round(float(marginal_losses(torch.zeros(1, 3), first, everything)), 4)
     1.0986
     """
-    lowest = torch.finfo(scores.dtype).min  # not -inf, whose gradient is no number where a query has no gold
+    lowest = torch.finfo(scores.dtype).min  # not -inf, whose gradient is not a number where a query has no gold
     log_total = scores.masked_fill(~(allowed | gold), lowest).logsumexp(dim=1)
     log_gold = scores.masked_fill(~gold, lowest).logsumexp(dim=1)
     return (log_total - log_gold).where(gold.any(dim=1), 0.0)
@@ -78,7 +78,7 @@ def distillation_loss(
     Args:
         scores: dot products. Shape: (queries, tokens).
         taught: the reader's logits; those outside of the own passage do not matter. Shape: (queries, tokens).
-        own_passage: title, question and padding are no part of it. Shape: (queries, tokens), bool.
+        own_passage: without title, question and padding. Shape: (queries, tokens), bool.
         trust: a factor for each query; without it all count alike, as in the paper. Shape: (queries,).
 
     >>> own = torch.tensor([[True, True, False]])
@@ -87,8 +87,8 @@ def distillation_loss(
     0.1438
     """
     lowest = torch.finfo(scores.dtype).min
-    teacher = (taught.masked_fill(~own_passage, lowest) / temperature).log_softmax(dim=1)
+    reader = (taught.masked_fill(~own_passage, lowest) / temperature).log_softmax(dim=1)
     student = (scores.masked_fill(~own_passage, lowest) / temperature).log_softmax(dim=1)
-    parts = teacher.exp() * (teacher - student)
+    parts = reader.exp() * (reader - student)
     divergence = parts.masked_fill(~own_passage, 0.0).sum(dim=1)
     return temperature**2 * (divergence if trust is None else trust * divergence).mean()

@@ -1,27 +1,27 @@
-"""Workshop: OUT.partial, where a result is made before it gets its name, and what a result says about its making."""
+"""Output folder: OUT.partial, where a result is made before it gets its name, and the facts that it keeps on how."""
 
 import dataclasses
 import json
 import platform
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
 import kbq
-from kbq.encoding.model_folder import FACTS
+from kbq.encoding.model_folder import FACTS, local_folder
 from kbq.errors import TrainingError
 from kbq.system.files import file_digest, writing_alone, writing_to
-from kbq.training.engine import RunRequest
+from kbq.training.engine import StepSettings
 
 
 @contextmanager
-def workshop(out: Path) -> Iterator[Path]:
+def output_folder(out: Path) -> Iterator[Path]:
     """A folder for checkpoints and for `model/`, which becomes `out` at the end; a killed run finds it again.
 
     Raises:
-        TrainingError: `out` is there, or cannot be made; this is checked before hours of training.
+        TrainingError: `out` exists or cannot be made, which is checked before hours of training.
     """
     if out.exists():
         raise TrainingError(f"{out} already exists: choose another folder for --out")
@@ -39,12 +39,17 @@ def workshop(out: Path) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+def initial_checkpoint(init: str | Path) -> str:
+    """What a network starts from; `default` stands for the encoder of the model that ships with kbq."""
+    return str(local_folder(init)) if init == "default" else str(init)
+
+
 def example_digests(paths: Sequence[Path]) -> dict[str, str]:
-    """A digest of each file that something is trained on; taken before training, as files may change meanwhile.
+    """A digest of each file to train on, taken before training, as files may change meanwhile.
 
     Raises:
-        TrainingError: one cannot be read.
-        KbqError: one is a pipe, which cannot be read twice.
+        TrainingError: a file cannot be read.
+        KbqError: it is a pipe, which cannot be read twice.
     """
     try:
         return {path.name: file_digest(path) for path in paths}
@@ -52,13 +57,15 @@ def example_digests(paths: Sequence[Path]) -> dict[str, str]:
         raise TrainingError(f"{error.filename}: cannot be read ({error.strerror})") from None
 
 
-def training_facts(request: RunRequest, examples: Mapping[str, str], **more: object) -> dict[str, object]:
-    """What a trained folder says about itself: how it was trained, and on files with which digests."""
+def training_facts(
+    command: str, init: str | Path, examples: dict[str, str], settings: StepSettings, **more: object
+) -> dict[str, object]:
+    """How a network was trained, and on files with which digests."""
     return {
-        "command": request.command,
-        "checkpoint": Path(request.checkpoint).name,
-        "examples": dict(examples),
-        "settings": dataclasses.asdict(request.settings),
+        "command": command,
+        "init": Path(init).name,
+        "examples": examples,
+        "settings": dataclasses.asdict(settings),
         **more,
         "versions": versions(),
         "machine": machine(),

@@ -1,12 +1,12 @@
-"""Teacher: reading-comprehension files become a reader that sees question and passage together. `kbq train --teacher`.
+"""Reader: reading-comprehension files become a reader, which sees question and passage together. `kbq train reader`.
 
-The loss is the student's L_single: the answer's tokens against all tokens of the passage, in whichever window they
-stand. Source: arXiv 2012.12624, section 4.1.
+The loss is L_single of the phrase encoder: the answer's tokens against all tokens of the passage, in whichever window.
+Source: arXiv 2012.12624, section 4.1.
 """
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,20 +15,26 @@ from torch import Tensor
 from kbq.array_types import Floats
 from kbq.encoding.windows import WindowShape, tokenize
 from kbq.errors import TrainingError
-from kbq.reading.network import CrossEncoder
+from kbq.reading.network import ReaderNetwork
 from kbq.searching.spans import best_ends
-from kbq.training.batches import PreparedPassage, collate, prepare
-from kbq.training.engine import Run, RunRequest, RunSettings, StepReport
+from kbq.training.batches import PassageRun, PreparedPassage, collate, prepare
+from kbq.training.engine import RunSettings, StepReport
 from kbq.training.evaluation import answer_scores
-from kbq.training.examples import Passage, Repairs, read_examples, readable, set_aside
+from kbq.training.examples import Passage, Repairs, as_paths, read_examples, readable, set_aside
 from kbq.training.losses import single_passage_loss
-from kbq.training.output_folder import example_digests, training_facts, workshop, write_facts
+from kbq.training.output_folder import (
+    example_digests,
+    initial_checkpoint,
+    output_folder,
+    training_facts,
+    write_facts,
+)
 
 AT_A_TIME = 64  # passages read together
 
 
-@dataclass(frozen=True, slots=True)
-class TeacherSettings(RunSettings):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderSettings(RunSettings):
     """Everything that decides the outcome besides the data."""
 
     epochs: float = 2.0
@@ -36,16 +42,8 @@ class TeacherSettings(RunSettings):
     max_queries: int = 12  # of one passage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TeacherRequest(RunRequest):
-    """What a reader is trained from."""
-
-    dev: Path | None = None  # scored at the end; without it a twentieth of the passages is set aside
-    settings: TeacherSettings = field(default_factory=TeacherSettings)
-
-
 @dataclass(frozen=True, slots=True)
-class TeacherOutcome:
+class ReaderOutcome:
     """The result of training, also written into the folder's `training.json`. Scores are percentages of dev queries."""
 
     passages: int
@@ -59,12 +57,12 @@ class TeacherOutcome:
     f1: float
 
 
-class TeacherRun(Run):
+class ReaderRun(PassageRun):
     """Trains a reader."""
 
     weights = {"reading": 1.0}  # noqa: RUF012 - never changed
 
-    def __init__(self, reader: CrossEncoder, passages: Sequence[PreparedPassage], settings: TeacherSettings) -> None:
+    def __init__(self, reader: ReaderNetwork, passages: Sequence[PreparedPassage], settings: ReaderSettings) -> None:
         self.reader, self.examples = reader, reading_examples(reader, passages)
         super().__init__([reader.network], self.examples, settings)
 
@@ -79,7 +77,7 @@ class TeacherRun(Run):
         return {"reading": (starts + ends) / 2}, batch.size
 
 
-def reading_examples(reader: CrossEncoder, passages: Sequence[PreparedPassage]) -> list[PreparedPassage]:
+def reading_examples(reader: ReaderNetwork, passages: Sequence[PreparedPassage]) -> list[PreparedPassage]:
     """Each query of each passage as a passage of its own, whose windows have the question in place of the title."""
     examples: list[PreparedPassage] = []
     for passage in passages:
@@ -87,42 +85,62 @@ def reading_examples(reader: CrossEncoder, passages: Sequence[PreparedPassage]) 
         for query, answer, places in zip(passage.queries, passage.answers, passage.golds, strict=True):
             windows = tuple(reader.windows(query, text))
             tokens = sum(len(window.ids) for window in windows)
-            # A group of its own: questions of one passage are not needed side by side.
+            # Each in a group of its own: the questions of a passage need not stay together.
             examples.append(PreparedPassage(windows, tokens, (query,), (answer,), (places,), str(len(examples))))
     return examples
 
 
-def train_teacher(request: TeacherRequest, report: Callable[[StepReport], None] = lambda step: None) -> TeacherOutcome:
-    """Train, score and save a reader. A killed run goes on from `OUT.partial/checkpoint.pt`.
+def train_reader(
+    examples: str | Path | Sequence[str | Path],
+    out: str | Path,
+    init: str | Path,
+    *,
+    dev: str | Path | None = None,
+    settings: ReaderSettings | None = None,
+    device: str = "auto",
+    command: str = "",
+    on_step: Callable[[StepReport], None] = lambda step: None,
+) -> ReaderOutcome:
+    """Train, score and save a reader. A killed run resumes from `OUT.partial/checkpoint.pt`.
+
+    Args:
+        examples: one file or several.
+        out: a new folder.
+        init: a BERT-like encoder, a kbq model or a reader: hub name or folder.
+        dev: examples to score on; without them a twentieth of the passages is set aside.
+        command: is kept in `training.json`.
+        on_step: called after each step.
 
     Raises:
-        TrainingError: no usable example, a loss that is no number, or a checkpoint of other settings.
-        ModelError: the encoder to start from is missing or no BERT-like one.
+        TrainingError: there is no usable example, a loss is not a number, or the checkpoint is from another run.
+        ModelError: the encoder to start from is missing or not BERT-like.
     """
-    settings = request.settings
-    with workshop(request.out) as folder:
-        digests = example_digests(request.examples)
+    settings = settings or ReaderSettings()
+    with output_folder(Path(out)) as folder:
+        paths = as_paths(examples)
+        digests = example_digests(paths)
         torch.manual_seed(settings.seed)
-        reader = CrossEncoder.new(request.checkpoint, request.device)
-        passages, repairs = read_examples(request.examples)
-        passages, dev = set_aside(passages, request.dev, settings.seed)
+        reader = ReaderNetwork.new(initial_checkpoint(init), device)
+        passages, repairs = read_examples(paths)
+        passages, dev_passages = set_aside(passages, dev, settings.seed)
         prepared, left_out = prepare(reader.query_tokenizer, WindowShape(), passages, settings.max_queries)
-        if not prepared or not readable(dev, reader.query_tokenizer):
+        if not prepared or not readable(dev_passages, reader.query_tokenizer):
             raise TrainingError(
                 f"no query of the {'training' if not prepared else 'dev'} passages is short enough: "
                 f"the reader takes {reader.query_tokenizer.max_tokens} tokens"
             )
-        run = TeacherRun(reader, prepared, settings)
-        run.run(folder / "checkpoint.pt", report)
-        em, f1, dev_queries = evaluate_reader(reader, dev)
+        run = ReaderRun(reader, prepared, settings)
+        run.run(folder / "checkpoint.pt", on_step)
+        em, f1, dev_queries = evaluate_reader(reader, dev_passages)
         queries = sum(len(passage.queries) for passage in prepared)
-        outcome = TeacherOutcome(len(prepared), queries, repairs, *left_out, run.steps, dev_queries, em, f1)
+        outcome = ReaderOutcome(len(prepared), queries, repairs, *left_out, run.steps, dev_queries, em, f1)
         reader.save(folder / "model")
-        write_facts(folder / "model", training_facts(request, digests, outcome=dataclasses.asdict(outcome)))
+        facts = training_facts(command, init, digests, settings, outcome=dataclasses.asdict(outcome))
+        write_facts(folder / "model", facts)
     return outcome
 
 
-def evaluate_reader(reader: CrossEncoder, passages: Sequence[Passage]) -> tuple[float, float, int]:
+def evaluate_reader(reader: ReaderNetwork, passages: Sequence[Passage]) -> tuple[float, float, int]:
     """EM and F1 in percent with the gold passage given, and the number of queries; unreadable ones are left out."""
     pairs: list[tuple[str, Sequence[str]]] = []
     for first in range(0, len(passages), AT_A_TIME):
@@ -135,7 +153,7 @@ def evaluate_reader(reader: CrossEncoder, passages: Sequence[Passage]) -> tuple[
     return em, f1, len(pairs)
 
 
-def read_answers(reader: CrossEncoder, pairs: Sequence[tuple[str, str]]) -> list[str | None]:
+def read_answers(reader: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[str | None]:
     """The best phrase for each (question, passage); None where the question cannot be read, or the passage is empty."""
     texts = list(dict.fromkeys(text for _, text in pairs))
     pieces = dict(zip(texts, tokenize(reader.tokenizer, texts), strict=True))
@@ -159,6 +177,7 @@ def read_answers(reader: CrossEncoder, pairs: Sequence[tuple[str, str]]) -> list
 def best_span(logits: Floats) -> tuple[int, int]:
     """First and last token of the phrase with the largest sum of logits. Shape: (2, tokens).
 
+    >>> import numpy as np
     >>> best_span(np.float32([[1, 5, 0], [7, 0, 2]]))
     (0, 0)
     """

@@ -1,4 +1,4 @@
-"""Sparta: questions and the sentences that answer them become a model of sparse impacts. Source: arXiv 2009.13013.
+"""SPARTA: reading-comprehension files become a model of term impacts. `kbq train sparta`. Source: arXiv 2009.13013.
 
 Softmax cross-entropy of each query over all sentences of its batch: those of its own passage and article are the
 near-by negatives, those of the other articles the random ones. Only the batch's own query terms are ever scored. The
@@ -16,10 +16,11 @@ from torch import Tensor
 from kbq.encoding.devices import autocast, choose_device
 from kbq.encoding.windows import WindowShape, tokenize
 from kbq.errors import TrainingError
-from kbq.training.engine import Run, RunRequest, RunSettings, StepReport
-from kbq.training.examples import Passage, Repairs, read_examples
+from kbq.training.batches import PassageRun
+from kbq.training.engine import RunSettings, StepReport
+from kbq.training.examples import Passage, Repairs, as_paths, read_examples
 from kbq.training.losses import marginal_nll
-from kbq.training.output_folder import example_digests, training_facts, workshop
+from kbq.training.output_folder import example_digests, initial_checkpoint, output_folder, training_facts
 from kbq.words.sparta_model import (
     CONFIG,
     Sentence,
@@ -34,16 +35,9 @@ from kbq.words.sparta_model import (
 POSITIVE_SHARE = 0.05  # of all impacts, at the start: about 1,600 terms a sentence, as many as the paper ends with
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpartaRequest(RunRequest):
-    """What a SPARTA model is trained from; `checkpoint` may be such a model, which goes on learning."""
-
-    marked: bool = False  # see `SpartaConfig`
-
-
 @dataclass(frozen=True, slots=True)
 class SpartaOutcome:
-    """The result of training; `left_out`: queries without terms, or with no sentence that holds their answer."""
+    """The result of training; `left_out`: queries without terms, or whose answer is not within a sentence."""
 
     passages: int
     queries: int
@@ -52,49 +46,67 @@ class SpartaOutcome:
     steps: int
 
 
-def train_sparta(request: SpartaRequest, report: Callable[[StepReport], None] = lambda step: None) -> SpartaOutcome:
-    """Train and save a model. A killed run goes on from `OUT.partial/checkpoint.pt`.
+def train_sparta(
+    examples: str | Path | Sequence[str | Path],
+    out: str | Path,
+    init: str | Path,
+    *,
+    marked: bool = False,
+    settings: RunSettings | None = None,
+    device: str = "auto",
+    command: str = "",
+    on_step: Callable[[StepReport], None] = lambda step: None,
+) -> SpartaOutcome:
+    """Train and save a model. A killed run resumes from `OUT.partial/checkpoint.pt`.
+
+    Args:
+        examples: one file or several.
+        out: a new folder.
+        init: a BERT-like encoder, a kbq model or a SPARTA model to train on: hub name or folder.
+        marked: see `SpartaConfig`.
+        command: is kept in the model's configuration.
+        on_step: called after each step.
 
     Raises:
-        TrainingError: `out` exists, there is no usable example, a loss that is no number, or a checkpoint of
+        TrainingError: `out` exists, there is no usable example, a loss is not a number, or the checkpoint is from
             another run.
-        ModelError: what to start from is missing or no BERT-like encoder.
+        ModelError: what to start from is missing or not BERT-like.
     """
-    with workshop(request.out) as folder:
-        digests = example_digests(request.examples)
-        torch.manual_seed(request.settings.seed)
-        model, is_new = _initial_model(request)
-        passages, repairs = read_examples(request.examples)
-        examples = prepare(model, passages)
-        if not examples:
-            raise TrainingError("no query has its answer within a sentence: SPARTA learns from such queries only")
+    settings = settings or RunSettings()
+    with output_folder(Path(out)) as folder:
+        paths = as_paths(examples)
+        digests = example_digests(paths)
+        torch.manual_seed(settings.seed)
+        model, is_new = _initial_model(initial_checkpoint(init), marked)
+        model.network.to(choose_device(device))
+        passages, repairs = read_examples(paths)
+        prepared = prepare(model, passages)
+        if not prepared:
+            raise TrainingError("no query has its answer within a sentence: SPARTA learns only from such queries")
         if is_new:
-            calibrate_bias(model, [window for example in examples[:64] for window in example.windows])
-        trainer = SpartaRun(model, examples, request.settings)
-        trainer.run(folder / "checkpoint.pt", report)
-        queries = sum(len(example.queries) for example in examples)
+            calibrate_bias(model, [window for example in prepared[:64] for window in example.windows])
+        run = SpartaRun(model, prepared, settings)
+        run.run(folder / "checkpoint.pt", on_step)
+        queries = sum(len(example.queries) for example in prepared)
         left_out = sum(len(passage.queries) for passage in passages) - queries
-        outcome = SpartaOutcome(len(examples), queries, repairs, left_out, trainer.steps)
+        outcome = SpartaOutcome(len(prepared), queries, repairs, left_out, run.steps)
         earlier = {} if is_new else {"begun": model.config.training}
-        facts = training_facts(request, digests, outcome=asdict(outcome))
+        facts = training_facts(command, init, digests, settings, outcome=asdict(outcome))
         model.config = replace(model.config, training=earlier | facts)
         model.save(folder / "model")
     return outcome
 
 
-def _initial_model(request: SpartaRequest) -> tuple[SpartaModel, bool]:
+def _initial_model(init: str, marked: bool) -> tuple[SpartaModel, bool]:
     """The model to train, and whether it is a new one."""
-    is_new = not (Path(request.checkpoint) / CONFIG).exists()
-    if is_new:
-        window = WindowShape(length=128 if request.marked else 256, overlap=0)  # marked: one sentence
-        model = SpartaModel.new(request.checkpoint, SpartaConfig(window, request.marked))
-    else:
-        model = SpartaModel.open(Path(request.checkpoint), "cpu")
-        if model.config.marked != request.marked:
-            how = "with --marked: give it" if model.config.marked else "without --marked: leave it out"
-            raise TrainingError(f"{request.checkpoint} was trained {how}")
-    model.network.to(choose_device(request.device))
-    return model, is_new
+    if not (Path(init) / CONFIG).exists():
+        window = WindowShape(length=128 if marked else 256, overlap=0)  # marked: one sentence
+        return SpartaModel.new(init, SpartaConfig(window, marked)), True
+    model = SpartaModel.open(Path(init), "cpu")
+    if model.config.marked != marked:
+        how = "with --marked: give it" if model.config.marked else "without --marked: leave it out"
+        raise TrainingError(f"{init} was trained {how}")
+    return model, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +129,7 @@ class SentenceExample:
 
 
 def prepare(model: SpartaModel, passages: Sequence[Passage]) -> list[SentenceExample]:
-    """Passages whose queries have terms and whose answers stand within a sentence."""
+    """Passages with those of their queries that have terms and an answer within a sentence."""
     examples = []
     for passage in passages:
         (title,) = tokenize(model.tokenizer, [passage.title])
@@ -140,7 +152,7 @@ def _holds(sentence: Sentence, places: Sequence[tuple[int, int]]) -> bool:
     return any(sentence.start <= start and end <= sentence.end for start, end in places)
 
 
-class SpartaRun(Run):
+class SpartaRun(PassageRun):
     """Trains a SPARTA model."""
 
     weights = {"sentences": 1.0}  # noqa: RUF012 - never changed

@@ -1,1 +1,1 @@
-"""Words: inverted indexes find the page."""
+"""Words: the words of a query become scores of paragraphs, by BM25 and SPARTA."""

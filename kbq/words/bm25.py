@@ -1,8 +1,9 @@
-"""BM25: the words of every paragraph, under its page's title: Lucene's weights, English stems.
+"""BM25: paragraphs, with their page titles, become an inverted index of English stems; words become BM25 scores.
 
-A shard's `bm25/` holds how often a word stands in each paragraph (`Postings`), and in `lengths.npy` (u32 [paragraphs])
-how many words each has. What a word weighs depends on how common it is in the whole knowledge base, and is computed at
-search time: so each shard is indexed, appended and merged alone, and all weigh like one. Source: arXiv 2407.03618.
+The folder `bm25/` of a shard holds how often each word occurs in each paragraph (`Postings`), and in `lengths.npy` (u32
+[paragraphs]) how many words each has. Weights are Lucene's. They depend on word frequencies in the whole knowledge
+base, and are computed at search time: so shards are indexed, appended and merged independently, and scored as one.
+Source: arXiv 2407.03618.
 """
 
 import math
@@ -19,26 +20,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.array_types import Floats
-from kbq.dump.manifest import Manifest
+from kbq.dump.manifest import Manifest, changing, write_manifest
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.system.callbacks import Report, Stage, silent
+from kbq.system.files import folder_bytes
 from kbq.words.postings import Entries, ImpactIndex, Postings, damaged, query_text, write_postings
 
-K1, B = 1.5, 0.75  # how soon a repeated word stops counting, and how much a long paragraph loses
-CHUNK = 4096  # paragraphs whose words are found together
-MADE_BY = "--bm25"
+K1, B = 1.5, 0.75  # saturation of repeated words, and normalisation by length
+CHUNK = 4096  # paragraphs tokenised together
 WORDS = "bm25"  # folder in each shard
 LENGTHS = "lengths"
-REMEMBERED = 2**14  # words of queries whose weight is remembered
-WORD = re.compile(r"\b\w\w+\b")  # bm25s' own pattern
+CACHED = 2**14  # words whose inverse frequencies are cached
+WORD = re.compile(r"\b\w\w+\b")  # the pattern of bm25s
 
 
 def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manifest:
-    """Index the shards that are not indexed yet; the manifest that says so is returned for the caller to write."""
+    """Index the shards that have no BM25 index yet; returns the new manifest, which the caller writes."""
     stage = Stage(report, "words indexed, paragraphs", manifest.counts.paragraphs)
     for shard in manifest.open_shards(folder):
-        if _is_whole(shard):
+        if _is_complete(shard):
             stage.add(len(shard.texts))
         else:
             vocabulary, entries, lengths = _count_words(shard, stage)
@@ -46,23 +47,25 @@ def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manif
     return replace(manifest, bm25=True)
 
 
-def open_bm25(shards: Sequence[Shard]) -> "list[BM25Index]":
-    """The indexes of all shards; a passage is a paragraph.
+def index_bm25(folder: Path, report: Report = silent) -> int:
+    """Add a BM25 index to the shards of a published knowledge base that have none. Returns the bytes of all of them.
 
     Raises:
-        KnowledgeBaseError: a file is missing or damaged.
+        KnowledgeBaseError: there is none, or the folder cannot be written.
     """
-    counts = [WordCounts(shard) for shard in shards]
-    statistics = Statistics(counts)
-    return [BM25Index(shard_counts, statistics) for shard_counts in counts]
+    with changing(folder) as before:
+        manifest = add_bm25(folder, before, report)
+        write_manifest(folder, manifest)
+    return sum(folder_bytes(bm25_folder(shard)) for shard in manifest.shard_folders(folder))
 
 
 def bm25_folder(shard: Path) -> Path:
-    """Where the index of a shard lies."""
+    """The folder of the index of a shard."""
     return shard / WORDS
 
 
-def _is_whole(shard: Shard) -> bool:
+def _is_complete(shard: Shard) -> bool:
+    """Whether a shard has a complete BM25 index."""
     try:
         WordCounts(shard)
     except KnowledgeBaseError:
@@ -70,79 +73,24 @@ def _is_whole(shard: Shard) -> bool:
     return True
 
 
-class WordCounts(Postings):
-    """How often each word stands in each paragraph of a shard, and how many words that paragraph has (`lengths`)."""
-
-    def __init__(self, shard: Shard) -> None:
-        """Raises KnowledgeBaseError when a file is missing or damaged."""
-        super().__init__(bm25_folder(shard.folder), "counts", MADE_BY)
-        self.lengths: NDArray[np.uint32] = self.array(LENGTHS)
-        if len(self.lengths) != len(shard.texts):
-            error = ValueError(f"{LENGTHS}.npy has {len(self.lengths)} of {len(shard.texts)} paragraphs")
-            raise damaged(self.folder, shard.folder.parent, error, MADE_BY)
-
-
-class Statistics:
-    """How many passages a knowledge base has, how long they are, and in how many of them a word stands."""
-
-    def __init__(self, counts: Sequence[WordCounts]) -> None:
-        self._counts = counts
-        self._remembered: dict[str, float] = {}
-
-    @cached_property
-    def passages(self) -> int:
-        """How many there are in all shards."""
-        return sum(len(counts.lengths) for counts in self._counts)
-
-    @cached_property
-    def mean_length(self) -> float:
-        """Of all passages, in words; at least 1."""
-        return max(1.0, sum(int(counts.lengths.sum(dtype=np.int64)) for counts in self._counts) / max(1, self.passages))
-
-    def idf(self, word: str) -> float:
-        """Lucene's inverse page frequency: never negative."""
-        weight = self._remembered.get(word)
-        if weight is None:
-            frequency = sum(len(counts.of(word)[0]) for counts in self._counts)
-            weight = math.log(1 + (self.passages - frequency + 0.5) / (frequency + 0.5))
-            if len(self._remembered) < REMEMBERED:
-                self._remembered[word] = weight
-        return weight
-
-
-class BM25Index(ImpactIndex):
-    """The words of one shard, weighed by the statistics of the whole knowledge base."""
-
-    def __init__(self, counts: WordCounts, statistics: Statistics) -> None:
-        super().__init__(counts, len(counts.lengths))
-        self._lengths, self._statistics = counts.lengths, statistics
-
-    def impacts(self, term: str) -> tuple[NDArray[np.int32], Floats]:
-        """The passages that have a word, and what it weighs there. Shapes: (its passages,)."""
-        passages, counts = self._postings.of(term)
-        relative = self._lengths[passages] / self._statistics.mean_length
-        weights = self._statistics.idf(term) * counts / (counts + K1 * (1 - B + B * relative))
-        return passages, weights.astype(np.float32)
-
-
 def _count_words(shard: Shard, stage: Stage) -> tuple[list[str], Entries, NDArray[np.uint32]]:
-    """The shard's own words, how often they stand in its paragraphs, and how many words each of these has."""
+    """The vocabulary of a shard, how often each word occurs in each paragraph, and the lengths of paragraphs."""
     numbers: dict[str, int] = {}
-    passages, terms, counts, lengths = array("i"), array("i"), array("I"), array("I")
-    for passage, words in enumerate(_passages(shard, stage)):
+    paragraphs, terms, counts, lengths = array("i"), array("i"), array("I"), array("I")
+    for paragraph, words in enumerate(_words_of_paragraphs(shard, stage)):
         lengths.append(len(words))
         for word, count in Counter(words).items():
-            passages.append(passage)
+            paragraphs.append(paragraph)
             terms.append(numbers.setdefault(word, len(numbers)))
             counts.append(count)
     frequencies = np.frombuffer(counts, np.uint32)
     frequencies = frequencies.astype(np.min_scalar_type(frequencies.max(initial=0)))
-    entries = Entries(np.frombuffer(passages, np.int32), np.frombuffer(terms, np.int32), frequencies)
+    entries = Entries(np.frombuffer(paragraphs, np.int32), np.frombuffer(terms, np.int32), frequencies)
     return list(numbers), entries, np.frombuffer(lengths, np.uint32)
 
 
-def _passages(shard: Shard, stage: Stage) -> Iterator[list[str]]:
-    """The words of each paragraph, the page's title before it."""
+def _words_of_paragraphs(shard: Shard, stage: Stage) -> Iterator[list[str]]:
+    """The words of each paragraph, after those of its page's title."""
     for first in range(0, len(shard.texts), CHUNK):
         paragraphs = range(first, min(first + CHUNK, len(shard.texts)))
         yield from words_of([f"{shard.title_of(paragraph)} {shard.texts[paragraph]}" for paragraph in paragraphs])
@@ -150,8 +98,8 @@ def _passages(shard: Shard, stage: Stage) -> Iterator[list[str]]:
 
 
 def words_of(texts: Sequence[str]) -> list[list[str]]:
-    """Stems of the lower-case words of each text that have two letters or more and are no English stop words."""
-    import bm25s  # imported only here: a dense search does without it
+    """The stems of the words of each text, in lower case, without English stop words and single letters."""
+    import bm25s  # imported on demand, as dense search does not need it
 
     stems = bm25s.tokenize(list(texts), stopwords="en", stemmer=_stemmer(), return_ids=False, show_progress=False)
     return [[word for word in words if word] for words in stems]
@@ -159,19 +107,19 @@ def words_of(texts: Sequence[str]) -> list[list[str]]:
 
 @cache
 def _stemmer() -> Any:
-    import Stemmer  # imported only here: as above
+    import Stemmer  # imported on demand, like bm25s
 
     return Stemmer.Stemmer("english")
 
 
 def query_words(text: str) -> list[str]:
-    """The words of a query; see `query_text`."""
+    """The stems of a query; see `query_text`."""
     (words,) = words_of([query_text(text)])
     return words
 
 
 def missing_words(text: str, indexes: Sequence[ImpactIndex]) -> list[str]:
-    """Words of a text that no passage has in any form; stop words, numbers and scripts without capitals aside."""
+    """Words of a text of which no form occurs in any paragraph, without stop words, numbers and caseless scripts."""
     words = [word for word in WORD.findall(text) if word.lower() != word.upper()]
     terms = words_of(words) if words else []
     return [
@@ -179,3 +127,70 @@ def missing_words(text: str, indexes: Sequence[ImpactIndex]) -> list[str]:
         for word, stems in zip(words, terms, strict=True)
         if stems and not any(stem in index for stem in stems for index in indexes)
     ]
+
+
+class WordCounts(Postings):
+    """How often each word occurs in each paragraph of a shard, and how many words the paragraph has (`lengths`)."""
+
+    def __init__(self, shard: Shard) -> None:
+        """Raises KnowledgeBaseError if a file is missing or damaged."""
+        super().__init__(bm25_folder(shard.folder), "counts")
+        self.lengths: NDArray[np.uint32] = self.array(LENGTHS)
+        if len(self.lengths) != len(shard.texts):
+            error = ValueError(f"{LENGTHS}.npy has {len(self.lengths)} of {len(shard.texts)} paragraphs")
+            raise damaged(self.folder, shard.folder.parent, "counts", error)
+
+
+class Statistics:
+    """The statistics of the paragraphs of a knowledge base: their number, mean length, and document frequencies."""
+
+    def __init__(self, counts: Sequence[WordCounts]) -> None:
+        self._counts = counts
+        self._cached: dict[str, float] = {}
+
+    @cached_property
+    def paragraphs(self) -> int:
+        """Their number in all shards."""
+        return sum(len(counts.lengths) for counts in self._counts)
+
+    @cached_property
+    def mean_length(self) -> float:
+        """In words, at least 1."""
+        words = sum(int(counts.lengths.sum(dtype=np.int64)) for counts in self._counts)
+        return max(1.0, words / max(1, self.paragraphs))
+
+    def idf(self, word: str) -> float:
+        """Lucene's inverse document frequency, where a document is a paragraph; never negative."""
+        weight = self._cached.get(word)
+        if weight is None:
+            frequency = sum(len(counts.of(word)[0]) for counts in self._counts)
+            weight = math.log(1 + (self.paragraphs - frequency + 0.5) / (frequency + 0.5))
+            if len(self._cached) < CACHED:
+                self._cached[word] = weight
+        return weight
+
+
+class BM25Index(ImpactIndex):
+    """The BM25 index of one shard, with the statistics of the whole knowledge base."""
+
+    def __init__(self, counts: WordCounts, statistics: Statistics) -> None:
+        super().__init__(counts, len(counts.lengths))
+        self._lengths, self._statistics = counts.lengths, statistics
+
+    def impacts(self, term: str) -> tuple[NDArray[np.int32], Floats]:
+        """The paragraphs that contain a word, and its weight in each. Shapes: (paragraphs with it,)."""
+        paragraphs, counts = self._postings.of(term)
+        relative = self._lengths[paragraphs] / self._statistics.mean_length
+        weights = self._statistics.idf(term) * counts / (counts + K1 * (1 - B + B * relative))
+        return paragraphs, weights.astype(np.float32)
+
+
+def open_bm25(shards: Sequence[Shard]) -> list[BM25Index]:
+    """Open the indexes of all shards.
+
+    Raises:
+        KnowledgeBaseError: a file is missing or damaged.
+    """
+    counts = [WordCounts(shard) for shard in shards]
+    statistics = Statistics(counts)
+    return [BM25Index(shard_counts, statistics) for shard_counts in counts]

@@ -1,12 +1,12 @@
-"""Postings: an inverted index on the disk: every term of one shard, the passages that have it, and a number for each.
+"""Postings: an inverted index of one shard on disk; a term becomes the passages with it and a number for each.
 
-    passages.npy         i32 [entries]    term after term, the passages that have it
-    counts.npy           u8 … u32 [entries]  how often it stands there, for BM25; or, for learned impacts,
-    weights.npy          f32 [entries]    what it weighs there
-    begins.npy           i64 [terms + 1]  where the entries of each term begin, and where the last ones end
-    terms.{bin,npy}      terms            sorted
+    passages.npy     i32 [entries]        the passages that contain each term, term by term
+    counts.npy       u8 … u32 [entries]   how often the term occurs there (BM25), or
+    weights.npy      f32 [entries]        its weight there, its impact (SPARTA)
+    begins.npy       i64 [terms + 1]      the first entry of each term; the last number is that of entries
+    terms.{bin,npy}  terms                sorted
 
-All files are memory-mapped.
+A passage is a paragraph (BM25) or a sentence (SPARTA). All files are memory-mapped.
 """
 
 import shutil
@@ -26,14 +26,15 @@ from kbq.errors import KnowledgeBaseError
 from kbq.special_tokens import MARKERS, MENTION
 
 Numbers: TypeAlias = Literal["counts", "weights"]
+BUILD = {"counts": "kbq index bm25 {kb}", "weights": "kbq index sparta {kb} MODEL"}  # the command that builds an index
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Which passage has which term, each pair once, in any order. Shapes: (entries,)."""
+    """Pairs of a passage and a term that it contains, distinct, in any order. Shapes: (entries,)."""
 
     passages: NDArray[np.int32]
-    terms: NDArray[np.int32]  # places in the vocabulary
+    terms: NDArray[np.int32]  # indices into the vocabulary
     numbers: NDArray[Any]
 
 
@@ -44,11 +45,11 @@ def write_postings(
     numbers: Numbers,
     others: Mapping[str, NDArray[np.generic]] | None = None,
 ) -> None:
-    """Write an index in one step, with `others` as files of their own; an earlier index is replaced."""
+    """Write an index, atomically replacing an earlier one; `others` are arrays to store with it, by name."""
     order = np.array(sorted(range(len(vocabulary)), key=vocabulary.__getitem__), np.int64)
-    place = np.empty(len(order), np.uint16 if len(order) <= 2**16 else np.uint32)  # 16 bits are sorted in one pass
-    place[order] = np.arange(len(order))
-    terms = place[entries.terms]
+    rank = np.empty(len(order), np.uint16 if len(order) <= 2**16 else np.uint32)  # 16 bits are sorted in one pass
+    rank[order] = np.arange(len(order))
+    terms = rank[entries.terms]
     by_term = np.argsort(terms, kind="stable")
     partial = folder.with_name(folder.name + ".tmp")
     shutil.rmtree(partial, ignore_errors=True)
@@ -66,30 +67,27 @@ def write_postings(
     texts.append([vocabulary[index] for index in order])
     texts.bytes.close()
     texts.ends.close()
-    older = _older(folder)
+    old = _old(folder)
     if folder.exists():
-        shutil.rmtree(older, ignore_errors=True)
-        folder.rename(older)
+        shutil.rmtree(old, ignore_errors=True)
+        folder.rename(old)
     partial.rename(folder)
-    shutil.rmtree(older, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
 
 
-def _older(folder: Path) -> Path:
-    """Where the old index lies, and answers, until the new one has taken its place."""
+def _old(folder: Path) -> Path:
+    """The folder of an earlier index, which is used until the new one has been renamed."""
     return folder.with_name(folder.name + ".old")
 
 
 class Postings:
     """The index of one shard."""
 
-    def __init__(self, folder: Path, numbers: Numbers, made_by: str) -> None:
-        """Raises KnowledgeBaseError when a file is missing, damaged, or of another length than the others.
-
-        `made_by`: the option of `kbq index` that makes it again.
-        """
-        if not folder.exists() and _older(folder).exists():
-            folder = _older(folder)
-        self.folder, self._made_by = folder, made_by
+    def __init__(self, folder: Path, numbers: Numbers) -> None:
+        """Raises KnowledgeBaseError if a file is missing or damaged, or lengths differ."""
+        if not folder.exists() and _old(folder).exists():
+            folder = _old(folder)
+        self.folder, self._kind = folder, numbers
         try:
             self._passages, self._numbers, self._begins = map(self.array, ("passages", numbers, "begins"))
             self._terms = Texts.open(folder, "terms")
@@ -97,44 +95,44 @@ class Postings:
             if not len(self._passages) == len(self._numbers) == entries or len(self._begins) != len(self._terms) + 1:
                 raise ValueError("its files differ in length")
         except (OSError, ValueError, IndexError) as error:
-            raise damaged(folder, folder.parent.parent, error, made_by) from None
+            raise damaged(folder, folder.parent.parent, numbers, error) from None
 
     def array(self, name: str) -> NDArray[Any]:
-        """One file of the index. Raises KnowledgeBaseError when it is missing or damaged."""
+        """An array of the index. Raises KnowledgeBaseError if its file is missing or damaged."""
         try:
             return open_array(self.folder / f"{name}.npy")
         except (OSError, ValueError) as error:
-            raise damaged(self.folder, self.folder.parent.parent, error, self._made_by) from None
+            raise damaged(self.folder, self.folder.parent.parent, self._kind, error) from None
 
     def of(self, term: str) -> tuple[NDArray[np.int32], NDArray[Any]]:
-        """The passages that have a term, and the number of each. Shapes: (its passages,)."""
-        place = bisect_left(self._terms, term)
-        known = place < len(self._terms) and self._terms[place] == term
-        first, stop = self._begins[place : place + 2] if known else (0, 0)
+        """The passages that contain a term, and the number of each. Shapes: (passages with it,)."""
+        rank = bisect_left(self._terms, term)
+        is_known = rank < len(self._terms) and self._terms[rank] == term
+        first, stop = self._begins[rank : rank + 2] if is_known else (0, 0)
         return self._passages[first:stop], self._numbers[first:stop]
 
 
-def damaged(folder: Path, kb: Path, error: Exception, made_by: str) -> KnowledgeBaseError:
-    """The error where an index file of this knowledge base cannot be read, or is of an earlier kbq."""
+def damaged(folder: Path, kb: Path, numbers: Numbers, error: Exception) -> KnowledgeBaseError:
+    """The error for an index of a knowledge base that cannot be read."""
     return KnowledgeBaseError(
-        f"sparse index {folder} is missing or damaged ({error}): make it again with `kbq index {kb} {made_by}`"
+        f"word index {folder} is missing or damaged ({error}): build it again with `{BUILD[numbers].format(kb=kb)}`"
     )
 
 
 class ImpactIndex:
-    """What terms weigh in the passages of one shard: as it is stored, unless a subclass computes it."""
+    """The impacts (weights) of terms in the passages of one shard: as stored, or computed by a subclass."""
 
     def __init__(self, postings: Postings, count: int) -> None:
-        """`count`: passages of the shard."""
+        """`count`: number of passages in the shard."""
         self._postings = postings
         self.count = count
 
     def impacts(self, term: str) -> tuple[NDArray[np.int32], Floats]:
-        """The passages that have a term, and what it weighs there. Shapes: (its passages,)."""
+        """The passages that contain a term, and its impact on each. Shapes: (passages with it,)."""
         return self._postings.of(term)
 
     def scores(self, terms: Sequence[str]) -> Floats:
-        """The sum of each passage's impacts; a term that stands twice counts twice. Shape: (passages,)."""
+        """The sum of the impacts on each passage; repeated terms count repeatedly. Shape: (passages,)."""
         scores = np.zeros(self.count, np.float32)
         for term in terms:
             passages, weights = self.impacts(term)
@@ -142,20 +140,21 @@ class ImpactIndex:
         return scores
 
     def parts(self, terms: Sequence[str], passage: int) -> dict[str, float]:
-        """What each term adds to a passage's score."""
+        """What each term contributes to the score of a passage."""
         return {term: count * float(self.scores([term])[passage]) for term, count in Counter(terms).items()}
 
     def passages(self, term: str) -> NDArray[np.int32]:
-        """The passages that have a term. Shape: (its passages,)."""
+        """The passages that contain a term. Shape: (passages with it,)."""
         return self._postings.of(term)[0]
 
     def __contains__(self, term: str) -> bool:
-        """Whether any passage has a term."""
+        """Whether any passage contains a term."""
         return len(self.passages(term)) > 0
 
 
 def query_text(text: str) -> str:
-    """The text to look up: a marked mention alone, as its context would lead to the page that it was taken from.
+    """The text to look up: of a query with a marked mention, the mention alone, as its context would find the page that
+    it was taken from.
 
     >>> query_text("it joins the [START_ENT] Nile [END_ENT] there"), query_text("Nile [SEP] length")
     (' Nile ', 'Nile   length')

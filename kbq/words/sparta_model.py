@@ -1,4 +1,7 @@
-"""Sparta model: Sparta and its tokenizer as one folder: model.safetensors, sparta.json, the backbone's own files."""
+"""SPARTA model: sentences, as token windows, become the impacts of query terms. Source: arXiv 2009.13013.
+
+A model folder has model.safetensors, sparta.json, and the backbone's own files, the tokenizer among them.
+"""
 
 import hashlib
 import json
@@ -24,10 +27,14 @@ from kbq.errors import ModelError, first_line
 from kbq.special_tokens import MARKERS
 from kbq.system.files import write_json, writing_to
 
+CONFIG = "sparta.json"
+FORMAT = 1
+SENTENCES, CHUNK = 32, 1024  # sentences and terms that are multiplied at a time: their products fit in a CPU's cache
+
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Where a sentence stands: tokens [first, stop) of its window, characters [start, end) of its paragraph."""
+    """A sentence: tokens [first, stop) of its window, characters [start, end) of its paragraph."""
 
     first: int
     stop: int
@@ -37,9 +44,9 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class SentenceWindow:
-    """`[CLS] title [SEP] stretch of one paragraph [SEP]` as token ids, and the sentences that are read from it.
+    """The token ids of `[CLS] title [SEP] stretch of one paragraph [SEP]`, and the sentences to encode in it.
 
-    The sentences stand side by side; the rest of the stretch is their context.
+    The sentences are consecutive; the rest of the stretch is their context.
     """
 
     ids: list[int]
@@ -47,7 +54,7 @@ class SentenceWindow:
 
     @property
     def segments(self) -> list[int]:
-        """1 marks its sentences, 0 everything else."""
+        """1 for the tokens of its sentences, 0 for all others."""
         before, stop = self.sentences[0].first, self.sentences[-1].stop
         return [0] * before + [1] * (stop - before) + [0] * (len(self.ids) - stop)
 
@@ -55,10 +62,10 @@ class SentenceWindow:
 def sentence_windows(
     tokenizer: Any, title: list[int], text: str, shape: WindowShape, marked: bool
 ) -> list[SentenceWindow]:
-    """Windows with as much of the paragraph around their sentences, evenly, as fits.
+    """The windows of a paragraph, each with as much context on both sides of its sentences as fits.
 
-    A sentence that is longer than the window becomes several. `marked`: a window for each sentence, as in the paper;
-    else as many sentences share a window as fit.
+    A sentence that is longer than a window is split. `marked`: one window per sentence, as in the paper; if false, a
+    window has as many sentences as fit.
     """
     (tokens,) = tokenize(tokenizer, [text])
     head = [tokenizer.cls_token_id, *title[: shape.max_title], tokenizer.sep_token_id]
@@ -77,7 +84,7 @@ def sentence_windows(
 
 
 def around(first: int, stop: int, tokens: int, room: int) -> tuple[int, int]:
-    """The stretch of at most `room` tokens that holds [first, stop) in its middle, as far as the ends allow.
+    """The stretch of at most `room` tokens with [first, stop) in its middle, as far as the paragraph allows.
 
     >>> around(4, 6, tokens=100, room=6), around(1, 3, tokens=100, room=6), around(4, 6, tokens=7, room=6)
     ((2, 8), (0, 6), (1, 7))
@@ -96,7 +103,7 @@ def _sentences(text: str, tokens: Tokens, room: int) -> Iterator[tuple[int, int]
 
 
 def _together(sentences: Sequence[tuple[int, int]], room: int) -> list[list[tuple[int, int]]]:
-    """Groups of neighbours that span at most `room` tokens; one that fits with no other is a group of its own."""
+    """Group consecutive sentences that span at most `room` tokens; one that fits with no other is alone."""
     groups: list[list[tuple[int, int]]] = []
     for first, stop in sentences:
         if groups and stop - groups[-1][0][0] <= room:
@@ -106,53 +113,12 @@ def _together(sentences: Sequence[tuple[int, int]], room: int) -> list[list[tupl
     return groups
 
 
-class Sparta(nn.Module):
-    """Encoder of sentences and table of query terms; queries are looked up, never encoded."""
-
-    def __init__(self, backbone: Any) -> None:
-        super().__init__()
-        self.backbone = backbone
-        self.terms = nn.Parameter(backbone.get_input_embeddings().weight.detach().clone())  # Shape: (terms, dim)
-        self.bias = nn.Parameter(torch.zeros(()))
-
-    def forward(self, windows: "SentenceTensors", terms: Tensor) -> Tensor:
-        """Impacts of these terms. Shapes: terms (terms,), result (sentences, terms)."""
-        return self.impacts(best_products(self.sentence_states(windows), self.terms[terms]))
-
-    def sentence_states(self, windows: "SentenceTensors") -> Tensor:
-        """Hidden states of each sentence's own tokens: neither context nor padding. See `SentenceTensors.tokens`.
-
-        Shape: (sentences, longest, dim).
-        """
-        states = hidden_states(self.backbone, windows.ids, windows.mask, windows.segments)
-        return states.flatten(0, 1)[windows.tokens]
-
-    def impacts(self, best_products: Tensor) -> Tensor:
-        """log(1 + ReLU(y + b)), whatever the shape."""
-        return torch.relu(best_products.float() + self.bias).log1p()
-
-
-def best_products(states: Tensor, vectors: Tensor) -> Tensor:
-    """The largest product of each term's vector with a token of each sentence.
-
-    Shapes: states (sentences, longest, dim), vectors (terms, dim), result (sentences, terms).
-    """
-    return (states @ vectors.T).amax(dim=1)
-
-
-def query_scores(impacts: Tensor, counts: Tensor) -> Tensor:
-    """The sum of the impacts of each query's terms; a term that stands twice counts twice.
-
-    Shapes: impacts (sentences, terms), counts (queries, terms), result (queries, sentences).
-    """
-    return counts @ impacts.T
-
-
 class SentenceTensors:
-    """Windows as an encoder reads them. Shapes of `ids`, `mask`, `segments`: (windows, tokens).
+    """A batch of windows as tensors. Shapes of `ids`, `mask`, `segments`: (windows, tokens).
 
-    `tokens`: where each sentence's tokens stand among all, counted row by row; a shorter sentence repeats its last one,
-    which changes no maximum. Shape: (sentences, longest). `lengths`: of the sentences, in tokens. Shape: (sentences,).
+    `tokens`: the indices of each sentence's tokens in the flattened batch; a shorter sentence repeats its last token,
+    which does not change any maximum. Shape: (sentences, longest). `lengths`: of the sentences, in tokens. Shape:
+    (sentences,).
     """
 
     def __init__(self, windows: Sequence[SentenceWindow], pad_id: int, device: torch.device) -> None:
@@ -166,22 +132,59 @@ class SentenceTensors:
         self.tokens = first + torch.minimum(offsets, self.lengths[:, None] - 1)
 
 
-CONFIG = "sparta.json"
-FORMAT = 1
-SENTENCES, CHUNK = 32, 1024  # sentences of similar length, and terms: their products stay in a CPU's cache
+class Sparta(nn.Module):
+    """An encoder of sentences, and vectors of query terms; queries are looked up, not encoded."""
+
+    def __init__(self, backbone: Any) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.terms = nn.Parameter(backbone.get_input_embeddings().weight.detach().clone())  # Shape: (terms, dim)
+        self.bias = nn.Parameter(torch.zeros(()))
+
+    def forward(self, windows: SentenceTensors, terms: Tensor) -> Tensor:
+        """The impacts of some terms. Shapes: terms (terms,), result (sentences, terms)."""
+        return self.impacts(best_products(self.sentence_states(windows), self.terms[terms]))
+
+    def sentence_states(self, windows: SentenceTensors) -> Tensor:
+        """The hidden states of the tokens of each sentence, without its context; see `SentenceTensors.tokens`.
+
+        Shape: (sentences, longest, dim).
+        """
+        states = hidden_states(self.backbone, windows.ids, windows.mask, windows.segments)
+        return states.flatten(0, 1)[windows.tokens]
+
+    def impacts(self, best_products: Tensor) -> Tensor:
+        """log(1 + ReLU(y + b)), elementwise."""
+        return torch.relu(best_products.float() + self.bias).log1p()
+
+
+def best_products(states: Tensor, vectors: Tensor) -> Tensor:
+    """The largest inner product of each term's vector with the tokens of each sentence.
+
+    Shapes: states (sentences, longest, dim), vectors (terms, dim), result (sentences, terms).
+    """
+    return (states @ vectors.T).amax(dim=1)
+
+
+def query_scores(impacts: Tensor, counts: Tensor) -> Tensor:
+    """The sum of the impacts of the terms of each query; repeated terms count repeatedly.
+
+    Shapes: impacts (sentences, terms), counts (queries, terms), result (queries, sentences).
+    """
+    return counts @ impacts.T
 
 
 @dataclass(frozen=True, slots=True)
 class SpartaConfig:
-    """What the weights alone do not say."""
+    """The configuration of a SPARTA model: everything but the weights."""
 
     window: WindowShape = field(default_factory=lambda: WindowShape(overlap=0))
-    marked: bool = False  # a window for each sentence, as in the paper, instead of one for as many as fit
+    marked: bool = False  # one window per sentence, as in the paper, instead of as many sentences as fit
     training: dict[str, object] = field(default_factory=dict)
 
 
 class SpartaModel:
-    """A Sparta that can read: texts become windows and query terms."""
+    """A SPARTA network with its tokenizer, which turns texts into windows and query terms."""
 
     def __init__(self, config: SpartaConfig, tokenizer: Any, network: Sparta) -> None:
         self.config, self.tokenizer, self.network = config, tokenizer, network
@@ -189,39 +192,43 @@ class SpartaModel:
         self.vocabulary = [names.get(number, "") for number in range(len(network.terms))]
         special = set(tokenizer.all_special_ids)
         usable = (n for n, piece in enumerate(self.vocabulary) if piece and not piece.startswith("[unused"))
-        self.terms = torch.tensor([number for number in usable if number not in special])  # that a query may hold
+        self.terms = torch.tensor([number for number in usable if number not in special])  # that queries may contain
 
     @classmethod
     def new(cls, checkpoint: str, config: SpartaConfig) -> Self:
         """An untrained model from any BERT-like checkpoint with segments.
 
         Raises:
-            ModelError: there is no such checkpoint, or it knows no segments.
+            ModelError: there is no such checkpoint, or it has no segments.
         """
         network = Sparta(pretrained_backbone(checkpoint))
         if getattr(network.backbone.config, "type_vocab_size", 0) < 2:
-            raise ModelError(f"{checkpoint} knows no segments to mark a sentence with: use a BERT-like encoder")
+            raise ModelError(f"{checkpoint} has no segments to mark sentences with: use a BERT-like checkpoint")
         window = replace(config.window, length=readable_length(network.backbone, config.window.length))
         return cls(replace(config, window=window), load_tokenizer(checkpoint), network)
 
     @classmethod
     def open(cls, folder: Path, device: str = "auto") -> Self:
-        """Raises ModelError when the folder is missing, no Sparta, or damaged."""
+        """Read a model folder. Raises ModelError if it is missing, damaged, or not of a SPARTA model."""
         try:
             written = json.loads((folder / CONFIG).read_text("utf-8"))
-            if written.pop("format") != FORMAT:
-                raise ModelError(f"{folder} is of another format than {FORMAT}: use the kbq that wrote it")
+            version = written.pop("format")
+            if version != FORMAT:
+                raise ModelError(
+                    f"SPARTA model {folder} has format version {version}, this kbq reads {FORMAT}: "
+                    "use the kbq version that wrote it"
+                )
             config = SpartaConfig(**written | {"window": WindowShape(**written["window"])})
             network = Sparta(empty_backbone(folder))
             network.load_state_dict(load_file(folder / WEIGHTS))
         except FileNotFoundError:
-            raise ModelError(f"{folder} is no SPARTA model: make one with `kbq train --sparse`") from None
+            raise ModelError(f"{folder} is not a SPARTA model: make one with `kbq train sparta`") from None
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ModelError(f"SPARTA model {folder} is damaged: {first_line(error)}") from None
         return cls(config, saved_tokenizer(folder), network.eval().to(choose_device(device)))
 
     def save(self, folder: Path) -> None:
-        """Write the folder. Raises ModelError where it cannot be written."""
+        """Write the folder. Raises ModelError if it cannot be written."""
         weights: dict[str, Tensor] = {name: value.contiguous() for name, value in self.network.state_dict().items()}
         with writing_to(folder, ModelError, also=(SafetensorError,)):
             folder.mkdir(parents=True, exist_ok=True)
@@ -231,7 +238,7 @@ class SpartaModel:
             write_json(folder / CONFIG, {"format": FORMAT} | asdict(self.config))
 
     def fingerprint(self) -> str:
-        """Tells this model's impacts from any other's."""
+        """A digest that identifies the impacts of this model."""
         digest = hashlib.blake2b(
             repr((self.config.window, self.config.marked, self.vocabulary)).encode(), digest_size=8
         )
@@ -240,7 +247,7 @@ class SpartaModel:
         return digest.hexdigest()
 
     def windows(self, title: list[int], text: str) -> list[SentenceWindow]:
-        """A paragraph as this model reads it; `title` as token ids."""
+        """The windows of a paragraph; `title` is given as token ids."""
         return sentence_windows(self.tokenizer, title, text, self.config.window, self.config.marked)
 
     def query_terms(self, text: str) -> list[int]:
@@ -249,7 +256,7 @@ class SpartaModel:
 
 
 def word_pieces(tokenizer: Any, text: str) -> list[int]:
-    """A query's word pieces, in order and with repetitions; none is special or unknown."""
+    """The ids of a query's word pieces, in order, with repetitions, without special and unknown tokens."""
     special = set(tokenizer.all_special_ids)
     (pieces,) = encodings(tokenizer, [MARKERS.sub(" ", text)], special=True)
     return [piece for piece in pieces.ids if piece not in special]
@@ -259,13 +266,13 @@ def word_pieces(tokenizer: Any, text: str) -> list[int]:
 def strongest_impacts(
     model: SpartaModel, windows: Sequence[SentenceWindow], k: int
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Yield (number of the sentence, its k strongest terms, their impacts), without those of zero; batched by length.
+    """Yield (number of a sentence, its k strongest terms, their impacts), without zeros, batched by length.
 
     Sentences are numbered window by window. Shapes: (at most k,).
     """
     device = model.network.bias.device
     terms = model.terms.to(device)
-    # Everything in 16 bits, not products alone: twice as fast on CPUs, and 99 % of 500 strongest terms are the same.
+    # All in 16 bits, not only products: twice as fast on CPUs, and 99 % of the 500 strongest terms are the same.
     fast = fast_copy(model.network, device)
     vectors = fast.terms[terms]
     stop = list(accumulate(len(window.sentences) for window in windows))
@@ -276,8 +283,8 @@ def strongest_impacts(
         for rows in torch.split(torch.argsort(tensors.lengths, stable=True), SENTENCES):
             batch = states[rows, : int(tensors.lengths[rows].max())].to(vectors.dtype)
             parts = [best_products(batch, part) for part in torch.split(vectors, CHUNK)]
-            best, place = torch.cat(parts, dim=1).float().topk(min(k, len(terms)), dim=1)  # log keeps the order
-            impacts, strongest = model.network.impacts(best).cpu(), terms[place].cpu()  # a GPU is read once
+            best, index = torch.cat(parts, dim=1).float().topk(min(k, len(terms)), dim=1)  # log keeps the order
+            impacts, strongest = model.network.impacts(best).cpu(), terms[index].cpu()  # one transfer from a GPU
             for row, row_terms, weights in zip(rows.tolist(), strongest, impacts, strict=True):
                 positive = weights > 0
                 yield numbers[row], row_terms[positive], weights[positive]

@@ -1,7 +1,8 @@
-"""Spelling: the word that was meant by one that no text has: the same with other accents, or one that is a slip away.
+"""Spelling: a word that does not occur becomes the similar word that was probably meant.
 
-A slip leaves out a letter, adds one, writes another one, or swaps two neighbours: four of five typing errors are a
-single one of these (Damerau, 1964, doi:10.1145/363958.363994).
+That is the same word with other accents or, failing that, a word at a Damerau-Levenshtein distance of one: an edit
+omits, inserts or replaces a letter, or swaps two neighbours. Four of five typing errors are a single such edit.
+Source: Damerau, 1964, doi:10.1145/363958.363994.
 """
 
 import string
@@ -16,70 +17,56 @@ from kbq.dump.shards import Shard
 from kbq.words.bm25 import WORD, words_of
 from kbq.words.postings import ImpactIndex
 
-SHORTEST = 4  # letters: of a shorter word too many others are a slip away
-LONGEST = 30  # letters: longer ones are no words
-MOST = 5000  # variants of a word with other accents that are looked for, one letter changed first
+SHORTEST = 4  # letters: too many words are one edit away from a shorter one
+LONGEST = 30  # letters: longer strings are hardly words
+MOST = 5000  # variants of a word with other accents to look up, those with fewest changes first
+PARAGRAPHS = 20  # with a stem, in each shard, to search for a similar word: other words may have the same stem
 BARE = {"ł": "l", "ø": "o", "đ": "d", "ħ": "h", "ŧ": "t", "ı": "i"}  # strokes and dots that Unicode calls no accents
-LOOKED_AT = 20  # passages of a stem in each shard, to find a near word in: other words may have the stem, too
 
 
 def written_here(word: str, shards: Sequence[Shard], indexes: Sequence[ImpactIndex]) -> str | None:
-    """The near word that most passages have, as a text writes it: one with other accents, or else one that is a slip
-    away; words with the same first letter come before all others.
+    """The similar word that occurs in most paragraphs, as it is written there; None if there is no similar word.
 
-    None where nothing is near. `indexes`: BM25, one of each shard.
+    Words with other accents are preferred to words one edit away, and words with the same first letter to all others.
+    `indexes`: the BM25 index of each shard.
     """
-    return _commonest(word, accented(word), shards, indexes) or _commonest(word, slips(word), shards, indexes)
+    return _commonest(word, accented(word), shards, indexes) or _commonest(word, edits(word), shards, indexes)
+
+
+def common_word(word: str, number: Callable[[str], int | None]) -> str | None:
+    """The most common word of a vocabulary that is one edit away; None if there is none.
+
+    `number`: gives the number of a word in the vocabulary, lower for common words; None for other words.
+    """
+    numbers = {edit: found for edit in edits(word) if (found := number(edit)) is not None}
+    return min(numbers, key=numbers.__getitem__, default=None)
 
 
 def _commonest(
     word: str, others: Collection[str], shards: Sequence[Shard], indexes: Sequence[ImpactIndex]
 ) -> str | None:
-    near = {other: bare(other[0]) == bare(word[0].lower()) for other in others}  # few slip in the first letter
+    near = {other: bare(other[0]) == bare(word[0].lower()) for other in others}  # first letters are seldom mistyped
     stems: dict[str, bool] = {}
     for other, other_stems in zip(near, words_of(list(near)), strict=True):
         stems |= {stem: near[other] or stems.get(stem, False) for stem in other_stems}
-    passages = {stem: [index.passages(stem) for index in indexes] for stem in stems}
-    counts = {stem: count for stem, lists in passages.items() if (count := sum(map(len, lists)))}
+    paragraphs = {stem: [index.passages(stem) for index in indexes] for stem in stems}
+    counts = {stem: count for stem, lists in paragraphs.items() if (count := sum(map(len, lists)))}
     for stem in sorted(counts, key=lambda stem: (stems[stem], counts[stem], stem), reverse=True):
-        for form in _forms(shards, passages[stem]):
+        for form in _forms(shards, paragraphs[stem]):
             if form.lower() in near:
                 return form
     return None
 
 
-def common_word(word: str, number: Callable[[str], int | None]) -> str | None:
-    """The most common word that is near, as a vocabulary has it.
-
-    `number` gives a word's place in the vocabulary, the commonest first, and None for what is no word there.
-    """
-    places = {slip: place for slip in slips(word) if (place := number(slip)) is not None}
-    return min(places, key=places.__getitem__, default=None)
-
-
-def _forms(shards: Sequence[Shard], passages: Sequence[NDArray[np.int32]]) -> Iterator[str]:
-    """The words of the first few of these passages, shard after shard."""
-    for shard, numbers in zip(shards, passages, strict=True):
-        for passage in numbers[:LOOKED_AT]:
-            yield from WORD.findall(f"{shard.title_of(passage)} {shard.texts[int(passage)]}")
-
-
-def bare(letter: str) -> str:
-    """A small letter without its accent.
-
-    >>> [bare(letter) for letter in "éłñz"]
-    ['e', 'l', 'n', 'z']
-    """
-    return BARE.get(letter) or unicodedata.normalize("NFD", letter)[0]
-
-
-LETTERS: dict[str, str] = {}  # small Latin letters, by the letter that is left without their accents
-for _letter in (*string.ascii_lowercase, *map(chr, range(0xDF, 0x180))):  # Latin-1, Latin Extended-A
-    LETTERS[bare(_letter)] = LETTERS.get(bare(_letter), "") + _letter
+def _forms(shards: Sequence[Shard], paragraphs: Sequence[NDArray[np.int32]]) -> Iterator[str]:
+    """The words of the first few of these paragraphs, shard by shard."""
+    for shard, numbers in zip(shards, paragraphs, strict=True):
+        for number in numbers[:PARAGRAPHS]:
+            yield from WORD.findall(f"{shard.title_of(number)} {shard.texts[int(number)]}")
 
 
 def accented(word: str) -> list[str]:
-    """The same word with other accents, or none, in small letters; those with fewer changes first.
+    """The same word with other accents, or none, in lower case; those with fewest changes first.
 
     >>> "frédéric" in accented("Frederic"), "frederic" in accented("Fréderic")
     (True, True)
@@ -99,17 +86,31 @@ def accented(word: str) -> list[str]:
     return variants
 
 
-def slips(word: str) -> set[str]:
-    """Every other word that one slip makes of this one, in small letters; none where it is too short or long to tell.
+def bare(letter: str) -> str:
+    """A lower-case letter without its accent.
 
-    >>> {"place", "plae", "plasse", "lpase"} <= slips("Plase"), "plase" in slips("plase"), slips("pla")
+    >>> [bare(letter) for letter in "éłñz"]
+    ['e', 'l', 'n', 'z']
+    """
+    return BARE.get(letter) or unicodedata.normalize("NFD", letter)[0]
+
+
+LETTERS: dict[str, str] = {}  # lower-case Latin letters by their base letter
+for _letter in (*string.ascii_lowercase, *map(chr, range(0xDF, 0x180))):  # Latin-1, Latin Extended-A
+    LETTERS[bare(_letter)] = LETTERS.get(bare(_letter), "") + _letter
+
+
+def edits(word: str) -> set[str]:
+    """All other strings one edit away from a word, in lower case; none if it is too short or too long.
+
+    >>> {"place", "plae", "plasse", "lpase"} <= edits("Plase"), "plase" in edits("plase"), edits("pla")
     (True, False, set())
     """
     word = word.lower()
-    return set(_slips(word)) - {word} if SHORTEST <= len(word) <= LONGEST else set()
+    return set(_edits(word)) - {word} if SHORTEST <= len(word) <= LONGEST else set()
 
 
-def _slips(word: str) -> Iterator[str]:
+def _edits(word: str) -> Iterator[str]:
     letters = set(string.ascii_lowercase) | set(word)
     for place in range(len(word) + 1):
         before, after = word[:place], word[place:]

@@ -53,7 +53,7 @@ def reader_folder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) ->
     """A reader that answers the question with the city."""
     import json
 
-    from kbq.training.reader import TeacherRequest, TeacherSettings, train_teacher
+    from kbq.training.reader import ReaderSettings, train_reader
 
     folder = tmp_path_factory.mktemp("reader")
     lines = []
@@ -62,11 +62,8 @@ def reader_folder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) ->
         lines.append({"context": sentence(city), "title": city, "question": QUESTION, "answers": answers})
     examples = folder / "examples.jsonl"
     examples.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    settings = TeacherSettings(epochs=60, batch_tokens=300, learning_rate=1e-2)
-    request = TeacherRequest(
-        examples=[examples], out=folder / "out", checkpoint=str(checkpoint), dev=examples, settings=settings
-    )
-    outcome = train_teacher(request)
+    settings = ReaderSettings(epochs=60, batch_tokens=300, learning_rate=1e-2)
+    outcome = train_reader(examples, folder / "out", checkpoint, dev=examples, settings=settings)
     assert outcome.em == 100
     return folder / "out"
 

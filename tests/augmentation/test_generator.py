@@ -47,5 +47,5 @@ def test_prompts_are_checked(generator: Path, prompt: str, message: str) -> None
 
 def test_an_encoder_is_no_generator(checkpoint: Path, tmp_path: Path) -> None:
     for source in (checkpoint, tmp_path / "none"):
-        with pytest.raises(ModelError, match="is no sequence-to-sequence checkpoint"):
+        with pytest.raises(ModelError, match="is not a sequence-to-sequence checkpoint"):
             Generator.open(str(source), device="cpu")

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,6 @@ from kbq.training.examples import Passage, TrainingQuery
 from kbq.training.generator import (
     LONGEST,
     Generator,
-    GeneratorRequest,
     GeneratorSettings,
     Marked,
     asked_answers,
@@ -24,6 +24,7 @@ from kbq.training.generator import (
 
 from .conftest import CITIES, sentence
 
+Asked = dict[str, Any]  # arguments of `train_generator`
 RIVER = "- - - river - - - {}"
 
 
@@ -40,25 +41,25 @@ def examples(write_json_lines: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture
-def request_of(checkpoint: Path, examples: Path, tmp_path: Path) -> GeneratorRequest:
+def given(checkpoint: Path, examples: Path, tmp_path: Path) -> Asked:
     settings = GeneratorSettings(epochs=3, batch_tokens=300, learning_rate=1e-2)
-    return GeneratorRequest(
-        examples=[examples],
-        out=tmp_path / "out",
-        checkpoint=str(checkpoint),
-        dev=examples,
-        settings=settings,
-        device="cpu",
-        command="kbq train",
-    )
+    return {
+        "examples": [examples],
+        "out": tmp_path / "out",
+        "init": checkpoint,
+        "dev": examples,
+        "settings": settings,
+        "device": "cpu",
+        "command": "kbq train",
+    }
 
 
-def test_it_learns_what_to_ask(request_of: GeneratorRequest, tmp_path: Path) -> None:
+def test_it_learns_what_to_ask(given: Asked, tmp_path: Path) -> None:
     steps: list[StepReport] = []
-    request = replace(request_of, settings=replace(request_of.settings, epochs=300))
-    outcome = train_generator(request, steps.append)
+    settings = replace(given["settings"], epochs=300)
+    outcome = train_generator(**given | {"settings": settings}, on_step=steps.append)
     assert (outcome.passages, outcome.queries, outcome.dev_queries) == (8, 8, 8)
-    assert steps[0].losses["question"] > 2 > 1 > steps[-1].losses["question"]
+    assert steps[0].means["question"] > 2 > 1 > steps[-1].means["question"]
     assert 1 <= outcome.perplexity < 2
     asked = [Marked("Marie Curie was born in ", "Rom", " in 1867."), Marked("- - - ", "river", " - - - Rom")]
     found = Generator.open(str(tmp_path / "out"), device="cpu").questions(asked)
@@ -68,19 +69,19 @@ def test_it_learns_what_to_ask(request_of: GeneratorRequest, tmp_path: Path) -> 
     assert list(facts["examples"]) == ["examples.jsonl"]
 
 
-def test_a_generator_goes_on_learning(request_of: GeneratorRequest, tmp_path: Path) -> None:
-    settings = replace(request_of.settings, epochs=30)
+def test_a_generator_goes_on_learning(given: Asked, tmp_path: Path) -> None:
+    settings = replace(given["settings"], epochs=30)
     begun: list[StepReport] = []
     steps: list[StepReport] = []
-    first = train_generator(replace(request_of, out=tmp_path / "first", settings=settings), begun.append)
-    more = replace(request_of, checkpoint=str(tmp_path / "first"), settings=settings)
-    second = train_generator(more, steps.append)
-    assert begun[0].losses["question"] > 2 > 1.5 > steps[0].losses["question"]
+    first = train_generator(**given | {"out": tmp_path / "first", "settings": settings}, on_step=begun.append)
+    more = given | {"init": tmp_path / "first", "settings": settings}
+    second = train_generator(**more, on_step=steps.append)
+    assert begun[0].means["question"] > 2 > 1.5 > steps[0].means["question"]
     assert second.perplexity < first.perplexity
 
 
-def test_a_killed_run_gives_the_same_generator(request_of: GeneratorRequest, goes_on: Callable[..., None]) -> None:
-    goes_on(train_generator, request_of, 4, ("model.safetensors", "training.json"))
+def test_a_killed_run_gives_the_same_generator(given: Asked, goes_on: Callable[..., None]) -> None:
+    goes_on(train_generator, given, 4, ("model.safetensors", "training.json"))
 
 
 def test_a_question_that_is_too_long_is_left_out(checkpoint: Path) -> None:
@@ -114,28 +115,24 @@ def test_a_long_answer_is_cut_to_what_the_network_reads(checkpoint: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda request: replace(request, out=request.examples[0]), "already exists: choose another folder"),
-        (lambda request: replace(request, checkpoint="/none"), "/none holds no tokenizer that transformers can read"),
-        (lambda request: replace(request, examples=[Path("/none")]), "none: cannot be read"),
+        (lambda given: given | {"out": given["examples"][0]}, "already exists: choose another folder"),
+        (lambda given: given | {"init": "/none"}, "/none has no tokenizer that transformers can read"),
+        (lambda given: given | {"examples": "/none"}, "none: cannot be read"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(
-    change: Callable[[GeneratorRequest], GeneratorRequest], message: str, request_of: GeneratorRequest
-) -> None:
+def test_what_cannot_be_trained_is_refused(change: Callable[[Asked], Asked], message: str, given: Asked) -> None:
     with pytest.raises(KbqError, match=message):
-        train_generator(change(request_of))
+        train_generator(**change(given))
 
 
-def test_questions_that_are_all_too_long_are_refused(
-    request_of: GeneratorRequest, write_json_lines: Callable[..., Path]
-) -> None:
+def test_questions_that_are_all_too_long_are_refused(given: Asked, write_json_lines: Callable[..., Path]) -> None:
     long = {"question": "the " * 60, "answers": [{"text": "Rom", "answer_start": 0}]}
     passages = [{"context": f"Rom. {number}", "questions": [long]} for number in range(2)]
     examples = write_json_lines("long.jsonl", *passages)
     with pytest.raises(KbqError, match="no question of the training passages is short enough: at most 48"):
-        train_generator(replace(request_of, examples=[examples]))
+        train_generator(**given | {"examples": [examples]})
     with pytest.raises(KbqError, match="no question of the dev passages is short enough: at most 48 word pieces"):
-        train_generator(replace(request_of, dev=examples))
+        train_generator(**given | {"dev": examples})
 
 
 def test_an_encoder_that_cannot_decode_is_refused(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
@@ -143,5 +140,5 @@ def test_an_encoder_that_cannot_decode_is_refused(make_checkpoint: Callable[...,
 
     config = transformers.DistilBertConfig(vocab_size=200, dim=16, n_layers=1, n_heads=2, hidden_dim=32)
     source = make_checkpoint(tmp_path / "distil", config)
-    with pytest.raises(KbqError, match="is no checkpoint that can become a generator"):
+    with pytest.raises(KbqError, match="cannot become a generator"):
         new_generator(str(source), "cpu")

@@ -8,7 +8,6 @@ import pytest
 
 from kbq.commands import progress
 from kbq.dump.shards import Counts
-from kbq.finetuning.loop import FinetuningStep
 from kbq.training.engine import StepReport
 
 
@@ -44,9 +43,9 @@ def train() -> None:
 
 
 def finetune() -> None:
-    with progress.finetuning_progress("t") as report:
-        report(FinetuningStep(1, 20, 2.0, 0.5, 0.25))
-        report(FinetuningStep(2, 20, 1.0, 1.0, 0.25))
+    with progress.training_progress("t") as (report, _):
+        report(StepReport(1, 20, {"loss": 2.0, "found": 0.5}, 400, 0.25))
+        report(StepReport(2, 20, {"loss": 1.0, "found": 1.0}, 400, 0.25))
 
 
 def augment() -> None:
@@ -76,8 +75,8 @@ CASES: list[tuple[Callable[[], None], list[str]]] = [
     (
         finetune,
         [
-            "t: step 1/20, loss 2.000, positives found for 50%, dev 25.0%",
-            "t: step 2/20, loss 1.970, positives found for 52%",
+            "t: step 1/20, loss 2.000, found 0.500, dev 25.0%, ",
+            "t: step 2/20, loss 1.970, found 0.515, dev 25.0%",
         ],
     ),
     (augment, ["t: 1,000 paragraphs, 70 questions"]),

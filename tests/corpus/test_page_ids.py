@@ -1,4 +1,4 @@
-"""Page ids: known ones, sorted ones and recent ones."""
+"""Page ids: known, sorted and recent ones."""
 
 import pytest
 

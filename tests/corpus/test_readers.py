@@ -1,4 +1,4 @@
-"""Corpus: every format, its exact pages and numbers, and every way to be broken."""
+"""Readers: every format, its exact pages and paragraph numbers, and all its errors."""
 
 import gzip
 import io
@@ -234,7 +234,7 @@ BAD = [
         "{",
         ":1: not JSON (Expecting property name enclosed in double quotes, column 2): write one object",
     ),
-    ("kilt", "[]", ":1: '[]' is no JSON object: write one object"),
+    ("kilt", "[]", ":1: '[]' is not a JSON object: write one object"),
     ("kilt", kilt(wikipedia_id=None), ":1: wikipedia_id is missing: write a whole number, or text without"),
     ("kilt", kilt(wikipedia_id=True), ":1: wikipedia_id is True: write a whole number, or"),
     ("kilt", kilt(wikipedia_id=1.5), ":1: wikipedia_id is 1.5: write a whole number, or"),
@@ -255,8 +255,8 @@ BAD = [
         "{",
         ": not JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1)): write",
     ),
-    ("squad", "[]", ": no list of articles: write one page"),
-    ("squad", '{"data": {}}', ": no list of articles: write one page"),
+    ("squad", "[]", ": it has no list of articles: write one object"),
+    ("squad", '{"data": {}}', ": it has no list of articles: write one object"),
     ("squad", squad("x"), ": article 1: the article is 'x': write an object"),
     ("squad", squad({"paragraphs": []}), ": article 1: title is missing: write text in quotes"),
     ("squad", squad({"title": "A"}), ": article 1: paragraphs is missing: write a list"),
@@ -266,27 +266,27 @@ BAD = [
         squad({"title": "A", "paragraphs": [{}]}),
         ": article 1: paragraphs[0].context is missing: write text",
     ),
-    ("dpr", "a\tb", ":1: ['a', 'b'] is no passage: write id (up to 9 digits), text, title, tabs"),
-    ("dpr", "-1\tb\tc", ":1: ['-1', 'b', 'c'] is no passage"),
-    ("dpr", "1234567890\tb\tc", ":1: ['1234567890', 'b', 'c'] is no passage"),
+    ("dpr", "a\tb", ":1: ['a', 'b'] is not a passage: write id (up to 9 digits), text and title, sep"),
+    ("dpr", "-1\tb\tc", ":1: ['-1', 'b', 'c'] is not a passage"),
+    ("dpr", "1234567890\tb\tc", ":1: ['1234567890', 'b', 'c'] is not a passage"),
     (
         "dpr",
         '1\t"b\tc',
-        ":1: unexpected end of data: put the text in quotes, its own quotation marks doubled",
+        ":1: unexpected end of data: enclose the text in quotation marks and double those inside it",
     ),
-    ("dpr", '1\t"b" c\td', ":1: '\t' expected after '\"': put the text in quotes"),
+    ("dpr", '1\t"b" c\td', ":1: '\t' expected after '\"': enclose the text in quotation marks"),
     ("dpr", "1\tb\tc\n1\td\tc", ":1: passages of 'c' share an id: give every passage its own"),
     (
         "auto",
         "Rain falls.",
-        ": the first line 'Rain falls.' fits no format: choose the format: kilt, jsonl, squad, dpr",
+        ": the first line 'Rain falls.' is of no known format: choose the format: kilt, jsonl, squad, dpr",
     ),
-    ("auto", '{"id": 1}', ": the first line '{\"id\": 1}' fits no format: choose the format: kilt"),
-    ("auto", "", " holds no page: check that it is the file you mean"),
-    ("auto", "\n \n", " holds no page"),
-    ("kilt", "", " holds no page"),
-    ("squad", '{"data": []}', " holds no page"),
-    ("dpr", "id\ttext\ttitle\n", " holds no page"),
+    ("auto", '{"id": 1}', ": the first line '{\"id\": 1}' is of no known format: choose the format: kilt"),
+    ("auto", "", " contains no pages: check that it is the right file"),
+    ("auto", "\n \n", " contains no pages"),
+    ("kilt", "", " contains no pages"),
+    ("squad", '{"data": []}', " contains no pages"),
+    ("dpr", "id\ttext\ttitle\n", " contains no pages"),
 ]
 
 
@@ -299,14 +299,14 @@ def test_broken_corpus(tmp_path: Path, format: CorpusFormat, content: str, probl
 
 
 def test_unknown_format(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="'csv' is no format: choose the format: kilt, jsonl, squad, dpr, text"):
+    with pytest.raises(CorpusError, match="format 'csv' is unknown: choose the format: kilt, jsonl, squad, dpr, text"):
         list(read_corpus(write(tmp_path, "a"), "csv"))  # type: ignore[arg-type]
 
 
 def test_missing_source_and_folder_without_text(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"none: cannot be read \(No such file or directory\)"):
         list(read_corpus(str(tmp_path / "none")))
-    with pytest.raises(CorpusError, match=r"holds no \.txt or \.md file: choose another folder"):
+    with pytest.raises(CorpusError, match=r"contains no \.txt or \.md file: choose another folder"):
         list(read_corpus(str(tmp_path)))
     with pytest.raises(CorpusError, match="cannot be read"):
         list(read_corpus(str(tmp_path), "kilt"))
@@ -329,7 +329,7 @@ def test_bad_lines_can_be_skipped(tmp_path: Path) -> None:
     assert [str(problem).removeprefix(source)[:30] for problem in problems] == [
         ":2: not JSON (Expecting proper",
         ":3: text is 0: write a list",
-        ":5: page id '1' is taken by an",
+        ":5: page id '1' is that of an ",
         ":6: not UTF-8 (byte 1 is 0xff)",
     ]
 
@@ -351,7 +351,7 @@ def test_bad_passages_and_text_files_can_be_skipped(tmp_path: Path) -> None:
 
 def test_nothing_left_after_skipping(tmp_path: Path) -> None:
     problems: list[KbqError] = []
-    with pytest.raises(CorpusError, match="holds no page"):
+    with pytest.raises(CorpusError, match="contains no pages"):
         list(read_corpus(write(tmp_path, "{\n["), "kilt", problems.append))
     assert len(problems) == 2
 
@@ -364,9 +364,9 @@ def test_truncated_corpus_names_file_and_line(tmp_path: Path) -> None:
 
 def test_taken_page_ids(tmp_path: Path) -> None:
     source = write_lines(tmp_path, JSONL_LINE, JSONL_LINE | {"id": "07"}, JSONL_LINE | {"id": " 7"})
-    with pytest.raises(CorpusError, match="corpus:3: page id '7' is taken by an earlier page: give every page"):
+    with pytest.raises(CorpusError, match="corpus:3: page id '7' is that of an earlier page, too: give every page"):
         list(read_corpus(source))
-    with pytest.raises(CorpusError, match="corpus:2: page id '07' is in the knowledge base already: leave"):
+    with pytest.raises(CorpusError, match="corpus:2: page id '07' is already in the knowledge base: leave"):
         list(read_corpus(source, known_ids=["8", "07"]))
 
 

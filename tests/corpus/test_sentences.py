@@ -1,4 +1,4 @@
-"""Boundaries: every text has sentences, whatever blanks stand in it."""
+"""Sentences: every text has some, whatever white space it contains."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Arrays: what grows on the disk is what NumPy reads, whatever a killed run left behind."""
+"""Arrays: NumPy reads what was appended, whatever a killed run left behind."""
 
 from pathlib import Path
 

@@ -27,7 +27,6 @@ from kbq.encoding.phrases import encode_windows
 from kbq.encoding.windows import WindowShape, tokenize, windows
 from kbq.errors import CorpusError, KnowledgeBaseError, ModelError
 from kbq.kb import KnowledgeBase
-from kbq.searching.indexes import IndexSpec
 from kbq.system import files
 
 from .conftest import snapshot
@@ -123,7 +122,7 @@ def test_killed_anywhere(
         patch.setattr(owner, name, failing(getattr(owner, name), call, Killed()))
         with pytest.raises(Killed):
             KnowledgeBase.build(pages, tmp_path / "kb", model)
-    with pytest.raises(KnowledgeBaseError, match=r"holds no knowledge base|is not a whole knowledge base"):
+    with pytest.raises(KnowledgeBaseError, match=r"is not a (complete )?knowledge base"):
         KnowledgeBase.open(tmp_path / "kb")
     garbage(tmp_path / "kb")
     KnowledgeBase.build(pages, tmp_path / "kb", model)
@@ -183,7 +182,7 @@ def test_another_corpus_is_refused(
 
 def test_another_model_is_refused(pages: list[Page], model: Model, other_folder: Path, tmp_path: Path) -> None:
     stopped(pages, model, tmp_path / "kb")
-    with pytest.raises(KnowledgeBaseError, match=f"stopped half-way with model {model.config.phrase_fingerprint}"):
+    with pytest.raises(KnowledgeBaseError, match=f"an unfinished build with model {model.config.phrase_fingerprint}"):
         KnowledgeBase.build(pages, tmp_path / "kb", Model.open(other_folder, "cpu"))
 
 
@@ -205,7 +204,9 @@ def test_a_full_disk_is_said_and_the_build_goes_on(
     full = OSError(errno.ENOSPC, "No space left on device")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GrowingArray, name, failing(getattr(GrowingArray, name), call, full))
-        with pytest.raises(KnowledgeBaseError, match=r"kb cannot be written \(No space left on device\): make room"):
+        with pytest.raises(
+            KnowledgeBaseError, match=r"kb cannot be written \(No space left on device\): free disk space"
+        ):
             KnowledgeBase.build(pages, tmp_path / "kb", model)
     KnowledgeBase.build(pages, tmp_path / "kb", model)
     assert snapshot(tmp_path / "kb") == whole
@@ -232,7 +233,7 @@ def test_a_folder_in_use_is_refused(pages: list[Page], model: Model, tmp_path: P
         KnowledgeBase.build(pages, tmp_path / "kb", model)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("mine")
-    with pytest.raises(KnowledgeBaseError, match="is not empty and holds no unfinished build"):
+    with pytest.raises(KnowledgeBaseError, match="is not empty, and holds no unfinished build"):
         KnowledgeBase.build(pages, tmp_path / "full", model)
 
 
@@ -263,7 +264,7 @@ def test_a_missing_faiss_is_said_before_anything_is_encoded(
 ) -> None:
     pytest.importorskip("faiss")
     KnowledgeBase.build(pages[:5], tmp_path / "kb", model, index="compact")
-    KnowledgeBase.open(tmp_path / "kb", device="cpu").with_index(IndexSpec("exact"))  # the other one stays
+    KnowledgeBase.open(tmp_path / "kb", device="cpu").index_vectors("exact")  # the other one stays
     before = snapshot(tmp_path / "kb")
     monkeypatch.setitem(sys.modules, "faiss", None)
     message = r"needs faiss \(.*faiss.*\): install it with"
@@ -299,7 +300,7 @@ def test_an_append_that_is_given_up_leaves_nothing(
         with pytest.raises(Killed):  # its shard and its index are written
             KnowledgeBase.build(pages[6:8], tmp_path / "kb", model, append=True, index="disk")
     state = tmp_path / "kb" / "building.json"
-    with pytest.raises(KnowledgeBaseError, match=f"the same corpus, or delete {state} to begin anew"):
+    with pytest.raises(KnowledgeBaseError, match=f"the same corpus, or delete {state} to start over"):
         KnowledgeBase.build(pages[8:], tmp_path / "kb", model, append=True, index="disk")
     state.unlink()
     for name in ("whole", "kb"):
@@ -386,7 +387,7 @@ def test_paragraphs_without_tokens(model: Model, tmp_path: Path) -> None:
 def test_a_knowledge_base_without_any_token(model: Model, tmp_path: Path) -> None:
     kb = KnowledgeBase.build([Page("1", "T", (Paragraph(0, ""),)), Page("2", "U", ())], tmp_path / "kb", model)
     assert kb.counts == Counts(pages=2, paragraphs=1, tokens=0, rows=0)
-    assert kb.search(["the river"], k=3) == [[]]
+    assert kb.query(["the river"], k=3) == [[]]
 
 
 def test_a_paragraph_of_100000_characters(model: Model, tmp_path: Path) -> None:
@@ -488,7 +489,9 @@ def test_what_was_lost_while_a_build_was_stopped_is_no_zero(
     finished = json.loads((tmp_path / "kb" / STATE).read_text())["finished"]
     file = tmp_path / "kb" / shard_name(len(finished)) / name  # of the shard that is being written
     file.unlink() if lost == "all of it" else os.truncate(file, file.stat().st_size - 1)
-    with pytest.raises(KnowledgeBaseError, match=rf"damaged since .*{name}.*: delete the folder to begin anew"):
+    with pytest.raises(
+        KnowledgeBaseError, match=rf"unfinished build, which is damaged .*{name}.*: delete the folder to start over"
+    ):
         KnowledgeBase.build(pages, tmp_path / "kb", model)
     assert not (tmp_path / "kb" / "manifest.json").exists()
 
@@ -512,7 +515,7 @@ def test_an_index_may_be_replaced_while_it_is_opened(
 
     def opened(source: str, device: str) -> Model:
         if kb.index == read_manifest(tmp_path / "kb").index:
-            kb.with_index(IndexSpec("disk", filter=5.0))  # removes the one that is being opened
+            kb.index_vectors("disk", filter=5.0)  # removes the one that is being opened
         return model
 
     monkeypatch.setattr(Model, "open", opened)

@@ -1,4 +1,4 @@
-"""Manifest and shards: what is no whole knowledge base is refused, in one sentence."""
+"""Manifest and shards: an incomplete or damaged knowledge base is refused, in one sentence."""
 
 import errno
 import json
@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kbq.commands.library import index_words
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import read_manifest
 from kbq.dump.shards import Shard
@@ -17,6 +16,7 @@ from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError
 from kbq.kb import KnowledgeBase
 from kbq.system.files import write_json
+from kbq.words.bm25 import index_bm25
 
 Damage = Callable[[Path], object]
 SHARD = Path("shard-00000")
@@ -100,18 +100,18 @@ def one_row_less(folder: Path) -> None:
     ("damage", "kind", "message"),
     [
         (shutil.rmtree, KnowledgeBaseError, "does not exist: make a knowledge base with `kbq build CORPUS"),
-        (lambda folder: (folder / "manifest.json").unlink(), KnowledgeBaseError, r"holds no knowledge base \(no man"),
+        (lambda folder: (folder / "manifest.json").unlink(), KnowledgeBaseError, r"is not a knowledge base \(no man"),
         (
             lambda folder: (folder / "manifest.json").rename(folder / "building.json"),
             KnowledgeBaseError,
-            "is not a whole knowledge base, its build is going on or was stopped: after that, the same `kbq build`",
+            "is not a complete knowledge base, its build is running or was stopped: to resume it, run the",
         ),
         (lambda folder: (folder / "manifest.json").write_text('{"format": 1,'), KnowledgeBaseError, "is damaged"),
         (lambda folder: (folder / "manifest.json").write_text(""), KnowledgeBaseError, "is damaged .*: delete the fol"),
         (lambda folder: (folder / "manifest.json").write_text("[]"), KnowledgeBaseError, "is damaged"),
         (lambda folder: (folder / "manifest.json").write_text("7"), KnowledgeBaseError, "is damaged"),
         (lambda folder: (folder / "manifest.json").write_bytes(b"\xff"), KnowledgeBaseError, "is damaged"),
-        (manifest(format=99), KnowledgeBaseError, "has format version 99, this kbq reads 3: build it again"),
+        (manifest(format=99), KnowledgeBaseError, "has format version 99, this kbq reads 3: build the know"),
         (manifest(format=None), KnowledgeBaseError, "is damaged"),
         (manifest(shards=None), KnowledgeBaseError, "is damaged"),
         (manifest(surprise=1), KnowledgeBaseError, "is damaged"),
@@ -121,7 +121,7 @@ def one_row_less(folder: Path) -> None:
             r"holds \d+ rows of 16 dimensions, the manifest says \d+ of 16: build",
         ),
         (narrower, KnowledgeBaseError, r"holds (\d+) rows of 8 dimensions, the manifest says \1 of 16: build the kn"),
-        (flat, KnowledgeBaseError, r"vectors\.npy is no table"),
+        (flat, KnowledgeBaseError, r"vectors\.npy is not a matrix"),
         (one_row_less, KnowledgeBaseError, "its files differ in length"),
         (one_edge_less, KnowledgeBaseError, "its files differ in length"),
         (one_less("texts.bin"), KnowledgeBaseError, "its files differ in length"),
@@ -135,13 +135,13 @@ def one_row_less(folder: Path) -> None:
         (
             lambda folder: shutil.rmtree(folder / SHARD),
             KnowledgeBaseError,
-            "shard-00000 is missing: bring it back",
+            "shard-00000 is missing: restore it",
         ),
         (manifest(model="nowhere"), ModelError, "model folder nowhere does not exist"),
         (
             manifest(model_fingerprint="0123"),
             ModelError,
-            r"the model .* has changed since .* was built with it \(0123, now \w+\): build it again",
+            r"the model .* has changed since .* was built with it \(0123, now \w+\): build the know",
         ),
     ],
 )
@@ -161,7 +161,9 @@ def test_a_folder_that_may_not_be_read_is_said(kb_folder: Path, monkeypatch: pyt
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(Path, "read_text", refuse)
-    with pytest.raises(KnowledgeBaseError, match=r"manifest\.json cannot be read \(Permission denied\): check path"):
+    with pytest.raises(
+        KnowledgeBaseError, match=r"manifest\.json cannot be read \(Permission denied\): check its path"
+    ):
         read_manifest(kb_folder)
 
 
@@ -222,7 +224,7 @@ def test_other_rows_have_another_fingerprint(name: str, kb_folder: Path, tmp_pat
 def test_words_that_are_missing_can_be_made_again(pages: list[Page], model: Model, tmp_path: Path) -> None:
     folder = KnowledgeBase.build(pages, tmp_path / "kb", model).folder
     shutil.rmtree(folder / SHARD / "bm25")
-    with pytest.raises(KnowledgeBaseError, match=r"bm25 is missing .*: make it again with `kbq index .*kb --bm25`"):
+    with pytest.raises(KnowledgeBaseError, match=r"bm25 is missing .*: build it again with `kbq index bm25 .*kb`"):
         KnowledgeBase.open(folder)
-    index_words(folder)
-    assert KnowledgeBase.open(folder).search(["the river"], backend="bm25", unit="paragraph")[0]
+    index_bm25(folder)
+    assert KnowledgeBase.open(folder).query(["the river"], backend="bm25", unit="paragraph")[0]

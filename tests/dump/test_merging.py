@@ -1,13 +1,13 @@
-"""Merging: the whole answers like a knowledge base built in one go, and what does not fit together is refused."""
+"""Merging: the result is searched like a knowledge base built in one go; incompatible folders are refused."""
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kbq.answers import IndexKind
-from kbq.commands.library import index_impacts, index_words
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import IndexEntry, read_manifest
 from kbq.dump.merging import merge
@@ -16,8 +16,9 @@ from kbq.encoding.model import Model
 from kbq.encoding.windows import WindowShape
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
-from kbq.searching.indexes import IndexSpec
 from kbq.system.files import writing_alone
+from kbq.words.bm25 import index_bm25
+from kbq.words.sparta import index_sparta
 from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
 TEXTS = ["the river", "Marie Curie [SEP] place of birth"]
@@ -25,17 +26,17 @@ TEXTS = ["the river", "Marie Curie [SEP] place of birth"]
 
 @pytest.fixture
 def parts(pages: list[Page], model: Model, tmp_path: Path) -> list[Path]:
-    """Two knowledge bases of five and seven pages, the second of two shards, and an empty one."""
+    """Two knowledge bases of five and seven pages, the second of two shards, and one of a page without text."""
     folders = [tmp_path / name for name in ("a", "b", "none")]
     KnowledgeBase.build(pages[:5], folders[0], model)
     KnowledgeBase.build(pages[5:8], folders[1], model)
     KnowledgeBase.build(pages[8:], folders[1], model, append=True)
-    KnowledgeBase.build([], folders[2], model)
+    KnowledgeBase.build([Page("none", "", ())], folders[2], model)
     return folders
 
 
 def answers(kb: KnowledgeBase) -> list[list[tuple[object, float]]]:
-    return [[(hit.place, round(hit.score, 3)) for hit in hits] for hits in kb.search(TEXTS, 20, backend="dense")]
+    return [[(hit.place, round(hit.score, 3)) for hit in hits] for hits in kb.query(TEXTS, 20, backend="dense")]
 
 
 @pytest.mark.parametrize("linked", [True, False])
@@ -49,10 +50,10 @@ def test_it_answers_like_one_build(
         monkeypatch.setattr(os, "link", refuse)
     manifest = merge(tmp_path / "whole", parts)
     assert manifest == read_manifest(tmp_path / "whole")
-    assert manifest.counts == kb.counts
+    assert manifest.counts == replace(kb.counts, pages=13)
     assert len(manifest.shards) == 4
     assert len(manifest.corpora) == 4
-    assert list(Pages(tmp_path / "whole").ids()) == [f"P{number}" for number in range(12)]
+    assert list(Pages(tmp_path / "whole").ids()) == [*(f"P{number}" for number in range(12)), "none"]
     assert answers(KnowledgeBase.open(tmp_path / "whole", device="cpu")) == answers(kb)
     vectors = tmp_path / "whole" / "shard-00000" / "vectors.npy"
     assert vectors.samefile(parts[0] / "shard-00000" / "vectors.npy") == linked
@@ -62,9 +63,9 @@ def test_it_answers_like_one_build(
 def test_indexes_of_shards_come_along(kind: IndexKind, parts: list[Path], kb: KnowledgeBase, tmp_path: Path) -> None:
     pytest.importorskip("faiss")
     for folder in parts:
-        KnowledgeBase.open(folder, device="cpu").with_index(IndexSpec(kind, 0.5))
+        KnowledgeBase.open(folder, device="cpu").index_vectors(kind, 0.5)
     assert merge(tmp_path / "whole", parts).entries == (IndexEntry(),)
-    whole = KnowledgeBase.open(tmp_path / "whole", device="cpu").with_index(IndexSpec(kind, 1.0))
+    whole = KnowledgeBase.open(tmp_path / "whole", device="cpu").index_vectors(kind, 1.0)
     assert whole.index.recall == 1.0
     cells = tmp_path / "whole" / "shard-00000" / kind / "cells.faiss"
     assert cells.samefile(parts[0] / "shard-00000" / kind / "cells.faiss")
@@ -73,7 +74,7 @@ def test_indexes_of_shards_come_along(kind: IndexKind, parts: list[Path], kb: Kn
 def test_an_index_that_learned_from_queries_stays_behind(parts: list[Path], tmp_path: Path) -> None:
     pytest.importorskip("faiss")
     for folder in parts[:2]:
-        KnowledgeBase.open(folder, device="cpu").with_index(IndexSpec("compact", 0.5, tuple(TEXTS)))
+        KnowledgeBase.open(folder, device="cpu").index_vectors("compact", 0.5, tuple(TEXTS))
     assert [path.name[:12] for path in parts[0].glob("*/*-for-*")] == ["compact-for-"]
     merge(tmp_path / "whole", parts)
     assert not list((tmp_path / "whole").glob("*/*compact*"))
@@ -84,15 +85,15 @@ def test_learned_impacts_stay_behind(parts: list[Path], kb: KnowledgeBase, check
     sparta.network.bias.data.fill_(-3.0)
     sparta.save(tmp_path / "sparta")
     for folder in parts:
-        index_impacts(folder, tmp_path / "sparta", device="cpu")
+        index_sparta(folder, tmp_path / "sparta", device="cpu")
     assert not merge(tmp_path / "whole", parts).sparta
     assert list((tmp_path / "whole").rglob("sparta*")) == []
-    index_impacts(tmp_path / "whole", tmp_path / "sparta", device="cpu")
+    index_sparta(tmp_path / "whole", tmp_path / "sparta", device="cpu")
     assert len(list((parts[0] / "shard-00000").glob("sparta-*"))) == 1
     shutil.copytree(kb.folder, tmp_path / "one")
-    index_impacts(tmp_path / "one", tmp_path / "sparta", device="cpu")
+    index_sparta(tmp_path / "one", tmp_path / "sparta", device="cpu")
     found, true = (
-        KnowledgeBase.open(tmp_path / name, device="cpu").search(TEXTS, 5, "paragraph", "sparta")
+        KnowledgeBase.open(tmp_path / name, device="cpu").query(TEXTS, 5, "paragraph", "sparta")
         for name in ("whole", "one")
     )
     for one, other in zip(found, true, strict=True):
@@ -111,11 +112,11 @@ def test_words_are_weighed_in_the_whole(
         KnowledgeBase.build(pages[:5], parts[0], model, bm25=False)
     assert merge(tmp_path / "whole", parts).bm25 is not later
     if later:
-        index_words(tmp_path / "whole")
+        index_bm25(tmp_path / "whole")
     shutil.copytree(kb.folder, tmp_path / "one")
-    index_words(tmp_path / "one")
+    index_bm25(tmp_path / "one")
     found, true = (
-        KnowledgeBase.open(tmp_path / name, device="cpu").search(TEXTS, 5, "paragraph", "bm25")
+        KnowledgeBase.open(tmp_path / name, device="cpu").query(TEXTS, 5, "paragraph", "bm25")
         for name in ("whole", "one")
     )
     for one, other in zip(found, true, strict=True):
@@ -139,7 +140,7 @@ def test_a_page_in_two_is_refused(parts: list[Path], pages: list[Page], model: M
 
 
 def test_another_model_is_refused(parts: list[Path], other_folder: Path, tmp_path: Path) -> None:
-    KnowledgeBase.build([], tmp_path / "c", Model.open(other_folder, "cpu"))
+    KnowledgeBase.build([Page("c", "", ())], tmp_path / "c", Model.open(other_folder, "cpu"))
     with pytest.raises(KnowledgeBaseError, match=r"c was built with the model .*/other .*, .*/a with .*: build one"):
         merge(tmp_path / "whole", [*parts, tmp_path / "c"])
 
@@ -151,7 +152,7 @@ def test_a_merge_that_fails_leaves_nothing(parts: list[Path], tmp_path: Path, mo
     monkeypatch.setattr(os, "link", full)
     monkeypatch.setattr(shutil, "copy2", full)
     with pytest.raises(
-        KnowledgeBaseError, match=r"whole cannot be written \(\[Errno 28\] No space left on device\): make room"
+        KnowledgeBaseError, match=r"whole cannot be written \(\[Errno 28\] No space left on device\): free disk space"
     ):
         merge(tmp_path / "whole", parts)
     assert not (tmp_path / "whole").exists()
@@ -159,7 +160,7 @@ def test_a_merge_that_fails_leaves_nothing(parts: list[Path], tmp_path: Path, mo
 
 def test_one_merge_at_a_time_makes_a_folder(parts: list[Path], tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
-    with writing_alone(tmp_path / "whole"), pytest.raises(KbqError, match=r"another kbq is writing into .*whole"):
+    with writing_alone(tmp_path / "whole"), pytest.raises(KbqError, match=r"another kbq process is writing to .*whole"):
         merge(tmp_path / "whole", parts)
     merged = merge(tmp_path / "whole", parts)
     with pytest.raises(KnowledgeBaseError, match="whole is not empty"):

@@ -1,4 +1,4 @@
-"""Pages of a knowledge base by id."""
+"""Pages: texts of a knowledge base by page id."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Shards: vectors that do not stay in memory are prefetched in runs of pages, and are the same vectors."""
+"""Shards: vectors that do not stay in memory are prefetched in runs, and are the same vectors."""
 
 import mmap
 from collections.abc import Callable

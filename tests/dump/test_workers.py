@@ -1,4 +1,4 @@
-"""Workers: however many encode, and whatever stops them, the files are the same."""
+"""Workers: the files do not depend on their number, nor on what stops them."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def test_a_worker_that_dies_is_said(
 ) -> None:
     monkeypatch.setattr(workers, "_encode", dies)
     with pytest.raises(
-        KnowledgeBaseError, match=r"one of 2 workers died, .* fewer --workers; the same command goes on"
+        KnowledgeBaseError, match=r"one of 2 workers died, .* fewer --workers; the same command resumes"
     ):
         KnowledgeBase.build(pages, tmp_path / "kb", model, workers=2)
     monkeypatch.undo()

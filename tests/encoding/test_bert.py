@@ -1,7 +1,8 @@
-"""BERT: what transformers computes is the truth."""
+"""BERT: hidden states equal those of transformers, and packed linear layers compute the same as PyTorch's."""
 
 import copy
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,27 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from torch import nn
 
+from kbq.encoding import bert
 from kbq.encoding.backbone import pretrained_backbone
-from kbq.encoding.bert import BASE, Bert, BertConfig, SelfAttention, is_bert, more_rows
+from kbq.encoding.bert import (
+    BASE,
+    FEW_ROWS,
+    Bert,
+    BertConfig,
+    Linear,
+    SelfAttention,
+    can_pack,
+    is_bert,
+    more_rows,
+    pack_few_rows,
+)
+from kbq.encoding.devices import autocast
 from kbq.encoding.model import Model
+from kbq.encoding.queries import QueryEncoder, encode_queries
 from kbq.errors import ModelError
+from kbq.training.engine import Descent
 
 IDS = torch.tensor([[2, 7, 8, 3, 0], [2, 9, 11, 12, 3]])
 SEGMENTS = torch.tensor([[0, 0, 1, 1, 0], [0, 1, 1, 1, 1]])
@@ -137,19 +154,19 @@ def test_a_checkpoint_of_no_layers_is_refused(
     make_checkpoint: Callable[..., Path], bert_config: Callable[..., Any], tmp_path: Path
 ) -> None:
     folder = make_checkpoint(tmp_path, bert_config(num_hidden_layers=0))
-    with pytest.raises(ModelError, match="num_hidden_layers is 0, must be a number of 1 or more"):
+    with pytest.raises(ModelError, match="num_hidden_layers is 0, must be a number, 1 or more"):
         pretrained_backbone(folder)
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ({"num_attention_heads": 3}, "is damaged: 16 dimensions cannot be shared by 3 heads"),
-        ({"num_attention_heads": 0}, "is damaged: num_attention_heads is 0, must be a number of 1 or more"),
+        ({"num_attention_heads": 3}, "is damaged: hidden_size is 16, must be a multiple of num_attention_heads, 3"),
+        ({"num_attention_heads": 0}, "is damaged: num_attention_heads is 0, must be a number, 1 or more"),
         ({"hidden_size": "x"}, "is damaged: hidden_size is 'x', must be a number"),
         ({"hidden_size": None}, "is damaged: hidden_size is None"),
         ({"hidden_size": float("inf")}, "is damaged: hidden_size is inf"),
-        ({"layer_norm_eps": -1}, "is damaged: layer_norm_eps is -1, must be a number of 0 or more"),
+        ({"layer_norm_eps": -1}, "is damaged: layer_norm_eps is -1, must be a number, 0 or more"),
         ({"vocab_size": 2**50}, "is damaged: "),
         ({"hidden_act": None}, "is damaged: "),
         ({"model_type": "no such type"}, "is damaged: "),
@@ -163,3 +180,142 @@ def test_a_damaged_configuration_is_refused(damage: dict[str, Any], message: str
     (tmp_path / "config.json").write_text(json.dumps(written | damage))
     with pytest.raises(ModelError, match=message):
         Model.open(tmp_path, "cpu")
+
+
+def layer(packs: bool = True) -> Linear:
+    torch.manual_seed(0)
+    made = Linear(48, 32)
+    with torch.no_grad():
+        made.weight.normal_()
+        made.bias.normal_()
+    if packs:
+        pack_few_rows(nn.Sequential(made))
+    return made
+
+
+@torch.no_grad()
+def unlike(made: Linear, states: torch.Tensor) -> float:
+    """How far a layer is from PyTorch's own."""
+    return float((made(states) - nn.functional.linear(states, made.weight, made.bias)).abs().max())
+
+
+needs_packing = pytest.mark.skipif(not can_pack(torch.float32), reason="PyTorch without oneDNN")
+
+
+@pytest.mark.parametrize("rows", [1, 7, FEW_ROWS, FEW_ROWS + 1])
+@pytest.mark.parametrize("packs", [True, False])
+def test_products_are_pytorchs(rows: int, packs: bool) -> None:
+    assert unlike(layer(packs), torch.randn(rows, 48)) < 1e-4
+
+
+@needs_packing
+def test_few_rows_alone_are_multiplied_with_reordered_weights() -> None:
+    made = layer()
+    made(torch.randn(3, 48))
+    with torch.no_grad():
+        made(torch.randn(FEW_ROWS + 1, 48))
+    assert made._packed is None
+    with torch.no_grad():
+        made(torch.randn(FEW_ROWS, 48))
+    assert made._packed is not None
+
+
+@needs_packing
+@pytest.mark.parametrize("name", ["weight", "bias"])
+@pytest.mark.parametrize("is_cast", [True, False])
+def test_changed_weights_are_seen(name: str, is_cast: bool) -> None:
+    made, states = layer(), torch.randn(5, 48)
+
+    def is_right() -> bool:
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_cast):  # it remembers weights till its end
+            return unlike(made, states) < (0.1 if is_cast else 1e-4)
+
+    assert is_right()
+    with torch.no_grad():
+        getattr(made, name).mul_(-2)
+    assert is_right()
+    setattr(made, name, nn.Parameter(torch.randn_like(getattr(made, name))))
+    assert is_right()
+    assert unlike(made, states) < 1e-4  # in another type
+    assert is_right()
+    made.double()
+    assert unlike(made, states.double()) < 1e-9
+
+
+@needs_packing
+def test_steps_of_a_fused_optimiser_are_seen() -> None:
+    made, states = layer(), torch.randn(5, 48)
+    descent = Descent(list(made.parameters()), learning_rate=0.1, warmup=0.0, steps=5)
+    for _ in range(3):
+        with torch.no_grad():
+            before = made(states)
+        descent.add(made(states).square().mean())
+        descent.step()
+        with torch.no_grad():
+            assert (made(states) - before).abs().max() > 0.1
+        assert unlike(made, states) < 1e-4
+
+
+@needs_packing
+def test_a_query_encoder_packs(checkpoint: Path) -> None:
+    encoder = QueryEncoder(pretrained_backbone(checkpoint), shared=True).eval()
+    encode_queries(encoder, [[2, 7, 3]], pad_id=0)
+    layers = [part for part in encoder.modules() if isinstance(part, Linear)]
+    assert len(layers) > 6
+    assert all(part._packed is not None for part in layers)
+
+
+@pytest.mark.parametrize("states", [torch.ones(5, 48).bfloat16(), torch.ones(5, 48).double()])
+def test_what_pytorch_refuses_is_refused(states: torch.Tensor) -> None:
+    with torch.no_grad(), pytest.raises(RuntimeError, match="dtype"):
+        layer()(states)
+
+
+def test_weights_of_inference_mode_are_never_packed() -> None:
+    with torch.inference_mode():
+        made = layer()
+    for _ in range(2):
+        assert unlike(made, torch.randn(5, 48)) == 0
+        with torch.inference_mode():
+            made.weight.mul_(2)
+
+
+def test_gradients_flow() -> None:
+    made = layer()
+    made(torch.randn(5, 48)).sum().backward()
+    assert made.weight.grad is not None
+    assert made.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+def test_copies_have_an_order_of_their_own(copied: Callable[[Linear], Linear]) -> None:
+    made, states = layer(), torch.randn(5, 48)
+    unlike(made, states)
+    other = copied(made)
+    assert other._packed is None
+    with torch.no_grad():
+        other.weight.zero_()
+    assert unlike(made, states) < 1e-4
+    assert unlike(other, states) < 1e-4
+
+
+def test_autocast_decides_the_type() -> None:
+    made, states = layer(), torch.randn(5, 48)
+    with torch.no_grad(), autocast(torch.device("cpu")):
+        found = made(states)
+        assert found.dtype == nn.functional.linear(states, made.weight, made.bias).dtype
+    assert found.float().sub(nn.functional.linear(states, made.weight, made.bias)).abs().max() < 0.2
+
+
+def test_without_onednn_products_are_the_usual_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> torch.Tensor:
+        raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute '_reorder_linear_weight'")
+
+    monkeypatch.setattr(bert, "_reordered", missing)
+    can_pack.cache_clear()
+    try:
+        made = layer()
+        assert unlike(made, torch.randn(5, 48)) == 0
+        assert made._packed is None
+    finally:
+        can_pack.cache_clear()

@@ -1,4 +1,4 @@
-"""Model: what is saved is what is opened, and nothing else is opened."""
+"""Model: a saved model is read back unchanged, and everything else is refused."""
 
 import dataclasses
 import json
@@ -134,18 +134,18 @@ EMBEDDINGS = "phrases.backbone.embeddings.word_embeddings.weight"
     ("damage", "message"),
     [
         (shutil.rmtree, "does not exist"),
-        (lambda folder: (folder / "kbq.json").unlink(), "is no kbq model .it has no kbq.json.: make one with"),
+        (lambda folder: (folder / "kbq.json").unlink(), "is not a kbq model .no kbq.json.: make one with"),
         (lambda folder: (folder / "kbq.json").write_text("{"), "kbq.json cannot be read"),
         (lambda folder: (folder / "kbq.json").write_text("[]"), "kbq.json"),
-        (with_config(length_penalty="x"), "kbq.json is not whole: length_penalty is 'x', must be a number, 0 or more"),
+        (with_config(length_penalty="x"), "kbq.json is damaged: length_penalty is 'x', must be a number, 0 or more"),
         (
             with_config(length_penalty=-0.1),
-            "kbq.json is not whole: length_penalty is -0.1, must be a number, 0 or more",
+            "kbq.json is damaged: length_penalty is -0.1, must be a number, 0 or more",
         ),
-        (with_config(format=0), "is of another format than 2: use the kbq version that wrote it"),
-        (with_config(window=None), "kbq.json is not whole"),
-        (with_config(window={"length": 19, "overlap": 6, "max_title": 10}), "kbq.json is not whole.*19"),
-        (with_config(surprise=1), "kbq.json is not whole"),
+        (with_config(format=0), "has format version 0, this kbq reads 2: use the kbq version that wrote it"),
+        (with_config(window=None), "kbq.json is damaged"),
+        (with_config(window={"length": 19, "overlap": 6, "max_title": 10}), "kbq.json is damaged.*19"),
+        (with_config(surprise=1), "kbq.json is damaged"),
         (lambda folder: (folder / WEIGHTS).unlink(), "is damaged"),
         (lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-9]), "is damaged"),
         (lambda folder: (folder / WEIGHTS).write_bytes(b""), "is damaged"),
@@ -184,12 +184,12 @@ def test_a_folder_that_cannot_be_written_is_said(model: Model, tmp_path: Path) -
 
 
 def test_a_checkpoint_is_no_model(checkpoint: Path) -> None:
-    with pytest.raises(ModelError, match="is no kbq model"):
+    with pytest.raises(ModelError, match="is not a kbq model"):
         Model.open(checkpoint)
 
 
 def test_a_hub_name_that_cannot_be_fetched_is_refused() -> None:
-    with pytest.raises(ModelError, match="model nobody/nothing is no folder, and the hub does not give it"):
+    with pytest.raises(ModelError, match="model nobody/nothing is not a folder, nor found on the hub"):
         Model.open("nobody/nothing")
 
 
@@ -335,7 +335,7 @@ def test_a_query_encoder_may_be_tuned_further(tuned: Path, tmp_path: Path) -> No
         (lambda folder: (folder / WEIGHTS).unlink(), "tuned is damaged"),
         (lambda folder: (folder / WEIGHTS).write_bytes(b"x"), "tuned is damaged"),
         (without("queries.end_head.weight"), "tuned lacks 1 weights, the first is queries.end_head.weight"),
-        (with_config(surprise=1), "kbq.json is not whole"),
+        (with_config(surprise=1), "kbq.json is damaged"),
         (lambda folder: with_config(base=str(folder))(folder), "tuned"),  # its own base
     ],
 )
@@ -351,7 +351,7 @@ def test_a_base_with_other_phrase_vectors_is_refused_and_both_are_named(tuned: P
     shutil.copytree(other_folder, tuned.parent / "base")
     prints = read_config(tuned).phrase_fingerprint, read_config(other_folder).phrase_fingerprint
     assert prints[0] != prints[1]
-    with pytest.raises(ModelError, match=f"tuned holds .* {prints[0]}, but .*base has {prints[1]} now: tune again"):
+    with pytest.raises(ModelError, match=f"tuned holds .* {prints[0]}, but .*base now has {prints[1]}: tune again"):
         Model.open(tuned, "cpu")
 
 

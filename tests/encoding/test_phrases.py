@@ -1,4 +1,4 @@
-"""Phrases: a token's vector depends on its own window alone."""
+"""Phrases: the vector of a token depends on its own window alone."""
 
 import copy
 

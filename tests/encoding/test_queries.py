@@ -1,4 +1,4 @@
-"""Queries: real separator tokens, and one sentence for every query that cannot be read."""
+"""Queries: markers become real separator tokens, and every query that cannot be read is refused in one sentence."""
 
 from collections.abc import Callable
 

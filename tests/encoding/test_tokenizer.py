@@ -1,19 +1,24 @@
-"""Tokenizer: what transformers reads from the same folder is the truth."""
+"""Tokenizer: equal to transformers for the same folder; the capitals of words are learned and restored."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tokenizers
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbq.corpus.pages import Page, Paragraph
 from kbq.encoding.backbone import load_tokenizer, saved_tokenizer
+from kbq.encoding.model import Model
 from kbq.encoding.model_folder import DEFAULT_MODEL
-from kbq.encoding.tokenizer import FastTokenizer, encodings
+from kbq.encoding.tokenizer import FastTokenizer, encodings, is_cased, opens_sentence, truecased, usual_forms
 from kbq.errors import ModelError
+from kbq.kb import KnowledgeBase
 
 TEXTS = [
     "",
@@ -133,7 +138,7 @@ def test_what_transformers_may_read_otherwise_is_left_to_it(
         (tmp_path / "tokenizer_config.json").write_text("[]")
     assert FastTokenizer.read(tmp_path) is None
     if change != "other class":
-        with pytest.raises(ModelError, match="holds no tokenizer that transformers can read"):
+        with pytest.raises(ModelError, match="has no tokenizer that transformers can read"):
             saved_tokenizer(tmp_path)
 
 
@@ -141,7 +146,7 @@ def test_a_missing_file_is_named(make_tokenizer: Callable[..., Any], tmp_path: P
     make_tokenizer().save_pretrained(tmp_path)
     change_config(tmp_path, tokenizer_class="BertTokenizer")  # transformers makes one of no words from it
     (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(ModelError, match=r"the tokenizer of .* is missing: it has no tokenizer\.json"):
+    with pytest.raises(ModelError, match=r"the tokenizer of .* is missing: the folder has no tokenizer\.json"):
         saved_tokenizer(tmp_path)
 
 
@@ -149,3 +154,85 @@ def test_a_saved_tokenizer_without_separator_is_refused(make_tokenizer: Callable
     make_tokenizer(sep_token=None).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="has no sep token: use a BERT-like checkpoint"):
         saved_tokenizer(tmp_path)
+
+
+FORMS = {"marie": "Marie", "warsaw": "Warsaw", "usa": "USA", "o'neill": "O'Neill"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "forms"),
+    [
+        ([], {}),
+        (["the City and the city, a city"], {}),
+        (["the City and the City, a city"], {"city": "City"}),
+        (["Born in Łódź. Born in ŁÓDŹ and in Łódź."], {"łódź": "Łódź"}),
+        (["Only here.", '"Also." ("Then.")'], {}),
+        (["an ABC", "an Abc"], {"abc": "ABC"}),
+    ],
+)
+def test_usual_forms(texts: list[str], forms: dict[str, str]) -> None:
+    assert usual_forms(texts) == forms
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "opens"),
+    [
+        ("Paris", "Paris", True),
+        ("in Paris", "Paris", False),
+        ("It was. Paris", "Paris", True),
+        ('He said: "Paris', "Paris", True),
+        ("a very long beginning, then Paris", "Paris", False),
+        ("a very long beginning!  (Paris", "Paris", True),
+        ("U.S. Paris", "Paris", True),  # an abbreviation looks like an end
+    ],
+)
+def test_opens_sentence(text: str, word: str, opens: bool) -> None:
+    assert opens_sentence(text, text.index(word)) == opens
+
+
+@pytest.mark.parametrize(
+    ("text", "cased"),
+    [
+        ("where was marie o'neill born", "where was Marie O'Neill born"),
+        ("Where was marie born", "Where was marie born"),
+        ("warsaw, usa?", "Warsaw, USA?"),
+        ("warsawa", "warsawa"),
+        ("", ""),
+    ],
+)
+def test_truecased(text: str, cased: str) -> None:
+    assert truecased(text, FORMS) == cased
+
+
+def test_is_cased(make_tokenizer: Callable[..., Any]) -> None:
+    tokenizer = make_tokenizer()
+    assert is_cased(tokenizer)
+    tokenizer.backend_tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    assert not is_cased(tokenizer)
+
+
+def test_a_query_in_lower_case_finds_what_the_cased_one_finds(
+    new_model: Callable[..., Model], pages: list[Page], tmp_path: Path
+) -> None:
+    plain = new_model()
+    plain.save(tmp_path / "plain")
+    assert not (tmp_path / "plain" / "casing.json").exists()
+    plain.query_tokenizer.casing = FORMS
+    plain.save(tmp_path / "cased")
+    model = Model.open(tmp_path / "cased", "cpu")
+    more = [*pages, Page("new", "Marie", (Paragraph(0, "Marie was born in Warsaw."),))]
+    kb = KnowledgeBase.build(more, tmp_path / "kb", model)
+    cased, lower = kb.query(["Marie [SEP] place of birth", "marie [SEP] place of birth"], k=3)
+    assert [hit.place for hit in lower] == [hit.place for hit in cased]
+    without = Model.open(tmp_path / "plain", "cpu")
+    (one, other) = without.encode_queries(["Marie [SEP] place of birth", "marie [SEP] place of birth"])[0]
+    assert np.abs(one - other).max() > 0.1
+
+
+def test_a_damaged_table_is_refused(new_model: Callable[..., Model], tmp_path: Path) -> None:
+    model = new_model()
+    model.query_tokenizer.casing = FORMS
+    model.save(tmp_path / "model")
+    (tmp_path / "model" / "casing.json").write_text("{")
+    with pytest.raises(ModelError, match=r"casing\.json cannot be read"):
+        Model.open(tmp_path / "model", "cpu")

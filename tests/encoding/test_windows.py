@@ -1,4 +1,4 @@
-"""Windows: every token is encoded exactly once, and no phrase stops inside a word."""
+"""Windows: every token is encoded exactly once, and no phrase begins or ends inside a word."""
 
 from itertools import pairwise
 

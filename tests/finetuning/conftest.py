@@ -14,7 +14,6 @@ from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput
 from kbq.kilt.text_scores import normalise
-from kbq.searching.indexes import IndexSpec
 
 LegalSpans = Callable[[Shard, int], list[tuple[int, int, str]]]
 
@@ -56,7 +55,7 @@ def built(model: Model, pages: list[Page], tmp_path_factory: pytest.TempPathFact
     KnowledgeBase.build(pages[7:], two, model, index="disk", append=True)
     for folder in (one, two):
         for kind in ("compact", "tiny"):
-            KnowledgeBase.open(folder, device="cpu").with_index(IndexSpec(kind))
+            KnowledgeBase.open(folder, device="cpu").index_vectors(kind)
     return one, two
 
 

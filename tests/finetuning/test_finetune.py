@@ -1,38 +1,38 @@
 """Finetuning, whole: triples go in, a query-encoder folder comes out; whatever is wrong is one sentence."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 
-from kbq.answers import Backend
-from kbq.commands.library import index_words
+from kbq.answers import SearchOptions
 from kbq.commands.printing import finetuning_lines
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, ModelError, TrainingError
-from kbq.finetuning import loop
-from kbq.finetuning.dev_scoring import Judge
-from kbq.finetuning.finetune import FinetuningOutcome, FinetuningRequest, finetune
-from kbq.finetuning.labels import Labeller
-from kbq.finetuning.loop import FinetuningSettings, FinetuningStep
-from kbq.finetuning.preparation import with_page_ids
+from kbq.finetuning.dev_scoring import DENSE, DevScorer, hybrid
+from kbq.finetuning.finetune import FinetuningOutcome, finetune
+from kbq.finetuning.labels import Labeller, with_page_ids
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput
-from kbq.kilt.task import load_task
-from kbq.searching.hybrid import HybridWeights
-from kbq.searching.indexes import IndexSpec
+from kbq.kilt.task import Task
+from kbq.training import engine
+from kbq.training.engine import Descent, StepReport
+from kbq.words.bm25 import index_bm25
 
 Rows = list[dict[str, str]]
+Asked = dict[str, Any]  # arguments of `finetune`
 BROKEN = """
 from kbq.kilt.adapters import slot_with
 from kbq.kilt.task import Task
+from kbq.words.bm25 import index_bm25
 
 TASKS = (Task("broken", slot_with({"birth": "who {object}"}), "phrase", ("em",), "em"),)
 """
@@ -44,29 +44,21 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def request_of(rows: Rows, write_json_lines: Callable[..., Path], tmp_path: Path) -> FinetuningRequest:
+def asked(rows: Rows, write_json_lines: Callable[..., Path], tmp_path: Path) -> Asked:
     """All triples, scored on themselves."""
     triples = write_json_lines("triples.jsonl", *rows)
-    settings = FinetuningSettings(k=10, epochs=2, batch=5, learning_rate=1e-3, patience=99)
-    return FinetuningRequest(
-        triples, tmp_path / "out", load_task("slot_filling"), triples, settings=settings, command="kbq finetune"
-    )
+    settings = {"k": 10, "epochs": 2, "batch": 5, "learning_rate": 1e-3, "patience": 99}
+    return settings | {"triples": triples, "out": tmp_path / "out", "dev": triples, "command": "kbq finetune"}
 
 
-def run_size(request: FinetuningRequest) -> int:
-    return len(request.triples.read_text("utf-8").splitlines())
+def run(asked: Asked, kb: KnowledgeBase, notes: list[str] | None = None) -> FinetuningOutcome:
+    return finetune(kb, **asked, note=(lambda note: None) if notes is None else notes.append)
 
 
-def run(request: FinetuningRequest, kb: KnowledgeBase, notes: list[str] | None = None) -> FinetuningOutcome:
-    return finetune(request, kb, (lambda note: None) if notes is None else notes.append)
-
-
-def test_a_query_encoder_comes_out(
-    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, model_folder: Path
-) -> None:
+def test_a_query_encoder_comes_out(asked: Asked, own_kb: KnowledgeBase, rows: Rows, model_folder: Path) -> None:
     notes: list[str] = []
-    before = own_kb.model.encode_queries(["Marie [SEP] birth"])[0].tolist()
-    outcome = run(request_of, own_kb, notes)
+    before, config = own_kb.model.encode_queries(["Marie [SEP] birth"])[0].tolist(), own_kb.model.config
+    outcome = run(asked, own_kb, notes)
     assert notes == []
     assert (outcome.reach.queries, outcome.reach.unreadable, outcome.reach.on_page) == (len(rows), 0, len(rows))
     assert (outcome.dev_queries, outcome.measure) == (len(rows), "KILT-accuracy")
@@ -74,8 +66,9 @@ def test_a_query_encoder_comes_out(
     assert all(0 <= score <= 100 for score in outcome.scores)
     assert outcome.steps == 2 * -(-len(rows) // 5)
     assert (outcome.lexical_factor, outcome.hybrid_score) == (1.0, None)  # this knowledge base has no words
-    assert not request_of.out.with_name("out.partial").exists()
-    tuned = KnowledgeBase.open(own_kb.folder, str(request_of.out), "cpu")
+    assert not asked["out"].with_name("out.partial").exists()
+    assert os.fspath(outcome) == str(asked["out"])
+    tuned = KnowledgeBase.open(own_kb.folder, str(asked["out"]), "cpu")
     assert tuned.model.config.base == str(model_folder)
     facts = tuned.model.config.training["finetuning"]
     assert isinstance(facts, dict)
@@ -86,74 +79,75 @@ def test_a_query_encoder_comes_out(
     )
     assert facts["relations"] == (["birth", "place of birth"] if outcome.is_better else [])
     assert facts["outcome"]["scores"] == list(outcome.scores)
-    assert json.loads((request_of.out / "kbq.json").read_text("utf-8"))["base"] == str(model_folder)
+    assert json.loads((asked["out"] / "kbq.json").read_text("utf-8"))["base"] == str(model_folder)
+    assert own_kb.model.encode_queries(["Marie [SEP] birth"])[0].tolist() == before  # it keeps its own
+    assert own_kb.model.config == config
     after = tuned.model.encode_queries(["Marie [SEP] birth"])[0].tolist()
-    assert after == own_kb.model.encode_queries(["Marie [SEP] birth"])[0].tolist()
     assert (after != before) == (outcome.scores[0] < max(outcome.scores))
-    assert tuned.search(["Marie [SEP] birth"], 1)[0][0].text
+    assert tuned.query(["Marie [SEP] birth"], 1)[0][0].text
 
 
 @pytest.mark.parametrize(("better", "factor"), [(12, 2.0), (3, 1.0), (2, 1.0)])
 def test_what_words_weigh_is_chosen_on_dev_queries_where_they_say_so_clearly(
     better: int,
     factor: float,
-    request_of: FinetuningRequest,
+    asked: Asked,
     own_kb: KnowledgeBase,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = shutil.copytree(own_kb.folder, tmp_path / "kb")
-    index_words(folder)
-    seen: list[HybridWeights] = []
+    index_bm25(folder)
+    seen: list[SearchOptions] = []
 
-    def values(self: Judge, backend: Backend = "dense", weights: HybridWeights | None = None) -> np.ndarray:
-        if weights is not None:
-            seen.append(weights)
+    def values(self: DevScorer, options: SearchOptions) -> np.ndarray:
+        if options.backend == "hybrid":
+            seen.append(options)
         queries = np.arange(16)
-        return np.where(weights == HybridWeights().times(2), queries < better, queries == 15).astype(float)
+        return np.where(options == hybrid(2), queries < better, queries == 15).astype(float)
 
-    monkeypatch.setattr(Judge, "values", values)
-    outcome = run(request_of, KnowledgeBase.open(folder, device="cpu"))
-    assert seen == [HybridWeights().times(tried) for tried in (1.0, 0.5, 2.0, 4.0)]
+    monkeypatch.setattr(DevScorer, "values", values)
+    outcome = run(asked, KnowledgeBase.open(folder, device="cpu"))
+    assert seen == [hybrid(tried) for tried in (1.0, 0.5, 2.0, 4.0)]
     assert (outcome.lexical_factor, outcome.hybrid_score) == (factor, 75.0 if factor == 2 else 6.25)
-    tuned = KnowledgeBase.open(folder, str(request_of.out), "cpu")
-    assert tuned.weights.bm25 == factor * own_kb.weights.bm25
+    tuned = KnowledgeBase.open(folder, str(asked["out"]), "cpu")
+    assert tuned.weights(SearchOptions()) == tuple(factor * weight for weight in own_kb.weights(SearchOptions()))
 
 
-def test_a_dev_query_without_a_page_may_be_answered_anywhere(own_kb: KnowledgeBase, tmp_path: Path) -> None:
+def test_a_dev_query_without_a_page_may_be_answered_anywhere(own_kb: KnowledgeBase) -> None:
     query = "Marie Curie [SEP] birth"
-    (hit,) = own_kb.search([query], k=1, unit="page", backend="dense")[0]
+    (hit,) = own_kb.query([query], k=1, unit="page", backend="dense")[0]
     outputs = [GoldOutput(hit.text, pages, frozenset(pages) or None, ()) for pages in ((hit.page_id,), ())]
     golds = [Gold(str(number), number, query, {}, (output,)) for number, output in enumerate(outputs)]
-    judge = Judge(load_task("slot_filling"), golds, own_kb, tmp_path)
+    judge = DevScorer(Task.load("slot_filling"), golds, own_kb)
     assert judge.measure == "KILT-accuracy"
-    assert judge.values().tolist() == [1.0, 1.0]
+    assert judge.values(DENSE).tolist() == [1.0, 1.0]
 
 
-def test_it_learns(request_of: FinetuningRequest, own_kb: KnowledgeBase) -> None:
-    settings = replace(request_of.settings, epochs=25, learning_rate=5e-3, k=50)
-    outcome = run(replace(request_of, settings=settings), own_kb)
+def test_it_learns(asked: Asked, own_kb: KnowledgeBase) -> None:
+    settings = {"epochs": 25, "learning_rate": 5e-3, "k": 50}
+    outcome = run(asked | settings, own_kb)
     assert max(outcome.scores) >= outcome.scores[0] + 10
 
 
 def test_pages_may_be_named_by_their_titles(
-    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+    asked: Asked, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
 ) -> None:
     titles = {s.ids[place]: s.titles[place] for s in own_kb.shards for place in range(len(s.ids))}
     named = write_json_lines("titles.jsonl", *(row | {"page": titles[row["page"]]} for row in rows))
-    once = replace(request_of, settings=replace(request_of.settings, epochs=1))
+    once = asked | {"epochs": 1}
     by_title = run(
-        replace(once, triples=named, dev=named, out=request_of.out.with_name("other")),
+        once | {"triples": named, "dev": named, "out": asked["out"].with_name("other")},
         KnowledgeBase.open(own_kb.folder, device="cpu"),
     )
     by_id = run(once, own_kb)
-    assert by_title == by_id
+    assert replace(by_title, out=by_id.out) == by_id
 
 
 @pytest.mark.parametrize("with_answers", [0, 2])
 def test_pages_can_be_learned_without_answers(
     with_answers: int,
-    request_of: FinetuningRequest,
+    asked: Asked,
     own_kb: KnowledgeBase,
     rows: Rows,
     write_json_lines: Callable[..., Path],
@@ -164,8 +158,8 @@ def test_pages_can_be_learned_without_answers(
         output = answer | {"provenance": [{"wikipedia_id": row["page"]}]}
         lines.append({"id": str(number), "input": f"{row['subject']} [SEP] {row['relation']}", "output": [output]})
     triples = write_json_lines("pages.jsonl", *lines)
-    settings = replace(request_of.settings, objective="page", epochs=1)
-    outcome = run(replace(request_of, triples=triples, dev=triples, settings=settings), own_kb)
+    settings = {"objective": "page", "epochs": 1}
+    outcome = run(asked | {"triples": triples, "dev": triples} | settings, own_kb)
     assert outcome.measure == ("KILT-accuracy" if with_answers else "Rprec")
     assert outcome.dev_queries == len(rows)
     assert (max(outcome.scores) > 0) >= (not with_answers)
@@ -187,32 +181,28 @@ def test_namesakes_are_alternatives() -> None:
     ]
 
 
-def test_about_a_tenth_is_set_aside_to_the_end_of_a_page(
-    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows
-) -> None:
-    outcome = run(replace(request_of, dev=None), own_kb)
+def test_about_a_tenth_is_set_aside_to_the_end_of_a_page(asked: Asked, own_kb: KnowledgeBase, rows: Rows) -> None:
+    outcome = run(asked | {"dev": None}, own_kb)
     assert outcome.reach.queries + outcome.dev_queries == len(rows)
     assert outcome.dev_queries == round(len(rows) / 10) + 1
 
 
-def test_a_sample_may_be_asked_for_and_too_many_are_a_note(
-    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows
-) -> None:
+def test_a_sample_may_be_asked_for_and_too_many_are_a_note(asked: Asked, own_kb: KnowledgeBase, rows: Rows) -> None:
     notes: list[str] = []
-    assert run(replace(request_of, examples=6), own_kb, notes).reach.queries == 6
-    more = replace(request_of, examples=999, out=request_of.out.with_name("more"))
+    assert run(asked | {"examples": 6}, own_kb, notes).reach.queries == 6
+    more = asked | {"examples": 999, "out": asked["out"].with_name("more")}
     assert run(more, KnowledgeBase.open(own_kb.folder, device="cpu"), notes).reach.queries == len(rows)
-    assert notes == [f"{request_of.triples} holds {len(rows)} queries to tune on, fewer than the 999 asked for"]
+    assert notes == [f"{asked['triples']} holds {len(rows)} queries to tune on, fewer than the 999 asked for"]
 
 
 def test_what_is_unusual_is_a_note_and_no_error(
-    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+    asked: Asked, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
 ) -> None:
     unseen = write_json_lines("dev.jsonl", rows[0] | {"relation": "river"})
     without_pages = write_json_lines("plain.jsonl", *({k: v for k, v in row.items() if k != "page"} for row in rows))
-    settings = replace(request_of.settings, k=10**6, epochs=1)
+    settings = {"k": 10**6, "epochs": 1}
     notes: list[str] = []
-    outcome = run(replace(request_of, triples=without_pages, dev=unseen, settings=settings), own_kb, notes)
+    outcome = run(asked | {"triples": without_pages, "dev": unseen} | settings, own_kb, notes)
     assert outcome.reach.unnamed == outcome.reach.queries == len(rows)
     assert [note.partition(":")[0] for note in notes] == [
         "1 relations of the dev queries are not tuned on",
@@ -223,144 +213,144 @@ def test_what_is_unusual_is_a_note_and_no_error(
 
 
 def test_answers_that_can_never_be_found_are_counted(
-    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+    asked: Asked, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
 ) -> None:
     lost = (rows[0] | {"object": "nowhere at all"}, rows[1] | {"page": "NoSuchPage"})
     triples = write_json_lines("lost.jsonl", *lost, *rows[2:])
     notes: list[str] = []
-    outcome = run(replace(request_of, triples=triples), own_kb, notes)
+    outcome = run(asked | {"triples": triples}, own_kb, notes)
     assert (outcome.reach.elsewhere, outcome.reach.no_page, outcome.reach.on_page) == (1, 1, len(rows) - 2)
-    assert notes == [f"{triples} names pages that are not there: 'NoSuchPage' (line 2)"]
+    assert notes == [f"{triples} names pages that the knowledge base does not have: 'NoSuchPage' (line 2)"]
 
 
 def test_answers_without_a_page_that_stand_nowhere_are_counted(
-    request_of: FinetuningRequest,
+    asked: Asked,
     own_kb: KnowledgeBase,
     rows: Rows,
     write_json_lines: Callable[..., Path],
     tmp_path: Path,
 ) -> None:
     folder = shutil.copytree(own_kb.folder, tmp_path / "with words")
-    index_words(folder)
+    index_bm25(folder)
     kb = KnowledgeBase.open(folder, device="cpu")
     plain = [{name: value for name, value in row.items() if name != "page"} for row in rows]
     nowhere = [row | {"object": "Zorgblat Frumious"} for row in plain]
     some = write_json_lines("some.jsonl", *nowhere[:2], *plain[2:])
-    outcome = run(replace(request_of, triples=some, dev=some), kb)
+    outcome = run(asked | {"triples": some, "dev": some}, kb)
     assert (outcome.reach.unnamed, outcome.reach.nowhere, outcome.reach.no_page) == (len(rows), 2, 0)
     all_of_them = write_json_lines("all.jsonl", *nowhere)
-    with pytest.raises(TrainingError, match=r"no answer of .*all\.jsonl stands anywhere in the knowledge base"):
-        run(replace(request_of, triples=all_of_them, dev=some, out=tmp_path / "other"), kb)
+    with pytest.raises(TrainingError, match=r"no answer of .*all\.jsonl occurs in the knowledge base"):
+        run(asked | {"triples": all_of_them, "dev": some, "out": tmp_path / "other"}, kb)
 
 
 def test_queries_that_are_unreadable_are_left_out_on_either_side(
-    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+    asked: Asked, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
 ) -> None:
     triples = write_json_lines("long.jsonl", *rows, rows[0] | {"subject": LONG})
-    outcome = run(replace(request_of, triples=triples, dev=triples), own_kb)
+    outcome = run(asked | {"triples": triples, "dev": triples}, own_kb)
     assert (outcome.reach.queries, outcome.reach.unreadable, outcome.dev_queries) == (len(rows), 1, len(rows))
 
 
 def test_nothing_but_queries_that_are_unreadable_is_refused(
-    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+    asked: Asked, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
 ) -> None:
     triples = write_json_lines("long.jsonl", rows[0] | {"subject": LONG})
     with pytest.raises(TrainingError, match=r"no query can be read; line 1: .* has 804 tokens, the encoder reads 32"):
-        run(replace(request_of, triples=triples), own_kb)
+        run(asked | {"triples": triples}, own_kb)
     triples = write_json_lines("two.jsonl", rows[0] | {"subject": "Marie [SEP] Curie"})
     with pytest.raises(TrainingError, match=r'no query can be read; line 1: .* has 2 "\[SEP\]"'):
-        run(replace(request_of, triples=triples), own_kb)
+        run(asked | {"triples": triples}, own_kb)
 
 
 def test_where_no_page_is_known_answers_are_scored_without(
-    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+    asked: Asked, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
 ) -> None:
     without = write_json_lines("plain.jsonl", *({**row, "page": ""} for row in rows))
     elsewhere = write_json_lines("elsewhere.jsonl", *({**row, "page": "https://example.org/1"} for row in rows))
-    found = run(replace(request_of, triples=elsewhere, dev=elsewhere), own_kb)
+    found = run(asked | {"triples": elsewhere, "dev": elsewhere}, own_kb)
     plain = KnowledgeBase.open(own_kb.folder, device="cpu")
-    expected = run(replace(request_of, triples=without, dev=without, out=request_of.out.with_name("plain")), plain)
+    expected = run(asked | {"triples": without, "dev": without, "out": asked["out"].with_name("plain")}, plain)
     assert (found.measure, list(found.scores)) == ("accuracy", list(expected.scores))
 
 
 @pytest.mark.parametrize("better", [True, False])
 def test_a_tuned_encoder_that_is_tuned_on_keeps_what_it_was_tuned_on(
     better: bool,
-    request_of: FinetuningRequest,
+    asked: Asked,
     own_kb: KnowledgeBase,
     rows: Rows,
     write_json_lines: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scores = iter([0.1, 0.2, 0.3, 0.1, 0.3 if better else 0.1, 0.2 if better else 0.0])
-    monkeypatch.setattr(Judge, "score", lambda self: next(scores))
+    monkeypatch.setattr(DevScorer, "score", lambda self: next(scores))
     one, other = ([row for row in rows if (row["relation"] == "birth") == wanted] for wanted in (True, False))
-    first = replace(request_of, triples=write_json_lines("one.jsonl", *one))
+    first = asked | {"triples": write_json_lines("one.jsonl", *one)}
     run(first, own_kb)
-    tuned = KnowledgeBase.open(own_kb.folder, str(first.out), "cpu")
+    tuned = KnowledgeBase.open(own_kb.folder, str(first["out"]), "cpu")
     assert tuned.model.config.untuned_relations(["x [SEP] place of birth"]) == ["place of birth"]
-    second = replace(request_of, triples=write_json_lines("other.jsonl", *other), out=first.out.with_name("second"))
+    second = asked | {"triples": write_json_lines("other.jsonl", *other), "out": first["out"].with_name("second")}
     outcome = run(second, tuned)
-    again = KnowledgeBase.open(own_kb.folder, str(second.out), "cpu").model.config
+    again = KnowledgeBase.open(own_kb.folder, str(second["out"]), "cpu").model.config
     assert again.untuned_relations(["x [SEP] birth"]) == []
     assert again.untuned_relations(["x [SEP] place of birth"]) == ([] if better else ["place of birth"])
-    said = finetuning_lines(second.out, outcome)
+    said = finetuning_lines(outcome)
     assert ("no epoch was better: the query encoder stays as it was" in said) != better
 
 
 def test_what_does_not_fit_into_memory_is_refused(
-    request_of: FinetuningRequest, own_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+    asked: Asked, own_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kbq.finetuning.finetune.available_memory", lambda: 1e4)
-    settings = replace(request_of.settings, k=10**9, batch=10**9)
-    rows, queries = own_kb.counts.rows, run_size(request_of)
+    settings = {"k": 10**9, "batch": 10**9}
+    rows, queries = own_kb.counts.rows, len(asked["triples"].read_text("utf-8").splitlines())
     message = rf"{rows} phrases for each of {queries} queries need 0\.0 GB of memory, 0\.0 are free"
     with pytest.raises(TrainingError, match=message):
-        run(replace(request_of, settings=settings), own_kb)
+        run(asked | settings, own_kb)
 
 
 @pytest.mark.parametrize("stop", [2, 5])
 def test_a_killed_run_gives_the_same_folder(
-    stop: int, request_of: FinetuningRequest, own_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+    stop: int, asked: Asked, own_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(engine, "CHECKPOINT_SECONDS", -1.0)
 
-    def kill(step: FinetuningStep) -> None:
+    def kill(step: StepReport) -> None:
         if step.step == stop:
             raise Killed
 
-    killed = replace(request_of, out=request_of.out.with_name("killed"))
+    killed = asked | {"out": asked["out"].with_name("killed")}
     with pytest.raises(Killed):
-        finetune(killed, KnowledgeBase.open(own_kb.folder, device="cpu"), print, kill)
-    assert not killed.out.exists()
+        finetune(KnowledgeBase.open(own_kb.folder, device="cpu"), **killed, report=kill)
+    assert not killed["out"].exists()
     resumed = run(killed, KnowledgeBase.open(own_kb.folder, device="cpu"))
-    assert resumed == run(request_of, own_kb)
-    names = sorted(path.name for path in request_of.out.iterdir())
+    assert replace(resumed, out=asked["out"]) == run(asked, own_kb)
+    names = sorted(path.name for path in asked["out"].iterdir())
     assert names == ["kbq.json", "model.safetensors"]
     for name in names:
-        assert (killed.out / name).read_bytes() == (request_of.out / name).read_bytes()
+        assert (killed["out"] / name).read_bytes() == (asked["out"] / name).read_bytes()
 
 
 def test_a_run_does_not_go_on_with_other_dev_data(
-    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+    asked: Asked, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
 ) -> None:
-    def kill(step: FinetuningStep) -> None:
+    def kill(step: StepReport) -> None:
         if step.step == step.steps:
             raise Killed
 
     with pytest.raises(Killed):
-        finetune(request_of, own_kb, print, kill)
+        finetune(own_kb, **asked, report=kill)
     dev = write_json_lines("dev.jsonl", *rows[:2])
-    for changed in (replace(request_of, dev=dev), replace(request_of, task=load_task("nq"))):
+    for changed in (asked | {"dev": dev}, asked | {"task": "nq"}):
         with pytest.raises(TrainingError, match=r"checkpoint\.pt was written with other"):
             run(changed, KnowledgeBase.open(own_kb.folder, device="cpu"))
-    indexed = KnowledgeBase.open(own_kb.folder, device="cpu").with_index(IndexSpec("compact", target=0.5))
+    indexed = KnowledgeBase.open(own_kb.folder, device="cpu").index_vectors("compact", recall=0.5)
     with pytest.raises(TrainingError, match=r"checkpoint\.pt was written with other"):
-        run(request_of, indexed)
+        run(asked, indexed)
 
 
 def test_entity_linking_learns_pages(
-    request_of: FinetuningRequest,
+    asked: Asked,
     own_kb: KnowledgeBase,
     golds: list[Gold],
     write_json_lines: Callable[..., Path],
@@ -379,58 +369,61 @@ def test_entity_linking_learns_pages(
         for page in gold.outputs[0].pages
     ]
     triples = write_json_lines("links.jsonl", *lines)
-    settings = replace(request_of.settings, objective="page", epochs=24, learning_rate=2e-3)
-    task = load_task("entity_linking")
-    outcome = run(replace(request_of, triples=triples, dev=triples, task=task, settings=settings), own_kb)
+    settings = {"objective": "page", "epochs": 24, "learning_rate": 2e-3}
+    outcome = run(asked | {"triples": triples, "dev": triples, "task": Task.load("entity_linking")} | settings, own_kb)
     assert outcome.measure == "KILT-accuracy"
     assert max(outcome.scores) > outcome.scores[0] + 10
 
 
-def test_out_that_exists_is_refused_before_anything_is_read(
-    request_of: FinetuningRequest, own_kb: KnowledgeBase
-) -> None:
-    request_of.out.mkdir()
+def test_out_that_exists_is_refused_before_anything_is_read(asked: Asked, own_kb: KnowledgeBase) -> None:
+    asked["out"].mkdir()
     with pytest.raises(TrainingError, match="out already exists: choose another folder for --out"):
-        run(replace(request_of, triples=request_of.out / "nothing"), own_kb)
+        run(asked | {"triples": asked["out"] / "nothing"}, own_kb)
 
 
-def test_out_that_cannot_be_written_is_refused(request_of: FinetuningRequest, own_kb: KnowledgeBase) -> None:
+def test_out_that_cannot_be_written_is_refused(asked: Asked, own_kb: KnowledgeBase) -> None:
     with pytest.raises(TrainingError, match=r"out cannot be written \(Not a directory\): choose another --out"):
-        run(replace(request_of, out=request_of.triples / "out"), own_kb)
+        run(asked | {"out": asked["triples"] / "out"}, own_kb)
 
 
 def test_pages_that_nobody_names_cannot_be_learned(
-    request_of: FinetuningRequest, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+    asked: Asked, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
 ) -> None:
     triples = write_json_lines("plain.jsonl", *({k: v for k, v in row.items() if k != "page"} for row in rows))
-    settings = replace(request_of.settings, objective="page")
+    settings = {"objective": "page"}
     with pytest.raises(TrainingError, match="page"):
-        run(replace(request_of, triples=triples, dev=triples, settings=settings), own_kb)
+        run(asked | {"triples": triples, "dev": triples} | settings, own_kb)
 
 
-def test_a_task_that_fails_is_named(request_of: FinetuningRequest, own_kb: KnowledgeBase, tmp_path: Path) -> None:
+def test_a_task_that_fails_is_named(asked: Asked, own_kb: KnowledgeBase, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN, "utf-8")
     with pytest.raises(KbqError, match=r"task broken fails at .*: KeyError: 'object'"):
-        run(replace(request_of, task=load_task(str(tmp_path / "broken.py"))), own_kb)
+        run(asked | {"task": str(tmp_path / "broken.py")}, own_kb)
 
 
-def test_a_loss_that_is_no_number_leaves_the_checkpoint(request_of: FinetuningRequest, own_kb: KnowledgeBase) -> None:
-    def poison(step: FinetuningStep) -> None:
-        if step.step == step.steps // 2 + 1:  # after the first epoch
-            with torch.no_grad():
-                own_kb.model.queries.start_head.get_parameter("bias").fill_(float("nan"))
+def test_a_loss_that_is_no_number_leaves_the_checkpoint(
+    asked: Asked, own_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Descent.step
 
+    def step(descent: Descent) -> None:
+        if descent.done == descent.steps // 2 + 1:  # after the first epoch
+            descent._loss = descent._loss + float("nan")
+        plain(descent)
+
+    monkeypatch.setattr(Descent, "step", step)
     with pytest.raises(TrainingError, match="the loss is nan at step"):
-        finetune(request_of, own_kb, print, poison)
-    assert not request_of.out.exists()
-    rest = run(request_of, KnowledgeBase.open(own_kb.folder, device="cpu"))
+        run(asked, own_kb)
+    monkeypatch.undo()
+    assert not asked["out"].exists()
+    rest = run(asked, KnowledgeBase.open(own_kb.folder, device="cpu"))
     assert len(rest.scores) == 3
 
 
 def test_another_knowledge_base_refuses_the_query_encoder(
-    request_of: FinetuningRequest, own_kb: KnowledgeBase, other_folder: Path, tmp_path: Path
+    asked: Asked, own_kb: KnowledgeBase, other_folder: Path, tmp_path: Path
 ) -> None:
-    run(request_of, own_kb)
+    run(asked, own_kb)
     other = Model.open(other_folder, "cpu")
     assert other.config.phrase_fingerprint != own_kb.model.config.phrase_fingerprint
     shutil.copytree(own_kb.folder, tmp_path / "kb")
@@ -440,6 +433,6 @@ def test_another_knowledge_base_refuses_the_query_encoder(
         "utf-8",
     )
     with pytest.raises(ModelError) as refusal:
-        KnowledgeBase.open(tmp_path / "kb", str(request_of.out), "cpu")
+        KnowledgeBase.open(tmp_path / "kb", str(asked["out"]), "cpu")
     for named in (own_kb.model.config.phrase_fingerprint, other.config.phrase_fingerprint):
         assert named in str(refusal.value)

@@ -11,21 +11,20 @@ import pytest
 import torch
 
 from kbq.errors import TrainingError
-from kbq.finetuning import loop
-from kbq.finetuning.labels import Labeller, Objective, joined, phrases_of, retrieve, vectors
+from kbq.finetuning.labels import Labeller, Objective, PreparedQuery, joined, phrases_of, retrieve, vectors
 from kbq.finetuning.loop import (
     Finetuner,
     FinetuningSettings,
-    FinetuningStep,
     Term,
     chosen_objective,
     chosen_terms,
 )
-from kbq.finetuning.preparation import PreparedQuery
 from kbq.finetuning.triples import pages_of
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput
-from kbq.kilt.task import load_task
+from kbq.kilt.task import Task
+from kbq.training import engine
+from kbq.training.engine import StepReport
 
 SETTINGS = FinetuningSettings(k=10, epochs=3, batch=5, learning_rate=1e-3, patience=99)
 
@@ -53,10 +52,10 @@ def tuner_of(
     return Finetuner(kb, labeller, queries, settings, score or first_bias)
 
 
-def tune(tuner: Finetuner, checkpoint: Path, stop: int = 10**6) -> list[FinetuningStep]:
-    reports: list[FinetuningStep] = []
+def tune(tuner: Finetuner, checkpoint: Path, stop: int = 10**6) -> list[StepReport]:
+    reports: list[StepReport] = []
 
-    def report(step: FinetuningStep) -> None:
+    def report(step: StepReport) -> None:
         reports.append(step)
         if step.step == stop:
             raise Killed
@@ -116,8 +115,9 @@ def test_the_loss_is_that_of_the_formula(
     expected = [loss_by_hand(own_kb, tuner, query) for query in tuner.queries]
     assert expected[-1] == {"joint": 0, "start": 0, "end": 0}
     assert any(loss["joint"] > 0 for loss in expected)
+    tuner.found.append(0)
     for first in range(0, len(some), 3):
-        losses, _ = tuner._losses(tuner.queries[first : first + 3])
+        losses = tuner.losses(range(len(some))[first : first + 3])[0]["loss"]
         by_hand = [float(np.mean([loss[term] for term in terms])) for loss in expected[first : first + 3]]
         assert losses.tolist() == pytest.approx(by_hand, abs=1e-3)
 
@@ -127,7 +127,7 @@ def test_the_loss_falls(own_kb: KnowledgeBase, golds: list[Gold], tmp_path: Path
     reports = tune(tuner, tmp_path / "c.pt")
     assert [step.step for step in reports] == list(range(1, 12 * tuner.per_epoch + 1))
     assert {step.steps for step in reports} == {12 * tuner.per_epoch}
-    losses = [step.loss for step in reports]
+    losses = [step.means["loss"] for step in reports]
     assert sum(losses[-tuner.per_epoch :]) < 0.7 * sum(losses[: tuner.per_epoch])
     assert len(tuner.scores) == 13
     assert len(tuner.found) == 12
@@ -165,7 +165,7 @@ def test_a_killed_run_ends_with_the_same_parameters(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1.0 if saves == "every step" else 1e9)
+    monkeypatch.setattr(engine, "CHECKPOINT_SECONDS", -1.0 if saves == "every step" else 1e9)
     tuner = tuner_of(own_kb, golds)
     steps = tune(tuner, tmp_path / "whole.pt")
     with pytest.raises(Killed):
@@ -220,12 +220,12 @@ def test_a_loss_that_is_no_number_stops_the_run_and_the_last_checkpoint_stays(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 1e9)
+    monkeypatch.setattr(engine, "CHECKPOINT_SECONDS", 1e9)
     whole = tuner_of(own_kb, golds)
     tune(whole, tmp_path / "whole.pt")
     poisoned = tuner_of(open_again(), golds)
 
-    def poison(step: FinetuningStep) -> None:
+    def poison(step: StepReport) -> None:
         if step.step == poisoned.per_epoch + 1:
             with torch.no_grad():
                 poisoned.descent.parameters[0].fill_(float("nan"))
@@ -242,7 +242,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_the_last_checkpoint_stays(
 def test_a_learning_rate_that_is_far_too_high_stops_the_run(
     own_kb: KnowledgeBase, golds: list[Gold], tmp_path: Path
 ) -> None:
-    with pytest.raises(TrainingError, match="lower --learning-rate"):
+    with pytest.raises(TrainingError, match="--learning-rate below"):
         tune(tuner_of(own_kb, golds, replace(SETTINGS, learning_rate=1e30)), tmp_path / "c.pt")
 
 
@@ -279,23 +279,24 @@ def test_small_batches_that_are_accumulated_are_one_large_batch(
     losses = []
     for number, (kb, batch, accumulate) in enumerate([(own_kb, 6, 1), (open_again(), 2, 3), (open_again(), 3, 2)]):
         settings = replace(SETTINGS, batch=batch, accumulate=accumulate, epochs=1)
-        losses.append([step.loss for step in tune(tuner_of(kb, golds, settings), tmp_path / f"{number}.pt")])
+        losses.append([step.means["loss"] for step in tune(tuner_of(kb, golds, settings), tmp_path / f"{number}.pt")])
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
     assert losses[2] == pytest.approx(losses[0], rel=0.02)
 
 
 def test_k_may_be_larger_than_the_knowledge_base(own_kb: KnowledgeBase, golds: list[Gold], tmp_path: Path) -> None:
     tuner = tuner_of(own_kb, golds[:6], replace(SETTINGS, k=10**6, epochs=1))
-    assert all(math.isfinite(step.loss) for step in tune(tuner, tmp_path / "c.pt"))
+    assert all(math.isfinite(step.means["loss"]) for step in tune(tuner, tmp_path / "c.pt"))
 
 
 def test_queries_without_positives_teach_nothing(own_kb: KnowledgeBase, tmp_path: Path) -> None:
     strangers = [Gold(str(n), n, f"{n} [SEP] birth", {}, (GoldOutput("nowhere at all", (), None, ()),)) for n in (1, 2)]
     tuner = tuner_of(own_kb, strangers)
     assert tuner.queries[0].golds.starts.tolist() == phrases_of([]).starts.tolist() == []
-    losses, found = tuner._losses(tuner.queries)
-    assert (losses.tolist(), found) == ([0, 0], 0)
-    tuner.descent.add(losses.sum())
+    tuner.found.append(0)
+    losses, _ = tuner.losses([0, 1])
+    assert (losses["loss"].tolist(), losses["found"].tolist(), tuner.found) == ([0, 0], [0, 0], [0])
+    tuner.descent.add(losses["loss"].sum())
     assert all(p.grad is None or not p.grad.any() for p in tuner.descent.parameters)
 
 
@@ -325,4 +326,4 @@ def test_an_unknown_term_is_named(names: str, wrong: str) -> None:
     ],
 )
 def test_the_objective_goes_by_the_task_unless_it_is_said(name: str, task: str, objective: str) -> None:
-    assert chosen_objective(name, load_task(task)) == objective
+    assert chosen_objective(name, Task.load(task)) == objective

@@ -79,7 +79,7 @@ def test_an_exact_index_gives_the_best_of_all_phrases(
 
 def test_the_best_phrase_is_the_first_answer(kb: KnowledgeBase) -> None:
     starts, ends = kb.model.encode_queries(QUERIES)
-    for phrases, hits in zip(retrieve(kb, starts, ends, 5), kb.search(QUERIES, 5), strict=True):
+    for phrases, hits in zip(retrieve(kb, starts, ends, 5), kb.query(QUERIES, 5), strict=True):
         assert float(phrases.scores[0]) == pytest.approx(hits[0].score, abs=1e-3)
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from kbq.errors import TrainingError
 from kbq.finetuning.triples import (
-    kilt_record,
     pages_of,
     read_triples,
     sample_by_relation,
@@ -128,9 +127,9 @@ def test_records_without_answer_and_page_are_left_out(read: Callable[[str], list
 @pytest.mark.parametrize(
     ("text", "message", "problem"),
     [
-        ("", "triples is empty: give KILT lines, or a table of subject, relation, object", ""),
+        ("", "triples is empty: write KILT lines, or a table of subject, relation, object", ""),
         ("\n \n", "triples is empty", ""),
-        ("subject,relation,object\n", "triples holds no triple with an answer", ""),
+        ("subject,relation,object\n", "triples has no triple with an answer", ""),
         ("subject,relation\na,b\n", "triples:1: column 'object' is missing, there are subject, relation: write", ""),
         ("subject;relation;object\na;b;c\n", "triples:1: column 'subject' is missing", ""),
         ("Marie\tbirth\tWarsaw\n", "triples:1: column 'subject' is missing, there are marie, birth, warsaw", ""),
@@ -150,15 +149,15 @@ def test_records_without_answer_and_page_are_left_out(read: Callable[[str], list
         ('{"subject": "a", "relation": "b", "object": "c"}\n{}\n', "triples:2: column 'subject' is missing", ""),
         ('{"subject": "a"\n', "triples:1: not JSON", ""),
         ('{"subject": "a", "relation": "b", "object": "c"}\n{"sub\n', "triples:2: not JSON", ""),
-        ('{"subject": "a", "relation": "b", "object": "c"}\n[1]\n', "triples:2: '[1]' is no JSON object", ""),
+        ('{"subject": "a", "relation": "b", "object": "c"}\n[1]\n', "triples:2: '[1]' is not a JSON object", ""),
         ("subject,relation,object\na,b, \n", "has 1 lines that cannot be used", ":2: subject, relation or object is"),
         ("subject,relation,object\na,b,c\n,,c\na\n", "has 2 lines that cannot be used", ":3: subject, relation"),
         ('{"subject": "a", "relation": null, "object": "c"}\n', "has 1 lines", ":1: subject, relation or object"),
         ('{"id": 1, "input": "a", "output": []}\n', "has 1 lines that cannot be used", "has no gold output"),
         ('{"id": 1, "input": "", "output": [{"answer": "x"}]}\n', "has 1 lines", ":1: has no input"),
-        ('{"id": 1, "input": "a", "output": [{"answer": "x"}]}\n{"id"\n', "has 1 lines", ":2: is no JSON"),
+        ('{"id": 1, "input": "a", "output": [{"answer": "x"}]}\n{"id"\n', "has 1 lines", ":2: is not JSON"),
         ('{"id": 1, "input": "a", "output": [{"answer": "x"}]}\n' * 2, "has 1 lines", "has the id of line 1"),
-        ('{"id": 1, "input": "a", "output": [{}]}\n', "holds no triple with an answer", ""),
+        ('{"id": 1, "input": "a", "output": [{}]}\n', "has no triple with an answer", ""),
         ("subject,relation,object\nTexas, Austin,capital of,Texas\n", "", ":2: "),  # a value too many
         ('subject,relation,object\na,b,"c\nd,e,f\n', "", ":"),  # a quote that is never closed
         ('{"subject": "a", "relation": "b", "object": ["c", "d"]}\n', "", ":1: "),
@@ -249,14 +248,3 @@ def test_one_subject_cannot_be_split(golds: list[Gold]) -> None:
 def test_the_subject_of_a_slot_stands_before_the_separator_and_of_another_query_is_itself() -> None:
     assert subject_of(record(1, "Emma [SEP] author")) == "Emma"
     assert subject_of(record(1, "who wrote Emma?")) == "who wrote Emma?"
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_record_survives_its_kilt_line(name: str, read: Callable[[str], list[Gold]]) -> None:
-    golds = read(FORMATS[name])
-    again = read("".join(json.dumps(kilt_record(gold)) + "\n" for gold in golds))
-    assert contents(again) == contents(golds)
-    assert [gold.id for gold in again] == [gold.id for gold in golds]
-    assert [[o.evidence for o in gold.outputs] for gold in again] == [
-        [o.evidence for o in gold.outputs] for gold in golds
-    ]

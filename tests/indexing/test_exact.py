@@ -1,4 +1,4 @@
-"""Exact search: no row that opens a better span than promised is missed, in integers and in floats."""
+"""Exact search: no row that opens a good enough span is missed, in integers and in floats."""
 
 from collections.abc import Callable
 

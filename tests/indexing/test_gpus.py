@@ -1,4 +1,4 @@
-"""GPUs: what fits is placed, what does not is said; where a GPU is here, it agrees with the CPU to the last bit."""
+"""GPUs: shards are assigned to those with room, and results equal those of the CPU to the last bit."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from kbq.indexing.base import MAX_TOKENS
 from kbq.indexing.cells import Clusters
 from kbq.indexing.exact import ExactIndex
 from kbq.indexing.factory import open_index
-from kbq.indexing.inner_products import bytes_of, fitted, full_memory_is_said, has_fast_int8, places
+from kbq.indexing.inner_products import bytes_of, devices_for, first_fit, has_fast_int8, out_of_memory_refused
 from kbq.kb import KnowledgeBase
 from kbq.searching.search import search
 from kbq.searching.spans import SearchContext
@@ -39,7 +39,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 def test_what_does_not_fit_on_one_goes_to_the_next(
     sizes: list[int], free: dict[torch.device, int], chosen: list[torch.device] | None
 ) -> None:
-    assert fitted(sizes, free) == chosen
+    assert first_fit(sizes, free) == chosen
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_no_gpu_is_asked_that_is_not_needed(
     two_gpus: dict[torch.device, int], random_shard: Callable[..., Shard]
 ) -> None:
     shards = [random_shard(*[30] * 5), random_shard(20, seed=1)]  # 2,630 and 356 bytes
-    assert places(shards, ONE) == [ONE, ONE]
+    assert devices_for(shards, ONE) == [ONE, ONE]
     assert two_gpus == {TWO: 25_000}
 
 
@@ -74,17 +74,17 @@ def test_the_next_gpu_is_asked_where_one_has_no_room(
 ) -> None:
     two_gpus[ONE] = -1 if busy else 17_000
     shards = [random_shard(*[30] * 5), random_shard(*[30] * 5, seed=1)]
-    assert places(shards, ONE) == [TWO, TWO]
+    assert devices_for(shards, ONE) == [TWO, TWO]
     two_gpus |= {ONE: 25_000, TWO: 19_000}
-    assert places(shards, TWO) == [ONE, ONE]
+    assert devices_for(shards, TWO) == [ONE, ONE]
 
 
 def test_few_rows_need_little_to_work_in(two_gpus: dict[torch.device, int], random_shard: Callable[..., Shard]) -> None:
     two_gpus[ONE] = 1_700  # and 1,000 that torch keeps; a row takes 33, and 2,624 while it is multiplied
-    assert places([random_shard(1)], ONE) == [ONE]
+    assert devices_for([random_shard(1)], ONE) == [ONE]
     two_gpus |= {ONE: 1_600, TWO: 0}
     with pytest.raises(KnowledgeBaseError):
-        places([random_shard(1)], ONE)
+        devices_for([random_shard(1)], ONE)
 
 
 def test_too_little_memory_is_said_with_what_is_needed_and_what_is_there(
@@ -96,10 +96,10 @@ def test_too_little_memory_is_said_with_what_is_needed_and_what_is_there(
     two_gpus |= {ONE: 42 * 10**9, TWO: 32 * 10**9}
     shards = [random_shard(1), random_shard(1, seed=1)]
     message = (
-        r"needs 74\.0 GB of GPU memory, free are 42\.0 GB of cuda:0, 32\.0 GB of cuda:1: use --device cpu, or an index"
+        r"needs 74\.0 GB of GPU memory, free are 42\.0 GB on cuda:0, 32\.0 GB on cuda:1: use --device cpu, or build"
     )
     with pytest.raises(KnowledgeBaseError, match=message):
-        places(shards, ONE)
+        devices_for(shards, ONE)
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
@@ -117,7 +117,7 @@ def test_auto_searches_on_the_cpu_where_gpus_have_no_room(
 
     monkeypatch.setattr(Model, "device", ONE)
     monkeypatch.setattr(Model, "open", lambda *_: model)
-    monkeypatch.setattr(factory, "places", full)
+    monkeypatch.setattr(factory, "devices_for", full)
     if device == "auto":
         KnowledgeBase.open(kb_folder, device=device)
         assert tried == [ONE]
@@ -148,13 +148,13 @@ def test_shards_on_several_devices_are_searched_as_if_on_one(random_shard: Calla
 
 
 def test_memory_that_others_have_taken_is_said() -> None:
-    message = r"cuda:0 ran out of memory, .*: use --device cpu, or an index that fits"
-    with pytest.raises(KnowledgeBaseError, match=message), full_memory_is_said(ONE):
+    message = r"cuda:0 ran out of memory, .*: use --device cpu, or build an index that fits"
+    with pytest.raises(KnowledgeBaseError, match=message), out_of_memory_refused(ONE):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 def test_without_gpus_every_shard_lies_on_the_cpu(random_shard: Callable[..., Shard]) -> None:
-    assert places([random_shard(3), random_shard(4, seed=1)], CPU) == [CPU, CPU]
+    assert devices_for([random_shard(3), random_shard(4, seed=1)], CPU) == [CPU, CPU]
 
 
 def test_what_lies_on_a_gpu_is_counted(random_shard: Callable[..., Shard]) -> None:

@@ -1,4 +1,4 @@
-"""Products: whole numbers are exact, and what is said about rounding holds in float64."""
+"""Inner products: integers are exact, and the bounds on rounding hold in float64."""
 
 from collections.abc import Callable
 
@@ -11,9 +11,9 @@ from kbq.indexing import inner_products
 from kbq.indexing.inner_products import (
     Factors,
     float32_products,
-    float_products,
     in_tiles,
     integer_products,
+    row_inner_products,
     tiled,
     tiled_products,
 )
@@ -30,7 +30,7 @@ def in_integers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 def worst(rows: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> float:
     """By how much a sum of two products is off, as a share of the error that is allowed for."""
     factors = Factors.of(starts, ends, CPU)
-    of_starts, of_ends = factors.products(torch.from_numpy(rows)).double().numpy().T.reshape(2, len(starts), -1)
+    of_starts, of_ends = factors.inner_products(torch.from_numpy(rows)).double().numpy().T.reshape(2, len(starts), -1)
     found = (of_starts[:, :, None] + of_ends[:, None]) * factors.units.double().numpy()[:, None, None]
     true_starts, true_ends = (side.astype(np.float64) @ rows.T.astype(np.float64) for side in (starts, ends))
     off = np.abs(found - true_starts[:, :, None] - true_ends[:, None])
@@ -101,7 +101,7 @@ def test_float_products(rows: int, stay: bool, random_shard: Callable[..., Shard
     shard = Shard(random_shard(900).folder, stay)
     queries = source.normal(size=(2, 16)).astype(np.float32)
     picked = source.choice(900, rows, replace=False)
-    found = float_products(shard, picked, queries)
+    found = row_inner_products(shard, picked, queries)
     assert found.dtype == np.float32
     assert found == pytest.approx(shard.vectors[picked].astype(np.float64) @ queries.T.astype(np.float64), abs=1e-3)
 

@@ -23,13 +23,14 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def score(write: Callable[..., Path]) -> Callable[..., dict[str, float]]:
     """Official scores of one gold output list and one predicted output, all in one dict; `ks` are 1, 2, 5."""
-    from kbq.kilt.evaluation import evaluate_downstream, evaluate_retrieval
+    from kbq.kilt.metrics import Rules
+    from kbq.kilt.scores import score
 
     def score_one(gold: list[object], guess: object, text: str = "Q") -> dict[str, float]:
         gold_path = write("gold.jsonl", {"id": "1", "input": text, "output": gold})
         guess_path = write("guess.jsonl", {"id": "1", "output": [guess]})
-        sections = evaluate_downstream(gold_path, guess_path)
-        retrieval = evaluate_retrieval(gold_path, guess_path, ks=(1, 2, 5))
+        sections = score(guess_path, gold_path).layout()
+        retrieval = score(guess_path, gold_path, "retrieval", Rules(ks=(1, 2, 5))).layout()
         return {**sections["kilt"], **sections["downstream"], **sections["retrieval"], **retrieval}
 
     return score_one

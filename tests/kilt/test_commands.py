@@ -295,10 +295,10 @@ def test_validate_lists_every_error_and_each_kind_of_warning(kbq: Kbq, guess: Pa
     assert run.status == 1
     errors = [line for line in run.out.splitlines() if line.startswith("error: ")]
     assert [line.removeprefix(f"error: {bad}") for line in errors] == [
-        ':1:0: wikipedia_id is no integer ("Q1")',
-        ':2:1: wikipedia_id is no integer ("Q1")',
+        ':1:0: wikipedia_id is not an integer ("Q1")',
+        ':2:1: wikipedia_id is not an integer ("Q1")',
         ":3:2: not exactly one output (0 outputs)",
-        ":4: is no JSON (Unterminated string starting at, column 11)",
+        ":4: is not JSON (Unterminated string starting at, column 11)",
         f": no prediction for an input (3, line 4 of {gold})",
     ]
     assert f"warning: {bad}:1:0: fewer than 5 distinct pages (1), and 1 more" in run.out
@@ -475,7 +475,7 @@ def test_a_submission_goes_into_a_folder_of_its_own(kbq: Kbq, guess: Path, gold:
     (tmp_path / "kb").mkdir()
     (tmp_path / "kb" / "manifest.json").write_text("precious")
     refused = kbq("submit", guess, "--task", "slot_filling", "--out", tmp_path / "kb")
-    assert (refused.status, "holds something else than an earlier submission" in refused.err) == (1, True)
+    assert (refused.status, "holds something other than an earlier submission" in refused.err) == (1, True)
     assert [path.name for path in (tmp_path / "kb").iterdir()] == ["manifest.json"]
     own = tmp_path / "own"
     (own / ".part-killed").mkdir(parents=True)

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbq.kilt.evaluation import evaluate_downstream, evaluate_retrieval
+from kbq.kilt.scores import score
 
 Record = dict[str, Any]
 RANKS = ("Rprec", "recall@5", "precision@1", "success_rate@5")
@@ -40,8 +40,8 @@ def evaluate(golds: Sequence[Record], guesses: Sequence[Record]) -> dict[str, fl
         gold, guess = Path(folder) / "gold", Path(folder) / "guess"
         for path, records in ((gold, golds), (guess, guesses)):
             path.write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
-        sections = evaluate_downstream(gold, guess)
-        retrieval = evaluate_retrieval(gold, guess)
+        sections = score(guess, gold).layout()
+        retrieval = score(guess, gold, "retrieval").layout()
     numbers = {name: value for section in sections.values() for name, value in section.items()}
     return numbers | {f"ranking {name}": retrieval[name] for name in RANKS}
 

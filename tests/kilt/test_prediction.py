@@ -5,21 +5,17 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from kbq.answers import Answer, Backend, IndexKind
+from kbq.answers import Answer, Backend, IndexKind, SearchOptions
 from kbq.dump.manifest import IndexEntry
 from kbq.errors import KbqError, QueryError
 from kbq.kb import KnowledgeBase
 from kbq.kilt.adapters import question, slot_with
-from kbq.kilt.prediction import PredictionOutcome, PredictionSettings, predict_file
+from kbq.kilt.prediction import PredictionOutcome, predict_file
 from kbq.kilt.task import Task
-from kbq.reading.reader import Answering, Reading
-from kbq.reading.reader import Reader as AnsweringReader
-from kbq.searching.hybrid import HybridWeights
 from kbq.searching.search import BATCH
 from kbq.system.files import writing_alone
 
@@ -41,6 +37,13 @@ class Reader:
         return [1]
 
 
+class StrictReader(Reader):
+    """Reads nothing."""
+
+    def ids_of(self, text: str) -> list[int]:
+        raise QueryError("too long for the reader")
+
+
 class FakeBase:
     """Finds page 1, 2, 3 … for every query; its answers say which query and page. Dies after some searches."""
 
@@ -50,10 +53,7 @@ class FakeBase:
         self.index = IndexEntry(index)
         self.model = self
         self.config = self
-        self.reader = Reader()
-        self.query_tokenizers = [self.reader]
         self.query_fingerprint = "f"
-        self.weights = HybridWeights()
         self.dies_after, self.pages = dies_after, pages
 
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
@@ -62,16 +62,20 @@ class FakeBase:
     def chosen(self, backend: str) -> str:
         return "dense" if backend == "auto" else backend
 
-    def search(
-        self, texts: Sequence[str], k: int, unit: str, backend: str, weights: HybridWeights | None
-    ) -> list[list[Answer]]:
-        assert unit == "page"
+    def query_tokenizers(self, options: SearchOptions) -> list[Reader]:
+        return [Reader() if options.reader is None else StrictReader()]
+
+    def weights(self, options: SearchOptions) -> tuple[float, float]:
+        return options.bm25_weight or 8.0, 4.0
+
+    def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+        assert options.unit == "page"
         self.dies_after -= 1
         if self.dies_after < 0:
             raise KeyboardInterrupt
-        if backend == "bm25":
+        if options.backend == "bm25":
             texts = [f"words of {text}" for text in texts]
-        return [[self.hit(text, page) for page in range(1, min(k, self.pages) + 1)] for text in texts]
+        return [[self.hit(text, page) for page in range(1, min(options.k, self.pages) + 1)] for text in texts]
 
     def hit(self, text: str, page: int) -> Answer:
         answer = f"{text} {page}"
@@ -91,7 +95,7 @@ def predict(tmp_path: Path) -> Predict:
         top_pages: int = 20,
         with_text: bool = False,
         backend: Backend = "auto",
-        weights: HybridWeights | None = None,
+        bm25_weight: float | None = None,
         index: IndexKind = "exact",
         encoder: str = "f",
         **fake: int,
@@ -99,8 +103,8 @@ def predict(tmp_path: Path) -> Predict:
         answering = FakeBase(tmp_path, index, **fake)
         answering.query_fingerprint = encoder
         kb = cast(KnowledgeBase, answering)
-        settings = PredictionSettings(top_pages, with_text, Answering(backend, weights))
-        return predict_file(task, tmp_path / "in", kb, tmp_path / "out.jsonl", settings, lambda done, total: None)
+        options = SearchOptions(top_pages, "page", backend, bm25_weight)
+        return predict_file(task, tmp_path / "in", kb, tmp_path / "out.jsonl", options, with_text, lambda *_: None)
 
     return run
 
@@ -133,16 +137,11 @@ def test_a_task_that_was_edited_is_another_task(changed: Task, tmp_path: Path, p
 
 
 def test_what_a_reader_cannot_read_is_said_before_it_reads(tmp_path: Path) -> None:
-    class Strict(Reader):
-        def ids_of(self, text: str) -> list[int]:
-            raise QueryError("too long for the reader")
-
     write_inputs(tmp_path, *many(2))
-    reading = Reading(cast(AnsweringReader, SimpleNamespace(query_tokenizer=Strict())))
-    settings = PredictionSettings(answering=Answering(reading=reading))
+    options = SearchOptions(20, "page", reader="strict")
     kb = cast(KnowledgeBase, FakeBase(tmp_path, "exact"))
     with pytest.raises(QueryError, match="has 2 records that cannot be asked"):
-        predict_file(TASK, tmp_path / "in", kb, tmp_path / "out", settings, lambda *_: None)
+        predict_file(TASK, tmp_path / "in", kb, tmp_path / "out", options, False, lambda *_: None)
     assert not (tmp_path / "out").exists()
 
 
@@ -220,7 +219,7 @@ def test_one_run_at_a_time_writes_a_file(tmp_path: Path, predict: Predict) -> No
     predict()
     with (
         writing_alone(tmp_path / "out.jsonl"),
-        pytest.raises(KbqError, match=r"another kbq is writing .*out\.jsonl"),
+        pytest.raises(KbqError, match=r"another kbq process is writing .*out\.jsonl"),
     ):
         predict()
     assert predict().kept == 2
@@ -282,7 +281,7 @@ def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, ch
             TITLES if change == "task" else TASK,
             top_pages=3 if change == "option" else 20,
             backend="hybrid" if change == "backend" else "auto",
-            weights=HybridWeights(bm25=1.0) if change == "weights" else None,
+            bm25_weight=1.0 if change == "weights" else None,
             with_text=change == "text",
             encoder="g" if change == "encoder" else "f",
             index="compact" if change == "index" else "exact",

@@ -7,18 +7,24 @@ from typing import Any, TypeAlias
 import pytest
 
 from kbq.errors import EvaluationError
-from kbq.kilt.analysis import Ceilings, Decomposition, break_down, compare, compare_groups, decompose, find_ceilings
-from kbq.kilt.evaluation import score_downstream, score_retrieval
-from kbq.kilt.metrics import OFFICIAL, Cutoffs, Deviations
+from kbq.kilt.analysis import (
+    Ceilings,
+    Decomposition,
+    bootstrap_interval,
+    break_down,
+    compare,
+    compare_groups,
+    decompose,
+    find_ceilings,
+)
+from kbq.kilt.evaluation import evaluate
 from kbq.kilt.report import (
     breakdown_table,
     comparison_table,
     diagnosis_table,
-    header,
-    official_document,
     score_table,
 )
-from kbq.kilt.scores import Scores, grouping
+from kbq.kilt.scores import Scores, grouping, score
 
 Write: TypeAlias = Callable[..., Path]
 
@@ -48,7 +54,7 @@ def guess(write: Write) -> Path:
 
 @pytest.fixture
 def scores(gold: Path, guess: Path) -> Scores:
-    return score_downstream(gold, guess)
+    return score(guess, gold)
 
 
 def test_groups_come_largest_first_with_both_means(scores: Scores) -> None:
@@ -70,7 +76,7 @@ def test_groups_come_largest_first_with_both_means(scores: Scores) -> None:
     [("meta.fold", {"0", "1"}), ("meta.none", {"(none)"}), ("evidence-sets", {"1"})],
 )
 def test_other_groupings(gold: Path, guess: Path, name: str, groups: set[str]) -> None:
-    assert set(score_downstream(gold, guess, group_of=grouping(name)).groups) == groups
+    assert set(score(guess, gold, group_of=grouping(name)).groups) == groups
 
 
 def test_an_unknown_grouping_is_refused() -> None:
@@ -89,11 +95,11 @@ def test_ceilings(scores: Scores, write: Write) -> None:
     many = [{"answer": "x", "provenance": provenance(page)} for page in range(10)]
     gold = write("many", {"id": 1, "input": "", "output": many})
     guess = write("one", {"id": 1, "output": [{"answer": "y", "provenance": provenance(3)}]})
-    assert find_ceilings(score_downstream(gold, guess)) == Ceilings(1.0, 0.5, 1.0, 0.0)
+    assert find_ceilings(score(guess, gold)) == Ceilings(1.0, 0.5, 1.0, 0.0)
 
 
 def test_comparison_of_a_system_with_itself_and_with_a_perfect_one(scores: Scores, gold: Path, write: Write) -> None:
-    perfect = score_downstream(gold, gold)
+    perfect = score(gold, gold)
     same, better = compare(scores, scores, ["accuracy"])[0], compare(scores, perfect, ["accuracy", "Rprec"])
     assert (same.gain, same.p) == (0.0, 1.0)
     assert better[0].gain == pytest.approx(5 / 13)
@@ -108,30 +114,32 @@ def test_comparison_of_a_system_with_itself_and_with_a_perfect_one(scores: Score
 def test_systems_on_other_queries_are_not_compared(scores: Scores, write: Write) -> None:
     gold = write("other", {"id": 1, "input": "", "output": [{"answer": "x", "provenance": []}]})
     with pytest.raises(EvaluationError, match="scored on 13 and 1 queries, 12 of them in one only"):
-        compare(scores, score_downstream(gold, gold), ["em"])
+        compare(scores, score(gold, gold), ["em"])
 
 
 def test_the_score_table_shows_percentages_and_csv_all_digits(scores: Scores) -> None:
-    table = score_table([(scores, ["KILT-accuracy"])], with_intervals=True)
+    intervals = {"KILT-accuracy": bootstrap_interval(scores.column("KILT-accuracy"))}
+    table = score_table([(scores, ["KILT-accuracy"])], {"downstream": intervals})
     assert "| evaluation | score | mean | 95 % from | to |" in table.markdown()
     assert "| downstream | KILT-accuracy | 15.38 | 0.00 | 38.46 |" in table.markdown()
     assert table.csv().splitlines()[1].startswith("downstream,KILT-accuracy,0.15384615384615385,0.0,")
-    without = score_table([(scores, ["KILT-accuracy"])], with_intervals=False)
+    without = score_table([(scores, ["KILT-accuracy"])], {})
     assert without.csv() == "evaluation,score,mean\ndownstream,KILT-accuracy,0.15384615384615385\n"
 
 
-def test_json_has_the_official_layout_and_names_deviations(scores: Scores, gold: Path, guess: Path) -> None:
-    page: Any = official_document(
-        OFFICIAL, Cutoffs(), {"downstream": scores, "retrieval": score_retrieval(gold, guess)}
-    )
+def test_json_has_the_official_layout_and_names_deviations(gold: Path, guess: Path) -> None:
+    page: Any = evaluate(guess, gold).to_dict()
     assert list(page) == ["semantics", "deviations", "rank_keys", "downstream", "retrieval"]
     assert (page["semantics"], page["deviations"]) == ("kilt-2664322", [])
     assert page["downstream"]["retrieval"] == {"Rprec": 7 / 13, "recall@5": 7 / 13}
     assert page["retrieval"]["precision@1"] == 7 / 13
-    other = official_document(Deviations(missing="zero"), Cutoffs(rank_keys=("title",)), {"downstream": scores})
+    answers = [{"id": n, "output": [{"answer": "x"}]} for n in range(13)]
+    other = evaluate(answers, gold, missing="zero", rank_keys=["title"]).to_dict()
     assert (other["deviations"], other["retrieval"]) == (["missing=zero", "rank_keys=title"], None)
 
 
-def test_the_header_names_semantics_and_deviations() -> None:
-    assert header(OFFICIAL) == "semantics: kilt-2664322; deviations: none"
-    assert header(Deviations(coupled=True)) == "semantics: kilt-2664322; deviations: coupled=yes"
+def test_the_first_line_names_semantics_and_deviations(gold: Path, guess: Path) -> None:
+    assert str(evaluate(guess, gold)).startswith(
+        "semantics: kilt-2664322; deviations: none\n\n**scores, 13 queries**\n"
+    )
+    assert evaluate(guess, gold, coupled=True).semantics == "semantics: kilt-2664322; deviations: coupled=yes"

@@ -1,11 +1,9 @@
 """Confidence intervals, permutation tests and Holm's correction."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from kbq.kilt.analysis import Interval, Resampling, bootstrap_interval, holm, permutation_p
+from kbq.kilt.analysis import Interval, bootstrap_interval, holm, permutation_p
 
 
 def test_the_interval_of_a_share_is_that_of_the_binomial_law() -> None:
@@ -34,11 +32,10 @@ def test_intervals_without_variance(values: list[float], interval: Interval) -> 
 
 def test_a_seed_gives_the_same_numbers_and_confidence_widens() -> None:
     values = np.array([0.0, 0.25, 1.0] * 50)
-    few = Resampling(resamples=500)
-    assert bootstrap_interval(values, few) == bootstrap_interval(values, few)
-    assert bootstrap_interval(values, few) != bootstrap_interval(values, replace(few, seed=1))
-    wide = bootstrap_interval(values, replace(few, confidence=0.99))
-    assert wide.low < bootstrap_interval(values, few).low
+    few = bootstrap_interval(values, resamples=500)
+    assert few == bootstrap_interval(values, resamples=500)
+    assert few != bootstrap_interval(values, resamples=500, seed=1)
+    assert bootstrap_interval(values, resamples=500, confidence=0.99).low < few.low
 
 
 @pytest.mark.parametrize(
@@ -57,7 +54,7 @@ def test_permutation_p(differences: list[float], p: float) -> None:
 
 
 def test_the_smallest_p_is_one_in_all_resamples() -> None:
-    assert permutation_p(np.ones(100), Resampling(resamples=999)) == 0.001
+    assert permutation_p(np.ones(100), resamples=999) == 0.001
 
 
 @pytest.mark.parametrize(

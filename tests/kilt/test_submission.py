@@ -9,9 +9,13 @@ from typing import TypeAlias
 import pytest
 
 from kbq.errors import EvaluationError
-from kbq.kilt.submission import SubmissionFile, merge, prepare_submission
+from kbq.kilt.adapters import slot
+from kbq.kilt.submission import merge, submit
+from kbq.kilt.task import Task
 
 Write: TypeAlias = Callable[..., Path]
+TREX = Task("trex", slot, "phrase", ("KILT-AC", "Accuracy"), "KILT-AC")
+NQ = Task("nq", slot, "phrase", ("KILT-EM",), "KILT-EM")
 FIVE = [{"wikipedia_id": str(page), "text": "long"} for page in range(5)]
 
 
@@ -50,8 +54,7 @@ def test_files_with_other_ids_are_not_merged(write: Write, tmp_path: Path) -> No
 def test_a_submission_is_clean_complete_and_listed(write: Write, tmp_path: Path) -> None:
     inputs = write("inputs", {"id": "1"}, {"id": "2"})
     guesses = [{"id": n, "output": [{"answer": f"x{n}", "provenance": FIVE}]} for n in ("2", "1")]
-    file = SubmissionFile("trex", write("g", *guesses), ("KILT-AC", "Accuracy"), inputs)
-    (entry,) = prepare_submission([file], tmp_path / "out")
+    (entry,) = submit([write("g", *guesses)], [TREX], [inputs], tmp_path / "out")
     content = (tmp_path / "out" / "trex.jsonl").read_bytes()
     assert [json.loads(line)["id"] for line in content.splitlines()] == ["1", "2"]
     assert b"long" not in content
@@ -64,14 +67,13 @@ def test_a_submission_is_clean_complete_and_listed(write: Write, tmp_path: Path)
 
 
 def test_nothing_is_written_where_one_file_has_errors(write: Write, tmp_path: Path) -> None:
-    good = SubmissionFile("trex", write("g", {"id": 1, "output": [{"answer": "x", "provenance": FIVE}]}), ("KILT-AC",))
-    bad = SubmissionFile("nq", write("b", {"id": 1, "output": [{"answer": None, "provenance": FIVE}]}), ("KILT-EM",))
-    with pytest.raises(EvaluationError, match="answer is no text"):
-        prepare_submission([good, bad], tmp_path / "out")
+    good = write("g", {"id": 1, "output": [{"answer": "x", "provenance": FIVE}]})
+    bad = write("b", {"id": 1, "output": [{"answer": None, "provenance": FIVE}]})
+    with pytest.raises(EvaluationError, match="answer is not text"):
+        submit([good, bad], [TREX, NQ], [], tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_task_is_submitted_once(write: Write, tmp_path: Path) -> None:
-    file = SubmissionFile("trex", write("g"), ("KILT-AC",))
     with pytest.raises(EvaluationError, match="trex has several prediction files"):
-        prepare_submission([file, file], tmp_path / "out")
+        submit([write("g")] * 2, [TREX] * 2, [], tmp_path / "out")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kbq.errors import KbqError
-from kbq.kilt.task import known_tasks, load_task
+from kbq.kilt.task import Task, known_tasks
 
 MINE = """
 from kbq.kilt.adapters import slot_with
@@ -30,7 +30,7 @@ def test_official_files_have_the_names_that_kilt_gives_them() -> None:
     assert tasks["trex"].official_file("train") == "trex-train-kilt.jsonl"
     assert tasks["triviaqa"].official_file("dev") == "triviaqa-dev_id-kilt.jsonl"
     assert tasks["triviaqa"].official_file("test") == "triviaqa-test_id_without_answers-kilt.jsonl"
-    assert load_task("slot_filling").official_file("dev") == ""  # data of one's own
+    assert Task.load("slot_filling").official_file("dev") == ""  # data of one's own
 
 
 def test_the_eleven_data_sets_of_kilt() -> None:
@@ -52,27 +52,27 @@ def test_the_eleven_data_sets_of_kilt() -> None:
 
 @pytest.mark.parametrize("name", sorted(known_tasks()))
 def test_the_ranked_score_is_among_the_metrics_and_tasks_without_answers_say_why(name: str) -> None:
-    task = load_task(name)
+    task = Task.load(name)
     assert task.ranked in task.metrics
     assert bool(task.note) == (task.answer == "none")
 
 
 def test_a_right_answer_is_what_the_leaderboard_sorts_by() -> None:
     by_em = {"nq", "hotpotqa", "triviaqa"}
-    assert {name: load_task(name).answer_metric for name in ("trex", "fever", *by_em)} == dict.fromkeys(by_em, "em") | {
+    assert {name: Task.load(name).answer_metric for name in ("trex", "fever", *by_em)} == dict.fromkeys(by_em, "em") | {
         "trex": "accuracy",
         "fever": "accuracy",
     }
 
 
 def test_a_task_file_with_several_tasks_names_one(mine: Path) -> None:
-    task = load_task(f"{mine}:mine")
+    task = Task.load(f"{mine}:mine")
     assert (task.name, task.answer, task.lines) == ("mine", "phrase", {})
     assert task.adapt("Emma [SEP] author", lambda text: True) == "who wrote Emma?"
     with pytest.raises(KbqError, match=r"defines mine, other: write .*my_tasks\.py:NAME"):
-        load_task(str(mine))
+        Task.load(str(mine))
     with pytest.raises(KbqError, match="defines mine, other"):
-        load_task(f"{mine}:third")
+        Task.load(f"{mine}:third")
 
 
 def test_a_task_file_with_one_task_needs_no_name(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_task_file_with_one_task_needs_no_name(tmp_path: Path) -> None:
     path.write_text(
         MINE.replace('    Task("other", slot_with({}), "title", ("accuracy",), "accuracy"),\n', ""), "utf-8"
     )
-    assert load_task(str(path)).name == "mine"
+    assert Task.load(str(path)).name == "mine"
 
 
 @pytest.mark.parametrize(
@@ -99,12 +99,12 @@ def test_a_task_file_that_is_none_is_refused(tmp_path: Path, content: str | None
     if content is not None:
         path.write_text(content, "utf-8")
     with pytest.raises(KbqError, match=message):
-        load_task(str(path))
+        Task.load(str(path))
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(KbqError, match=r"task 'trexx' is unknown: choose one of .*trex"):
-        load_task("trexx")
+        Task.load("trexx")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
     ],
 )
 def test_a_family_is_like_its_first_task_without_official_files(family: str, first: str) -> None:
-    task, like = load_task(family), load_task(first)
+    task, like = Task.load(family), Task.load(first)
     assert (task.name, task.lines) == (family, {})
     assert (task.answer, task.metrics, task.ranked, task.note) == (like.answer, like.metrics, like.ranked, like.note)
     text = "in [START_ENT] Emma [END_ENT]"
@@ -128,17 +128,17 @@ def test_a_family_is_like_its_first_task_without_official_files(family: str, fir
 def test_families_are_no_data_sets_of_their_own_but_are_offered() -> None:
     assert "slot_filling" not in known_tasks()
     with pytest.raises(KbqError, match=r"choose one of .*trex.*slot_filling"):
-        load_task("slot-filling")
+        Task.load("slot-filling")
 
 
 def test_a_task_file_may_define_dataclasses(tmp_path: Path) -> None:
     own = "@dataclasses.dataclass\nclass Own:\n    name: str\n"
     imports = "from __future__ import annotations\nimport dataclasses\n"
     (tmp_path / "own.py").write_text(imports + own + MINE, "utf-8")
-    assert load_task(f"{tmp_path / 'own.py'}:mine").name == "mine"
+    assert Task.load(f"{tmp_path / 'own.py'}:mine").name == "mine"
 
 
 def test_half_a_surrogate_pair_is_no_character() -> None:
-    assert load_task("trex").query_of("Marie \ud800 Curie [SEP] x", lambda text: True, "line 1") == (
+    assert Task.load("trex").query_of("Marie \ud800 Curie [SEP] x", lambda text: True, "line 1") == (
         "Marie \ufffd Curie [SEP] x"
     )

@@ -9,7 +9,7 @@ import pytest
 
 from kbq.errors import EvaluationError
 from kbq.kilt.checks import Expectations, expect
-from kbq.kilt.task import load_task
+from kbq.kilt.task import Task
 from kbq.kilt.validation import fix, validate
 
 Write: TypeAlias = Callable[..., Path]
@@ -30,21 +30,21 @@ def test_a_good_file_has_no_findings(write: Write) -> None:
     ("record", "kind"),
     [
         ("", "is blank"),
-        ("[1]", "is no object"),
+        ("[1]", "is not an object"),
         ({"output": [{"answer": "x", "provenance": FIVE}]}, "no id"),
         ({"id": 1, "output": []}, "not exactly one output"),
         ({"id": 1}, "not exactly one output"),
-        ({"id": 1, "output": [3]}, "output is no object"),
+        ({"id": 1, "output": [3]}, "output is not an object"),
         ({"id": 1, "output": [{"provenance": FIVE}]}, "no answer"),
-        (guess(answer=None), "answer is no text"),
-        (guess(answer=7), "answer is no text"),
-        (guess(pages={}), "provenance is no list of objects"),
-        (guess(pages=[1]), "provenance is no list of objects"),
+        (guess(answer=None), "answer is not text"),
+        (guess(answer=7), "answer is not text"),
+        (guess(pages={}), "provenance is not a list of objects"),
+        (guess(pages=[1]), "provenance is not a list of objects"),
         (guess(pages=[{"title": "T"}, *FIVE]), "no wikipedia_id"),
         (guess(pages=[{"wikipedia_id": None}, *FIVE]), "empty wikipedia_id"),
         (guess(pages=[{"wikipedia_id": "None"}, *FIVE]), "empty wikipedia_id"),
         (guess(pages=[{"wikipedia_id": " "}, *FIVE]), "empty wikipedia_id"),
-        (guess(pages=[{"wikipedia_id": "Q42"}, *FIVE]), "wikipedia_id is no integer"),
+        (guess(pages=[{"wikipedia_id": "Q42"}, *FIVE]), "wikipedia_id is not an integer"),
         (guess(pages=[{"wikipedia_id": "99"}, *FIVE]), "page is not in the knowledge source"),
     ],
 )
@@ -130,7 +130,7 @@ def test_page_ids_must_be_integers_where_those_of_the_inputs_are(
 
 
 def test_a_task_says_what_is_expected() -> None:
-    slots, linking, facts = (expect(load_task(name), None) for name in ("trex", "wned", "fever"))
+    slots, linking, facts = (expect(Task.load(name), None) for name in ("trex", "wned", "fever"))
     assert (slots.max_answer_words, slots.wants_answers, slots.answers_are_titles) == (30, True, False)
     assert (linking.answers_are_titles, linking.lines) == (True, (3_396, 3_376))
     assert (facts.wants_answers, facts.max_same_answers) == (False, None)
@@ -185,6 +185,6 @@ def test_fixing_twice_changes_nothing_more(write: Write, tmp_path: Path) -> None
 
 def test_half_a_last_line_is_not_guessed(write: Write, tmp_path: Path) -> None:
     path = write("guess", guess(), '{"id": "2", "outp')
-    with pytest.raises(EvaluationError, match=":2: is no JSON"):
+    with pytest.raises(EvaluationError, match=":2: is not JSON"):
         fix(path, tmp_path / "fixed")
     assert not (tmp_path / "fixed").exists()

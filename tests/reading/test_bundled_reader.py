@@ -14,13 +14,13 @@ from safetensors.torch import load_file
 from kbq.answers import WeightType
 from kbq.encoding.model import Model
 from kbq.errors import ModelError
-from kbq.reading.network import READER, CrossEncoder, save_reader
+from kbq.reading.network import READER, ReaderNetwork, save_reader
 
 ROOT = Path(__file__).parents[2]
 QUESTION, TEXT = [2, 8, 9, 3], [12, 13, 14, 11, 7]
 
 
-def train_a_little(reader: CrossEncoder) -> None:
+def train_a_little(reader: ReaderNetwork) -> None:
     """Stands for a training: whatever may learn, moves."""
     torch.manual_seed(4)
     with torch.no_grad():
@@ -38,16 +38,16 @@ def folder(request: Any, new_model: Callable[..., Model], tmp_path: Path) -> Pat
 
 
 @pytest.fixture
-def trained(folder: Path) -> CrossEncoder:
-    reader = CrossEncoder.new(str(folder), "cpu")
+def trained(folder: Path) -> ReaderNetwork:
+    reader = ReaderNetwork.new(str(folder), "cpu")
     train_a_little(reader)
     save_reader(reader.network, folder)
     return reader
 
 
-def test_it_reads_as_before(folder: Path, trained: CrossEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_reads_as_before(folder: Path, trained: ReaderNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kbq.reading.network.autocast", lambda device: torch.autocast("cpu", enabled=False))
-    bundled = CrossEncoder.open(str(folder), "cpu")
+    bundled = ReaderNetwork.open(str(folder), "cpu")
     expected, found = (reader.score([reader.windows(QUESTION, TEXT)])[0] for reader in (trained, bundled))
     assert found.shape == (2, len(TEXT))
     assert found == pytest.approx(expected, abs=0.1 * float(np.abs(expected).max()))  # rows of int8
@@ -56,29 +56,29 @@ def test_it_reads_as_before(folder: Path, trained: CrossEncoder, monkeypatch: py
     Model.open(folder, "cpu")  # is none the worse
 
 
-def test_the_models_word_embeddings_are_not_stored_again(folder: Path, trained: CrossEncoder) -> None:
+def test_the_models_word_embeddings_are_not_stored_again(folder: Path, trained: ReaderNetwork) -> None:
     stored = load_file(folder / READER)
     assert "backbone.embeddings.position_embeddings.weight" in stored
     assert not [name for name in stored if "word_embeddings" in name]
-    own = CrossEncoder.open(str(folder), "cpu").network.get_submodule("backbone").get_input_embeddings().weight  # type: ignore[operator]
+    own = ReaderNetwork.open(str(folder), "cpu").network.get_submodule("backbone").get_input_embeddings().weight  # type: ignore[operator]
     assert torch.equal(own, trained.network.get_input_embeddings().weight)  # type: ignore[operator]
 
 
 def test_default_is_the_reader_of_the_default_model(
-    folder: Path, trained: CrossEncoder, monkeypatch: pytest.MonkeyPatch
+    folder: Path, trained: ReaderNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kbq.encoding.model_folder.DEFAULT_MODEL", folder)
-    reader = CrossEncoder.open("default", "cpu")
+    reader = ReaderNetwork.open("default", "cpu")
     assert reader.source == "default"
-    assert reader.fingerprint() == CrossEncoder.open(str(folder), "cpu").fingerprint()
+    assert reader.fingerprint() == ReaderNetwork.open(str(folder), "cpu").fingerprint()
 
 
 def test_a_model_without_one_says_so(folder: Path) -> None:
-    with pytest.raises(ModelError, match=r"the model .*m brings no reader: train one with `kbq train --teacher`"):
-        CrossEncoder.open(str(folder), "cpu")
+    with pytest.raises(ModelError, match=r"the model .*m has no reader: train one with `kbq train reader`"):
+        ReaderNetwork.open(str(folder), "cpu")
 
 
-def test_one_of_other_weights_is_refused(folder: Path, trained: CrossEncoder, new_model: Callable[..., Model]) -> None:
+def test_one_of_other_weights_is_refused(folder: Path, trained: ReaderNetwork, new_model: Callable[..., Model]) -> None:
     other = new_model()
     with torch.no_grad():
         other.phrases.filter.weight.add_(1)
@@ -86,26 +86,26 @@ def test_one_of_other_weights_is_refused(folder: Path, trained: CrossEncoder, ne
     with pytest.raises(
         ModelError, match=r"reader.safetensors belongs to the phrase encoder \w+, but the model has \w+"
     ):
-        CrossEncoder.open(str(folder), "cpu")
+        ReaderNetwork.open(str(folder), "cpu")
 
 
-def test_a_damaged_one_is_refused(folder: Path, trained: CrossEncoder) -> None:
+def test_a_damaged_one_is_refused(folder: Path, trained: ReaderNetwork) -> None:
     (folder / READER).write_bytes(b"")
     with pytest.raises(ModelError, match=r"reader.safetensors is damaged"):
-        CrossEncoder.open(str(folder), "cpu")
+        ReaderNetwork.open(str(folder), "cpu")
 
 
-def test_a_folder_that_is_no_model_gets_none(trained: CrossEncoder, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="nowhere is no kbq model"):
+def test_a_folder_that_is_no_model_gets_none(trained: ReaderNetwork, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="nowhere is not a kbq model"):
         save_reader(trained.network, tmp_path / "nowhere")
 
 
-def test_a_query_encoder_leads_to_its_model(folder: Path, trained: CrossEncoder, tmp_path: Path) -> None:
+def test_a_query_encoder_leads_to_its_model(folder: Path, trained: ReaderNetwork, tmp_path: Path) -> None:
     Model.open(folder, "cpu").save_query_encoder(tmp_path / "tuned", {})
     with pytest.raises(ModelError, match=r"tuned holds a query encoder for the model .*m: give that"):
         save_reader(trained.network, tmp_path / "tuned")
     with pytest.raises(ModelError, match=r"tuned holds a query encoder for the model .*m: give that"):
-        CrossEncoder.open(str(tmp_path / "tuned"), "cpu")
+        ReaderNetwork.open(str(tmp_path / "tuned"), "cpu")
 
 
 def test_networks_that_do_not_fit_are_refused(
@@ -113,7 +113,7 @@ def test_networks_that_do_not_fit_are_refused(
 ) -> None:
     other = make_checkpoint(tmp_path / "other", bert_config(hidden_size=32))
     with pytest.raises(ModelError, match="do not fit its config"):
-        save_reader(CrossEncoder.new(str(other), "cpu").network, folder)
+        save_reader(ReaderNetwork.new(str(other), "cpu").network, folder)
     assert not (folder / READER).exists()
     with pytest.raises(ModelError, match="a Linear has no layer `qa_outputs`"):
         save_reader(torch.nn.Linear(2, 2), folder)
@@ -131,7 +131,7 @@ def recipe() -> Any:
 
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_an_average_shares_the_word_embeddings_too(folder: Path, count: int, recipe: Any) -> None:
-    networks: list[Any] = [CrossEncoder.new(str(folder), "cpu").network for _ in range(count)]
+    networks: list[Any] = [ReaderNetwork.new(str(folder), "cpu").network for _ in range(count)]
     heads = torch.stack([network.qa_outputs.weight.detach() for network in networks])
     average = recipe.average(networks)
     assert average.qa_outputs.weight.detach() == pytest.approx(heads.mean(dim=0), abs=1e-6)
@@ -142,7 +142,7 @@ def test_an_average_shares_the_word_embeddings_too(folder: Path, count: int, rec
 
 def test_word_embeddings_that_the_model_has_rounded_are_shared(new_model: Callable[..., Model], tmp_path: Path) -> None:
     new_model().save(tmp_path / "before", "float32")
-    reader = CrossEncoder.new(str(tmp_path / "before"), "cpu")
+    reader = ReaderNetwork.new(str(tmp_path / "before"), "cpu")
     train_a_little(reader)
     Model.open(tmp_path / "before", "cpu").save(tmp_path / "once", "int8")
     Model.open(tmp_path / "once", "cpu").save(tmp_path / "twice", "int8")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,14 +13,15 @@ import torch
 import transformers
 
 from kbq.answers import Answer, Backend
-from kbq.commands.library import index_impacts
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import read_manifest
 from kbq.encoding.model import Model
 from kbq.encoding.windows import tokenize
 from kbq.errors import ModelError, QueryError
 from kbq.kb import KnowledgeBase
-from kbq.reading.reader import Reader, Reading, RetrieverReader
+from kbq.reading.reader import Reader
+from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
+from kbq.words.sparta import index_sparta
 from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
 TEXTS = ["Marie Curie was born in Warsaw. She left the city.", "The river of Paris, a long river.", ""]
@@ -95,28 +97,25 @@ def test_nothing_to_read_gives_no_answer(texts: list[str], reader: Reader) -> No
     assert reader.read("who", paragraphs(*texts)) == []
 
 
-def test_a_knowledge_base_is_read(reader: Reader, kb: KnowledgeBase) -> None:
-    reading = RetrieverReader(kb, Reading(reader, depth=4))
-    (phrases,) = reading.search(["the river of Paris"], 3)
-    retrieved = {(hit.page_id, hit.paragraph) for hit in kb.search(["the river of Paris"], 4, "paragraph")[0]}
+def test_a_knowledge_base_is_read(qa_checkpoint: Path, kb: KnowledgeBase) -> None:
+    phrases = kb.query("the river of Paris", 3, reader=qa_checkpoint, depth=4)
+    retrieved = {(hit.page_id, hit.paragraph) for hit in kb.query(["the river of Paris"], 4, "paragraph")[0]}
     assert len(phrases) == 3
     assert {(hit.page_id, hit.paragraph) for hit in phrases} <= retrieved
-    (pages,) = reading.search(["the river of Paris"], 9, "page")
+    pages = kb.query("the river of Paris", 9, "page", reader=qa_checkpoint, depth=4)
     assert len({hit.page_id for hit in pages}) == len(pages) == len({page for page, _ in retrieved})
     assert pages[0] == phrases[0]
     with pytest.raises(QueryError, match="a reader finds no sentence: ask for phrases"):
-        reading.search(["river"], 1, "sentence")
+        kb.query("river", 1, "sentence", reader=qa_checkpoint)
     with pytest.raises(QueryError, match="k is 0, must be at least 1"):
-        reading.search(["river"], 0)
+        kb.query("river", 0, reader=qa_checkpoint)
 
 
-@pytest.mark.parametrize(
-    ("backend", "worth"), [("dense", 1.0), ("hybrid", 1.0), ("auto", 1.0), ("bm25", "bm25"), ("sparta", "sparta")]
-)
+@pytest.mark.parametrize("backend", ["dense", "hybrid", "auto", "bm25", "sparta"])
 def test_what_the_search_says_is_added(
     backend: Backend,
-    worth: float | str,
     reader: Reader,
+    qa_checkpoint: Path,
     checkpoint: Path,
     pages: list[Page],
     new_model: Callable[..., Model],
@@ -126,20 +125,21 @@ def test_what_the_search_says_is_added(
     model.config = replace(model.config, lexical_factor=0.5)
     KnowledgeBase.build(pages, tmp_path / "kb", model)
     SpartaModel.new(str(checkpoint), SpartaConfig()).save(tmp_path / "sparta")
-    index_impacts(tmp_path / "kb", tmp_path / "sparta", device="cpu")
+    index_sparta(tmp_path / "kb", tmp_path / "sparta", device="cpu")
     kb = KnowledgeBase(tmp_path / "kb", read_manifest(tmp_path / "kb"), model)
     query = "the river of Paris"
-    retrieved = kb.search([query], 4, "paragraph", backend)[0]
+    retrieved = kb.query([query], 4, "paragraph", backend)[0]
     assert retrieved[0].score > retrieved[-1].score
-    points = (worth if isinstance(worth, float) else getattr(kb.weights, worth)) / 0.5
+    points = {"bm25": BM25_WEIGHT, "sparta": SPARTA_WEIGHT}.get(backend, 1 / 0.5)
     alone = {place_of(hit): hit.score for hit in reader.read(query, retrieved)}
-    (found,) = RetrieverReader(kb, Reading(reader, 4, 0.25)).search([query], 99, backend=backend)
+    how: dict[str, Any] = {"backend": backend, "reader": qa_checkpoint, "depth": 4}
+    found = kb.query(query, 99, **how, retrieval_weight=0.25)
     lacks = {paragraph_of(hit): points * (retrieved[0].score - hit.score) for hit in retrieved}
     assert len(found) == len(alone)
     for hit in found:
         assert hit.score == pytest.approx(alone[place_of(hit)] - 0.25 * lacks[paragraph_of(hit)], abs=1e-3)
     assert all(one.score >= other.score for one, other in pairwise(found))
-    (heard,) = RetrieverReader(kb, Reading(reader, 4, 1e6)).search([query], 1, backend=backend)
+    heard = kb.query(query, 1, **how, retrieval_weight=1e6)
     assert paragraph_of(heard[0]) == paragraph_of(retrieved[0])
 
 
@@ -154,7 +154,7 @@ def place_of(hit: Answer) -> tuple[str, int, int, int]:
 def test_an_encoder_that_cannot_answer_is_refused(qa_checkpoint: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(qa_checkpoint, tmp_path / "m")
     transformers.AutoModel.from_pretrained(qa_checkpoint).save_pretrained(folder)
-    with pytest.raises(ModelError, match=r"is no question-answering checkpoint .*the first is qa_outputs\.bias"):
+    with pytest.raises(ModelError, match=r"is not a question-answering checkpoint .*the first is qa_outputs\.bias"):
         Reader.open(str(folder))
-    with pytest.raises(ModelError, match="is no checkpoint that transformers can read"):
+    with pytest.raises(ModelError, match="is not a checkpoint that transformers can read"):
         Reader.open(str(tmp_path / "nothing"))

@@ -1,4 +1,4 @@
-"""Lexical scores: a hybrid score is the phrase's own score plus its paragraph's BM25, weighted, whatever the unit."""
+"""Lexical scores: a hybrid score is the phrase's own plus the weighted BM25 of its paragraph, for every unit."""
 
 from pathlib import Path
 from typing import get_args
@@ -11,7 +11,7 @@ from kbq.corpus.pages import Page, Paragraph
 from kbq.encoding.model import Model
 from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
-from kbq.searching.hybrid import HybridWeights, LexicalScores, SummedBonus
+from kbq.searching.hybrid import LexicalScores, SummedBonus
 
 TEXTS = ["Marie Curie [SEP] place of birth", "the river of Paris"]
 
@@ -31,7 +31,7 @@ def kb(
 
 def bm25_scores(kb: KnowledgeBase, text: str) -> dict[tuple[str, int], float]:
     """Of (page, paragraph)."""
-    hits = kb.search([text], 1000, "paragraph", "bm25")[0]
+    hits = kb.query([text], 1000, "paragraph", "bm25")[0]
     return {(hit.page_id, hit.paragraph): hit.score for hit in hits}
 
 
@@ -43,8 +43,8 @@ def place(hit: Answer) -> tuple[tuple[str, int, int, int], tuple[int, int]]:
 @pytest.mark.parametrize("unit", get_args(Unit))
 def test_hybrid_scores_are_sums(unit: Unit, k: int, kb: KnowledgeBase) -> None:
     inside: Unit = "paragraph" if unit == "page" else unit
-    found = kb.search(TEXTS, k, unit, "hybrid", HybridWeights(bm25=2.0))
-    for text, dense, hybrid in zip(TEXTS, kb.search(TEXTS, 1000, inside, "dense"), found, strict=True):
+    found = kb.query(TEXTS, k, unit, "hybrid", bm25_weight=2.0)
+    for text, dense, hybrid in zip(TEXTS, kb.query(TEXTS, 1000, inside, "dense"), found, strict=True):
         bonus = bm25_scores(kb, text)
         expected = {place(hit): hit.score + 2 * bonus.get((hit.page_id, hit.paragraph), 0) for hit in dense}
         best = sorted(expected, key=lambda one: -expected[one])
@@ -56,7 +56,7 @@ def test_hybrid_scores_are_sums(unit: Unit, k: int, kb: KnowledgeBase) -> None:
 
 
 def test_without_weight_it_is_the_dense_search(kb: KnowledgeBase) -> None:
-    assert kb.search(TEXTS, 5, "phrase", "hybrid", HybridWeights(0)) == kb.search(TEXTS, 5, backend="dense")
+    assert kb.query(TEXTS, 5, "phrase", "hybrid", bm25_weight=0) == kb.query(TEXTS, 5, backend="dense")
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def dogs_kb(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Knowledge
 def test_bm25_alone_ranks_paragraphs_and_pages(
     unit: Unit, k: int, expected: list[tuple[str, int]], dogs_kb: KnowledgeBase
 ) -> None:
-    (hits,) = dogs_kb.search(["red [SEP] dogs"], k, unit, "bm25")
+    (hits,) = dogs_kb.query(["red [SEP] dogs"], k, unit, "bm25")
     assert [(hit.page_id, hit.paragraph) for hit in hits] == expected
     assert (hits[0].text, hits[0].unit, hits[0].title) == ("Red dogs, red dogs.", (0, 19), "Dogs")
     assert hits[0].score > hits[-1].score or k == 1
@@ -91,7 +91,7 @@ def test_bm25_alone_ranks_paragraphs_and_pages(
 def test_words_alone_rank_the_paragraphs_of_all_shards(pages: list[Page], model: Model, tmp_path: Path) -> None:
     for first in range(0, 12, 4):
         kb = KnowledgeBase.build(pages[first : first + 4], tmp_path / "kb", model, append=first > 0)
-    (hits,) = kb.search(["the city river"], 99, "paragraph", "bm25")
+    (hits,) = kb.query(["the city river"], 99, "paragraph", "bm25")
     scores = [hit.score for hit in hits]
     assert scores == sorted(scores, reverse=True)
     everywhere = np.concatenate([index.scores(["citi", "river"]) for index in kb.words.bm25])
@@ -99,8 +99,8 @@ def test_words_alone_rank_the_paragraphs_of_all_shards(pages: list[Page], model:
 
 
 def test_what_shares_no_word_is_not_found(dogs_kb: KnowledgeBase) -> None:
-    assert dogs_kb.search(["whale", "sing"], 5, "page", "bm25")[0] == []
-    assert [hit.page_id for hit in dogs_kb.search(["whale", "sing"], 5, "page", "bm25")[1]] == ["c"]
+    assert dogs_kb.query(["whale", "sing"], 5, "page", "bm25")[0] == []
+    assert [hit.page_id for hit in dogs_kb.query(["whale", "sing"], 5, "page", "bm25")[1]] == ["c"]
 
 
 def test_the_bonus_of_all_sources_is_their_sum(dogs_kb: KnowledgeBase) -> None:
@@ -123,7 +123,7 @@ def test_evidence_weighs_every_paragraph(dogs_kb: KnowledgeBase) -> None:
 @pytest.mark.parametrize("unit", ["phrase", "sentence"])
 def test_bm25_finds_no_phrase(unit: Unit, dogs_kb: KnowledgeBase) -> None:
     with pytest.raises(QueryError, match=f"BM25 finds no {unit}: ask for paragraphs or pages, or .* hybrid"):
-        dogs_kb.search(["dogs"], 1, unit, "bm25")
+        dogs_kb.query(["dogs"], 1, unit, "bm25")
 
 
 @pytest.mark.parametrize("backend", ["bm25", "hybrid"])
@@ -131,18 +131,18 @@ def test_a_knowledge_base_without_the_index_says_how_to_add_one(
     backend: Backend, pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model, bm25=False)
-    with pytest.raises(QueryError, match=r"kb has no BM25 index: add one with `kbq index .*kb --bm25`"):
-        kb.search(["dogs"], 1, "page", backend)
+    with pytest.raises(QueryError, match=r"kb has no BM25 index: add one with `kbq index bm25 .*kb`"):
+        kb.query(["dogs"], 1, "page", backend)
 
 
 @pytest.mark.parametrize("backend", ["bm25", "hybrid"])
 def test_k_below_one_is_refused(backend: Backend, dogs_kb: KnowledgeBase) -> None:
     with pytest.raises(QueryError, match="k is 0, must be at least 1"):
-        dogs_kb.search(["dogs"], 0, "page", backend)
+        dogs_kb.query(["dogs"], 0, "page", backend)
 
 
 def test_pages_of_several_shards_are_told_apart(kb: KnowledgeBase) -> None:
     pages = {page for page, _ in bm25_scores(kb, "the city river")}
-    hits = kb.search(["the city river"], 1000, "page", "bm25")[0]
+    hits = kb.query(["the city river"], 1000, "page", "bm25")[0]
     assert len(pages) > 5
     assert sorted(hit.page_id for hit in hits) == sorted(pages)

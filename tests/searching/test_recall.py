@@ -1,4 +1,4 @@
-"""Probes: they come from a recall that is measured on queries, and own queries are about own pages."""
+"""Recall: probes are chosen by recall measured on queries, and slot queries are about pages of the dump."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -118,7 +118,7 @@ def test_own_queries_ask_for_slots_of_own_pages(kb: KnowledgeBase, pages: list[P
 
 def test_where_a_title_cannot_be_asked_the_slot_is(model: Model, tmp_path: Path) -> None:
     titles = ["", "a [SEP] b", "long " * 1000, "Paris"]
-    pages = [Page(title[:9], title, (Paragraph(0, "the city"),)) for title in titles]
+    pages = [Page(f"P{number}", title, (Paragraph(0, "the city"),)) for number, title in enumerate(titles)]
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
     for query in own_queries(kb.shards, model, 50):
         assert query.removeprefix("Paris [SEP] ") in SLOTS

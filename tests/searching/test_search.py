@@ -1,4 +1,4 @@
-"""Search: as deep as all shards together, where nothing better is known before."""
+"""Search: the depth is that of all shards together."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""Spans: each likely start with its best end, as a float64 search over all legal spans finds it."""
+"""Spans: each likely start with its best end, equal to a float64 search over all legal spans."""
 
 import dataclasses
 from collections.abc import Callable

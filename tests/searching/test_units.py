@@ -211,30 +211,30 @@ def test_sentence_around(text: str, phrase: str, sentence: str) -> None:
 
 def test_k_below_one_is_refused(kb: KnowledgeBase) -> None:
     with pytest.raises(QueryError, match="k is 0, must be at least 1"):
-        kb.search(["the river"], k=0)
+        kb.query(["the river"], k=0)
 
 
 @pytest.mark.parametrize("backend", ["dense", "bm25"])
 def test_an_unknown_unit_or_backend_is_refused(backend: Backend, kb: KnowledgeBase) -> None:
     with pytest.raises(QueryError, match="unit 'chapter' is unknown: choose from phrase, sentence, paragraph, page"):
-        kb.search(["the river"], unit=cast(Unit, "chapter"), backend=backend)
+        kb.query(["the river"], unit=cast(Unit, "chapter"), backend=backend)
     with pytest.raises(QueryError, match="backend 'BM25' is unknown: choose from auto, dense, bm25, sparta, hybrid"):
-        kb.search(["the river"], backend=cast(Backend, "BM25"))
+        kb.query(["the river"], backend=cast(Backend, "BM25"))
 
 
 def test_queries_are_cleaned_as_texts_are(kb: KnowledgeBase) -> None:
-    assert kb.search(["the river\ud800\x00"]) == kb.search(["the river\ufffd "])
+    assert kb.query(["the river\ud800\x00"]) == kb.query(["the river\ufffd "])
 
 
 def test_no_query_has_no_answers(kb: KnowledgeBase) -> None:
-    assert kb.search([]) == []
+    assert kb.query([]) == []
 
 
 def test_many_queries_are_answered_in_order(kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["the river", "Paris", "Marie Curie [SEP] place of birth", "the city", "born in Warsaw"]
-    alone = [kb.search([text], k=2)[0] for text in texts]
+    alone = [kb.query([text], k=2)[0] for text in texts]
     monkeypatch.setattr(search_module, "BATCH", 2)
-    for one, other in zip(alone, kb.search(texts, k=2), strict=True):
+    for one, other in zip(alone, kb.query(texts, k=2), strict=True):
         assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=0.1)
 
 

@@ -1,4 +1,4 @@
-"""Reading: lines, their numbers, and what a broken file says."""
+"""Lines: their texts and numbers, and the errors of damaged files."""
 
 import bz2
 import gzip
@@ -64,7 +64,7 @@ def test_line_ends_marks_and_empty_files(tmp_path: Path, content: bytes, lines: 
 @pytest.mark.parametrize("compress", COMPRESSIONS[1:])
 def test_truncated_file(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
     source = write(tmp_path, compress(LINES.encode())[:-5])
-    with pytest.raises(CorpusError, match=r"lines:\d: compressed data is damaged \(.*\): fetch it again"):
+    with pytest.raises(CorpusError, match=r"lines:\d: compressed data is damaged \(.*\): download it again"):
         list(read_lines(source, CorpusError))
 
 
@@ -101,11 +101,11 @@ def test_json_lines(tmp_path: Path) -> None:
     ("line", "problem"),
     [
         ('{"a": 1', "not JSON (Expecting ',' delimiter, column 8)"),
-        ("[1, 2]", "'[1, 2]' is no JSON object"),
-        ("null", "'null' is no JSON object"),
+        ("[1, 2]", "'[1, 2]' is not a JSON object"),
+        ("null", "'null' is not a JSON object"),
         ('{"a": 1} {"b": 2}', "not JSON (Extra data, column 10)"),
-        ("[" * 100_000, "JSON beyond reading (maximum recursion depth exceeded"),
-        ('{"a": ' + "1" * 5000 + "}", "JSON beyond reading (Exceeds the limit"),
+        ("[" * 100_000, "JSON that cannot be parsed (maximum recursion depth exceeded"),
+        ('{"a": ' + "1" * 5000 + "}", "JSON that cannot be parsed (Exceeds the limit"),
     ],
 )
 def test_bad_json_lines(tmp_path: Path, line: str, problem: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kbq.encoding.model import Model
-from kbq.reading.network import CrossEncoder
+from kbq.reading.network import ReaderNetwork
 from kbq.training.batches import PreparedPassage, prepare
 from kbq.training.engine import Run, StepReport
 from kbq.training.examples import Passage, TrainingQuery
@@ -33,13 +33,13 @@ def steps_of(run: Run, checkpoint: Path, stop: int = 10**6) -> list[StepReport]:
 
 
 @pytest.fixture
-def new_reader(checkpoint: Path) -> Callable[..., CrossEncoder]:
+def new_reader(checkpoint: Path) -> Callable[..., ReaderNetwork]:
     """Makes a reader with random weights; all heads of one seed are equal."""
     import torch
 
-    def make(seed: int = 3, source: Path = checkpoint) -> CrossEncoder:
+    def make(seed: int = 3, source: Path = checkpoint) -> ReaderNetwork:
         torch.manual_seed(seed)
-        reader = CrossEncoder.new(str(source), "cpu")
+        reader = ReaderNetwork.new(str(source), "cpu")
         with torch.no_grad():
             head: Any = reader.network.qa_outputs
             head.weight.copy_(torch.randn_like(head.weight))
@@ -50,7 +50,7 @@ def new_reader(checkpoint: Path) -> Callable[..., CrossEncoder]:
 
 
 @pytest.fixture
-def reader(new_reader: Callable[..., CrossEncoder]) -> CrossEncoder:
+def reader(new_reader: Callable[..., ReaderNetwork]) -> ReaderNetwork:
     """One of them."""
     return new_reader()
 

@@ -13,12 +13,12 @@ from kbq.array_types import Floats
 from kbq.encoding.model import Model
 from kbq.encoding.windows import Window
 from kbq.errors import KbqError, TrainingError
-from kbq.reading.network import CrossEncoder
+from kbq.reading.network import ReaderNetwork
 from kbq.system.files import writing_alone
 from kbq.training import distillation
 from kbq.training.batches import PreparedPassage, collate
 from kbq.training.distillation import ReaderOutputs, reader_outputs, taught_logits
-from kbq.training.encoders import Trainer, TrainingSettings
+from kbq.training.encoders import EncoderRun, TrainingSettings
 from kbq.training.engine import StepReport
 from kbq.training.losses import distillation_loss
 from kbq.training.reader import reading_examples
@@ -29,7 +29,7 @@ def quiet(done: int, passages: int) -> None:
 
 
 def test_outputs_are_what_the_reader_says(
-    reader: CrossEncoder, few_prepared: list[PreparedPassage], tmp_path: Path
+    reader: ReaderNetwork, few_prepared: list[PreparedPassage], tmp_path: Path
 ) -> None:
     outputs = reader_outputs(reader, few_prepared, tmp_path, quiet)
     first, second, third = reader.score([example.windows for example in reading_examples(reader, few_prepared)])
@@ -43,7 +43,7 @@ def test_outputs_are_what_the_reader_says(
 @pytest.mark.parametrize("kept", [0, 1, 30, 31, 250, 10**6])
 def test_a_killed_reading_goes_on(
     kept: int,
-    reader: CrossEncoder,
+    reader: ReaderNetwork,
     few_prepared: list[PreparedPassage],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -69,7 +69,7 @@ def test_a_killed_reading_goes_on(
 
 
 def test_another_reader_or_other_passages_are_another_file(
-    new_reader: Callable[..., CrossEncoder], few_prepared: list[PreparedPassage], tmp_path: Path
+    new_reader: Callable[..., ReaderNetwork], few_prepared: list[PreparedPassage], tmp_path: Path
 ) -> None:
     for seed, passages in ((3, few_prepared), (3, few_prepared), (4, few_prepared), (3, few_prepared[:1])):
         reader_outputs(new_reader(seed), passages, tmp_path, quiet)
@@ -77,18 +77,18 @@ def test_another_reader_or_other_passages_are_another_file(
 
 
 def test_one_training_at_a_time_lets_the_reader_read(
-    reader: CrossEncoder, few_prepared: list[PreparedPassage], tmp_path: Path
+    reader: ReaderNetwork, few_prepared: list[PreparedPassage], tmp_path: Path
 ) -> None:
     whole = reader_outputs(reader, few_prepared, tmp_path, quiet)
     (path,) = tmp_path.iterdir()
     with writing_alone(path):
         assert (reader_outputs(reader, few_prepared, tmp_path, quiet).of(0) == whole.of(0)).all()  # nothing is missing
         path.write_bytes(path.read_bytes()[:-2])
-        with pytest.raises(KbqError, match="another kbq is writing into"):
+        with pytest.raises(KbqError, match="another kbq process is writing to"):
             reader_outputs(reader, few_prepared, tmp_path, quiet)
 
 
-def test_a_full_disk_is_said(reader: CrossEncoder, few_prepared: list[PreparedPassage], tmp_path: Path) -> None:
+def test_a_full_disk_is_said(reader: ReaderNetwork, few_prepared: list[PreparedPassage], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TrainingError, match=r"cannot be written \(Not a directory\): choose another name"):
         reader_outputs(reader, few_prepared, tmp_path / "file" / "cache", quiet)
@@ -153,7 +153,7 @@ def test_a_reader_that_is_wrong_teaches_nothing(
         return ReaderOutputs(np.concatenate(said), few_prepared)
 
     def distilled(outputs: ReaderOutputs, trust_by_gold: bool) -> float:
-        trainer = Trainer(model, few_prepared, TrainingSettings(trust_by_gold=trust_by_gold), outputs)
+        trainer = EncoderRun(model, few_prepared, TrainingSettings(trust_by_gold=trust_by_gold), outputs)
         return float(trainer.losses([0, 1])[0]["distilled"].detach())
 
     right, wrong = taught(60.0, 0.0), taught(-60.0, 0.0)
@@ -178,15 +178,15 @@ def test_nothing_is_to_be_learned_from_oneself(
     new_model: Callable[..., Model], few_prepared: list[PreparedPassage]
 ) -> None:
     model = new_model()
-    trainer = Trainer(model, few_prepared, TrainingSettings(), own_scores(model, few_prepared))
-    other = Trainer(model, few_prepared, TrainingSettings(), own_scores(new_model(seed=9), few_prepared))
+    trainer = EncoderRun(model, few_prepared, TrainingSettings(), own_scores(model, few_prepared))
+    other = EncoderRun(model, few_prepared, TrainingSettings(), own_scores(new_model(seed=9), few_prepared))
     order = [1, 0]  # not the order in which they were read
     assert float(trainer.losses(order)[0]["distilled"].detach()) == pytest.approx(0, abs=0.01)
     assert float(other.losses(order)[0]["distilled"].detach()) > 0.1
 
 
 def test_a_student_learns_from_a_reader(
-    new_model: Callable[..., Model], reader: CrossEncoder, few_prepared: list[PreparedPassage], tmp_path: Path
+    new_model: Callable[..., Model], reader: ReaderNetwork, few_prepared: list[PreparedPassage], tmp_path: Path
 ) -> None:
     model = new_model()
     settings = TrainingSettings(
@@ -194,9 +194,9 @@ def test_a_student_learns_from_a_reader(
     )
     taught = reader_outputs(reader, few_prepared, tmp_path, quiet)
     steps: list[StepReport] = []
-    Trainer(model, few_prepared, settings, taught).run(tmp_path / "c.pt", steps.append)
-    losses = [step.losses["distilled"] for step in steps]
+    EncoderRun(model, few_prepared, settings, taught).run(tmp_path / "c.pt", steps.append)
+    losses = [step.means["distilled"] for step in steps]
     assert losses[-1] < 0.5 * losses[0]
     plain: list[StepReport] = []
-    Trainer(new_model(), few_prepared, replace(settings, epochs=1)).run(tmp_path / "plain.pt", plain.append)
-    assert "distilled" not in plain[0].losses
+    EncoderRun(new_model(), few_prepared, replace(settings, epochs=1)).run(tmp_path / "plain.pt", plain.append)
+    assert "distilled" not in plain[0].means

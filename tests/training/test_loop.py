@@ -13,10 +13,11 @@ import torch
 
 from kbq.encoding.model import Model
 from kbq.errors import TrainingError
+from kbq.training import batches as batching
 from kbq.training import engine
 from kbq.training.batches import PreparedPassage, collate, prepare
 from kbq.training.distillation import ReaderOutputs
-from kbq.training.encoders import Trainer, TrainingSettings
+from kbq.training.encoders import EncoderRun, TrainingSettings
 from kbq.training.engine import StepReport
 from kbq.training.examples import read_examples
 from kbq.training.losses import filter_loss
@@ -40,14 +41,14 @@ def train(
     settings: TrainingSettings = SETTINGS,
     stop: int = 10**6,
 ) -> list[StepReport]:
-    return steps_of(Trainer(trained, passages, settings), checkpoint, stop)
+    return steps_of(EncoderRun(trained, passages, settings), checkpoint, stop)
 
 
 def test_the_losses_fall(new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path) -> None:
     reports = train(new_model(), passages, tmp_path / "c.pt", replace(SETTINGS, epochs=12))
     assert [step.step for step in reports] == list(range(1, reports[0].steps + 1))
     for name in ("single", "tokens", "filter"):
-        losses = [step.losses[name] for step in reports]
+        losses = [step.means[name] for step in reports]
         assert sum(losses[-5:]) < 0.7 * sum(losses[:5]), name
 
 
@@ -56,8 +57,8 @@ def test_other_answers_of_the_same_passage_are_no_negatives(
 ) -> None:
     (first, *_) = (passage for passage in passages if len(passage.queries) > 1)
     for step in train(new_model(), [first], tmp_path / "c.pt", replace(SETTINGS, pre_batches=0)):
-        assert step.losses["negatives"] == 0.0
-        assert step.losses["tokens"] > 0.0
+        assert step.means["negatives"] == 0.0
+        assert step.means["tokens"] > 0.0
 
 
 def test_the_same_seed_gives_the_same_loss_curve(
@@ -70,12 +71,12 @@ def test_the_same_seed_gives_the_same_loss_curve(
     finally:
         torch.set_num_threads(threads)
     other = train(new_model(), passages, tmp_path / "other.pt", replace(SETTINGS, seed=1))
-    assert [step.losses for step in one] == [step.losses for step in same] != [step.losses for step in other]
+    assert [step.means for step in one] == [step.means for step in same] != [step.means for step in other]
 
 
 def test_two_seeds_share_no_epoch(new_model: Callable[..., Model], passages: list[PreparedPassage]) -> None:
-    trainers = [Trainer(new_model(), [*passages] * 20, replace(SETTINGS, seed=seed)) for seed in (0, 1, 2)]
-    epochs = [str(list(trainer._epoch(number))) for trainer in trainers for number in range(3)]
+    trainers = [EncoderRun(new_model(), [*passages] * 20, replace(SETTINGS, seed=seed)) for seed in (0, 1, 2)]
+    epochs = [str(list(trainer.epoch(number))) for trainer in trainers for number in range(3)]
     assert len(set(epochs)) == len(epochs)
 
 
@@ -87,11 +88,11 @@ def test_accumulated_gradients_are_those_of_the_whole(
     parts = [[0, 1, 2], [3], [4, 5]]  # of 6, 2 and 4 queries
     gradients = []
     for members in (parts, [[place for part in parts for place in part]]):
-        trainer = Trainer(new_model(), passages, settings)
+        trainer = EncoderRun(new_model(), passages, settings)
         before = [value.clone() for value in trainer.descent.values()]
         report = trainer._one_step(members)
         moved = [value - old for value, old in zip(trainer.descent.values(), before, strict=True)]
-        gradients.append((report.losses["single"], torch.cat([part.flatten() for part in moved])))
+        gradients.append((report.means["single"], torch.cat([part.flatten() for part in moved])))
     (loss, accumulated), (whole_loss, whole) = gradients
     assert loss == pytest.approx(whole_loss, rel=0.02)  # bfloat16 where the machine has it
     assert torch.nn.functional.cosine_similarity(accumulated, whole, dim=0) > 0.9
@@ -101,7 +102,7 @@ def test_accumulated_gradients_are_those_of_the_whole(
 def test_several_batches_make_a_step(
     accumulate: int, new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
 ) -> None:
-    batches = Trainer(new_model(), passages, SETTINGS).steps
+    batches = EncoderRun(new_model(), passages, SETTINGS).steps
     reports = train(new_model(), passages, tmp_path / "c.pt", replace(SETTINGS, accumulate=accumulate))
     assert [step.step for step in reports] == list(range(1, math.ceil(batches / accumulate) + 1))
     assert min(step.size for step in reports) > SETTINGS.batch_tokens  # of one batch: at most that
@@ -127,13 +128,13 @@ def test_dropout_leaves_out_other_values_in_every_step(
         for number, share in enumerate((0.0, 0.2, 0.2))
     )
     assert first == again
-    assert all(one.losses["single"] != other.losses["single"] for one, other in zip(without, first, strict=True))
-    trainer = Trainer(new_model(), passages, still)
+    assert all(one.means["single"] != other.means["single"] for one, other in zip(without, first, strict=True))
+    trainer = EncoderRun(new_model(), passages, still)
     trainer.model.phrases.train()
     losses = set()
     for done in (0, 1, 1):
         trainer.descent.done = done
-        losses.add(trainer._one_step([[0, 1]]).losses["single"])
+        losses.add(trainer._one_step([[0, 1]]).means["single"])
     assert len(losses) == 2  # by step
 
 
@@ -188,7 +189,7 @@ def test_epochs_may_differ_in_their_number_of_batches(
         epoch = next(number for number in range(30) if rng.getstate() == random.Random(number).getstate())
         return iter([[(epoch + place) % 12] for place in range(sizes[epoch % 4])])
 
-    monkeypatch.setattr(engine, "batches", uneven)
+    monkeypatch.setattr(batching, "batches", uneven)
     monkeypatch.setattr(engine, "CHECKPOINT_SECONDS", -1.0)
     whole = train(new_model(), passages, tmp_path / "whole.pt")
     assert [step.step for step in whole] == list(range(1, 3 * sizes[0] + 1))
@@ -249,7 +250,7 @@ def test_a_checkpoint_of_another_encoder_or_reader_is_refused(
     size = sum(2 * len(one.queries) * sum(window.count for window in one.windows) for one in passages)
     taught = ReaderOutputs(np.zeros(size, np.float16), passages, "a reader")
     with pytest.raises(TrainingError, match=r"c\.pt was written with other"):
-        Trainer(new_model(), passages, SETTINGS, taught).run(tmp_path / "c.pt", lambda step: None)
+        EncoderRun(new_model(), passages, SETTINGS, taught).run(tmp_path / "c.pt", lambda step: None)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3])
@@ -257,7 +258,7 @@ def test_dropout_is_of_hidden_states_alone(
     share: float, new_model: Callable[..., Model], passages: list[PreparedPassage]
 ) -> None:
     model = new_model()
-    Trainer(model, passages, replace(SETTINGS, dropout=share))
+    EncoderRun(model, passages, replace(SETTINGS, dropout=share))
     shares = {name: part.p for name, part in model.phrases.named_modules() if isinstance(part, torch.nn.Dropout)}
     of_attention = {name for name in shares if name.endswith("attention.self.dropout")}
     assert of_attention
@@ -269,7 +270,7 @@ def test_the_filter_learns_where_answers_open_and_close(
     new_model: Callable[..., Model], passages: list[PreparedPassage]
 ) -> None:
     model = new_model()
-    trainer = Trainer(model, passages, SETTINGS)
+    trainer = EncoderRun(model, passages, SETTINGS)
     members = [0, 1, 2]
     batch = collate(model, [passages[index] for index in members])
     with torch.inference_mode():
@@ -289,7 +290,7 @@ def test_a_full_disk_is_said(
 ) -> None:
     save = torch.save
     monkeypatch.setattr(torch, "save", lambda state, path: save(state, "/dev/full"))
-    with pytest.raises(TrainingError, match=r"c\.pt cannot be written \(.+\): make room"):
+    with pytest.raises(TrainingError, match=r"c\.pt cannot be written \(.+\): free disk space"):
         train(new_model(), passages, tmp_path / "c.pt")
 
 
@@ -307,7 +308,7 @@ def test_the_queue_holds_the_answers_of_the_last_batches(
     pre_batches: int, queued: int, new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
 ) -> None:
     settings = replace(SETTINGS, pre_batches=pre_batches, pre_batches_from=0.0)
-    trainer = Trainer(new_model(), passages, settings)
+    trainer = EncoderRun(new_model(), passages, settings)
     seen: list[int] = []
     trainer.run(tmp_path / "c.pt", lambda step: seen.append(sum(len(part[2]) for part in trainer.queue)))
     starts, ends, answers = trainer._queue()
@@ -321,7 +322,7 @@ def test_the_queue_holds_the_answers_of_the_last_batches(
 def test_the_queue_is_used_after_its_warm_up(
     new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
 ) -> None:
-    trainer = Trainer(new_model(), passages, replace(SETTINGS, pre_batches_from=0.5))
+    trainer = EncoderRun(new_model(), passages, replace(SETTINGS, pre_batches_from=0.5))
     used: list[bool] = []
     trainer.run(tmp_path / "c.pt", lambda step: used.append(len(trainer._queue()[0]) > 0))
     assert used == [step + 1 >= 0.5 * trainer.steps for step in range(trainer.steps)]
@@ -334,7 +335,7 @@ def test_the_same_answer_elsewhere_is_a_negative_where_that_is_wanted(
     # All queries have the same answer, and every passage has one query.
     same = [replace(one, queries=one.queries[:1], answers=(7,), golds=one.golds[:1]) for one in passages]
     settings = replace(SETTINGS, same_answers=same_answers, pre_batches_from=0.0)
-    trainer = Trainer(new_model(), same, settings)
+    trainer = EncoderRun(new_model(), same, settings)
     for members in ([0, 1], [2, 3]):  # the second batch has the first one in its queue
         losses, _ = trainer.losses(members)
         assert (float(losses["negatives"].detach()) > 0.01) == same_answers
@@ -347,14 +348,14 @@ def test_the_same_answer_elsewhere_is_spared_among_all_tokens(
     losses = []
     for numbers in ((7, 7), (7, 8)):
         asked = [replace(passage, answers=(number,)) for passage, number in zip(one, numbers, strict=True)]
-        losses.append(Trainer(new_model(), asked, SETTINGS).losses([0, 1])[0]["tokens"].detach())
+        losses.append(EncoderRun(new_model(), asked, SETTINGS).losses([0, 1])[0]["tokens"].detach())
     assert float(losses[0]) < float(losses[1])  # fewer negatives
 
 
 def test_the_learning_rate_rises_and_falls(
     new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
 ) -> None:
-    trainer = Trainer(new_model(), passages, replace(SETTINGS, warmup=0.5))
+    trainer = EncoderRun(new_model(), passages, replace(SETTINGS, warmup=0.5))
     rates: list[float] = []
     trainer.run(tmp_path / "c.pt", lambda step: rates.append(trainer.descent._optimizer.param_groups[0]["lr"]))
     assert max(rates) == pytest.approx(1e-2)

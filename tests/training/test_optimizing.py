@@ -10,6 +10,7 @@ from kbq.errors import TrainingError
 from kbq.training.engine import Descent, read_checkpoint, write_checkpoint
 
 CPU = torch.device("cpu")
+NO_RUN = {"settings": {}, "data": ""}
 
 
 def parameter() -> nn.Parameter:
@@ -73,7 +74,7 @@ def test_a_checkpoint_holds_all_that_later_steps_depend_on(tmp_path: Path) -> No
     slide(killed, 4)
     write_checkpoint(tmp_path / "deep" / "c.pt", {"settings": {}, "data": ""} | killed.state())
     slide(killed, 1)  # must not reach what was written
-    state = read_checkpoint(tmp_path / "deep" / "c.pt", CPU, {}, "", "triples")
+    state = read_checkpoint(tmp_path / "deep" / "c.pt", CPU, NO_RUN, "triples")
     assert state is not None
     resumed.load_state(state)
     assert resumed.done == 4
@@ -87,7 +88,7 @@ def test_a_loss_that_is_no_number_moves_nothing(wrong: float) -> None:
     descent = Descent([parameter()], 0.1, 0.0, 9)
     slide(descent, 2)
     before = descent.parameters[0].tolist()
-    message = rf"the loss is {wrong} at step 2: delete the checkpoint .* lower --learning-rate than 0\.1"
+    message = rf"the loss is {wrong} at step 2: delete the checkpoint .* --learning-rate below 0\.1"
     with pytest.raises(TrainingError, match=message):  # noqa: PT012
         descent.add((descent.parameters[0] ** 2).sum() * wrong)
         descent.step()
@@ -113,7 +114,7 @@ def test_a_gradient_that_is_no_number_moves_nothing() -> None:
 
 
 def test_no_checkpoint_is_a_fresh_start(tmp_path: Path) -> None:
-    assert read_checkpoint(tmp_path / "c.pt", CPU, {}, "", "triples") is None
+    assert read_checkpoint(tmp_path / "c.pt", CPU, NO_RUN, "triples") is None
 
 
 @pytest.mark.parametrize(
@@ -122,9 +123,9 @@ def test_no_checkpoint_is_a_fresh_start(tmp_path: Path) -> None:
         (
             {"seed": 1},
             "abc",
-            r"c\.pt was written with other settings \(seed 0 then, 1 now\): give these again, or delete it",
+            r"c\.pt was written with other settings \(seed 0 then, 1 now\): use these again, or delete it",
         ),
-        ({"seed": 0}, "abd", r"c\.pt was written with other triples: delete it to start anew"),
+        ({"seed": 0}, "abd", r"c\.pt was written with other triples: delete it to start again"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(
@@ -132,15 +133,15 @@ def test_a_checkpoint_of_another_run_is_refused(
 ) -> None:
     write_checkpoint(tmp_path / "c.pt", {"settings": {"seed": 0}, "data": "abc"})
     with pytest.raises(TrainingError, match=message):
-        read_checkpoint(tmp_path / "c.pt", CPU, settings, data, "triples")
+        read_checkpoint(tmp_path / "c.pt", CPU, {"settings": settings, "data": data}, "triples")
 
 
 @pytest.mark.parametrize("cut", [0, 10, -20])
 def test_a_damaged_checkpoint_is_refused(cut: int, tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "c.pt", {"settings": {}, "data": "", "best": [torch.zeros(100)]})
     (tmp_path / "c.pt").write_bytes((tmp_path / "c.pt").read_bytes()[:cut])
-    with pytest.raises(TrainingError, match=r"c\.pt is damaged \(.*\): delete it to start anew") as refusal:
-        read_checkpoint(tmp_path / "c.pt", CPU, {}, "", "triples")
+    with pytest.raises(TrainingError, match=r"c\.pt is damaged \(.*\): delete it to start again") as refusal:
+        read_checkpoint(tmp_path / "c.pt", CPU, NO_RUN, "triples")
     assert "\n" not in str(refusal.value)
 
 
@@ -154,4 +155,7 @@ def test_a_kill_while_writing_leaves_the_last_checkpoint(tmp_path: Path, monkeyp
     monkeypatch.setattr(torch, "save", half)
     with pytest.raises(KeyboardInterrupt):
         write_checkpoint(tmp_path / "c.pt", {"settings": {}, "data": "second"})
-    assert read_checkpoint(tmp_path / "c.pt", CPU, {}, "first", "triples") == {"settings": {}, "data": "first"}
+    assert read_checkpoint(tmp_path / "c.pt", CPU, {"settings": {}, "data": "first"}, "triples") == {
+        "settings": {},
+        "data": "first",
+    }

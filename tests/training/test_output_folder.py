@@ -1,4 +1,4 @@
-"""Workshop: a result gets its name when it is whole, and what was made until a kill stays."""
+"""Output folder: a result gets its name when it is whole, and what was made until a kill stays."""
 
 from pathlib import Path
 
@@ -7,11 +7,11 @@ import pytest
 import kbq
 from kbq.errors import TrainingError
 from kbq.system.files import file_digest
-from kbq.training.output_folder import versions, workshop
+from kbq.training.output_folder import output_folder, versions
 
 
 def test_a_result_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
-    with workshop(tmp_path / "deep" / "out") as folder:
+    with output_folder(tmp_path / "deep" / "out") as folder:
         assert folder == tmp_path / "deep" / "out.partial"
         (folder / "checkpoint.pt").write_text("")
         (folder / "model").mkdir()
@@ -23,7 +23,7 @@ def test_a_result_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("made", [[], ["checkpoint.pt"]])
 def test_what_was_made_until_a_kill_stays(made: list[str], tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), workshop(tmp_path / "out") as folder:  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), output_folder(tmp_path / "out") as folder:  # noqa: PT012
         for name in made:
             (folder / name).write_text("")
         raise KeyboardInterrupt
@@ -32,10 +32,13 @@ def test_what_was_made_until_a_kill_stays(made: list[str], tmp_path: Path) -> No
 
 def test_what_stands_in_the_way_is_said_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(TrainingError, match="file already exists: choose another folder"), workshop(tmp_path / "file"):
+    with (
+        pytest.raises(TrainingError, match="file already exists: choose another folder"),
+        output_folder(tmp_path / "file"),
+    ):
         pass
     out = tmp_path / "file" / "out"
-    with pytest.raises(TrainingError, match=r"out cannot be written \(Not a directory\)"), workshop(out):
+    with pytest.raises(TrainingError, match=r"out cannot be written \(Not a directory\)"), output_folder(out):
         pass
 
 

@@ -1,46 +1,48 @@
-"""Teacher: it learns to read, a killed run ends with the same reader, and the best phrase is found."""
+"""Reader: it learns to read, a killed run ends with the same reader, and the best phrase is found."""
 
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from kbq.errors import KbqError
-from kbq.reading.network import CrossEncoder
+from kbq.reading.network import ReaderNetwork
 from kbq.training.engine import StepReport
 from kbq.training.examples import Passage, TrainingQuery
 from kbq.training.reader import (
-    TeacherRequest,
-    TeacherSettings,
+    ReaderSettings,
     best_span,
     evaluate_reader,
     read_answers,
-    train_teacher,
+    train_reader,
 )
+
+Asked = dict[str, Any]  # arguments of `train_reader`
 
 
 @pytest.fixture
-def request_of(checkpoint: Path, examples_file: Path, tmp_path: Path) -> TeacherRequest:
-    settings = TeacherSettings(epochs=3, batch_tokens=300, learning_rate=1e-2)
-    return TeacherRequest(
-        examples=[examples_file],
-        out=tmp_path / "out",
-        checkpoint=str(checkpoint),
-        settings=settings,
-        command="kbq train",
-    )
+def asked(checkpoint: Path, examples_file: Path, tmp_path: Path) -> Asked:
+    settings = ReaderSettings(epochs=3, batch_tokens=300, learning_rate=1e-2)
+    return {
+        "examples": [examples_file],
+        "out": tmp_path / "out",
+        "init": checkpoint,
+        "settings": settings,
+        "command": "kbq train",
+    }
 
 
-def test_it_learns(request_of: TeacherRequest, examples_file: Path, tmp_path: Path) -> None:
+def test_it_learns(asked: Asked, examples_file: Path, tmp_path: Path) -> None:
     steps: list[StepReport] = []
-    request = replace(request_of, dev=examples_file, settings=replace(request_of.settings, epochs=60))
-    outcome = train_teacher(request, steps.append)
+    settings = replace(asked["settings"], epochs=60)
+    outcome = train_reader(**asked | {"dev": examples_file, "settings": settings}, on_step=steps.append)
     assert (outcome.passages, outcome.queries, outcome.dev_queries, outcome.too_long) == (12, 24, 24, 0)
-    losses = [step.losses["reading"] for step in steps]
+    losses = [step.means["reading"] for step in steps]
     assert losses[0] > 2 > 1 > losses[-1]
     assert outcome.em > 50
     assert outcome.f1 >= outcome.em
@@ -48,26 +50,24 @@ def test_it_learns(request_of: TeacherRequest, examples_file: Path, tmp_path: Pa
     assert facts["outcome"]["em"] == outcome.em
     assert list(facts["examples"]) == ["examples.jsonl"]
     passage = Passage("", "Marie was born in Paris.", (TrainingQuery("", "Where?", ((18, 23),), ("Paris",)),), "")
-    assert evaluate_reader(CrossEncoder.open(str(tmp_path / "out"), "cpu"), [passage])[2] == 1
+    assert evaluate_reader(ReaderNetwork.open(str(tmp_path / "out"), "cpu"), [passage])[2] == 1
 
 
-def test_a_killed_run_gives_the_same_reader(request_of: TeacherRequest, goes_on: Callable[..., None]) -> None:
-    goes_on(train_teacher, request_of, 4, ("model.safetensors", "training.json"))
+def test_a_killed_run_gives_the_same_reader(asked: Asked, goes_on: Callable[..., None]) -> None:
+    goes_on(train_reader, asked, 4, ("model.safetensors", "training.json"))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda request: replace(request, out=request.examples[0]), "already exists: choose another folder"),
-        (lambda request: replace(request, checkpoint="/none"), "is no checkpoint that transformers can read"),
-        (lambda request: replace(request, examples=[Path("/none")]), "none: cannot be read"),
+        (lambda asked: asked | {"out": asked["examples"][0]}, "already exists: choose another folder"),
+        (lambda asked: asked | {"init": "/none"}, "is not a checkpoint that transformers can read"),
+        (lambda asked: asked | {"examples": "/none"}, "none: cannot be read"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(
-    change: Callable[[TeacherRequest], TeacherRequest], message: str, request_of: TeacherRequest
-) -> None:
+def test_what_cannot_be_trained_is_refused(change: Callable[[Asked], Asked], message: str, asked: Asked) -> None:
     with pytest.raises(KbqError, match=message):
-        train_teacher(change(request_of))
+        train_reader(**change(asked))
 
 
 def logits(starts: list[float], ends: list[float]) -> NDArray[np.float32]:
@@ -88,7 +88,7 @@ def test_best_span(starts: list[float], ends: list[float], span: tuple[int, int]
     assert best_span(logits(starts, ends)) == span
 
 
-def test_answers_are_whole_words_of_the_text(reader: CrossEncoder) -> None:
+def test_answers_are_whole_words_of_the_text(reader: ReaderNetwork) -> None:
     text = "Marie Curie was born in Zug."
     asked = [("Where?", text), ("city " * 140, text), ("Where?", ""), (" ", text), ("Who [SEP] birth", text)]
     found = read_answers(reader, asked)

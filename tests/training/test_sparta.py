@@ -16,7 +16,6 @@ from kbq.training.engine import RunSettings, StepReport
 from kbq.training.examples import Passage, TrainingQuery
 from kbq.training.sparta import (
     SentenceExample,
-    SpartaRequest,
     SpartaRun,
     calibrate_bias,
     prepare,
@@ -110,7 +109,7 @@ def test_it_learns(model: SpartaModel, tmp_path: Path) -> None:
     examples = prepare(model, PASSAGES)
     calibrate_bias(model, windows_of(examples), share=0.3)
     steps = train(model, examples, tmp_path / "c.pt", replace(SETTINGS, epochs=60, batch_tokens=1000))
-    assert steps[-1].losses["sentences"] < 0.75 * steps[0].losses["sentences"]
+    assert steps[-1].means["sentences"] < 0.75 * steps[0].means["sentences"]
 
 
 @pytest.mark.parametrize("saves", ["every step", "never"])
@@ -164,20 +163,18 @@ def test_a_loss_that_is_no_number_stops(new_sparta: Callable[..., SpartaModel], 
 def test_from_a_file_to_a_model_folder_and_on_from_there(examples_file: Path, checkpoint: Path, tmp_path: Path) -> None:
     reports: list[StepReport] = []
     settings = RunSettings(epochs=0.5, batch_tokens=256)
-    asked = SpartaRequest(examples=[examples_file], out=tmp_path / "m", checkpoint=str(checkpoint), settings=settings)
-    outcome = train_sparta(asked, reports.append)
+    outcome = train_sparta([examples_file], tmp_path / "m", checkpoint, settings=settings, on_step=reports.append)
     assert [(step.step, step.steps) for step in reports] == [(1, outcome.steps)]
     assert (outcome.passages, outcome.queries, outcome.left_out) == (12, 24, 0)
     made = SpartaModel.open(tmp_path / "m", "cpu")
     assert made.config.training["settings"] == asdict(settings)
     assert [path.name for path in tmp_path.glob("m*")] == ["m"]
     with pytest.raises(TrainingError, match="m already exists: choose another folder"):
-        train_sparta(asked)
-    marked = replace(asked, checkpoint=str(tmp_path / "m"), out=tmp_path / "other", marked=True)
+        train_sparta(examples_file, tmp_path / "m", checkpoint, settings=settings)
     with pytest.raises(TrainingError, match="m was trained without --marked: leave it out"):
-        train_sparta(marked)
+        train_sparta(examples_file, tmp_path / "other", tmp_path / "m", marked=True, settings=settings)
     still = replace(settings, learning_rate=0.0)
-    train_sparta(replace(asked, out=tmp_path / "n", checkpoint=str(tmp_path / "m"), settings=still))
+    train_sparta(str(examples_file), tmp_path / "n", str(tmp_path / "m"), settings=still)
     assert SpartaModel.open(tmp_path / "n", "cpu").fingerprint() == made.fingerprint()
 
 
@@ -187,4 +184,4 @@ def test_queries_without_a_sentence_are_no_examples(
     question = {"question": "the river", "answers": [{"text": "city. The", "answer_start": 0}]}
     file = write_json_lines("q.jsonl", {"title": "t", "context": "city. The river", "questions": [question]})
     with pytest.raises(TrainingError, match="no query has its answer within a sentence"):
-        train_sparta(SpartaRequest(examples=[file], out=tmp_path / "m", checkpoint=str(checkpoint)))
+        train_sparta(file, tmp_path / "m", checkpoint)

@@ -1,4 +1,4 @@
-"""BM25: the weights are those of bm25s's own index, over one shard or many."""
+"""BM25: the weights equal those of bm25s, over one shard or many."""
 
 from pathlib import Path
 
@@ -6,12 +6,11 @@ import bm25s
 import numpy as np
 import pytest
 
-from kbq.commands.library import index_words
 from kbq.corpus.pages import Page, Paragraph
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
-from kbq.words.bm25 import WordCounts, bm25_folder, query_words, words_of
+from kbq.words.bm25 import WordCounts, bm25_folder, index_bm25, query_words, words_of
 
 QUERIES = (["citi", "river"], ["pari", "pari", "born"], ["mari", "curi", "unknown"])
 
@@ -81,8 +80,8 @@ def test_words_that_stand_nowhere(text: str, words: list[str], model: Model, tmp
 def test_a_knowledge_base_without_words(texts: list[str], model: Model, tmp_path: Path) -> None:
     page = Page("1", "?", tuple(Paragraph(number, text) for number, text in enumerate(texts)))
     kb = KnowledgeBase.build([page], tmp_path / "kb", model)
-    assert kb.search(["river"], unit="paragraph", backend="bm25") == [[]]
-    assert len(kb.search(["river"], unit="paragraph", backend="hybrid")[0]) == len(texts)
+    assert kb.query(["river"], unit="paragraph", backend="bm25") == [[]]
+    assert len(kb.query(["river"], unit="paragraph", backend="hybrid")[0]) == len(texts)
 
 
 def test_what_is_indexed_stays_and_what_is_damaged_is_made_again(
@@ -96,9 +95,9 @@ def test_what_is_indexed_stays_and_what_is_damaged_is_made_again(
     scores = [index.scores(QUERIES[0]).tolist() for index in kb.words.bm25]
     lengths = first / "lengths.npy"
     np.save(lengths, np.load(lengths)[1:])
-    with pytest.raises(KnowledgeBaseError, match=r"bm25 is .*damaged \(lengths.npy has .* of .*`kbq index .* --bm25`"):
+    with pytest.raises(KnowledgeBaseError, match=r"bm25 is .*damaged \(lengths.npy has .* of .*`kbq index bm25 .*`"):
         KnowledgeBase.open(tmp_path / "kb")
-    index_words(tmp_path / "kb")
+    index_bm25(tmp_path / "kb")
     mended = KnowledgeBase.open(tmp_path / "kb")
     assert [index.scores(QUERIES[0]).tolist() for index in mended.words.bm25] == scores
 

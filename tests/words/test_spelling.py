@@ -1,4 +1,4 @@
-"""Spelling: every single slip is undone, the commoner word is meant, and what is written is a word of the texts."""
+"""Spelling: every single edit is undone, common words are preferred, and suggestions are words of the corpus."""
 
 import math
 import string
@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from kbq.corpus.pages import Page, Paragraph
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
-from kbq.words.spelling import LETTERS, MOST, accented, bare, slips
+from kbq.words.spelling import LETTERS, MOST, accented, bare, edits
 
 WORDS = st.text(string.ascii_lowercase, min_size=5, max_size=8)
 
 
 @given(WORDS, WORDS)
 def test_a_slip_can_be_undone_by_a_slip(word: str, other: str) -> None:
-    assert (other in slips(word)) == (word in slips(other))
-    assert all(abs(len(one) - len(word)) <= 1 for one in slips(word))
+    assert (other in edits(word)) == (word in edits(other))
+    assert all(abs(len(one) - len(word)) <= 1 for one in edits(word))
 
 
-def edits(word: str) -> set[str]:
+def all_edits(word: str) -> set[str]:
     """By definition: what differs in one place, lacks a letter or has one more, or has two neighbours swapped."""
     places = range(len(word))
     replaced = {word[:i] + letter + word[i + 1 :] for i in places for letter in string.ascii_lowercase}
@@ -33,8 +33,8 @@ def edits(word: str) -> set[str]:
 
 
 @given(WORDS)
-def test_slips_are_all_of_them(word: str) -> None:
-    assert slips(word) == edits(word)
+def test_edits_are_all_of_them(word: str) -> None:
+    assert edits(word) == all_edits(word)
 
 
 @given(st.text("aelnzéłñź", min_size=4, max_size=4))

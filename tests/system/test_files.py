@@ -1,4 +1,4 @@
-"""Locks: who writes into a folder writes alone, and what was written meanwhile is not lost."""
+"""Files: one process at a time writes to a folder, and no change is lost."""
 
 import multiprocessing
 import os
@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from kbq.commands.library import index_words
 from kbq.corpus.pages import Page, Paragraph
 from kbq.encoding.model import Model
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
-from kbq.searching.indexes import IndexSpec
 from kbq.system.files import writing_alone
-from kbq.training.output_folder import workshop
+from kbq.training.output_folder import output_folder
+from kbq.words.bm25 import index_bm25
 
-BUSY = "another kbq is writing into .*: wait until it is done"
+BUSY = "another kbq process is writing to .*: wait until it is done"
 MORE = [Page("new", "New", (Paragraph(0, "A river runs through the new city."),))]
 
 
@@ -64,8 +63,8 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     "write",
     [
         lambda folder, model: KnowledgeBase.build(MORE, folder, model, append=True),
-        lambda folder, model: KnowledgeBase.open(folder, device="cpu").with_index(IndexSpec("exact")),
-        lambda folder, model: index_words(folder),
+        lambda folder, model: KnowledgeBase.open(folder, device="cpu").index_vectors("exact"),
+        lambda folder, model: index_bm25(folder),
     ],
 )
 def test_a_knowledge_base_is_written_by_one(write: Callable[[Path, Model], object], folder: Path, model: Model) -> None:
@@ -74,15 +73,15 @@ def test_a_knowledge_base_is_written_by_one(write: Callable[[Path, Model], objec
         write(folder, model)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
     write(folder, model)
-    assert KnowledgeBase.open(folder, device="cpu").search(["the river"], 1)[0]
+    assert KnowledgeBase.open(folder, device="cpu").query(["the river"], 1)[0]
 
 
 def test_a_build_and_a_training_are_of_one(model: Model, tmp_path: Path) -> None:
     (tmp_path / "kb").mkdir()
     with writing_alone(tmp_path / "kb"), pytest.raises(KbqError, match=BUSY):
         KnowledgeBase.build(MORE, tmp_path / "kb", model)
-    with workshop(tmp_path / "out") as place:
-        with pytest.raises(KbqError, match=BUSY), workshop(tmp_path / "out"):
+    with output_folder(tmp_path / "out") as place:
+        with pytest.raises(KbqError, match=BUSY), output_folder(tmp_path / "out"):
             pytest.fail("two train at once")
         (place / "model").mkdir()
 
@@ -90,7 +89,7 @@ def test_a_build_and_a_training_are_of_one(model: Model, tmp_path: Path) -> None
 def test_what_was_appended_meanwhile_stays(folder: Path, model: Model) -> None:
     opened = KnowledgeBase.open(folder, device="cpu")
     KnowledgeBase.build(MORE, folder, model, append=True)
-    indexed = opened.with_index(IndexSpec("exact"))
+    indexed = opened.index_vectors("exact")
     assert indexed.counts.pages == opened.counts.pages + 1
     again = KnowledgeBase.open(folder, device="cpu")
-    assert "new" in {hit.page_id for hit in again.search(["the river"], 99, "page")[0]}
+    assert "new" in {hit.page_id for hit in again.query(["the river"], 99, "page")[0]}

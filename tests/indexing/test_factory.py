@@ -1,4 +1,4 @@
-"""Every kind of index runs the same tests; with all cells probed it agrees with exact search."""
+"""Every kind of index passes the same tests; with all cells probed, it agrees with exact search."""
 
 import shutil
 import weakref
@@ -125,13 +125,13 @@ def test_no_query_has_no_candidates(kind: IndexKind, random_shard: Callable[...,
 
 
 @pytest.mark.parametrize(
-    ("kind", "way_out"), [("compact", r"build one half as large \(kbq index .* --index tiny\), or "), ("tiny", "")]
+    ("kind", "advice"), [("compact", "build one half as large .`kbq index vectors .* --kind tiny`., or "), ("tiny", "")]
 )
 def test_an_index_that_does_not_fit_in_memory_is_said(
-    kind: IndexKind, way_out: str, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+    kind: IndexKind, advice: str, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kbq.indexing.compact.available_memory", lambda: 100.0)
-    message = rf"the {kind} index takes 0\.0 GB of memory, .* free: {way_out}use --index approximate"
+    message = rf"the {kind} index needs 0\.0 GB of memory, .* free: {advice}use --index disk"
     with pytest.raises(KnowledgeBaseError, match=message):
         opened(random_shard(30, 5), kind)
 
@@ -304,7 +304,7 @@ def half_of_the_logits(folder: Path) -> None:
     [
         (
             without_logits,
-            r"does not say what the filter thought.*: build the knowledge base again, or index",
+            r"has no filter logits.*: build the knowledge base again, or index",
         ),
         (half_of_the_logits, r"is damaged \(logits\.npy has 5 of 40 rows\): build the knowledge base again"),
     ],
@@ -352,12 +352,12 @@ def of_other_rows(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (shutil.rmtree, r"has no whole \w+ index"),
-        (lambda folder: (folder / "index.json").unlink(), r"has no whole \w+ index"),
+        (shutil.rmtree, r"has no complete \w+ index"),
+        (lambda folder: (folder / "index.json").unlink(), r"has no complete \w+ index"),
         (lambda folder: (folder / "index.json").write_text("{"), "is damaged"),
         (lambda folder: (folder / "index.json").write_text("[]"), "is damaged"),
-        (lambda folder: (folder / "cells.faiss").unlink(), "is not whole"),
-        (cut, r"is not whole: its files hold .* bytes"),
+        (lambda folder: (folder / "cells.faiss").unlink(), "is incomplete"),
+        (cut, r"is incomplete: its files have .* bytes"),
         (of_other_rows, r"belongs to other rows \(\w{16}, not \w{16}\)"),
     ],
 )
@@ -370,7 +370,7 @@ def test_an_index_that_is_not_whole_or_of_other_rows_is_refused_and_built_again(
     damage(shard.folder / kind)
     shard = Shard(shard.folder)
     assert not is_built([shard], IndexEntry(kind))
-    way_out = rf"build it with `kbq index .* --index {kind}`, or use --index exact"
-    with pytest.raises(KnowledgeBaseError, match=f"{message}.*: {way_out}"):
+    advice = rf"build it with `kbq index vectors .* --kind {kind}`, or use --index exact"
+    with pytest.raises(KnowledgeBaseError, match=f"{message}.*: {advice}"):
         open_index([shard], IndexEntry(kind), CPU)
     assert opened(shard, kind).candidates(*random_queries(), 100)[0][0].starts.tolist() == list(range(40))

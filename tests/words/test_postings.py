@@ -1,4 +1,4 @@
-"""Impacts: sums that can be checked by eye, and equal to scipy's sparse matrices."""
+"""Postings: sums that can be checked by eye, and that equal those of scipy's sparse matrices."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ def write(folder: Path, vocabulary: list[str], *entries: tuple[int, int, float])
 
 
 def opened(folder: Path, count: int) -> ImpactIndex:
-    return ImpactIndex(Postings(folder, "weights", "--sparta MODEL"), count)
+    return ImpactIndex(Postings(folder, "weights"), count)
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_damaged_index_is_refused(name: str, how: str, tmp_path: Path) -> None
         path.write_bytes(b"")
     else:
         np.save(path, np.zeros(1, np.int64))
-    with pytest.raises(KnowledgeBaseError, match=r"sparse index .*i is missing or damaged .*`kbq index .* --sparta M"):
+    with pytest.raises(KnowledgeBaseError, match=r"word index .*i is missing or damaged .*`kbq index sparta .* M"):
         opened(tmp_path / "i", 4)
 
 

@@ -1,4 +1,4 @@
-"""Learned impacts in a knowledge base: a paragraph scores like its best sentence; a killed run goes on."""
+"""SPARTA index: a paragraph scores like its best sentence, and a killed run is resumed."""
 
 import shutil
 from collections.abc import Callable
@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kbq.answers import Backend
-from kbq.commands.library import index_impacts
+from kbq.answers import Backend, SearchOptions
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import Manifest, read_manifest
 from kbq.dump.shards import Counts, EncodedParagraph, Progress, Shard, ShardWriter
@@ -17,9 +16,8 @@ from kbq.encoding.model import Model
 from kbq.encoding.windows import WindowShape
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
-from kbq.searching.hybrid import HybridWeights
 from kbq.words import sparta as sparta_module
-from kbq.words.sparta import PieceTokenizer, SentenceImpacts, add_sparta, sparta_folder
+from kbq.words.sparta import PieceTokenizer, SentenceImpacts, add_sparta, index_sparta, sparta_folder
 from kbq.words.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
 
 TEXTS = ["The city. A river of Paris.", "", "Marie was born in Warsaw. Curie. The the."]
@@ -125,7 +123,7 @@ def test_a_shard_that_has_its_impacts_keeps_them(sparta: SpartaModel, manifest: 
 
 @pytest.mark.usefixtures("shard")
 def test_no_term_at_all_is_refused(sparta: SpartaModel, manifest: Manifest, tmp_path: Path) -> None:
-    with pytest.raises(KnowledgeBaseError, match="0 impacts of a sentence are asked for: keep at least 1"):
+    with pytest.raises(KnowledgeBaseError, match="terms is 0, must be at least 1"):
         add_sparta(tmp_path, manifest, sparta, k=0)
 
 
@@ -134,17 +132,17 @@ def test_others_are_made_beside_those_that_answer(
 ) -> None:
     kb = shutil.copytree(kb_folder, tmp_path / "kb")
     sparta.save(tmp_path / "m")
-    index_impacts(kb, tmp_path / "m", terms=5)
-    few = KnowledgeBase.open(kb, device="cpu").search(["the river"], 99, "paragraph", "sparta")
+    index_sparta(kb, tmp_path / "m", terms=5)
+    few = KnowledgeBase.open(kb, device="cpu").query(["the river"], 99, "paragraph", "sparta")
 
     def killed(stage: str, done: int, paragraphs: int) -> None:
         raise Killed
 
     with pytest.raises(Killed):
-        index_impacts(kb, tmp_path / "m", terms=50, report=killed)
-    assert KnowledgeBase.open(kb, device="cpu").search(["the river"], 99, "paragraph", "sparta") == few
-    index_impacts(kb, tmp_path / "m", terms=50)
-    many = KnowledgeBase.open(kb, device="cpu").search(["the river"], 99, "paragraph", "sparta")
+        index_sparta(kb, tmp_path / "m", terms=50, report=killed)
+    assert KnowledgeBase.open(kb, device="cpu").query(["the river"], 99, "paragraph", "sparta") == few
+    index_sparta(kb, tmp_path / "m", terms=50)
+    many = KnowledgeBase.open(kb, device="cpu").query(["the river"], 99, "paragraph", "sparta")
     assert [hit.score for hit in many[0]] != [hit.score for hit in few[0]]
     name = f"sparta-{read_manifest(kb).sparta}"
     assert [path.name for path in (*kb.glob("sparta*"), *kb.glob("shard-*/sparta*"))] == [name, name]
@@ -153,9 +151,9 @@ def test_others_are_made_beside_those_that_answer(
 def test_a_missing_tokenizer_is_named(sparta: SpartaModel, kb_folder: Path, tmp_path: Path) -> None:
     kb = shutil.copytree(kb_folder, tmp_path / "kb")
     sparta.save(tmp_path / "m")
-    index_impacts(kb, tmp_path / "m")
+    index_sparta(kb, tmp_path / "m")
     shutil.rmtree(kb / f"sparta-{read_manifest(kb).sparta}")
-    with pytest.raises(KnowledgeBaseError, match=r"is missing or damaged .*`kbq index .* --sparta MODEL`"):
+    with pytest.raises(KnowledgeBaseError, match=r"is missing or damaged .*`kbq index sparta .* MODEL`"):
         KnowledgeBase.open(kb, device="cpu")
 
 
@@ -164,11 +162,12 @@ def test_a_hybrid_score_adds_both_sources_by_their_weights(
 ) -> None:
     KnowledgeBase.build(pages, tmp_path / "kb", model)
     sparta.save(tmp_path / "m")
-    index_impacts(tmp_path / "kb", tmp_path / "m", terms=50)
+    index_sparta(tmp_path / "kb", tmp_path / "m", terms=50)
     kb = KnowledgeBase.open(tmp_path / "kb", device="cpu")
 
     def scores(backend: Backend) -> dict[tuple[str, int], float]:
-        hits = kb.search(["the river"], 99, "paragraph", backend, HybridWeights(bm25=2.0, sparta=3.0))[0]
+        weights = (2.0, 3.0) if backend == "hybrid" else (None, None)
+        hits = kb.search(["the river"], SearchOptions(99, "paragraph", backend, *weights))[0]
         return {(hit.page_id, hit.paragraph): hit.score for hit in hits}
 
     dense, words, impacts = scores("dense"), scores("bm25"), scores("sparta")

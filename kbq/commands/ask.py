@@ -1,0 +1,314 @@
+"""Ask: `kbq build`, `query`, `explain` and `info`."""
+
+import dataclasses
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kbq.answers import DEPTH, RETRIEVAL_WEIGHT, WORDS_ALONE, Backend, CorpusFormat, K, Unit, WantedKind, WordBackend
+from kbq.commands import printing
+from kbq.commands.options import (
+    ASK,
+    BackendName,
+    Bm25Weight,
+    Depth,
+    Device,
+    IndexName,
+    Json,
+    Kb,
+    ReaderName,
+    RetrievalWeight,
+    SpartaWeight,
+    Terms,
+    TunedModel,
+    note,
+    output_path,
+    print_error,
+    print_json,
+    refuse_given,
+    tell,
+)
+from kbq.errors import KbqError, QueryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kbq.answers import IndexKind
+    from kbq.dump.shards import Counts
+    from kbq.kb import KnowledgeBase
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=ASK)
+def build(
+    context: typer.Context,
+    corpus: Annotated[str, typer.Argument(help="A file or folder, or - for standard input.")],
+    kb: Annotated[Path, typer.Argument(callback=output_path, help="Folder of the new knowledge base.")],
+    format: Annotated[CorpusFormat, typer.Option(help="What the corpus looks like.")] = "auto",
+    model: Annotated[
+        str | None,
+        typer.Option(show_default="default; of --append that of KB", help="`default`, a model folder, or a hub name."),
+    ] = None,
+    index: Annotated[
+        WantedKind, typer.Option(help="auto: exact up to about 2 million kept tokens, then compact.")
+    ] = "auto",
+    bm25: Annotated[
+        bool,
+        typer.Option("--bm25/--no-bm25", help="Index the words, too. Not with --append: it does as before."),
+    ] = True,
+    sparta: Annotated[
+        Path | None, typer.Option(help="A SPARTA model: add its impacts of words, as kbq index sparta does.")
+    ] = None,
+    terms: Terms = 500,
+    append: Annotated[bool, typer.Option("--append", help="Add to an existing knowledge base.")] = False,
+    skip_bad_lines: Annotated[bool, typer.Option("--skip-bad-lines", help="Report bad lines and go on.")] = False,
+    workers: Annotated[
+        int, typer.Option(min=1, max=256, help="Processes that encode, each with one thread, on GPUs by turns.")
+    ] = 1,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Make a knowledge base from a corpus. A build that was killed resumes."""
+    if sparta is None:
+        refuse_given(context, "no --sparta", ("terms",))
+    if append:
+        refuse_given(context, "--append", ("bm25",))
+    from kbq.commands.progress import build_progress
+    from kbq.kb import KnowledgeBase
+    from kbq.system.files import folder_bytes
+
+    with build_progress(f"building {kb}") as (report, report_stage):
+        built = KnowledgeBase.build(
+            corpus, kb, model, format=format, index=index, bm25=bm25, sparta=sparta, terms=terms, append=append,
+            skip_bad_lines=skip_bad_lines, workers=workers, device=device, report=report, report_stage=report_stage,
+            note=note,
+        )  # fmt: skip
+    counts, size = built.counts, folder_bytes(kb)
+    kept = counts.rows / max(1, counts.tokens)
+    tell(
+        {"kb": str(kb), **counts.facts, "index": built.index.kind, "bytes": size, "bad_lines": built.bad_lines},
+        as_json,
+        f"{kb}: {counts.pages:,} pages, {counts.paragraphs:,} paragraphs, {counts.tokens:,} tokens",
+        f"kept {counts.rows:,} token vectors ({kept:.0%}), {printing.size(size)} on disk",
+    )
+
+
+@app.command(rich_help_panel=ASK)
+def query(
+    context: typer.Context,
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(help='"subject [SEP] relation" or a question; several give several answers.'),
+    ] = None,
+    kb: Kb = None,
+    file: Annotated[str | None, typer.Option("--file", "-f", help="One query per line; - for standard input.")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="How many answers.")] = K,
+    unit: Annotated[
+        Unit | None,
+        typer.Option(help="What one answer is. Without it phrases; of bm25 and sparta without --reader, paragraphs."),
+    ] = None,
+    backend: BackendName = "auto",
+    bm25_weight: Bm25Weight = None,
+    sparta_weight: SpartaWeight = None,
+    reader: ReaderName = None,
+    depth: Depth = DEPTH,
+    retrieval_weight: RetrievalWeight = RETRIEVAL_WEIGHT,
+    model: TunedModel = None,
+    index: IndexName = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Answer queries with phrases, their pages and exact places; without a query, ask at a prompt."""
+    refuse_idle(context, backend, reader)
+    from kbq.answers import SearchOptions
+
+    is_typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
+    asked = [] if is_typed else read_queries(texts or [], file)
+    options = SearchOptions(k, unit, backend, bm25_weight, sparta_weight, reader, depth, retrieval_weight)
+    opened = open_kb(kb, model, device, index)
+    opened.check(options)
+
+    def answer(queries: "Sequence[tuple[str, str]]") -> None:
+        from kbq.encoding.queries import refuse_unreadable
+        from kbq.searching.search import BATCH
+
+        places, texts = [place for place, _ in queries], [text for _, text in queries]
+        unknown = [opened.unknown_words(text) for text in texts]
+        note_unknown(places, unknown)
+        note_untuned(opened.model.config.untuned_relations(texts))
+        refuse_unreadable(texts, opened.query_tokenizers(options), places)
+        for first in range(0, len(texts), BATCH):
+            part = slice(first, first + BATCH)
+            found = opened.search(texts[part], options)
+            for place, text, answers, words in zip(places[part], texts[part], found, unknown[part], strict=True):
+                if as_json:
+                    named = {"id": place} if place else {}
+                    document = {"exact": opened.is_exact(options), "unknown_words": words}
+                    print_json(named | {"query": text} | document | {"answers": [one.to_dict() for one in answers]})
+                else:
+                    typer.secho(text, bold=True)
+                    for rank, one in enumerate(answers, start=1):
+                        typer.echo("\n".join(printing.answer_lines(rank, one)))
+                    if not answers and backend in WORDS_ALONE:
+                        note("nothing is found: no paragraph shares a term with the query")
+                    elif len(answers) < k:
+                        note(f"{len(answers)} of the {k} answers asked for were found")
+                    typer.echo()
+
+    answer(asked)
+    for line in typed_lines() if is_typed else ():
+        try:
+            answer(read_queries([line], None))
+        except KbqError as error:
+            print_error(error)
+
+
+@app.command(rich_help_panel=ASK)
+def explain(
+    text: Annotated[str, typer.Argument(help="A query.")],
+    kb: Kb = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="How many paragraphs.")] = 3,
+    backend: Annotated[WordBackend, typer.Option(help="Whose terms.")] = "bm25",
+    model: Annotated[str | None, typer.Option(help="The knowledge base's model, if that has moved.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say which terms of a query found the best paragraphs, and how much each adds to their scores."""
+    ((_, asked),) = read_queries([text], None)
+    explained = open_kb(kb, model, "cpu").explain(asked, k, backend)
+    if as_json:
+        paragraphs = [answer.to_dict() | {"terms": terms} for answer, terms in explained]
+        print_json({"query": asked, "backend": backend, "answers": paragraphs})
+        return
+    if not explained:
+        note(f"no paragraph shares a term with {text!r}: nothing is found")
+    for answer, terms in explained:
+        print(*printing.explanation_lines(answer, terms), sep="\n")
+
+
+@app.command(rich_help_panel=ASK)
+def info(
+    context: typer.Context,
+    folder: Annotated[
+        Path, typer.Argument(help="A knowledge base, a model, a reader…; `default` is the model that ships.")
+    ],
+    speed: Annotated[bool, typer.Option("--speed", help="Time searches with each index, and exact.")] = False,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Say what is in a knowledge base, a model or another network."""
+    if not speed:
+        refuse_given(context, "no --speed", ("device",))
+    from kbq.description import describe, describe_indexes
+
+    facts = describe(folder)
+    is_kb = facts["kind"] == "knowledge base"
+    if speed and not is_kb:
+        raise typer.BadParameter(
+            f"{folder} is a {facts['kind']}, and only a knowledge base can be searched: leave it out",
+            param_hint="--speed",
+        )
+    speeds = []
+    if speed:
+        from kbq.description import index_speeds
+        from kbq.kb import KnowledgeBase
+
+        speeds = list(index_speeds(folder, lambda kind: KnowledgeBase.open(folder, None, device, kind)))
+        facts["searches_per_second"] = [dataclasses.asdict(one) for one in speeds]
+    shown = {name: value for name, value in facts.items() if name not in ("indexes", "searches_per_second")}
+    width = max(map(len, shown))
+    tell(
+        facts,
+        as_json,
+        *(f"{name.replace('_', ' '):{width}}  {printing.fact(value)}" for name, value in shown.items()),
+        *(f"{'index':{width}}  {printing.index_line(one)}" for one in (describe_indexes(folder) if is_kb else ())),
+        *(f"{'speed':{width}}  {printing.speed_line(one)}" for one in speeds),
+    )
+    if speeds and all(one.kind != "exact" for one in speeds):
+        note("exact search was not timed: half of the free memory, or the device, has no room for all vectors")
+
+
+# What questions have in common, here and in `kbq predict`
+
+
+def open_kb(
+    folder: Path | None, model: str | None = None, device: str = "auto", index: "IndexKind | None" = None
+) -> "KnowledgeBase":
+    """A knowledge base, or the bundled sample where no folder is given."""
+    from kbq.kb import KnowledgeBase
+
+    if folder is not None:
+        return KnowledgeBase.open(folder, model, device, index)
+    return KnowledgeBase.sample(model, device, index, _building)
+
+
+@contextmanager
+def _building(folder: Path) -> "Iterator[Callable[[Counts], None]]":
+    from kbq.commands.progress import build_progress
+
+    note(f"building the sample knowledge base, once, in {folder}")
+    with build_progress("building") as (report, _):
+        yield report
+
+
+def refuse_idle(context: typer.Context, backend: Backend, reader: str | None) -> None:
+    """Refuse options of a reader, or of an index, where there is none that is used."""
+    if reader is None:
+        refuse_given(context, "no --reader", ("depth", "retrieval_weight"))
+    if backend in WORDS_ALONE:
+        refuse_given(context, f"--backend {backend}", ("index",))
+
+
+def read_queries(texts: "Sequence[str]", source: str | None) -> list[tuple[str, str]]:
+    """The queries given directly (their place is empty) and those of a file ("file:line"); blank lines are skipped.
+
+    Raises:
+        QueryError: there is none, or some are malformed (all of them are named).
+    """
+    from kbq.encoding.queries import refuse_unreadable
+    from kbq.system.lines import clean_text, read_lines, source_name
+
+    queries = [("", clean_text(text)) for text in texts]
+    if source is not None:
+        name, lines = source_name(source), list(read_lines(source, QueryError))
+        queries += [(f"{name}:{number}", clean_text(text)) for number, text in lines if text.strip()]
+        if not queries:
+            raise QueryError(f"{name} holds no query: write one per line")
+    if not queries:
+        raise QueryError(
+            'there is no query: write kbq query "subject [SEP] relation", or give a --file with one per line'
+        )
+    # What no model can read is reported before one is loaded.
+    refuse_unreadable([text for _, text in queries], (), [place for place, _ in queries])
+    return queries
+
+
+def typed_lines() -> "Iterator[str]":
+    """What a person types at a prompt, until Ctrl-D or Ctrl-C."""
+    note("type a query, or Ctrl-D to end")
+    while True:
+        typer.secho("query: ", err=True, dim=True, nl=False)
+        try:
+            line = input()
+        except (EOFError, KeyboardInterrupt):
+            typer.echo(err=True)
+            return
+        if line.strip():
+            yield line
+
+
+def note_unknown(places: "Sequence[str]", unknown: "Sequence[dict[str, str | None]]") -> None:
+    """Name words that no page has: they may be mistyped."""
+    found = [(place, *one) for place, words in zip(places, unknown, strict=True) for one in words.items()]
+    if found:
+        named = dict.fromkeys(printing.unknown_word(*one) for one in found)
+        note(f"nowhere in the knowledge base, so maybe mistyped: {printing.some(list(named))}")
+
+
+def note_untuned(relations: "Sequence[str]") -> None:
+    """Name relations that the query encoder was not tuned on."""
+    if relations:
+        note(f"the query encoder was not tuned on {len(relations)} of the relations: {printing.some(relations)}")

@@ -1,0 +1,288 @@
+"""Measure: `kbq predict`, and the commands that score, explain, check, merge and package predictions of any system."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from kbq.answers import DEPTH, RETRIEVAL_WEIGHT, WORDS_ALONE
+from kbq.commands import printing
+from kbq.commands.ask import note_untuned, open_kb, refuse_idle
+from kbq.commands.options import (
+    MEASURE,
+    BackendName,
+    Bm25Weight,
+    Depth,
+    Device,
+    Gold,
+    Guess,
+    IndexName,
+    Json,
+    Kb,
+    PagesOf,
+    ReaderName,
+    RetrievalWeight,
+    SpartaWeight,
+    Strict,
+    TaskName,
+    TunedModel,
+    note,
+    numbers,
+    output_path,
+    print_json,
+    tell,
+)
+
+if TYPE_CHECKING:
+    from kbq.dump.pages import Pages
+    from kbq.kilt.task import Task
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=MEASURE)
+def predict(
+    context: typer.Context,
+    inputs: Annotated[Path, typer.Argument(help="KILT records, plain or compressed.")],
+    task: Annotated[str, typer.Option(help="trex, nq, aidayago2…, a family (slot_filling…), or a task file.")],
+    out: Annotated[Path, typer.Option(callback=output_path, help="The prediction file.")],
+    kb: Kb = None,
+    model: TunedModel = None,
+    backend: BackendName = "auto",
+    bm25_weight: Bm25Weight = None,
+    sparta_weight: SpartaWeight = None,
+    reader: ReaderName = None,
+    depth: Depth = DEPTH,
+    retrieval_weight: RetrievalWeight = RETRIEVAL_WEIGHT,
+    top_pages: Annotated[int, typer.Option(min=1, help="Pages of each provenance.")] = 20,
+    with_text: Annotated[bool, typer.Option("--with-text", help="Write each page's paragraph too.")] = False,
+    index: IndexName = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Predict KILT records. A run that was killed resumes."""
+    refuse_idle(context, backend, reader)
+    from kbq.commands.progress import counting_progress
+    from kbq.kilt.task import Task
+
+    chosen = Task.load(task)
+    if kb is None:
+        note("no --kb is given: the bundled sample is used")
+    if backend in WORDS_ALONE and reader is None and chosen.answer == "phrase":
+        note(f"with --backend {backend} answers are whole paragraphs: --reader reads phrases in them")
+    opened = open_kb(kb, model, device, index)
+    with counting_progress(f"predicting {out}") as report:
+        outcome = opened.predict(
+            inputs, chosen, out, top_pages=top_pages, with_text=with_text, backend=backend, bm25_weight=bm25_weight,
+            sparta_weight=sparta_weight, reader=reader, depth=depth, retrieval_weight=retrieval_weight, report=report,
+        )  # fmt: skip
+    note_untuned(outcome.untuned_relations)
+    tell(
+        dataclasses.asdict(outcome) | {"out": str(out)},
+        as_json,
+        f"{out}: {outcome.lines:,} predictions, {outcome.kept:,} of them from an earlier run",
+    )
+    if chosen.note:
+        note(f"{chosen.name}: {chosen.note}")
+
+
+@app.command(rich_help_panel=MEASURE)
+def evaluate(
+    file: Guess,
+    gold: Gold,
+    task: TaskName = None,
+    by: Annotated[str, typer.Option(help="Scores by group: relation, evidence-sets or meta.KEY.")] = "",
+    ci: Annotated[bool, typer.Option("--ci", help="95 % confidence intervals, by bootstrap.")] = False,
+    compare: Annotated[Path | None, typer.Option(help="Predictions of a second system, tested in pairs.")] = None,
+    diagnosis: Annotated[
+        bool, typer.Option("--diagnosis", help="How often answer and pages are right, and the best that is possible.")
+    ] = False,
+    per_item: Annotated[
+        Path | None, typer.Option(callback=output_path, help="Write every query's scores here, as JSON lines.")
+    ] = None,
+    ks: Annotated[str, typer.Option(help="Depths of the retrieval scores.")] = "1,5,10,20,100",
+    rank_keys: Annotated[
+        str, typer.Option(help="What retrieval counts as one page: page, section, paragraph, title, or keys k1,k2.")
+    ] = "page",
+    missing: Annotated[
+        Literal["error", "zero", "skip"], typer.Option(help="How a query without prediction counts; official: error.")
+    ] = "error",
+    empty_provenance: Annotated[
+        Literal["count", "ignore"], typer.Option(help="How empty gold provenance counts; official: count.")
+    ] = "count",
+    coupled: Annotated[
+        bool, typer.Option("--coupled", help="Add KILT-accuracy-coupled: pages must be those of the answer given.")
+    ] = False,
+    top_1: Annotated[bool, typer.Option("--top-1", help="Add recall@1 and success_rate@1.")] = False,
+    no_rouge: Annotated[bool, typer.Option("--no-rouge", help="Leave out ROUGE-L, the slowest score.")] = False,
+    measures: Annotated[str, typer.Option(help='Measures of ir-measures, where installed, such as "RR nDCG@10".')] = "",
+    trec_run: Annotated[
+        Path | None, typer.Option(callback=output_path, help="Write the predicted pages here, as a TREC run.")
+    ] = None,
+    trec_qrels: Annotated[
+        Path | None, typer.Option(callback=output_path, help="Write the gold pages here, as TREC qrels.")
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the last of the tables as CSV.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Score KILT predictions exactly as the leaderboard does."""
+    from kbq.kilt.evaluation import RefusedError
+    from kbq.kilt.evaluation import evaluate as evaluate_predictions
+
+    if as_csv and as_json:
+        raise typer.BadParameter("is another way to print than --json: leave one of them out", param_hint="--csv")
+    refusal = None
+    try:
+        evaluation = evaluate_predictions(
+            file, gold, task, by=by, ci=ci, compare=compare, diagnosis=diagnosis, per_item=per_item,
+            ks=numbers(ks, "--ks"), rank_keys=rank_keys, missing=missing, empty_provenance=empty_provenance,
+            coupled=coupled, top_1=top_1, rouge=not no_rouge, measures=measures, trec_run=trec_run,
+            trec_qrels=trec_qrels,
+        )  # fmt: skip
+    except RefusedError as error:  # what could be scored is printed all the same
+        evaluation, refusal = error.evaluation, error
+    for line in evaluation.notes:
+        note(line)
+    if as_json:
+        print_json(evaluation.to_dict())
+    elif evaluation and as_csv:
+        note(evaluation.semantics)
+        print(evaluation.tables[-1].csv(), end="")
+    elif evaluation:
+        print(evaluation)
+    if refusal:
+        raise refusal
+
+
+@app.command(rich_help_panel=MEASURE)
+def errors(
+    file: Guess,
+    gold: Gold,
+    task: TaskName = None,
+    kb: PagesOf = None,
+    kind: Annotated[str | None, typer.Option(help="Show this kind only, such as page-right-answer-wrong.")] = None,
+    sample: Annotated[int, typer.Option(min=0, help="How many examples of each kind.")] = 3,
+    as_json: Json = False,
+) -> None:
+    """Say why predictions are wrong, with examples; with --kb also the texts of their pages.
+
+    Answers are compared letter by letter; with a --task that ranks by EM, after KILT's normalisation.
+    """
+    from kbq.kilt.error_kinds import find_errors
+
+    pages = None if kb is None else _pages(kb)
+    known, texts = (pages.is_known, pages.text_of) if pages else (None, None)
+    survey = find_errors(file, gold, _task(task), kind, sample, is_known_page=known, evidence_of=texts)
+    for line in survey.notes:
+        note(line)
+    tell(survey.to_dict(), as_json, survey.table().markdown())
+    for case in [] if as_json else survey.cases:
+        typer.echo("\n".join(printing.case_lines(case)))
+
+
+@app.command(rich_help_panel=MEASURE)
+def validate(
+    file: Guess,
+    inputs: Annotated[Path | None, typer.Option(help="The KILT file that the predictions are for.")] = None,
+    task: TaskName = None,
+    kb: PagesOf = None,
+    strict: Strict = False,
+    fix: Annotated[
+        Path | None, typer.Option(callback=output_path, help="Repair the form, write it here, and check that.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check KILT predictions without gold. Exit status 1: the leaderboard would refuse or misread them.
+
+    Page ids must be integers with --strict, or where those in the inputs are; without either, others are a warning.
+    """
+    from kbq.kilt.validation import check
+
+    known = None if kb is None else _pages(kb).is_known
+    validation = check(file, inputs, _task(task), fixed=fix, is_strict=strict, is_known_page=known)
+    errors, warnings = validation.errors, validation.first_warnings()
+    tell(
+        validation.to_dict(),
+        as_json,
+        *(f"error: {finding}" for finding in errors),
+        *(f"warning: {first}{f', and {count - 1:,} more' if count > 1 else ''}" for first, count in warnings),
+        f"{validation.path}: {validation.records:,} records, {len(errors):,} errors, "
+        f"{len(validation.warnings):,} warnings",
+    )
+    if errors:
+        raise typer.Exit(1)
+
+
+@app.command(rich_help_panel=MEASURE)
+def merge(
+    answers: Annotated[Path, typer.Option(help="Predictions to take the answers from.")],
+    provenance: Annotated[Path, typer.Option(help="Predictions to take the pages from.")],
+    out: Annotated[Path, typer.Option(callback=output_path, help="The new prediction file.")],
+    as_json: Json = False,
+) -> None:
+    """Combine one system's answers with another one's pages."""
+    from kbq.kilt.submission import merge as merge_files
+
+    count = merge_files(answers, provenance, out)
+    tell({"lines": count, "out": str(out)}, as_json, f"{out}: {count:,} predictions")
+
+
+@app.command(rich_help_panel=MEASURE)
+def passages(
+    file: Guess,
+    gold: Gold,
+    ks: Annotated[str, typer.Option(help="Values of k of the top-k accuracy.")] = "1,5,20,100",
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            callback=output_path, help="Write questions and passages here, as JSON for DPR and Fusion-in-Decoder."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Score retrieved texts by whether they contain an answer: top-k accuracy, MRR@20, P@20."""
+    from kbq.kilt.passages import evaluate_passages
+
+    scores = evaluate_passages(file, gold, numbers(ks, "--ks"), export)
+    tell(scores.to_dict(), as_json, scores.table().markdown().removesuffix("\n"))
+
+
+@app.command(rich_help_panel=MEASURE)
+def submit(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="One prediction file for each task.")],
+    tasks: Annotated[str, typer.Option("--tasks", "--task", help="Their tasks in the same order: trex,nq.")],
+    out: Annotated[Path, typer.Option(callback=output_path, help="Folder of the upload-ready files.")],
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option(help="Their official input files in the same order; repeat it for each."),
+    ] = None,
+    strict: Strict = False,
+    as_json: Json = False,
+) -> None:
+    """Check, clean and package predictions for the leaderboard. Nothing is sent anywhere."""
+    from kbq.kilt.submission import submit as prepare
+    from kbq.kilt.task import Task
+
+    entries = prepare(files, [Task.load(name.strip()) for name in tasks.split(",")], inputs or [], out, strict)
+    for entry in entries:
+        for warning, count in entry.warnings.items():
+            note(f"{warning}{f', {count:,} times' if count > 1 else ''}")
+    tell(
+        {"out": str(out), "files": [dataclasses.asdict(entry) for entry in entries]},
+        as_json,
+        *(f"{out / e.file}: {e.lines:,} lines, {printing.size(e.bytes)}, sha256 {e.sha256}" for e in entries),
+        f"how to upload: {out / 'UPLOAD.md'}",
+    )
+
+
+def _task(name: str | None) -> "Task | None":
+    from kbq.kilt.task import Task
+
+    return None if name is None else Task.load(name)
+
+
+def _pages(folder: Path) -> "Pages":
+    from kbq.dump.pages import Pages
+
+    return Pages(folder)

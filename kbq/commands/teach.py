@@ -1,0 +1,313 @@
+"""Teach: fine-tune a query encoder, train networks, and make examples to train them on."""
+
+import dataclasses
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from kbq.answers import CorpusFormat, WeightType
+from kbq.commands import printing
+from kbq.commands.options import (
+    A_READER,
+    TEACH,
+    BackendName,
+    Device,
+    Json,
+    note,
+    output_path,
+    refuse_given,
+    tell,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+app = typer.Typer()
+train = typer.Typer(help="Train networks from reading comprehension. A killed run resumes.", no_args_is_help=True)
+app.add_typer(train, name="train", rich_help_panel=TEACH)
+
+Examples = Annotated[
+    list[Path], typer.Argument(help="SQuAD JSON, QED, or JSON lines of passages with questions.", show_default=False)
+]
+Out = Annotated[Path, typer.Option(callback=output_path, help="Folder of the new network.")]
+Encoder = Annotated[str, typer.Option(help="Start from: a BERT-like encoder (folder, hub name) or a kbq model.")]
+Dev = Annotated[Path | None, typer.Option(help="Examples to score on; without them a twentieth is set aside.")]
+Epochs = Annotated[float, typer.Option(min=0.0, max=1e6, help="Passes over the examples.")]
+BatchTokens = Annotated[int, typer.Option(min=64, help="Tokens of a batch's passages, with padding.")]
+Accumulate = Annotated[int, typer.Option(min=1, help="Batches of one step.")]
+LearningRate = Annotated[float, typer.Option(min=0.0, max=1e6, help="Its highest value.")]
+Dropout = Annotated[float, typer.Option(min=0.0, max=0.9, help="Share of hidden values left out in a step.")]
+Seed = Annotated[int, typer.Option(help="Of all random numbers.")]
+
+
+@app.command(rich_help_panel=TEACH)
+def finetune(
+    triples: Annotated[
+        Path,
+        typer.Argument(
+            help="KILT lines, or CSV/TSV/JSONL of subject, relation, object[, aliases (with | between), page]."
+        ),
+    ],
+    kb: Annotated[Path, typer.Option(help="The knowledge base whose query encoder learns.")],
+    out: Annotated[Path, typer.Option(callback=output_path, help="Folder of the new query encoder.")],
+    task: Annotated[str, typer.Option(help="A task's name, a family such as entity_linking, or a task file.")] = (
+        "slot_filling"
+    ),
+    examples: Annotated[int, typer.Option(min=0, help="Queries to tune on, each relation its share; 0: all.")] = 0,
+    dev: Annotated[
+        Path | None, typer.Option(help="To score on; else a tenth is set aside, with subjects and pages of its own.")
+    ] = None,
+    objective: Annotated[
+        Literal["auto", "kilt", "phrase", "page"],
+        typer.Option(help="What is right: the answer on a gold page, the answer anywhere, or the page."),
+    ] = "auto",
+    terms: Annotated[str, typer.Option(help="Terms of the loss: joint (phrases), start, end.")] = "joint,start,end",
+    k: Annotated[int, typer.Option("-k", min=1, help="How many phrases found for a query enter the loss.")] = 100,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the triples, at most.")] = 3,
+    patience: Annotated[int, typer.Option(min=1, help="Epochs without a better dev score before it stops.")] = 2,
+    batch: Annotated[int, typer.Option(min=1, help="Queries searched together.")] = 24,
+    accumulate: Accumulate = 1,
+    learning_rate: LearningRate = 2e-4,
+    model: Annotated[str | None, typer.Option(help="A query encoder to start from.")] = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Tune the query encoder on triples; the knowledge base stays as it is. A killed run resumes."""
+    from kbq.commands.progress import training_progress
+    from kbq.finetuning import finetune as tuning
+    from kbq.kb import KnowledgeBase
+
+    opened = KnowledgeBase.open(kb, model, device)
+    with training_progress(f"tuning {out}") as (report, _):
+        outcome = tuning.finetune(
+            opened, triples, out, task=task, dev=dev, examples=examples, objective=objective, terms=terms, k=k,
+            epochs=epochs, patience=patience, batch=batch, accumulate=accumulate, learning_rate=learning_rate,
+            seed=seed, command=_command(), note=note, report=report,
+        )  # fmt: skip
+    tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.finetuning_lines(outcome))
+
+
+@train.command()
+def encoders(
+    context: typer.Context,
+    examples: Examples,
+    out: Out,
+    init: Encoder,
+    dev: Dev = None,
+    epochs: Epochs = 3.0,
+    batch_tokens: BatchTokens = 4096,
+    accumulate: Accumulate = 1,
+    learning_rate: LearningRate = 2e-4,
+    dropout: Dropout = 0.0,
+    pre_batches: Annotated[int, typer.Option(min=0, help="C: earlier batches that give negatives.")] = 0,
+    same_answers: Annotated[
+        bool, typer.Option("--same-answers", help="The same answer elsewhere is a negative, too, as in the paper.")
+    ] = False,
+    tokens_weight: Annotated[
+        float, typer.Option(min=0.0, help="Weight of negatives over all tokens; 0: the paper.")
+    ] = 1.0,
+    two_query_encoders: Annotated[
+        bool, typer.Option("--two-query-encoders", help="As in the paper; else one with two heads.")
+    ] = False,
+    weights: Annotated[WeightType, typer.Option(help="How weights are stored.")] = "float32",
+    truecase: Annotated[
+        bool, typer.Option("--truecase", help="Of a cased encoder: give queries in lower case their capital letters.")
+    ] = False,
+    distill: Annotated[
+        str, typer.Option(help=f"A reader with the same tokenizer to learn from, too: {A_READER}.")
+    ] = "",
+    distill_weight: Annotated[float, typer.Option(min=0.0, help="Of --distill: the paper's λ2.")] = 2.0,
+    temperature: Annotated[float, typer.Option(min=0.01, help="Of --distill: above 1 softens both sides.")] = 1.0,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Train a model: its phrase encoder and its query encoder."""
+    if not distill:
+        refuse_given(context, "no --distill", ("distill_weight", "temperature"))
+    from kbq.commands.progress import training_progress
+    from kbq.encoding.model_folder import ModelConfig
+    from kbq.training.encoders import TrainingSettings, train_encoders
+
+    settings = TrainingSettings(
+        epochs=epochs, batch_tokens=batch_tokens, accumulate=accumulate, learning_rate=learning_rate, dropout=dropout,
+        pre_batches=pre_batches, same_answers=same_answers, tokens_weight=tokens_weight, distill_weight=distill_weight,
+        temperature=temperature, seed=seed,
+    )  # fmt: skip
+    config = ModelConfig(shared_query_encoder=not two_query_encoders)
+    with training_progress(f"training {out}") as (on_step, on_reading):
+        outcome = train_encoders(
+            examples, out, init, dev=dev, distill=distill, settings=settings, config=config, truecase=truecase,
+            weights=weights, device=device, command=_command(), on_step=on_step, on_reading=on_reading,
+        )  # fmt: skip
+    tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.encoder_lines(out, outcome))
+
+
+@train.command()
+def reader(
+    examples: Examples,
+    out: Out,
+    init: Encoder,
+    dev: Dev = None,
+    epochs: Epochs = 2.0,
+    batch_tokens: BatchTokens = 4096,
+    accumulate: Accumulate = 1,
+    learning_rate: LearningRate = 1e-4,
+    dropout: Dropout = 0.0,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Train a reader, which sees question and passage together: for --reader and --distill."""
+    from kbq.training.reader import ReaderSettings, train_reader
+
+    settings = ReaderSettings(
+        epochs=epochs, batch_tokens=batch_tokens, accumulate=accumulate, learning_rate=learning_rate, dropout=dropout,
+        seed=seed,
+    )  # fmt: skip
+    _train(train_reader, printing.reader_lines, examples, out, init, settings, device, as_json, dev=dev)
+
+
+@train.command()
+def generator(
+    examples: Examples,
+    out: Out,
+    init: Annotated[
+        str, typer.Option(help="Start from: a BERT-like encoder, a kbq model or a sequence-to-sequence checkpoint.")
+    ],
+    dev: Dev = None,
+    epochs: Epochs = 2.0,
+    batch_tokens: BatchTokens = 4096,
+    accumulate: Accumulate = 1,
+    learning_rate: LearningRate = 2e-4,
+    dropout: Dropout = 0.0,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Train a generator, which writes questions for `kbq augment`."""
+    from kbq.training.generator import GeneratorSettings, train_generator
+
+    settings = GeneratorSettings(
+        epochs=epochs, batch_tokens=batch_tokens, accumulate=accumulate, learning_rate=learning_rate, dropout=dropout,
+        seed=seed,
+    )  # fmt: skip
+    _train(train_generator, printing.generator_lines, examples, out, init, settings, device, as_json, dev=dev)
+
+
+@train.command()
+def sparta(
+    examples: Examples,
+    out: Out,
+    init: Annotated[
+        str, typer.Option(help="Start from: a BERT-like encoder (folder, hub name), a kbq model or a SPARTA model.")
+    ],
+    marked: Annotated[
+        bool, typer.Option("--marked", help="Encode every sentence on its own, as in the paper.")
+    ] = False,
+    epochs: Epochs = 3.0,
+    batch_tokens: BatchTokens = 4096,
+    accumulate: Accumulate = 1,
+    learning_rate: LearningRate = 2e-4,
+    dropout: Dropout = 0.0,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Train a SPARTA model, which gives words weights: for `kbq index sparta`."""
+    from kbq.training.engine import RunSettings
+    from kbq.training.sparta import train_sparta
+
+    settings = RunSettings(
+        epochs=epochs, batch_tokens=batch_tokens, accumulate=accumulate, learning_rate=learning_rate, dropout=dropout,
+        seed=seed,
+    )  # fmt: skip
+    _train(train_sparta, printing.sparta_lines, examples, out, init, settings, device, as_json, marked=marked)
+
+
+def _train(
+    library_function: "Callable[..., Any]",
+    lines: "Callable[[Path, Any], Sequence[str]]",
+    examples: list[Path],
+    out: Path,
+    init: str,
+    settings: Any,
+    device: str,
+    as_json: bool,
+    **more: Any,
+) -> None:
+    from kbq.commands.progress import training_progress
+
+    with training_progress(f"training {out}") as (on_step, _):
+        outcome = library_function(
+            examples, out, init, settings=settings, device=device, command=_command(), on_step=on_step, **more
+        )
+    tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *lines(out, outcome))
+
+
+def _command() -> str:
+    """The command as it was typed."""
+    return shlex.join(["kbq", *sys.argv[1:]])
+
+
+@app.command(rich_help_panel=TEACH)
+def augment(
+    context: typer.Context,
+    corpus: Annotated[
+        str, typer.Argument(help="A file or folder; with --triples also a knowledge base, searched for each triple.")
+    ],
+    out: Annotated[Path, typer.Option(callback=output_path, help="File of the new examples, for `kbq train`.")],
+    generator: Annotated[str, typer.Option(help="A sequence-to-sequence checkpoint that writes questions.")] = "",
+    reader: Annotated[str, typer.Option(help=f"Questions that it answers differently are dropped: {A_READER}.")] = "",
+    triples: Annotated[
+        Path | None, typer.Option(help="Make slot queries of these instead: KILT lines, or CSV/TSV/JSONL as finetune.")
+    ] = None,
+    format: Annotated[CorpusFormat, typer.Option(help="Format of the corpus.")] = "auto",
+    entities: Annotated[
+        str, typer.Option(help="What is asked for: `written` (names and numbers), or a spaCy pipeline's entities.")
+    ] = "written",
+    prompt: Annotated[
+        str | None, typer.Option(help="What the generator reads: {before}, {answer}, {after}, {title}.")
+    ] = None,
+    beams: Annotated[int, typer.Option(min=1, help="Of the generator's search.")] = 1,
+    each: Annotated[int, typer.Option(min=1, help="Questions of a paragraph, at most.")] = 5,
+    depth: Annotated[int, typer.Option(min=1, help="Paragraphs that a knowledge base finds for a triple.")] = 5,
+    backend: BackendName = "auto",
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Make training examples from a corpus: generated questions, or slot queries. A killed run resumes."""
+    from kbq.dump.manifest import is_knowledge_base
+
+    if triples is None:
+        if not (generator and reader):
+            raise typer.BadParameter("give --generator and --reader, or --triples")
+        refuse_given(context, "--generator", ("depth", "backend"))
+    else:
+        refuse_given(context, "--triples", ("generator", "reader", "entities", "prompt", "beams", "each", "seed"))
+        if is_knowledge_base(Path(corpus)):
+            refuse_given(context, f"the knowledge base {corpus}", ("format",))
+        else:
+            refuse_given(context, f"{corpus}, which is not a knowledge base", ("depth", "backend", "device"))
+    from kbq.augmentation import augment as augmentation
+    from kbq.commands.progress import augmenting_progress
+    from kbq.training.generator import PROMPT
+
+    with augmenting_progress(f"reading {corpus}") as report:
+        outcome = augmentation.augment(
+            corpus, out, format=format, generator=generator, reader=reader, triples=triples, entities=entities,
+            prompt=prompt or PROMPT, beams=beams, each=each, depth=depth, backend=backend, seed=seed, device=device,
+            report=report,
+        )  # fmt: skip
+    tell(
+        dataclasses.asdict(outcome) | {"out": str(out)},
+        as_json,
+        f"{out}: {outcome.kept:,} of {outcome.asked:,} questions kept, on {outcome.paragraphs_kept:,} of "
+        f"{outcome.paragraphs:,} paragraphs",
+    )

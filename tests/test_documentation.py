@@ -1,0 +1,36 @@
+"""Documentation: what the pages show can be run, and prints what they say."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+
+
+@pytest.fixture(scope="module")
+def snippets() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("snippets", ROOT / "docs" / "snippets.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["snippets"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_examples_of_a_page_run(page: Path, snippets: ModuleType, tmp_path: Path) -> None:
+    count = snippets.run_page(page, tmp_path)
+    assert count == len(list(snippets.snippets(page.read_text("utf-8")))) > 0
+
+
+def test_an_example_that_prints_something_else_is_noticed(snippets: ModuleType, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A page\n\n```console\n$ echo 1.00 a\n1.01 a\n$ echo b\nc\n```\n", "utf-8")
+    with pytest.raises(snippets.SnippetError, match=r"page\.md:4: the page says\nc\n"):
+        snippets.run_page(page, tmp_path)

@@ -1,0 +1,170 @@
+"""The front door: what `import kbq` gives, with plain strings, and one sentence for every mistake."""
+
+import inspect
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kbq
+from kbq.answers import Answer, SearchOptions
+from kbq.corpus.pages import Page
+from kbq.encoding.model import Model
+from kbq.errors import KbqError
+from kbq.kb import KnowledgeBase
+
+
+def test_it_gives_these_names_and_no_other() -> None:
+    assert dir(kbq) == sorted(kbq.__all__)
+    assert all(getattr(kbq, name).__name__ == name for name in kbq.__all__)
+    with pytest.raises(AttributeError, match="module 'kbq' has no attribute 'search': it has Answer, "):
+        kbq.search  # noqa: B018
+
+
+def test_one_text_gives_answers_and_several_give_lists(kb: KnowledgeBase) -> None:
+    answers = kb.query("the river", 2)
+    assert [type(answer) for answer in answers] == [Answer, Answer]
+    for texts in (["the river"], ("the river",), iter(["the river"])):
+        assert kb.query(texts, 2) == [answers]
+    assert kb.query([]) == []
+
+
+def test_an_answer_is_flat(kb: KnowledgeBase) -> None:
+    (answer,) = kb.query("the river", 1)
+    assert answer.context[answer.start : answer.end] == answer.text
+    assert json.loads(json.dumps(answer.to_dict())) == {
+        **{
+            name: getattr(answer, name) for name in ("text", "page_id", "title", "paragraph", "start", "end", "context")
+        },
+        "score": round(answer.score, 4),
+        "unit_start": answer.unit[0],
+        "unit_end": answer.unit[1],
+    }
+    assert str(answer).startswith(f"{answer.text}  {answer.score:.2f}  {answer.title} (page {answer.page_id}, ")
+
+
+def test_pages_may_be_made_in_python(model: Model, tmp_path: Path) -> None:
+    pages = [kbq.Page("1", "Paris", ["The river of Paris.", "Marie was born in Warsaw."]), kbq.Page("2", "Empty")]
+    built = kbq.KnowledgeBase.build(pages, str(tmp_path / "kb"), model)
+    assert repr(built) == f"KnowledgeBase({str(tmp_path / 'kb')!r}: 2 pages, {built.counts.rows:,} vectors)"
+    found = built.query("Marie [SEP] birth", 1, unit="paragraph")[0]
+    assert (found.page_id, found.paragraph, found.unit) == ("1", 1, (0, 25))
+
+
+def test_words_alone_answer_with_paragraphs_as_the_command_does(kb_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(kb_folder, tmp_path / "kb")
+    kb = KnowledgeBase.open(str(folder), device="cpu").index_bm25()
+    best = kb.query("the river", 1, backend="bm25")[0]
+    assert best.text == best.context
+    ((explained, parts),) = kb.explain("the river", 1)
+    assert explained == best
+    assert sum(parts.values()) == pytest.approx(best.score)
+
+
+def test_indexes_are_built_and_opened(kb_folder: Path, model: Model, tmp_path: Path) -> None:
+    folder = shutil.copytree(kb_folder, tmp_path / "kb")
+    indexed = KnowledgeBase.open(str(folder), device="cpu").index_bm25()
+    assert indexed.words.bm25
+    assert indexed.info()["bm25"] is True
+    assert indexed.info()["indexes"][0]["kind"] == "exact"  # type: ignore[index]
+
+
+Door: Any = KnowledgeBase  # mistakes are made here that a type checker would see
+AnyPage: Any = Page
+read_corpus: Any = kbq.read_corpus
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda kb: kb.query(""), "the query is empty: write"),
+        (lambda kb: kb.query("[SEP] birth"), 'has nothing on one side of "[SEP]"'),
+        (lambda kb: kb.query("river " * 200), "tokens, the encoder reads"),
+        (lambda kb: kb.query(["river", "", "[SEP]"]), "2 of 3 queries cannot be asked"),
+        (lambda kb: kb.query(5), "queries are 5: give a text, or a list of texts"),
+        (lambda kb: kb.query([5]), "a query is 5: give a text"),
+        (lambda kb: kb.query(None), "queries are None: give a text, or a list of texts"),
+        (lambda kb: kb.query("river", 0), "k is 0, must be at least 1"),
+        (lambda kb: kb.query("river", "3"), "k is '3', must be at least 1"),
+        (lambda kb: kb.query("river", unit="document"), "unit 'document' is unknown: choose from phrase, sentence"),
+        (lambda kb: kb.query("river", backend="sparse"), "backend 'sparse' is unknown: choose from auto, dense"),
+        (lambda kb: kb.query("river", unit="phrase", backend="bm25"), "BM25 finds no phrase: ask for paragraphs"),
+        (lambda kb: kb.query("river", backend="sparta"), "has no learned impacts: add them with"),
+        (lambda kb: kb.query("river", bm25_weight=-1), "bm25_weight is -1, must be a number, 0 or more"),
+        (lambda kb: kb.query("river", sparta_weight=1), "--sparta-weight has no effect with the backend"),
+        (lambda kb: kb.query("river", reader="nowhere"), "nowhere"),
+        (lambda kb: kb.query("river", reader="nowhere", depth=0), "depth is 0, must be at least 1"),
+        (lambda kb: kb.explain("river", backend="dense"), "backend 'dense' cannot be explained: choose bm25 or sparta"),
+        (lambda kb: kb.explain(""), "the query is empty"),
+        (lambda kb: kb.with_model("nowhere"), "model folder nowhere does not exist"),
+        (lambda kb: kb.with_model(7), "a model is 7: give a path"),
+        (lambda kb: kb.predict([], task="trex"), "records holds no record"),
+        (lambda kb: kb.predict([7], task="trex"), "1 records that cannot be asked"),
+        (lambda kb: kb.predict(7, task="trex"), "records are 7: give a path, or a list of records"),
+        (lambda kb: kb.predict("nowhere", task="trex"), "nowhere: cannot be read"),
+        (lambda kb: kb.predict([], task="tex"), "task 'tex' is unknown: choose one of"),
+        (lambda kb: kb.predict([{"id": 1, "input": "a"}], "nq", "out"), "is [{'id': 1, 'input': 'a'}]: give a path"),
+        (lambda kb: kb.index_vectors("approximate"), "index kind 'approximate' is unknown: choose from auto, exact"),
+        (lambda kb: kb.index_vectors("disk", recall=2), "recall is 2, must be from 0 to 1"),
+        (lambda kb: kb.index_sparta("nowhere"), "nowhere is not a SPARTA model"),
+        (lambda kb: Door.open("nowhere"), "nowhere does not exist: make a knowledge base with"),
+        (lambda kb: Door.open(""), "the folder of a knowledge base is '': give a path"),
+        (lambda kb: Door.open(None), "the folder of a knowledge base is None: give a path"),
+        (lambda kb: Door.open(kb.folder, index="fast"), "has no fast index, only exact"),
+        (lambda kb: Door.open(kb.folder, device="tpu"), "device 'tpu' is unknown: choose auto, cpu"),
+        (lambda kb: Door.build([], "new", kb.model), "there are no pages: a corpus needs at least one"),
+        (lambda kb: Door.build([7], "new", kb.model), "page 1 is 7: give kbq.Page(id, title, paragraphs)"),
+        (lambda kb: Door.build(7, "new", kb.model), "a corpus is 7: give a path, or a list of pages"),
+        (lambda kb: Door.build([AnyPage("", "T")], "new", kb.model), "page 1 has the id '' and the title 'T'"),
+        (lambda kb: Door.build([AnyPage("1", "T", [7])], "new", kb.model), "page 1 is Page("),
+        (lambda kb: Door.build(2 * [AnyPage("1", "T")], "new", kb.model), "page id '1' is taken by an earlier"),
+        (lambda kb: Door.build("nowhere", "new", kb.model), "nowhere"),
+        (lambda kb: Door.build("nowhere", "new", 7), "a model is 7: give a path"),
+        (lambda kb: read_corpus("nowhere", format="csv"), "'csv'"),
+        (lambda kb: read_corpus(7), "a corpus is 7: give a path"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    ask: Callable[[Any], Any], message: str, kb: KnowledgeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KbqError) as caught:
+        list(ask(kb))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.glob("new/manifest.json"))
+
+
+def test_a_knowledge_base_that_was_removed_says_so(kb_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(kb_folder, tmp_path / "kb")
+    opened = KnowledgeBase.open(folder, device="cpu")
+    shutil.rmtree(folder)
+    assert opened.query("the river", 1)  # its files stay open
+    with pytest.raises(KbqError, match="does not exist: make a knowledge base with"):
+        opened.info()
+
+
+@pytest.mark.parametrize(
+    ("command", "method"),
+    [("ask.query", "query"), ("ask.build", "build"), ("ask.explain", "explain"), ("measure.predict", "predict"),
+     ("maintain.index_vectors", "index_vectors"), ("maintain.sparta", "index_sparta")],
+)  # fmt: skip
+def test_the_command_and_the_library_have_the_same_defaults(command: str, method: str) -> None:
+    from kbq.commands import ask, maintain, measure
+
+    group, _, name = command.partition(".")
+    typed = inspect.signature(getattr({"ask": ask, "maintain": maintain, "measure": measure}[group], name)).parameters
+    called = inspect.signature(getattr(KnowledgeBase, method)).parameters
+    shared = [name for name in typed if name in called and typed[name].default is not inspect.Parameter.empty]
+    assert shared
+    differing = [name for name in shared if typed[name].default != called[name].default]
+    assert set(differing) <= {"queries", "texts"}  # of a file there, texts here
+
+
+def test_options_say_what_is_asked_for_where_nothing_is_said() -> None:
+    assert SearchOptions().chosen_unit == "phrase"
+    assert SearchOptions(backend="bm25").chosen_unit == "paragraph"
+    assert SearchOptions(backend="bm25", reader="default").chosen_unit == "phrase"
