@@ -23,10 +23,8 @@ from kbq.finetuning.loop import FinetuningSettings
 from kbq.kb import KnowledgeBase
 from kbq.kilt.lines import write_lines
 from kbq.kilt.metrics import Rules
-from kbq.kilt.prediction import PredictionSettings, predict_file
 from kbq.kilt.scores import score
 from kbq.kilt.task import Task
-from kbq.reading.reader import Answering
 from kbq.system.files import run_file
 from kbq.system.lines import read_json_lines
 
@@ -76,9 +74,7 @@ def run(options: argparse.Namespace, task: Task, train: Path, gold: Path, size: 
     predictions = options.work / f"predictions-{size}-{seed}.jsonl"
     for old in (predictions, run_file(predictions)):
         old.unlink(missing_ok=True)
-    predict_file(
-        task, gold, kb, predictions, PredictionSettings(answering=Answering("dense")), lambda done, total: None
-    )
+    kb.predict(gold, task, predictions, backend="dense")
     return judged(gold, predictions) | facts | {"by relation": by_relation(gold, predictions)}
 
 

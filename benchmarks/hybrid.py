@@ -15,13 +15,11 @@ from pathlib import Path
 import reporting
 from kilt import judged, sampled
 
-from kbq.answers import Answer
+from kbq.answers import Answer, SearchOptions
 from kbq.kb import KnowledgeBase
 from kbq.kilt.lines import write_lines
-from kbq.kilt.prediction import Prediction, PredictionSettings, ProvenanceItem, kilt_line, predict_file, read_inputs
+from kbq.kilt.prediction import AdaptedQuery, predict_file, provenance, read_inputs
 from kbq.kilt.task import Task
-from kbq.reading.reader import Answering
-from kbq.searching.hybrid import HybridWeights
 
 BM25_WEIGHTS, SPARTA_WEIGHTS = (0.0, 4.0, 8.0, 16.0), (0.0, 2.0, 4.0, 8.0)
 WORDS_ONLY = 1e4  # a weight that leaves the vectors no say but which phrase of a paragraph is best
@@ -41,13 +39,13 @@ def fused(*rankings: list[Answer]) -> list[Answer]:
     return [hits[key] for key in sorted(hits, key=lambda key: -scores[key])]
 
 
-def prediction(identity: str, text: str, hits: list[Answer]) -> Prediction:
-    """The best phrase, and distinct pages."""
+def prediction(query: AdaptedQuery, hits: list[Answer]) -> dict[str, object]:
+    """The best phrase, and distinct pages, as a KILT record."""
     pages = {hit.page_id: hit for hit in reversed(hits)}
     order = dict.fromkeys(hit.page_id for hit in hits)
     best = [pages[page] for page in order][:PAGES]
-    places = tuple(ProvenanceItem(p.page_id, p.title, p.paragraph, p.start, p.end) for p in best)
-    return Prediction(identity, text, best[0].text if best else "", places)
+    output = {"answer": best[0].text if best else "", "provenance": [provenance(page) for page in best]}
+    return {"id": query.id, "input": query.input, "output": [output]}
 
 
 def main() -> None:
@@ -69,31 +67,22 @@ def main() -> None:
             task, gold = Task.load(name), sampled(Path(path), options.sample, Path(temporary))
             rows: dict[str, object] = {}
             wanted = {
-                f"BM25 {bm25:g}, SPARTA {sparta:g}": PredictionSettings(
-                    PAGES, answering=Answering("hybrid", HybridWeights(bm25, sparta))
-                )
+                f"BM25 {bm25:g}, SPARTA {sparta:g}": SearchOptions(PAGES, "page", "hybrid", bm25, sparta)
                 for bm25, sparta in product(options.bm25, options.sparta if kb.words.sparta else (0.0,))
             }
-            wanted["BM25 alone"] = PredictionSettings(PAGES, answering=Answering("bm25"))
+            wanted["BM25 alone"] = SearchOptions(PAGES, "page", "bm25")
             if kb.words.sparta:
-                wanted["SPARTA alone"] = PredictionSettings(PAGES, answering=Answering("sparta"))
-            for row, settings in wanted.items():
+                wanted["SPARTA alone"] = SearchOptions(PAGES, "page", "sparta")
+            for row, how in wanted.items():
                 out = Path(temporary) / f"{gold.name}-{row}"
-                predict_file(task, gold, kb, out, settings, lambda done, total: None)
+                predict_file(task, gold, kb, out, how, False, lambda done, total: None)
                 rows[row] = judged(gold, out)
             if task.answer == "phrase":
-                queries = read_inputs(task, gold, kb.query_tokenizers)
-                texts = [query.text for query, _ in queries]
-                alone = [
-                    HybridWeights(0, 0),
-                    HybridWeights(WORDS_ONLY, 0),
-                    *([HybridWeights(0, WORDS_ONLY)] if kb.words.sparta else []),
-                ]
-                found = [kb.query(texts, DEPTH, "paragraph", "hybrid", weights) for weights in alone]
-                lines = (
-                    kilt_line(prediction(query.id, text, fused(*rankings)))
-                    for (query, text), *rankings in zip(queries, *found, strict=True)
-                )
+                queries = read_inputs(task, gold, [kb.model.query_tokenizer])
+                texts = [query.text for query in queries]
+                alone = [(0.0, 0.0), (WORDS_ONLY, 0.0), *([(0.0, WORDS_ONLY)] if kb.words.sparta else [])]
+                found = [kb.search(texts, SearchOptions(DEPTH, "paragraph", "hybrid", *weights)) for weights in alone]
+                lines = (prediction(query, fused(*rankings)) for query, *rankings in zip(queries, *found, strict=True))
                 out = Path(temporary) / f"{gold.name}-fused"
                 write_lines(out, (json.dumps(line, ensure_ascii=False) for line in lines))
                 rows["reciprocal rank fusion"] = judged(gold, out)

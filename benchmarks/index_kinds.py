@@ -1,7 +1,7 @@
 """Index kinds: what each costs to build and to hold, what it finds of exact search, and how fast it is.
 
     OMP_NUM_THREADS=1 python benchmarks/index_kinds.py KB GOLD.jsonl [--recall 0.95 0.99] [--tuned MODEL] [--name NAME]
-                                                       [--kinds compact tiny approximate] [--more]
+                                                       [--kinds compact tiny disk] [--more]
 
 All indexes are built again in KB, once; another recall takes another calibration only, also in a later run with --more.
 Their probes are calibrated on slot queries that kbq makes up from the pages' titles; the recall below is that of the
@@ -28,9 +28,6 @@ from kbq.answers import Answer, IndexKind
 from kbq.description import describe_indexes
 from kbq.dump.manifest import IndexEntry, read_manifest, write_manifest
 from kbq.kb import KnowledgeBase
-from kbq.kilt.prediction import PredictionSettings, predict_file
-from kbq.kilt.task import Task
-from kbq.reading.reader import Answering
 from kbq.searching.recall import K, recall
 
 KINDS: tuple[IndexKind, ...] = ("exact", "compact", "tiny", "disk")
@@ -70,9 +67,7 @@ def end_task(folder: Path, kind: IndexKind, gold: Path, model: str | None) -> di
     kb = KnowledgeBase.open(folder, model, device="cpu", index=kind)
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) / "predictions.jsonl"
-        predict_file(
-            Task.load("trex"), gold, kb, out, PredictionSettings(answering=Answering("dense")), lambda done, total: None
-        )
+        kb.predict(gold, "trex", out, backend="dense")
         return {name: value for name, value in judged(gold, out).items() if name in ("accuracy", "KILT-accuracy")}
 
 

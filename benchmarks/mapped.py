@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/mapped.py KB QUERIES --within "systemd-run --scope -q -p MemoryMax=1G"
 
-`--within` is what a command is written behind to have less memory. KB holds an approximate and a tiny index. The system
+`--within` is what a command is written behind to have less memory. KB holds a disk and a tiny index. The system
 forgets KB's files before it is opened; seconds are those that somebody waits for hits when queries are encoded. Linux
 only.
 """

@@ -12,11 +12,11 @@ from pathlib import Path
 import reporting
 from reader_weight import WEIGHTS
 
-from kbq.answers import Answer
+from kbq.answers import DEPTH, Answer, SearchOptions
 from kbq.corpus.pages import Page, Paragraph
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
-from kbq.reading.reader import DEPTH, Reader, with_retrieval, worth
+from kbq.reading.reader import Reader, with_retrieval
 from kbq.training.evaluation import answer_scores
 from kbq.training.examples import read_examples
 from kbq.training.reader import read_answers
@@ -61,7 +61,7 @@ def main() -> None:
         paragraphs = kb.query(texts, DEPTH, "paragraph")
     phrases = [reader.read(text, found) for text, found in zip(texts, paragraphs, strict=True)]
     for weight in options.weights:
-        scaled = weight * worth(kb, "auto")
+        scaled = weight * kb.worth(SearchOptions())
         ranked = [with_retrieval(*both, scaled) for both in zip(phrases, paragraphs, strict=True)]
         figures[f"hybrid, read, the search counts {weight:g}"] = scores(firsts(ranked), golds)
     reporting.write(options.name, figures, [options.dev], seed=0)

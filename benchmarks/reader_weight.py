@@ -14,11 +14,12 @@ import reporting
 from hybrid import prediction
 from kilt import judged, sampled
 
+from kbq.answers import DEPTH, SearchOptions
 from kbq.kb import KnowledgeBase
 from kbq.kilt.lines import write_lines
-from kbq.kilt.prediction import kilt_line, read_inputs
+from kbq.kilt.prediction import read_inputs
 from kbq.kilt.task import Task
-from kbq.reading.reader import DEPTH, Reader, with_retrieval, worth
+from kbq.reading.reader import Reader, with_retrieval
 
 WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5)
 
@@ -41,18 +42,15 @@ def main() -> None:
         for name, _, path in (item.partition(":") for item in options.gold):
             files.append(Path(path))
             task, gold = Task.load(name), sampled(Path(path), options.sample, Path(temporary))
-            queries = read_inputs(task, gold, [*kb.query_tokenizers, reader.query_tokenizer])
-            texts = [query.text for query, _ in queries]
+            queries = read_inputs(task, gold, [kb.model.query_tokenizer, reader.query_tokenizer])
+            texts = [query.text for query in queries]
             paragraphs = kb.query(texts, options.depth, "paragraph")
             phrases = [reader.read(text, found) for text, found in zip(texts, paragraphs, strict=True)]
             rows: dict[str, object] = {}
             for weight in options.weights:
-                scaled = weight * worth(kb, "auto")
+                scaled = weight * kb.worth(SearchOptions())
                 ranked = [with_retrieval(*both, scaled) for both in zip(phrases, paragraphs, strict=True)]
-                lines = [
-                    kilt_line(prediction(query.id, text, hits))
-                    for (query, text), hits in zip(queries, ranked, strict=True)
-                ]
+                lines = [prediction(query, hits) for query, hits in zip(queries, ranked, strict=True)]
                 out = Path(temporary) / f"{gold.name}-{weight}"
                 write_lines(out, (json.dumps(line, ensure_ascii=False) for line in lines))
                 rows[f"{weight:g}"] = judged(gold, out)

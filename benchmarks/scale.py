@@ -194,7 +194,7 @@ def mapped() -> str:
     ]
     size, same = found["vectors and indexes, MB"] / 1000, "the same" if found["same hits"] else "other"
     text = (
-        f"{found['vectors']:,} vectors with an approximate and a tiny index take {size:.1f} GB, all on the disk when "
+        f"{found['vectors']:,} vectors with a disk and a tiny index take {size:.1f} GB, all on the disk when "
         f"the first query comes; both ways give {same} hits. The process holds {ways[1]['own memory, MB']} MB, or "
         f"{ways[1]['with tiny, MB']} MB with tiny: its codes, which are read before the first query, and the hits that "
         "it scores again. With much memory the system reads ahead: it reads more at first and nothing later."

@@ -11,7 +11,7 @@ from typing import Any
 import scale
 from rendering import ROOT, earlier, figures, interval, table
 
-from kbq.reading.reader import RETRIEVAL_WEIGHT
+from kbq.answers import RETRIEVAL_WEIGHT
 
 
 def first_answer() -> str:
@@ -415,14 +415,6 @@ SHORT_SPEED = (
     "queries, text to answer, one at a time",
     "fine-tuning steps, 12 queries, k = 100",
 )
-RENAMED = {"an approximate": "a disk", "approximate": "disk"}  # since the results were written
-
-
-def renamed(text: str) -> str:
-    """The text with the words that kbq uses today."""
-    for before, now in RENAMED.items():
-        text = text.replace(before, now)
-    return text
 
 
 def main() -> None:
@@ -453,7 +445,7 @@ def main() -> None:
             if not marker:
                 raise SystemExit(f"{page} has no <!-- figures:{name} -->")
             after = rest.partition("<!-- /figures -->")[2]
-            text = f"{before}<!-- figures:{name} -->\n{renamed(render())}\n<!-- /figures -->{after}"
+            text = f"{before}<!-- figures:{name} -->\n{render()}\n<!-- /figures -->{after}"
         (ROOT / page).write_text(text, "utf-8")
 
 

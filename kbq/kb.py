@@ -23,8 +23,7 @@ from kbq.indexing.factory import chosen_kind, open_index
 from kbq.sample_kb import Building, quietly, sample_folder
 from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT, LexicalScores, WordIndexes
 from kbq.searching.indexes import IndexSpec, add_index, build_indexes, kept_queries, remove_unnamed
-from kbq.searching.search import BATCH, search
-from kbq.searching.spans import SearchContext
+from kbq.searching.search import BATCH, SearchContext, search
 from kbq.system.callbacks import Note, Report, silent, unheard
 from kbq.system.files import writing_alone, writing_to
 from kbq.system.lines import clean_text
@@ -302,7 +301,7 @@ class KnowledgeBase:
         if options.reader is None:
             return self._found(texts, options.k, options.chosen_unit, options)
         paragraphs = self._found(texts, options.depth, "paragraph", options)
-        weight = options.retrieval_weight * self._worth(options)
+        weight = options.retrieval_weight * self.worth(options)
         return self.reader(options.reader).answers(texts, paragraphs, options.k, options.chosen_unit, weight)
 
     def _found(self, texts: Sequence[str], k: int, unit: Unit, options: SearchOptions) -> list[list[Answer]]:
@@ -382,7 +381,7 @@ class KnowledgeBase:
         factor, (bm25, sparta) = self.model.config.lexical_factor, (options.bm25_weight, options.sparta_weight)
         return BM25_WEIGHT * factor if bm25 is None else bm25, SPARTA_WEIGHT * factor if sparta is None else sparta
 
-    def _worth(self, options: SearchOptions) -> float:
+    def worth(self, options: SearchOptions) -> float:
         """What a point of the search is worth, in points of a query encoder whose `lexical_factor` is 1."""
         bm25, sparta = self.weights(SearchOptions())
         return {"bm25": bm25, "sparta": sparta}.get(options.backend, 1.0) / (self.model.config.lexical_factor or 1.0)

@@ -21,7 +21,8 @@ from kbq.indexing.base import ranges
 from kbq.kilt.records import Gold, GoldOutput
 from kbq.kilt.task import Task
 from kbq.kilt.text_scores import normalise
-from kbq.searching.spans import Spans, batch_spans, reach
+from kbq.searching.search import batch_spans
+from kbq.searching.spans import Spans, reach
 
 if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase

@@ -10,6 +10,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jsonlines
@@ -25,7 +26,6 @@ from kbq.system.paths import given
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from kbq.encoding.queries import QueryTokenizer
     from kbq.kb import KnowledgeBase
@@ -70,8 +70,7 @@ def predict_file(
         KbqError: inputs that are not KILT records (all problems at once), or `out` is of another run, or another
             process writes it.
     """
-    numbered = partial(read_json_lines, str(inputs), QueryError)
-    queries = read_inputs(task, numbered, str(inputs), kb.query_tokenizers(options))
+    queries = read_inputs(task, inputs, kb.query_tokenizers(options))
     _same_run(out, _description(task, inputs, queries, kb, options, with_text))
     without_pages = 0
     with (
@@ -101,9 +100,7 @@ def predict_records(
     report: Callable[[int, int], None],
 ) -> list[dict[str, Any]]:
     """`predict_file` for records, or those of a file; the predictions are returned."""
-    numbered = partial(numbered_records, records)
-    source = "records" if not isinstance(records, str) and not hasattr(records, "__fspath__") else str(records)
-    queries = read_inputs(task, numbered, source, kb.query_tokenizers(options))
+    queries = read_inputs(task, records, kb.query_tokenizers(options))
     predictions: list[dict[str, Any]] = []
     for first in range(0, len(queries), BATCH):
         predictions += predict(task, queries[first : first + BATCH], kb, options, with_text)
@@ -115,7 +112,7 @@ def numbered_records(
     records: str | Path | Iterable[Mapping[str, Any]], on_bad_line: Callable[[KbqError], None]
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Records with their numbers, from 1: of a file, or given."""
-    if isinstance(records, str) or hasattr(records, "__fspath__"):
+    if isinstance(records, str | Path):
         yield from read_json_lines(str(records), QueryError, on_bad_line)
         return
     several = given(records, QueryError, "records are", "a path, or a list of records")
@@ -135,11 +132,11 @@ def predict(
         output: dict[str, Any] = {}
         if task.answer != "none":
             output["answer"] = "" if not pages else pages[0].text if task.answer == "phrase" else pages[0].title
-        provenance = [_provenance(page) | ({"text": page.context} if with_text else {}) for page in pages]
-        yield {"id": query.id, "input": query.input, "output": [output | {"provenance": provenance}]}
+        places = [provenance(page) | ({"text": page.context} if with_text else {}) for page in pages]
+        yield {"id": query.id, "input": query.input, "output": [output | {"provenance": places}]}
 
 
-def _provenance(page: Answer) -> dict[str, Any]:
+def provenance(page: Answer) -> dict[str, Any]:
     """A page that supports an answer: one item of a KILT provenance list."""
     return {
         "wikipedia_id": page.page_id,
@@ -152,26 +149,23 @@ def _provenance(page: Answer) -> dict[str, Any]:
 
 
 def read_inputs(
-    task: Task,
-    numbered: Callable[[Callable[[KbqError], None]], Iterable[tuple[int, Mapping[str, Any]]]],
-    path: str,
-    query_tokenizers: Sequence[QueryTokenizer],
+    task: Task, records: str | Path | Iterable[Mapping[str, Any]], query_tokenizers: Sequence[QueryTokenizer]
 ) -> list[AdaptedQuery]:
     """Each record's adapted query and its own input.
 
     Args:
-        numbered: gives the records with their line numbers; takes what is told of a bad line.
-        path: where the records come from, for messages.
+        records: a KILT file, or records.
         query_tokenizers: of all networks that will read the queries.
 
     Raises:
         QueryError: records without id or input, or whose query a network cannot read: all of them are named.
         KbqError: the task's own code fails.
     """
+    path = str(records) if isinstance(records, str | Path) else "records"
     queries: list[AdaptedQuery] = []
     problems: list[str] = []
     lines: dict[str, int] = {}
-    for number, record in numbered(lambda problem: problems.append(str(problem))):
+    for number, record in numbered_records(records, lambda problem: problems.append(str(problem))):
         text, identity = record.get("input"), "" if record.get("id") is None else str(record["id"]).strip()
         if not isinstance(text, str) or not identity:
             problems.append(f"{path}:{number}: no {'id' if isinstance(text, str) else 'input'}: write KILT records")

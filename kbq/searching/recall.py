@@ -17,8 +17,7 @@ from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.indexing.cells import clusters_for
 from kbq.indexing.factory import open_index
-from kbq.searching.search import BATCH, search
-from kbq.searching.spans import SearchContext
+from kbq.searching.search import BATCH, SearchContext, search
 from kbq.system.callbacks import Report, Stage, silent
 
 K = 10  # recall is measured on the k best phrases

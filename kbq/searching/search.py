@@ -1,17 +1,28 @@
 """Search: query vectors become the k best distinct units of all shards, best first."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from kbq.answers import Answer, Unit
 from kbq.array_types import Floats
 from kbq.dump.shards import Shard
+from kbq.indexing.base import Bonus, Index
 from kbq.searching.hybrid import LexicalScores, SummedBonus
-from kbq.searching.spans import SearchContext, batch_spans
+from kbq.searching.spans import Spans, find_spans
 from kbq.searching.units import best_units
 
 BATCH = 64  # queries searched together
+
+
+@dataclass(frozen=True, slots=True)
+class SearchContext:
+    """What a search reads: all shards, the index that finds candidates in them, and the length penalty of phrases."""
+
+    shards: Sequence[Shard]
+    index: Index
+    length_penalty: float = 0.0
 
 
 def search(
@@ -44,6 +55,22 @@ def search(
             if unsettled:  # there may be fewer units than k: a search for more would go on to the last depth
                 k = min(k, _most(shards, unit))
     return hits
+
+
+def batch_spans(
+    context: SearchContext, queries: Floats, depth: int, bonus: Bonus | None = None, certain: bool = False
+) -> Iterator[list[Spans]]:
+    """Yield, for each query, the spans that open at the index's candidates at this depth, one item per shard.
+
+    Shape of `queries`: (queries, 2, dim); see `find_spans`.
+    """
+    candidates = context.index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
+    penalty = context.length_penalty
+    for query in range(len(queries)):
+        yield [
+            find_spans(shard, of_queries[query], queries[query], length_penalty=penalty, certain=certain)
+            for shard, of_queries in zip(context.shards, candidates, strict=True)
+        ]
 
 
 def _most(shards: Sequence[Shard], unit: Unit) -> int:

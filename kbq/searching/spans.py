@@ -6,14 +6,13 @@ the start plus that of the end, less a penalty for each token after the first, a
 and may belong to two answers. Each start is paired with its best end.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from kbq.array_types import Floats, Rows
 from kbq.dump.shards import Shard
-from kbq.indexing.base import MAX_TOKENS, Bonus, Candidates, Index, ranges
+from kbq.indexing.base import MAX_TOKENS, Candidates, ranges
 from kbq.indexing.inner_products import row_inner_products
 
 RANGES = 4096  # whose maxima are computed together
@@ -47,15 +46,6 @@ class Spans:
         penalty = self.penalties[best] - self.penalties[place]
         score = float(self.inner_products[place, 0] + self.inner_products[best, 1] - penalty)
         return None if score == -np.inf else (score, start + best - place)
-
-
-@dataclass(frozen=True, slots=True)
-class SearchContext:
-    """What a search reads: all shards, the index that finds candidates in them, and the length penalty of phrases."""
-
-    shards: Sequence[Shard]
-    index: Index
-    length_penalty: float = 0.0
 
 
 def find_spans(
@@ -97,22 +87,6 @@ def _opening(shard: Shard, candidates: Candidates) -> tuple[Rows, Floats | None]
     """The candidates at which a phrase may open, and their bonus."""
     opening = shard.opens(candidates.starts)
     return candidates.starts[opening], None if candidates.bonus is None else candidates.bonus[opening]
-
-
-def batch_spans(
-    context: SearchContext, queries: Floats, depth: int, bonus: Bonus | None = None, certain: bool = False
-) -> Iterator[list[Spans]]:
-    """Yield, for each query, the spans that open at the index's candidates at this depth, one item per shard.
-
-    Shape of `queries`: (queries, 2, dim); see `find_spans`.
-    """
-    candidates = context.index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
-    penalty = context.length_penalty
-    for query in range(len(queries)):
-        yield [
-            find_spans(shard, of_queries[query], queries[query], length_penalty=penalty, certain=certain)
-            for shard, of_queries in zip(context.shards, candidates, strict=True)
-        ]
 
 
 def paragraph_spans(shard: Shard, paragraph: int, query: Floats, length_penalty: float = 0.0) -> Spans:

@@ -16,8 +16,8 @@ from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.indexing.factory import open_index
 from kbq.kilt.text_scores import normalise, token_f1
-from kbq.searching.search import search
-from kbq.searching.spans import SearchContext, paragraph_spans
+from kbq.searching.search import SearchContext, search
+from kbq.searching.spans import paragraph_spans
 from kbq.training.examples import Passage, readable
 
 

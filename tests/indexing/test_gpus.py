@@ -18,8 +18,7 @@ from kbq.indexing.exact import ExactIndex
 from kbq.indexing.factory import open_index
 from kbq.indexing.inner_products import bytes_of, devices_for, first_fit, has_fast_int8, out_of_memory_refused
 from kbq.kb import KnowledgeBase
-from kbq.searching.search import search
-from kbq.searching.spans import SearchContext
+from kbq.searching.search import SearchContext, search
 
 CPU = torch.device("cpu")
 ONE, TWO = torch.device("cuda", 0), torch.device("cuda", 1)

@@ -7,8 +7,7 @@ import numpy as np
 from kbq.array_types import Floats
 from kbq.dump.shards import Shard
 from kbq.indexing.base import Bonus, Candidates, everything
-from kbq.searching.search import search
-from kbq.searching.spans import SearchContext
+from kbq.searching.search import SearchContext, search
 
 
 class Hesitant:
