@@ -40,9 +40,12 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         for name, count in (("k", self.k), ("depth", self.depth)):
-            if not isinstance(count, int) or count < 1:
+            if type(count) is not int or count < 1:
                 raise QueryError(f"{name} is {count!r}, must be at least 1")
-        for name, choice, choices in (("backend", self.backend, Backend), ("unit", self.unit or "phrase", Unit)):
+        for name, choice, choices in (
+            ("backend", self.backend, Backend),
+            ("unit", "phrase" if self.unit is None else self.unit, Unit),
+        ):
             if choice not in get_args(choices):
                 raise QueryError(
                     f"{name} {choice!r} is unknown: choose from {', '.join(get_args(choices))}", is_usage=True

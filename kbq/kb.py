@@ -7,9 +7,9 @@ pages ── encoding/ ──► phrase dump (dump/) ──► rows (indexing/) 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args, overload
 
-from kbq.answers import DEPTH, RETRIEVAL_WEIGHT, WORDS_ALONE, Answer, Backend, K, SearchOptions, Unit
+from kbq.answers import DEPTH, RETRIEVAL_WEIGHT, WORDS_ALONE, Answer, Backend, IndexKind, K, SearchOptions, Unit
 from kbq.corpus.checking import BadLines, checked_pages
 from kbq.corpus.readers import read_corpus
 from kbq.dump.building import build_shards, manifest_before
@@ -35,7 +35,7 @@ from kbq.words.sparta_model import SpartaModel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from kbq.answers import CorpusFormat, IndexKind, WantedKind, WordBackend
+    from kbq.answers import CorpusFormat, WantedKind, WordBackend
     from kbq.array_types import Floats
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from kbq.kilt.prediction import PredictionOutcome
     from kbq.kilt.task import Task
     from kbq.reading.reader import Reader
+    from kbq.training.engine import StepReport
 
 
 class KnowledgeBase:
@@ -119,6 +120,10 @@ class KnowledgeBase:
             CorpusError: the corpus cannot be read; nothing is published.
         """
         folder = as_path(folder, "the folder of a knowledge base")
+        IndexSpec(index)  # what has no meaning is refused before hours of work, as is a wrong folder
+        for what, count in (("workers", workers), ("terms", terms)):
+            if type(count) is not int or count < 1:
+                raise KnowledgeBaseError(f"{what} is {count!r}, must be at least 1", is_usage=True)
         if sparta is not None:
             SpartaModel.open(
                 as_path(sparta, "a SPARTA model"), "cpu"
@@ -168,14 +173,15 @@ class KnowledgeBase:
         cls,
         folder: str | Path,
         model: str | Path | None = None,
-        device: str = "auto",
+        *,
         index: IndexKind | None = None,
+        device: str = "auto",
     ) -> Self:
         """Open a published knowledge base with its own model, or with one whose query side was tuned for it.
 
         Args:
-            device: `auto`, `cpu`, `cuda` or `cuda:n`; `auto` searches on the CPU where the GPUs have too little room.
             index: the kind that is searched; by default the one that was built last.
+            device: `auto`, `cpu`, `cuda` or `cuda:n`; `auto` searches on the CPU where the GPUs have too little room.
 
         Raises:
             KnowledgeBaseError: missing, incomplete, damaged, of another format version, or without this index.
@@ -183,6 +189,9 @@ class KnowledgeBase:
         """
         folder = as_path(folder, "the folder of a knowledge base")
         manifest = read_manifest(folder)
+        if index is not None and index not in get_args(IndexKind):
+            kinds = ", ".join(get_args(IndexKind))
+            raise KnowledgeBaseError(f"index kind {index!r} is unknown: choose from {kinds}", is_usage=True)
         opened_model = model_of(folder, manifest, model, device)
         try:
             return cls(folder, manifest, opened_model, index, device == "auto")
@@ -197,8 +206,9 @@ class KnowledgeBase:
     def sample(
         cls,
         model: str | Path | None = None,
-        device: str = "auto",
+        *,
         index: IndexKind | None = None,
+        device: str = "auto",
         building: Building = quietly,
     ) -> Self:
         """The knowledge base of the bundled articles, built on first use and kept in the user's cache folder.
@@ -212,7 +222,7 @@ class KnowledgeBase:
         >>> KnowledgeBase.sample().query("Marie Curie [SEP] place of birth", k=1)[0].text
         'Warsaw'
         """
-        return cls.open(sample_folder(cls.build, building), model, device, index)
+        return cls.open(sample_folder(cls.build, building), model, index=index, device=device)
 
     def with_model(self, model: str | Path | FinetuningOutcome) -> Self:
         """The same knowledge base, asked with another query encoder: one that `finetune` has made for it.
@@ -282,10 +292,8 @@ class KnowledgeBase:
         Raises:
             QueryError: a text is empty, too long, or malformed; or what is asked for does not exist here.
         """
-        options = SearchOptions(
-            k, unit, backend, bm25_weight, sparta_weight, None if reader is None else str(reader), depth,
-            retrieval_weight,
-        )  # fmt: skip
+        name = None if reader is None else str(as_path(reader, "a reader"))
+        options = SearchOptions(k, unit, backend, bm25_weight, sparta_weight, name, depth, retrieval_weight)
         self.check(options)
         several = "queries are", "a text, or a list of texts"
         asked = [texts] if isinstance(texts, str) else list(given(texts, QueryError, *several))
@@ -396,7 +404,17 @@ class KnowledgeBase:
         task: str | Task = "slot_filling",
         dev: str | Path | None = None,
         examples: int = 0,
-        **settings: Any,
+        objective: Literal["auto", "kilt", "phrase", "page"] = "auto",
+        terms: str = "joint,start,end",
+        k: int = 100,
+        epochs: int = 3,
+        patience: int = 2,
+        batch: int = 24,
+        accumulate: int = 1,
+        learning_rate: float = 2e-4,
+        seed: int = 0,
+        note: Note = unheard,
+        report: Callable[[StepReport], None] = unheard,
     ) -> FinetuningOutcome:
         """Tune the query encoder on triples; this knowledge base is not changed. `with_model` takes the outcome.
 
@@ -405,15 +423,23 @@ class KnowledgeBase:
             out: folder of the new query encoder.
             dev: scored after each epoch; by default a tenth is set aside, with subjects and pages of its own.
             examples: how many queries to tune on, each relation its share; 0: all.
-            settings: as `kbq finetune --help` names them: objective, terms, k, epochs, patience, batch, accumulate,
-                learning_rate, seed.
+            objective: what is right: the answer on a gold page (kilt), the answer anywhere (phrase), or the page.
+            terms: of the loss, some of joint, start and end.
+            k: phrases found for a query that compete.
+            patience: epochs without a better dev score, after which tuning stops.
+            batch: queries searched together.
+            accumulate: batches of one step.
 
         Raises:
-            TrainingError: no usable triple, a setting that does not exist, or `out` exists.
+            TrainingError: there is no usable triple, a setting has no meaning, or `out` exists.
         """
         from kbq.finetuning.finetune import finetune
 
-        return finetune(self, triples, out, task=task, dev=dev, examples=examples, **settings)
+        return finetune(
+            self, triples, out, task=task, dev=dev, examples=examples, objective=objective, terms=terms, k=k,
+            epochs=epochs, patience=patience, batch=batch, accumulate=accumulate, learning_rate=learning_rate,
+            seed=seed, note=note, report=report,
+        )  # fmt: skip
 
     @overload
     def predict(
@@ -479,16 +505,16 @@ class KnowledgeBase:
         from kbq.kilt.prediction import predict_file, predict_records
         from kbq.kilt.task import Task
 
+        name = None if reader is None else str(as_path(reader, "a reader"))
         options = SearchOptions(
-            top_pages, "page", backend, bm25_weight, sparta_weight, None if reader is None else str(reader), depth,
-            retrieval_weight,
+            top_pages, "page", backend, bm25_weight, sparta_weight, name, depth, retrieval_weight
         )  # fmt: skip
         self.check(options)
-        chosen = Task.load(task) if isinstance(task, str) else task
+        chosen = Task.load(task)
         if out is None:
             return predict_records(chosen, records, self, options, with_text, report)
-        inputs = as_path(records, "KILT records to predict into a file")
-        return predict_file(chosen, inputs, self, as_path(out, "out"), options, with_text, report)
+        read_manifest(self.folder)  # it may have been removed meanwhile
+        return predict_file(chosen, records, self, as_path(out, "out"), options, with_text, report)
 
     # Maintain
 
@@ -510,7 +536,9 @@ class KnowledgeBase:
         Raises:
             KnowledgeBaseError: faiss is missing, or the folder cannot be written.
         """
-        manifest = add_index(self.folder, self.model, IndexSpec(kind, recall, tuple(queries), filter), report)
+        asked = tuple(given(queries, QueryError, "queries are", "a list of texts"))
+        refuse_unreadable(asked, [self.model.query_tokenizer])
+        manifest = add_index(self.folder, self.model, IndexSpec(kind, recall, asked, filter), report)
         return type(self)(self.folder, manifest, self.model, may_leave_gpu=True)
 
     def index_bm25(self, report: Report = silent) -> Self:

@@ -133,7 +133,7 @@ def test_help_loads_no_heavy_library(option: str) -> None:
 def test_an_answer_needs_torch_but_not_transformers(kb_folder: Path) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom kbq.kb import KnowledgeBase\n"
-        f"kb = KnowledgeBase.open(Path({str(kb_folder)!r}), None, 'cpu')\n"
+        f"kb = KnowledgeBase.open(Path({str(kb_folder)!r}), device='cpu')\n"
         "assert kb.query(['the river'], 1)[0]\n"
         "assert not {'scipy', 'sympy', 'torch._dynamo'} & set(sys.modules)"
     )

@@ -11,7 +11,7 @@ import pytest
 
 import kbq
 from kbq.answers import Answer, SearchOptions
-from kbq.corpus.pages import Page
+from kbq.corpus.pages import Page, Paragraph
 from kbq.encoding.model import Model
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
@@ -46,6 +46,10 @@ def test_an_answer_is_flat(kb: KnowledgeBase) -> None:
     assert str(answer).startswith(f"{answer.text}  {answer.score:.2f}  {answer.title} (page {answer.page_id}, ")
 
 
+def test_one_text_is_one_paragraph() -> None:
+    assert Page("1", "Paris", "The river").paragraphs == (Paragraph(0, "The river"),)
+
+
 def test_pages_may_be_made_in_python(model: Model, tmp_path: Path) -> None:
     pages = [kbq.Page("1", "Paris", ["The river of Paris.", "Marie was born in Warsaw."]), kbq.Page("2", "Empty")]
     built = kbq.KnowledgeBase.build(pages, str(tmp_path / "kb"), model)
@@ -74,6 +78,7 @@ def test_indexes_are_built_and_opened(kb_folder: Path, model: Model, tmp_path: P
 
 Door: Any = KnowledgeBase  # mistakes are made here that a type checker would see
 AnyPage: Any = Page
+AnyParagraph: Any = Paragraph
 read_corpus: Any = kbq.read_corpus
 
 
@@ -106,14 +111,46 @@ read_corpus: Any = kbq.read_corpus
         (lambda kb: kb.predict(7, task="trex"), "records are 7: give a path, or a list of records"),
         (lambda kb: kb.predict("nowhere", task="trex"), "nowhere: cannot be read"),
         (lambda kb: kb.predict([], task="tex"), "task 'tex' is unknown: choose one of"),
-        (lambda kb: kb.predict([{"id": 1, "input": "a"}], "nq", "out"), "is [{'id': 1, 'input': 'a'}]: give a path"),
+        (
+            lambda kb: kb.predict({"id": 1, "input": "a"}, "nq"),
+            "records are {'id': 1, 'input': 'a'}: give a path",
+        ),
+        (lambda kb: kb.predict("", "nq"), "a KILT file is '': give a path"),
+        (lambda kb: kb.predict([], 3), "task is 3: give its name, a task file, or a Task"),
+        (lambda kb: kb.query({"a": 1}), "queries are {'a': 1}: give a text, or a list of texts"),
+        (lambda kb: kb.query("river", True), "k is True, must be at least 1"),
+        (lambda kb: kb.query("river", unit=""), "unit '' is unknown: choose from phrase"),
+        (lambda kb: kb.query("river", reader=3), "a reader is 3: give a path"),
+        (lambda kb: kb.index_vectors("disk", queries="Prague"), "queries are 'Prague': give a list of texts"),
+        (lambda kb: kb.index_vectors("disk", queries=[3]), "a query is 3: give a text"),
+        (lambda kb: kb.index_vectors("disk", recall="x"), "recall is 'x', must be from 0 to 1"),
+        (lambda kb: kb.finetune(None, "out"), "a file of triples is None: give a path"),
+        (lambda kb: kb.finetune("nowhere", "out", k=0), "k is 0, must be at least 1"),
+        (lambda kb: kb.finetune("nowhere", "out", epochs="3"), "epochs is '3', must be at least 1"),
+        (lambda kb: kb.finetune("nowhere", "out", examples=-1), "examples is -1, must be a number, 0 or more"),
+        (
+            lambda kb: kb.finetune("nowhere", "out", objective="foo"),
+            "objective 'foo' is unknown: choose from auto",
+        ),
+        (lambda kb: kb.finetune("nowhere", "out", learning_rate="x"), "learning_rate is 'x', must be a number"),
+        (lambda kb: kb.finetune("nowhere", "out", terms=["joint"]), "terms are ['joint']: give a text such as"),
+        (lambda kb: kb.finetune("nowhere", "out", task=3), "task is 3: give its name"),
+        (lambda kb: kb.finetune("nowhere", "out"), "nowhere: cannot be read"),
         (lambda kb: kb.index_vectors("approximate"), "index kind 'approximate' is unknown: choose from auto, exact"),
         (lambda kb: kb.index_vectors("disk", recall=2), "recall is 2, must be from 0 to 1"),
         (lambda kb: kb.index_sparta("nowhere"), "nowhere is not a SPARTA model"),
         (lambda kb: Door.open("nowhere"), "nowhere does not exist: make a knowledge base with"),
         (lambda kb: Door.open(""), "the folder of a knowledge base is '': give a path"),
         (lambda kb: Door.open(None), "the folder of a knowledge base is None: give a path"),
-        (lambda kb: Door.open(kb.folder, index="fast"), "has no fast index, only exact"),
+        (lambda kb: Door.open(kb.folder, index="fast"), "index kind 'fast' is unknown: choose from exact, disk"),
+        (lambda kb: Door.open(kb.folder, device=None), "device None is unknown: choose auto, cpu"),
+        (lambda kb: Door.build("nowhere", "new", kb.model, index="fast"), "index kind 'fast' is unknown"),
+        (lambda kb: Door.build("nowhere", "new", kb.model, workers=0), "workers is 0, must be at least 1"),
+        (lambda kb: Door.build("nowhere", "new", kb.model, terms=-1), "terms is -1, must be at least 1"),
+        (lambda kb: Door.build(b"corpus", "new", kb.model), "a corpus is b'corpus': give a path, or a list of pages"),
+        (lambda kb: Door.build([AnyPage("1", "T", [AnyParagraph("x", None)])], "new", kb.model), "page 1 is Page("),
+        (lambda kb: Door.build([Page("1", "T", "\ud800")], "new", kb.model), "page '1' contains '\\ud800', half of a"),
+        (lambda kb: AnyPage("1", "T", None), "the paragraphs of page '1' are None: give a text, or a list of texts"),
         (lambda kb: Door.open(kb.folder, device="tpu"), "device 'tpu' is unknown: choose auto, cpu"),
         (lambda kb: Door.build([], "new", kb.model), "there are no pages: a corpus needs at least one"),
         (lambda kb: Door.build([7], "new", kb.model), "page 1 is 7: give kbq.Page(id, title, paragraphs)"),
@@ -143,20 +180,24 @@ def test_a_knowledge_base_that_was_removed_says_so(kb_folder: Path, tmp_path: Pa
     opened = KnowledgeBase.open(folder, device="cpu")
     shutil.rmtree(folder)
     assert opened.query("the river", 1)  # its files stay open
-    with pytest.raises(KbqError, match="does not exist: make a knowledge base with"):
-        opened.info()
+    (tmp_path / "records").write_text('{"id": 1, "input": "river"}')
+    for ask in (opened.info, lambda: opened.predict(tmp_path / "records", "nq", tmp_path / "out")):
+        with pytest.raises(KbqError, match="does not exist: make a knowledge base with"):
+            ask()
 
 
 @pytest.mark.parametrize(
     ("command", "method"),
     [("ask.query", "query"), ("ask.build", "build"), ("ask.explain", "explain"), ("measure.predict", "predict"),
-     ("maintain.index_vectors", "index_vectors"), ("maintain.sparta", "index_sparta")],
+     ("maintain.index_vectors", "index_vectors"), ("maintain.sparta", "index_sparta"), ("teach.finetune", "finetune")],
 )  # fmt: skip
 def test_the_command_and_the_library_have_the_same_defaults(command: str, method: str) -> None:
-    from kbq.commands import ask, maintain, measure
+    from kbq.commands import ask, maintain, measure, teach
 
     group, _, name = command.partition(".")
-    typed = inspect.signature(getattr({"ask": ask, "maintain": maintain, "measure": measure}[group], name)).parameters
+    typed = inspect.signature(
+        getattr({"ask": ask, "maintain": maintain, "measure": measure, "teach": teach}[group], name)
+    ).parameters
     called = inspect.signature(getattr(KnowledgeBase, method)).parameters
     shared = [name for name in typed if name in called and typed[name].default is not inspect.Parameter.empty]
     assert shared

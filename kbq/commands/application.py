@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperGroup
@@ -9,18 +11,21 @@ from typer.core import TyperGroup
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-RENAMED = {  # what was typed, in which command (empty: in any): what it is now
-    ("train", "--checkpoint"): "--init",
-    ("train", "--teacher"): "`kbq train reader`",
-    ("train", "--generator"): "`kbq train generator`",
-    ("train", "--sparse"): "`kbq train sparta`",
-    ("index", "--bm25"): "`kbq index bm25 KB`",
-    ("index", "--sparta"): "`kbq index sparta KB MODEL`",
-    ("index", "--index"): "--kind",
-    ("", "sparse"): "sparta",
-    ("", "document"): "page",
-    ("", "approximate"): "disk",
+RENAMED = {  # options, by command: what was typed, and what it is now
+    "train": {
+        "--teacher": "`kbq train reader`",
+        "--generator": "`kbq train generator`",
+        "--sparse": "`kbq train sparta`",
+        "--checkpoint": "--init",
+    },
+    "index": {
+        "--bm25": "`kbq index bm25 KB`",
+        "--sparta": "`kbq index sparta KB MODEL`",
+        "--index": "--kind",
+    },
 }
+VALUES = {"--backend": {"sparse": "sparta"}, "--unit": {"document": "page"}}
+VALUES |= {option: {"approximate": "disk"} for option in ("--index", "--kind")}
 SPLIT = {  # what was one command, and is several now
     "train": "`kbq train` is `kbq train encoders`, `reader`, `generator` or `sparta` now",
     "index": "`kbq index` is `kbq index vectors`, `bm25` or `sparta` now",
@@ -43,14 +48,23 @@ class Commands(TyperGroup):
 
 
 def new_spelling(typed: Sequence[str], problem: str = "") -> str:
-    """What to type instead of an old spelling in a refused command; empty where there is none.
+    """What to type instead of old spellings in a refused command; empty where there are none.
 
-    >>> new_spelling(["train", "squad.json", "--teacher"]), new_spelling(["query", "--unit=document"])
-    ('--teacher is `kbq train reader` now', 'document is page now')
+    >>> new_spelling(["train", "squad.json", "--teacher", "--checkpoint", "m"], "No such command 'squad.json'.")
+    '--teacher is `kbq train reader` now; --checkpoint is --init now'
+    >>> new_spelling(["query", "sparse", "--unit=document"])
+    'document is page now'
     """
-    command = typed[0] if typed else ""
-    words = [part for word in typed[1:] for part in word.split("=")]
-    for (place, old), new in RENAMED.items():
-        if old in words and place in ("", command):
-            return f"{old} is {new} now"
-    return SPLIT.get(command, "") if problem.startswith("No such command") else ""
+    command, *words = [part for word in typed for part in word.split("=", 1)] or [""]
+    is_new = bool(words) and re.search(rf"[ `]{re.escape(words[0])}`", SPLIT.get(command, "")) is not None
+    hints = []
+    for option, new in RENAMED.get(command, {}).items():
+        if option in words and not (is_new and new.startswith("`")):
+            hints.append(f"{option} is {new} now")
+    for option, value in pairwise(words):
+        new_value = VALUES.get(option, {}).get(value)
+        if new_value:
+            hints.append(f"{value} is {new_value} now")
+    if problem.startswith("No such command") and command in SPLIT and not any("`kbq" in hint for hint in hints):
+        hints.insert(0, SPLIT[command])
+    return "; ".join(hints)

@@ -74,9 +74,9 @@ def build(
 ) -> None:
     """Make a knowledge base from a corpus. A build that was killed resumes."""
     if sparta is None:
-        refuse_given(context, "no --sparta", ("terms",))
+        refuse_given(context, "without --sparta", ("terms",))
     if append:
-        refuse_given(context, "--append", ("bm25",))
+        refuse_given(context, "with --append", ("bm25",))
     from kbq.commands.progress import build_progress
     from kbq.kb import KnowledgeBase
     from kbq.system.files import folder_bytes
@@ -201,7 +201,7 @@ def info(
 ) -> None:
     """Say what is in a knowledge base, a model or another network."""
     if not speed:
-        refuse_given(context, "no --speed", ("device",))
+        refuse_given(context, "without --speed", ("device",))
     from kbq.description import describe, describe_indexes
 
     facts = describe(folder)
@@ -216,7 +216,7 @@ def info(
         from kbq.description import index_speeds
         from kbq.kb import KnowledgeBase
 
-        speeds = list(index_speeds(folder, lambda kind: KnowledgeBase.open(folder, None, device, kind)))
+        speeds = list(index_speeds(folder, lambda kind: KnowledgeBase.open(folder, index=kind, device=device)))
         facts["searches_per_second"] = [dataclasses.asdict(one) for one in speeds]
     shown = {name: value for name, value in facts.items() if name not in ("indexes", "searches_per_second")}
     width = max(map(len, shown))
@@ -241,8 +241,8 @@ def open_kb(
     from kbq.kb import KnowledgeBase
 
     if folder is not None:
-        return KnowledgeBase.open(folder, model, device, index)
-    return KnowledgeBase.sample(model, device, index, _building)
+        return KnowledgeBase.open(folder, model, index=index, device=device)
+    return KnowledgeBase.sample(model, index=index, device=device, building=_building)
 
 
 @contextmanager
@@ -257,9 +257,9 @@ def _building(folder: Path) -> "Iterator[Callable[[Counts], None]]":
 def refuse_idle(context: typer.Context, backend: Backend, reader: str | None) -> None:
     """Refuse options of a reader, or of an index, where there is none that is used."""
     if reader is None:
-        refuse_given(context, "no --reader", ("depth", "retrieval_weight"))
+        refuse_given(context, "without --reader", ("depth", "retrieval_weight"))
     if backend in WORDS_ALONE:
-        refuse_given(context, f"--backend {backend}", ("index",))
+        refuse_given(context, f"with --backend {backend}", ("index",))
 
 
 def read_queries(texts: "Sequence[str]", source: str | None) -> list[tuple[str, str]]:

@@ -52,10 +52,10 @@ def index_vectors(
     from kbq.searching.indexes import IndexSpec, add_index
 
     if kind == "exact":
-        refuse_given(context, "exact search", ("recall", "queries"))
+        refuse_given(context, "with exact search", ("recall", "queries"))
     manifest = read_manifest(kb)
     if chosen_kind(manifest, kind) == "exact":
-        refuse_given(context, "exact search", ("recall", "queries"))
+        refuse_given(context, "with exact search", ("recall", "queries"))
     texts = tuple(text for _, text in read_queries([], queries)) if queries is not None else ()
     with stage_progress(f"indexing {kb}") as report:
         spec = IndexSpec(kind, recall, texts, filter)

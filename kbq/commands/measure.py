@@ -68,7 +68,7 @@ def predict(
 
     chosen = Task.load(task)
     if kb is None:
-        note("no --kb is given: the bundled sample is used")
+        note("without --kb is given: the bundled sample is used")
     if backend in WORDS_ALONE and reader is None and chosen.answer == "phrase":
         note(f"with --backend {backend} answers are whole paragraphs: --reader reads phrases in them")
     opened = open_kb(kb, model, device, index)

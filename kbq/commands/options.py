@@ -90,9 +90,7 @@ def refuse_given(context: typer.Context, option: str, others: "Sequence[str]") -
     for name in others:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
-            raise typer.BadParameter(
-                f"has no effect with {option}: leave it out", param_hint=f"--{name.replace('_', '-')}"
-            )
+            raise typer.BadParameter(f"has no effect {option}: leave it out", param_hint=f"--{name.replace('_', '-')}")
 
 
 def tell(document: "Mapping[str, object]", as_json: bool, *lines: str) -> None:

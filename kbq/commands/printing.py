@@ -197,7 +197,7 @@ def shortened(text: str, width: int = AROUND) -> str:
 
 
 def unknown_word(query_id: str, word: str, meant: str | None) -> str:
-    """A word that stands nowhere, with the line of its query, if that has one, and what may have been meant.
+    """A word that does not occur, with the line of its query, if that has one, and what may have been meant.
 
     >>> unknown_word("queries.txt:2", "plase", "place"), unknown_word("", "Qqz", None)
     ('plase (queries.txt:2, did you mean place?)', 'Qqz')

@@ -82,7 +82,7 @@ def finetune(
     from kbq.finetuning import finetune as tuning
     from kbq.kb import KnowledgeBase
 
-    opened = KnowledgeBase.open(kb, model, device)
+    opened = KnowledgeBase.open(kb, model, device=device)
     with training_progress(f"tuning {out}") as (report, _):
         outcome = tuning.finetune(
             opened, triples, out, task=task, dev=dev, examples=examples, objective=objective, terms=terms, k=k,
@@ -129,7 +129,7 @@ def encoders(
 ) -> None:
     """Train a model: its phrase encoder and its query encoder."""
     if not distill:
-        refuse_given(context, "no --distill", ("distill_weight", "temperature"))
+        refuse_given(context, "without --distill", ("distill_weight", "temperature"))
     from kbq.commands.progress import training_progress
     from kbq.encoding.model_folder import ModelConfig
     from kbq.training.encoders import TrainingSettings, train_encoders
@@ -288,13 +288,13 @@ def augment(
     if triples is None:
         if not (generator and reader):
             raise typer.BadParameter("give --generator and --reader, or --triples")
-        refuse_given(context, "--generator", ("depth", "backend"))
+        refuse_given(context, "with --generator", ("depth", "backend"))
     else:
-        refuse_given(context, "--triples", ("generator", "reader", "entities", "prompt", "beams", "each", "seed"))
+        refuse_given(context, "with --triples", ("generator", "reader", "entities", "prompt", "beams", "each", "seed"))
         if is_knowledge_base(Path(corpus)):
-            refuse_given(context, f"the knowledge base {corpus}", ("format",))
+            refuse_given(context, f"with the knowledge base {corpus}", ("format",))
         else:
-            refuse_given(context, f"{corpus}, which is not a knowledge base", ("depth", "backend", "device"))
+            refuse_given(context, f"with {corpus}, which is not a knowledge base", ("depth", "backend", "device"))
     from kbq.augmentation import augment as augmentation
     from kbq.commands.progress import augmenting_progress
     from kbq.training.generator import PROMPT

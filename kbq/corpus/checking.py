@@ -73,12 +73,27 @@ def checked_pages(pages: Iterable[Page], known_ids: Iterable[str] = ()) -> Itera
     known = PageIds(known_ids)
     count = 0
     for count, page in enumerate(pages, start=1):
-        if not isinstance(page, Page) or not all(isinstance(one, Paragraph) for one in page.paragraphs):
+        if not isinstance(page, Page) or not all(map(_is_paragraph, page.paragraphs)):
             raise CorpusError(f"page {count} is {page!r:.80}: give kbq.Page(id, title, paragraphs)")
         if not (isinstance(page.id, str) and page.id.strip() and isinstance(page.title, str)):
             raise CorpusError(f"page {count} has the id {page.id!r} and the title {page.title!r}: give texts")
         if not known.add(page.id):
             raise CorpusError(f"page id {page.id!r} is taken by an earlier page: give every page its own id")
+        _refuse_surrogates(page)
         yield page
     if count == 0:
         raise CorpusError("there are no pages: a corpus needs at least one")
+
+
+def _is_paragraph(one: object) -> bool:
+    return isinstance(one, Paragraph) and isinstance(one.text, str) and isinstance(one.number, int) and one.number >= 0
+
+
+def _refuse_surrogates(page: Page) -> None:
+    """Half a surrogate pair is not text: neither a tokenizer nor a file takes it."""
+    for text in (page.id, page.title, *(one.text for one in page.paragraphs)):
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            found = text[error.start]
+            raise CorpusError(f"page {page.id!r} contains {found!r}, half of a character: leave it out") from None

@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kbq.errors import CorpusError
+from kbq.system.paths import given
+
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
@@ -21,13 +24,15 @@ class Page:
     title: str
     paragraphs: tuple[Paragraph, ...]
 
-    def __init__(self, id: str, title: str, paragraphs: Iterable[Paragraph | str] = ()) -> None:
+    def __init__(self, id: str, title: str, paragraphs: str | Iterable[Paragraph | str] = ()) -> None:
         """Paragraphs that are given as strings are numbered by their position, from 0.
 
         >>> Page("1", "Warsaw", ["Warsaw is the capital of Poland."]).paragraphs
         (Paragraph(number=0, text='Warsaw is the capital of Poland.', begin=0),)
         """
+        texts = [paragraphs] if isinstance(paragraphs, str) else paragraphs
+        several = given(texts, CorpusError, f"the paragraphs of page {id!r} are", "a text, or a list of texts")
         object.__setattr__(self, "id", id)
         object.__setattr__(self, "title", title)
-        numbered = (Paragraph(number, one) if isinstance(one, str) else one for number, one in enumerate(paragraphs))
+        numbered = (Paragraph(number, one) if isinstance(one, str) else one for number, one in enumerate(several))
         object.__setattr__(self, "paragraphs", tuple(numbered))

@@ -25,7 +25,7 @@ def choose_device(name: str) -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() and _why_not(torch.device("cuda")) is None else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+    if not isinstance(name, str) or not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         raise ModelError(f"device {name!r} is unknown: choose auto, cpu, cuda or cuda:0, cuda:1, …", is_usage=True)
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():

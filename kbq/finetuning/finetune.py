@@ -20,6 +20,7 @@ from kbq.kilt.task import Task
 from kbq.system.callbacks import Note
 from kbq.system.files import file_digest
 from kbq.system.machine import available_memory
+from kbq.system.paths import as_path
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import output_folder, versions
 
@@ -95,8 +96,11 @@ def finetune(
         TrainingError: there is no usable triple, a loss is not a number, or the checkpoint is from another run.
         EvaluationError: KILT lines that cannot be read.
     """
-    triples, out, dev = Path(triples), Path(out), None if dev is None else Path(dev)
-    task = task if isinstance(task, Task) else Task.load(task)
+    triples, out = as_path(triples, "a file of triples"), as_path(out, "out")
+    dev = None if dev is None else as_path(dev, "a file of dev triples")
+    if type(examples) is not int or examples < 0:
+        raise TrainingError(f"examples is {examples!r}, must be a number, 0 or more", is_usage=True)
+    task = Task.load(task)
     settings = FinetuningSettings(
         objective=chosen_objective(objective, task),
         terms=chosen_terms(terms),

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -60,11 +60,23 @@ class FinetuningSettings(StepSettings):
     patience: int = 2  # epochs without a better dev score, after which tuning stops
     batch: int = 24
 
+    def __post_init__(self) -> None:
+        for name in ("k", "epochs", "patience", "batch", "accumulate"):
+            if type(count := getattr(self, name)) is not int or count < 1:
+                raise TrainingError(f"{name} is {count!r}, must be at least 1", is_usage=True)
+        if not (isinstance(self.learning_rate, int | float) and 0 <= self.learning_rate < math.inf):
+            raise TrainingError(f"learning_rate is {self.learning_rate!r}, must be a number, 0 or more", is_usage=True)
+        if type(self.seed) is not int:
+            raise TrainingError(f"seed is {self.seed!r}, must be a whole number", is_usage=True)
+
 
 def chosen_objective(name: str, task: Task) -> Objective:
     """The objective of that name; `auto` is `kilt` for a task whose answers are phrases, else `page`."""
     if name == "auto":
         return "kilt" if task.answer == "phrase" else "page"
+    if name not in get_args(Objective):
+        choices = ", ".join(("auto", *get_args(Objective)))
+        raise TrainingError(f"objective {name!r} is unknown: choose from {choices}", is_usage=True)
     return cast(Objective, name)
 
 
@@ -74,6 +86,8 @@ def chosen_terms(names: str) -> tuple[Term, ...]:
     Raises:
         TrainingError: there is none, or one that is unknown.
     """
+    if not isinstance(names, str):
+        raise TrainingError(f"terms are {names!r:.60}: give a text such as joint,start,end", is_usage=True)
     wanted = [name.strip() for name in names.split(",")]
     unknown = [name for name in wanted if name not in TERMS]
     if unknown:

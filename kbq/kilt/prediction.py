@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,10 +23,10 @@ from kbq.errors import KbqError, QueryError
 from kbq.searching.search import BATCH
 from kbq.system.files import file_digest, run_file, write_json, writing_alone, writing_to
 from kbq.system.lines import read_json_lines
-from kbq.system.paths import given
+from kbq.system.paths import as_path, given
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kbq.encoding.queries import QueryTokenizer
     from kbq.kb import KnowledgeBase
@@ -53,7 +54,7 @@ class PredictionOutcome:
 
 def predict_file(
     task: Task,
-    inputs: Path,
+    records: str | Path | Iterable[Mapping[str, Any]],
     kb: KnowledgeBase,
     out: Path,
     options: SearchOptions,
@@ -70,8 +71,8 @@ def predict_file(
         KbqError: inputs that are not KILT records (all problems at once), or `out` is of another run, or another
             process writes it.
     """
-    queries = read_inputs(task, inputs, kb.query_tokenizers(options))
-    _same_run(out, _description(task, inputs, queries, kb, options, with_text))
+    queries = read_inputs(task, records, kb.query_tokenizers(options))
+    _same_run(out, _description(task, records, queries, kb, options, with_text))
     without_pages = 0
     with (
         writing_to(out, KbqError, goes_on=True),
@@ -113,11 +114,11 @@ def numbered_records(
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Records with their numbers, from 1: of a file, or given."""
     if isinstance(records, str | Path):
-        yield from read_json_lines(str(records), QueryError, on_bad_line)
+        yield from read_json_lines(str(as_path(records, "a KILT file")), QueryError, on_bad_line)
         return
     several = given(records, QueryError, "records are", "a path, or a list of records")
     for number, record in enumerate(several, start=1):
-        if hasattr(record, "keys"):
+        if isinstance(record, Mapping):
             yield number, record
         else:
             on_bad_line(QueryError(f"records:{number}: is {record!r:.60}, not a KILT record"))
@@ -171,7 +172,7 @@ def read_inputs(
             problems.append(f"{path}:{number}: no {'id' if isinstance(text, str) else 'input'}: write KILT records")
             continue
         if identity in lines:
-            problems.append(f"{path}:{number}: id {identity} stands in line {lines[identity]} too: ids are unique")
+            problems.append(f"{path}:{number}: id {identity} is also in line {lines[identity]}: ids are unique")
         lines.setdefault(identity, number)
         adapted_text = task.query_of(
             text, lambda text: all(each.is_short_enough(text) for each in query_tokenizers), f"{path}:{number}"
@@ -191,7 +192,7 @@ def read_inputs(
 
 def _description(
     task: Task,
-    inputs: Path,
+    records: str | Path | Iterable[Mapping[str, Any]],
     queries: Sequence[AdaptedQuery],
     kb: KnowledgeBase,
     options: SearchOptions,
@@ -200,6 +201,7 @@ def _description(
     # A task file may change, too.
     listing = "\n".join(f"{query.id}\t{query.input}\t{query.text}" for query in queries)
     reader, weights = None, kb.weights(options)
+    inputs = Path(records) if isinstance(records, str | Path) else None
     if options.reader is not None:
         reader = {
             "name": options.reader,
@@ -212,7 +214,7 @@ def _description(
         "answer": task.answer,
         "queries_sha256": hashlib.sha256(listing.encode("utf-8", "surrogatepass")).hexdigest()[:16],
         "reader": reader,
-        "inputs": {"name": inputs.name, "sha256": file_digest(inputs)},
+        "inputs": {"name": inputs.name, "sha256": file_digest(inputs)} if inputs else {"name": "records"},
         "knowledge_base": {"name": kb.folder.name, "manifest_sha256": file_digest(kb.folder / MANIFEST)},
         "index": kb.index.kind,
         "query_encoder": kb.model.config.query_fingerprint,

@@ -8,6 +8,7 @@ import importlib.util
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
 from types import ModuleType
 from typing import Literal, get_args
@@ -45,7 +46,7 @@ class Task:
             )
 
     @classmethod
-    def load(cls, name: str) -> "Task":
+    def load(cls, name: "str | PathLike[str] | Task") -> "Task":
         """A known task, a family, or the task in a file: `trex`, `my_task.py`, or `my_tasks.py:name` of several.
 
         A family, such as `slot_filling`, is for data of one's own: like its first task, but without official files.
@@ -56,6 +57,11 @@ class Task:
         >>> Task.load("nq").ranked
         'KILT-em'
         """
+        if isinstance(name, Task):
+            return name
+        if not isinstance(name, str | PathLike):
+            raise KbqError(f"task is {name!r:.60}: give its name, a task file, or a Task")
+        name = str(name)
         path, _, wanted = name.rpartition(":") if name.rpartition(":")[0].endswith(".py") else (name, "", "")
         if not path.endswith(".py"):
             tasks = known_tasks() | _families()

@@ -37,9 +37,9 @@ class IndexSpec:
         if self.kind not in get_args(WantedKind):
             kinds = ", ".join(get_args(WantedKind))
             raise KnowledgeBaseError(f"index kind {self.kind!r} is unknown: choose from {kinds}", is_usage=True)
-        if not 0 <= self.target <= 1:
-            raise KnowledgeBaseError(f"recall is {self.target}, must be from 0 to 1", is_usage=True)
-        if self.filter is not None and not math.isfinite(self.filter):
+        if not (isinstance(self.target, int | float) and 0 <= self.target <= 1):
+            raise KnowledgeBaseError(f"recall is {self.target!r}, must be from 0 to 1", is_usage=True)
+        if self.filter is not None and not (isinstance(self.filter, int | float) and math.isfinite(self.filter)):
             raise KnowledgeBaseError(
                 f"--filter is {self.filter}, must be a number: `kbq info` says the model's own", is_usage=True
             )

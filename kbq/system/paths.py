@@ -1,7 +1,7 @@
 """Paths: kbq's own files (`cli.py` and `tasks/`, inside the package or beside it), and the cache folder."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ def given(things: object, error: type[KbqError], what: str, wanted: str) -> Any:
     Raises:
         KbqError: of the class `error`; they are not iterable.
     """
-    if not isinstance(things, Iterable):
+    if not isinstance(things, Iterable) or isinstance(things, str | bytes | Mapping):
         raise error(f"{what} {things!r:.60}: give {wanted}")
     return things
 
@@ -41,5 +41,5 @@ def as_path(name: object, what: str) -> Path:
         KbqError: it is neither.
     """
     if (isinstance(name, str) and not name) or not isinstance(name, str | os.PathLike):
-        raise KbqError(f"{what} is {name!r}: give a path")
+        raise KbqError(f"{what} is {name!r:.60}: give a path")
     return Path(name)

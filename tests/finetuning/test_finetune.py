@@ -68,7 +68,7 @@ def test_a_query_encoder_comes_out(asked: Asked, own_kb: KnowledgeBase, rows: Ro
     assert (outcome.lexical_factor, outcome.hybrid_score) == (1.0, None)  # this knowledge base has no words
     assert not asked["out"].with_name("out.partial").exists()
     assert os.fspath(outcome) == str(asked["out"])
-    tuned = KnowledgeBase.open(own_kb.folder, str(asked["out"]), "cpu")
+    tuned = KnowledgeBase.open(own_kb.folder, str(asked["out"]), device="cpu")
     assert tuned.model.config.base == str(model_folder)
     facts = tuned.model.config.training["finetuning"]
     assert isinstance(facts, dict)
@@ -110,7 +110,7 @@ def test_what_words_weigh_is_chosen_on_dev_queries_where_they_say_so_clearly(
     outcome = run(asked, KnowledgeBase.open(folder, device="cpu"))
     assert seen == [hybrid(tried) for tried in (1.0, 0.5, 2.0, 4.0)]
     assert (outcome.lexical_factor, outcome.hybrid_score) == (factor, 75.0 if factor == 2 else 6.25)
-    tuned = KnowledgeBase.open(folder, str(asked["out"]), "cpu")
+    tuned = KnowledgeBase.open(folder, str(asked["out"]), device="cpu")
     assert tuned.weights(SearchOptions()) == tuple(factor * weight for weight in own_kb.weights(SearchOptions()))
 
 
@@ -287,11 +287,11 @@ def test_a_tuned_encoder_that_is_tuned_on_keeps_what_it_was_tuned_on(
     one, other = ([row for row in rows if (row["relation"] == "birth") == wanted] for wanted in (True, False))
     first = asked | {"triples": write_json_lines("one.jsonl", *one)}
     run(first, own_kb)
-    tuned = KnowledgeBase.open(own_kb.folder, str(first["out"]), "cpu")
+    tuned = KnowledgeBase.open(own_kb.folder, str(first["out"]), device="cpu")
     assert tuned.model.config.untuned_relations(["x [SEP] place of birth"]) == ["place of birth"]
     second = asked | {"triples": write_json_lines("other.jsonl", *other), "out": first["out"].with_name("second")}
     outcome = run(second, tuned)
-    again = KnowledgeBase.open(own_kb.folder, str(second["out"]), "cpu").model.config
+    again = KnowledgeBase.open(own_kb.folder, str(second["out"]), device="cpu").model.config
     assert again.untuned_relations(["x [SEP] birth"]) == []
     assert again.untuned_relations(["x [SEP] place of birth"]) == ([] if better else ["place of birth"])
     said = finetuning_lines(outcome)
@@ -433,6 +433,6 @@ def test_another_knowledge_base_refuses_the_query_encoder(
         "utf-8",
     )
     with pytest.raises(ModelError) as refusal:
-        KnowledgeBase.open(tmp_path / "kb", str(asked["out"]), "cpu")
+        KnowledgeBase.open(tmp_path / "kb", str(asked["out"]), device="cpu")
     for named in (own_kb.model.config.phrase_fingerprint, other.config.phrase_fingerprint):
         assert named in str(refusal.value)

@@ -320,7 +320,7 @@ def test_a_file_that_kbq_did_not_make_is_refused(tmp_path: Path, predict: Predic
         ({"id": None, "input": "q"}, ":2: no id"),
         ({"id": 1}, ":2: no input"),
         ({"id": 1, "input": 7}, ":2: no input"),
-        ({"id": "0", "input": "q"}, ":2: id 0 stands in line 1 too"),
+        ({"id": "0", "input": "q"}, ":2: id 0 is also in line 1"),
         ({"id": 1, "input": "nothing"}, ":2: the query 'nothing' is empty"),
     ],
 )
