@@ -285,7 +285,8 @@ class KnowledgeBase:
             backend: what scores a phrase: its vectors (dense), or these and the words of its paragraph (hybrid), by
                 BM25 and learned impacts, as far as they are there. BM25 alone, or learned impacts alone (sparta), find
                 paragraphs and pages. `auto` is hybrid where there are words, else dense.
-            bm25_weight, sparta_weight: what a point of these adds in a hybrid search; by default the query encoder's.
+            bm25_weight: what a point of BM25 adds in a hybrid search; by default that of the query encoder.
+            sparta_weight: the same for a point of SPARTA.
             reader: a question-answering network that finds phrases, or pages, in the `depth` best paragraphs.
             retrieval_weight: what a point of the search adds to the reader's score.
 

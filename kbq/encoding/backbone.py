@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from kbq.encoding.bert import Bert, BertConfig, is_bert
-from kbq.encoding.model_folder import WEIGHTS, read_weights
+from kbq.encoding.model_folder import WEIGHTS, local_folder, read_weights
 from kbq.encoding.tokenizer import FILE, FastTokenizer
 from kbq.errors import ModelError, first_line
 from kbq.system.files import writing_to
@@ -69,6 +69,26 @@ def hugging_face() -> Any:
     transformers.logging.disable_progress_bar()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # kbq itself reports an unknown name
     return transformers
+
+
+def model_folder(source: str | Path) -> Path:
+    """The folder of a model: `default`, a folder, or a hub name, which is downloaded.
+
+    Raises:
+        ModelError: there is none.
+    """
+    folder = local_folder(source)
+    if folder.is_dir():
+        return folder
+    if folder.exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
+        raise ModelError(f"model folder {source} does not exist")
+    hugging_face()  # also turns off the messages of huggingface_hub
+    import huggingface_hub  # imported on demand: hub names are rare
+
+    try:
+        return Path(huggingface_hub.snapshot_download(str(source)))
+    except Exception as error:  # huggingface_hub raises many kinds of errors
+        raise ModelError(f"model {source} is not a folder, nor found on the hub: {first_line(error)}") from None
 
 
 def load_tokenizer(source: str | Path) -> Any:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from kbq.answers import WeightType
 from kbq.array_types import Floats
-from kbq.encoding.backbone import empty_backbone, load_tokenizer, pretrained_backbone, saved_tokenizer
+from kbq.encoding.backbone import empty_backbone, load_tokenizer, model_folder, pretrained_backbone, saved_tokenizer
 from kbq.encoding.devices import choose_device, readable_length
 from kbq.encoding.model_folder import (
     WEIGHTS,
@@ -33,7 +33,6 @@ from kbq.encoding.model_folder import (
     fingerprint,
     lasting_name,
     load_weights,
-    model_folder,
     named_weights,
     pack,
     read_config,

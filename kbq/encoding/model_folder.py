@@ -99,28 +99,6 @@ def lasting_name(source: str) -> str:
     return str(Path(source).resolve()) if source != "default" and Path(source).is_dir() else source
 
 
-def model_folder(source: str | Path) -> Path:
-    """The folder of a model: `default`, a folder, or a hub name, which is downloaded.
-
-    Raises:
-        ModelError: there is none.
-    """
-    folder = local_folder(source)
-    if folder.is_dir():
-        return folder
-    if folder.exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
-        raise ModelError(f"model folder {source} does not exist")
-    from kbq.encoding.backbone import hugging_face  # imported on demand: hub names are rare
-
-    hugging_face()  # also turns off the messages of huggingface_hub
-    import huggingface_hub
-
-    try:
-        return Path(huggingface_hub.snapshot_download(str(source)))
-    except Exception as error:  # huggingface_hub raises many kinds of errors
-        raise ModelError(f"model {source} is not a folder, nor found on the hub: {first_line(error)}") from None
-
-
 def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None) -> NamedTensors:
     """The parameters of a network by name, without `without`; a shared parameter appears under its first name only."""
     seen = set() if without is None else {without.data_ptr()}
