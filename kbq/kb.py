@@ -125,9 +125,7 @@ class KnowledgeBase:
             if type(count) is not int or count < 1:
                 raise KnowledgeBaseError(f"{what} is {count!r}, must be at least 1", is_usage=True)
         if sparta is not None:
-            SpartaModel.open(
-                as_path(sparta, "a SPARTA model"), "cpu"
-            )  # a wrong folder is reported before hours of work
+            SpartaModel.open(as_path(sparta, "a SPARTA model"), "cpu")
             if not append and is_knowledge_base(folder):  # of a run killed while adding impacts, perhaps
                 command = f"kbq index sparta {folder} {sparta}"
                 raise KnowledgeBaseError(f"{folder} is built: add the impacts with `{command}`")
