@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kbq.answers import DEPTH, RETRIEVAL_WEIGHT, WORDS_ALONE, Backend, CorpusFormat, K, Unit, WantedKind, WordBackend
+from kbq.answers import (
+    DEPTH,
+    RETRIEVAL_WEIGHT,
+    WORDS_ALONE,
+    Backend,
+    CorpusFormat,
+    K,
+    SearchOptions,
+    Unit,
+    WantedKind,
+    WordBackend,
+)
 from kbq.commands import printing
 from kbq.commands.options import (
     ASK,
@@ -36,7 +47,7 @@ from kbq.errors import KbqError, QueryError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from kbq.answers import IndexKind
+    from kbq.answers import Answer, IndexKind
     from kbq.dump.shards import Counts
     from kbq.kb import KnowledgeBase
 
@@ -124,47 +135,50 @@ def query(
 ) -> None:
     """Answer queries with phrases, their pages and exact places; without a query, ask at a prompt."""
     refuse_idle(context, backend, reader)
-    from kbq.answers import SearchOptions
-
     is_typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
     asked = [] if is_typed else read_queries(texts or [], file)
     options = SearchOptions(k, unit, backend, bm25_weight, sparta_weight, reader, depth, retrieval_weight)
     opened = open_kb(kb, model, device, index)
     opened.check(options)
-
-    def answer(queries: "Sequence[tuple[str, str]]") -> None:
-        from kbq.encoding.queries import refuse_unreadable
-        from kbq.searching.search import BATCH
-
-        places, texts = [place for place, _ in queries], [text for _, text in queries]
-        unknown = [opened.unknown_words(text) for text in texts]
-        note_unknown(places, unknown)
-        note_untuned(opened.model.config.untuned_relations(texts))
-        refuse_unreadable(texts, opened.query_tokenizers(options), places)
-        for first in range(0, len(texts), BATCH):
-            part = slice(first, first + BATCH)
-            found = opened.search(texts[part], options)
-            for place, text, answers, words in zip(places[part], texts[part], found, unknown[part], strict=True):
-                if as_json:
-                    named = {"id": place} if place else {}
-                    document = {"exact": opened.is_exact(options), "unknown_words": words}
-                    print_json(named | {"query": text} | document | {"answers": [one.to_dict() for one in answers]})
-                else:
-                    typer.secho(text, bold=True)
-                    for rank, one in enumerate(answers, start=1):
-                        typer.echo("\n".join(printing.answer_lines(rank, one)))
-                    if not answers and backend in WORDS_ALONE:
-                        note("nothing is found: no paragraph shares a term with the query")
-                    elif len(answers) < k:
-                        note(f"{len(answers)} of the {k} answers asked for were found")
-                    typer.echo()
-
-    answer(asked)
+    _answer(asked, opened, options, as_json)
     for line in typed_lines() if is_typed else ():
         try:
-            answer(read_queries([line], None))
+            _answer(read_queries([line], None), opened, options, as_json)
         except KbqError as error:
             print_error(error)
+
+
+def _answer(queries: "Sequence[tuple[str, str]]", kb: "KnowledgeBase", options: SearchOptions, as_json: bool) -> None:
+    """Print the answers of queries, given with their places, as soon as they are found."""
+    from kbq.encoding.queries import refuse_unreadable
+    from kbq.searching.search import BATCH
+
+    places, texts = [place for place, _ in queries], [text for _, text in queries]
+    unknown = [kb.unknown_words(text) for text in texts]
+    note_unknown(places, unknown)
+    note_untuned(kb.model.config.untuned_relations(texts))
+    refuse_unreadable(texts, kb.query_tokenizers(options), places)
+    for first in range(0, len(texts), BATCH):
+        part = slice(first, first + BATCH)
+        found = kb.search(texts[part], options)
+        for place, text, answers, words in zip(places[part], texts[part], found, unknown[part], strict=True):
+            if as_json:
+                query = ({"id": place} if place else {}) | {"query": text}
+                facts = {"exact": kb.is_exact(options), "unknown_words": words}
+                print_json(query | facts | {"answers": [answer.to_dict() for answer in answers]})
+            else:
+                _print_answers(text, answers, options)
+
+
+def _print_answers(text: str, answers: "Sequence[Answer]", options: SearchOptions) -> None:
+    typer.secho(text, bold=True)
+    for rank, answer in enumerate(answers, start=1):
+        typer.echo("\n".join(printing.answer_lines(rank, answer)))
+    if not answers and options.backend in WORDS_ALONE:
+        note("nothing is found: no paragraph shares a term with the query")
+    elif len(answers) < options.k:
+        note(f"{len(answers)} of the {options.k} answers asked for were found")
+    typer.echo()
 
 
 @app.command(rich_help_panel=ASK)
