@@ -27,6 +27,32 @@ ADVICE = {  # what to do about an error; about any other, the disk being full, s
     errno.ENAMETOOLONG: "choose another name",
     errno.ELOOP: "choose another name",
 }
+CANNOT_READ = {  # what to do where a file may well be whole
+    errno.EACCES: "ask for the right to read it",
+    errno.EPERM: "ask for the right to read it",
+    errno.EMFILE: "raise the limit (`ulimit -n`)",
+    errno.ENFILE: "end other programs that hold files open",
+    errno.ENOMEM: "end other programs, or use a machine with more memory",
+    errno.EIO: "check the disk or the network",
+    errno.ESTALE: "check the network",
+}
+
+
+def reading_problem(path: Path, error: Exception, otherwise: str) -> str:
+    """What keeps a file from being read, and what to do about it: a missing right, a limit of the moment, or damage.
+
+    Args:
+        otherwise: what to do about a missing or damaged file.
+    """
+    number = error.errno if isinstance(error, OSError) else None
+    path = Path(error.filename) if isinstance(error, OSError) and isinstance(error.filename, str) else path
+    if isinstance(error, MemoryError):
+        return f"{path} cannot be read, memory is short: end other programs, or use a machine with more"
+    if isinstance(error, OSError) and number in CANNOT_READ:
+        return f"{path} cannot be read ({error.strerror}): {CANNOT_READ[number]}"
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return f"{path} is missing: {otherwise}"
+    return f"{path} is damaged ({first_line(error)}): {otherwise}"
 
 
 @contextmanager
