@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from kbq.dump.manifest import IndexEntry, publish, read_manifest
-from kbq.dump.shards import LOGIT_STEPS, EncodedParagraph, Progress, Shard, ShardWriter, shard_name
+from kbq.dump.shard_writer import EncodedParagraph, Progress, ShardWriter
+from kbq.dump.shards import LOGIT_STEPS, Shard, shard_name
 from kbq.system.lines import read_json_lines
 from kbq.words.bm25 import index_bm25
 

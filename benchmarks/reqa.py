@@ -163,7 +163,7 @@ def sparta(model: SpartaModel, given: Candidates, sizes: Sequence[int]) -> dict[
 def looked_up(model: SpartaModel, given: Candidates, entries: Entries) -> dict[str, float]:
     """What an index of these impacts finds, and how large it is."""
     with tempfile.TemporaryDirectory() as folder:
-        write_postings(Path(folder) / "i", model.vocabulary, entries, "weights")
+        write_postings(Path(folder) / "i", model.vocabulary, entries, "weights", of="")
         size = sum(path.stat().st_size for path in (Path(folder) / "i").iterdir())
         index = ImpactIndex(Postings(Path(folder) / "i", "weights"), len(given.sentences))
 

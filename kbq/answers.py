@@ -5,7 +5,8 @@ paragraph. `score`: higher is better; only the scores of one query in one search
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from kbq.errors import QueryError
@@ -84,6 +85,7 @@ class Answer:
     end: int
     context: str  # the whole paragraph
     unit: tuple[int, int]  # characters of the retrieved unit (phrase, sentence, paragraph) in it
+    metadata: Mapping[str, object] = field(default_factory=dict)  # other fields of the page in the corpus
 
     @property
     def place(self) -> tuple[str, int, int, int]:

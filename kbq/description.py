@@ -14,7 +14,6 @@ from kbq.answers import IndexKind
 from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
 from kbq.encoding.model_folder import CONFIG, FACTS, ModelConfig, local_folder, read_config
 from kbq.errors import KbqError, KnowledgeBaseError, first_line
-from kbq.indexing.index_folder import folder_of
 from kbq.reading.network import has_reader
 from kbq.searching.recall import own_queries
 from kbq.searching.search import BATCH
@@ -101,7 +100,7 @@ def describe_indexes(folder: Path) -> list[IndexFacts]:
 
 def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFacts:
     """What one index costs and finds."""
-    size = sum(folder_bytes(folder_of(shard, entry)) for shard in manifest.shard_folders(folder))
+    size = sum(folder_bytes(shard / entry.part) for shard in manifest.shard_folders(folder))
     per_vector = round(size / max(1, manifest.counts.rows), 1)
     return IndexFacts(
         entry.kind, per_vector, entry.probes, round(entry.recall, 4), entry.target, entry.queries, entry.filter

@@ -71,8 +71,8 @@ class KnowledgeBase:
         self.folder = folder
         self.manifest = manifest
         self.model = model
-        self.shards = manifest.open_shards(folder)
         self.index = manifest.entry(folder, index)
+        self.shards = manifest.open_shards(folder, manifest.parts(self.index))
         self._opened_index = open_index(self.shards, self.index, model.device, may_leave_gpu)
         self.words = WordIndexes(folder, manifest, self.shards)
         self._readers: dict[str, Reader] = {}
@@ -149,13 +149,13 @@ class KnowledgeBase:
                 before = manifest_before(folder, model, append)
                 for entry in before.entries:
                     kept_queries(folder, entry)  # damaged ones are reported before hours of encoding
-                shards, digest = build_shards(pages, model, folder, len(before.shards), report, workers)
+                shards, digest = build_shards(pages, model, folder, before.next_shard, report, workers)
                 after = before.with_shards(shards, digest)
                 spec = IndexSpec.as_before(folder, before, chosen_kind(after, index))
                 manifest = build_indexes(folder, after, model, spec, report_stage)
                 if before.bm25 if append else bm25:
                     manifest = add_bm25(folder, manifest, report_stage)
-                publish(folder, manifest)
+                manifest = publish(folder, manifest)
                 remove_unnamed(folder, manifest)
         if sparta is not None:
             index_sparta(folder, sparta, terms, device, report_stage)

@@ -23,7 +23,8 @@ hypothesis.settings.register_profile("kbq", deadline=None)  # no test depends on
 hypothesis.settings.load_profile("kbq")
 
 if TYPE_CHECKING:
-    from kbq.dump.shards import EncodedParagraph, Shard
+    from kbq.dump.shard_writer import EncodedParagraph
+    from kbq.dump.shards import Shard
     from kbq.encoding.model import Model
     from kbq.kb import KnowledgeBase
 
@@ -263,7 +264,8 @@ def encoded() -> Callable[..., "EncodedParagraph"]:
     """Makes a paragraph `w0 w1 w2 …` of which the words at `positions` were kept with these vectors."""
     import numpy as np
 
-    from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph
+    from kbq.dump.shard_writer import EncodedParagraph
+    from kbq.dump.shards import CLOSES, OPENS
 
     def make(
         vectors: Sequence[Sequence[int]],
@@ -286,12 +288,14 @@ def encoded() -> Callable[..., "EncodedParagraph"]:
 @pytest.fixture
 def make_shard(tmp_path: Path) -> Callable[..., "Shard"]:
     """Writes a shard; each argument is a page: the list of its encoded paragraphs."""
-    from kbq.dump.shards import Progress, Shard, ShardWriter
+    from kbq.dump.shard_writer import Progress, ShardWriter, page_digest
+    from kbq.dump.shards import Shard
 
     def make(*pages: Sequence["EncodedParagraph"], dim: int = 2, name: str = "shard") -> "Shard":
         writer = ShardWriter(tmp_path / name, dim, Progress())
         for number, paragraphs in enumerate(pages):
-            writer.append(Page(f"{name}-{number}", f"Page {number}", ()), paragraphs)
+            page = Page(f"{name}-{number}", f"Page {number}", ())
+            writer.append(page, page_digest(page), paragraphs)
         writer.close()
         return Shard(tmp_path / name)
 

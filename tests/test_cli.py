@@ -1,5 +1,6 @@
 """The command line: what it prints, where, and with which exit status; every bad input is one clear sentence."""
 
+import dataclasses
 import gzip
 import io
 import json
@@ -19,7 +20,7 @@ from kbq.__main__ import main
 from kbq.answers import DEPTH, RETRIEVAL_WEIGHT
 from kbq.corpus.pages import Page
 from kbq.description import IndexFacts
-from kbq.dump.manifest import STATE, read_manifest
+from kbq.dump.manifest import STATE, read_manifest, write_manifest
 from kbq.dump.pages import Pages
 from kbq.encoding.model_folder import DEFAULT_MODEL, read_config
 from kbq.reading.network import READER, ReaderNetwork, save_reader
@@ -815,9 +816,9 @@ def place(
     for name in ("half", "old", "modelless"):
         shutil.copytree(kb_folder, tmp_path / name)
     (tmp_path / "half" / "manifest.json").rename(tmp_path / "half" / "building.json")
-    for name, fields in (("old", {"format": 0}), ("modelless", {"model": "gone"})):
-        written = json.loads((tmp_path / name / "manifest.json").read_text()) | fields
-        (tmp_path / name / "manifest.json").write_text(json.dumps(written))
+    written = json.loads((tmp_path / "old" / "manifest.json").read_text()) | {"format": 0}
+    (tmp_path / "old" / "manifest.json").write_text(json.dumps(written))
+    write_manifest(tmp_path / "modelless", dataclasses.replace(read_manifest(kb_folder), model="gone"))
     for name, target in (("kb", kb_folder), ("model", model_folder), ("other", other_folder)):
         (tmp_path / name).symlink_to(target)
     return tmp_path
@@ -852,7 +853,7 @@ def assert_one_sentence(outcome: Outcome, message: str) -> None:
         ("query x --kb nowhere", "nowhere does not exist: make a knowledge base with `kbq build CORPUS nowhere`"),
         ("query x --kb folder", "folder is not a knowledge base (no manifest.json)"),
         ("query x --kb half", "half is not a complete knowledge base, its build is running or was stopped"),
-        ("query x --kb old", "old has format version 0, this kbq reads 3"),
+        ("query x --kb old", "old has format version 0, this kbq reads 4"),
         (
             "query x --kb modelless",
             "modelless needs the model it was built with: model folder gone does not exist; say",
@@ -872,7 +873,7 @@ def assert_one_sentence(outcome: Outcome, message: str) -> None:
         ("index vectors kb --kind compact --queries nothing", "nothing: cannot be read (No such file or directory)"),
         ("index vectors kb --kind compact --queries empty", "empty holds no query: write one per line"),
         ("merge-kb new kb nowhere", "nowhere does not exist"),
-        ("merge-kb new kb kb", "page id 'P0' is in kb and in kb: build one of them without it"),
+        ("merge-kb new kb kb", "page id 'P0' is in kb and in kb: delete it in one of them"),
         ("merge-kb folder/new half", "half is not a complete knowledge base"),
         ("merge-kb model kb", "model is not empty: delete it or choose another folder"),
         ("merge-kb empty/new kb", "new cannot be written (Not a directory)"),

@@ -1,6 +1,6 @@
 """Pages: the records of a corpus."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kbq.errors import CorpusError
@@ -23,8 +23,15 @@ class Page:
     id: str
     title: str
     paragraphs: tuple[Paragraph, ...]
+    metadata: Mapping[str, object]
 
-    def __init__(self, id: str, title: str, paragraphs: str | Iterable[Paragraph | str] = ()) -> None:
+    def __init__(
+        self,
+        id: str,
+        title: str,
+        paragraphs: str | Iterable[Paragraph | str] = (),
+        metadata: Mapping[str, object] | None = None,
+    ) -> None:
         """Paragraphs that are given as strings are numbered by their position, from 0.
 
         >>> Page("1", "Warsaw", ["Warsaw is the capital of Poland."]).paragraphs
@@ -36,3 +43,4 @@ class Page:
         object.__setattr__(self, "title", title)
         numbered = (Paragraph(number, one) if isinstance(one, str) else one for number, one in enumerate(several))
         object.__setattr__(self, "paragraphs", tuple(numbered))
+        object.__setattr__(self, "metadata", metadata or {})

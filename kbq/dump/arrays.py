@@ -1,15 +1,16 @@
 """Arrays: `.npy` files that are appended to and survive a kill, and lists of texts in two such files."""
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from kbq.errors import KnowledgeBaseError
+from kbq.errors import KnowledgeBaseError, first_line
 
 HEADER = 128  # bytes; the length of NumPy's header for every array used here
 
@@ -119,12 +120,32 @@ class Texts:
 
 def open_array(path: Path) -> NDArray[Any]:
     """A finished array, memory-mapped unless it is empty. Raises OSError or ValueError for a damaged file."""
+    size = path.stat().st_size
+    if size < HEADER:
+        raise ValueError(f"{path.name} has {size} bytes, its header alone {HEADER}")
     try:
-        return np.asarray(np.load(path, mmap_mode="r"))  # a plain array, as memmap objects are slow to index
-    except EOFError as error:
-        raise ValueError(f"{path.name} is empty") from error
-    except ValueError:  # an empty array cannot be mapped
-        array: NDArray[Any] = np.load(path)
-        if array.size:
-            raise
-        return array
+        with path.open("rb") as file:
+            shape, is_by_column, dtype = _header(file)
+            begin = file.tell()
+    except OSError:
+        raise
+    except Exception as error:  # NumPy parses the header as Python, which may fail in many ways
+        raise ValueError(f"the header of {path.name} cannot be read: {first_line(error)}") from None
+    expected = begin + math.prod(shape) * dtype.itemsize
+    if is_by_column or dtype.hasobject or expected != size:
+        raise ValueError(f"{path.name} has {size:,} bytes, {expected:,} are expected for {dtype} {shape}")
+    if not math.prod(shape):  # an empty array cannot be mapped
+        return np.empty(shape, dtype)
+    mapped = np.memmap(path, dtype, "r", begin, shape)
+    return np.asarray(mapped)  # a plain array, as memmap objects are slow to index
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """The shape of an array, whether columns are contiguous, and the type of its values."""
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise ValueError(f"version {version}")
+    shape, is_by_column, dtype = np.lib.format.read_array_header_1_0(file)
+    if min(shape, default=0) < 0:
+        raise ValueError(f"shape {shape}")
+    return shape, is_by_column, dtype

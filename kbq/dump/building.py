@@ -7,20 +7,21 @@ are cut in the same way and therefore give the same bytes.
 
 import contextlib
 import hashlib
-import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kbq.corpus.pages import Page
-from kbq.dump.manifest import STATE, Manifest, is_knowledge_base, read_manifest, refuse_other_model
-from kbq.dump.shards import Counts, Progress, ShardWriter, shard_name
+from kbq.dump.manifest import FORMAT, STATE, Manifest, is_knowledge_base, read_manifest, refuse_other_model
+from kbq.dump.shard_writer import Progress, ShardWriter, page_digest
+from kbq.dump.shards import Counts, ShardEntry, shard_name
 from kbq.dump.workers import encode_blocks
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError
-from kbq.system.files import write_json
+from kbq.system.files import reading_problem
 from kbq.system.machine import give_memory_back
+from kbq.system.records import read_record, write_record
 
 BLOCK_CHARACTERS = 2**18  # encoded at a time; a kill loses one block at most
 SHARD_ROWS = 2**22  # a shard with this many rows is closed before the next block
@@ -28,13 +29,13 @@ SHARD_ROWS = 2**22  # a shard with this many rows is closed before the next bloc
 
 @dataclass(frozen=True, slots=True)
 class BuildState:
-    """The progress of a build; `pages` and `digest` are of the part of the corpus that is on the disk."""
+    """The progress of a build; `pages` and `corpus`, a digest, are of the part of the corpus that is on the disk."""
 
     model: str  # phrase fingerprint
     first_shard: int  # of this build; earlier ones are published already
     pages: int = 0
-    digest: str = ""
-    finished: tuple[Counts, ...] = ()  # of the shards of this build
+    corpus: str = ""
+    finished: tuple[ShardEntry, ...] = ()  # the shards of this build
     current: Progress = field(default_factory=Progress)
 
 
@@ -43,6 +44,7 @@ class _Block:
     """Pages to encode together; `consumed` and `digest` are of the corpus up to the end of the block."""
 
     pages: list[Page]
+    digests: list[bytes]  # of the pages
     consumed: int
     digest: str
 
@@ -76,8 +78,8 @@ def build_shards(
     first_shard: int,
     report: Callable[[Counts], None],
     workers: int = 1,
-) -> tuple[list[Counts], str]:
-    """Write the shards, or those that are missing; returns their counts and a digest of the corpus.
+) -> tuple[list[ShardEntry], str]:
+    """Write the shards, or those that are missing; returns them and a digest of the corpus.
 
     `workers` processes encode; only this process writes, block by block.
 
@@ -88,7 +90,7 @@ def build_shards(
     folder.mkdir(parents=True, exist_ok=True)
     state = _read_state(folder, model, first_shard)
     report(_total(state))
-    write_json(folder / STATE, asdict(state))  # first, as a build starts only in an empty folder, or with this file
+    write_record(folder / STATE, state, FORMAT)  # first, as a build starts only in an empty folder, or with this file
     try:
         writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
     except ValueError as error:
@@ -101,13 +103,13 @@ def build_shards(
             if writer.counts.rows >= SHARD_ROWS:
                 state = replace(state, finished=(*state.finished, writer.close()), current=Progress())
                 writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
-            for page, paragraphs in zip(block.pages, encoded, strict=True):
-                writer.append(page, paragraphs)
-            state = replace(state, pages=block.consumed, digest=block.digest, current=writer.sync())
-            write_json(folder / STATE, asdict(state))
+            for page, digest, paragraphs in zip(block.pages, block.digests, encoded, strict=True):
+                writer.append(page, digest, paragraphs)
+            state = replace(state, pages=block.consumed, corpus=block.digest, current=writer.sync())
+            write_record(folder / STATE, state, FORMAT)
             report(_total(state))
             give_memory_back()
-        return [*state.finished, writer.close()], state.digest
+        return [*state.finished, writer.close()], state.corpus
     except KbqError:
         if state.pages == 0:  # for instance, for a wrong file: there is nothing to resume
             writer.abandon()
@@ -135,12 +137,12 @@ def _new_blocks(pages: Iterable[Page], state: BuildState, folder: Path) -> Itera
     consumed = 0
     for block in _blocks(pages):
         before, consumed = consumed, consumed + len(block)
-        for page in block:
-            digest.update(repr(astuple(page)).encode())
+        digests = [page_digest(page) for page in block]
+        digest.update(b"".join(digests))
         if before < state.pages <= consumed:  # if this is not the end of a block, the corpus has changed
             _refuse_other_corpus(folder, state, digest.hexdigest())
         if consumed > state.pages:
-            yield _Block(block, consumed, digest.hexdigest())
+            yield _Block(block, digests, consumed, digest.hexdigest())
     if consumed < state.pages:
         _refuse_other_corpus(folder, state, digest.hexdigest())
 
@@ -165,12 +167,9 @@ def _read_state(folder: Path, model: Model, first_shard: int) -> BuildState:
     if not path.exists():
         return fresh
     try:
-        fields = json.loads(path.read_text("utf-8"))
-        current = Progress(Counts(**fields["current"]["counts"]), fields["current"]["sizes"])
-        finished = tuple(Counts(**counts) for counts in fields["finished"])
-        state = BuildState(**fields | {"finished": finished, "current": current})
-    except (ValueError, KeyError, TypeError) as error:
-        raise KnowledgeBaseError(f"{path} is damaged ({error}): {_how_to_restart(folder, first_shard)}") from None
+        state = read_record(path, BuildState, FORMAT)
+    except (OSError, ValueError) as error:
+        raise KnowledgeBaseError(reading_problem(path, error, _how_to_restart(folder, first_shard))) from None
     if state.first_shard != first_shard:  # left by a build that was killed after it was published
         return fresh
     if state.model != fresh.model:
@@ -182,7 +181,7 @@ def _read_state(folder: Path, model: Model, first_shard: int) -> BuildState:
 
 
 def _refuse_other_corpus(folder: Path, state: BuildState, digest: str) -> None:
-    if state.digest != digest:
+    if state.corpus != digest:
         raise KnowledgeBaseError(
             f"{folder} holds an unfinished build, and the corpus has changed since: "
             f"give the same corpus, or {_how_to_restart(folder, state.first_shard)}"
@@ -195,4 +194,4 @@ def _how_to_restart(folder: Path, first_shard: int) -> str:
 
 
 def _total(state: BuildState) -> Counts:
-    return sum(state.finished, state.current.counts)
+    return sum((shard.size for shard in state.finished), state.current.counts)

@@ -1,26 +1,32 @@
 """Manifest: the file that describes a knowledge base. It is written last and atomically, which publishes a build."""
 
 import dataclasses
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
 
 import kbq
 from kbq.answers import IndexKind
-from kbq.dump.shards import Counts, Shard, shard_name
+from kbq.dump.shards import REPAIR, Counts, HexDigits, Shard, ShardEntry
 from kbq.errors import KnowledgeBaseError, ModelError
-from kbq.system.files import write_json, writing_alone, writing_to
+from kbq.system.files import reading_problem, writing_alone, writing_to
 from kbq.system.machine import stays_in_memory
+from kbq.system.records import OtherFormatError, read_record, write_record
+from kbq.system.seals import SEAL, FileSeal, Seal, first_damage, read_seal
 
 if TYPE_CHECKING:
     from kbq.encoding.model import Model
 
 MANIFEST = "manifest.json"
 STATE = "building.json"  # exists during a build, and after one that was stopped
-FORMAT = 3
+FORMAT = 4
+BM25 = "bm25"  # folder in each shard
+Share = Annotated[float, Meta(ge=0, le=1)]
+Number = Annotated[int, Meta(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,42 +34,76 @@ class IndexEntry:
     """An index of the shards; its recall is the share of exact search's ten best phrases that it finds."""
 
     kind: IndexKind = "exact"
-    probes: int = 1  # cells of each shard to search for a query
-    target: float = 1.0  # requested recall
-    recall: float = 1.0  # measured recall
-    queries: int = 0  # number of queries on which it was measured
+    probes: Annotated[int, Meta(ge=1)] = 1  # cells of each shard to search for a query
+    target: Share = 1.0  # requested recall
+    recall: Share = 1.0  # measured recall
+    queries: Number = 0  # number of queries on which it was measured
     filter: float | None = None  # only rows with a filter logit above this are in the index; None: all rows
-    asked: str = ""  # digest of the queries and the tuned encoder it was made for; empty: slot queries, base model
+    asked: HexDigits = (
+        ""  # digest of the queries and the tuned encoder it was made for; empty: slot queries, base model
+    )
+
+    @property
+    def part(self) -> str:
+        """The name of its folder within that of a shard; only disk indexes do not depend on queries.
+
+        An index with another filter, or made for other queries, has another folder, so that the index in use stays
+        intact until the manifest names the new one.
+        """
+        above = "" if self.filter is None else f"-above{self.filter!r}"
+        learned = f"-for-{self.asked}" if self.kind != "disk" and self.asked else ""
+        return f"{self.kind}{above}{learned}"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """A published knowledge base.
 
-    `corpora`: a digest of each corpus that was added. `index` is the default, `others` can be chosen.
+    `corpora`: a digest of each corpus that was added. `index` is the default, `others` can be chosen. `seals`: digests
+    of the seals of all folders of indexes, by their paths below the knowledge base; those of shards are in `shards`.
     """
 
     model: str  # name or folder of the model that it was built with
     model_fingerprint: str
-    dim: int
+    dim: Annotated[int, Meta(ge=1)]
     filter_threshold: float
-    shards: tuple[Counts, ...] = ()
+    shards: tuple[ShardEntry, ...] = ()
     corpora: tuple[str, ...] = ()
     index: IndexEntry = IndexEntry()
     others: tuple[IndexEntry, ...] = ()
     bm25: bool = False  # whether every shard has a BM25 index
-    sparta: str = ""  # name of the SPARTA index that every shard has; empty: none
+    sparta: HexDigits = ""  # name of the SPARTA index that every shard has; empty: none
+    seals: dict[str, str] = field(default_factory=dict)
     kbq: str = kbq.__version__
 
     @property
     def counts(self) -> Counts:
-        """The total counts of all shards."""
-        return sum(self.shards, Counts())
+        """The total counts of all shards, without deleted pages."""
+        return sum((shard.live for shard in self.shards), Counts())
+
+    @property
+    def size(self) -> Counts:
+        """The total counts of what the files of all shards hold, deleted pages included."""
+        return sum((shard.size for shard in self.shards), Counts())
 
     @property
     def vector_bytes(self) -> int:
         """The total size of the vectors of all shards, in bytes."""
-        return self.counts.rows * self.dim
+        return self.size.rows * self.dim
+
+    def parts(self, *entries: IndexEntry) -> list[str]:
+        """The folders of the words, and of these indexes of vectors, by their paths below the knowledge base."""
+        words = [BM25] * self.bm25 + [f"sparta-{self.sparta}"] * bool(self.sparta)
+        vectors = [entry.part for entry in entries if entry.kind != "exact"]
+        within = [
+            f"{shard.name}/{part}" for shard in self.shards for part in (*words, *(vectors if shard.size.rows else ()))
+        ]
+        return [f"sparta-{self.sparta}", *within] if self.sparta else within
+
+    @property
+    def next_shard(self) -> int:
+        """The number of the next shard."""
+        return max((shard.number + 1 for shard in self.shards), default=0)
 
     @property
     def entries(self) -> tuple[IndexEntry, ...]:
@@ -90,35 +130,70 @@ class Manifest:
             )
         return self.index if kind is None else by_kind[kind]
 
-    def with_shards(self, shards: Sequence[Counts], corpus: str) -> "Manifest":
+    def with_shards(self, shards: Sequence[ShardEntry], corpus: str) -> "Manifest":
         """The same knowledge base with one more corpus, and no SPARTA index, which the new shards lack."""
         shards, corpora = (*self.shards, *shards), (*self.corpora, corpus)
         return dataclasses.replace(self, shards=shards, corpora=corpora, sparta="")
 
     def shard_folders(self, folder: Path) -> list[Path]:
         """The folders of all shards, in order."""
-        return [folder / shard_name(number) for number in range(len(self.shards))]
+        return [folder / shard.name for shard in self.shards]
 
-    def open_shards(self, folder: Path) -> list[Shard]:
-        """All shards, in order.
+    def open_shards(self, folder: Path, parts: Iterable[str] = ()) -> list[Shard]:
+        """All shards, in order, after a look at their files, and at those of other `parts` that will be read.
 
         Raises:
-            KnowledgeBaseError: one is missing or damaged, or its counts differ from the manifest.
+            KnowledgeBaseError: a file is missing or damaged.
         """
+        files = self.files(folder, [*(shard.name for shard in self.shards), *parts])
+        damage = first_damage(files)
+        if damage is not None:
+            raise KnowledgeBaseError(reading_problem(damage.path, damage.problem, advice(folder, damage.path)))
         stay = stays_in_memory(self.vector_bytes)
-        shards = [Shard(path, stay) for path in self.shard_folders(folder)]
-        for shard, counts in zip(shards, self.shards, strict=True):
-            if shard.vectors.shape != (counts.rows, self.dim):
+        shards = [Shard(folder / entry.name, stay, entry.deleted) for entry in self.shards]
+        for shard, entry in zip(shards, self.shards, strict=True):
+            if (shard.vectors.shape, len(shard.ids)) != ((entry.size.rows, self.dim), entry.size.pages):
                 raise KnowledgeBaseError(
-                    f"shard {shard.folder} holds {len(shard)} rows of {shard.vectors.shape[1]} dimensions, "
-                    f"the manifest says {counts.rows} of {self.dim}: build the knowledge base again"
-                )
-            if (len(shard.texts), len(shard.ids)) != (counts.paragraphs, counts.pages):
-                raise KnowledgeBaseError(
-                    f"shard {shard.folder} holds {len(shard.texts)} paragraphs of {len(shard.ids)} pages, "
-                    f"the manifest says {counts.paragraphs} of {counts.pages}: build the knowledge base again"
+                    f"shard {shard.folder} holds {len(shard)} rows of {shard.vectors.shape[1]} dimensions and "
+                    f"{len(shard.ids)} pages, the manifest says {entry.size.rows} of {self.dim} and "
+                    f"{entry.size.pages}: {REPAIR}"
                 )
         return shards
+
+    def files(self, folder: Path, parts: Iterable[str]) -> dict[Path, FileSeal]:
+        """The files of some parts, which are folders below the knowledge base, as their seals list them.
+
+        Raises:
+            KnowledgeBaseError: a seal is missing, damaged, or not the one that the manifest names.
+        """
+        named = self.seals | {shard.name: shard.seal for shard in self.shards}
+        files: dict[Path, FileSeal] = {}
+        for part in parts:
+            seal = read_named_seal(folder, part, named[part])
+            files |= {folder / part / name: file for name, file in seal.files.items()}
+        return files
+
+
+def read_named_seal(kb: Path, part: str, digest: str) -> Seal:
+    """The seal of a part of a knowledge base, which must be the one that its manifest names.
+
+    Raises:
+        KnowledgeBaseError: it is missing, damaged, or another one.
+    """
+    path = kb / part / SEAL
+    try:
+        seal = read_seal(path.parent)
+    except (OSError, ValueError) as error:
+        raise KnowledgeBaseError(reading_problem(path, error, advice(kb, path))) from None
+    if seal.digest != digest:
+        raise KnowledgeBaseError(f"{path.parent} is of another knowledge base or build: {advice(kb, path)}")
+    return seal
+
+
+def advice(kb: Path, path: Path) -> str:
+    """What to do about a damaged file of a knowledge base: an index can be built again from the shards."""
+    is_index = len(path.relative_to(kb).parts) > 2 or path.relative_to(kb).parts[0].startswith("sparta")
+    return f"`kbq verify {kb} --repair` builds it again" if is_index else f"restore it from a copy, or {REPAIR}"
 
 
 def refuse_other_model(folder: Path, manifest: Manifest, model: "Model") -> None:
@@ -142,15 +217,28 @@ def is_knowledge_base(folder: Path) -> bool:
     return (folder / MANIFEST).exists()
 
 
-def publish(folder: Path, manifest: Manifest) -> None:
+def publish(folder: Path, manifest: Manifest) -> Manifest:
     """Make the folder the knowledge base that the manifest describes: the end of a build."""
-    write_manifest(folder, manifest)
+    published = write_manifest(folder, manifest)
     (folder / STATE).unlink(missing_ok=True)
+    return published
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Replace the manifest; an unfinished build can still be resumed."""
-    write_json(folder / MANIFEST, {"format": FORMAT} | asdict(manifest))
+def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
+    """Replace the manifest, with the seals of all folders of indexes; an unfinished build can still be resumed.
+
+    Raises:
+        KnowledgeBaseError: a folder has no seal.
+    """
+    seals = {}
+    for part in manifest.parts(*manifest.entries):
+        try:
+            seals[part] = read_seal(folder / part).digest
+        except (OSError, ValueError) as error:
+            raise KnowledgeBaseError(reading_problem(folder / part, error, "build this index again")) from None
+    manifest = dataclasses.replace(manifest, seals=seals)
+    write_record(folder / MANIFEST, manifest, FORMAT)
+    return manifest
 
 
 @contextmanager
@@ -174,26 +262,23 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        fields = json.loads(path.read_text("utf-8"))
-        version = fields.pop("format")
-        if version != FORMAT:
-            raise KnowledgeBaseError(
-                f"{folder} has format version {version}, this kbq reads {FORMAT}: "
-                "build the knowledge base again, or use the kbq version that wrote it"
-            )
-        fields["shards"] = tuple(Counts(**counts) for counts in fields["shards"])
-        fields["corpora"] = tuple(fields["corpora"])
-        fields["index"] = IndexEntry(**fields["index"])
-        fields["others"] = tuple(IndexEntry(**entry) for entry in fields["others"])
-        return Manifest(**fields)
+        return read_record(path, Manifest, FORMAT)
     except (FileNotFoundError, NotADirectoryError):
         raise KnowledgeBaseError(_why_not(folder)) from None
-    except OSError as error:
-        raise KnowledgeBaseError(f"{path} cannot be read ({error.strerror}): check its path and permissions") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise KnowledgeBaseError(
-            f"{path} is damaged ({error}): delete the folder and build the knowledge base again"
-        ) from None
+    except OtherFormatError as error:
+        if error.found is not None:
+            raise KnowledgeBaseError(
+                f"{folder} has format version {error.found}, this kbq reads {FORMAT}: "
+                "build the knowledge base again, or use the kbq version that wrote it"
+            ) from None
+        problem: Exception = ValueError("it names no format version")
+    except (OSError, ValueError) as error:
+        problem = error
+    raise KnowledgeBaseError(
+        reading_problem(
+            path, problem, "restore it from a copy, or delete the folder and build the knowledge base again"
+        )
+    )
 
 
 def _why_not(folder: Path) -> str:

@@ -28,11 +28,13 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
     """
     manifests = [read_manifest(folder) for folder in folders]
     _refuse_other_models(folders, manifests)
-    shards = [path for folder, m in zip(folders, manifests, strict=True) for path in m.shard_folders(folder)]
+    opened = [m.open_shards(folder) for folder, m in zip(folders, manifests, strict=True)]
+    shards = [shard for of_kb in opened for shard in of_kb]
     _refuse_pages_in_two(shards, Stage(report, "pages compared, shards", len(shards)))
+    entries = [entry for manifest in manifests for entry in manifest.shards]
     merged = replace(
         manifests[0],
-        shards=tuple(counts for manifest in manifests for counts in manifest.shards),
+        shards=tuple(replace(entry, name=shard_name(number)) for number, entry in enumerate(entries)),
         corpora=tuple(corpus for manifest in manifests for corpus in manifest.corpora),
         index=IndexEntry(),
         others=(),
@@ -46,7 +48,7 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
                 raise KnowledgeBaseError(f"{out} is not empty: delete it or choose another folder")
             try:
                 _link_shards(shards, out, Stage(report, "linked, shards", len(shards)))
-                publish(out, merged)
+                published = publish(out, merged)
             except OSError:
                 shutil.rmtree(out, ignore_errors=True)
                 raise
@@ -55,13 +57,13 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
         raise KnowledgeBaseError(
             f"{out} cannot be written ({reason}): free disk space or choose another folder"
         ) from None
-    return merged
+    return published
 
 
-def _link_shards(shards: Sequence[Path], out: Path, stage: Stage) -> None:
+def _link_shards(shards: Sequence[Shard], out: Path, stage: Stage) -> None:
     ignored = shutil.ignore_patterns("sparta*", "*-for-*")
     for number, shard in enumerate(shards):
-        shutil.copytree(shard, out / shard_name(number), ignore=ignored, copy_function=_link)
+        shutil.copytree(shard.folder, out / shard_name(number), ignore=ignored, copy_function=_link)
         stage.add(1)
     for folder in (path for path in out.rglob("*") if path.is_dir()):
         folder.chmod(folder.stat().st_mode | stat.S_IRWXU)  # the original may be read-only
@@ -85,13 +87,15 @@ def _refuse_other_models(folders: Sequence[Path], manifests: Sequence[Manifest])
             )
 
 
-def _refuse_pages_in_two(shards: Sequence[Path], stage: Stage) -> None:
+def _refuse_pages_in_two(shards: Sequence[Shard], stage: Stage) -> None:
     page_ids = PageIds()
-    for number, path in enumerate(shards):
-        for page_id in Shard(path).ids:
+    for number, shard in enumerate(shards):
+        for _, page_id in shard.live_ids():
             if not page_ids.add(page_id):
-                other = next((shard for shard in shards[:number] if page_id in Shard(shard).ids), path)
+                others = (one for one in shards[:number] if any(page_id == known for _, known in one.live_ids()))
+                other = next(others, shard)
                 raise KnowledgeBaseError(
-                    f"page id {page_id!r} is in {other.parent} and in {path.parent}: build one of them without it"
+                    f"page id {page_id!r} is in {other.folder.parent} and in {shard.folder.parent}: "
+                    "delete it in one of them"
                 )
         stage.add(1)

@@ -1,6 +1,5 @@
 """Pages: a page id becomes the texts of the page in a knowledge base, without opening an encoder or an index."""
 
-import itertools
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -18,11 +17,11 @@ class Pages:
 
     def ids(self) -> Iterator[str]:
         """The ids of all pages, in the order of the corpus."""
-        return itertools.chain.from_iterable(shard.ids for shard in self._shards)
+        return (page_id for shard in self._shards for _, page_id in shard.live_ids())
 
     @cached_property
     def _by_id(self) -> dict[str, tuple[Shard, int]]:
-        return {page_id: (shard, number) for shard in self._shards for number, page_id in enumerate(shard.ids)}
+        return {page_id: (shard, number) for shard in self._shards for number, page_id in shard.live_ids()}
 
     def is_known(self, page_id: str) -> bool:
         """Whether the knowledge base has the page."""

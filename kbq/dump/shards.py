@@ -8,56 +8,52 @@
                   paragraph_rows.npy     i64 [paragraphs]  row after the last of each paragraph
                   paragraph_numbers.npy  u32 [paragraphs]  the corpus's own number
                   paragraph_pages.npy    u32 [paragraphs]  the page of each paragraph, from 0
+                  paragraph_tokens.npy   u32 [paragraphs]  tokens of each, before the filter
                   texts.{bin,npy}        paragraphs
                   ids.{bin,npy}          pages
                   titles.{bin,npy}       pages
+                  metadata.{bin,npy}     pages             a JSON object, or nothing
+                  page_digests.npy       u8 [pages, 16]    digest of each page, as it was read
+                  seal.json                                the digests of these files
+                  deleted-DIGEST.npy     u32 [deleted]     pages that do not count any more, if the manifest says so
 
-There is a row for each token that the filter kept; its number identifies it in every index. A shard holds whole pages
-and is immutable once finished.
+There is a row for each token that the filter kept; its number identifies it in every index. A shard holds whole pages.
+Once it is sealed, nothing in it changes: a page is deleted by naming it in a list beside the files.
 """
 
-import hashlib
+import json
 import mmap
-import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from kbq.answers import Answer
-from kbq.array_types import Rows
+from kbq.array_types import Bools, Rows
 from kbq.corpus.pages import Page, Paragraph
-from kbq.dump.arrays import GrowingArray, GrowingTexts, Texts, open_array
+from kbq.dump.arrays import GrowingArray, Texts, open_array
 from kbq.errors import KnowledgeBaseError
 from kbq.system.counting import Summed
+from kbq.system.files import reading_problem, replacing
 from kbq.system.machine import expect_random_access, prefetch
+from kbq.system.records import digest_of_bytes
+from kbq.system.seals import read_seal
 
-FINGERPRINT_ROWS = 64
+DIGEST_BYTES = 16
+REPAIR = "build the knowledge base again"
 LOGIT_STEPS = 8  # to a logit of 1; logits beyond ±15.9 are clipped
 OPENS, CLOSES = 1, 2
+TEXTS = "texts", "ids", "titles", "metadata"
 
 
 def shard_name(number: int) -> str:
     """The folder of a shard."""
     return f"shard-{number:05d}"
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedParagraph:
-    """The kept tokens of a paragraph. Shapes: vectors (kept, dim), other arrays (kept,)."""
-
-    number: int
-    text: str
-    tokens: int  # before the filter
-    vectors: NDArray[np.int8]
-    logits: NDArray[np.float32]  # the higher one of the filter's two
-    edges: NDArray[np.uint8]  # OPENS, CLOSES, or both
-    positions: NDArray[np.uint32]
-    starts: NDArray[np.uint32]
-    ends: NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,93 +72,39 @@ class Counts(Summed):
         return dict(zip(names, astuple(self), strict=True))
 
 
+HexDigits = Annotated[str, Meta(pattern="^[0-9a-f]*$")]
+
+
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How much of a shard is on the disk, so that a build can resume."""
+class ShardEntry:
+    """A shard that a knowledge base names."""
 
-    counts: Counts = Counts()
-    sizes: Mapping[str, int] = field(default_factory=dict)  # entries of each file
+    name: Annotated[str, Meta(pattern=r"^shard-[0-9]{5,}$")]  # of its folder
+    seal: HexDigits  # digest of its seal
+    size: Counts  # of all that its files hold
+    live: Counts  # without the deleted pages
+    deleted: HexDigits = ""  # digest of the list of deleted pages; empty: none
 
-
-class ShardWriter:
-    """Writes a shard, from the beginning or from the progress of a build that was killed."""
-
-    def __init__(self, folder: Path, dim: int, progress: Progress) -> None:
-        """Raises ValueError if a file is shorter than the progress says."""
-        if not progress.sizes:  # the folder, if any, is left from an abandoned build
-            shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.counts = progress.counts
-        self.vectors = GrowingArray(folder / "vectors.npy", np.int8, dim)
-        self.per_row = {
-            name: GrowingArray(folder / f"{name}.npy", np.uint32) for name in ("positions", "starts", "ends")
-        }
-        self.logits = GrowingArray(folder / "logits.npy", np.int8)
-        self.edges = GrowingArray(folder / "edges.npy", np.uint8)
-        self.paragraph_rows = GrowingArray(folder / "paragraph_rows.npy", np.int64)
-        self.paragraph_numbers = GrowingArray(folder / "paragraph_numbers.npy", np.uint32)
-        self.paragraph_pages = GrowingArray(folder / "paragraph_pages.npy", np.uint32)
-        self.texts, self.ids, self.titles = (GrowingTexts(folder, name) for name in ("texts", "ids", "titles"))
-        for array in self._arrays():
-            left, size = len(array), progress.sizes.get(array.path.name, 0)
-            if left < size:
-                self.abandon()
-                raise ValueError(f"{array.path} has {left:,} entries, {size:,} were written")
-            array.truncate(size)
-
-    def append(self, page: Page, paragraphs: Sequence[EncodedParagraph]) -> None:
-        """Add a page with its encoded paragraphs."""
-        number = self.counts.pages
-        self.ids.append([page.id])
-        self.titles.append([page.title])
-        for paragraph in paragraphs:
-            self.vectors.append(paragraph.vectors)
-            for name, array in self.per_row.items():
-                array.append(getattr(paragraph, name))
-            self.logits.append(np.clip(np.rint(paragraph.logits * LOGIT_STEPS), -127, 127))
-            self.edges.append(paragraph.edges)
-            self.counts += Counts(0, 1, paragraph.tokens, len(paragraph.positions))
-            self.paragraph_rows.append(np.array([self.counts.rows]))
-            self.paragraph_numbers.append(np.array([paragraph.number]))
-            self.paragraph_pages.append(np.array([number]))
-            self.texts.append([paragraph.text])
-        self.counts += Counts(pages=1)
-
-    def sync(self) -> Progress:
-        """Write everything appended so far to the disk."""
-        for array in self._arrays():
-            array.sync()
-        return Progress(self.counts, {array.path.name: len(array) for array in self._arrays()})
-
-    def close(self) -> Counts:
-        """Finish the shard."""
-        for array in self._arrays():
-            array.close()
-        return self.counts
-
-    def abandon(self) -> None:
-        """Close the files of a failed build, so that nothing is written to them once another run resumes."""
-        for array in self._arrays():
-            array.abandon()
-
-    def _arrays(self) -> list[GrowingArray]:
-        texts = [array for texts in (self.texts, self.ids, self.titles) for array in (texts.bytes, texts.ends)]
-        numbers = [self.paragraph_rows, self.paragraph_numbers, self.paragraph_pages]
-        return [self.vectors, *self.per_row.values(), self.logits, self.edges, *numbers, *texts]
+    @property
+    def number(self) -> int:
+        """The number in its name; a later shard has a higher one."""
+        return int(self.name.removeprefix("shard-"))
 
 
 class Shard:
     """A finished shard, memory-mapped. Rows and paragraphs are numbered within the shard, from 0."""
 
-    def __init__(self, folder: Path, stay: bool = True) -> None:
+    def __init__(self, folder: Path, stay: bool = True, deleted: str = "") -> None:
         """Raises KnowledgeBaseError if a file is missing or damaged, or lengths differ.
 
-        `stay`: whether vectors stay in memory once read; if not, they are prefetched.
+        Args:
+            stay: whether vectors stay in memory once read; if not, they are prefetched.
+            deleted: digest of the list of deleted pages, if there is one.
         """
         if not folder.is_dir():
-            raise KnowledgeBaseError(f"shard {folder} is missing: restore it, or build the knowledge base again")
+            raise KnowledgeBaseError(f"shard {folder} is missing: restore it, or {REPAIR}")
         try:
-            self.vectors: NDArray[np.int8] = _typed(folder, "vectors", np.int8)
+            self.vectors: NDArray[np.int8] = _typed(folder, "vectors", np.int8, 2)
             # Mapped a second time, for random access, as advice applies to a whole mapping.
             self._scattered = open_array(folder / "vectors.npy")
             expect_random_access(self._scattered.ctypes.data, self._scattered.nbytes)
@@ -173,30 +115,84 @@ class Shard:
             self.paragraph_rows = _typed(folder, "paragraph_rows", np.int64)
             self.paragraph_numbers = _typed(folder, "paragraph_numbers", np.uint32)
             self.paragraph_pages = _typed(folder, "paragraph_pages", np.uint32)
-            self.texts, self.ids, self.titles = (Texts.open(folder, name) for name in ("texts", "ids", "titles"))
-            if self.vectors.ndim != 2:
-                raise ValueError("vectors.npy is not a matrix")
-        except (OSError, ValueError) as error:
-            raise KnowledgeBaseError(f"shard {folder} is damaged ({error}): build the knowledge base again") from None
+            self.paragraph_tokens = _typed(folder, "paragraph_tokens", np.uint32)
+            self.page_digests = _typed(folder, "page_digests", np.uint8, 2)
+            self.texts, self.ids, self.titles, self.metadata = (Texts.open(folder, name) for name in TEXTS)
+            self._refuse_misfits()
+        except (OSError, ValueError, MemoryError) as error:
+            raise KnowledgeBaseError(f"shard {reading_problem(folder, error, REPAIR)}") from None
+        self.folder = folder
+        self._stay = stay
+        self.deleted = read_deleted(folder, deleted)
+        self.live: Bools | None = None  # whether each paragraph is of a page that is left; None: all are
+        self.shown: Bools | None = None  # whether a search may answer with it
+        if len(self.deleted):
+            self.show_only(self.live_pages())
+            self.live = self.shown
+
+    def _refuse_misfits(self) -> None:
+        """Raises ValueError if files do not belong together."""
         rows = {len(array) for array in (self.vectors, self.positions, self.starts, self.ends, self.edges)}
-        per_paragraph = (self.paragraph_rows, self.paragraph_numbers, self.paragraph_pages, self.texts)
+        per_paragraph = (
+            self.paragraph_rows,
+            self.paragraph_numbers,
+            self.paragraph_pages,
+            self.paragraph_tokens,
+            self.texts,
+        )
         fits = (
             rows == {int(self.paragraph_rows[-1]) if len(self.paragraph_rows) else len(self.vectors)}
             and len({len(entries) for entries in per_paragraph}) == 1
-            and len(self.ids) == len(self.titles)
-            and all(texts.is_complete for texts in (self.texts, self.ids, self.titles))
+            and len(self.ids) == len(self.titles) == len(self.metadata) == len(self.page_digests)
+            and all(texts.is_complete for texts in (self.texts, self.ids, self.titles, self.metadata))
         )
         if not fits:
-            raise KnowledgeBaseError(
-                f"shard {folder} is damaged (its files differ in length): build the knowledge base again"
-            )
+            raise ValueError("its files differ in length")
         if len(self.paragraph_pages) and not self.paragraph_pages[-1] < len(self.ids):
-            raise KnowledgeBaseError(
-                f"shard {folder} is damaged (a paragraph belongs to page {self.paragraph_pages[-1]} of "
-                f"{len(self.ids)}): build the knowledge base again"
-            )
-        self._stay = stay
-        self.folder = folder
+            raise ValueError(f"a paragraph belongs to page {self.paragraph_pages[-1]} of {len(self.ids)}")
+
+    @cached_property
+    def seal(self) -> str:
+        """The digest of the seal: it identifies the shard, and all that its files hold.
+
+        Raises:
+            KnowledgeBaseError: the seal is missing or damaged.
+        """
+        try:
+            return read_seal(self.folder).digest
+        except (OSError, ValueError) as error:
+            raise KnowledgeBaseError(f"shard {reading_problem(self.folder, error, REPAIR)}") from None
+
+    def live_pages(self) -> Bools:
+        """Whether each page is left, and not deleted. Shape: (pages,)."""
+        left = np.ones(len(self.ids), bool)
+        left[self.deleted] = False
+        return left
+
+    def show_only(self, pages: Bools) -> None:
+        """Let a search answer with these pages only: elsewhere, no phrase opens or closes. Shape: (pages,)."""
+        shown = pages[self.paragraph_pages]
+        self.shown = shown if self.live is None else shown & self.live
+        self.edges = self.edges * self.shown_rows()
+
+    def shown_rows(self) -> Bools:
+        """Whether a search may answer with each row. Shape: (rows,)."""
+        sizes = np.diff(self.paragraph_rows, prepend=0)
+        return np.ones(len(self), bool) if self.shown is None else np.repeat(self.shown, sizes)
+
+    def live_ids(self) -> Iterator[tuple[int, str]]:
+        """The number and the id of each page that is left."""
+        left = self.live_pages().tolist()
+        return (
+            (number, page_id) for number, (page_id, is_left) in enumerate(zip(self.ids, left, strict=True)) if is_left
+        )
+
+    def counts_of(self, pages: Bools) -> Counts:
+        """The counts of some pages. Shape: (pages,)."""
+        paragraphs = pages[self.paragraph_pages]
+        sizes = np.diff(self.paragraph_rows, prepend=0)
+        tokens = int(self.paragraph_tokens[paragraphs].sum(dtype=np.int64))
+        return Counts(int(pages.sum()), int(paragraphs.sum()), tokens, int(sizes[paragraphs].sum()))
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -265,14 +261,6 @@ class Shard:
         kept: Rows = np.flatnonzero((logits > threshold * LOGIT_STEPS) | (logits == np.repeat(best, sizes)))
         return kept
 
-    def fingerprint(self) -> str:
-        """A digest that identifies the rows of this shard, by their number and a sample of them."""
-        sample = np.linspace(0, len(self) - 1, min(len(self), FINGERPRINT_ROWS)).astype(np.int64)
-        digest = hashlib.blake2b(repr(self.vectors.shape).encode(), digest_size=8)
-        for part in (self._prefetched_vectors(sample), self.positions[sample], self.starts[sample]):
-            digest.update(part.tobytes())
-        return digest.hexdigest()
-
     def title_of(self, paragraph: int) -> str:
         """The title of a paragraph's page."""
         return self.titles[int(self.paragraph_pages[paragraph])]
@@ -288,19 +276,65 @@ class Shard:
         page, number = int(self.paragraph_pages[paragraph]), int(self.paragraph_numbers[paragraph])
         text = self.texts[paragraph]
         start, end = characters or (0, len(text))
-        return Answer(
-            text[start:end], score, self.ids[page], self.titles[page], number, start, end, text, unit or (0, len(text))
-        )
+        unit = unit or (0, len(text))
+        facts = self.metadata_of(page)
+        return Answer(text[start:end], score, self.ids[page], self.titles[page], number, start, end, text, unit, facts)
+
+    def metadata_of(self, page: int) -> Mapping[str, Any]:
+        """The other fields that a page had in the corpus."""
+        written = self.metadata[page]
+        fields: Mapping[str, Any] = json.loads(written) if written else {}
+        return fields
 
     def page(self, number: int) -> Page:
         """A page as it was indexed, without blank paragraphs."""
         first, stop = np.searchsorted(self.paragraph_pages, [number, number + 1])
         paragraphs = tuple(Paragraph(int(self.paragraph_numbers[i]), self.texts[i]) for i in range(first, stop))
-        return Page(self.ids[number], self.titles[number], paragraphs)
+        return Page(self.ids[number], self.titles[number], paragraphs, metadata=self.metadata_of(number))
 
 
-def _typed(folder: Path, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+def _typed(folder: Path, name: str, dtype: type[np.generic], dimensions: int = 1) -> NDArray[Any]:
     array = open_array(folder / f"{name}.npy")
-    if array.dtype != dtype:
-        raise ValueError(f"{name}.npy holds {array.dtype}, not {np.dtype(dtype)}")
+    if array.dtype != dtype or array.ndim != dimensions:
+        raise ValueError(
+            f"{name}.npy holds {array.dtype} {array.shape}, not {np.dtype(dtype)} in {dimensions} dimensions"
+        )
     return array
+
+
+# Deleted pages
+
+
+def write_deleted(folder: Path, pages: Rows) -> str:
+    """Write the list of a shard's deleted pages, beside an earlier one; returns its digest, by which it is found."""
+    numbers = np.unique(pages).astype(np.uint32)
+    digest = digest_of_bytes(numbers.tobytes())
+    path = deleted_file(folder, digest)
+    with replacing(path) as partial:
+        array = GrowingArray(partial, np.uint32)
+        array.append(numbers)
+        array.close()
+    return digest
+
+
+def read_deleted(folder: Path, digest: str) -> Rows:
+    """The numbers of a shard's deleted pages, ascending; none without a digest.
+
+    Raises:
+        KnowledgeBaseError: the list is missing or damaged.
+    """
+    if not digest:
+        return np.empty(0, np.int64)
+    path = deleted_file(folder, digest)
+    try:
+        numbers = open_array(path)
+        if digest_of_bytes(numbers.tobytes()) != digest:
+            raise ValueError("its content has changed")
+    except (OSError, ValueError) as error:
+        raise KnowledgeBaseError(reading_problem(path, error, f"restore it, or {REPAIR}")) from None
+    return numbers.astype(np.int64)
+
+
+def deleted_file(folder: Path, digest: str) -> Path:
+    """The file that lists the deleted pages of a shard."""
+    return folder / f"deleted-{digest}.npy"

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from kbq.array_types import Rows
 from kbq.corpus.pages import Page
-from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph
+from kbq.dump.shard_writer import EncodedParagraph
+from kbq.dump.shards import CLOSES, OPENS
 from kbq.encoding.model import Model
 from kbq.encoding.phrases import EncodedBatch, encode_batches
 from kbq.encoding.windows import Window, tokenize, windows

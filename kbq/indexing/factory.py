@@ -15,7 +15,7 @@ from kbq.indexing.base import Index
 from kbq.indexing.compact import build_compact, open_compact
 from kbq.indexing.disk import build_disk, open_disk
 from kbq.indexing.exact import ExactIndex
-from kbq.indexing.index_folder import folder_of, has_index
+from kbq.indexing.index_folder import has_index
 from kbq.indexing.inner_products import CPU, devices_for
 from kbq.system.callbacks import Report, silent
 
@@ -65,7 +65,7 @@ def is_built(shards: Sequence[Shard], entry: IndexEntry) -> bool:
 def remove_others(shards: Sequence[Path], entry: IndexEntry) -> None:
     """Remove indexes of the same kind with another filter, or made for other queries, from the folders of shards."""
     for shard in shards:
-        for other in set(shard.glob(f"{entry.kind}*")) - {folder_of(shard, entry)}:
+        for other in set(shard.glob(f"{entry.kind}*")) - {shard / entry.part}:
             shutil.rmtree(other, ignore_errors=True)
 
 

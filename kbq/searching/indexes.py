@@ -1,7 +1,6 @@
 """Indexes: an index specification becomes an index of a knowledge base, with measured recall, named in the manifest."""
 
 import hashlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,17 +10,25 @@ from typing import Self, get_args
 import numpy as np
 
 from kbq.answers import IndexKind, WantedKind
-from kbq.dump.manifest import IndexEntry, Manifest, changing, refuse_other_model, write_manifest
+from kbq.dump.manifest import FORMAT, IndexEntry, Manifest, changing, refuse_other_model, write_manifest
 from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.factory import build_missing, chosen_kind, is_built, remove_others
 from kbq.searching.recall import calibrate, own_queries
 from kbq.system.callbacks import Report, silent
-from kbq.system.files import write_json
+from kbq.system.files import reading_problem
+from kbq.system.records import read_record, write_record
 
 OWN_QUERIES = 1000  # slot queries to use if none are given
 MEASURED = 200  # queries to measure recall on; rotations are learned from the others
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """The queries that an index was made for."""
+
+    queries: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +86,7 @@ def build_indexes(folder: Path, manifest: Manifest, model: Model, spec: IndexSpe
         texts = queries[kind] or own_queries(shards, model, OWN_QUERIES)
         entries[kind] = _build_and_measure(shards, replace(entry, asked=digest), model, texts, report)
         if queries[kind]:
-            write_json(_queries_file(folder, digest), queries[kind])
+            write_record(_queries_file(folder, digest), Queries(tuple(queries[kind])), FORMAT)
     default = entries.pop(new_kind, IndexEntry())
     return replace(manifest, index=default, others=tuple(entries.values()))
 
@@ -95,7 +102,7 @@ def add_index(folder: Path, model: Model, spec: IndexSpec, report: Report = sile
     with changing(folder) as before:
         refuse_other_model(folder, before, model)
         manifest = build_indexes(folder, before, model, spec, report)
-        write_manifest(folder, manifest)
+        manifest = write_manifest(folder, manifest)
         remove_unnamed(folder, manifest)
     return manifest
 
@@ -129,16 +136,12 @@ def kept_queries(folder: Path, entry: IndexEntry) -> tuple[str, ...]:
     """
     path = _queries_file(folder, entry.asked)
     try:
-        queries = json.loads(path.read_text("utf-8"))
-        if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
-            raise ValueError("it is not a list of strings")
-        return tuple(queries)
+        return read_record(path, Queries, FORMAT).queries
     except FileNotFoundError:
         return ()
-    except ValueError as error:
-        raise KnowledgeBaseError(
-            f"{path} is damaged ({error}): delete it, to use slot queries about the knowledge base instead"
-        ) from None
+    except (OSError, ValueError) as error:
+        advice = "delete it, to use slot queries about the knowledge base instead"
+        raise KnowledgeBaseError(reading_problem(path, error, advice)) from None
 
 
 def _build_and_measure(

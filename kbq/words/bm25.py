@@ -20,16 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.array_types import Floats
-from kbq.dump.manifest import Manifest, changing, write_manifest
+from kbq.dump.manifest import BM25, Manifest, changing, write_manifest
 from kbq.dump.shards import Shard
-from kbq.errors import KnowledgeBaseError
 from kbq.system.callbacks import Report, Stage, silent
 from kbq.system.files import folder_bytes
-from kbq.words.postings import Entries, ImpactIndex, Postings, damaged, query_text, write_postings
+from kbq.words.postings import Entries, ImpactIndex, Postings, damaged, is_complete, query_text, write_postings
 
 K1, B = 1.5, 0.75  # saturation of repeated words, and normalisation by length
 CHUNK = 4096  # paragraphs tokenised together
-WORDS = "bm25"  # folder in each shard
 LENGTHS = "lengths"
 CACHED = 2**14  # words whose inverse frequencies are cached
 WORD = re.compile(r"\b\w\w+\b")  # the pattern of bm25s
@@ -39,11 +37,11 @@ def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manif
     """Index the shards that have no BM25 index yet; returns the new manifest, which the caller writes."""
     stage = Stage(report, "words indexed, paragraphs", manifest.counts.paragraphs)
     for shard in manifest.open_shards(folder):
-        if _is_complete(shard):
+        if is_complete(bm25_folder(shard.folder), shard.seal):
             stage.add(len(shard.texts))
         else:
             vocabulary, entries, lengths = _count_words(shard, stage)
-            write_postings(bm25_folder(shard.folder), vocabulary, entries, "counts", {LENGTHS: lengths})
+            write_postings(bm25_folder(shard.folder), vocabulary, entries, "counts", shard.seal, {LENGTHS: lengths})
     return replace(manifest, bm25=True)
 
 
@@ -61,16 +59,7 @@ def index_bm25(folder: Path, report: Report = silent) -> int:
 
 def bm25_folder(shard: Path) -> Path:
     """The folder of the index of a shard."""
-    return shard / WORDS
-
-
-def _is_complete(shard: Shard) -> bool:
-    """Whether a shard has a complete BM25 index."""
-    try:
-        WordCounts(shard)
-    except KnowledgeBaseError:
-        return False
-    return True
+    return shard / BM25
 
 
 def _count_words(shard: Shard, stage: Stage) -> tuple[list[str], Entries, NDArray[np.uint32]]:
@@ -139,6 +128,12 @@ class WordCounts(Postings):
         if len(self.lengths) != len(shard.texts):
             error = ValueError(f"{LENGTHS}.npy has {len(self.lengths)} of {len(shard.texts)} paragraphs")
             raise damaged(self.folder, shard.folder.parent, "counts", error)
+        self.live = shard.live
+
+    @property
+    def live_lengths(self) -> NDArray[np.uint32]:
+        """The lengths of the paragraphs that still count. Shape: (live paragraphs,)."""
+        return self.lengths if self.live is None else self.lengths[self.live]
 
 
 class Statistics:
@@ -151,12 +146,12 @@ class Statistics:
     @cached_property
     def paragraphs(self) -> int:
         """Their number in all shards."""
-        return sum(len(counts.lengths) for counts in self._counts)
+        return sum(len(counts.live_lengths) for counts in self._counts)
 
     @cached_property
     def mean_length(self) -> float:
         """In words, at least 1."""
-        words = sum(int(counts.lengths.sum(dtype=np.int64)) for counts in self._counts)
+        words = sum(int(counts.live_lengths.sum(dtype=np.int64)) for counts in self._counts)
         return max(1.0, words / max(1, self.paragraphs))
 
     def idf(self, word: str) -> float:

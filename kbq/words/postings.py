@@ -20,10 +20,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kbq.array_types import Floats
+from kbq.array_types import Bools, Floats
 from kbq.dump.arrays import GrowingArray, GrowingTexts, Texts, open_array
 from kbq.errors import KnowledgeBaseError
 from kbq.special_tokens import MARKERS, MENTION
+from kbq.system.files import reading_problem
+from kbq.system.seals import first_damage, read_seal, seal_folder
 
 Numbers: TypeAlias = Literal["counts", "weights"]
 BUILD = {"counts": "kbq index bm25 {kb}", "weights": "kbq index sparta {kb} MODEL"}  # the command that builds an index
@@ -43,9 +45,15 @@ def write_postings(
     vocabulary: Sequence[str],
     entries: Entries,
     numbers: Numbers,
+    of: str,
     others: Mapping[str, NDArray[np.generic]] | None = None,
 ) -> None:
-    """Write an index, atomically replacing an earlier one; `others` are arrays to store with it, by name."""
+    """Write and seal an index, atomically replacing an earlier one.
+
+    Args:
+        of: digest of the seal of its shard.
+        others: arrays to store with it, by name.
+    """
     order = np.array(sorted(range(len(vocabulary)), key=vocabulary.__getitem__), np.int64)
     rank = np.empty(len(order), np.uint16 if len(order) <= 2**16 else np.uint32)  # 16 bits are sorted in one pass
     rank[order] = np.arange(len(order))
@@ -67,6 +75,7 @@ def write_postings(
     texts.append([vocabulary[index] for index in order])
     texts.bytes.close()
     texts.ends.close()
+    seal_folder(partial, of)
     old = _old(folder)
     if folder.exists():
         shutil.rmtree(old, ignore_errors=True)
@@ -85,6 +94,7 @@ class Postings:
 
     def __init__(self, folder: Path, numbers: Numbers) -> None:
         """Raises KnowledgeBaseError if a file is missing or damaged, or lengths differ."""
+        self.live: Bools | None = None  # whether each passage still counts; None: all do
         if not folder.exists() and _old(folder).exists():
             folder = _old(folder)
         self.folder, self._kind = folder, numbers
@@ -109,14 +119,26 @@ class Postings:
         rank = bisect_left(self._terms, term)
         is_known = rank < len(self._terms) and self._terms[rank] == term
         first, stop = self._begins[rank : rank + 2] if is_known else (0, 0)
-        return self._passages[first:stop], self._numbers[first:stop]
+        passages, numbers = self._passages[first:stop], self._numbers[first:stop]
+        if self.live is None:
+            return passages, numbers
+        kept = self.live[passages]
+        return passages[kept], numbers[kept]
 
 
 def damaged(folder: Path, kb: Path, numbers: Numbers, error: Exception) -> KnowledgeBaseError:
     """The error for an index of a knowledge base that cannot be read."""
-    return KnowledgeBaseError(
-        f"word index {folder} is missing or damaged ({error}): build it again with `{BUILD[numbers].format(kb=kb)}`"
-    )
+    advice = f"build it again with `{BUILD[numbers].format(kb=kb)}`"
+    return KnowledgeBaseError(f"word index {reading_problem(folder, error, advice)}")
+
+
+def is_complete(folder: Path, of: str) -> bool:
+    """Whether a folder holds a whole index of the shard with this seal."""
+    try:
+        seal = read_seal(folder)
+        return seal.of == of and first_damage({folder / name: file for name, file in seal.files.items()}) is None
+    except (OSError, ValueError):
+        return False
 
 
 class ImpactIndex:

@@ -26,7 +26,8 @@ from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.system.callbacks import Report, Stage, silent
 from kbq.system.files import folder_bytes, replacing
 from kbq.system.paths import as_path
-from kbq.words.postings import Entries, ImpactIndex, Postings, damaged, query_text, write_postings
+from kbq.system.seals import seal_folder
+from kbq.words.postings import Entries, ImpactIndex, Postings, damaged, is_complete, query_text, write_postings
 from kbq.words.sparta_model import SpartaModel, strongest_impacts, word_pieces
 
 PARAGRAPHS = "paragraphs"  # .npy, u32 [sentences]: the paragraph of each
@@ -57,11 +58,12 @@ def add_sparta(
     manifest = replace(manifest, sparta=name)
     stage = Stage(report, "impacts learned, paragraphs", manifest.counts.paragraphs)
     for shard in manifest.open_shards(folder):
-        if _is_complete(shard, manifest):
+        if is_complete(sparta_folder(shard.folder, manifest), shard.seal):
             stage.add(len(shard.texts))
         else:
             write_sentence_impacts(sparta_folder(shard.folder, manifest), shard, model, k, stage)
     model.tokenizer.save_pretrained(sparta_folder(folder, manifest))
+    seal_folder(sparta_folder(folder, manifest))
     return manifest
 
 
@@ -75,15 +77,6 @@ def remove_other_impacts(folder: Path, manifest: Manifest) -> None:
     for parent in (folder, *manifest.shard_folders(folder)):
         for other in set(parent.glob("sparta-*")) - {sparta_folder(parent, manifest)}:
             shutil.rmtree(other, ignore_errors=True)
-
-
-def _is_complete(shard: Shard, manifest: Manifest) -> bool:
-    """Whether a shard has a complete SPARTA index."""
-    try:
-        SentenceImpacts(shard, manifest)
-    except KnowledgeBaseError:
-        return False
-    return True
 
 
 def write_sentence_impacts(folder: Path, shard: Shard, model: SpartaModel, k: int, stage: Stage) -> None:
@@ -104,7 +97,7 @@ def write_sentence_impacts(folder: Path, shard: Shard, model: SpartaModel, k: in
         blocks.append(block)
         stage.add(stop - first)
     entries, paragraphs = _joined(blocks)
-    write_postings(folder, model.vocabulary, entries, "weights", {PARAGRAPHS: paragraphs})
+    write_postings(folder, model.vocabulary, entries, "weights", shard.seal, {PARAGRAPHS: paragraphs})
     shutil.rmtree(blocks_folder)
 
 
@@ -178,6 +171,10 @@ class SentenceImpacts:
         """Raises KnowledgeBaseError if a file is missing or damaged."""
         postings = Postings(sparta_folder(shard.folder, manifest), "weights")
         self.paragraphs = postings.array(PARAGRAPHS)
+        if len(self.paragraphs) and not self.paragraphs.max() < len(shard.texts):
+            error = ValueError(f"a sentence belongs to paragraph {self.paragraphs.max()} of {len(shard.texts)}")
+            raise damaged(postings.folder, shard.folder.parent, "weights", error)
+        postings.live = None if shard.live is None else shard.live[self.paragraphs]
         self._index = ImpactIndex(postings, len(self.paragraphs))
         self._count = len(shard.texts)
 

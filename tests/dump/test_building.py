@@ -17,7 +17,7 @@ import torch
 
 import kbq.kb
 from kbq.corpus.pages import Page, Paragraph
-from kbq.dump import building, shards, workers
+from kbq.dump import building, shard_writer, workers
 from kbq.dump.arrays import GrowingArray
 from kbq.dump.manifest import STATE, publish, read_manifest
 from kbq.dump.pages import Pages
@@ -27,7 +27,7 @@ from kbq.encoding.phrases import encode_windows
 from kbq.encoding.windows import WindowShape, tokenize, windows
 from kbq.errors import CorpusError, KnowledgeBaseError, ModelError
 from kbq.kb import KnowledgeBase
-from kbq.system import files
+from kbq.system import records
 
 from .conftest import snapshot
 
@@ -70,7 +70,7 @@ def failing(function: Callable[..., Any], call: int, error: BaseException) -> Ca
 def test_blocks_and_shards_are_several(whole: dict[str, bytes], tmp_path: Path, model: Model) -> None:
     kb = KnowledgeBase(tmp_path / "whole", read_manifest(tmp_path / "whole"), model)
     assert len(kb.shards) > 2
-    assert [len(shard.ids) for shard in kb.shards] == [shard.pages for shard in kb.manifest.shards]
+    assert [len(shard.ids) for shard in kb.shards] == [shard.size.pages for shard in kb.manifest.shards]
     assert sum(len(shard) for shard in kb.shards) == kb.counts.rows
     assert kb.counts.pages == 12
     assert kb.counts.paragraphs == 18
@@ -102,10 +102,10 @@ def test_killed_while_it_reads(
     ("owner", "name"),
     [
         (workers, "encode_batches"),
-        (building, "write_json"),
-        (shards.ShardWriter, "append"),
-        (shards.ShardWriter, "sync"),
-        (shards.ShardWriter, "close"),
+        (building, "write_record"),
+        (shard_writer.ShardWriter, "append"),
+        (shard_writer.ShardWriter, "sync"),
+        (shard_writer.ShardWriter, "close"),
     ],
 )
 def test_killed_anywhere(
@@ -144,7 +144,7 @@ def test_killed_before_it_is_published(
 def test_killed_twice(whole: dict[str, bytes], pages: list[Page], model: Model, tmp_path: Path) -> None:
     for call in (2, 1):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(building, "write_json", failing(files.write_json, call, Killed()))
+            patch.setattr(building, "write_record", failing(records.write_record, call, Killed()))
             with pytest.raises(Killed):
                 KnowledgeBase.build(pages, tmp_path / "kb", model)
     KnowledgeBase.build(pages, tmp_path / "kb", model)
@@ -154,7 +154,7 @@ def test_killed_twice(whole: dict[str, bytes], pages: list[Page], model: Model, 
 def stopped(pages: list[Page], model: Model, folder: Path) -> None:
     """Leave a build of which three blocks are on the disk."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(building, "write_json", failing(files.write_json, 3, Killed()))
+        patch.setattr(building, "write_record", failing(records.write_record, 3, Killed()))
         with pytest.raises(Killed):
             KnowledgeBase.build(pages, folder, model)
 
@@ -281,7 +281,7 @@ def test_append_that_was_killed_goes_on(pages: list[Page], model: Model, tmp_pat
         KnowledgeBase.build(pages[:6], tmp_path / name, model)
     KnowledgeBase.build(pages[6:], tmp_path / "whole", model, append=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(building, "write_json", failing(files.write_json, 1, Killed()))
+        patch.setattr(building, "write_record", failing(records.write_record, 1, Killed()))
         with pytest.raises(Killed):
             KnowledgeBase.build(pages[6:], tmp_path / "kb", model, append=True)
     shards = [Shard(path) for path in read_manifest(tmp_path / "kb").shard_folders(tmp_path / "kb")]

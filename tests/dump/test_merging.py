@@ -134,7 +134,7 @@ def test_more_pages_may_be_appended(parts: list[Path], pages: list[Page], model:
 
 def test_a_page_in_two_is_refused(parts: list[Path], pages: list[Page], model: Model, tmp_path: Path) -> None:
     KnowledgeBase.build(pages[11:], tmp_path / "c", model)
-    with pytest.raises(KnowledgeBaseError, match=r"page id 'P11' is in .*/b and in .*/c: build one of them without it"):
+    with pytest.raises(KnowledgeBaseError, match=r"page id 'P11' is in .*/b and in .*/c: delete it in one of them"):
         merge(tmp_path / "whole", [*parts, tmp_path / "c"])
     assert not (tmp_path / "whole").exists()
 

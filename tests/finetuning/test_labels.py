@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph
+from kbq.dump.shard_writer import EncodedParagraph
+from kbq.dump.shards import CLOSES, OPENS
 from kbq.finetuning.labels import MOST_GOLDS, Labeller, phrases_of
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput

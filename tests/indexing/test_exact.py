@@ -7,7 +7,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph, Shard
+from kbq.dump.shard_writer import EncodedParagraph
+from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.indexing import exact, inner_products
 from kbq.indexing.exact import BOTH, ExactIndex, _lowers_of_all
 from kbq.indexing.inner_products import Factors

@@ -12,11 +12,13 @@ import torch
 
 from kbq.answers import IndexKind
 from kbq.dump.manifest import IndexEntry
-from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph, Shard
+from kbq.dump.shard_writer import EncodedParagraph
+from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.base import Index
 from kbq.indexing.factory import build_missing, is_built, open_index
 from kbq.searching.spans import find_spans
+from kbq.system.seals import seal_folder
 
 pytest.importorskip("faiss")
 CPU = torch.device("cpu")
@@ -347,18 +349,19 @@ def of_other_rows(folder: Path) -> None:
     rows = np.load(folder.parent / "vectors.npy")
     rows[0, 0] += 1
     np.save(folder.parent / "vectors.npy", rows)
+    seal_folder(folder.parent)
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (shutil.rmtree, r"has no complete \w+ index"),
-        (lambda folder: (folder / "index.json").unlink(), r"has no complete \w+ index"),
-        (lambda folder: (folder / "index.json").write_text("{"), "is damaged"),
-        (lambda folder: (folder / "index.json").write_text("[]"), "is damaged"),
-        (lambda folder: (folder / "cells.faiss").unlink(), "is incomplete"),
-        (cut, r"is incomplete: its files have .* bytes"),
-        (of_other_rows, r"belongs to other rows \(\w{16}, not \w{16}\)"),
+        (lambda folder: (folder / "seal.json").unlink(), "seal.json is missing"),
+        (lambda folder: (folder / "seal.json").write_text("{"), "is damaged"),
+        (lambda folder: (folder / "seal.json").write_text("[]"), "is damaged"),
+        (lambda folder: (folder / "cells.faiss").unlink(), "cells.faiss is missing"),
+        (cut, r"is damaged \(it has [0-9,]+ of [0-9,]+ bytes\)"),
+        (of_other_rows, "was built from another shard"),
     ],
 )
 @pytest.mark.parametrize("kind", BUILT)

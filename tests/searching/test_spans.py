@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph, Shard
+from kbq.dump.shard_writer import EncodedParagraph
+from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.indexing.base import Candidates, ranges
 from kbq.indexing.exact import ExactIndex
 from kbq.searching.spans import Spans, find_spans, paragraph_spans, range_argmax, reach

@@ -11,7 +11,8 @@ import pytest
 from kbq.answers import Backend, Unit
 from kbq.corpus.pages import Page
 from kbq.dump import building
-from kbq.dump.shards import CLOSES, OPENS, EncodedParagraph, Shard
+from kbq.dump.shard_writer import EncodedParagraph
+from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.encoding.model import Model
 from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase

@@ -95,7 +95,7 @@ def test_what_is_indexed_stays_and_what_is_damaged_is_made_again(
     scores = [index.scores(QUERIES[0]).tolist() for index in kb.words.bm25]
     lengths = first / "lengths.npy"
     np.save(lengths, np.load(lengths)[1:])
-    with pytest.raises(KnowledgeBaseError, match=r"bm25 is .*damaged \(lengths.npy has .* of .*`kbq index bm25 .*`"):
+    with pytest.raises(KnowledgeBaseError, match=r"lengths.npy is damaged \(it has .* of .*`kbq verify .* --repair`"):
         KnowledgeBase.open(tmp_path / "kb")
     index_bm25(tmp_path / "kb")
     mended = KnowledgeBase.open(tmp_path / "kb")

@@ -11,7 +11,8 @@ import pytest
 from kbq.answers import Backend, SearchOptions
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import Manifest, read_manifest
-from kbq.dump.shards import Counts, EncodedParagraph, Progress, Shard, ShardWriter
+from kbq.dump.shard_writer import EncodedParagraph, Progress, ShardWriter, page_digest
+from kbq.dump.shards import Counts, Shard, ShardEntry
 from kbq.encoding.model import Model
 from kbq.encoding.windows import WindowShape
 from kbq.errors import KnowledgeBaseError
@@ -40,14 +41,16 @@ def shard(encoded: Callable[..., EncodedParagraph], tmp_path: Path) -> Shard:
     """Each text on a page with the title `birth`."""
     writer = ShardWriter(tmp_path / "shard-00000", 2, Progress())
     for number, text in enumerate(TEXTS):
-        writer.append(Page(str(number), "birth", ()), [replace(encoded([[1, 1]]), text=text)])
+        page = Page(str(number), "birth", ())
+        writer.append(page, page_digest(page), [replace(encoded([[1, 1]]), text=text)])
     writer.close()
     return Shard(tmp_path / "shard-00000")
 
 
 @pytest.fixture
-def manifest() -> Manifest:
-    return Manifest("m", "f", 2, 0.0, (Counts(len(TEXTS), len(TEXTS), rows=len(TEXTS)),))
+def manifest(shard: Shard) -> Manifest:
+    counts = Counts(len(TEXTS), len(TEXTS), rows=len(TEXTS))
+    return Manifest("m", "f", 2, 0.0, (ShardEntry("shard-00000", shard.seal, counts, counts),))
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -153,7 +156,7 @@ def test_a_missing_tokenizer_is_named(sparta: SpartaModel, kb_folder: Path, tmp_
     sparta.save(tmp_path / "m")
     index_sparta(kb, tmp_path / "m")
     shutil.rmtree(kb / f"sparta-{read_manifest(kb).sparta}")
-    with pytest.raises(KnowledgeBaseError, match=r"is missing or damaged .*`kbq index sparta .* MODEL`"):
+    with pytest.raises(KnowledgeBaseError, match=r"seal.json is missing: `kbq verify .* --repair`"):
         KnowledgeBase.open(kb, device="cpu")
 
 

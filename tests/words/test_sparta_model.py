@@ -106,7 +106,7 @@ def test_a_thousand_index_sums_are_training_scores(sparta: SpartaModel, pages: l
     words = sorted({word for text in texts for word in text.split()})
     queries = [[*source.choices(words, k=5), "the", "the"] for _ in range(1000 // count + 1)]
     entries = as_entries(strongest_impacts(sparta, windows, 10_000))
-    write_postings(tmp_path / "i", sparta.vocabulary, entries, "weights")
+    write_postings(tmp_path / "i", sparta.vocabulary, entries, "weights", of="")
     index = ImpactIndex(Postings(tmp_path / "i", "weights"), count)
     pairs = 0
     for query in queries:

@@ -1,0 +1,120 @@
+"""Writing shards: pages with their encoded paragraphs are appended to the files of a shard, which survives a kill."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kbq.corpus.pages import Page
+from kbq.dump.arrays import GrowingArray, GrowingTexts
+from kbq.dump.shards import DIGEST_BYTES, LOGIT_STEPS, TEXTS, Counts, ShardEntry
+from kbq.system.records import digest_of_bytes
+from kbq.system.seals import seal_folder
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedParagraph:
+    """The kept tokens of a paragraph. Shapes: vectors (kept, dim), other arrays (kept,)."""
+
+    number: int
+    text: str
+    tokens: int  # before the filter
+    vectors: NDArray[np.int8]
+    logits: NDArray[np.float32]  # the higher one of the filter's two
+    edges: NDArray[np.uint8]  # OPENS, CLOSES, or both
+    positions: NDArray[np.uint32]
+    starts: NDArray[np.uint32]
+    ends: NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How much of a shard is on the disk, so that a build can resume."""
+
+    counts: Counts = field(default_factory=Counts)
+    sizes: Mapping[str, int] = field(default_factory=dict)  # entries of each file
+
+
+class ShardWriter:
+    """Writes a shard, from the beginning or from the progress of a build that was killed."""
+
+    def __init__(self, folder: Path, dim: int, progress: Progress) -> None:
+        """Raises ValueError if a file is shorter than the progress says."""
+        if not progress.sizes:  # the folder, if any, is left from an abandoned build
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.counts = progress.counts
+        self.vectors = GrowingArray(folder / "vectors.npy", np.int8, dim)
+        self.per_row = {
+            name: GrowingArray(folder / f"{name}.npy", np.uint32) for name in ("positions", "starts", "ends")
+        }
+        self.logits = GrowingArray(folder / "logits.npy", np.int8)
+        self.edges = GrowingArray(folder / "edges.npy", np.uint8)
+        self.paragraph_rows = GrowingArray(folder / "paragraph_rows.npy", np.int64)
+        self.paragraph_numbers = GrowingArray(folder / "paragraph_numbers.npy", np.uint32)
+        self.paragraph_pages = GrowingArray(folder / "paragraph_pages.npy", np.uint32)
+        self.paragraph_tokens = GrowingArray(folder / "paragraph_tokens.npy", np.uint32)
+        self.page_digests = GrowingArray(folder / "page_digests.npy", np.uint8, DIGEST_BYTES)
+        self.texts, self.ids, self.titles, self.metadata = (GrowingTexts(folder, name) for name in TEXTS)
+        self.folder = folder
+        for array in self._arrays():
+            left, size = len(array), progress.sizes.get(array.path.name, 0)
+            if left < size:
+                self.abandon()
+                raise ValueError(f"{array.path} has {left:,} entries, {size:,} were written")
+            array.truncate(size)
+
+    def append(self, page: Page, digest: bytes, paragraphs: Sequence[EncodedParagraph]) -> None:
+        """Add a page, its `page_digest`, and its encoded paragraphs."""
+        number = self.counts.pages
+        self.ids.append([page.id])
+        self.titles.append([page.title])
+        self.metadata.append([json.dumps(dict(page.metadata), ensure_ascii=False) if page.metadata else ""])
+        self.page_digests.append(np.frombuffer(digest, np.uint8)[None])
+        for paragraph in paragraphs:
+            self.vectors.append(paragraph.vectors)
+            for name, array in self.per_row.items():
+                array.append(getattr(paragraph, name))
+            self.logits.append(np.clip(np.rint(paragraph.logits * LOGIT_STEPS), -127, 127))
+            self.edges.append(paragraph.edges)
+            self.counts += Counts(0, 1, paragraph.tokens, len(paragraph.positions))
+            self.paragraph_rows.append(np.array([self.counts.rows]))
+            self.paragraph_numbers.append(np.array([paragraph.number]))
+            self.paragraph_pages.append(np.array([number]))
+            self.paragraph_tokens.append(np.array([paragraph.tokens]))
+            self.texts.append([paragraph.text])
+        self.counts += Counts(pages=1)
+
+    def sync(self) -> Progress:
+        """Write everything appended so far to the disk."""
+        for array in self._arrays():
+            array.sync()
+        return Progress(self.counts, {array.path.name: len(array) for array in self._arrays()})
+
+    def close(self) -> ShardEntry:
+        """Finish and seal the shard."""
+        for array in self._arrays():
+            array.close()
+        return ShardEntry(self.folder.name, seal_folder(self.folder).digest, self.counts, self.counts)
+
+    def abandon(self) -> None:
+        """Close the files of a failed build, so that nothing is written to them once another run resumes."""
+        for array in self._arrays():
+            array.abandon()
+
+    def _arrays(self) -> list[GrowingArray]:
+        lists = self.texts, self.ids, self.titles, self.metadata
+        texts = [array for texts in lists for array in (texts.bytes, texts.ends)]
+        numbers = [self.paragraph_rows, self.paragraph_numbers, self.paragraph_pages, self.paragraph_tokens]
+        return [self.vectors, *self.per_row.values(), self.logits, self.edges, *numbers, self.page_digests, *texts]
+
+
+def page_digest(page: Page) -> bytes:
+    """A digest of all that a page says: the same page gives the same digest, always and everywhere."""
+    paragraphs = [(one.number, one.text, one.begin) for one in page.paragraphs]
+    said = json.dumps([page.id, page.title, paragraphs, dict(page.metadata)], sort_keys=True)
+    return bytes.fromhex(digest_of_bytes(said.encode()))
