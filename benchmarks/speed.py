@@ -43,7 +43,7 @@ def rate(count: float, work: Callable[[], object], repeat: int = 3) -> float:
 
 def tuning(kb: KnowledgeBase, texts: list[str]) -> Finetuner:
     """Ready to tune for an epoch; the gold answer of each query is what is found first now."""
-    labeller = Labeller(kb.shards, Pages(kb.folder).ids())
+    labeller = Labeller(kb.shards, Pages.open(kb.folder).ids())
     queries = []
     for text, hits in zip(texts, kb.query(texts, k=1, backend="dense"), strict=True):
         phrase = hits[0]

@@ -9,28 +9,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args, overload
 
+import numpy as np
+
 from kbq.answers import DEPTH, RETRIEVAL_WEIGHT, WORDS_ALONE, Answer, Backend, IndexKind, K, SearchOptions, Unit
-from kbq.corpus.checking import BadLines, checked_pages
-from kbq.corpus.readers import read_corpus
-from kbq.dump.building import build_shards, manifest_before
-from kbq.dump.manifest import is_knowledge_base, publish, read_manifest, refuse_other_model
+from kbq.changing import build, compact, model_of, update
+from kbq.dump.changes import Changes, delete, page_ids, refuse_unknown
+from kbq.dump.manifest import read_manifest, refuse_other_model
 from kbq.dump.pages import Pages
 from kbq.encoding.model import Model
 from kbq.encoding.queries import refuse_unreadable
-from kbq.errors import CorpusError, KnowledgeBaseError, ModelError, QueryError
-from kbq.indexing.cells import load_faiss
-from kbq.indexing.factory import chosen_kind, open_index
+from kbq.errors import KnowledgeBaseError, QueryError
+from kbq.indexing.factory import open_index
 from kbq.sample_kb import Building, quietly, sample_folder
 from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT, LexicalScores, WordIndexes
-from kbq.searching.indexes import IndexSpec, add_index, build_indexes, kept_queries, remove_unnamed
+from kbq.searching.indexes import IndexSpec, add_index
 from kbq.searching.search import BATCH, SearchContext, search
 from kbq.system.callbacks import Note, Report, silent, unheard
-from kbq.system.files import writing_alone, writing_to
 from kbq.system.lines import clean_text
 from kbq.system.paths import as_path, given
-from kbq.words.bm25 import add_bm25, index_bm25
+from kbq.words.bm25 import index_bm25
 from kbq.words.sparta import TERMS, index_sparta
-from kbq.words.sparta_model import SpartaModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,7 +49,8 @@ if TYPE_CHECKING:
 class KnowledgeBase:
     """A published knowledge base, with the encoders that it is asked with."""
 
-    bad_lines = 0  # of the corpus, left out by the build that made this object
+    bad_lines = 0  # of the corpus, left out by the build or update that made this object
+    changes = Changes()  # made by the update, sync or delete that made this object
 
     def __init__(
         self,
@@ -73,6 +72,7 @@ class KnowledgeBase:
         self.model = model
         self.index = manifest.entry(folder, index)
         self.shards = manifest.open_shards(folder, manifest.parts(self.index))
+        self._may_leave_gpu = may_leave_gpu
         self._opened_index = open_index(self.shards, self.index, model.device, may_leave_gpu)
         self.words = WordIndexes(folder, manifest, self.shards)
         self._readers: dict[str, Reader] = {}
@@ -120,50 +120,13 @@ class KnowledgeBase:
             CorpusError: the corpus cannot be read; nothing is published.
         """
         folder = as_path(folder, "the folder of a knowledge base")
-        IndexSpec(index)  # what has no meaning is refused before hours of work, as is a wrong folder
-        for what, count in (("workers", workers), ("terms", terms)):
-            if type(count) is not int or count < 1:
-                raise KnowledgeBaseError(f"{what} is {count!r}, must be at least 1", is_usage=True)
-        if sparta is not None:
-            SpartaModel.open(as_path(sparta, "a SPARTA model"), "cpu")
-            if not append and is_knowledge_base(folder):  # of a run killed while adding impacts, perhaps
-                command = f"kbq index sparta {folder} {sparta}"
-                raise KnowledgeBaseError(f"{folder} is built: add the impacts with `{command}`")
-        published = read_manifest(folder) if append else None
-        if not isinstance(model, Model):
-            name = None if model is None else str(as_path(model, "a model"))
-            model = model_of(folder, published, name, device) if published else Model.open(name or "default", device)
-        known_ids = () if published is None else Pages(folder).ids()
-        bad_lines = BadLines(corpus, skip_bad_lines, note)
-        if isinstance(corpus, str | Path):
-            pages = bad_lines.all_or_none(read_corpus(corpus, format, bad_lines.add, known_ids))
-        else:
-            pages = checked_pages(given(corpus, CorpusError, "a corpus is", "a path, or a list of pages"), known_ids)
-        with writing_to(folder, KnowledgeBaseError, goes_on=True):
-            # A folder that is not a knowledge base is not locked; a missing faiss is reported before hours of encoding.
-            kinds = {index} | ({entry.kind for entry in published.entries} if published else set())
-            if kinds - {"auto", "exact"}:
-                load_faiss()
-            folder.mkdir(parents=True, exist_ok=True)
-            with writing_alone(folder):
-                before = manifest_before(folder, model, append)
-                for entry in before.entries:
-                    kept_queries(folder, entry)  # damaged ones are reported before hours of encoding
-                shards, digest = build_shards(pages, model, folder, before.next_shard, report, workers)
-                after = before.with_shards(shards, digest)
-                spec = IndexSpec.as_before(folder, before, chosen_kind(after, index))
-                manifest = build_indexes(folder, after, model, spec, report_stage)
-                if before.bm25 if append else bm25:
-                    manifest = add_bm25(folder, manifest, report_stage)
-                manifest = publish(folder, manifest)
-                remove_unnamed(folder, manifest)
-        if sparta is not None:
-            index_sparta(folder, sparta, terms, device, report_stage)
-            manifest = read_manifest(folder)
-        elif published is not None and published.sparta:
-            note(f"the new pages have no learned impacts, so none are used: kbq index sparta {folder} MODEL")
-        kb = cls(folder, manifest, model, may_leave_gpu=True)
-        kb.bad_lines = bad_lines.count
+        manifest, opened, bad_lines = build(
+            corpus, folder, model, format=format, index=index, bm25=bm25, sparta=sparta, terms=terms, append=append,
+            skip_bad_lines=skip_bad_lines, workers=workers, device=device, report=report, report_stage=report_stage,
+            note=note,
+        )  # fmt: skip
+        kb = cls(folder, manifest, opened, may_leave_gpu=True)
+        kb.bad_lines = bad_lines
         return kb
 
     @classmethod
@@ -190,15 +153,20 @@ class KnowledgeBase:
         if index is not None and index not in get_args(IndexKind):
             kinds = ", ".join(get_args(IndexKind))
             raise KnowledgeBaseError(f"index kind {index!r} is unknown: choose from {kinds}", is_usage=True)
-        opened_model = model_of(folder, manifest, model, device)
+        return cls._opened(folder, manifest, model_of(folder, manifest, model, device), index, device == "auto")
+
+    @classmethod
+    def _opened(
+        cls, folder: Path, manifest: Manifest, model: Model, index: IndexKind | None, may_leave_gpu: bool = True
+    ) -> Self:
+        """Open what this manifest describes or, if it has been replaced meanwhile, what the present one does."""
         try:
-            return cls(folder, manifest, opened_model, index, device == "auto")
+            return cls(folder, manifest, model, index, may_leave_gpu)
         except KnowledgeBaseError:
             published = read_manifest(folder)
             if published == manifest:
                 raise
-            # An index has been replaced meanwhile.
-            return cls(folder, published, opened_model, index, device == "auto")
+            return cls(folder, published, model, index, may_leave_gpu)
 
     @classmethod
     def sample(
@@ -229,7 +197,31 @@ class KnowledgeBase:
             ModelError: it is missing, or belongs to another phrase encoder.
         """
         opened = Model.open(as_path(model, "a model"), str(self.model.device))
-        return type(self)(self.folder, self.manifest, opened, self.index.kind, may_leave_gpu=True)
+        return self._opened(self.folder, self.manifest, opened, self.index.kind)
+
+    def with_pages(self, pages: str | Path | Iterable[str]) -> Self:
+        """The same knowledge base, answering from these pages only: they are chosen before the best answers are.
+
+        Args:
+            pages: ids, or a file with one id a line.
+
+        Raises:
+            KnowledgeBaseError: it does not have one of them; all of these are named.
+        """
+        kb = self._opened(self.folder, self.manifest, self.model, self.index.kind)
+        shown = [np.zeros(len(shard.ids), bool) for shard in kb.shards]
+        known, unknown = Pages(kb.shards), []
+        for page_id in page_ids(pages):
+            place = known.place(page_id)
+            if place is None:
+                unknown.append(page_id)
+            else:
+                shown[place.shard][place.page] = True
+        refuse_unknown(self.folder, unknown)
+        for shard, chosen in zip(kb.shards, shown, strict=True):
+            shard.show_only(chosen)
+        kb._opened_index = open_index(kb.shards, kb.index, kb.model.device, kb._may_leave_gpu)
+        return kb
 
     # Ask
 
@@ -517,6 +509,87 @@ class KnowledgeBase:
 
     # Maintain
 
+    def update(
+        self,
+        corpus: str | Path | Iterable[Page],
+        *,
+        format: CorpusFormat = "auto",
+        skip_bad_lines: bool = False,
+        dry_run: bool = False,
+        workers: int = 1,
+        report: Callable[[Counts], None] = unheard,
+        report_stage: Report = silent,
+        note: Note = unheard,
+    ) -> Self:
+        """Add the pages of a corpus that are new, and replace those that have changed, by their ids; open the outcome.
+
+        Pages that are as they were are recognised by their digests, and not encoded again. What the knowledge base
+        answers is what one built from its present pages would. `changes` of the outcome says how many there are.
+
+        Args:
+            dry_run: only compare; nothing is changed.
+
+        Raises:
+            KnowledgeBaseError: the folder is in use or cannot be written, or holds another unfinished update.
+            CorpusError: the corpus cannot be read; nothing is changed.
+        """
+        return self._updated(
+            corpus, format=format, skip_bad_lines=skip_bad_lines, delete_missing=False, dry_run=dry_run,
+            workers=workers, report=report, report_stage=report_stage, note=note,
+        )  # fmt: skip
+
+    def sync(
+        self,
+        corpus: str | Path | Iterable[Page],
+        *,
+        format: CorpusFormat = "auto",
+        dry_run: bool = False,
+        workers: int = 1,
+        report: Callable[[Counts], None] = unheard,
+        report_stage: Report = silent,
+        note: Note = unheard,
+    ) -> Self:
+        """`update`, and delete the pages that the corpus does not have: the knowledge base then has its pages."""
+        return self._updated(
+            corpus, format=format, skip_bad_lines=False, delete_missing=True, dry_run=dry_run,
+            workers=workers, report=report, report_stage=report_stage, note=note,
+        )  # fmt: skip
+
+    def _updated(self, corpus: str | Path | Iterable[Page], **options: Any) -> Self:
+        manifest, changes, bad_lines = update(corpus, self.folder, lambda: self.model, **options)
+        kb = type(self)(self.folder, manifest, self.model, may_leave_gpu=True)
+        kb.changes, kb.bad_lines = changes, bad_lines
+        return kb
+
+    def delete(self, pages: str | Path | Iterable[str], *, missing_ok: bool = False) -> Self:
+        """Delete pages, and open what is left: no answer comes from them any more. `compact` removes their bytes.
+
+        Args:
+            pages: ids, or a file with one id a line.
+            missing_ok: leave out ids that the knowledge base does not have.
+
+        Raises:
+            KnowledgeBaseError: it does not have one of them (all of these are named), or the folder cannot be written.
+        """
+        manifest, changes = delete(self.folder, page_ids(pages), missing_ok)
+        kb = type(self)(self.folder, manifest, self.model, may_leave_gpu=True)
+        kb.changes = changes
+        return kb
+
+    def compact(self, threshold: float = 0.0, report: Report = silent) -> Self:
+        """Write shards again without their deleted pages, join small ones, and open the outcome.
+
+        Afterwards no file of the folder holds anything that a deleted page said. Nothing is encoded again.
+
+        Args:
+            threshold: leave shards of which at most this share of pages is deleted.
+
+        Raises:
+            KnowledgeBaseError: the folder is in use or cannot be written, or an update is unfinished.
+        """
+        manifest = compact(self.folder, lambda: self.model, threshold, report)
+        return type(self)(self.folder, manifest, self.model, may_leave_gpu=True)
+
     def index_vectors(
         self,
         kind: WantedKind = "auto",
@@ -568,19 +641,3 @@ class KnowledgeBase:
 
     def __repr__(self) -> str:
         return f"KnowledgeBase({str(self.folder)!r}: {self.counts.pages:,} pages, {self.counts.rows:,} vectors)"
-
-
-def model_of(folder: Path, manifest: Manifest, name: str | Path | None = None, device: str = "auto") -> Model:
-    """The model of this name or, without one, the model that a knowledge base was built with.
-
-    Raises:
-        ModelError: it is missing or damaged.
-    """
-    if name is not None:
-        return Model.open(as_path(name, "a model"), device)
-    try:
-        return Model.open(manifest.model, device)
-    except ModelError as error:
-        if manifest.model == "default" or Path(manifest.model).is_dir():
-            raise
-        raise ModelError(f"{folder} needs the model it was built with: {error}; say with --model where it is") from None

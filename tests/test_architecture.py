@@ -27,7 +27,7 @@ LAYERS = (
     ("kilt",),
     ("training",),
     ("finetuning",),
-    ("sample_kb", "description"),
+    ("sample_kb", "description", "changing"),
     ("kb",),
     ("augmentation",),
     ("commands",),

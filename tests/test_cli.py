@@ -347,7 +347,7 @@ def test_append_where_the_model_has_moved(
     assert refused.err.endswith("say with --model where it is\n")
     added = run("build", more, tmp_path / "kb", "--append", "--model", tmp_path / "moved", "--json")
     # It is there and whole, but its manifest still names the old place.
-    assert (added.status, added.err, len(list(Pages(tmp_path / "kb").ids()))) == (0, "", 13)
+    assert (added.status, added.err, len(list(Pages.open(tmp_path / "kb").ids()))) == (0, "", 13)
     found = run("query", "the river", "--kb", tmp_path / "kb", "--model", tmp_path / "moved")
     assert found.status == 0
 

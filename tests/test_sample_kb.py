@@ -36,7 +36,7 @@ def test_it_is_built_once(tmp_path: Path) -> None:
 
     for _ in range(2):
         kb = KnowledgeBase.sample(building=building)
-        assert list(Pages(kb.folder).ids()) == ["S1", "S2"]
+        assert list(Pages.open(kb.folder).ids()) == ["S1", "S2"]
         assert [hit.text for hit in kb.query(["the city"], k=5)[0]] in (["Paris", "river"], ["river", "Paris"])
     assert told == list((tmp_path / "cache").iterdir()) == [kb.folder]
     assert pages[-1] == 2
@@ -70,7 +70,7 @@ def test_another_process_may_be_faster(tmp_path: Path, monkeypatch: pytest.Monke
         return built(*arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(KnowledgeBase, "build", slow)
-    assert list(Pages(KnowledgeBase.sample().folder).ids()) == ["S1", "S2"]
+    assert list(Pages.open(KnowledgeBase.sample().folder).ids()) == ["S1", "S2"]
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 

@@ -1,22 +1,150 @@
-"""Maintain: `kbq index vectors`, `bm25` and `sparta`, and `kbq merge-kb`."""
+"""Maintain: `kbq update`, `sync`, `delete`, `compact`, `verify`, `index vectors`, `bm25`, `sparta`, and `merge-kb`."""
 
 import dataclasses
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kbq.answers import WantedKind
+from kbq.answers import CorpusFormat, WantedKind
 from kbq.commands import printing
 from kbq.commands.application import Commands
 from kbq.commands.options import MAINTAIN, Device, Json, Terms, TunedModel, note, output_path, refuse_given, tell
 
+if TYPE_CHECKING:
+    from kbq.dump.manifest import Manifest
+
+MUCH = 0.2  # share of vectors from which on compacting is suggested
 app = typer.Typer()
 index = typer.Typer(
     cls=Commands, help="Build an index of vectors or of words; nothing is encoded again.", no_args_is_help=True
 )
 app.add_typer(index, name="index", rich_help_panel=MAINTAIN)
 PublishedKb = Annotated[Path, typer.Argument(help="A knowledge base.")]
+
+Corpus = Annotated[str, typer.Argument(help="A file or folder, or - for standard input.")]
+Format = Annotated[CorpusFormat, typer.Option(help="What the corpus looks like.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")]
+Workers = Annotated[int, typer.Option(min=1, max=256, help="Processes that encode, each with one thread.")]
+Moved = Annotated[str | None, typer.Option(help="The knowledge base's model, if that has moved.")]
+
+
+@app.command(rich_help_panel=MAINTAIN)
+def update(
+    kb: PublishedKb,
+    corpus: Corpus,
+    format: Format = "auto",
+    skip_bad_lines: Annotated[bool, typer.Option("--skip-bad-lines", help="Report bad lines and go on.")] = False,
+    dry_run: DryRun = False,
+    workers: Workers = 1,
+    model: Moved = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Add pages that are new and replace those that have changed, by their ids; others are not encoded again."""
+    _update(kb, corpus, model, device, as_json, format=format, skip_bad_lines=skip_bad_lines, delete_missing=False,
+            dry_run=dry_run, workers=workers)  # fmt: skip
+
+
+@app.command(rich_help_panel=MAINTAIN)
+def sync(
+    kb: PublishedKb,
+    corpus: Corpus,
+    format: Format = "auto",
+    dry_run: DryRun = False,
+    workers: Workers = 1,
+    model: Moved = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Do what update does, and delete the pages that the corpus does not have."""
+    _update(kb, corpus, model, device, as_json, format=format, skip_bad_lines=False, delete_missing=True,
+            dry_run=dry_run, workers=workers)  # fmt: skip
+
+
+def _update(kb: Path, corpus: str, model: str | None, device: str, as_json: bool, **options: Any) -> None:
+    from kbq.changing import model_of, update
+    from kbq.commands.progress import build_progress
+    from kbq.dump.manifest import read_manifest
+
+    manifest = read_manifest(kb)
+    with build_progress(f"updating {kb}") as (report, report_stage):
+        after, changes, bad_lines = update(
+            corpus, kb, lambda: model_of(kb, manifest, model, device), report=report, report_stage=report_stage,
+            note=note, **options,
+        )  # fmt: skip
+    would = "would be " if options["dry_run"] else ""
+    tell(
+        {"kb": str(kb), "dry_run": options["dry_run"], **asdict(changes), "bad_lines": bad_lines, **after.counts.facts},
+        as_json,
+        f"{kb}: {changes}",
+        f"{changes.added:,} pages {would}added, {changes.replaced:,} replaced, {changes.deleted:,} deleted, "
+        f"{changes.unchanged:,} as they were",
+    )
+    _suggest_compacting(kb, after)
+
+
+@app.command(rich_help_panel=MAINTAIN)
+def delete(
+    kb: PublishedKb,
+    pages: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of pages.")] = None,
+    file: Annotated[str | None, typer.Option("--file", "-f", help="One id per line; - for standard input.")] = None,
+    missing_ok: Annotated[bool, typer.Option("--missing-ok", help="Leave out ids that are not there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete pages: no answer comes from them any more. Their bytes stay until compact."""
+    from kbq.dump.changes import delete, page_ids
+
+    ids = [*(page_ids(file) if file is not None else ()), *(page_ids(pages) if pages else ())]
+    if not ids:
+        raise typer.BadParameter("there is none: name pages, or give a --file with one id per line", param_hint="ID")
+    manifest, changes = delete(kb, list(dict.fromkeys(ids)), missing_ok)
+    facts = {"kb": str(kb), "deleted": changes.deleted, **manifest.counts.facts}
+    tell(facts, as_json, f"{kb}: {changes.deleted:,} pages deleted, {manifest.counts.pages:,} are left")
+    _suggest_compacting(kb, manifest)
+
+
+@app.command(rich_help_panel=MAINTAIN)
+def compact(
+    kb: PublishedKb,
+    threshold: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Leave shards with at most this share of deleted pages.")
+    ] = 0.0,
+    model: Moved = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Remove the bytes of deleted pages for good, and join small shards; nothing is encoded again."""
+    from kbq.changing import compact, model_of
+    from kbq.commands.progress import stage_progress
+    from kbq.dump.manifest import read_manifest
+    from kbq.system.files import folder_bytes
+
+    before, size = read_manifest(kb), folder_bytes(kb)
+    with stage_progress(f"compacting {kb}") as report:
+        manifest = compact(kb, lambda: model_of(kb, before, model, device), threshold, report)
+    left = folder_bytes(kb)
+    facts = {
+        "kb": str(kb),
+        "bytes": left,
+        "bytes_before": size,
+        "shards": len(manifest.shards),
+        **manifest.counts.facts,
+    }
+    removed = before.size.pages - manifest.size.pages
+    tell(
+        {"kb": str(kb), **sizes, **manifest.counts.facts},
+        as_json,
+        f"{kb}: {removed:,} deleted pages removed, {printing.size(left)} on disk instead of {printing.size(size)}",
+    )
+
+
+def _suggest_compacting(kb: Path, manifest: "Manifest") -> None:
+    """Say when deleted pages take much room."""
+    dead = manifest.size.rows - manifest.counts.rows
+    if dead > MUCH * manifest.size.rows:
+        note(f"deleted pages take {dead / manifest.size.rows:.0%} of the vectors: `kbq compact {kb}` removes them")
 
 
 @index.command("vectors")
@@ -43,12 +171,12 @@ def index_vectors(
     as_json: Json = False,
 ) -> None:
     """Build an index of the vectors, which is used from now on; others stay."""
+    from kbq.changing import model_of
     from kbq.commands.ask import read_queries
     from kbq.commands.progress import stage_progress
     from kbq.description import index_facts
     from kbq.dump.manifest import read_manifest
     from kbq.indexing.factory import chosen_kind
-    from kbq.kb import model_of
     from kbq.searching.indexes import IndexSpec, add_index
 
     if kind == "exact":

@@ -285,4 +285,4 @@ def _task(name: str | None) -> "Task | None":
 def _pages(folder: Path) -> "Pages":
     from kbq.dump.pages import Pages
 
-    return Pages(folder)
+    return Pages.open(folder)

@@ -175,10 +175,26 @@ class Shard:
         self.shown = shown if self.live is None else shown & self.live
         self.edges = self.edges * self.shown_rows()
 
+    def filled(self) -> Bools:
+        """Whether a search may find something in each paragraph. Shape: (paragraphs,)."""
+        has_rows: Bools = np.diff(self.paragraph_rows, prepend=0) > 0
+        return has_rows if self.shown is None else has_rows & self.shown
+
+    def shown_or_all(self) -> Bools | None:
+        """`shown_rows`, or None where all rows are shown."""
+        return None if self.shown is None else self.shown_rows()
+
     def shown_rows(self) -> Bools:
         """Whether a search may answer with each row. Shape: (rows,)."""
+        return self._rows_in(self.shown)
+
+    def live_rows(self) -> Bools:
+        """Whether each row is of a page that is left. Shape: (rows,)."""
+        return self._rows_in(self.live)
+
+    def _rows_in(self, paragraphs: Bools | None) -> Bools:
         sizes = np.diff(self.paragraph_rows, prepend=0)
-        return np.ones(len(self), bool) if self.shown is None else np.repeat(self.shown, sizes)
+        return np.ones(len(self), bool) if paragraphs is None else np.repeat(paragraphs, sizes)
 
     def live_ids(self) -> Iterator[tuple[int, str]]:
         """The number and the id of each page that is left."""
@@ -186,6 +202,11 @@ class Shard:
         return (
             (number, page_id) for number, (page_id, is_left) in enumerate(zip(self.ids, left, strict=True)) if is_left
         )
+
+    def rows_of_pages(self) -> Rows:
+        """How many rows each page has. Shape: (pages,)."""
+        sizes = np.diff(self.paragraph_rows, prepend=0)
+        return np.bincount(self.paragraph_pages, sizes, len(self.ids)).astype(np.int64)
 
     def counts_of(self, pages: Bools) -> Counts:
         """The counts of some pages. Shape: (pages,)."""
@@ -235,31 +256,34 @@ class Shard:
         return closing
 
     def rows_above(self, threshold: float | None) -> Rows:
-        """The rows with a filter logit above a threshold, and the best row of each paragraph; None: all rows.
+        """The rows to index: those above a filter logit, and the best of each paragraph; None: all that are left.
 
         Raises:
             KnowledgeBaseError: the filter's logits are missing or damaged.
         """
         if threshold is None or not len(self):
-            return np.arange(len(self))
-        try:
-            logits = _typed(self.folder, "logits", np.int8)
-        except (OSError, ValueError) as error:
-            raise KnowledgeBaseError(
-                f"shard {self.folder} has no filter logits ({error}): "
-                "build the knowledge base again, or index it without --filter"
-            ) from None
-        if len(logits) != len(self):
-            raise KnowledgeBaseError(
-                f"shard {self.folder} is damaged (logits.npy has {len(logits)} of {len(self)} rows): "
-                "build the knowledge base again"
-            )
+            return np.flatnonzero(self.live_rows())
+        logits = self.logits()
         filled = np.flatnonzero(np.diff(self.paragraph_rows, prepend=0))
         first, _ = self.row_range(filled)
         best = np.maximum.reduceat(logits, first)
         sizes = np.diff(np.append(first, len(self)))
-        kept: Rows = np.flatnonzero((logits > threshold * LOGIT_STEPS) | (logits == np.repeat(best, sizes)))
-        return kept
+        kept = (logits > threshold * LOGIT_STEPS) | (logits == np.repeat(best, sizes))
+        return np.flatnonzero(kept & self.live_rows())
+
+    def logits(self) -> NDArray[np.int8]:
+        """The filter's higher logit of each row, in steps of 1/8; they are read when an index is built.
+
+        Raises:
+            KnowledgeBaseError: the file is missing or damaged.
+        """
+        try:
+            logits = _typed(self.folder, "logits", np.int8)
+            if len(logits) != len(self):
+                raise ValueError(f"logits.npy has {len(logits)} of {len(self)} rows")
+        except (OSError, ValueError) as error:
+            raise KnowledgeBaseError(f"shard {reading_problem(self.folder, error, REPAIR)}") from None
+        return logits
 
     def title_of(self, paragraph: int) -> str:
         """The title of a paragraph's page."""

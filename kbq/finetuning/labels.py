@@ -164,7 +164,8 @@ class Labeller:
         self._places: dict[str, list[tuple[int, int]]] = {page: [] for page in wanted}
         by_title: dict[str, list[tuple[int, int]]] = {}
         for number, shard in enumerate(shards):
-            for page_number, (page, title) in enumerate(zip(shard.ids, shard.titles, strict=True)):
+            for page_number, page in shard.live_ids():
+                title = shard.titles[page_number]
                 if page in wanted:
                     self._places[page].append((number, page_number))
                 if title in wanted:

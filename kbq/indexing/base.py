@@ -47,10 +47,10 @@ class Index(Protocol):
 
 
 def everything(shards: Sequence[Shard], queries: int, bonus: Bonus | None) -> list[list[Candidates]]:
-    """All rows of each shard as candidates, for this number of queries."""
+    """All rows of each shard that may be found as candidates, for this number of queries."""
     candidates = []
     for number, shard in enumerate(shards):
-        rows = np.arange(len(shard))
+        rows = np.flatnonzero(shard.shown_rows())
         bonuses = [None] * queries if bonus is None else bonus[number][:, shard.paragraphs_of(rows)]
         candidates.append([Candidates(rows, -np.inf, added) for added in bonuses])
     return candidates

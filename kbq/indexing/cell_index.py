@@ -13,6 +13,7 @@ from kbq.indexing.cells import Cells
 from kbq.indexing.inner_products import row_inner_products
 
 MOST_HITS = 2**22  # of the queries that are searched together, before rescoring: about 130 MB
+FEW_SHOWN = 2**16  # rows
 LEAST_HITS = 50  # starts, and ends, to find at least: the ten best phrases score above the bound of so many
 
 
@@ -39,6 +40,9 @@ class CellIndex:
         self._shards = shards
         self._cells = cells
         self._overfetch = overfetch
+        # Of some pages only, all rows are compared if they are few: most may lie in cells that no query probes.
+        self._shown = sum(int(shard.shown_rows().sum()) for shard in shards)
+        self._few = FEW_SHOWN if self._shown < sum(len(shard) for shard in shards) else 0
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
         """All rows of the paragraphs with one of the k best starts or ends in the probed cells, or k best bonuses.
@@ -47,7 +51,7 @@ class CellIndex:
         """
         k = max(k, LEAST_HITS)
         paragraphs = sum(len(shard.paragraph_rows) for shard in self._shards)
-        if k >= sum(len(shard) for shard in self._shards) or (bonus is not None and k >= paragraphs) or not len(starts):
+        if self._shown <= max(k, self._few) or (bonus is not None and k >= paragraphs) or not len(starts):
             return everything(self._shards, len(starts), bonus)
         queries = np.concatenate([starts, ends])
         together = max(1, MOST_HITS // (self._overfetch * k))

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kbq.array_types import Floats, Rows
+from kbq.array_types import Bools, Floats, Rows
 from kbq.errors import KnowledgeBaseError, first_line
 from kbq.indexing.inner_products import CPU, has_fast_int8, int8_products
 from kbq.system.callbacks import Report, Stage, silent
@@ -111,13 +111,21 @@ def _write(index: Any, path: Path) -> None:
 class Cells:
     """The inverted file of one shard; int8 vectors are memory-mapped, four-bit codes are read into memory."""
 
-    def __init__(self, path: Path, probes: int, rotation: Floats | None = None, stay: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        probes: int,
+        rotation: Floats | None = None,
+        stay: bool = True,
+        shown: Bools | None = None,
+    ) -> None:
         """Open an index that `build_cells` wrote.
 
         Args:
             probes: cells to search for a query.
             rotation: of queries, if the rows were rotated. Shape: (dim, kept).
             stay: whether mapped cells stay in memory once read; if not, the probed cells are prefetched.
+            shown: whether each row of the dump may be found; None: all may. Shape: (all,).
 
         Raises:
             KnowledgeBaseError: faiss is not installed, or the file is missing or damaged.
@@ -131,6 +139,12 @@ class Cells:
             ) from None
         self._probes = probes
         self._rotation = rotation
+        self._findable = self._index.ntotal
+        self._selector: Any = None
+        if shown is not None:
+            self._findable = min(self._findable, int(shown.sum()))
+            self._bits = np.packbits(shown, bitorder="little")  # faiss reads them where they are
+            self._selector = self._faiss.IDSelectorBitmap(len(shown), self._faiss.swig_ptr(self._bits))
         self._prefetched: Any = None  # the inverted lists
         lists = self._faiss.downcast_InvertedLists(self._index.invlists)
         if hasattr(lists, "prefetch_nthread"):  # mapped
@@ -149,7 +163,7 @@ class Cells:
             queries = queries @ self._rotation
         else:  # faiss multiplies int8 codes with integers only: a query of small values would become zero
             queries = np.rint(queries * (127 / np.abs(queries).max(axis=1, keepdims=True).clip(min=1e-30)))
-        cells, rows = self._index.nlist, self._index.ntotal
+        cells, rows = self._index.nlist, max(1, self._findable)
         k, probes = min(k, rows), min(cells, max(self._probes, -(-cells * k // rows)))
         if self._prefetched is None:
             return self._probe(queries, k, probes)
@@ -163,7 +177,8 @@ class Cells:
         return scores, numbers
 
     def _probe(self, queries: Floats, k: int, probes: int) -> tuple[Floats, Rows]:
-        scores, rows = self._index.search(queries, k, params=self._faiss.SearchParametersIVF(nprobe=probes))
+        parameters = self._faiss.SearchParametersIVF(nprobe=probes, sel=self._selector)
+        scores, rows = self._index.search(queries, k, params=parameters)
         return np.asarray(scores), np.asarray(rows)
 
     def _prefetch(self, queries: Floats, probes: int) -> None:

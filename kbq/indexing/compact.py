@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from kbq.answers import IndexKind
 from kbq.array_types import Floats
+from kbq.dump.arrays import open_array
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
@@ -23,6 +24,7 @@ from kbq.indexing.cell_index import CellIndex
 from kbq.indexing.cells import Cells, build_cells
 from kbq.indexing.index_folder import CELLS, ROTATION, cells_bytes, open_folders, writing
 from kbq.system.callbacks import Report, silent
+from kbq.system.files import reading_problem
 from kbq.system.machine import available_memory
 
 FLOOR = 1e-3  # of the largest eigenvalue of queries: other queries may use directions that these do not
@@ -56,7 +58,12 @@ class Rotation:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        return cls(*np.load(path))
+        """Raises KnowledgeBaseError for a damaged file."""
+        try:
+            return cls(*open_array(path))
+        except (OSError, ValueError, TypeError) as error:
+            advice = f"`kbq verify {path.parents[2]} --repair` builds it again"
+            raise KnowledgeBaseError(reading_problem(path, error, advice)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,9 @@ def open_compact(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
             f"{tiny if entry.kind == 'compact' else ''}use --index disk, which stays on the disk, or --index exact"
         )
     cells = {
-        number: Cells(folder / CELLS, entry.probes, Rotation.open(folder / ROTATION).queries)
+        number: Cells(
+            folder / CELLS, entry.probes, Rotation.open(folder / ROTATION).queries, shown=shards[number].shown_or_all()
+        )
         for number, folder in folders.items()
     }
     return CellIndex(shards, cells, CODES[entry.kind].overfetch)

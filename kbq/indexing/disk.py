@@ -38,5 +38,8 @@ def open_disk(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
     """
     folders = open_folders(shards, entry)
     stay = stays_in_memory(cells_bytes(folders) + sum(shard.vectors.nbytes for shard in shards))
-    cells = {number: Cells(folder / CELLS, entry.probes, stay=stay) for number, folder in folders.items()}
+    cells = {
+        number: Cells(folder / CELLS, entry.probes, stay=stay, shown=shards[number].shown_or_all())
+        for number, folder in folders.items()
+    }
     return CellIndex(shards, cells, OVERFETCH)

@@ -53,7 +53,8 @@ class LexicalScores:
         """What the paragraphs of a shard add to the scores of their phrases. Shape: (queries, paragraphs)."""
         scores = np.stack([self._indexes[shard].scores(self._terms[query]) for query in queries])
         scores *= np.float32(self._weight)
-        return scores
+        shown = self._shards[shard].shown
+        return scores if shown is None else scores * shown
 
     def best(self, query: int, unit: Unit, k: int) -> list[Answer]:
         """The k best paragraphs, or pages by their best paragraph; none that share no term with the query.
@@ -86,8 +87,8 @@ class LexicalScores:
 
     def _in_shard(self, shard: int, query: int) -> Iterator[tuple[float, int, int]]:
         """(-score, shard, paragraph) of every score above zero in one shard, best first."""
-        scores = self._indexes[shard].scores(self._terms[query])
-        matches = np.flatnonzero(scores > 0)
+        scores, shown = self._indexes[shard].scores(self._terms[query]), self._shards[shard].shown
+        matches = np.flatnonzero(scores > 0 if shown is None else (scores > 0) & shown)
         for paragraph in matches[np.argsort(-scores[matches], kind="stable")].tolist():
             yield -float(scores[paragraph]), shard, paragraph
 

@@ -45,13 +45,14 @@ def own_queries(shards: Sequence[Shard], model: Model, count: int, seed: int = 0
     """Slot queries about random pages of the knowledge base; without the title if the encoder cannot read it."""
     random = np.random.default_rng(seed)
     slots = [str(slot) for slot in random.choice(SLOTS, count)]
-    titles = [shard.titles for shard in shards if len(shard.titles)]
-    if not titles:
+    left = [(shard.titles, np.flatnonzero(shard.live_pages())) for shard in shards]
+    left = [(titles, pages) for titles, pages in left if len(pages)]
+    if not left:
         return slots
     queries = []
     for slot in slots:
-        shard_titles = titles[random.integers(len(titles))]
-        query = f"{shard_titles[int(random.integers(len(shard_titles)))]} [SEP] {slot}"
+        titles, pages = left[random.integers(len(left))]
+        query = f"{titles[int(pages[random.integers(len(pages))])]} [SEP] {slot}"
         queries.append(query if model.query_tokenizer.accepts(query) else slot)
     return queries
 

@@ -77,7 +77,7 @@ def _most(shards: Sequence[Shard], unit: Unit) -> int:
     """How many units there may be in all shards."""
     if unit not in ("paragraph", "page"):
         return sum(len(shard) for shard in shards)
-    filled = [np.flatnonzero(np.diff(shard.paragraph_rows, prepend=0)) for shard in shards]
+    filled = [np.flatnonzero(shard.filled()) for shard in shards]
     if unit == "paragraph":
         return sum(map(len, filled))
     return sum(len(np.unique(s.paragraph_pages[numbers])) for s, numbers in zip(shards, filled, strict=True))

@@ -114,6 +114,12 @@ class Postings:
         except (OSError, ValueError) as error:
             raise damaged(self.folder, self.folder.parent.parent, self._kind, error) from None
 
+    def entries(self) -> tuple[list[str], Entries]:
+        """The vocabulary, and all entries of passages that still count, term by term."""
+        terms = np.repeat(np.arange(len(self._terms), dtype=np.int32), np.diff(self._begins))
+        kept = slice(None) if self.live is None else self.live[self._passages]
+        return list(self._terms), Entries(self._passages[kept], terms[kept], self._numbers[kept])
+
     def of(self, term: str) -> tuple[NDArray[np.int32], NDArray[Any]]:
         """The passages that contain a term, and the number of each. Shapes: (passages with it,)."""
         rank = bisect_left(self._terms, term)

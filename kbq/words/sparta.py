@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from kbq.array_types import Floats
 from kbq.dump.manifest import Manifest, changing, write_manifest
-from kbq.dump.shards import Shard
+from kbq.dump.shards import Shard, ShardEntry
 from kbq.encoding.backbone import saved_tokenizer
 from kbq.encoding.windows import tokenize
 from kbq.errors import KnowledgeBaseError, ModelError
@@ -138,6 +138,41 @@ def _joined(blocks: Sequence[Path]) -> tuple[Entries, NDArray[np.uint32]]:
             before += len(block["paragraphs"])
     sentences, terms, weights, paragraphs = map(np.concatenate, zip(*parts, strict=True))
     return Entries(sentences, terms, weights), paragraphs
+
+
+def compact_sparta(folder: Path, manifest: Manifest, new: Sequence[ShardEntry], old: Sequence[Shard]) -> None:
+    """Write the impacts of new shards, which hold the pages that are left of old ones, in order; nothing is learned."""
+    terms: dict[str, int] = {}
+    columns: list[Entries] = []
+    owners: list[NDArray[np.int64]] = []  # of each sentence that is left, the paragraph, counted over all shards
+    sentences = paragraphs = 0
+    for shard in old:
+        postings = Postings(sparta_folder(shard.folder, manifest), "weights")
+        of_sentences = postings.array(PARAGRAPHS)
+        left = np.ones(len(shard.texts), bool) if shard.live is None else shard.live
+        postings.live = left[of_sentences]
+        vocabulary, entries = postings.entries()
+        numbers = np.array([terms.setdefault(term, len(terms)) for term in vocabulary], np.int32)
+        places = (np.cumsum(postings.live) - 1 + sentences).astype(np.int32)
+        columns.append(Entries(places[entries.passages], numbers[entries.terms], entries.numbers))
+        owners.append((np.cumsum(left) - 1 + paragraphs)[of_sentences[postings.live]])
+        sentences += int(postings.live.sum())
+        paragraphs += int(left.sum())
+    passages, numbers, weights = (np.concatenate(column) for column in zip(*map(_columns, columns), strict=True))
+    owner, first = np.concatenate(owners), 0
+    for entry in new:
+        begin, stop = np.searchsorted(owner, [first, first + entry.size.paragraphs])
+        inside = (passages >= begin) & (passages < stop)
+        others = {PARAGRAPHS: (owner[begin:stop] - first).astype(np.uint32)}
+        entries = Entries(passages[inside] - np.int32(begin), numbers[inside], weights[inside])
+        write_postings(
+            sparta_folder(folder / entry.name, manifest), list(terms), entries, "weights", entry.seal, others
+        )
+        first += entry.size.paragraphs
+
+
+def _columns(entries: Entries) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    return entries.passages, entries.terms, entries.numbers
 
 
 def index_sparta(

@@ -74,7 +74,7 @@ def test_blocks_and_shards_are_several(whole: dict[str, bytes], tmp_path: Path, 
     assert sum(len(shard) for shard in kb.shards) == kb.counts.rows
     assert kb.counts.pages == 12
     assert kb.counts.paragraphs == 18
-    assert list(Pages(kb.folder).ids()) == [f"P{number}" for number in range(12)]
+    assert list(Pages.open(kb.folder).ids()) == [f"P{number}" for number in range(12)]
     assert sorted(path.name for path in (tmp_path / "whole").iterdir()) == [
         "manifest.json",
         *(f"shard-{number:05d}" for number in range(len(kb.shards))),
@@ -244,7 +244,7 @@ def test_append(index: Any, pages: list[Page], model: Model, tmp_path: Path) -> 
     files = [path for path in folder.glob("shard-*/**/*") if path.is_file()]
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
     kb = KnowledgeBase.build(pages[6:], folder, model, append=True, index=index)
-    assert list(Pages(kb.folder).ids()) == [f"P{number}" for number in range(12)]
+    assert list(Pages.open(kb.folder).ids()) == [f"P{number}" for number in range(12)]
     assert kb.counts.pages == 12
     assert len(kb.manifest.corpora) == 2
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before

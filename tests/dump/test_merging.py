@@ -53,7 +53,7 @@ def test_it_answers_like_one_build(
     assert manifest.counts == replace(kb.counts, pages=13)
     assert len(manifest.shards) == 4
     assert len(manifest.corpora) == 4
-    assert list(Pages(tmp_path / "whole").ids()) == [*(f"P{number}" for number in range(12)), "none"]
+    assert list(Pages.open(tmp_path / "whole").ids()) == [*(f"P{number}" for number in range(12)), "none"]
     assert answers(KnowledgeBase.open(tmp_path / "whole", device="cpu")) == answers(kb)
     vectors = tmp_path / "whole" / "shard-00000" / "vectors.npy"
     assert vectors.samefile(parts[0] / "shard-00000" / "vectors.npy") == linked

@@ -10,7 +10,7 @@ from kbq.errors import KnowledgeBaseError
 
 
 def test_pages_are_found_by_id_and_paragraphs_by_their_own_number(kb_folder: Path, pages: list[Page]) -> None:
-    texts = Pages(kb_folder)
+    texts = Pages.open(kb_folder)
     assert [texts.is_known(page) for page in ("P0", "P11", "P12", "")] == [True, True, False, False]
     three = pages[3]
     assert [paragraph.number for paragraph in three.paragraphs] == [0, 2, 4]
@@ -23,4 +23,4 @@ def test_pages_are_found_by_id_and_paragraphs_by_their_own_number(kb_folder: Pat
 
 def test_a_folder_that_is_no_knowledge_base_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KnowledgeBaseError):
-        Pages(tmp_path)
+        Pages.open(tmp_path)
