@@ -125,13 +125,7 @@ def compact(
     with stage_progress(f"compacting {kb}") as report:
         manifest = compact(kb, lambda: model_of(kb, before, model, device), threshold, report)
     left = folder_bytes(kb)
-    facts = {
-        "kb": str(kb),
-        "bytes": left,
-        "bytes_before": size,
-        "shards": len(manifest.shards),
-        **manifest.counts.facts,
-    }
+    sizes = {"bytes": left, "bytes_before": size, "shards": len(manifest.shards)}
     removed = before.size.pages - manifest.size.pages
     tell(
         {"kb": str(kb), **sizes, **manifest.counts.facts},
