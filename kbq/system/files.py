@@ -31,16 +31,22 @@ ADVICE = {  # what to do about an error; about any other, the disk being full, s
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that replaces `path` atomically: after a kill, the old file or the new one is intact."""
+    """Yield a temporary path that replaces `path` atomically: after a kill, the old file or the new one is intact.
+
+    Raises:
+        KbqError: another process is replacing it.
+    """
     partial = path.with_name(path.name + ".tmp")
-    try:
-        yield partial
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    partial.touch()
+    with writing_alone(partial, path):
+        try:
+            yield partial
+            with partial.open("rb+") as file:
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
 
 
 @contextmanager
@@ -114,8 +120,10 @@ def run_file(out: Path) -> Path:
 
 
 @contextmanager
-def writing_alone(path: Path) -> Iterator[None]:
+def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
     """Hold an exclusive, advisory lock on a folder or file; without effect where locks are not supported.
+
+    `what`: what is written, for the message, if that is not `path`.
 
     Raises:
         KbqError: another process holds the lock.
@@ -125,16 +133,23 @@ def writing_alone(path: Path) -> Iterator[None]:
         return
     handle = os.open(path, os.O_RDONLY)
     try:
-        _lock(handle, path)
+        if not _is_locked(handle, path):
+            raise KbqError(f"another kbq process is writing to {what or path}: wait until it is done")
         yield
     finally:
         os.close(handle)
 
 
-def _lock(handle: int, path: Path) -> None:
+def _is_locked(handle: int, path: Path) -> bool:
+    """Lock a file, or a folder, for this process; False if another one has the lock."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise KbqError(f"another kbq process is writing to {path}: wait until it is done") from None
+        return False
     except OSError:
-        return  # the file system does not support locks
+        return True  # the file system does not support locks
+    try:
+        # Whoever had the lock until now may have removed or replaced what was opened.
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
