@@ -4,8 +4,9 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kbq.errors import KbqError, first_line
@@ -153,3 +154,16 @@ def _is_locked(handle: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
         return False
+
+
+def remove_left(folder: Path) -> None:
+    """Remove a folder whose process was killed: unless another one has the lock, or there are no locks to tell by."""
+    if fcntl is None:
+        return
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(handle)
