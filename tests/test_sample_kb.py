@@ -101,7 +101,7 @@ def test_what_a_killed_first_use_left_is_removed_and_what_a_running_one_has_is_n
     is_built: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "killed.py").write_text(KILLED)
-    command = [sys.executable, tmp_path / "killed.py", sample_kb.ARTICLES]
+    command = [sys.executable, str(tmp_path / "killed.py"), str(sample_kb.ARTICLES)]
     running, killed = (
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
     )

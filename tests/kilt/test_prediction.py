@@ -275,7 +275,7 @@ def describe(folder: Path, **changes: object) -> None:
         lambda folder: (folder / "out.jsonl").touch(),  # killed before the description was written
         lambda folder: (folder / "out.jsonl.run.json.tmp").write_text('{"ta'),
         describe,  # its predictions were deleted
-        lambda folder: (describe(folder), (folder / "out.jsonl").touch()),
+        lambda folder: [leave(folder) for leave in (describe, lambda folder: (folder / "out.jsonl").touch())],
     ],
 )
 def test_what_a_run_without_predictions_has_left_is_begun_anew(

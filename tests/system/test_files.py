@@ -1,5 +1,6 @@
 """Files: one process at a time writes to a folder, and no change is lost."""
 
+import fcntl
 import multiprocessing
 import os
 import shutil
@@ -14,7 +15,6 @@ from kbq.corpus.pages import Page, Paragraph
 from kbq.encoding.model import Model
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
-from kbq.system import files
 from kbq.system.files import replacing, writing_alone
 from kbq.training.output_folder import output_folder
 from kbq.words.bm25 import index_bm25
@@ -41,7 +41,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_lock_on_what_was_removed_is_none(replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flock = files.fcntl.flock
+    flock = fcntl.flock
 
     def remove_first(handle: int, how: int) -> None:
         (tmp_path / "file").unlink()  # by the process that had the lock until now
@@ -50,7 +50,7 @@ def test_a_lock_on_what_was_removed_is_none(replaced: bool, tmp_path: Path, monk
         flock(handle, how)
 
     (tmp_path / "file").touch()
-    monkeypatch.setattr(files.fcntl, "flock", remove_first)
+    monkeypatch.setattr(fcntl, "flock", remove_first)
     with pytest.raises(KbqError, match=BUSY), writing_alone(tmp_path / "file"):
         pytest.fail("it is not locked")
 
