@@ -3,10 +3,13 @@
 Exit status: 0 done, 1 the input is at fault, 2 wrong usage.
 """
 
+import errno
 import importlib.util
 import io
 import os
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import typer
@@ -14,9 +17,11 @@ import typer
 from kbq.commands.application import new_spelling
 from kbq.commands.options import note, print_error
 from kbq.errors import KbqError, first_line
+from kbq.system.files import ADVICE
 from kbq.system.paths import own
 
 UsageError: Any = typer.BadParameter.__base__
+OF_OUTPUT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE}  # of writing to no file that has a name
 
 
 def main() -> None:
@@ -33,27 +38,60 @@ def main() -> None:
     cli = importlib.util.module_from_spec(spec)
     sys.modules["kbq.cli"] = cli
     spec.loader.exec_module(cli)
+    status = _status_of(cli.app)
+    sys.exit(_output_status() or status)
+
+
+def _status_of(app: Callable[..., int | None]) -> int:
+    """Run the commands; returns the exit status."""
     try:
-        status = cli.app(standalone_mode=False)
+        status = app(standalone_mode=False) or 0
     except UsageError as error:
         hint = new_spelling(sys.argv[1:], error.message)
         error.message = f"{error.message.rstrip('.')}: {hint}" if hint else error.message
         error.show()
-        sys.exit(2)
+        return 2
     except KbqError as error:
         print_error(error)
-        sys.exit(2 if error.is_usage else 1)
-    except OSError as error:  # what reads and writes files says it itself: this is of standard output, say
-        print_error(KbqError(f"{error.filename or 'standard output'} cannot be used ({error.strerror}): make room"))
-        sys.exit(1)
+        return 2 if error.is_usage else 1
+    except OSError as error:  # what reads and writes files says it itself
+        if error.filename is None and error.errno in OF_OUTPUT:
+            _give_up_output(error)
+        else:
+            advice = ADVICE.get(error.errno or 0, "look after it and try again")
+            print_error(
+                KbqError(f"{error.filename or 'the system'} cannot be used ({error.strerror or error}): {advice}")
+            )
+        return 1
     except (MemoryError, RuntimeError) as error:
         if not (isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"):  # torch's, of a GPU
             raise
         print_error(KbqError(f"too little memory ({first_line(error)}): try --device cpu, or fewer --workers"))
-        sys.exit(1)
+        return 1
     if status == 130:  # what Typer makes of Ctrl-C
         note("stopped; what is on the disk stays, the same command resumes")
-    sys.exit(status or 0)
+    return status
+
+
+def _output_status() -> int:
+    """Write what is left of standard output; 1 if it cannot be written, which is said."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        _give_up_output(error)
+        return 1
+    return 0
+
+
+def _give_up_output(error: OSError) -> None:
+    """Say why standard output cannot be written; nothing if its reader has ended, like `head`."""
+    if error.errno != errno.EPIPE:
+        print_error(
+            KbqError(f"standard output cannot be written ({error.strerror}): free disk space, or send it elsewhere")
+        )
+    with suppress(OSError):  # it is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest, which Python writes at the end
 
 
 if __name__ == "__main__":

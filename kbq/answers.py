@@ -85,15 +85,15 @@ class Answer:
     end: int
     context: str  # the whole paragraph
     unit: tuple[int, int]  # characters of the retrieved unit (phrase, sentence, paragraph) in it
-    metadata: Mapping[str, object] = field(default_factory=dict)  # other fields of the page in the corpus
+    metadata: Mapping[str, object] = field(default_factory=dict, hash=False)  # of the page, as its corpus has them
 
     @property
     def place(self) -> tuple[str, int, int, int]:
         """Page id, paragraph and characters: what tells answers apart."""
         return self.page_id, self.paragraph, self.start, self.end
 
-    def to_dict(self) -> dict[str, str | int | float]:
-        """The answer as `kbq query --json` prints it, flat."""
+    def to_dict(self) -> dict[str, object]:
+        """The answer as `kbq query --json` prints it: flat, and with `metadata` where its page has some."""
         return {
             "text": self.text,
             "score": round(self.score, 4),
@@ -105,6 +105,7 @@ class Answer:
             "unit_start": self.unit[0],
             "unit_end": self.unit[1],
             "context": self.context,
+            **({"metadata": dict(self.metadata)} if self.metadata else {}),
         }
 
     def __str__(self) -> str:

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -12,11 +12,12 @@ import kbq
 from kbq.dump.manifest import FORMAT, is_knowledge_base
 from kbq.dump.shards import Counts
 from kbq.encoding.model_folder import CONFIG, DEFAULT_MODEL
-from kbq.errors import KnowledgeBaseError
-from kbq.system.files import writing_to
+from kbq.errors import KbqError, KnowledgeBaseError
+from kbq.system.files import remove_left, writing_alone, writing_to
 from kbq.system.paths import PACKAGE, cache_folder
 
 ARTICLES = PACKAGE / "sample" / "articles.jsonl"
+TEMPORARY = "sample-"  # how the name of a folder begins in which the sample is being built; 8 characters follow
 
 Building = Callable[[Path], AbstractContextManager[Callable[[Counts], None]]]  # what is told while a folder is built
 
@@ -35,19 +36,45 @@ def sample_folder(build: Callable[..., object], building: Building = quietly) ->
         KnowledgeBaseError: the cache folder cannot be written.
     """
     folder = cache_folder() / f"sample-{kbq.__version__}-{_digest()}"
+    _remove_left(folder.parent)
     if is_knowledge_base(folder):
         return folder
-    with building(folder) as report:
-        with writing_to(folder.parent, KnowledgeBaseError, "set KBQ_CACHE to a folder that can"):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix="sample-", dir=folder.parent))
+    with building(folder) as report, _temporary(folder.parent) as temporary:
+        build(ARTICLES, temporary / "kb", report=report)
+        with contextlib.suppress(OSError):  # another process was faster
+            (temporary / "kb").rename(folder)
+    return folder
+
+
+@contextlib.contextmanager
+def _temporary(parent: Path) -> Iterator[Path]:
+    """A new folder that is locked as long as it is used, and removed at the end."""
+    with contextlib.ExitStack() as lock:
+        with writing_to(parent, KnowledgeBaseError, "set KBQ_CACHE to a folder that can"):
+            parent.mkdir(parents=True, exist_ok=True)
+            temporary = _locked(parent, lock)
         try:
-            build(ARTICLES, temporary / "kb", report=report)
-            with contextlib.suppress(OSError):  # another process was faster
-                (temporary / "kb").rename(folder)
+            yield temporary
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-    return folder
+
+
+def _locked(parent: Path, lock: contextlib.ExitStack) -> Path:
+    while True:
+        temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=parent))
+        try:
+            lock.enter_context(writing_alone(temporary))
+        except (KbqError, FileNotFoundError):  # another first use has just taken it for one that was left
+            continue
+        return temporary
+
+
+def _remove_left(parent: Path) -> None:
+    """Remove what killed first uses left behind; a folder that holds anything else is somebody's own."""
+    for left in parent.glob(f"{TEMPORARY}{'?' * 8}"):
+        with contextlib.suppress(OSError):
+            if {path.name for path in left.iterdir()} <= {"kb"}:
+                remove_left(left)
 
 
 def _digest() -> str:

@@ -83,6 +83,45 @@ def page_line(page: Page) -> dict[str, object]:
     return {"id": page.id, "title": page.title, "paragraphs": texts}
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["--version", "--help", "info {model}", "info {model} --json", "merge-kb --help"])
+def test_an_output_that_takes_no_more_is_said_and_a_reader_that_has_ended_is_not(
+    command: str, unbuffered: str, model_folder: Path
+) -> None:
+    arguments = [sys.executable, "-m", "kbq", *command.format(model=model_folder).split()]
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("w") as full:
+        told = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+    assert (told.returncode, told.stderr) == (
+        1,
+        "error: standard output cannot be written (No space left on device): free disk space, or send it elsewhere\n",
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    told = subprocess.run(arguments, stdout=writing, stderr=subprocess.PIPE, text=True, env=environment)
+    os.close(writing)
+    assert (told.returncode, told.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(12, "Cannot allocate memory"), "the system cannot be used (Cannot allocate memory): look after it"),
+        (PermissionError(13, "Permission denied", "x/y"), "x/y cannot be used (Permission denied): choose a folder"),
+    ],
+)
+def test_an_error_of_the_system_is_not_said_of_the_output(
+    error: OSError, said: str, run: Run, kb_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encode(*arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr("kbq.encoding.model.Model.encode_queries", encode)
+    told = run("query", "the river", "--kb", kb_folder)
+    assert (told.status, told.out) == (1, "")
+    assert told.err.startswith(f"error: {said}")
+
+
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory. Tried\nto")])
 def test_too_little_memory_is_said(
     error: Exception, run: Run, kb_folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -87,8 +87,7 @@ def augment(
         KbqError: corpus, triples, generator or reader cannot be used.
     """
     corpus, out = str(corpus), Path(out)
-    if out.exists():
-        raise TrainingError(f"{out} already exists: choose another file for --out")
+    _refuse_existing(out)
     partial = out.with_name(f"{out.name}.partial")
     options: list[str | int] = [format, entities, prompt, beams, each, depth, backend, seed]
     description = _description(corpus, generator, reader, None if triples is None else Path(triples), options)
@@ -101,6 +100,7 @@ def augment(
     with writing_to(out, TrainingError, goes_on=True):
         out.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("a+", encoding="utf-8", newline="\n") as file, writing_alone(partial):
+            _refuse_existing(out)  # another process may have finished since
             done = _resumed(file, description, partial)
             try:
                 rest = lines(done.paragraphs)
@@ -118,8 +118,13 @@ def augment(
                 for line in islice(_lines(file), 1, None):
                     if line["questions"]:
                         _write(target, line)
-    partial.unlink()
+            partial.unlink()
     return done
+
+
+def _refuse_existing(out: Path) -> None:
+    if out.exists():
+        raise TrainingError(f"{out} already exists: choose another file for --out")
 
 
 def _counts(line: Line) -> AugmentationOutcome:

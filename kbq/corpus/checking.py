@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
+from kbq.corpus.metadata import check_metadata
 from kbq.corpus.page_ids import PageIds
 from kbq.corpus.pages import Page, Paragraph
 from kbq.errors import MOST_PROBLEMS, CorpusError, KbqError
@@ -80,6 +81,10 @@ def checked_pages(pages: Iterable[Page], known_ids: Iterable[str] = ()) -> Itera
         if not known.add(page.id):
             raise CorpusError(f"page id {page.id!r} is taken by an earlier page: give every page its own id")
         _refuse_surrogates(page)
+        try:
+            check_metadata(page.metadata)
+        except CorpusError as error:
+            raise CorpusError(f"page {page.id!r}: {error}") from None
         yield page
     if count == 0:
         raise CorpusError("there are no pages: a corpus needs at least one")

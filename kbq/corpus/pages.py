@@ -1,7 +1,7 @@
 """Pages: the records of a corpus."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kbq.errors import CorpusError
 from kbq.system.paths import given
@@ -23,24 +23,30 @@ class Page:
     id: str
     title: str
     paragraphs: tuple[Paragraph, ...]
-    metadata: Mapping[str, object]
+    metadata: Mapping[str, object] = field(hash=False)  # what else its source says of it, as JSON values: url, date, …
 
     def __init__(
         self,
         id: str,
         title: str,
         paragraphs: str | Iterable[Paragraph | str] = (),
+        *,
         metadata: Mapping[str, object] | None = None,
     ) -> None:
         """Paragraphs that are given as strings are numbered by their position, from 0.
 
-        >>> Page("1", "Warsaw", ["Warsaw is the capital of Poland."]).paragraphs
+        >>> page = Page("1", "Warsaw", ["Warsaw is the capital of Poland."], metadata={"licence": "CC0"})
+        >>> page.paragraphs
         (Paragraph(number=0, text='Warsaw is the capital of Poland.', begin=0),)
+        >>> page.metadata
+        {'licence': 'CC0'}
         """
+        if metadata is not None and not isinstance(metadata, Mapping):
+            raise CorpusError(f"the metadata of page {id!r} are {metadata!r:.60}: give a dict")
         texts = [paragraphs] if isinstance(paragraphs, str) else paragraphs
         several = given(texts, CorpusError, f"the paragraphs of page {id!r} are", "a text, or a list of texts")
         object.__setattr__(self, "id", id)
         object.__setattr__(self, "title", title)
         numbered = (Paragraph(number, one) if isinstance(one, str) else one for number, one in enumerate(several))
         object.__setattr__(self, "paragraphs", tuple(numbered))
-        object.__setattr__(self, "metadata", metadata or {})
+        object.__setattr__(self, "metadata", dict(metadata or {}))

@@ -10,12 +10,16 @@
 
 Titles and paragraphs are cleaned by `clean_text` and otherwise unchanged; character positions refer to the cleaned
 text. Blank paragraphs, title lines and KILT headings are left out, and the others keep their numbers; a page without
-paragraphs is still a page. Ids are stripped strings, so 7 and "7" are the same id; a duplicate id (squad: title, where
+paragraphs is still a page. The other fields of a kilt or jsonl line are the page's metadata, except kilt's `_id`,
+`anchors` and `categories`. Ids are stripped strings, so 7 and "7" are the same id; a duplicate id (squad: title, where
 there are no ids) is a bad line. One page is in memory at a time; for text, one file; for squad, the whole corpus.
 """
 
 import csv
+import errno
+import heapq
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -25,6 +29,7 @@ from pathlib import Path, PurePath
 from typing import TypeAlias, TypeVar, get_args
 
 from kbq.answers import CorpusFormat
+from kbq.corpus.metadata import clean_metadata
 from kbq.corpus.page_ids import PageIds
 from kbq.corpus.pages import Page, Paragraph
 from kbq.errors import CorpusError
@@ -43,6 +48,9 @@ _FIRST_LINES: tuple[tuple[CorpusFormat, str], ...] = (
     ("jsonl", r'\s*\{.*"(text|paragraphs)"\s*:'),
     ("dpr", _DPR_HEADER + r"\s*$"),
 )
+_JSONL_FIELDS = frozenset({"id", "title", "text", "paragraphs"})
+# `_id` repeats `wikipedia_id`; anchors and categories are Wikipedia's links, and longer than the text.
+_KILT_FIELDS = frozenset({"wikipedia_id", "wikipedia_title", "text", "_id", "anchors", "categories"})
 _KILT_MARKER = re.compile(r"\s*(Section::::[^\n]*|BULLET::::((-|\d+\.)(\s|$))?)\s*")
 _MARKDOWN_HEADING = re.compile(r" {0,3}(#{1,6})(\s.*)?$")
 _MARKDOWN_FENCE = re.compile(r" {0,3}(```|~~~)")
@@ -112,7 +120,7 @@ def _pages(source: str, format: CorpusFormat, on_bad_line: BadLine) -> Iterator[
 
 def _recognised(source: str, lines: Iterator[Line]) -> tuple[CorpusFormat, Iterator[Line]]:
     """The format of the corpus, and all its lines, as standard input cannot be read twice."""
-    if source != "-" and Path(source).is_dir():
+    if source != "-" and _is_folder(source):
         return "text", lines
     head: list[Line] = []
     for line in lines:
@@ -130,6 +138,10 @@ def _recognised(source: str, lines: Iterator[Line]) -> tuple[CorpusFormat, Itera
     raise CorpusError(f"{source_name(source)}: the first line {first!r:.60} is of no known format: {_CHOOSE}")
 
 
+def _is_folder(source: str) -> bool:
+    return os.path.isdir(source)  # noqa: PTH112 - where one may not look it is False, and reading the file says why
+
+
 def content_start(text: str) -> int:
     """The first character of a paragraph's content, after the list marker that a KILT knowledge source may have."""
     marker = _KILT_MARKER.match(text)
@@ -144,7 +156,8 @@ def _kilt_page(fields: Fields) -> Page:
         is_title_line = number == 0 and text.strip() == title
         if text[begin:].strip() and not is_title_line:
             paragraphs.append(Paragraph(number, text, begin))
-    return Page(_page_id(fields.get("wikipedia_id"), "wikipedia_id"), title, tuple(paragraphs))
+    page_id = _page_id(fields.get("wikipedia_id"), "wikipedia_id")
+    return Page(page_id, title, paragraphs, metadata=_others(fields, _KILT_FIELDS))
 
 
 def _jsonl_page(fields: Fields) -> Page:
@@ -154,7 +167,11 @@ def _jsonl_page(fields: Fields) -> Page:
     page_id = _page_id(fields.get("id"), "id")
     title = _text(fields.get("title"), "title").strip()
     texts = _texts(fields, "paragraphs") if has_paragraphs else _blocks(_text(fields.get("text"), "text"))
-    return Page(page_id, title, _paragraphs(texts))
+    return Page(page_id, title, _paragraphs(texts), metadata=_others(fields, _JSONL_FIELDS))
+
+
+def _others(fields: Fields, known: frozenset[str]) -> Fields:
+    return clean_metadata({name: value for name, value in fields.items() if name not in known})
 
 
 def _squad_pages(lines: Iterator[Line], name: str) -> Iterator[Source]:
@@ -231,10 +248,7 @@ def _dpr_page(page: list[_Passage]) -> Page:
 
 def _text_pages(source: str, on_bad_line: BadLine) -> Iterator[Source]:
     root = Path(source)
-    paths = [root]
-    if root.is_dir():
-        text_files = (path for path in root.rglob("*") if _is_text_file(path) and path.is_file())
-        paths = sorted(path for path in text_files if not _is_hidden(path.relative_to(root)))
+    paths = sorted(_text_files(root, on_bad_line)) if _is_folder(source) else [root]
     if not paths:
         raise CorpusError(f"{source_name(source)} contains no .txt or .md file: choose another folder")
     for path in paths:
@@ -245,6 +259,43 @@ def _text_pages(source: str, on_bad_line: BadLine) -> Iterator[Source]:
             on_bad_line(problem)
         else:
             yield source_name(str(path)), partial(_text_page, page_id, lines)
+
+
+def _text_files(root: Path, on_bad_line: BadLine) -> Iterator[Path]:
+    """The text files in a folder, in no order; what may not be read is a bad line.
+
+    Symbolic links are followed, but each folder is read once: under its own path, if that is below the root, else under
+    the first link to it. Hidden files and folders are left out: folders that were copied from other systems are full of
+    them.
+    """
+    seen: set[tuple[int, int]] = set()
+    folders, links = [root], list[Path]()
+    while folders or links:
+        folder = folders.pop() if folders else heapq.heappop(links)
+        try:
+            facts = folder.stat()
+            entries = [] if (facts.st_dev, facts.st_ino) in seen else list(os.scandir(folder))
+        except OSError as reason:
+            on_bad_line(_unreadable(folder, reason))
+            continue
+        seen.add((facts.st_dev, facts.st_ino))
+        for entry in entries:
+            path = folder / entry.name
+            if entry.name.startswith("."):
+                continue
+            try:
+                if entry.is_dir():
+                    heapq.heappush(links, path) if entry.is_symlink() else folders.append(path)
+                # A link that leads nowhere is found out where it is read.
+                elif _is_text_file(path) and (entry.is_file() or entry.is_symlink()):
+                    yield path
+            except OSError as reason:  # of a link that leads to where one may not look, or round in a circle
+                if _is_text_file(path) or reason.errno != errno.ELOOP:
+                    on_bad_line(_unreadable(path, reason))
+
+
+def _unreadable(path: Path, reason: OSError) -> CorpusError:
+    return CorpusError(f"{source_name(str(path))}: cannot be read ({reason.strerror}): check its path and permissions")
 
 
 def _text_page(page_id: str, lines: list[str]) -> Page:
@@ -273,11 +324,6 @@ def _without_headings(lines: list[str]) -> tuple[str, list[str]]:
 
 def _is_text_file(path: Path) -> bool:
     return _without_compression(path).suffix.lower() in (".txt", ".md")
-
-
-def _is_hidden(path: PurePath) -> bool:
-    """Whether a file is hidden: folders that were copied from other systems are full of such files."""
-    return any(part.startswith(".") for part in path.parts)
 
 
 def _without_compression(path: PurePath) -> PurePath:

@@ -2,19 +2,15 @@
 
 Each worker process has its own copy of the model and computes with one thread, on the CPU or on one of the GPUs.
 Results are in the order of the blocks, and workers write no files: so the bytes of a build do not depend on the number
-of workers.
+of workers, nor on how many of them die.
 """
 
 import io
 import os
-import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context, parent_process
-from multiprocessing.queues import SimpleQueue
+from concurrent.futures import Future
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -24,18 +20,16 @@ from torch import Tensor
 
 from kbq.array_types import Rows
 from kbq.corpus.pages import Page
+from kbq.dump.crew import Crew
 from kbq.dump.shard_writer import EncodedParagraph
 from kbq.dump.shards import CLOSES, OPENS
 from kbq.encoding.model import Model
 from kbq.encoding.phrases import EncodedBatch, encode_batches
 from kbq.encoding.windows import Window, tokenize, windows
-from kbq.errors import KnowledgeBaseError
-from kbq.system.files import RESUMES
 
 Block = TypeVar("Block")
 Encoded = list[list[EncodedParagraph]]
 AHEAD = 1  # blocks that are queued for each worker, so that none waits for the disk
-_model: list[Model] = []  # in a worker process: its model
 
 
 def encode_blocks(
@@ -44,34 +38,28 @@ def encode_blocks(
     """Yield each block with the encoded paragraphs of its pages, in order; with one worker, encode in this process.
 
     Raises:
-        KnowledgeBaseError: a worker died.
+        KnowledgeBaseError: workers died, again and again.
     """
     if workers == 1:
         for block in blocks:
             yield block, encode_pages(model, pages_of(block))
         return
-    context = get_context("spawn")  # forked processes cannot use the threads and GPUs of their parent
-    devices: SimpleQueue[str] = context.SimpleQueue()
-    for number in range(workers):
-        devices.put(device_of(number, model.device, torch.cuda.device_count()))
     pickled = io.BytesIO()
     torch.save(model, pickled)  # pickle would always load it to the GPU that it comes from
-    pool = ProcessPoolExecutor(workers, context, _begin, (pickled.getvalue(), devices))
+    gpus = torch.cuda.device_count()
+    devices = [device_of(number, model.device, gpus) for number in range(workers)]
+    crew: Crew[Sequence[Page], Encoded] = Crew(_encoder, pickled.getvalue(), devices)
     waiting: deque[tuple[Block, Future[Encoded]]] = deque()
     try:
         for block in blocks:
-            waiting.append((block, pool.submit(_encode, pages_of(block))))
+            waiting.append((block, crew.submit(pages_of(block))))
             if len(waiting) > workers * (1 + AHEAD):
                 done, encoded = waiting.popleft()
-                yield done, encoded.result()
+                yield done, crew.result(encoded)
         for done, encoded in waiting:
-            yield done, encoded.result()
-    except BrokenProcessPool:
-        raise KnowledgeBaseError(
-            f"one of {workers} workers died, perhaps for lack of memory: use fewer --workers; {RESUMES}"
-        ) from None
+            yield done, crew.result(encoded)
     finally:
-        pool.shutdown(cancel_futures=True)
+        crew.dismiss()
 
 
 def device_of(number: int, device: torch.device, gpus: int) -> str:
@@ -83,30 +71,16 @@ def device_of(number: int, device: torch.device, gpus: int) -> str:
     return f"cuda:{((device.index or 0) + number) % gpus}" if device.type == "cuda" else str(device)
 
 
-def _begin(pickled: bytes, devices: "SimpleQueue[str]") -> None:
-    """Initialise a worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # on Ctrl-C, only the parent prints a message
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+def _encoder(pickled: bytes, device: str) -> Callable[[Sequence[Page]], Encoded]:
+    """In a worker process: what encodes the pages of a block."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
     model: Model = torch.load(io.BytesIO(pickled), "cpu", weights_only=False)
-    model.phrases.to(devices.get())
-    _model.append(model)
+    model.phrases.to(device)
+    return partial(encode_pages, model)
 
 
-def _end_with_parent() -> None:
-    """Exit when the parent does: a parent that is killed cannot end its workers."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _encode(pages: Sequence[Page]) -> Encoded:
-    return encode_pages(_model[0], pages)
-
-
-def encode_pages(model: Model, block: Sequence[Page]) -> list[list[EncodedParagraph]]:
+def encode_pages(model: Model, block: Sequence[Page]) -> Encoded:
     """Encode all paragraphs of a block of pages together; one item per page."""
     titles = tokenize(model.tokenizer, [page.title for page in block])
     paragraphs = [paragraph for page in block for paragraph in page.paragraphs]

@@ -7,10 +7,12 @@ from elsewhere, are read by transformers.
 import json
 import logging
 import shutil
+import struct
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from pickle import UnpicklingError
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -25,6 +27,16 @@ from kbq.errors import ModelError, first_line
 from kbq.system.files import writing_to
 
 ENCODERS = {"kbq.json": "phrases.backbone.", "sparta.json": "backbone."}  # prefix of the names of an encoder's weights
+# What transformers raises for files that are missing, damaged, or something else than weights: a program, say.
+UNREADABLE = (
+    OSError, ValueError, LookupError, RuntimeError, SafetensorError, UnpicklingError, EOFError, struct.error,
+    AttributeError, TypeError, ImportError,
+)  # fmt: skip
+
+
+def why_unreadable(error: Exception) -> str:
+    """The reason in a few words; torch would advise to run what a pickle holds."""
+    return "its weights are damaged, or more than weights" if isinstance(error, UnpicklingError) else first_line(error)
 
 
 @contextmanager
@@ -142,8 +154,8 @@ def pretrained_backbone(source: str | Path) -> Any:
             return network
         bert = Bert(BertConfig(config))
         bert.load_state_dict(network.state_dict())
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ModelError(f"{source} is not a checkpoint that transformers can read: {first_line(error)}") from None
+    except UNREADABLE as error:
+        raise ModelError(f"{source} is not a checkpoint that transformers can read: {why_unreadable(error)}") from None
     return bert.eval()
 
 

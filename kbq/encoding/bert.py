@@ -126,12 +126,14 @@ class Bert(nn.Module):
     ) -> Encoded:
         """Shapes: (texts, tokens); the mask is 0 at padding.
 
-        On a CPU, padding is left out, and texts attend in groups of equal length, so that a text has the same states
-        whatever is beside it: padding would change how sums of attention are rounded.
+        On a CPU, without gradients, padding is left out, and texts attend in groups of equal length, so that a text
+        has the same states whatever is beside it: padding would change how sums of attention are rounded.
         """
         shape = input_ids.shape
-        if not input_ids.is_cpu:
-            seen = None if attention_mask is None else attention_mask.bool()[:, None, None].expand(-1, 1, shape[1], -1)
+        if not input_ids.is_cpu or torch.is_grad_enabled():
+            seen = None
+            if attention_mask is not None and not (attention_mask.is_cpu and attention_mask.all()):  # no GPU waits
+                seen = attention_mask.bool()[:, None, None].expand(-1, 1, shape[1], -1)
             states = self.embeddings(input_ids, token_type_ids).flatten(0, 1)
             return Encoded(self._through_layers(states, [Group(slice(None), shape, seen)]).view(*shape, -1))
         kept = torch.ones(shape, dtype=torch.bool) if attention_mask is None else attention_mask.bool()

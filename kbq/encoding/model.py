@@ -37,6 +37,7 @@ from kbq.encoding.model_folder import (
     pack,
     read_config,
     read_weights,
+    refuse_other_weights,
     write_config,
 )
 from kbq.encoding.phrases import PhraseEncoder
@@ -150,6 +151,7 @@ class Model:
         scale = weights.pop("scale", None)
         if scale is None:
             raise ModelError(f"model folder {folder} lacks the weight `scale`: make it again")
+        refuse_other_weights(weights, ("phrases.", "queries."), folder)
         load_weights(phrases, weights, "phrases.", folder)
         load_weights(queries, weights, "queries.", folder, given=_word_embeddings(phrases))
         target = choose_device(device)
@@ -178,6 +180,7 @@ class Model:
             weights = read_weights(folder / WEIGHTS)
         except (OSError, SafetensorError, ValueError) as error:
             raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
+        refuse_other_weights(weights, ("queries.",), folder)
         load_weights(base.queries, weights, "queries.", folder, given=_word_embeddings(base.phrases))
         base.config = config
         return base

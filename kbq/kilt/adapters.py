@@ -6,6 +6,7 @@ An adapter takes the input and a test of whether the encoder reads a text whole;
 import re
 from collections.abc import Callable, Mapping
 
+from kbq.errors import KbqError
 from kbq.special_tokens import MENTION, slot_of
 
 Fits = Callable[[str], bool]
@@ -31,9 +32,14 @@ def slot(text: str, fits: Fits) -> str:
 def slot_with(templates: Mapping[str, str]) -> Adapter:
     """Slots in natural language where there is a template for the relation.
 
+    Raises:
+        KbqError: the templates are no texts.
+
     >>> slot_with({"author": "who wrote {subject}"})("Emma [SEP] author", lambda text: True)
     'who wrote Emma'
     """
+    if not isinstance(templates, Mapping) or not all(isinstance(one, str) for one in templates.values()):
+        raise KbqError(f"slot_with is given {templates!r:.60}: give a dict of templates by relation")
 
     def adapt(text: str, fits: Fits) -> str:
         subject, relation = slot_of(text) or ("", "")

@@ -1,7 +1,8 @@
 """Prediction: KILT inputs become KILT prediction lines, in order, resumable after a kill at any moment.
 
 Beside OUT lies OUT.run.json: the task, the knowledge base, the options and the versions that made it. A run resumes
-only where they are the same.
+only where they are the same. It is written before the first prediction, and OUT is locked from before that to the end:
+so predictions never lie beside the description of another run.
 """
 
 from __future__ import annotations
@@ -72,14 +73,18 @@ def predict_file(
             process writes it.
     """
     queries = read_inputs(task, records, kb.query_tokenizers(options))
-    _same_run(out, _description(task, records, queries, kb, options, with_text))
+    description = _description(task, records, queries, kb, options, with_text)
+    if out.exists() and not out.is_file():
+        raise KbqError(f"{out} is {'a folder' if out.is_dir() else 'not a file'}: give --out the name of a file")
+    with writing_to(out.parent, KbqError, "choose another --out"):
+        out.parent.mkdir(parents=True, exist_ok=True)
     without_pages = 0
     with (
         writing_to(out, KbqError, goes_on=True),
         out.open("a", encoding="utf-8", errors="backslashreplace", newline="\n") as file,
         writing_alone(out),
     ):
-        done = _finished_lines(out, [query.id for query in queries])
+        done = _begun(out, description, [query.id for query in queries])
         report(done, len(queries))
         lines = jsonlines.Writer(file, dumps=partial(json.dumps, ensure_ascii=False), flush=True)
         for first in range(done, len(queries), BATCH):
@@ -226,20 +231,23 @@ def _description(
     }
 
 
-def _same_run(out: Path, description: dict[str, object]) -> None:
-    if out.is_dir():
-        raise KbqError(f"{out} is a folder: give --out the name of a file")
+def _begun(out: Path, description: Mapping[str, object], ids: Sequence[str]) -> int:
+    """How many predictions stand in `out`, which is locked. Where there is none, the run is described beside it.
+
+    Raises:
+        KbqError: `out` was made by another run, or by something else. No file is changed.
+    """
     path = run_file(out)
-    is_begun = out.exists() and out.stat().st_size > 0
-    if is_begun and path.exists() and (other := _differences(_read_description(path), description)):
+    if out.stat().st_size == 0:  # new, or of a run that was killed at once: nothing is lost, whoever began it
+        write_json(path, description)
+        return 0
+    if not path.exists():
+        raise KbqError(f"{out} already exists and was not made by kbq predict: choose another --out")
+    if other := _differences(_read_description(path), description):
         raise KbqError(
             f"{out} was made by a run that differs in {other} (see {path.name}): choose another --out, or delete it"
         )
-    if out.exists() and not path.exists():
-        raise KbqError(f"{out} already exists and was not made by kbq predict: choose another --out")
-    with writing_to(out.parent, KbqError, "choose another --out"):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, description)
+    return _finished_lines(out, ids)
 
 
 def _read_description(path: Path) -> Mapping[str, object]:

@@ -15,7 +15,7 @@ from kbq.kilt.metrics import SEMANTICS
 from kbq.kilt.records import Problems, UnfitError, only_output, read_records
 from kbq.kilt.task import Task, known_tasks
 from kbq.kilt.validation import Validation, fix, validate
-from kbq.system.files import run_file
+from kbq.system.files import run_file, writing_alone
 
 
 def merge(answers_path: Path, provenance_path: Path, out_path: Path) -> int:
@@ -121,15 +121,26 @@ def submit(
         lines = tuple(count for split, count in task.lines.items() if split == "test")
         expectations.append(replace(expect(task, official, is_strict), wants_answers=True, lines=lines))
     _refuse_repeated(tasks)
-    _prepare_folder(out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EvaluationError(f"{out} cannot be created ({error.strerror}): choose another folder") from error
+    with writing_alone(out):  # of two that add to an earlier submission at once, one would be lost
+        _refuse_other_content(out)
+        return _write_all(list(zip(files, expectations, strict=True)), out)
+
+
+def _write_all(
+    files: Sequence[tuple[tuple[Path, Task, Path | None], Expectations]], out: Path
+) -> tuple[ManifestEntry, ...]:
+    """Write the files of all tasks, each given with its official file and what is expected of it, or none of them."""
     with TemporaryDirectory(dir=out, prefix=PART) as part:
         prepared = [
-            _prepare_file(path, task, official, expected, Path(part))
-            for (path, task, official), expected in zip(files, expectations, strict=True)
+            _prepare_file(path, task, official, expected, Path(part)) for (path, task, official), expected in files
         ]
         errors = [
             f"{path}: in the cleaned file: {finding}".replace(f"{part}/", "")
-            for path, (_, validation) in zip(predictions, prepared, strict=True)
+            for ((path, *_), _), (_, validation) in zip(files, prepared, strict=True)
             for finding in validation.errors
         ]
         if errors:
@@ -164,11 +175,7 @@ def _refuse_repeated(tasks: Sequence[Task]) -> None:
         )
 
 
-def _prepare_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EvaluationError(f"{folder} cannot be created ({error.strerror}): choose another folder") from error
+def _refuse_other_content(folder: Path) -> None:
     for left in folder.glob(f"{PART}*"):  # of a run that was killed
         shutil.rmtree(left, ignore_errors=True)
     if any(folder.iterdir()) and not (folder / MANIFEST).exists():

@@ -40,6 +40,16 @@ class Task:
     note: str = ""  # what a user should know about its predictions
 
     def __post_init__(self) -> None:
+        texts = {"name": self.name, "ranked": self.ranked, "part": self.part, "note": self.note}
+        wrong = {what: "a text" for what, value in texts.items() if not isinstance(value, str)}
+        if not callable(self.adapt):
+            wrong["adapt"] = "a function of a text and a test of whether it fits"
+        if not isinstance(self.metrics, tuple | list) or not all(isinstance(one, str) for one in self.metrics):
+            wrong["metrics"] = "a tuple of texts"
+        if not isinstance(self.lines, Mapping) or not all(type(count) is int for count in self.lines.values()):
+            wrong["lines"] = "a dict of numbers by split"
+        for what, wanted in wrong.items():
+            raise KbqError(f"task {self.name!r:.40}: {what} is {getattr(self, what)!r:.40}, must be {wanted}")
         if self.answer not in get_args(AnswerKind):
             raise KbqError(
                 f"task {self.name}: answer is {self.answer!r}, must be one of {', '.join(get_args(AnswerKind))}"
@@ -105,12 +115,15 @@ class Task:
             place: file and line of the record, for the message.
 
         Raises:
-            KbqError: the task's own code fails.
+            KbqError: the task's own code fails, or gives no text.
         """
         try:
-            return self.adapt(clean_text(text), fits)
+            query: object = self.adapt(clean_text(text), fits)
         except Exception as error:  # a user's task may fail in any way
             raise KbqError(f"task {self.name} fails at {place}: {type(error).__name__}: {error}") from error
+        if not isinstance(query, str):
+            raise KbqError(f"task {self.name} makes {query!r:.40} of {place}: its adapter must return a text")
+        return query
 
 
 def known_tasks() -> dict[str, Task]:
@@ -127,8 +140,11 @@ def _families() -> dict[str, Task]:
 def _tasks_of(path: Path) -> tuple[Task, ...]:
     module = _loaded(path)
     tasks = getattr(module, "TASKS", ())
-    if not tasks or not all(isinstance(task, Task) for task in tasks):
+    if not isinstance(tasks, tuple | list) or not tasks or not all(isinstance(task, Task) for task in tasks):
         raise KbqError(f"{path} defines no tasks: it needs TASKS = (Task(…),)")
+    names = [task.name for task in tasks]
+    if len(set(names)) < len(names):
+        raise KbqError(f"{path} defines {', '.join(names)}: give each task its own name")
     return tuple(tasks)
 
 
@@ -139,7 +155,7 @@ def _loaded(path: Path) -> ModuleType:
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # a user's file may fail in any way
+    except (Exception, SystemExit) as error:  # a user's file may fail in any way
         del sys.modules[spec.name]
         if isinstance(error, KbqError):
             raise KbqError(f"task file {path}: {error}") from None

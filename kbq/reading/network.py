@@ -6,6 +6,8 @@ It is any Hugging Face question-answering checkpoint, or the reader in the folde
 
 import copy
 import hashlib
+import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -18,6 +20,7 @@ from torch import Tensor, nn
 
 from kbq.array_types import Floats
 from kbq.encoding.backbone import (
+    UNREADABLE,
     empty_backbone,
     hidden_states,
     hugging_face,
@@ -25,6 +28,7 @@ from kbq.encoding.backbone import (
     readable_checkpoint,
     refuse_random,
     saved_tokenizer,
+    why_unreadable,
     without_pooler,
 )
 from kbq.encoding.bert import more_rows
@@ -39,6 +43,7 @@ from kbq.encoding.model_folder import (
     pack,
     read_config,
     read_weights,
+    refuse_not_finite,
 )
 from kbq.encoding.phrases import window_tensors
 from kbq.encoding.queries import QueryTokenizer, marker_tokens
@@ -282,8 +287,20 @@ def _load(source: str) -> tuple[Any, list[str]]:
     """The network of a checkpoint, and the names of weights that the checkpoint lacks, which are random."""
     model_class = hugging_face().AutoModelForQuestionAnswering
     try:
-        with readable_checkpoint(source) as checkpoint:
+        with readable_checkpoint(source) as checkpoint, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of torch, about pickles; what they hold is refused anyway
             network, facts = model_class.from_pretrained(checkpoint, output_loading_info=True)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ModelError(f"{source} is not a checkpoint that transformers can read: {first_line(error)}") from None
-    return network, sorted(facts["missing_keys"])
+    except UNREADABLE as error:
+        raise ModelError(f"{source} is not a checkpoint that transformers can read: {why_unreadable(error)}") from None
+    missing = set(facts["missing_keys"])
+    try:
+        refuse_not_finite({name: tensor for name, tensor in network.state_dict().items() if name not in missing})
+    except ValueError as error:
+        raise ModelError(f"the checkpoint {source} is damaged: {error}") from None
+    layers = re.compile(rf"{re.escape(network.base_model_prefix)}\..*\.\d+\.")
+    if surplus := sorted(filter(layers.match, facts["unexpected_keys"])):  # heads and poolers of other tasks are usual
+        raise ModelError(
+            f"the checkpoint {source} has {len(surplus)} weights that its config has no layer for, the first is "
+            f"{surplus[0]}: put back the config that belongs to them"
+        )
+    return network, sorted(missing)

@@ -4,8 +4,9 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kbq.errors import KbqError, first_line
@@ -57,16 +58,22 @@ def reading_problem(path: Path, error: Exception, otherwise: str) -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that replaces `path` atomically: after a kill, the old file or the new one is intact."""
+    """Yield a temporary path that replaces `path` atomically: after a kill, the old file or the new one is intact.
+
+    Raises:
+        KbqError: another process is replacing it.
+    """
     partial = path.with_name(path.name + ".tmp")
-    try:
-        yield partial
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    partial.touch()
+    with writing_alone(partial, path):
+        try:
+            yield partial
+            with partial.open("rb+") as file:
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
 
 
 @contextmanager
@@ -140,8 +147,10 @@ def run_file(out: Path) -> Path:
 
 
 @contextmanager
-def writing_alone(path: Path) -> Iterator[None]:
+def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
     """Hold an exclusive, advisory lock on a folder or file; without effect where locks are not supported.
+
+    `what`: what is written, for the message, if that is not `path`.
 
     Raises:
         KbqError: another process holds the lock.
@@ -151,16 +160,36 @@ def writing_alone(path: Path) -> Iterator[None]:
         return
     handle = os.open(path, os.O_RDONLY)
     try:
-        _lock(handle, path)
+        if not _is_locked(handle, path):
+            raise KbqError(f"another kbq process is writing to {what or path}: wait until it is done")
         yield
     finally:
         os.close(handle)
 
 
-def _lock(handle: int, path: Path) -> None:
+def _is_locked(handle: int, path: Path) -> bool:
+    """Lock a file, or a folder, for this process; False if another one has the lock."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise KbqError(f"another kbq process is writing to {path}: wait until it is done") from None
+        return False
     except OSError:
-        return  # the file system does not support locks
+        return True  # the file system does not support locks
+    try:
+        # Whoever had the lock until now may have removed or replaced what was opened.
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def remove_left(folder: Path) -> None:
+    """Remove a folder whose process was killed: unless another one has the lock, or there are no locks to tell by."""
+    if fcntl is None:
+        return
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(handle)

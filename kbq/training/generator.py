@@ -17,9 +17,9 @@ from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from kbq.encoding.backbone import hugging_face, load_tokenizer, readable_checkpoint
+from kbq.encoding.backbone import UNREADABLE, hugging_face, load_tokenizer, readable_checkpoint, why_unreadable
 from kbq.encoding.devices import autocast, choose_device, pad
-from kbq.errors import ModelError, TrainingError, first_line
+from kbq.errors import ModelError, TrainingError
 from kbq.system.files import writing_to
 from kbq.training.batches import PassageRun
 from kbq.training.engine import RunSettings, StepReport
@@ -83,9 +83,9 @@ class Generator:
         try:
             network, facts = hugging_face().AutoModelForSeq2SeqLM.from_pretrained(source, output_loading_info=True)
             tokenizer = hugging_face().AutoTokenizer.from_pretrained(source)
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        except UNREADABLE as error:
             raise ModelError(
-                f"{source} is not a sequence-to-sequence checkpoint that transformers can read: {first_line(error)}"
+                f"{source} is not a sequence-to-sequence checkpoint that transformers can read: {why_unreadable(error)}"
             ) from None
         if facts["missing_keys"]:
             raise ModelError(f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again")
@@ -275,8 +275,8 @@ def new_generator(checkpoint: str, device: str = "auto") -> Generator:
     try:
         with readable_checkpoint(checkpoint) as place:
             network = hugging_face().EncoderDecoderModel.from_encoder_decoder_pretrained(place, place)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ModelError(f"{checkpoint} cannot become a generator: {first_line(error)}") from None
+    except UNREADABLE as error:
+        raise ModelError(f"{checkpoint} cannot become a generator: {why_unreadable(error)}") from None
     marks: dict[str, Any] = {
         "decoder_start_token_id": tokenizer.cls_token_id,
         "eos_token_id": tokenizer.sep_token_id,

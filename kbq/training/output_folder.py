@@ -23,20 +23,26 @@ def output_folder(out: Path) -> Iterator[Path]:
     Raises:
         TrainingError: `out` exists or cannot be made, which is checked before hours of training.
     """
-    if out.exists():
-        raise TrainingError(f"{out} already exists: choose another folder for --out")
+    _refuse_existing(out)
     folder = out.with_name(out.name + ".partial")
     with writing_to(out, TrainingError, "choose another --out"):
         folder.mkdir(parents=True, exist_ok=True)
     with writing_alone(folder):
         try:
+            _refuse_existing(out)  # another process may have finished since
+            shutil.rmtree(folder / "model", ignore_errors=True)  # of a run that was killed while it wrote this
             yield folder
         except BaseException:
             if not any(folder.iterdir()):
                 folder.rmdir()
             raise
         (folder / "model").rename(out)
-    shutil.rmtree(folder)
+        shutil.rmtree(folder)
+
+
+def _refuse_existing(out: Path) -> None:
+    if out.exists():
+        raise TrainingError(f"{out} already exists: choose another folder for --out")
 
 
 def initial_checkpoint(init: str | Path) -> str:

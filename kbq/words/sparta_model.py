@@ -14,13 +14,13 @@ from typing import Any, Self
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from kbq.corpus.sentences import sentence_bounds
 from kbq.encoding.backbone import empty_backbone, hidden_states, load_tokenizer, pretrained_backbone, saved_tokenizer
 from kbq.encoding.devices import batch_tokens, buckets, choose_device, fast_copy, pad, padded, readable_length
-from kbq.encoding.model_folder import WEIGHTS
+from kbq.encoding.model_folder import WEIGHTS, load_weights, read_weights
 from kbq.encoding.tokenizer import encodings
 from kbq.encoding.windows import Tokens, WindowShape, tokenize
 from kbq.errors import ModelError, first_line
@@ -220,7 +220,7 @@ class SpartaModel:
                 )
             config = SpartaConfig(**written | {"window": WindowShape(**written["window"])})
             network = Sparta(empty_backbone(folder))
-            network.load_state_dict(load_file(folder / WEIGHTS))
+            load_weights(network, read_weights(folder / WEIGHTS), "", folder)
         except FileNotFoundError:
             raise ModelError(f"{folder} is not a SPARTA model: make one with `kbq train sparta`") from None
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:

@@ -1,16 +1,22 @@
 """Readers: every format, its exact pages and paragraph numbers, and all its errors."""
 
+import errno
 import gzip
 import io
 import json
 import lzma
+import math
+import os
+import re
 import sys
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kbq.answers import CorpusFormat
+from kbq.corpus.checking import checked_pages
 from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.readers import read_corpus
 from kbq.errors import CorpusError, KbqError
@@ -207,6 +213,181 @@ def test_folder_of_text_files(tmp_path: Path) -> None:
         ),
         Page("c.txt", "c", ()),
     ]
+
+
+def test_links_to_folders_are_followed_and_each_folder_is_read_once(tmp_path: Path) -> None:
+    write(tmp_path, "1.", "corpus/a/one.txt")
+    write(tmp_path, "2.", "elsewhere/deep/two.txt")
+    write(tmp_path, "3.", "elsewhere/.hidden/three.txt")
+    corpus = tmp_path / "corpus"
+    (corpus / "z").symlink_to(tmp_path / "elsewhere")
+    (corpus / "b").symlink_to("../elsewhere")  # the first of two links to one folder
+    (corpus / "0").symlink_to("a")  # its own path comes first, whatever a link to it is called
+    (corpus / "a" / "up").symlink_to("..")  # in a circle
+    (corpus / "self").symlink_to("self")
+    (corpus / "gone").symlink_to("nowhere")
+    for number in range(12):  # each leads to all: 12! ways
+        (corpus / f"{number}").mkdir(exist_ok=True)
+        for other in range(12):
+            (corpus / f"{number}" / f"to-{other}").symlink_to(f"../{other}")
+    assert [page.id for page in read_corpus(corpus)] == ["a/one.txt", "b/deep/two.txt"]
+
+
+def test_a_link_to_a_text_that_is_gone_is_a_bad_line(tmp_path: Path) -> None:
+    write(tmp_path, "1.", "corpus/one.txt")
+    (tmp_path / "corpus" / "gone.txt").symlink_to("nowhere.txt")
+    (tmp_path / "corpus" / "self.md").symlink_to("self.md")
+    (tmp_path / "corpus" / ".#lock.txt").symlink_to("user@host")  # as an editor makes
+    problems: list[KbqError] = []
+    assert [page.id for page in read_corpus(tmp_path / "corpus", on_bad_line=problems.append)] == ["one.txt"]
+    assert sorted(str(problem).removeprefix(f"{tmp_path}/corpus/") for problem in problems) == [
+        "gone.txt: cannot be read (No such file or directory): check its path and permissions",
+        "self.md: cannot be read (Too many levels of symbolic links): check its path and permissions",
+    ]
+
+
+@pytest.mark.parametrize("locked", ["closed", "linked", "closed/deep", "."])
+def test_a_folder_that_may_not_be_read_is_said(locked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "1.", "corpus/one.txt")
+    write(tmp_path, "2.", "corpus/closed/deep/two.txt")
+    write(tmp_path, "3.", "elsewhere/three.txt")
+    write(tmp_path, "4.", "corpus/.git/four.txt")  # hidden: not looked at
+    corpus = tmp_path / "corpus"
+    (corpus / "linked").symlink_to(tmp_path / "elsewhere")
+    scandir = os.scandir
+
+    def refuse(path: Path) -> object:  # whoever runs the tests may read everything
+        if path in (corpus / locked, corpus / ".git"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(
+        CorpusError, match=rf"^{corpus / locked}: cannot be read \(Permission denied\): check its path and permissions$"
+    ):
+        list(read_corpus(corpus))
+    problems: list[KbqError] = []
+    ids = {"closed": ["linked/three.txt", "one.txt"], "linked": ["closed/deep/two.txt", "one.txt"]}
+    if locked == ".":
+        with pytest.raises(CorpusError, match=r"contains no \.txt or \.md file"):
+            list(read_corpus(corpus, on_bad_line=problems.append))
+    else:
+        found = [page.id for page in read_corpus(corpus, on_bad_line=problems.append)]
+        assert found == ids[locked.partition("/")[0]]
+    assert len(problems) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize(
+    ("closed", "said"),
+    [
+        ("corpus/closed", "corpus/closed"),
+        ("elsewhere", "corpus/linked"),
+        ("elsewhere/deep", "corpus/linked"),
+        ("corpus", "corpus"),
+        ("corpus/one.txt", "corpus/one.txt"),
+    ],
+)
+def test_what_another_user_may_not_read_is_said(
+    closed: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "1.", "corpus/one.txt")
+    write(tmp_path, "2.", "corpus/closed/two.txt")
+    write(tmp_path, "3.", "elsewhere/deep/three.txt")
+    (tmp_path / "corpus" / "linked").symlink_to("../elsewhere/deep")
+    for path in (tmp_path, *tmp_path.rglob("*")):
+        path.chmod(0o755)
+    (tmp_path / closed).chmod(0o700)
+    monkeypatch.chdir(tmp_path)
+    try:
+        os.seteuid(65534)
+        with pytest.raises(CorpusError, match=rf"^{said}: cannot be read \(Permission denied\): check its path"):
+            list(read_corpus("corpus"))
+    finally:
+        os.seteuid(0)
+
+
+METADATA = {
+    "url": "https://a.org",
+    "tags": ["Cafe\u0301", {"de\u0301": "a\u0000b"}],
+    "n": 1.5,
+    "no": None,
+}
+CLEAN = {"url": "https://a.org", "tags": ["Café", {"dé": "a b"}], "n": 1.5, "no": None}
+
+
+@pytest.mark.parametrize(
+    ("line", "format", "metadata"),
+    [
+        (JSONL_LINE | METADATA, "jsonl", CLEAN),
+        ({"id": 1, "title": "", "paragraphs": []} | METADATA, "jsonl", CLEAN),
+        ({"id": 1, "title": "", "text": "", "wikipedia_id": 3, "_id": 4}, "jsonl", {"wikipedia_id": 3, "_id": 4}),
+        (KILT_LINE | METADATA | {"anchors": [], "categories": "x"}, "kilt", CLEAN),
+        (KILT_LINE | {"history": {"pageid": "1"}, "id": 7}, "kilt", {"history": {"pageid": "1"}, "id": 7}),
+        (JSONL_LINE, "jsonl", {}),
+    ],
+)
+def test_other_fields_of_a_line_are_metadata(
+    line: dict[str, object], format: CorpusFormat, metadata: dict[str, object], tmp_path: Path
+) -> None:
+    (page,) = read_corpus(write_lines(tmp_path, line), format)
+    assert page.metadata == metadata
+    assert list(page.metadata) == list(metadata)
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+@pytest.mark.parametrize(
+    ("field", "problem"),
+    [
+        ('"score": NaN', "score is NaN: write text, a finite number, true, false, null, a list or an object"),
+        ('"a": [1, {"b": -Infinity}]', "a[1].b is -Infinity: write text, a finite number"),
+        ('"a": 1e999', "a is Infinity: write text, a finite number"),
+        ('"\u00e9": 1, "e\u0301": 2', "the page has two fields 'é': give each its own name"),
+        ('"a": {"\u00e9": 1, "e\u0301": 2}', "a has two fields 'é': give each its own name"),
+        (f'"a": {nested(51)}', "is nested more than 50 deep: write it flatter"),
+        (f'"a": {nested(900)}', "is nested more than 50 deep: write it flatter"),
+    ],
+)
+def test_metadata_that_is_no_json_is_a_bad_line(field: str, problem: str, tmp_path: Path) -> None:
+    source = write(tmp_path, f'{{"id": 1, "title": "", "text": "", {field}}}\n' + json.dumps(JSONL_LINE))
+    problems: list[KbqError] = []
+    assert list(read_corpus(source, "jsonl", problems.append)) == [JSONL_PAGE]
+    assert len(problems) == 1
+    assert str(problems[0]).startswith(f"{source}:1: ")
+    assert problem in str(problems[0])
+    write(tmp_path, f'{{"id": 1, "title": "", "text": "", "a": {nested(50)}}}\n')
+    assert len(list(read_corpus(source, "jsonl"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("metadata", "problem"),
+    [
+        ({"a": math.nan}, "page '1': a is NaN: write text, a finite number"),
+        ({"a": (1, 2)}, "page '1': a is (1, 2): write text"),
+        ({"a": {1: "b"}}, "page '1': a has the field 1: name it by a text"),
+        ({"a": ["\ud800"]}, "page '1': metadata contains '\\ud800', half of a character: leave it out"),
+    ],
+)
+def test_metadata_that_are_made_in_python_are_json(metadata: dict[str, object], problem: str) -> None:
+    with pytest.raises(CorpusError, match=re.escape(problem)):
+        list(checked_pages([Page("1", "", metadata=metadata)]))
+
+
+def test_a_page_has_metadata_of_its_own() -> None:
+    given = {"url": "a"}
+    page = Page("1", "Title", ["Text."], metadata=given)
+    given["url"] = "b"
+    assert page.metadata == {"url": "a"}
+    assert (Page("1", "Title").metadata, Page("1", "Title").paragraphs) == ({}, ())
+    assert page != Page("1", "Title", ["Text."])
+    assert hash(page) == hash(Page("1", "Title", ["Text."]))
+    assert replace(page, title="Other") == Page("1", "Other", ["Text."], metadata={"url": "a"})
+    assert list(checked_pages([page])) == [page]
+    with pytest.raises(CorpusError, match=r"the metadata of page '1' are 'url': give a dict"):
+        Page("1", "Title", metadata="url")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["some_notes.txt", "some_notes.md", "some_notes.txt.gz"])

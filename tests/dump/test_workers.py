@@ -1,10 +1,12 @@
 """Workers: the files do not depend on their number, nor on what stops them."""
 
+import contextlib
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,12 @@ from kbq.kb import KnowledgeBase
 from .conftest import snapshot
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes import this file."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1])
 
 
 def test_the_number_of_workers_does_not_matter(pages: list[Page], model: Model, tmp_path: Path) -> None:
@@ -43,20 +51,48 @@ def test_another_number_of_workers_goes_on(pages: list[Page], model: Model, tmp_
     assert snapshot(tmp_path / "kb") == snapshot(tmp_path / "whole")
 
 
-def dies(pages: object) -> None:
+def dies(pickled: bytes, device: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_worker_that_dies_is_said(
+def test_workers_that_die_again_and_again_are_said(
     pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "_encode", dies)
+    monkeypatch.setattr(workers, "_encoder", dies)
     with pytest.raises(
-        KnowledgeBaseError, match=r"one of 2 workers died, .* fewer --workers; the same command resumes"
+        KnowledgeBaseError, match=r"workers died 3 times, .* fewer --workers; the same command resumes from there"
     ):
         KnowledgeBase.build(pages, tmp_path / "kb", model, workers=2)
+    assert multiprocessing.active_children() == []
     monkeypatch.undo()
     assert KnowledgeBase.build(pages, tmp_path / "kb", model).counts.pages == 12
+
+
+def dies_twice(pickled: bytes, device: str) -> Callable[[Sequence[Page]], workers.Encoded]:
+    encode = workers._encoder(pickled, device)
+
+    def encode_or_die(pages: Sequence[Page]) -> workers.Encoded:
+        encoded = encode(pages)
+        for mark in ("first", "second"):
+            with contextlib.suppress(FileExistsError):
+                Path(os.environ["KBQ_TEST_MARKS"], mark).touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+        return encoded
+
+    return encode_or_die
+
+
+def test_two_deaths_are_survived_with_the_same_bytes(
+    pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    KnowledgeBase.build(pages, tmp_path / "whole", model)
+    (tmp_path / "marks").mkdir()
+    monkeypatch.setenv("KBQ_TEST_MARKS", str(tmp_path / "marks"))
+    monkeypatch.setattr(workers, "_encoder", dies_twice)
+    KnowledgeBase.build(pages, tmp_path / "kb", model, workers=2)
+    assert sorted(path.name for path in (tmp_path / "marks").iterdir()) == ["first", "second"]
+    assert snapshot(tmp_path / "kb") == snapshot(tmp_path / "whole")
+    assert multiprocessing.active_children() == []
 
 
 ORPHANS = """

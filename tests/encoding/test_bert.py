@@ -19,6 +19,7 @@ from kbq.encoding.bert import (
     FEW_ROWS,
     Bert,
     BertConfig,
+    Group,
     Linear,
     SelfAttention,
     can_pack,
@@ -54,8 +55,8 @@ def test_states_are_those_of_transformers(
 
 def test_batches_of_all_sizes_multiply_few_numbers_of_rows(checkpoint: Path) -> None:
     sizes = {count: len(more_rows(torch.ones(count, 1))) for count in range(1, 2**13)}
-    assert all(count <= size <= count * 17 / 16 for count, size in sizes.items())
-    assert all(sizes[count] == count for count in range(1, 33))  # a query alone is no more work
+    assert all(count <= size <= max(count * 17 / 16, count + 15) for count, size in sizes.items())
+    assert all(size % 16 == 0 for size in sizes.values())  # fewer rows may be rounded in another way
     assert len({size for count, size in sizes.items() if 1024 < count <= 2048}) == 16
     network = pretrained_backbone(checkpoint)
     multiplied = set()
@@ -106,7 +107,7 @@ def test_a_copy_attends_with_its_own_dropout(checkpoint: Path) -> None:
     for module in copy.deepcopy(trained).modules():
         if isinstance(module, SelfAttention):
             module.dropout.p = 1.0
-            assert not module.train()(torch.randn(3, 16), torch.Size((1, 3)), None).any()
+            assert not module.train()(torch.randn(16, 16), [Group(slice(3), torch.Size((1, 3)), None)]).any()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -111,6 +112,32 @@ def without(name: str) -> Callable[[Path], None]:
     return damage
 
 
+def changed(change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> Callable[[Path], None]:
+    """Adds tensors to the weights, or replaces them."""
+
+    def damage(folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        save_file(weights | change(weights), folder / "model.safetensors")
+
+    return damage
+
+
+def holding(name: str, value: float) -> Callable[[Path], None]:
+    """Writes a value into one tensor."""
+
+    def change(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        tensor = weights[name].clone()
+        tensor.view(-1)[-1] = value
+        return {name: tensor}
+
+    return changed(change)
+
+
+def shallower(folder: Path) -> None:
+    written = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(written | {"num_hidden_layers": 1}))
+
+
 def with_config(**fields: object) -> Callable[[Path], None]:
     """Writes other values into kbq.json; None takes one out."""
 
@@ -156,6 +183,27 @@ EMBEDDINGS = "phrases.backbone.embeddings.word_embeddings.weight"
         (without(EMBEDDINGS), "lacks 1 weights, the first is " + EMBEDDINGS),
         (without("scale"), "lacks"),
         (wider, "do not fit its config"),
+        (holding(EMBEDDINGS, math.nan), f"is damaged: its weight {EMBEDDINGS} holds NaN or infinity"),
+        (holding("queries.end_head.bias", -math.inf), "is damaged: its weight queries.end_head.bias holds NaN"),
+        (holding("scale", math.nan), "is damaged: its weight scale holds NaN or infinity"),
+        (
+            shallower,
+            r"has 16 weights that its config has no place for, the first is "
+            r"phrases\.backbone\.encoder\.layer\.1\.\S+: put back the config that belongs to them",
+        ),
+        (
+            # The two query encoders are one: what it says for the end would be the start's, too.
+            changed(lambda weights: {"queries.end.embeddings.LayerNorm.bias": torch.ones(16)}),
+            r"has 1 weights that its config has no place for, the first is queries\.end\.embeddings\.LayerNorm\.bias",
+        ),
+        (
+            changed(lambda weights: {"queries.start.embeddings.word_embeddings.weight": weights[EMBEDDINGS] + 1}),
+            r"has 1 weights .*, the first is queries\.start\.embeddings\.word_embeddings\.weight",
+        ),
+        (
+            changed(lambda weights: {"reader.head": torch.ones(2)}),
+            "has 1 weights of no network, the first is reader.h",
+        ),
     ],
 )
 def test_what_is_no_whole_model_is_refused(
@@ -167,6 +215,22 @@ def test_what_is_no_whole_model_is_refused(
     with pytest.raises(ModelError, match=message) as refusal:
         Model.open(folder, "cpu")
     assert str(refusal.value).count("\n") == 0
+
+
+def test_a_weight_may_be_stored_under_each_of_its_names(model_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    changed(
+        lambda weights: (
+            {
+                name.replace("queries.start.", "queries.end."): tensor.clone()
+                for name, tensor in weights.items()
+                if name.startswith("queries.start.")
+            }
+            | {"queries.start.embeddings.word_embeddings.weight": weights[EMBEDDINGS].clone()}
+        )
+    )(folder)
+    one, other = (Model.open(place, "cpu").encode_queries(QUERIES) for place in (folder, model_folder))
+    assert all((mine == theirs).all() for mine, theirs in zip(one, other, strict=True))
 
 
 def test_an_int8_weight_without_its_scale_is_refused(model: Model, tmp_path: Path) -> None:
@@ -335,6 +399,11 @@ def test_a_query_encoder_may_be_tuned_further(tuned: Path, tmp_path: Path) -> No
         (lambda folder: (folder / WEIGHTS).unlink(), "tuned is damaged"),
         (lambda folder: (folder / WEIGHTS).write_bytes(b"x"), "tuned is damaged"),
         (without("queries.end_head.weight"), "tuned lacks 1 weights, the first is queries.end_head.weight"),
+        (
+            holding("queries.end_head.weight", math.inf),
+            "tuned is damaged: its weight queries.end_head.weight holds",
+        ),
+        (changed(lambda weights: {"phrases.x": torch.ones(2)}), "has 1 weights of no network, the first is phrases.x"),
         (with_config(surprise=1), "kbq.json is damaged"),
         (lambda folder: with_config(base=str(folder))(folder), "tuned"),  # its own base
     ],

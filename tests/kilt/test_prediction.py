@@ -1,6 +1,7 @@
 """Prediction: KILT lines from a knowledge base that can be checked by eye."""
 
 import json
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
@@ -223,6 +224,94 @@ def test_one_run_at_a_time_writes_a_file(tmp_path: Path, predict: Predict) -> No
     ):
         predict()
     assert predict().kept == 2
+
+
+def files_of(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """The bytes of each file of predictions, and when it was written."""
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.glob("out*")}
+
+
+@pytest.mark.parametrize("other", [{"backend": "bm25"}, {"top_pages": 3}, {}])
+def test_a_second_run_changes_nothing_while_the_first_one_writes(
+    other: dict[str, Any], tmp_path: Path, predict: Predict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 2 * BATCH + 3
+    write_inputs(tmp_path, *many(count))
+    search = FakeBase.search
+
+    def run_both(base: FakeBase, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+        before = files_of(tmp_path)
+        monkeypatch.setattr(FakeBase, "search", search)
+        with pytest.raises(KbqError, match=r"another kbq process is writing to .*out\.jsonl"):
+            predict(**other)
+        assert files_of(tmp_path) == before
+        monkeypatch.setattr(FakeBase, "search", run_both)
+        return search(base, texts, options)
+
+    monkeypatch.setattr(FakeBase, "search", run_both)
+    with pytest.raises(KeyboardInterrupt):
+        predict(dies_after=1)
+    monkeypatch.setattr(FakeBase, "search", search)
+    assert len(lines(tmp_path)) == BATCH
+    if other:
+        before = files_of(tmp_path)
+        with pytest.raises(KbqError, match=r"was made by a run that differs in (backend|top pages) \(see"):
+            predict(**other)
+        assert files_of(tmp_path) == before
+    assert predict() == PredictionOutcome(lines=count, kept=BATCH, without_pages=0)
+    assert {line["output"][0]["answer"].partition(" ")[0] for line in lines(tmp_path)} == {
+        f"q{n}" for n in range(count)
+    }
+
+
+def describe(folder: Path, **changes: object) -> None:
+    """Leaves a description as that of a run which was killed before its first prediction."""
+    (folder / "out.jsonl.run.json").write_text(json.dumps({"task": "another"} | changes))
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        lambda folder: (folder / "out.jsonl").touch(),  # killed before the description was written
+        lambda folder: (folder / "out.jsonl.run.json.tmp").write_text('{"ta'),
+        describe,  # its predictions were deleted
+        lambda folder: [leave(folder) for leave in (describe, lambda folder: (folder / "out.jsonl").touch())],
+    ],
+)
+def test_what_a_run_without_predictions_has_left_is_begun_anew(
+    left: Callable[[Path], object], tmp_path: Path, predict: Predict
+) -> None:
+    write_inputs(tmp_path, *many(2))
+    left(tmp_path)
+    assert predict() == PredictionOutcome(lines=2, kept=0, without_pages=0)
+    assert predict().kept == 2
+    with pytest.raises(KbqError, match="differs in backend"):
+        predict(backend="bm25")
+
+
+def test_a_run_that_is_refused_for_its_lines_changes_nothing(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(2))
+    predict()
+    out = tmp_path / "out.jsonl"
+    out.write_bytes(out.read_bytes()[::-1])
+    beside = tmp_path / "out.jsonl.run.json"
+    beside.write_text(json.dumps(json.loads(beside.read_text()) | {"inputs": {"name": "in.xz"}}))
+    before = files_of(tmp_path)
+    with pytest.raises(KbqError, match="is not the prediction of"):
+        predict()
+    assert files_of(tmp_path) == before
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path, predict: Predict) -> None:
+    write_inputs(tmp_path, *many(2))
+    os.mkfifo(tmp_path / "out.jsonl")  # opening it would wait for a reader
+    with pytest.raises(KbqError, match=r"out\.jsonl is not a file: give --out the name of a file"):
+        predict()
+    (tmp_path / "out.jsonl").unlink()
+    (tmp_path / "out.jsonl").mkdir()
+    with pytest.raises(KbqError, match=r"out\.jsonl is a folder: give --out the name of a file"):
+        predict()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "manifest.json", "out.jsonl"]
 
 
 def test_more_lines_than_records_are_refused(tmp_path: Path, predict: Predict) -> None:

@@ -8,10 +8,11 @@ from typing import TypeAlias
 
 import pytest
 
-from kbq.errors import EvaluationError
+from kbq.errors import EvaluationError, KbqError
 from kbq.kilt.adapters import slot
 from kbq.kilt.submission import merge, submit
 from kbq.kilt.task import Task
+from kbq.system.files import writing_alone
 
 Write: TypeAlias = Callable[..., Path]
 TREX = Task("trex", slot, "phrase", ("KILT-AC", "Accuracy"), "KILT-AC")
@@ -72,6 +73,17 @@ def test_nothing_is_written_where_one_file_has_errors(write: Write, tmp_path: Pa
     with pytest.raises(EvaluationError, match="answer is not text"):
         submit([good, bad], [TREX, NQ], [], tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_folder_is_submitted_to_by_one(write: Write, tmp_path: Path) -> None:
+    guesses = write("g", {"id": "1", "input": "i", "output": [{"answer": "x", "provenance": FIVE}]})
+    out = tmp_path / "out"
+    (out / ".part-of-the-other").mkdir(parents=True)
+    with writing_alone(out), pytest.raises(KbqError, match=r"another kbq process is writing to .*out: wait"):
+        submit([guesses], [TREX], [], out)
+    assert [path.name for path in out.iterdir()] == [".part-of-the-other"]
+    submit([guesses], [TREX], [], out)
+    assert sorted(path.name for path in out.iterdir()) == ["UPLOAD.md", "submission.json", "trex.jsonl"]
 
 
 def test_a_task_is_submitted_once(write: Write, tmp_path: Path) -> None:

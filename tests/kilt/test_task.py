@@ -142,3 +142,53 @@ def test_half_a_surrogate_pair_is_no_character() -> None:
     assert Task.load("trex").query_of("Marie \ud800 Curie [SEP] x", lambda text: True, "line 1") == (
         "Marie \ufffd Curie [SEP] x"
     )
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ("5", r"defines no tasks: it needs TASKS = \(Task\(…\),\)"),
+        ("None", "defines no tasks"),
+        ("()", "defines no tasks"),
+        ("('nq',)", "defines no tasks"),
+        ("Task('one', slot, 'phrase', (), '')", "defines no tasks"),  # without the comma
+        ("{'one': Task('one', slot, 'phrase', (), '')}", "defines no tasks"),
+        ("[Task('one', slot, 'phrase', (), '')] * 2", "defines one, one: give each task its own name"),
+        ("(Task(7, slot, 'phrase', (), ''),)", "task 7: name is 7, must be a text"),
+        (
+            "(Task('one', None, 'phrase', (), ''),)",
+            "task 'one': adapt is None, must be a function of a text",
+        ),
+        ("(Task('one', slot, 5, (), ''),)", "task one: answer is 5, must be one of phrase, title, none"),
+        ("(Task('one', slot, ['phrase'], (), ''),)", r"task one: answer is \['phrase'\], must be one of phrase"),
+        ("(Task('one', slot, 'phrase', 'em', ''),)", "task 'one': metrics is 'em', must be a tuple of texts"),
+        ("(Task('one', slot, 'phrase', (1,), ''),)", r"task 'one': metrics is \(1,\), must be a tuple of texts"),
+        ("(Task('one', slot, 'phrase', (), 1),)", "task 'one': ranked is 1, must be a text"),
+        ("(Task('one', slot, 'phrase', (), '', 5),)", "task 'one': lines is 5, must be a dict of numbers by split"),
+        ("(Task('one', slot, 'phrase', (), '', {'dev': 'x'}),)", r"lines is \{'dev': 'x'\}, must be a dict of numbers"),
+        ("(Task('one', slot, 'phrase', (), '', {}, None),)", "task 'one': part is None, must be a text"),
+        ("(Task('one', slot, 'phrase', (), '', {}, '', 3),)", "task 'one': note is 3, must be a text"),
+        (
+            "(Task('one', slot_with(5), 'phrase', (), ''),)",
+            "slot_with is given 5: give a dict of templates by",
+        ),
+        ("(Task('one', slot_with({'r': 5}), 'phrase', (), ''),)", "slot_with is given {'r': 5}: give a dict"),
+        ("(Task('one'),)", r"fails: TypeError: .*missing 4 required positional arguments"),
+        ("exit()", "fails: SystemExit"),
+    ],
+)
+def test_what_is_no_task_is_said_in_one_sentence(tasks: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        f"from kbq.kilt.adapters import slot, slot_with\nfrom kbq.kilt.task import Task\nTASKS = {tasks}\n", "utf-8"
+    )
+    with pytest.raises(KbqError, match=message) as refusal:
+        Task.load(str(path))
+    assert str(refusal.value).count("\n") == 0
+
+
+@pytest.mark.parametrize("query", [None, 5, b"who", ["who"]])
+def test_an_adapter_that_gives_no_text_is_said(query: object) -> None:
+    task = Task("mine", lambda text, fits: query, "phrase", (), "")  # type: ignore[arg-type, return-value]
+    with pytest.raises(KbqError, match=r"^task mine makes .* of file:7: its adapter must return a text$"):
+        task.query_of("who", lambda text: True, "file:7")

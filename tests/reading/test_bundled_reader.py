@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from kbq.answers import WeightType
 from kbq.encoding.model import Model
@@ -92,6 +94,24 @@ def test_one_of_other_weights_is_refused(folder: Path, trained: ReaderNetwork, n
 def test_a_damaged_one_is_refused(folder: Path, trained: ReaderNetwork) -> None:
     (folder / READER).write_bytes(b"")
     with pytest.raises(ModelError, match=r"reader.safetensors is damaged"):
+        ReaderNetwork.open(str(folder), "cpu")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"head.bias": torch.tensor([0, math.nan])}, r"reader.safetensors is damaged: its weight head.bias holds NaN"),
+        ({"other": torch.ones(2)}, r"has 1 weights that its config has no place for, the first is other"),
+    ],
+)
+def test_weights_that_cannot_be_used_are_refused(
+    change: dict[str, torch.Tensor], message: str, folder: Path, trained: ReaderNetwork
+) -> None:
+    save_reader(trained.network, folder)
+    with safe_open(folder / READER, "pt") as file:
+        metadata = file.metadata()
+    save_file(load_file(folder / READER) | change, folder / READER, metadata)
+    with pytest.raises(ModelError, match=message):
         ReaderNetwork.open(str(folder), "cpu")
 
 

@@ -1,5 +1,8 @@
 """Reader: chances are normalised in each paragraph, phrases are exact, and the best of overlapping ones stays."""
 
+import json
+import math
+import pickle
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from kbq.answers import Answer, Backend
 from kbq.corpus.pages import Page
@@ -158,3 +162,43 @@ def test_an_encoder_that_cannot_answer_is_refused(qa_checkpoint: Path, tmp_path:
         Reader.open(str(folder))
     with pytest.raises(ModelError, match="is not a checkpoint that transformers can read"):
         Reader.open(str(tmp_path / "nothing"))
+
+
+class Program:
+    """When a pickle of it is loaded, it runs."""
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return Path.touch, (Path("it-ran"),)
+
+
+@pytest.mark.parametrize("content", [pickle.dumps(Program()), pickle.dumps([1])[:-1], b"", b"x", b"PK"])
+def test_what_is_no_weights_is_refused_and_does_not_run(
+    content: bytes, qa_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = shutil.copytree(qa_checkpoint, tmp_path / "m")
+    (folder / "model.safetensors").unlink()
+    for path in (folder / "pytorch_model.bin", tmp_path / "file.pkl"):
+        path.write_bytes(content)
+    for source in (folder, tmp_path / "file.pkl"):
+        with pytest.raises(ModelError, match="is not a checkpoint that transformers can read: ") as refusal:
+            Reader.open(str(source), "cpu")
+        assert str(refusal.value).count("\n") == 0
+        assert "weights_only" not in str(refusal.value)
+    assert not (tmp_path / "it-ran").exists()
+
+
+def test_a_checkpoint_with_weights_that_cannot_be_used_is_refused(qa_checkpoint: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(qa_checkpoint, tmp_path / "m")
+    weights = load_file(folder / "model.safetensors")
+    bias = {"qa_outputs.bias": torch.tensor([0, math.inf])}
+    save_file(weights | bias, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=r"checkpoint .*m is damaged: its weight qa_outputs\.bias holds NaN or"):
+        Reader.open(str(folder), "cpu")
+    pooler = {"bert.pooler.dense.bias": torch.zeros(16), "cls.predictions.bias": torch.zeros(4)}  # of another task
+    save_file(weights | pooler, folder / "model.safetensors", {"format": "pt"})
+    assert Reader.open(str(folder), "cpu").length == 64
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    with pytest.raises(ModelError, match=r"m has 16 weights that its config has no layer for, the first is bert\.e"):
+        Reader.open(str(folder), "cpu")

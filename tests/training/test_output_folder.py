@@ -1,12 +1,13 @@
 """Output folder: a result gets its name when it is whole, and what was made until a kill stays."""
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 import kbq
 from kbq.errors import TrainingError
-from kbq.system.files import file_digest
+from kbq.system.files import file_digest, writing_alone
 from kbq.training.output_folder import output_folder, versions
 
 
@@ -40,6 +41,33 @@ def test_what_stands_in_the_way_is_said_at_once(tmp_path: Path) -> None:
     out = tmp_path / "file" / "out"
     with pytest.raises(TrainingError, match=r"out cannot be written \(Not a directory\)"), output_folder(out):
         pass
+
+
+def test_what_was_half_saved_is_no_part_of_another_result(tmp_path: Path) -> None:
+    (tmp_path / "out.partial" / "model").mkdir(parents=True)
+    (tmp_path / "out.partial" / "model" / "casing.json").write_text("of a run that was killed while it saved")
+    with output_folder(tmp_path / "out") as folder:
+        (folder / "model").mkdir()
+        (folder / "model" / "weights").write_text("1")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["weights"]
+
+
+def test_another_process_may_finish_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train() -> None:
+        with output_folder(tmp_path / "out") as folder:
+            (folder / "model").mkdir()
+            (folder / "model" / "weights").write_text("1")
+
+    def train_first(path: Path) -> AbstractContextManager[None]:
+        monkeypatch.setattr("kbq.training.output_folder.writing_alone", writing_alone)
+        train()  # the other process
+        path.mkdir()
+        return writing_alone(path)
+
+    monkeypatch.setattr("kbq.training.output_folder.writing_alone", train_first)
+    with pytest.raises(TrainingError, match="out already exists: choose another folder"):
+        train()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_versions_and_digests(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """SPARTA model: impacts sum up to training scores, context and padding change nothing, and sentences are never cut."""
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from kbq.corpus.pages import Page
 from kbq.encoding.windows import WindowShape
@@ -182,6 +184,27 @@ def test_a_damaged_model_is_refused(
     if content is not None:
         (tmp_path / "m" / name).write_text(content)
     with pytest.raises(ModelError, match=message):
+        SpartaModel.open(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bias": torch.tensor(math.nan)}, "m is damaged: its weight bias holds NaN or infinity"),
+        ({"another": torch.ones(2)}, "m has 1 weights that its config has no place for, the first is another"),
+    ],
+)
+def test_weights_that_cannot_be_used_are_refused(
+    change: dict[str, torch.Tensor], message: str, sparta: SpartaModel, tmp_path: Path
+) -> None:
+    sparta.save(tmp_path / "m")
+    weights = load_file(tmp_path / "m" / "model.safetensors")
+    save_file(weights | change, tmp_path / "m" / "model.safetensors")
+    with pytest.raises(ModelError, match=message):
+        SpartaModel.open(tmp_path / "m")
+    del weights["bias"]
+    save_file(weights, tmp_path / "m" / "model.safetensors")
+    with pytest.raises(ModelError, match="m lacks 1 weights, the first is bias"):
         SpartaModel.open(tmp_path / "m")
 
 
