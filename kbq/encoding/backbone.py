@@ -6,6 +6,8 @@ from elsewhere, are read by transformers.
 
 import json
 import logging
+import os
+import pickle
 import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -62,13 +64,41 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
 
 @cache
 def hugging_face() -> Any:
-    """The transformers library, with its messages off; importing it takes seconds, so it is imported on demand."""
+    """The transformers library, imported on demand, as that takes seconds. It prints nothing and asks nothing."""
+    # It would ask a service to publish a safetensors copy of a checkpoint that has none.
+    os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
     import transformers
+    from transformers import dynamic_module_utils
 
+    # Without this it asks on standard output whether to run a checkpoint's code, and reads the answer from standard
+    # input, even where all its callers say no: it does not hand their answer on to the parts of a checkpoint.
+    dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # kbq itself reports an unknown name
     return transformers
+
+
+@contextmanager
+def reading(source: str | Path, problem: str = "is not a checkpoint that transformers can read") -> Iterator[None]:
+    """Say what is wrong with a checkpoint that transformers, which raises many kinds of errors, does not read.
+
+    Raises:
+        ModelError: it needs code of its own, its weights are a pickle of more than tensors, or it has another problem.
+    """
+    try:
+        yield
+    except (ModelError, MemoryError):
+        raise
+    except pickle.UnpicklingError:
+        raise ModelError(
+            f"the weights of {source} are damaged, or hold more than tensors: use a checkpoint with safetensors"
+        ) from None
+    except Exception as error:
+        if "trust_remote_code" in str(error):
+            needs = "needs code of its own, and kbq runs none"
+            raise ModelError(f"{source} {needs}: use a checkpoint that transformers itself can read") from None
+        raise ModelError(f"{source} {problem}: {first_line(error)}") from None
 
 
 def model_folder(source: str | Path) -> Path:
@@ -97,10 +127,8 @@ def load_tokenizer(source: str | Path) -> Any:
     Raises:
         ModelError: there is none, it is not fast, or one of the three tokens is missing.
     """
-    try:
-        tokenizer = hugging_face().AutoTokenizer.from_pretrained(str(source), use_fast=True)
-    except Exception as error:  # transformers raises many kinds of errors for a damaged file
-        raise ModelError(f"{source} has no tokenizer that transformers can read: {first_line(error)}") from None
+    with reading(source, "has no tokenizer that transformers can read"):
+        tokenizer = hugging_face().AutoTokenizer.from_pretrained(str(source), trust_remote_code=False, use_fast=True)
     if not tokenizer.is_fast:
         raise ModelError(
             f"the tokenizer of {source} gives no character offsets: "
@@ -132,9 +160,11 @@ def pretrained_backbone(source: str | Path) -> Any:
     Raises:
         ModelError: there is no such checkpoint, or it is incomplete.
     """
-    try:
+    with reading(source):
         with readable_checkpoint(source) as checkpoint:
-            pretrained, facts = hugging_face().AutoModel.from_pretrained(checkpoint, output_loading_info=True)
+            pretrained, facts = hugging_face().AutoModel.from_pretrained(
+                checkpoint, trust_remote_code=False, weights_only=True, output_loading_info=True
+            )
         refuse_random(source, [name for name in facts["missing_keys"] if not name.startswith("pooler.")])
         network = without_pooler(pretrained)
         config = network.config.to_dict()
@@ -142,8 +172,6 @@ def pretrained_backbone(source: str | Path) -> Any:
             return network
         bert = Bert(BertConfig(config))
         bert.load_state_dict(network.state_dict())
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ModelError(f"{source} is not a checkpoint that transformers can read: {first_line(error)}") from None
     return bert.eval()
 
 
@@ -170,10 +198,9 @@ def empty_backbone(folder: Path) -> Any:
     if config is not None:
         return Bert(config)
     library = hugging_face()
-    try:
-        return without_pooler(library.AutoModel.from_config(library.AutoConfig.from_pretrained(str(folder))))
-    except Exception as error:  # transformers raises many kinds of errors for a damaged configuration
-        raise ValueError(first_line(error)) from None
+    with reading(folder, "is damaged"):
+        described = library.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+        return without_pooler(library.AutoModel.from_config(described, trust_remote_code=False))
 
 
 def without_pooler(backbone: Any) -> Any:

@@ -23,6 +23,7 @@ from kbq.encoding.backbone import (
     hugging_face,
     load_tokenizer,
     readable_checkpoint,
+    reading,
     refuse_random,
     saved_tokenizer,
     without_pooler,
@@ -281,9 +282,8 @@ class ReaderNetwork:
 def _load(source: str) -> tuple[Any, list[str]]:
     """The network of a checkpoint, and the names of weights that the checkpoint lacks, which are random."""
     model_class = hugging_face().AutoModelForQuestionAnswering
-    try:
-        with readable_checkpoint(source) as checkpoint:
-            network, facts = model_class.from_pretrained(checkpoint, output_loading_info=True)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ModelError(f"{source} is not a checkpoint that transformers can read: {first_line(error)}") from None
+    with reading(source), readable_checkpoint(source) as checkpoint:
+        network, facts = model_class.from_pretrained(
+            checkpoint, trust_remote_code=False, weights_only=True, output_loading_info=True
+        )
     return network, sorted(facts["missing_keys"])
