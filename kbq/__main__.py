@@ -12,9 +12,10 @@ from typing import Any
 import typer
 
 from kbq.commands.application import new_spelling
-from kbq.commands.options import note, print_error
+from kbq.commands.terminal import note, print_error
 from kbq.errors import KbqError, first_line
 from kbq.system.paths import own
+from kbq.system.visible import visible
 
 UsageError: Any = typer.BadParameter.__base__
 
@@ -37,7 +38,7 @@ def main() -> None:
         status = cli.app(standalone_mode=False)
     except UsageError as error:
         hint = new_spelling(sys.argv[1:], error.message)
-        error.message = f"{error.message.rstrip('.')}: {hint}" if hint else error.message
+        error.message = visible(f"{error.message.rstrip('.')}: {hint}" if hint else error.message)
         error.show()
         sys.exit(2)
     except KbqError as error:

@@ -9,7 +9,8 @@ import typer
 from kbq.answers import WantedKind
 from kbq.commands import printing
 from kbq.commands.application import Commands
-from kbq.commands.options import MAINTAIN, Device, Json, Terms, TunedModel, note, output_path, refuse_given, tell
+from kbq.commands.options import MAINTAIN, Device, Json, Terms, TunedModel, output_path, refuse_given
+from kbq.commands.terminal import note, tell
 
 app = typer.Typer()
 index = typer.Typer(
