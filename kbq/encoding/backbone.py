@@ -4,7 +4,6 @@ BERT runs in kbq's own code (`bert.py`), without transformers in folders that kb
 from elsewhere, are read by transformers.
 """
 
-import json
 import logging
 import os
 import pickle
@@ -20,13 +19,15 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from kbq.encoding.bert import CONFIG as BERT_CONFIG
 from kbq.encoding.bert import Bert, BertConfig, is_bert
-from kbq.encoding.model_folder import WEIGHTS, local_folder, read_weights
+from kbq.encoding.model_files import CONFIG, SPARTA, record_name, refuse_damage, remedy
+from kbq.encoding.model_folder import WEIGHTS, local_folder, read_config, read_weights
 from kbq.encoding.tokenizer import FILE, FastTokenizer
 from kbq.errors import ModelError, first_line
-from kbq.system.files import writing_to
+from kbq.system.files import reading_problem, writing_to
 
-ENCODERS = {"kbq.json": "phrases.backbone.", "sparta.json": "backbone."}  # prefix of the names of an encoder's weights
+ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}  # prefix of the names of an encoder's weights
 
 
 @contextmanager
@@ -38,18 +39,18 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
             space for temporary files.
     """
     folder = Path(source)
-    config_name = next((name for name in ENCODERS if (folder / name).is_file()), None)
-    if config_name is None:
+    refuse_damage(folder)
+    record = record_name(folder)
+    if record not in ENCODERS:
         yield str(source)
         return
+    if record == CONFIG and (base := read_config(folder).base):
+        raise ModelError(f"{source} holds a query encoder for the model {base}: start from that")
     try:
-        base = json.loads((folder / config_name).read_text("utf-8")).get("base")
-        if base:
-            raise ModelError(f"{source} holds a query encoder for the model {base}: start from that")
         stored = read_weights(folder / WEIGHTS)
     except (OSError, ValueError, SafetensorError) as error:
-        raise ModelError(f"model folder {source} is damaged: {first_line(error)}") from None
-    prefix = ENCODERS[config_name]
+        raise ModelError(reading_problem(folder / WEIGHTS, error, remedy(folder))) from None
+    prefix = ENCODERS[record]
     weights = {
         name.removeprefix(prefix): tensor.contiguous() for name, tensor in stored.items() if name.startswith(prefix)
     }
@@ -68,11 +69,10 @@ def hugging_face() -> Any:
     # It would ask a service to publish a safetensors copy of a checkpoint that has none.
     os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
     import transformers
-    from transformers import dynamic_module_utils
 
     # Without this it asks on standard output whether to run a checkpoint's code, and reads the answer from standard
     # input, even where all its callers say no: it does not hand their answer on to the parts of a checkpoint.
-    dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0
+    transformers.dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # kbq itself reports an unknown name
@@ -192,13 +192,16 @@ def empty_backbone(folder: Path) -> Any:
     """The encoder that a model folder describes, with uninitialised or random weights, to be loaded afterwards.
 
     Raises:
-        OSError, ValueError: the configuration is missing or damaged.
+        ModelError: the configuration is missing or damaged.
     """
-    config = BertConfig.read(folder)
-    if config is not None:
-        return Bert(config)
+    try:
+        config = BertConfig.read(folder)
+        if config is not None:
+            return Bert(config)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelError(reading_problem(folder / BERT_CONFIG, error, remedy(folder))) from None
     library = hugging_face()
-    with reading(folder, "is damaged"):
+    with reading(folder, f"has a damaged {BERT_CONFIG}"):
         described = library.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
         return without_pooler(library.AutoModel.from_config(described, trust_remote_code=False))
 

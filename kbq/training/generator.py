@@ -19,8 +19,10 @@ from torch.nn.functional import cross_entropy
 
 from kbq.encoding.backbone import hugging_face, load_tokenizer, readable_checkpoint, reading
 from kbq.encoding.devices import autocast, choose_device, pad
+from kbq.encoding.model_files import refuse_damage
 from kbq.errors import ModelError, TrainingError
 from kbq.system.files import writing_to
+from kbq.system.seals import seal_folder
 from kbq.training.batches import PassageRun
 from kbq.training.engine import RunSettings, StepReport
 from kbq.training.examples import Passage, Repairs, as_paths, read_examples, set_aside
@@ -80,6 +82,7 @@ class Generator:
             ) from None
         if "the answer" not in filled:
             raise TrainingError(f"--prompt {prompt!r} does not hold {{answer}}")
+        refuse_damage(Path(source))
         library = hugging_face()
         with reading(source, "is not a sequence-to-sequence checkpoint that transformers can read"):
             network, facts = library.AutoModelForSeq2SeqLM.from_pretrained(
@@ -95,6 +98,7 @@ class Generator:
         with writing_to(folder, ModelError, also=(SafetensorError,)):
             self.network.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
+            seal_folder(folder)
 
     @torch.inference_mode()
     def questions(self, marked: Sequence[Marked]) -> list[str]:

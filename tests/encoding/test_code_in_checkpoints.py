@@ -78,7 +78,7 @@ def own_tokenizer(folder: Path, marker: Path) -> None:
 def own_part(folder: Path, marker: Path) -> None:
     """A decoder whose class, of all parts of the network, is the folder's own."""
     add_code(folder, marker)
-    theirs = {"model_type": "clip_vision_model", "name_or_path": str(folder)}
+    theirs: dict[str, object] = {"model_type": "clip_vision_model", "name_or_path": str(folder)}
     theirs |= {"auto_map": {"AutoModelForCausalLM": f"{folder}--code.Network"}}
     encoder = json.loads((folder / "config.json").read_text("utf-8"))
     parts = {"encoder": encoder, "decoder": theirs | {"is_decoder": True, "add_cross_attention": True}}
