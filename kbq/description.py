@@ -14,7 +14,7 @@ from kbq.answers import IndexKind
 from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
 from kbq.encoding.model_files import CONFIG, SPARTA, refuse_damage
 from kbq.encoding.model_folder import FACTS, ModelConfig, local_folder, read_config
-from kbq.errors import KbqError, KnowledgeBaseError, first_line
+from kbq.errors import KbqError, KnowledgeBaseError, ModelError, first_line
 from kbq.indexing.index_folder import folder_of
 from kbq.reading.network import has_reader
 from kbq.searching.recall import own_queries
@@ -69,7 +69,11 @@ def describe(folder: Path) -> dict[str, object]:
     if (folder / CONFIG).exists() and not is_knowledge_base(folder):
         config = read_config(folder)
         if config.base:
-            return {"kind": "query encoder", "bytes": folder_bytes(folder), **_tuning(config)}
+            try:
+                facts = _tuning(config)
+            except (KeyError, TypeError, AttributeError):
+                raise ModelError(f"{folder / CONFIG} does not say how it was tuned: tune it again") from None
+            return {"kind": "query encoder", "bytes": folder_bytes(folder), **facts}
         fields = dataclasses.asdict(config)
         thresholds = {name: _finite(fields[name]) for name in ("filter_threshold", "edge_threshold")}
         size = {"bytes": folder_bytes(folder), "reader": has_reader(folder)}

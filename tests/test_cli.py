@@ -21,6 +21,7 @@ from kbq.corpus.pages import Page
 from kbq.description import IndexFacts
 from kbq.dump.manifest import STATE, read_manifest
 from kbq.dump.pages import Pages
+from kbq.encoding.model import Model
 from kbq.encoding.model_folder import DEFAULT_MODEL, read_config
 from kbq.reading.network import READER, ReaderNetwork, save_reader
 from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
@@ -473,6 +474,15 @@ def test_info_says_whether_a_model_brings_a_reader(
     assert run("info", folder, "--json").documents[0]["reader"] is True
     found = run("query", "the river", "--kb", kb_folder, "--reader", folder, "-k", 1, "--json")
     assert (found.status, '"text": ' in found.out) == (0, True)
+
+
+def test_info_of_a_query_encoder_without_its_facts_is_one_sentence(
+    run: Run, model_folder: Path, tmp_path: Path
+) -> None:
+    Model.open(model_folder, "cpu").save_query_encoder(tmp_path / "tuned", {})
+    told = run("info", tmp_path / "tuned")
+    sentence = f"error: {tmp_path}/tuned/kbq.json does not say how it was tuned: tune it again\n"
+    assert (told.status, told.err) == (1, sentence)
 
 
 def test_info_says_true_and_false(run: Run, model_folder: Path) -> None:

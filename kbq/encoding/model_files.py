@@ -38,8 +38,10 @@ def is_model(folder: Path) -> bool:
 
 
 def record_name(folder: Path) -> str | None:
-    """The name of a folder's record; None where it has none."""
-    return next((name for name in RECORDS if (folder / name).is_file()), None)
+    """The name of a folder's record; None where it has none. Indexes and the like are sealed, too, without weights."""
+    name = next((name for name in RECORDS if (folder / name).is_file()), None)
+    is_network = (folder / "config.json").is_file() or any(folder.glob("*.safetensors"))
+    return name if name != seals.SEAL or is_network else None
 
 
 def sealed_files(folder: Path) -> dict[str, FileSeal]:

@@ -59,7 +59,8 @@ class ModelConfig:
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
         """The relations of slot queries on which a fine-tuned query encoder was not trained; none if not fine-tuned."""
         facts = self.training.get("finetuning")
-        tuned = set(facts.get("relations", ())) if isinstance(facts, dict) else set()
+        named = facts.get("relations") if isinstance(facts, dict) else None
+        tuned = set(map(str, named)) if isinstance(named, list | tuple) else set()
         relations = {slot[1] for slot in map(slot_of, queries) if slot}
         return sorted(relations - tuned) if tuned else []
 

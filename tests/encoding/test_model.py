@@ -25,7 +25,7 @@ from kbq.encoding.windows import WindowShape, tokenize, windows
 from kbq.errors import ModelError
 from kbq.reading.network import ReaderNetwork
 from kbq.system.records import write_record
-from kbq.system.seals import FileSeal
+from kbq.system.seals import FileSeal, seal_folder
 from kbq.training.generator import Generator, new_generator
 from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
@@ -578,6 +578,12 @@ def test_a_damaged_network_is_refused_wherever_it_is_read(
 
 def test_a_checkpoint_from_elsewhere_is_no_model_of_kbq(checkpoint: Path) -> None:
     assert not is_model(checkpoint)
+
+
+def test_an_index_is_sealed_but_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "cells.faiss").write_bytes(b"cells")
+    seal_folder(tmp_path)
+    assert not is_model(tmp_path)
 
 
 def test_the_default_model_is_whole_and_written_by_this_program(tmp_path: Path) -> None:
