@@ -15,10 +15,11 @@ from typing import Any
 import typer
 
 from kbq.commands.application import new_spelling
-from kbq.commands.options import note, print_error
+from kbq.commands.terminal import note, print_error
 from kbq.errors import KbqError, first_line
 from kbq.system.files import ADVICE
 from kbq.system.paths import own
+from kbq.system.visible import visible
 
 UsageError: Any = typer.BadParameter.__base__
 OF_OUTPUT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE}  # of writing to no file that has a name
@@ -48,7 +49,7 @@ def _status_of(app: Callable[..., int | None]) -> int:
         status = app(standalone_mode=False) or 0
     except UsageError as error:
         hint = new_spelling(sys.argv[1:], error.message)
-        error.message = f"{error.message.rstrip('.')}: {hint}" if hint else error.message
+        error.message = visible(f"{error.message.rstrip('.')}: {hint}" if hint else error.message)
         error.show()
         return 2
     except KbqError as error:

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kbq.answers import IndexKind
 from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
-from kbq.encoding.model_folder import CONFIG, FACTS, ModelConfig, local_folder, read_config
-from kbq.errors import KbqError, KnowledgeBaseError, first_line
+from kbq.encoding.model_files import CONFIG, SPARTA, refuse_damage
+from kbq.encoding.model_folder import FACTS, ModelConfig, local_folder, read_config
+from kbq.errors import KbqError, KnowledgeBaseError, ModelError, first_line
 from kbq.reading.network import has_reader
 from kbq.searching.recall import own_queries
 from kbq.searching.search import BATCH
 from kbq.system.files import folder_bytes
 from kbq.system.machine import stays_in_memory
-from kbq.words.sparta_model import CONFIG as SPARTA
+from kbq.words.sparta_model import read_record_of
 
 if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase
@@ -62,14 +63,23 @@ def describe(folder: Path) -> dict[str, object]:
     """
     if not folder.exists():
         folder = local_folder(folder)
+    if not is_knowledge_base(folder):
+        refuse_damage(folder)
     if (folder / CONFIG).exists() and not is_knowledge_base(folder):
         config = read_config(folder)
         if config.base:
-            return {"kind": "query encoder", "bytes": folder_bytes(folder), **_tuning(config)}
+            try:
+                facts = _tuning(config)
+            except (KeyError, TypeError, AttributeError):
+                raise ModelError(f"{folder / CONFIG} does not say how it was tuned: tune it again") from None
+            return {"kind": "query encoder", "bytes": folder_bytes(folder), **facts}
         fields = dataclasses.asdict(config)
         thresholds = {name: _finite(fields[name]) for name in ("filter_threshold", "edge_threshold")}
         size = {"bytes": folder_bytes(folder), "reader": has_reader(folder)}
         return {"kind": "model", **size, **fields, **thresholds}
+    if (folder / SPARTA).exists() and not is_knowledge_base(folder):
+        facts = dataclasses.asdict(read_record_of(folder).config)
+        return {"kind": "SPARTA model", "bytes": folder_bytes(folder), **facts}
     if (folder / "config.json").exists() and not is_knowledge_base(folder):
         return _network(folder)
     manifest = read_manifest(folder)
@@ -155,18 +165,15 @@ def _tuning(config: ModelConfig) -> dict[str, object]:
 
 
 def _network(folder: Path) -> dict[str, object]:
-    """A folder with weights alone: a SPARTA model, a reader, a question generator, or any other checkpoint."""
+    """A folder with weights alone: a reader, a question generator, or any other checkpoint."""
     try:
-        config, sparta_facts, training_facts = (_object(folder / name) for name in ("config.json", SPARTA, FACTS))
+        config, training_facts = (_object(folder / name) for name in ("config.json", FACTS))
     except (OSError, ValueError) as error:
         raise KbqError(f"{folder} is damaged: {first_line(error)}") from None
-    facts: dict[str, object] = {"kind": "SPARTA model"}
-    if not sparta_facts:
-        architectures = config.get("architectures")
-        architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else "unknown"
-        kind = next((kind for end, kind in KINDS.items() if architecture.endswith(end)), "network")
-        facts = {"kind": kind, "architecture": architecture}
-    return facts | {"bytes": folder_bytes(folder)} | sparta_facts | training_facts
+    architectures = config.get("architectures")
+    architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else "unknown"
+    kind = next((kind for end, kind in KINDS.items() if architecture.endswith(end)), "network")
+    return {"kind": kind, "architecture": architecture, "bytes": folder_bytes(folder)} | training_facts
 
 
 def _object(path: Path) -> dict[str, Any]:

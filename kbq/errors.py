@@ -44,4 +44,4 @@ class EvaluationError(KbqError):
 
 def first_line(error: Exception) -> str:
     """The first line of another library's error message, to be quoted in one of ours."""
-    return (str(error) or type(error).__name__).strip().splitlines()[0]
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

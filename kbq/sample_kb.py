@@ -11,7 +11,8 @@ from pathlib import Path
 import kbq
 from kbq.dump.manifest import FORMAT, is_knowledge_base
 from kbq.dump.shards import Counts
-from kbq.encoding.model_folder import CONFIG, DEFAULT_MODEL
+from kbq.encoding.model_files import CONFIG
+from kbq.encoding.model_folder import DEFAULT_MODEL
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.system.files import remove_left, writing_alone, writing_to
 from kbq.system.paths import PACKAGE, cache_folder

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from kbq.encoding.model import Model
-from kbq.encoding.model_folder import CONFIG
+from kbq.encoding.model_files import CONFIG
 from kbq.reading.network import ReaderNetwork
 from kbq.training.calibration import calibrate
 from kbq.training.encoders import CALIBRATION_PASSAGES

@@ -199,6 +199,24 @@ def model(model_folder: Path) -> "Model":
 
 
 @pytest.fixture(scope="session")
+def seal_again() -> Callable[[Path], None]:
+    """Makes the record of a changed model agree with its files, as whoever forges one would."""
+    from safetensors.torch import load_file
+
+    from kbq.encoding.model_folder import WEIGHTS, fingerprint, read_config, write_config
+
+    def seal(folder: Path) -> None:
+        stored = load_file(folder / WEIGHTS)
+        queries = {name: stored.pop(name) for name in list(stored) if name.startswith("queries.")}
+        config = dataclasses.replace(read_config(folder), query_fingerprint=fingerprint(queries))
+        if not config.base:
+            config = dataclasses.replace(config, phrase_fingerprint=fingerprint(stored))
+        write_config(folder, config)
+
+    return seal
+
+
+@pytest.fixture(scope="session")
 def other_folder(new_model: Callable[..., "Model"], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved model with other phrase vectors."""
     folder = tmp_path_factory.mktemp("models") / "other"

@@ -22,6 +22,7 @@ from kbq.corpus.pages import Page
 from kbq.description import IndexFacts
 from kbq.dump.manifest import STATE, read_manifest, write_manifest
 from kbq.dump.pages import Pages
+from kbq.encoding.model import Model
 from kbq.encoding.model_folder import DEFAULT_MODEL, read_config
 from kbq.reading.network import READER, ReaderNetwork, save_reader
 from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
@@ -493,7 +494,12 @@ def test_info_of_other_networks(run: Run, checkpoint: Path, qa_checkpoint: Path,
     assert sparta["bytes"] == sum(path.stat().st_size for path in (tmp_path / "sparta").iterdir())
     (tmp_path / "sparta" / "config.json").write_text("[]")
     told = run("info", tmp_path / "sparta")
-    assert (told.status, told.err) == (1, f"error: {tmp_path}/sparta is damaged: config.json holds no object\n")
+    assert told.status == 1
+    assert told.err.startswith(f"error: {tmp_path}/sparta/config.json is damaged (it has 2 of ")
+    shutil.copytree(qa_checkpoint, tmp_path / "reader")
+    (tmp_path / "reader" / "config.json").write_text("[]")
+    told = run("info", tmp_path / "reader")
+    assert (told.status, told.err) == (1, f"error: {tmp_path}/reader is damaged: config.json holds no object\n")
 
 
 def test_info_says_whether_a_model_brings_a_reader(
@@ -501,12 +507,22 @@ def test_info_says_whether_a_model_brings_a_reader(
 ) -> None:
     folder = shutil.copytree(model_folder, tmp_path / "m")
     assert run("info", folder, "--json").documents[0]["reader"] is False
-    (folder / READER).write_bytes(b"")
-    assert run("info", folder, "--json").documents[0]["reader"] is False
-    save_reader(ReaderNetwork.new(str(folder), "cpu").network, folder)
+    network = ReaderNetwork.new(str(folder), "cpu").network
+    (folder / READER).write_bytes(b"")  # what a killed run has left
+    assert run("info", folder, "--json").status == 1
+    save_reader(network, folder)
     assert run("info", folder, "--json").documents[0]["reader"] is True
     found = run("query", "the river", "--kb", kb_folder, "--reader", folder, "-k", 1, "--json")
     assert (found.status, '"text": ' in found.out) == (0, True)
+
+
+def test_info_of_a_query_encoder_without_its_facts_is_one_sentence(
+    run: Run, model_folder: Path, tmp_path: Path
+) -> None:
+    Model.open(model_folder, "cpu").save_query_encoder(tmp_path / "tuned", {})
+    told = run("info", tmp_path / "tuned")
+    sentence = f"error: {tmp_path}/tuned/kbq.json does not say how it was tuned: tune it again\n"
+    assert (told.status, told.err) == (1, sentence)
 
 
 def test_info_says_true_and_false(run: Run, model_folder: Path) -> None:

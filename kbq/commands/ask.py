@@ -35,13 +35,10 @@ from kbq.commands.options import (
     SpartaWeight,
     Terms,
     TunedModel,
-    note,
     output_path,
-    print_error,
-    print_json,
     refuse_given,
-    tell,
 )
+from kbq.commands.terminal import Styled, note, print_error, print_json, show, tell
 from kbq.errors import KbqError, QueryError
 
 if TYPE_CHECKING:
@@ -171,14 +168,14 @@ def _answer(queries: "Sequence[tuple[str, str]]", kb: "KnowledgeBase", options: 
 
 
 def _print_answers(text: str, answers: "Sequence[Answer]", options: SearchOptions) -> None:
-    typer.secho(text, bold=True)
+    show(Styled(text, bold=True))
     for rank, answer in enumerate(answers, start=1):
-        typer.echo("\n".join(printing.answer_lines(rank, answer)))
+        show(*printing.answer_lines(rank, answer))
     if not answers and options.backend in WORDS_ALONE:
         note("nothing is found: no paragraph shares a term with the query")
     elif len(answers) < options.k:
         note(f"{len(answers)} of the {options.k} answers asked for were found")
-    typer.echo()
+    show("")
 
 
 @app.command(rich_help_panel=ASK)
@@ -200,7 +197,7 @@ def explain(
     if not explained:
         note(f"no paragraph shares a term with {text!r}: nothing is found")
     for answer, terms in explained:
-        print(*printing.explanation_lines(answer, terms), sep="\n")
+        show(*printing.explanation_lines(answer, terms))
 
 
 @app.command(rich_help_panel=ASK)
@@ -304,11 +301,11 @@ def typed_lines() -> "Iterator[str]":
     """What a person types at a prompt, until Ctrl-D or Ctrl-C."""
     note("type a query, or Ctrl-D to end")
     while True:
-        typer.secho("query: ", err=True, dim=True, nl=False)
+        show(Styled("query: ", dim=True), err=True, nl=False)
         try:
             line = input()
         except (EOFError, KeyboardInterrupt):
-            typer.echo(err=True)
+            show("", err=True)
             return
         if line.strip():
             yield line

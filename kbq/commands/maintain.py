@@ -10,7 +10,8 @@ import typer
 from kbq.answers import CorpusFormat, WantedKind
 from kbq.commands import printing
 from kbq.commands.application import Commands
-from kbq.commands.options import MAINTAIN, Device, Json, Terms, TunedModel, note, output_path, refuse_given, tell
+from kbq.commands.options import MAINTAIN, Device, Json, Terms, TunedModel, output_path, refuse_given
+from kbq.commands.terminal import note, tell
 
 if TYPE_CHECKING:
     from kbq.dump.manifest import Manifest

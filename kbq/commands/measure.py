@@ -27,12 +27,10 @@ from kbq.commands.options import (
     Strict,
     TaskName,
     TunedModel,
-    note,
     numbers,
     output_path,
-    print_json,
-    tell,
 )
+from kbq.commands.terminal import note, print_json, show, tell
 
 if TYPE_CHECKING:
     from kbq.dump.pages import Pages
@@ -148,9 +146,9 @@ def evaluate(
         print_json(evaluation.to_dict())
     elif evaluation and as_csv:
         note(evaluation.semantics)
-        print(evaluation.tables[-1].csv(), end="")
+        show(*evaluation.tables[-1].csv().splitlines())
     elif evaluation:
-        print(evaluation)
+        show(*str(evaluation).split("\n"))
     if refusal:
         raise refusal
 
@@ -176,9 +174,9 @@ def errors(
     survey = find_errors(file, gold, _task(task), kind, sample, is_known_page=known, evidence_of=texts)
     for line in survey.notes:
         note(line)
-    tell(survey.to_dict(), as_json, survey.table().markdown())
+    tell(survey.to_dict(), as_json, *survey.table().markdown().split("\n"))
     for case in [] if as_json else survey.cases:
-        typer.echo("\n".join(printing.case_lines(case)))
+        show(*printing.case_lines(case))
 
 
 @app.command(rich_help_panel=MEASURE)
@@ -245,7 +243,7 @@ def passages(
     from kbq.kilt.passages import evaluate_passages
 
     scores = evaluate_passages(file, gold, numbers(ks, "--ks"), export)
-    tell(scores.to_dict(), as_json, scores.table().markdown().removesuffix("\n"))
+    tell(scores.to_dict(), as_json, *scores.table().markdown().removesuffix("\n").split("\n"))
 
 
 @app.command(rich_help_panel=MEASURE)

@@ -1,19 +1,14 @@
-"""Options that several commands share, and how commands tell what came of them.
+"""Options that several commands share, and the refusal of those that would be ignored."""
 
-Results go to standard output (with --json nothing else does), notes and progress to standard error.
-"""
-
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kbq.answers import Backend, IndexKind
-from kbq.errors import MOST_PROBLEMS, KbqError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 MOST_WEIGHT = 1e6  # of what is added to vectors' scores: beyond, these are lost in rounding
 ASK, TEACH, MEASURE, MAINTAIN = "Ask", "Teach", "Measure (KILT)", "Maintain"  # panels of the help
@@ -91,30 +86,3 @@ def refuse_given(context: typer.Context, option: str, others: "Sequence[str]") -
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             raise typer.BadParameter(f"has no effect {option}: leave it out", param_hint=f"--{name.replace('_', '-')}")
-
-
-def tell(document: "Mapping[str, object]", as_json: bool, *lines: str) -> None:
-    """Print the outcome of a command: one JSON document, or these lines."""
-    if as_json:
-        print_json(document)
-    else:
-        print(*lines, sep="\n")
-
-
-def print_json(document: "Mapping[str, object]") -> None:
-    """Print one JSON document on a line."""
-    print(json.dumps(document, ensure_ascii=False), flush=True)
-
-
-def note(text: str) -> None:
-    """Print a line for the person at the terminal, on standard error."""
-    typer.secho(text, err=True, dim=True)
-
-
-def print_error(error: KbqError) -> None:
-    """Print an error with its single problems, on standard error."""
-    for problem in error.problems[:MOST_PROBLEMS]:
-        note(problem)
-    if len(error.problems) > MOST_PROBLEMS:
-        note(f"… and {len(error.problems) - MOST_PROBLEMS:,} more")
-    typer.secho(f"error: {error}", err=True, fg=typer.colors.RED)

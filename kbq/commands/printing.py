@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from kbq.commands.terminal import Styled
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from kbq.answers import Answer
+    from kbq.commands.terminal import Line
     from kbq.description import IndexFacts, IndexSpeed
     from kbq.finetuning.finetune import FinetuningOutcome
     from kbq.kilt.error_kinds import ErrorCase
@@ -29,14 +32,12 @@ NAMED = 3  # names shown of a longer list
 # Answers
 
 
-def answer_lines(rank: int, hit: Answer) -> list[str]:
+def answer_lines(rank: int, hit: Answer) -> list[Line]:
     """A hit with its place, and the text that it stands in."""
     place = f"page {hit.page_id}, paragraph {hit.paragraph}, characters {hit.start}-{hit.end}"
-    answer = typer.style(shortened(hit.text), fg=typer.colors.GREEN, bold=True)
-    return [
-        f"{rank:3}. {answer}  {hit.score:.2f}  {typer.style(shortened(hit.title), bold=True)}  ({place})",
-        f"     {excerpt(hit)}",
-    ]
+    answer = Styled(shortened(hit.text), fg=typer.colors.GREEN, bold=True)
+    title = Styled(shortened(hit.title), bold=True)
+    return [(f"{rank:3}. ", answer, f"  {hit.score:.2f}  ", title, f"  ({place})"), ("     ", *excerpt(hit))]
 
 
 def explanation_lines(hit: Answer, parts: Mapping[str, float]) -> list[str]:
@@ -49,17 +50,18 @@ def explanation_lines(hit: Answer, parts: Mapping[str, float]) -> list[str]:
     ]
 
 
-def excerpt(hit: Answer) -> str:
-    """The unit, or what stands near the phrase, with the phrase marked."""
+def excerpt(hit: Answer) -> tuple[str, Styled, str]:
+    """The unit, or what stands near the phrase: what comes before, the phrase, and what comes after."""
     start, end = hit.start, hit.end
     first = max(hit.unit[0] if hit.unit[0] < start else 0, start - AROUND)
     last = min(hit.unit[1] if hit.unit[1] > end else len(hit.context), end + AROUND)
-    before, after = hit.context[first:start], hit.context[end:last]
-    marked = typer.style(shortened(hit.text, WHOLE), fg=typer.colors.GREEN, bold=True)
-    return " ".join(f"{'…' if first else ''}{before}«{marked}»{after}{'…' if last < len(hit.context) else ''}".split())
+    before = f"{'…' if first else ''}{hit.context[first:start]}«"
+    after = f"»{hit.context[end:last]}{'…' if last < len(hit.context) else ''}"
+    marked = Styled(shortened(hit.text, WHOLE), fg=typer.colors.GREEN, bold=True)
+    return " ".join(before.split()), marked, " ".join(after.split())
 
 
-def case_lines(case: ErrorCase) -> list[str]:
+def case_lines(case: ErrorCase) -> list[Line]:
     """A wrong prediction beside the gold record, and an empty line."""
     gold = " | ".join(f"{page.title} ({page.page_id})" for page in case.gold_places)
     rank = "not found" if case.found is None else f"complete at rank {case.rank}" if case.rank else "not all found"
@@ -73,7 +75,7 @@ def case_lines(case: ErrorCase) -> list[str]:
         "their text": case.gold_evidence,
     }
     shown = [f"  {name:12} {' '.join(value.split())}" for name, value in lines.items() if value is not None]
-    return [typer.style(f"{case.kind}  {case.id}", bold=True), *shown, ""]
+    return [Styled(f"{case.kind}  {case.id}", bold=True), *shown, ""]
 
 
 # Facts

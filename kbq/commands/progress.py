@@ -18,6 +18,7 @@ from rich.progress import (
 )
 
 from kbq.system.callbacks import Report
+from kbq.system.visible import visible
 
 if TYPE_CHECKING:
     from kbq.dump.shards import Counts
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
-TEXT = TextColumn("{task.description}")
+TEXT = TextColumn("{task.description}", markup=False)
 
 
 @contextmanager
@@ -115,14 +116,15 @@ def _bar(title: str, *columns: ProgressColumn) -> Iterator[_Show]:
     last = time.monotonic()
 
     with Progress(*columns, console=Console(stderr=True, quiet=not is_terminal)) as bar:
-        task = bar.add_task(title, total=None)
+        task = bar.add_task(visible(title), total=None)
 
         def show(text: str, done: int | None = None, total: int | None = None) -> None:
             nonlocal last
-            bar.update(task, description=f"{title}: {text}", completed=done, total=total)
+            shown = visible(f"{title}: {text}")
+            bar.update(task, description=shown, completed=done, total=total)
             if not is_terminal and time.monotonic() - last > LINE_SECONDS:
                 last = time.monotonic()
-                sys.stderr.write(f"{title}: {text}\n")
+                sys.stderr.write(f"{shown}\n")
                 sys.stderr.flush()
 
         yield show

@@ -16,11 +16,10 @@ from kbq.commands.options import (
     BackendName,
     Device,
     Json,
-    note,
     output_path,
     refuse_given,
-    tell,
 )
+from kbq.commands.terminal import note, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

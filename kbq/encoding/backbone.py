@@ -4,15 +4,14 @@ BERT runs in kbq's own code (`bert.py`), without transformers in folders that kb
 from elsewhere, are read by transformers.
 """
 
-import json
 import logging
+import os
+import pickle
 import shutil
-import struct
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from pickle import UnpicklingError
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -20,23 +19,15 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from kbq.encoding.bert import CONFIG as BERT_CONFIG
 from kbq.encoding.bert import Bert, BertConfig, is_bert
-from kbq.encoding.model_folder import WEIGHTS, local_folder, read_weights
+from kbq.encoding.model_files import CONFIG, SPARTA, record_name, refuse_damage, remedy
+from kbq.encoding.model_folder import WEIGHTS, local_folder, read_config, read_weights
 from kbq.encoding.tokenizer import FILE, FastTokenizer
 from kbq.errors import ModelError, first_line
-from kbq.system.files import writing_to
+from kbq.system.files import reading_problem, writing_to
 
-ENCODERS = {"kbq.json": "phrases.backbone.", "sparta.json": "backbone."}  # prefix of the names of an encoder's weights
-# What transformers raises for files that are missing, damaged, or something else than weights: a program, say.
-UNREADABLE = (
-    OSError, ValueError, LookupError, RuntimeError, SafetensorError, UnpicklingError, EOFError, struct.error,
-    AttributeError, TypeError, ImportError,
-)  # fmt: skip
-
-
-def why_unreadable(error: Exception) -> str:
-    """The reason in a few words; torch would advise to run what a pickle holds."""
-    return "its weights are damaged, or more than weights" if isinstance(error, UnpicklingError) else first_line(error)
+ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}  # prefix of the names of an encoder's weights
 
 
 @contextmanager
@@ -48,18 +39,18 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
             space for temporary files.
     """
     folder = Path(source)
-    config_name = next((name for name in ENCODERS if (folder / name).is_file()), None)
-    if config_name is None:
+    refuse_damage(folder)
+    record = record_name(folder)
+    if record not in ENCODERS:
         yield str(source)
         return
+    if record == CONFIG and (base := read_config(folder).base):
+        raise ModelError(f"{source} holds a query encoder for the model {base}: start from that")
     try:
-        base = json.loads((folder / config_name).read_text("utf-8")).get("base")
-        if base:
-            raise ModelError(f"{source} holds a query encoder for the model {base}: start from that")
         stored = read_weights(folder / WEIGHTS)
     except (OSError, ValueError, SafetensorError) as error:
-        raise ModelError(f"model folder {source} is damaged: {first_line(error)}") from None
-    prefix = ENCODERS[config_name]
+        raise ModelError(reading_problem(folder / WEIGHTS, error, remedy(folder))) from None
+    prefix = ENCODERS[record]
     weights = {
         name.removeprefix(prefix): tensor.contiguous() for name, tensor in stored.items() if name.startswith(prefix)
     }
@@ -74,13 +65,40 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
 
 @cache
 def hugging_face() -> Any:
-    """The transformers library, with its messages off; importing it takes seconds, so it is imported on demand."""
+    """The transformers library, imported on demand, as that takes seconds. It prints nothing and asks nothing."""
+    # It would ask a service to publish a safetensors copy of a checkpoint that has none.
+    os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
     import transformers
 
+    # Without this it asks on standard output whether to run a checkpoint's code, and reads the answer from standard
+    # input, even where all its callers say no: it does not hand their answer on to the parts of a checkpoint.
+    transformers.dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # kbq itself reports an unknown name
     return transformers
+
+
+@contextmanager
+def reading(source: str | Path, problem: str = "is not a checkpoint that transformers can read") -> Iterator[None]:
+    """Say what is wrong with a checkpoint that transformers, which raises many kinds of errors, does not read.
+
+    Raises:
+        ModelError: it needs code of its own, its weights are a pickle of more than tensors, or it has another problem.
+    """
+    try:
+        yield
+    except (ModelError, MemoryError):
+        raise
+    except pickle.UnpicklingError:
+        raise ModelError(
+            f"the weights of {source} are damaged, or hold more than tensors: use a checkpoint with safetensors"
+        ) from None
+    except Exception as error:
+        if "trust_remote_code" in str(error):
+            needs = "needs code of its own, and kbq runs none"
+            raise ModelError(f"{source} {needs}: use a checkpoint that transformers itself can read") from None
+        raise ModelError(f"{source} {problem}: {first_line(error)}") from None
 
 
 def model_folder(source: str | Path) -> Path:
@@ -109,10 +127,8 @@ def load_tokenizer(source: str | Path) -> Any:
     Raises:
         ModelError: there is none, it is not fast, or one of the three tokens is missing.
     """
-    try:
-        tokenizer = hugging_face().AutoTokenizer.from_pretrained(str(source), use_fast=True)
-    except Exception as error:  # transformers raises many kinds of errors for a damaged file
-        raise ModelError(f"{source} has no tokenizer that transformers can read: {first_line(error)}") from None
+    with reading(source, "has no tokenizer that transformers can read"):
+        tokenizer = hugging_face().AutoTokenizer.from_pretrained(str(source), trust_remote_code=False, use_fast=True)
     if not tokenizer.is_fast:
         raise ModelError(
             f"the tokenizer of {source} gives no character offsets: "
@@ -144,9 +160,11 @@ def pretrained_backbone(source: str | Path) -> Any:
     Raises:
         ModelError: there is no such checkpoint, or it is incomplete.
     """
-    try:
+    with reading(source):
         with readable_checkpoint(source) as checkpoint:
-            pretrained, facts = hugging_face().AutoModel.from_pretrained(checkpoint, output_loading_info=True)
+            pretrained, facts = hugging_face().AutoModel.from_pretrained(
+                checkpoint, trust_remote_code=False, weights_only=True, output_loading_info=True
+            )
         refuse_random(source, [name for name in facts["missing_keys"] if not name.startswith("pooler.")])
         network = without_pooler(pretrained)
         config = network.config.to_dict()
@@ -154,8 +172,6 @@ def pretrained_backbone(source: str | Path) -> Any:
             return network
         bert = Bert(BertConfig(config))
         bert.load_state_dict(network.state_dict())
-    except UNREADABLE as error:
-        raise ModelError(f"{source} is not a checkpoint that transformers can read: {why_unreadable(error)}") from None
     return bert.eval()
 
 
@@ -176,16 +192,18 @@ def empty_backbone(folder: Path) -> Any:
     """The encoder that a model folder describes, with uninitialised or random weights, to be loaded afterwards.
 
     Raises:
-        OSError, ValueError: the configuration is missing or damaged.
+        ModelError: the configuration is missing or damaged.
     """
-    config = BertConfig.read(folder)
-    if config is not None:
-        return Bert(config)
-    library = hugging_face()
     try:
-        return without_pooler(library.AutoModel.from_config(library.AutoConfig.from_pretrained(str(folder))))
-    except Exception as error:  # transformers raises many kinds of errors for a damaged configuration
-        raise ValueError(first_line(error)) from None
+        config = BertConfig.read(folder)
+        if config is not None:
+            return Bert(config)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelError(reading_problem(folder / BERT_CONFIG, error, remedy(folder))) from None
+    library = hugging_face()
+    with reading(folder, f"has a damaged {BERT_CONFIG}"):
+        described = library.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+        return without_pooler(library.AutoModel.from_config(described, trust_remote_code=False))
 
 
 def without_pooler(backbone: Any) -> Any:

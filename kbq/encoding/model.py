@@ -1,7 +1,7 @@
 """Model: a phrase encoder, a query encoder and their tokenizer, read from and written to a folder.
 
 model.safetensors   weights: float32, or int8 with one scale per row (`NAME.scale`)
-kbq.json            ModelConfig
+kbq.json            ModelConfig, and the digests of all other files
 config.json, tokenizer.json, tokenizer_config.json  the backbone's own files
 casing.json         optional, of a cased model: the capitals of words, for queries in lower case
 reader.safetensors  optional: a reader that shares the word embeddings; see kbq/reading/network.py
@@ -20,13 +20,14 @@ from typing import Any, Self
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from kbq.answers import WeightType
 from kbq.array_types import Floats
 from kbq.encoding.backbone import empty_backbone, load_tokenizer, model_folder, pretrained_backbone, saved_tokenizer
 from kbq.encoding.devices import choose_device, readable_length
+from kbq.encoding.model_files import remedy
 from kbq.encoding.model_folder import (
     WEIGHTS,
     ModelConfig,
@@ -36,16 +37,19 @@ from kbq.encoding.model_folder import (
     named_weights,
     pack,
     read_config,
-    read_weights,
+    read_whole_config,
+    refuse_other_fingerprints,
     refuse_other_weights,
+    unpacked,
     write_config,
 )
 from kbq.encoding.phrases import PhraseEncoder
 from kbq.encoding.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
 from kbq.encoding.tokenizer import Forms
-from kbq.errors import ModelError, first_line
-from kbq.system.files import writing_to
+from kbq.errors import ModelError
+from kbq.system.files import reading_problem, writing_to
 from kbq.system.machine import give_memory_back
+from kbq.system.records import as_record, read_object
 
 SHORTEST = 80  # tokens that an encoder must be able to read: a window with its title and overlap
 CASING = "casing.json"
@@ -135,16 +139,18 @@ class Model:
             ModelError: it is missing, damaged, not a kbq model, or of another format.
         """
         folder = model_folder(source)
-        config = read_config(folder)
+        config = read_whole_config(folder)
         if config.base:
             tuned = cls._open_tuned(folder, config, device)
             tuned.source = lasting_name(str(source))
             return tuned
         try:
-            weights = read_weights(folder / WEIGHTS)
-            backbone = empty_backbone(folder)
-        except (OSError, SafetensorError, ValueError, RuntimeError) as error:
-            raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
+            stored = load_file(folder / WEIGHTS)
+            refuse_other_fingerprints(folder, config, stored)
+            weights = unpacked(stored)
+        except (OSError, SafetensorError, ValueError) as error:
+            raise ModelError(reading_problem(folder / WEIGHTS, error, remedy(folder))) from None
+        backbone = empty_backbone(folder)
         phrases = PhraseEncoder(copy.deepcopy(backbone))
         queries = QueryEncoder(backbone, config.shared_query_encoder)
         _share_word_embeddings(phrases, queries)
@@ -158,7 +164,7 @@ class Model:
         networks = phrases.eval().to(target), queries.eval().to(target)
         model = cls(config, saved_tokenizer(folder), *networks, scale.numpy(), _read_casing(folder))
         model.source = lasting_name(str(source))
-        del weights, backbone
+        del stored, weights, backbone
         give_memory_back()  # of the weights before they were loaded
         return model
 
@@ -177,9 +183,11 @@ class Model:
                 f"now has {base.config.phrase_fingerprint}: tune again with `kbq finetune`"
             )
         try:
-            weights = read_weights(folder / WEIGHTS)
+            stored = load_file(folder / WEIGHTS)
+            refuse_other_fingerprints(folder, config, stored)
+            weights = unpacked(stored)
         except (OSError, SafetensorError, ValueError) as error:
-            raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
+            raise ModelError(reading_problem(folder / WEIGHTS, error, remedy(folder))) from None
         refuse_other_weights(weights, ("queries.",), folder)
         load_weights(base.queries, weights, "queries.", folder, given=_word_embeddings(base.phrases))
         base.config = config
@@ -230,12 +238,11 @@ class Model:
 def _read_casing(folder: Path) -> Forms | None:
     """The capitals of words, if the model folder has them."""
     try:
-        forms: Forms = json.loads((folder / CASING).read_text("utf-8"))
+        return as_record(read_object(folder / CASING), dict[str, str])
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise ModelError(f"{folder / CASING} cannot be read: {first_line(error)}") from None
-    return forms
+        raise ModelError(reading_problem(folder / CASING, error, remedy(folder))) from None
 
 
 def _word_embeddings(encoder: PhraseEncoder) -> Tensor:

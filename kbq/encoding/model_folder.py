@@ -10,22 +10,27 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from msgspec import Meta
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from kbq.answers import WeightType
+from kbq.encoding.model_files import CONFIG, RECORDS, read_model_record, refuse_changes, remedy, sealed_files
 from kbq.encoding.windows import WindowShape
-from kbq.errors import ModelError, first_line
+from kbq.errors import ModelError
 from kbq.special_tokens import slot_of
+from kbq.system.files import reading_problem
+from kbq.system.records import write_record
+from kbq.system.seals import FileSeal
 
-FORMAT = 2
-CONFIG = "kbq.json"
 WEIGHTS = "model.safetensors"
 FACTS = "training.json"  # how a model without a kbq.json was trained
 DEFAULT_MODEL = Path(__file__).parents[1] / "models" / "default"
 NamedTensors = dict[str, Tensor]
+Threshold = Annotated[float, Meta(le=1e6)]  # of a logit
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,35 +38,55 @@ class ModelConfig:
     """The configuration of a model: everything but the weights."""
 
     window: WindowShape = dataclasses.field(default_factory=WindowShape)
-    max_query_tokens: int = 128
+    max_query_tokens: Annotated[int, Meta(ge=1, le=2**20)] = 128
     shared_query_encoder: bool = True
-    filter_threshold: float = float("-inf")  # a token is kept if one of its filter logits is above; -inf keeps all
-    edge_threshold: float = float("-inf")  # a kept token opens, or closes, phrases if that filter logit is above
+    filter_threshold: Threshold = -math.inf  # a token is kept if one of its filter logits is above; -inf keeps all
+    edge_threshold: Threshold = -math.inf  # a kept token opens, or closes, phrases if that filter logit is above
     length_penalty: float = 0.0  # subtracted from a phrase's score for each token after the first
     marker_tokens: dict[str, str] = dataclasses.field(default_factory=dict)
     phrase_fingerprint: str = ""  # of the phrase encoder's weights; a knowledge base names the one it was built with
     query_fingerprint: str = ""  # of the query encoder's weights
     training: dict[str, object] = dataclasses.field(default_factory=dict)  # command, data, seed, versions
     base: str = ""  # of a tuned query encoder: the model with its phrase encoder
-    lexical_factor: float = 1.0  # multiplies the weights of BM25 and SPARTA, as the scale of dense scores differs
+    # Multiplies the weights of BM25 and SPARTA, as the scale of dense scores differs.
+    lexical_factor: Annotated[float, Meta(ge=0, le=1e6)] = 1.0
 
     def __post_init__(self) -> None:
         # A negative penalty would silently break the bounds of exact search.
-        if not isinstance(self.length_penalty, int | float) or not self.length_penalty >= 0:
+        if not isinstance(self.length_penalty, int | float) or not 0 <= self.length_penalty < math.inf:
             raise ValueError(f"length_penalty is {self.length_penalty!r}, must be a number, 0 or more")
 
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
         """The relations of slot queries on which a fine-tuned query encoder was not trained; none if not fine-tuned."""
         facts = self.training.get("finetuning")
-        tuned = set(facts["relations"]) if isinstance(facts, dict) else set()
+        named = facts.get("relations") if isinstance(facts, dict) else None
+        tuned = set(map(str, named)) if isinstance(named, list | tuple) else set()
         relations = {slot[1] for slot in map(slot_of, queries) if slot}
         return sorted(relations - tuned) if tuned else []
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelRecord:
+    """What `kbq.json` holds: the configuration of a model, and the other files of its folder by name."""
+
+    config: ModelConfig
+    files: dict[str, FileSeal]
+
+
 def write_config(folder: Path, config: ModelConfig) -> None:
-    """Write the configuration of a model folder."""
-    written = {"format": FORMAT} | dataclasses.asdict(config)
-    (folder / CONFIG).write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    """Write the configuration of a model folder, last of all its files, as they are sealed by it. Raises OSError."""
+    config = dataclasses.replace(config, training=plain_facts(config.training))
+    write_record(folder / CONFIG, ModelRecord(config, sealed_files(folder)), RECORDS[CONFIG])
+
+
+def plain_facts(facts: dict[str, object]) -> dict[str, object]:
+    """Facts as JSON has them, where numbers of NumPy are plain ones, and what is not a number is null."""
+    plain: dict[str, object] = json.loads(json.dumps(facts), parse_constant=_constant)
+    return plain
+
+
+def _constant(name: str) -> float | None:
+    return None if name == "NaN" else float(name)
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -70,24 +95,21 @@ def read_config(folder: Path) -> ModelConfig:
     Raises:
         ModelError: it is missing, damaged, or of another format.
     """
+    return _read_record(folder).config
+
+
+def _read_record(folder: Path) -> ModelRecord:
     try:
-        written = json.loads((folder / CONFIG).read_text("utf-8"))
+        return read_model_record(folder, CONFIG, ModelRecord)
     except FileNotFoundError:
         raise ModelError(f"{folder} is not a kbq model (no {CONFIG}): make one with `kbq train encoders`") from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{folder / CONFIG} cannot be read: {first_line(error)}") from None
-    if not isinstance(written, dict):
-        raise ModelError(f"{folder / CONFIG} is damaged: it does not hold an object")
-    version = written.pop("format", None)
-    if version != FORMAT:
-        raise ModelError(
-            f"model folder {folder} has format version {version}, this kbq reads {FORMAT}: "
-            "use the kbq version that wrote it"
-        )
-    try:
-        return ModelConfig(**written | {"window": WindowShape(**written["window"])})
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{folder / CONFIG} is damaged: {first_line(error)}") from None
+
+
+def read_whole_config(folder: Path, apart_from: str = "") -> ModelConfig:
+    """The same, of a folder whose files are all as they were written; see `refuse_changes`."""
+    record = _read_record(folder)
+    refuse_changes(folder, record.files, apart_from)
+    return record.config
 
 
 def local_folder(source: str | Path) -> Path:
@@ -133,7 +155,15 @@ def read_weights(path: Path, prefix: str = "") -> NamedTensors:
         OSError, SafetensorError: the file is missing or damaged.
         ValueError: a scale is missing, or a weight holds what is no number.
     """
-    stored = {name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)}
+    return unpacked({name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)})
+
+
+def unpacked(stored: NamedTensors) -> NamedTensors:
+    """Stored weights, in which int8 becomes float32.
+
+    Raises:
+        ValueError: a scale is missing, or a weight holds what is no number.
+    """
     refuse_not_finite(stored)
     weights = {name: tensor for name, tensor in stored.items() if not name.endswith(".scale")}
     return {
@@ -218,5 +248,21 @@ def fingerprint(weights: NamedTensors) -> str:
     digest = hashlib.sha256()
     for name in sorted(weights):
         digest.update(name.encode())
-        digest.update(weights[name].numpy().tobytes())
+        digest.update(weights[name].reshape(-1).numpy().data)
     return digest.hexdigest()[:16]
+
+
+def refuse_other_fingerprints(folder: Path, config: ModelConfig, stored: NamedTensors) -> None:
+    """Compute the fingerprints of stored weights, whatever the configuration says.
+
+    Raises:
+        ModelError: it names others.
+    """
+    parts = {"query": {name: tensor for name, tensor in stored.items() if name.startswith("queries.")}}
+    if not config.base:
+        parts["phrase"] = {name: tensor for name, tensor in stored.items() if name not in parts["query"]}
+    for side, weights in parts.items():
+        named, found = getattr(config, f"{side}_fingerprint"), fingerprint(weights)
+        if named != found:
+            problem = ValueError(f"its {side} fingerprint is {found}, {CONFIG} names {named}")
+            raise ModelError(reading_problem(folder / WEIGHTS, problem, remedy(folder)))

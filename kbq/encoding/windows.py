@@ -8,9 +8,10 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from kbq.encoding.tokenizer import encodings
@@ -22,9 +23,9 @@ Positions = NDArray[np.uint32]
 class WindowShape:
     """Lengths in tokens; `length` is that of the whole window, special tokens included."""
 
-    length: int = 256
+    length: Annotated[int, Meta(le=2**20)] = 256
     overlap: int = 64
-    max_title: int = 10
+    max_title: Annotated[int, Meta(ge=0)] = 10
 
     def __post_init__(self) -> None:
         room = self.length - self.max_title - 3  # [CLS] title [SEP] … [SEP]

@@ -9,6 +9,7 @@ from typing import Literal
 from kbq.kilt.analysis import CONFIDENCE, Breakdown, Ceilings, Decomposition, Difference, Interval
 from kbq.kilt.metrics import Kind
 from kbq.kilt.scores import Scores
+from kbq.system.visible import visible
 
 Cell = str | int | float | None  # None: an empty cell
 Form = Literal["text", "count", "percent", "p"]  # how Markdown shows a cell; percent: of a share from 0 to 1
@@ -31,11 +32,11 @@ class Table:
         return "\n".join([f"**{self.title}**", "", *lines, ""])
 
     def csv(self) -> str:
-        """Comma-separated values with a heading line, unrounded."""
+        """Comma-separated values with a heading line, unrounded; every row is one line."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
-        writer.writerows(self.rows)
+        writer.writerows([[visible(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows])
         return text.getvalue()
 
 

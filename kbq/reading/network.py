@@ -7,7 +7,6 @@ It is any Hugging Face question-answering checkpoint, or the reader in the folde
 import copy
 import hashlib
 import re
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -20,22 +19,22 @@ from torch import Tensor, nn
 
 from kbq.array_types import Floats
 from kbq.encoding.backbone import (
-    UNREADABLE,
     empty_backbone,
     hidden_states,
     hugging_face,
     load_tokenizer,
     readable_checkpoint,
+    reading,
     refuse_random,
     saved_tokenizer,
-    why_unreadable,
     without_pooler,
 )
 from kbq.encoding.bert import more_rows
 from kbq.encoding.devices import autocast, batch_tokens, buckets, choose_device, readable_length
+from kbq.encoding.model_files import CONFIG, remedy
 from kbq.encoding.model_folder import (
-    CONFIG,
     WEIGHTS,
+    ModelConfig,
     NamedTensors,
     load_weights,
     local_folder,
@@ -43,14 +42,17 @@ from kbq.encoding.model_folder import (
     pack,
     read_config,
     read_weights,
+    read_whole_config,
     refuse_not_finite,
+    write_config,
 )
 from kbq.encoding.phrases import window_tensors
 from kbq.encoding.queries import QueryTokenizer, marker_tokens
 from kbq.encoding.windows import Window, cut
-from kbq.errors import ModelError, QueryError, first_line
-from kbq.system.files import writing_to
+from kbq.errors import ModelError, QueryError
+from kbq.system.files import reading_problem, writing_to
 from kbq.system.machine import give_memory_back
+from kbq.system.seals import seal_folder
 
 READER = "reader.safetensors"
 HALF = 0.501  # of a step between two int8 values, and a little for rounding
@@ -91,7 +93,8 @@ def save_reader(network: Any, folder: Path) -> None:
     """
     if not hasattr(network, "qa_outputs"):
         raise ModelError(f"a {type(network).__name__} has no layer `qa_outputs`: give a reader of `kbq train reader`")
-    template, shared = _phrase_encoder(folder)
+    config = read_whole_config(folder, apart_from=READER)
+    template, shared = _phrase_encoder(folder, config)
     reader = QuestionAnswering(without_pooler(copy.copy(network.base_model)))
     reader.head = network.qa_outputs
     weights = named_weights(reader, "")
@@ -100,7 +103,8 @@ def save_reader(network: Any, folder: Path) -> None:
         name: tensor for name, tensor in weights.items() if name not in shared or not _same(tensor, shared[name])
     }
     with writing_to(folder, ModelError, also=(SafetensorError,)):
-        save_file(pack(differing, "int8"), folder / READER, {WRITTEN_FOR: read_config(folder).phrase_fingerprint})
+        save_file(pack(differing, "int8"), folder / READER, {WRITTEN_FOR: config.phrase_fingerprint})
+        write_config(folder, config)
 
 
 def _same(weights: Tensor, shared: Tensor) -> bool:
@@ -115,18 +119,19 @@ def open_reader(folder: Path) -> QuestionAnswering:
     Raises:
         ModelError: there is none, it belongs to other weights, or it is damaged.
     """
-    network, shared = _phrase_encoder(folder)
+    config = read_whole_config(folder)
+    network, shared = _phrase_encoder(folder, config)
     if not (folder / READER).is_file():
         raise ModelError(f"the model {folder} has no reader: train one with `kbq train reader`")
     try:
         reader_weights = read_weights(folder / READER)
+        written_for = _written_for(folder)
     except (OSError, SafetensorError, ValueError) as error:
-        raise ModelError(f"{folder / READER} is damaged: {first_line(error)}") from None
-    written_for, fingerprint = _written_for(folder), read_config(folder).phrase_fingerprint
-    if written_for != fingerprint:
+        raise ModelError(reading_problem(folder / READER, error, remedy(folder))) from None
+    if written_for != config.phrase_fingerprint:
         raise ModelError(
-            f"{folder / READER} belongs to the phrase encoder {written_for}, but the model has {fingerprint} now: "
-            "train a reader again with `kbq train reader`"
+            f"{folder / READER} belongs to the phrase encoder {written_for}, but the model has "
+            f"{config.phrase_fingerprint} now: train a reader again with `kbq train reader`"
         )
     load_weights(network, shared | reader_weights, "", folder)
     give_memory_back()  # the memory that the weights were unpacked in
@@ -147,16 +152,15 @@ def _written_for(folder: Path) -> str | None:
         return (file.metadata() or {}).get(WRITTEN_FOR)
 
 
-def _phrase_encoder(folder: Path) -> tuple[QuestionAnswering, NamedTensors]:
+def _phrase_encoder(folder: Path, config: ModelConfig) -> tuple[QuestionAnswering, NamedTensors]:
     """A reader shaped like the model's encoder, to be loaded, and the weights that it may share, by its names."""
-    config = read_config(folder)
     if config.base:
         raise ModelError(f"{folder} holds a query encoder for the model {config.base}: give that")
+    network = QuestionAnswering(empty_backbone(folder))
     try:
-        network = QuestionAnswering(empty_backbone(folder))
         weights = read_weights(folder / WEIGHTS, f"{SHARED}backbone.")
     except (OSError, SafetensorError, ValueError) as error:
-        raise ModelError(f"model folder {folder} is damaged: {first_line(error)}") from None
+        raise ModelError(reading_problem(folder / WEIGHTS, error, remedy(folder))) from None
     return network, {name.removeprefix(SHARED): tensor for name, tensor in weights.items()}
 
 
@@ -216,6 +220,7 @@ class ReaderNetwork:
         with writing_to(folder, ModelError, also=(SafetensorError,)):
             self.network.save_pretrained(folder)  # type: ignore[operator]
             self.tokenizer.save_pretrained(folder)
+            seal_folder(folder)
 
     def check_tokenizer(self, tokenizer: Any) -> None:
         """Refuse another tokenizer: its tokens are not those that the reader has logits for.
@@ -286,12 +291,10 @@ class ReaderNetwork:
 def _load(source: str) -> tuple[Any, list[str]]:
     """The network of a checkpoint, and the names of weights that the checkpoint lacks, which are random."""
     model_class = hugging_face().AutoModelForQuestionAnswering
-    try:
-        with readable_checkpoint(source) as checkpoint, warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of torch, about pickles; what they hold is refused anyway
-            network, facts = model_class.from_pretrained(checkpoint, output_loading_info=True)
-    except UNREADABLE as error:
-        raise ModelError(f"{source} is not a checkpoint that transformers can read: {why_unreadable(error)}") from None
+    with reading(source), readable_checkpoint(source) as checkpoint:
+        network, facts = model_class.from_pretrained(
+            checkpoint, trust_remote_code=False, weights_only=True, output_loading_info=True
+        )
     missing = set(facts["missing_keys"])
     try:
         refuse_not_finite({name: tensor for name, tensor in network.state_dict().items() if name not in missing})

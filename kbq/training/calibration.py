@@ -187,8 +187,8 @@ def filter_curve(exam: Exam, penalty: float) -> tuple[FilterPoint, ...]:
     masks = [is_token & ((tokens.chances > threshold) | tokens.always) for threshold in thresholds]
     percent = exam.read([((mask, mask), penalty) for mask in masks])
     return tuple(
-        FilterPoint(threshold, round(100 * mask.sum() / len(chances), 2), round(mask.sum() / passages, 2), *scores)
-        for threshold, mask, scores in zip(thresholds, masks, percent, strict=True)
+        FilterPoint(threshold, round(100 * kept / len(chances), 2), round(kept / passages, 2), *scores)
+        for threshold, kept, scores in zip(thresholds, (int(mask.sum()) for mask in masks), percent, strict=True)
     )
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from kbq.answers import WeightType
 from kbq.encoding.devices import autocast, choose_device
 from kbq.encoding.model import Model
-from kbq.encoding.model_folder import CONFIG, ModelConfig, local_folder
+from kbq.encoding.model_files import CONFIG
+from kbq.encoding.model_folder import ModelConfig, local_folder
 from kbq.encoding.tokenizer import Forms, is_cased, usual_forms
 from kbq.errors import TrainingError
 from kbq.reading.network import ReaderNetwork

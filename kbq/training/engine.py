@@ -6,7 +6,6 @@ losses.
 
 import errno
 import math
-import pickle
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -117,9 +116,11 @@ def read_checkpoint(path: Path, device: torch.device, run: dict[str, Any], train
         return None
     try:
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+        before, now = state["settings"], run["settings"]
+    except MemoryError:
+        raise
+    except Exception as error:  # torch raises many kinds of errors for a damaged file, or one with more than tensors
         raise TrainingError(f"{path} is damaged ({first_line(error)}): delete it to start again") from None
-    before, now = state["settings"], run["settings"]
     if before != now:
         changed = [
             f"{name} {before.get(name)} then, {now.get(name)} now"

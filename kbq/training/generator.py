@@ -17,10 +17,12 @@ from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from kbq.encoding.backbone import UNREADABLE, hugging_face, load_tokenizer, readable_checkpoint, why_unreadable
+from kbq.encoding.backbone import hugging_face, load_tokenizer, readable_checkpoint, reading
 from kbq.encoding.devices import autocast, choose_device, pad
+from kbq.encoding.model_files import refuse_damage
 from kbq.errors import ModelError, TrainingError
 from kbq.system.files import writing_to
+from kbq.system.seals import seal_folder
 from kbq.training.batches import PassageRun
 from kbq.training.engine import RunSettings, StepReport
 from kbq.training.examples import Passage, Repairs, as_paths, read_examples, set_aside
@@ -80,13 +82,13 @@ class Generator:
             ) from None
         if "the answer" not in filled:
             raise TrainingError(f"--prompt {prompt!r} does not hold {{answer}}")
-        try:
-            network, facts = hugging_face().AutoModelForSeq2SeqLM.from_pretrained(source, output_loading_info=True)
-            tokenizer = hugging_face().AutoTokenizer.from_pretrained(source)
-        except UNREADABLE as error:
-            raise ModelError(
-                f"{source} is not a sequence-to-sequence checkpoint that transformers can read: {why_unreadable(error)}"
-            ) from None
+        refuse_damage(Path(source))
+        library = hugging_face()
+        with reading(source, "is not a sequence-to-sequence checkpoint that transformers can read"):
+            network, facts = library.AutoModelForSeq2SeqLM.from_pretrained(
+                source, trust_remote_code=False, weights_only=True, output_loading_info=True
+            )
+            tokenizer = library.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         if facts["missing_keys"]:
             raise ModelError(f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again")
         return cls(network.eval().to(choose_device(device)), tokenizer, prompt, beams)
@@ -96,6 +98,7 @@ class Generator:
         with writing_to(folder, ModelError, also=(SafetensorError,)):
             self.network.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
+            seal_folder(folder)
 
     @torch.inference_mode()
     def questions(self, marked: Sequence[Marked]) -> list[str]:
@@ -259,7 +262,8 @@ def generator_to_train(checkpoint: str, device: str = "auto") -> Generator:
         ModelError: there is no such checkpoint, or it cannot become a generator.
     """
     try:
-        is_generator = hugging_face().AutoConfig.from_pretrained(checkpoint).is_encoder_decoder
+        config = hugging_face().AutoConfig.from_pretrained(checkpoint, trust_remote_code=False)
+        is_generator = config.is_encoder_decoder
     except (OSError, ValueError, KeyError):
         is_generator = False  # the error is reported when the checkpoint is read
     return Generator.open(checkpoint, device=device) if is_generator else new_generator(checkpoint, device)
@@ -272,11 +276,10 @@ def new_generator(checkpoint: str, device: str = "auto") -> Generator:
         ModelError: there is no such checkpoint, or it cannot become a decoder.
     """
     tokenizer = load_tokenizer(checkpoint)
-    try:
-        with readable_checkpoint(checkpoint) as place:
-            network = hugging_face().EncoderDecoderModel.from_encoder_decoder_pretrained(place, place)
-    except UNREADABLE as error:
-        raise ModelError(f"{checkpoint} cannot become a generator: {why_unreadable(error)}") from None
+    with reading(checkpoint, "cannot become a generator"), readable_checkpoint(checkpoint) as place:
+        network = hugging_face().EncoderDecoderModel.from_encoder_decoder_pretrained(
+            place, place, encoder_trust_remote_code=False, decoder_trust_remote_code=False
+        )
     marks: dict[str, Any] = {
         "decoder_start_token_id": tokenizer.cls_token_id,
         "eos_token_id": tokenizer.sep_token_id,

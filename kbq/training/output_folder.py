@@ -13,6 +13,7 @@ import kbq
 from kbq.encoding.model_folder import FACTS, local_folder
 from kbq.errors import TrainingError
 from kbq.system.files import file_digest, writing_alone, writing_to
+from kbq.system.seals import seal_folder
 from kbq.training.engine import StepSettings
 
 
@@ -79,8 +80,9 @@ def training_facts(
 
 
 def write_facts(folder: Path, facts: dict[str, object]) -> None:
-    """Write facts beside weights that have no `kbq.json`."""
+    """Write facts beside weights that have no `kbq.json`, and seal the folder with them."""
     (folder / FACTS).write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    seal_folder(folder)
 
 
 def versions() -> dict[str, str]:

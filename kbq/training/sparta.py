@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from kbq.encoding.devices import autocast, choose_device
+from kbq.encoding.model_files import SPARTA
 from kbq.encoding.windows import WindowShape, tokenize
 from kbq.errors import TrainingError
 from kbq.training.batches import PassageRun
@@ -22,7 +23,6 @@ from kbq.training.examples import Passage, Repairs, as_paths, read_examples
 from kbq.training.losses import marginal_nll
 from kbq.training.output_folder import example_digests, initial_checkpoint, output_folder, training_facts
 from kbq.words.sparta_model import (
-    CONFIG,
     Sentence,
     SentenceTensors,
     SentenceWindow,
@@ -99,7 +99,7 @@ def train_sparta(
 
 def _initial_model(init: str, marked: bool) -> tuple[SpartaModel, bool]:
     """The model to train, and whether it is a new one."""
-    if not (Path(init) / CONFIG).exists():
+    if not (Path(init) / SPARTA).exists():
         window = WindowShape(length=128 if marked else 256, overlap=0)  # marked: one sentence
         return SpartaModel.new(init, SpartaConfig(window, marked)), True
     model = SpartaModel.open(Path(init), "cpu")

@@ -1,12 +1,12 @@
 """SPARTA model: sentences, as token windows, become the impacts of query terms. Source: arXiv 2009.13013.
 
-A model folder has model.safetensors, sparta.json, and the backbone's own files, the tokenizer among them.
+A model folder has model.safetensors, sparta.json, which lists the digests of all other files, and the backbone's own
+files, the tokenizer among them.
 """
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
@@ -20,15 +20,16 @@ from torch import Tensor, nn
 from kbq.corpus.sentences import sentence_bounds
 from kbq.encoding.backbone import empty_backbone, hidden_states, load_tokenizer, pretrained_backbone, saved_tokenizer
 from kbq.encoding.devices import batch_tokens, buckets, choose_device, fast_copy, pad, padded, readable_length
-from kbq.encoding.model_folder import WEIGHTS, load_weights, read_weights
+from kbq.encoding.model_files import RECORDS, SPARTA, read_model_record, refuse_changes, remedy, sealed_files
+from kbq.encoding.model_folder import WEIGHTS, load_weights, plain_facts, read_weights
 from kbq.encoding.tokenizer import encodings
 from kbq.encoding.windows import Tokens, WindowShape, tokenize
-from kbq.errors import ModelError, first_line
+from kbq.errors import ModelError
 from kbq.special_tokens import MARKERS
-from kbq.system.files import write_json, writing_to
+from kbq.system.files import reading_problem, writing_to
+from kbq.system.records import write_record
+from kbq.system.seals import FileSeal
 
-CONFIG = "sparta.json"
-FORMAT = 1
 SENTENCES, CHUNK = 32, 1024  # sentences and terms that are multiplied at a time: their products fit in a CPU's cache
 
 
@@ -183,6 +184,22 @@ class SpartaConfig:
     training: dict[str, object] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class SpartaRecord:
+    """What `sparta.json` holds: the configuration of a SPARTA model, and the other files of its folder by name."""
+
+    config: SpartaConfig
+    files: dict[str, FileSeal]
+
+
+def read_record_of(folder: Path) -> SpartaRecord:
+    """The record of a SPARTA model. Raises ModelError if it is missing, damaged, or of another format."""
+    try:
+        return read_model_record(folder, SPARTA, SpartaRecord)
+    except FileNotFoundError:
+        raise ModelError(f"{folder} is not a SPARTA model: make one with `kbq train sparta`") from None
+
+
 class SpartaModel:
     """A SPARTA network with its tokenizer, which turns texts into windows and query terms."""
 
@@ -210,22 +227,14 @@ class SpartaModel:
     @classmethod
     def open(cls, folder: Path, device: str = "auto") -> Self:
         """Read a model folder. Raises ModelError if it is missing, damaged, or not of a SPARTA model."""
+        record = read_record_of(folder)
+        refuse_changes(folder, record.files)
+        network = Sparta(empty_backbone(folder))
         try:
-            written = json.loads((folder / CONFIG).read_text("utf-8"))
-            version = written.pop("format")
-            if version != FORMAT:
-                raise ModelError(
-                    f"SPARTA model {folder} has format version {version}, this kbq reads {FORMAT}: "
-                    "use the kbq version that wrote it"
-                )
-            config = SpartaConfig(**written | {"window": WindowShape(**written["window"])})
-            network = Sparta(empty_backbone(folder))
             load_weights(network, read_weights(folder / WEIGHTS), "", folder)
-        except FileNotFoundError:
-            raise ModelError(f"{folder} is not a SPARTA model: make one with `kbq train sparta`") from None
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise ModelError(f"SPARTA model {folder} is damaged: {first_line(error)}") from None
-        return cls(config, saved_tokenizer(folder), network.eval().to(choose_device(device)))
+        except (OSError, SafetensorError, ValueError) as error:
+            raise ModelError(reading_problem(folder / WEIGHTS, error, remedy(folder))) from None
+        return cls(record.config, saved_tokenizer(folder), network.eval().to(choose_device(device)))
 
     def save(self, folder: Path) -> None:
         """Write the folder. Raises ModelError if it cannot be written."""
@@ -235,7 +244,8 @@ class SpartaModel:
             save_file(weights, folder / WEIGHTS)
             self.network.backbone.config.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
-            write_json(folder / CONFIG, {"format": FORMAT} | asdict(self.config))
+            config = replace(self.config, training=plain_facts(self.config.training))
+            write_record(folder / SPARTA, SpartaRecord(config, sealed_files(folder)), RECORDS[SPARTA])
 
     def fingerprint(self) -> str:
         """A digest that identifies the impacts of this model."""

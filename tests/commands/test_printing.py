@@ -6,7 +6,8 @@ from kbq.commands.printing import answer_lines, unknown_word
 
 def test_a_title_is_one_line_and_a_long_word_is_shortened() -> None:
     word = "x" * 100_000
-    lines = answer_lines(1, Answer(word, 1.5, "9", "Tabs\tand\nlines", 0, 2, 2 + len(word), f"A {word} b.", (0, 0)))
+    hit = Answer(word, 1.5, "9", "Tabs\tand\nlines", 0, 2, 2 + len(word), f"A {word} b.", (0, 0))
+    lines = ["".join(line) for line in answer_lines(1, hit)]
     assert len(lines) == 2
     assert not any("\n" in line or "\t" in line for line in lines)
     assert "Tabs and lines" in lines[0]
@@ -17,4 +18,4 @@ def test_a_title_is_one_line_and_a_long_word_is_shortened() -> None:
 def test_a_whole_paragraph_is_evidence() -> None:
     text = "The river flows through the city. " * 30
     _, evidence = answer_lines(1, Answer(text, 1.5, "9", "Title", 0, 0, len(text), text, (0, len(text))))
-    assert evidence.count("river") == 30
+    assert "".join(evidence).count("river") == 30

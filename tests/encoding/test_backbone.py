@@ -101,7 +101,7 @@ def test_a_query_encoder_leads_to_its_model(model_folder: Path, tmp_path: Path) 
 def test_a_damaged_model_is_refused(new_model: Callable[..., Model], tmp_path: Path) -> None:
     new_model().save(tmp_path / "m")
     (tmp_path / "m" / "model.safetensors").write_bytes(b"")
-    with pytest.raises(ModelError, match=r"model folder .*m is damaged"):
+    with pytest.raises(ModelError, match=r"m/model\.safetensors is damaged \(it has 0 of [\d,]+ bytes\): restore it"):
         pretrained_backbone(tmp_path / "m")
 
 

@@ -144,10 +144,13 @@ def test_transformers_reads_the_configuration_that_is_saved(
 
 
 @pytest.mark.parametrize("text", ["[]", '"model_type"', "{", "null"])
-def test_a_configuration_that_is_no_object_is_refused(text: str, model: Model, tmp_path: Path) -> None:
+def test_a_configuration_that_is_no_object_is_refused(
+    text: str, model: Model, seal_again: Callable[[Path], None], tmp_path: Path
+) -> None:
     model.save(tmp_path)
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(ModelError, match="is damaged: "):
+    seal_again(tmp_path)
+    with pytest.raises(ModelError, match=r"config.json is damaged \("):
         Model.open(tmp_path, "cpu")
 
 
@@ -162,23 +165,29 @@ def test_a_checkpoint_of_no_layers_is_refused(
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ({"num_attention_heads": 3}, "is damaged: hidden_size is 16, must be a multiple of num_attention_heads, 3"),
-        ({"num_attention_heads": 0}, "is damaged: num_attention_heads is 0, must be a number, 1 or more"),
-        ({"hidden_size": "x"}, "is damaged: hidden_size is 'x', must be a number"),
-        ({"hidden_size": None}, "is damaged: hidden_size is None"),
-        ({"hidden_size": float("inf")}, "is damaged: hidden_size is inf"),
-        ({"layer_norm_eps": -1}, "is damaged: layer_norm_eps is -1, must be a number, 0 or more"),
-        ({"vocab_size": 2**50}, "is damaged: "),
-        ({"hidden_act": None}, "is damaged: "),
-        ({"model_type": "no such type"}, "is damaged: "),
+        (
+            {"num_attention_heads": 3},
+            r"json is damaged \(hidden_size is 16, must be a multiple of num_attention_heads, 3",
+        ),
+        ({"num_attention_heads": 0}, r"config.json is damaged \(num_attention_heads is 0, must be a number, 1 or more"),
+        ({"hidden_size": "x"}, r"config.json is damaged \(hidden_size is 'x', must be a number"),
+        ({"hidden_size": None}, r"config.json is damaged \(hidden_size is None"),
+        ({"hidden_size": float("inf")}, r"config.json is damaged \(hidden_size is inf"),
+        ({"layer_norm_eps": -1}, r"config.json is damaged \(layer_norm_eps is -1, must be a number, 0 or more"),
+        ({"vocab_size": 2**50}, r"config.json is damaged \("),
+        ({"hidden_act": None}, "has a damaged config.json: "),
+        ({"model_type": "no such type"}, "has a damaged config.json: "),
         ({"hidden_size": 8}, "the weights in .* do not fit its config"),
         ({"num_hidden_layers": 3}, "lacks .* weights, the first is phrases.backbone.encoder.layer.2"),
     ],
 )
-def test_a_damaged_configuration_is_refused(damage: dict[str, Any], message: str, model: Model, tmp_path: Path) -> None:
+def test_a_damaged_configuration_is_refused(
+    damage: dict[str, Any], message: str, model: Model, seal_again: Callable[[Path], None], tmp_path: Path
+) -> None:
     model.save(tmp_path)
     written = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(written | damage))
+    seal_again(tmp_path)
     with pytest.raises(ModelError, match=message):
         Model.open(tmp_path, "cpu")
 

@@ -229,10 +229,14 @@ def test_a_query_in_lower_case_finds_what_the_cased_one_finds(
     assert np.abs(one - other).max() > 0.1
 
 
-def test_a_damaged_table_is_refused(new_model: Callable[..., Model], tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["{", "[]", '{"paris": 3}'])
+def test_a_damaged_table_is_refused(
+    content: str, new_model: Callable[..., Model], seal_again: Callable[[Path], None], tmp_path: Path
+) -> None:
     model = new_model()
     model.query_tokenizer.casing = FORMS
     model.save(tmp_path / "model")
-    (tmp_path / "model" / "casing.json").write_text("{")
-    with pytest.raises(ModelError, match=r"casing\.json cannot be read"):
+    (tmp_path / "model" / "casing.json").write_text(content)
+    seal_again(tmp_path / "model")
+    with pytest.raises(ModelError, match=r"casing\.json is damaged \(.*\): restore it, or make the model again"):
         Model.open(tmp_path / "model", "cpu")

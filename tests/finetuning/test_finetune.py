@@ -79,7 +79,7 @@ def test_a_query_encoder_comes_out(asked: Asked, own_kb: KnowledgeBase, rows: Ro
     )
     assert facts["relations"] == (["birth", "place of birth"] if outcome.is_better else [])
     assert facts["outcome"]["scores"] == list(outcome.scores)
-    assert json.loads((asked["out"] / "kbq.json").read_text("utf-8"))["base"] == str(model_folder)
+    assert json.loads((asked["out"] / "kbq.json").read_text("utf-8"))["config"]["base"] == str(model_folder)
     assert own_kb.model.encode_queries(["Marie [SEP] birth"])[0].tolist() == before  # it keeps its own
     assert own_kb.model.config == config
     after = tuned.model.encode_queries(["Marie [SEP] birth"])[0].tolist()

@@ -52,13 +52,13 @@ def test_pages_that_belong_together_are_missed_though_one_is_found(write: Write)
     survey = survey_errors(gold, write("guess", {"id": 1, "output": [{"answer": "y", "provenance": [RIGHT]}]}))
     (case,) = survey.cases
     assert (case.kind, case.rank, case.found) == ("page-too-low", None, 1)
-    assert any(line.endswith("Venus (2), not all found") for line in case_lines(case))
+    assert any("".join(line).endswith("Venus (2), not all found") for line in case_lines(case))
 
 
 def test_a_record_without_pages_has_none_to_show(write: Write) -> None:
     guess = write("guess", {"id": 1, "output": [{"answer": "y", "provenance": []}]})
     survey = survey_errors(write("gold", {"id": 1, "output": [{"answer": "x"}]}), guess)
-    assert any(line.endswith("gold pages   none") for line in case_lines(survey.cases[0]))
+    assert any("".join(line).endswith("gold pages   none") for line in case_lines(survey.cases[0]))
 
 
 def test_a_page_outside_the_knowledge_base_explains_more_than_a_low_rank(write: Write) -> None:

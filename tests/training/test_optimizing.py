@@ -1,5 +1,7 @@
 """Optimizing: the steps of AdamW with this schedule, and checkpoints that are whole or refused."""
 
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -143,6 +145,36 @@ def test_a_damaged_checkpoint_is_refused(cut: int, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"c\.pt is damaged \(.*\): delete it to start again") as refusal:
         read_checkpoint(tmp_path / "c.pt", CPU, NO_RUN, "triples")
     assert "\n" not in str(refusal.value)
+
+
+class RunsWhenRead:
+    """An object whose pickle makes a file when it is read."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.marker,)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path, marker: torch.save({"settings": RunsWhenRead(marker)}, path),
+        lambda path, marker: path.write_bytes(pickle.dumps(RunsWhenRead(marker), protocol=2)),
+        lambda path, marker: path.write_bytes(b"\x80\x02}q"),
+        lambda path, marker: torch.save([1, 2], path),
+        lambda path, marker: torch.save({"steps": 3}, path),
+    ],
+)
+def test_a_checkpoint_from_elsewhere_is_refused_and_runs_no_code(
+    write: Callable[[Path, Path], object], tmp_path: Path
+) -> None:
+    write(tmp_path / "c.pt", tmp_path / "marker")
+    with pytest.raises(TrainingError, match=r"c\.pt is damaged \(.*\): delete it to start again") as refusal:
+        read_checkpoint(tmp_path / "c.pt", CPU, NO_RUN, "triples")
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "marker").exists()
 
 
 def test_a_kill_while_writing_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,8 +172,10 @@ def test_a_saved_model_is_the_same(sparta: SpartaModel, windows: list[SentenceWi
     [
         ("sparta.json", None, "is not a SPARTA model"),
         ("sparta.json", "{", "is damaged"),
-        ("sparta.json", '{"format": 9}', "has format version 9, this kbq reads 1"),
-        ("model.safetensors", "x", "is damaged"),
+        ("sparta.json", '{"format": 1}', "has format version 1, this kbq reads 2: use the kbq version that wrote it"),
+        ("model.safetensors", "x", r"model\.safetensors is damaged .*: restore it, or make the model again"),
+        ("tokenizer.json", None, r"tokenizer\.json is missing: restore it, or make the model again"),
+        ("config.json", "{}", r"config\.json is damaged \(it has 2 of "),
     ],
 )
 def test_a_damaged_model_is_refused(

@@ -1,0 +1,66 @@
+"""Terminal: everything that commands print goes through here, so that no text from elsewhere controls the terminal.
+
+Results go to standard output (with --json nothing else does), notes, errors and progress to standard error.
+"""
+
+from typing import TYPE_CHECKING, Any, Self
+
+import typer
+
+from kbq.errors import MOST_PROBLEMS, KbqError
+from kbq.system.visible import visible, visible_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    Line = str | Sequence[str]  # a line, or its parts, of which some are `Styled`
+
+
+class Styled(str):
+    """A part of a line that is printed in a style: `bold`, `dim`, or `fg`, a colour."""
+
+    __slots__ = ("style",)
+    style: dict[str, Any]
+
+    def __new__(cls, text: str, **style: Any) -> Self:
+        """A text with its style."""
+        styled = super().__new__(cls, text)
+        styled.style = style
+        return styled
+
+
+def show(*lines: "Line", err: bool = False, nl: bool = True) -> None:
+    """Print lines for a person, each on one line, with nothing in them that a terminal obeys but their own styles."""
+    for line in lines:
+        typer.echo("".join(map(_shown, [line] if isinstance(line, str) else line)), err=err, nl=nl)
+
+
+def _shown(part: str) -> str:
+    return typer.style(visible(part), **part.style) if isinstance(part, Styled) else visible(part)
+
+
+def tell(document: "Mapping[str, object]", as_json: bool, *lines: "Line") -> None:
+    """Print the outcome of a command: one JSON document, or these lines."""
+    if as_json:
+        print_json(document)
+    else:
+        show(*lines)
+
+
+def print_json(document: "Mapping[str, object]") -> None:
+    """Print one JSON document on a line; what a terminal would obey is escaped, which JSON reads as the same."""
+    typer.echo(visible_json(document))
+
+
+def note(text: str) -> None:
+    """Print a line for the person at the terminal, on standard error."""
+    show(Styled(text, dim=True), err=True)
+
+
+def print_error(error: KbqError) -> None:
+    """Print an error with its single problems, on standard error."""
+    for problem in error.problems[:MOST_PROBLEMS]:
+        note(problem)
+    if len(error.problems) > MOST_PROBLEMS:
+        note(f"… and {len(error.problems) - MOST_PROBLEMS:,} more")
+    show(Styled(f"error: {error}", fg=typer.colors.RED), err=True)
