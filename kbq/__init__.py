@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase
     from kbq.kilt.evaluation import evaluate
     from kbq.kilt.task import Task
+    from kbq.verifying import verify
 
 __version__ = "0.2.0"
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "TrainingError",
     "evaluate",
     "read_corpus",
+    "verify",
 ]
 _MODULES = {
     "Answer": "kbq.answers",
@@ -50,6 +52,7 @@ _MODULES = {
     "Task": "kbq.kilt.task",
     "evaluate": "kbq.kilt.evaluation",
     "read_corpus": "kbq.corpus.readers",
+    "verify": "kbq.verifying",
 }
 
 

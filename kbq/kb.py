@@ -27,6 +27,7 @@ from kbq.searching.search import BATCH, SearchContext, search
 from kbq.system.callbacks import Note, Report, silent, unheard
 from kbq.system.lines import clean_text
 from kbq.system.paths import as_path, given
+from kbq.verifying import damage_explained
 from kbq.words.bm25 import index_bm25
 from kbq.words.sparta import TERMS, index_sparta
 
@@ -71,7 +72,7 @@ class KnowledgeBase:
         self.manifest = manifest
         self.model = model
         self.index = manifest.entry(folder, index)
-        self.shards = manifest.open_shards(folder, manifest.parts(self.index))
+        self.shards = manifest.open_shards(folder, manifest.parts())  # an index looks at its own files
         self._may_leave_gpu = may_leave_gpu
         self._opened_index = open_index(self.shards, self.index, model.device, may_leave_gpu)
         self.words = WordIndexes(folder, manifest, self.shards)
@@ -305,11 +306,12 @@ class KnowledgeBase:
 
     def _found(self, texts: Sequence[str], k: int, unit: Unit, options: SearchOptions) -> list[list[Answer]]:
         backend = self.chosen(options.backend)
-        if backend == "bm25" or backend == "sparta":
-            scores = self.words.scores(texts, backend)
-            return [scores.best(query, unit, k) for query in range(len(texts))]
-        lexical = self.words.all_scores(texts, *self.weights(options)) if backend == "hybrid" else ()
-        return self.search_vectors(*self.model.encode_queries(texts), k, unit, lexical)
+        with damage_explained(self.folder, self.manifest):
+            if backend == "bm25" or backend == "sparta":
+                scores = self.words.scores(texts, backend)
+                return [scores.best(query, unit, k) for query in range(len(texts))]
+            lexical = self.words.all_scores(texts, *self.weights(options)) if backend == "hybrid" else ()
+            return self.search_vectors(*self.model.encode_queries(texts), k, unit, lexical)
 
     def search_vectors(
         self, starts: Floats, ends: Floats, k: int = K, unit: Unit = "phrase", lexical: Sequence[LexicalScores] = ()
@@ -328,11 +330,13 @@ class KnowledgeBase:
         if backend not in WORDS_ALONE:
             raise QueryError(f"backend {backend!r} cannot be explained: choose bm25 or sparta", is_usage=True)
         refuse_unreadable([text], ())
-        return list(self.words.scores([clean_text(text)], backend).explained(0, k))
+        with damage_explained(self.folder, self.manifest):
+            return list(self.words.scores([clean_text(text)], backend).explained(0, k))
 
     def unknown_words(self, text: str) -> dict[str, str | None]:
         """Words of a query that no page has, perhaps mistyped, and what was meant; see `WordIndexes.unknown`."""
-        return self.words.unknown(text, self.model.query_tokenizer.number)
+        with damage_explained(self.folder, self.manifest):
+            return self.words.unknown(text, self.model.query_tokenizer.number)
 
     def is_exact(self, options: SearchOptions) -> bool:
         """Whether the k best units that a search returns are the k best that there are.

@@ -28,6 +28,7 @@ LAYERS = (
     ("training",),
     ("finetuning",),
     ("sample_kb", "description", "changing"),
+    ("verifying",),
     ("kb",),
     ("augmentation",),
     ("commands",),

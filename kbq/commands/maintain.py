@@ -12,6 +12,7 @@ from kbq.commands import printing
 from kbq.commands.application import Commands
 from kbq.commands.options import MAINTAIN, Device, Json, Terms, TunedModel, output_path, refuse_given
 from kbq.commands.terminal import note, tell
+from kbq.errors import KbqError
 
 if TYPE_CHECKING:
     from kbq.dump.manifest import Manifest
@@ -133,6 +134,27 @@ def compact(
         as_json,
         f"{kb}: {removed:,} deleted pages removed, {printing.size(left)} on disk instead of {printing.size(size)}",
     )
+
+
+@app.command(rich_help_panel=MAINTAIN)
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A knowledge base, or a model; `default` is the model that ships.")],
+    repair: Annotated[bool, typer.Option("--repair", help="Build damaged indexes and words again.")] = False,
+    model: Moved = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Compare every file with its digest, and name those that are damaged."""
+    from kbq.commands.progress import stage_progress
+    from kbq.verifying import verify
+
+    with stage_progress(f"verifying {folder}") as report:
+        found = verify(folder, repair, model=model, device=device, report=report)
+    lines = [f"{folder}: {found.files:,} files, {printing.size(found.bytes)}"]
+    lines += [f"built again: {part}" for part in found.repaired] or ["all as they were written"] * bool(found)
+    tell(asdict(found) | {"folder": str(found.folder), "whole": bool(found)}, as_json, *lines)
+    if found.problems:
+        raise KbqError(f"{folder} is damaged: {len(found.problems):,} of its files are not as written", found.problems)
 
 
 def _suggest_compacting(kb: Path, manifest: "Manifest") -> None:

@@ -1,6 +1,7 @@
 """Index folder: the files of an index of one shard, with a seal that names the shard it was built from."""
 
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.system.files import reading_problem
-from kbq.system.seals import first_damage, read_seal, seal_folder
+from kbq.system.seals import SEAL, first_damage, head_damage, read_seal, seal_folder
 
 CELLS = "cells.faiss"
 ROTATION = "rotation.npy"
@@ -37,11 +38,16 @@ def open_folder(shard: Shard, entry: IndexEntry) -> Path:
         raise KnowledgeBaseError(f"shard {shard.folder} has no complete {kind} index: {advice}")
     try:
         seal = read_seal(folder)
-        damage = first_damage({folder / name: file for name, file in seal.files.items()}, at_most=0)
-        if damage is not None:
-            raise damage.problem
     except (OSError, ValueError) as error:
-        raise KnowledgeBaseError(f"index {reading_problem(folder, error, advice)}") from None
+        raise KnowledgeBaseError(f"index {reading_problem(folder / SEAL, error, advice)}") from None
+    files = {folder / name: file for name, file in seal.files.items()}
+    # What is read into memory is compared as a whole; of what is mapped, the part that says what lies where.
+    if kind == "disk":
+        damage = next(filter(None, (head_damage(path, file) for path, file in files.items())), None)
+    else:
+        damage = first_damage(files, at_most=sys.maxsize)
+    if damage is not None:
+        raise KnowledgeBaseError(f"index {reading_problem(damage.path, damage.problem, advice)}")
     if seal.of != shard.seal:
         raise KnowledgeBaseError(f"index {folder} was built from another shard: {advice}")
     return folder

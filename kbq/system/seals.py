@@ -4,6 +4,7 @@
 digest of its seal, so that one digest stands for everything below.
 """
 
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,8 +20,10 @@ from kbq.system.records import digest_of_record, read_record, write_record
 SEAL = "seal.json"
 FORMAT = 1
 CHUNK = 2**22  # bytes read at a time
+HEAD = 8 * CHUNK  # of a large file: an index tells there what lies where
 READ_WHEN_OPENED = 2**26  # bytes of all files together: about 10 ms where they are in memory
 THREADS = 4
+CHANGED = "its content has changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +32,14 @@ class FileSeal:
 
     bytes: Annotated[int, Meta(ge=0)]
     digest: str
+    head: str = ""  # digest of the first HEAD bytes of a larger file
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
     """The files of a folder by name. `of`: the digest of the seal of what it was made from, if anything."""
 
-    files: dict[str, FileSeal]
+    files: dict[Annotated[str, Meta(pattern=r"^[^/\\]+$")], FileSeal]
     of: str = ""
 
     @property
@@ -75,12 +79,13 @@ def read_seal(folder: Path) -> Seal:
 
 def seal_of(path: Path) -> FileSeal:
     """The size and digest of a file. Raises OSError."""
-    digest, size = xxhash.xxh3_128(), 0
+    digest, size, head = xxhash.xxh3_128(), 0, ""
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
+            head = digest.hexdigest() if size == HEAD else head
             digest.update(chunk)
             size += len(chunk)
-    return FileSeal(size, digest.hexdigest())
+    return FileSeal(size, digest.hexdigest(), head)
 
 
 def first_damage(files: Mapping[Path, FileSeal], at_most: int = READ_WHEN_OPENED) -> Damage | None:
@@ -89,12 +94,8 @@ def first_damage(files: Mapping[Path, FileSeal], at_most: int = READ_WHEN_OPENED
     All sizes are compared, and the contents of the smallest files, `at_most` bytes together.
     """
     for path, seal in files.items():
-        try:
-            size = path.stat().st_size
-        except OSError as error:
-            return Damage(path, error)
-        if size != seal.bytes:
-            return Damage(path, ValueError(f"it has {size:,} of {seal.bytes:,} bytes"))
+        if (damage := _other_size(path, seal)) is not None:
+            return damage
     for path in sorted(files, key=lambda path: files[path].bytes):
         at_most -= files[path].bytes
         if at_most < 0:
@@ -114,11 +115,33 @@ def all_damage(files: Mapping[Path, FileSeal], report: Callable[[int], None]) ->
                 yield damage
 
 
-def _damage(path: Path, seal: FileSeal) -> Damage | None:
+def head_damage(path: Path, seal: FileSeal) -> Damage | None:
+    """What is wrong with the first HEAD bytes of a file, or its size."""
+    if not seal.head:
+        return _other_size(path, seal) or _damage(path, seal)
     try:
-        found = seal_of(path)
+        with path.open("rb") as file:
+            head = xxhash.xxh3_128_hexdigest(file.read(HEAD))
     except OSError as error:
         return Damage(path, error)
-    if found.bytes != seal.bytes:
-        return Damage(path, ValueError(f"it has {found.bytes:,} of {seal.bytes:,} bytes"))
-    return None if found == seal else Damage(path, ValueError("its content has changed"))
+    return _other_size(path, seal) or (None if head == seal.head else Damage(path, ValueError(CHANGED)))
+
+
+def _other_size(path: Path, seal: FileSeal) -> Damage | None:
+    try:
+        facts = path.stat()
+    except OSError as error:
+        return Damage(path, error)
+    if not stat.S_ISREG(facts.st_mode):
+        return Damage(path, ValueError("it is not a file"))
+    if facts.st_size != seal.bytes:
+        return Damage(path, ValueError(f"it has {facts.st_size:,} of {seal.bytes:,} bytes"))
+    return None
+
+
+def _damage(path: Path, seal: FileSeal) -> Damage | None:
+    try:
+        found = _other_size(path, seal) or seal_of(path)
+    except OSError as error:
+        return Damage(path, error)
+    return found if isinstance(found, Damage) else None if found == seal else Damage(path, ValueError(CHANGED))

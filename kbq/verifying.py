@@ -1,0 +1,160 @@
+"""Verifying: every file of a knowledge base or a model is compared with its digest; indexes can be built again."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kbq.changing import model_of
+from kbq.dump.manifest import advice, changing, is_knowledge_base, read_manifest, write_manifest
+from kbq.dump.shards import deleted_file, read_deleted
+from kbq.encoding.model_files import is_model, model_damage, model_files, remedy
+from kbq.encoding.model_folder import local_folder
+from kbq.errors import KbqError, KnowledgeBaseError
+from kbq.searching.indexes import IndexSpec, build_indexes, kept_queries
+from kbq.system.callbacks import Stage, silent
+from kbq.system.files import reading_problem
+from kbq.system.paths import as_path
+from kbq.system.seals import Damage, FileSeal, all_damage
+from kbq.words.bm25 import add_bm25
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from kbq.dump.manifest import Manifest
+    from kbq.system.callbacks import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was compared, what is wrong (a sentence for each file), and which damaged folders have been built again."""
+
+    folder: Path
+    files: int
+    bytes: int
+    problems: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether everything is as it was written."""
+        return not self.problems
+
+
+def verify(
+    folder: str | Path, repair: bool = False, *, model: str | None = None, device: str = "auto", report: Report = silent
+) -> Verification:
+    """Compare every file of a knowledge base, a model or another network that kbq wrote with its digest.
+
+    Args:
+        repair: build damaged indexes and words of a knowledge base again; its shards cannot be.
+        model: that of the knowledge base, if it has moved; it is opened only to build indexes of vectors again.
+        report: called with the bytes that have been compared.
+
+    Raises:
+        KbqError: the folder is neither, its manifest is damaged, or it is of another format version.
+
+    >>> import kbq
+    >>> bool(kbq.verify("default"))
+    True
+    """
+    folder = as_path(folder, "a folder")
+    if not is_knowledge_base(folder):
+        return _verified_model(folder, repair, report)
+    manifest = read_manifest(folder)
+    files, damages = _files(folder, manifest)
+    stage = Stage(report, "bytes compared", sum(file.bytes for file in files.values()))
+    damages += all_damage(files, stage.add)
+    repaired = _repaired(folder, damages, model, device, report) if repair and damages else ()
+    parts = tuple(folder / part for part in repaired)
+    left = tuple(_sentence(folder, one) for one in damages if not any(one.path.is_relative_to(part) for part in parts))
+    return Verification(folder, len(files), sum(file.bytes for file in files.values()), left, repaired)
+
+
+def _verified_model(folder: Path, repair: bool, report: Report) -> Verification:
+    folder = folder if folder.exists() else local_folder(folder)
+    if not is_model(folder):
+        raise KbqError(f"{folder} is neither a knowledge base nor a model: name the folder of one")
+    if repair:
+        raise KbqError(f"{folder} is a model, which cannot be repaired: {remedy(folder)}", is_usage=True)
+    try:
+        sizes = [file.bytes for file in model_files(folder).values()]
+    except (OSError, ValueError):  # the record is damaged, which is found again below
+        sizes = []
+    stage = Stage(report, "bytes compared", sum(sizes))
+    damages = model_damage(folder, stage.add)
+    problems = tuple(reading_problem(one.path, one.problem, remedy(folder)) for one in damages)
+    return Verification(folder, len(sizes), sum(sizes), problems)
+
+
+def _sentence(folder: Path, damage: Damage) -> str:
+    return reading_problem(damage.path, damage.problem, advice(folder, damage.path))
+
+
+def _files(folder: Path, manifest: Manifest) -> tuple[dict[Path, FileSeal], list[Damage]]:
+    """All sealed files of a knowledge base, and what is wrong with seals, lists of deleted pages, and kept queries."""
+    files: dict[Path, FileSeal] = {}
+    damages = []
+    for part in [*(shard.name for shard in manifest.shards), *manifest.parts(*manifest.entries)]:
+        try:
+            files |= manifest.files(folder, [part])
+        except KnowledgeBaseError as error:
+            damages.append(Damage(folder / part / "seal.json", ValueError(_reason(error))))
+    for shard in manifest.shards:
+        try:
+            read_deleted(folder / shard.name, shard.deleted)
+        except KnowledgeBaseError as error:
+            damages.append(Damage(deleted_file(folder / shard.name, shard.deleted), ValueError(_reason(error))))
+    for entry in manifest.entries:
+        try:
+            kept_queries(folder, entry)
+        except KnowledgeBaseError as error:
+            damages.append(Damage(folder / f"queries-{entry.asked}.json", ValueError(_reason(error))))
+    return files, damages
+
+
+def _reason(error: KnowledgeBaseError) -> str:
+    return str(error).partition(": ")[0]
+
+
+def _repaired(folder: Path, damages: list[Damage], model: str | None, device: str, report: Report) -> tuple[str, ...]:
+    """Build again the indexes that are damaged, if all shards are whole; returns their folders."""
+    with changing(folder) as manifest:
+        parts = {part: folder / part for part in manifest.parts(*manifest.entries) if "sparta" not in part}
+        damaged = tuple(part for part, place in parts.items() if any(one.path.is_relative_to(place) for one in damages))
+        in_parts = [one for one in damages if any(one.path.is_relative_to(parts[part]) for part in damaged)]
+        shards = [folder / shard.name for shard in manifest.shards]
+        if any(one not in in_parts and one.path.parent in shards for one in damages) or not damaged:
+            return ()
+        for part in damaged:
+            shutil.rmtree(parts[part], ignore_errors=True)
+        after = dataclasses.replace(manifest)
+        if any(not part.endswith("/bm25") for part in damaged):
+            spec = IndexSpec.as_before(folder, manifest, manifest.index.kind)
+            after = build_indexes(folder, after, model_of(folder, manifest, model, device), spec, report)
+        if manifest.bm25:
+            after = add_bm25(folder, after, report)
+        write_manifest(folder, after)
+    return damaged
+
+
+@contextmanager
+def damage_explained(folder: Path, manifest: Manifest) -> Iterator[None]:
+    """Where reading a knowledge base fails unexpectedly, look for a damaged file, and name it.
+
+    Raises:
+        KnowledgeBaseError: there is one. Any other error is a fault of kbq, and stays what it is.
+    """
+    try:
+        yield
+    except (KbqError, MemoryError):
+        raise
+    except Exception as error:
+        files, damages = _files(folder, manifest)
+        damage = next(iter(damages), None) or next(all_damage(files, lambda read: None), None)
+        if damage is not None:
+            raise KnowledgeBaseError(_sentence(folder, damage)) from error
+        raise
