@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Size, Tensor, nn
-from torch.nn.functional import gelu, pad, scaled_dot_product_attention
+from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
 
 FEW_ROWS = 128  # with more, reordering the weights for each product costs little
 CONFIG = "config.json"
@@ -143,9 +143,13 @@ class Embeddings(nn.Module):
 
     def forward(self, ids: Tensor, segments: Tensor | None) -> Tensor:
         """Shapes: (texts, tokens), result (texts, tokens, dim); without segments, all tokens are in the first."""
+        return self.at(ids, slice(ids.shape[1]), segments)
+
+    def at(self, ids: Tensor, places: Tensor | slice, segments: Tensor | None = None) -> Tensor:
+        """`forward` for tokens at these places of their texts. Shapes: ids (…, tokens), places (tokens,)."""
         kinds = self.token_type_embeddings
         segment = kinds.weight[0] if segments is None else kinds(segments)
-        states = self.word_embeddings(ids) + segment + self.position_embeddings.weight[: ids.shape[1]]
+        states = self.word_embeddings(ids) + segment + self.position_embeddings.weight[places]
         result: Tensor = self.dropout(self.LayerNorm(states))
         return result
 
@@ -184,8 +188,8 @@ class SelfAttention(nn.Module):
     def forward(self, states: Tensor, shape: Size, seen: Tensor | None) -> Tensor:
         """Shapes: see `Layer`; the result has the shape of the states."""
         q, k, v = (
-            linear(states)[: shape.numel()].unflatten(0, shape).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for linear in (self.query, self.key, self.value)
+            layer(states)[: shape.numel()].unflatten(0, shape).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
         )
         return more_rows(self.attend(q, k, v, seen, q.shape[-1] ** -0.5).transpose(1, 2).flatten(2).flatten(0, 1))
 
@@ -254,6 +258,14 @@ class Linear(nn.Linear):
             if (is_cast or states.dtype == dtype) and can_pack(dtype) and not self.weight.is_inference():
                 return _multiplied(states.to(dtype), *self._packed_weights(dtype))
         return super().forward(states)
+
+    def prepared(self, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+        """`forward` on a CPU, without gradients, in this type; quick for many small products."""
+        if self.packs and can_pack(dtype) and not self.weight.is_inference():
+            packed = self._packed_weights(dtype)
+            return lambda rows: _multiplied(rows.to(dtype), *packed)
+        weight, bias = self.weight.to(dtype), self.bias.to(dtype)
+        return lambda rows: linear(rows.to(dtype), weight, bias)
 
     def _packed_weights(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The current weights, reordered, and the bias."""
