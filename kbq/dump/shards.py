@@ -180,6 +180,10 @@ class Shard:
         has_rows: Bools = np.diff(self.paragraph_rows, prepend=0) > 0
         return has_rows if self.shown is None else has_rows & self.shown
 
+    def count_shown(self) -> int:
+        """How many rows a search may answer with."""
+        return len(self) if self.shown is None else int(self.shown_rows().sum())
+
     def shown_or_all(self) -> Bools | None:
         """`shown_rows`, or None where all rows are shown."""
         return None if self.shown is None else self.shown_rows()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Size, Tensor, nn
-from torch.nn.functional import gelu, pad, scaled_dot_product_attention
+from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
 
 FEW_ROWS = 128  # with more, reordering the weights for each product costs little
 CONFIG = "config.json"
@@ -220,7 +220,7 @@ class SelfAttention(nn.Module):
 
     def forward(self, states: Tensor, groups: Sequence[Group]) -> Tensor:
         """Shapes: see `Layer`; the result has the shape of the states."""
-        projected = [linear(states) for linear in (self.query, self.key, self.value)]
+        projected = [layer(states) for layer in (self.query, self.key, self.value)]
         attended = []
         for group in groups:
             q, k, v = (
@@ -301,6 +301,14 @@ class Linear(nn.Linear):
             if (is_cast or states.dtype == dtype) and can_pack(dtype) and not self.weight.is_inference():
                 return _multiplied(states.to(dtype), *self._packed_weights(dtype))
         return super().forward(states)
+
+    def prepared(self, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+        """`forward` on a CPU, without gradients, in this type; quick for many small products."""
+        if self.packs and can_pack(dtype) and not self.weight.is_inference():
+            packed = self._packed_weights(dtype)
+            return lambda rows: _multiplied(rows.to(dtype), *packed)
+        weight, bias = self.weight.to(dtype), self.bias.to(dtype)
+        return lambda rows: linear(rows.to(dtype), weight, bias)
 
     def _packed_weights(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The current weights, reordered, and the bias."""

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from kbq.array_types import Floats
+from kbq.encoding.apart import alike, batch_shape, first_states, in_shape, is_apart, product_of
 from kbq.encoding.backbone import hidden_states
 from kbq.encoding.bert import Linear, pack_few_rows
-from kbq.encoding.devices import autocast, batch_tokens, buckets, padded
+from kbq.encoding.devices import autocast, batch_tokens, buckets, readable_length
 from kbq.encoding.tokenizer import Forms, encodings, truecased
 from kbq.errors import QueryError
 from kbq.special_tokens import MARKERS, SEPARATOR
@@ -43,6 +44,13 @@ class QueryEncoder(nn.Module):
         first = hidden_states(self.start, ids, mask, None)[:, 0]
         last = first if self.end is self.start else hidden_states(self.end, ids, mask, None)[:, 0]
         return self.start_head(first).float(), self.end_head(last).float()
+
+    def apart(self, ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+        """`forward` on a CPU, each query as if it were alone. Shape of both: (queries, dim)."""
+        firsts = first_states(self.start, ids)
+        lasts = firsts if self.end is self.start else first_states(self.end, ids)
+        start, end = product_of(self.start_head), product_of(self.end_head)
+        return torch.cat([start(row) for row in firsts]).float(), torch.cat([end(row) for row in lasts]).float()
 
 
 def _identity(dim: int) -> Linear:
@@ -185,13 +193,19 @@ def _shown(text: str) -> str:
 
 @torch.inference_mode()
 def encode_queries(encoder: QueryEncoder, ids: list[list[int]], pad_id: int) -> tuple[Floats, Floats]:
-    """Start and end vectors of tokenised queries, in order. Shapes: (queries, dim)."""
+    """Start and end vectors of tokenised queries, in order; see `apart`. Shapes: (queries, dim)."""
     device = next(encoder.parameters()).device
-    dim = int(encoder.start.config.hidden_size)
+    dim, lengths = int(encoder.start.config.hidden_size), [len(row) for row in ids]
     starts, ends = np.empty((len(ids), dim), np.float32), np.empty((len(ids), dim), np.float32)
-    for members in buckets([len(row) for row in ids], batch_tokens(device)):
-        tensors = padded([ids[i] for i in members], pad_id, device)
+    if is_apart(encoder.start, device):
+        for members in buckets(lengths, batch_tokens(device)):
+            start, end = encoder.apart([ids[i] for i in members])
+            starts[members], ends[members] = start.numpy(), end.numpy()
+        return starts, ends
+    together, multiple = batch_shape(device)
+    for members, length in alike(lengths, together, multiple):
+        shape = together, readable_length(encoder.start, length)
         with autocast(device):
-            start, end = encoder(*tensors)
-        starts[members], ends[members] = start.cpu().numpy(), end.cpu().numpy()
+            start, end = encoder(*in_shape([ids[i] for i in members], shape, pad_id, device))
+        starts[members], ends[members] = (side[: len(members)].cpu().numpy() for side in (start, end))
     return starts, ends

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from kbq.array_types import Floats, Rows
 from kbq.dump.shards import Shard
 
 MAX_TOKENS = 20  # of a phrase; L in arXiv 2012.12624
+FEW_SHOWN = 2**16  # rows
+MOST_GROUPS = 12  # each selects and scores rows of its own: more would cost more than finding them
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,10 @@ class Bonus(Protocol):
 class Index(Protocol):
     """Finds candidates in all shards of a knowledge base, exactly or approximately."""
 
+    @property
+    def groups(self) -> Sequence["ShardGroup"]:
+        """The shards in groups that are searched independently, each by an index of its own, in order."""
+
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
         """The candidates of each query in each shard: result[shard][query].
 
@@ -44,6 +50,44 @@ class Index(Protocol):
             k: depth of the search; a larger one finds at least as much.
             bonus: what paragraphs add to the scores; read once for each shard.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class ShardGroup:
+    """Neighbouring shards that are searched as one, whatever other shards are searched beside them."""
+
+    first: int  # number of its first shard
+    shards: Sequence[Shard]
+    index: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The size of a knowledge base, of which an index may see a part. Its groups follow from it."""
+
+    shards: int
+    rows: int
+    shown: int  # rows that may be found, as their pages are neither deleted nor left out
+
+    @classmethod
+    def of(cls, shards: Sequence[Shard]) -> Self:
+        """That of a knowledge base with these shards."""
+        shown = sum(shard.count_shown() for shard in shards)
+        return cls(len(shards), sum(len(shard) for shard in shards), shown)
+
+    @property
+    def are_few(self) -> bool:
+        """Whether few rows of many may be found: all of these are compared, as most may lie in cells not probed."""
+        return self.shown < self.rows and self.shown <= FEW_SHOWN
+
+    @property
+    def together(self) -> int:
+        """How many shards make a group of an approximate index."""
+        return max(1, -(-self.shards // MOST_GROUPS))
+
+    def share(self, hits: int, rows: int) -> int:
+        """How many of these hits fall to a part with this number of rows, rounded up."""
+        return -(-hits * rows // max(1, self.shown))
 
 
 def everything(shards: Sequence[Shard], queries: int, bonus: Bonus | None) -> list[list[Candidates]]:

@@ -1,20 +1,24 @@
-"""Cell index: query vectors become candidates, found in the cells of all shards and rescored with the dump."""
+"""Cell index: query vectors become candidates, found in the cells of all shards and rescored with the dump.
+
+The hits that are rescored are chosen among all shards, so that they would depend on what is searched together. Searches
+take `groups` of shards, which depend on the size of the knowledge base only.
+"""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
-from kbq.array_types import Floats, Rows
+from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
-from kbq.indexing.base import Bonus, Candidates, everything, ranges
+from kbq.indexing.base import Bonus, Candidates, ShardGroup, Whole, everything, ranges
 from kbq.indexing.cells import Cells
-from kbq.indexing.inner_products import row_inner_products
+from kbq.indexing.inner_products import in_steps, row_inner_products
 
 MOST_HITS = 2**22  # of the queries that are searched together, before rescoring: about 130 MB
-FEW_SHOWN = 2**16  # rows
-LEAST_HITS = 50  # starts, and ends, to find at least: the ten best phrases score above the bound of so many
+LEAST_HITS = 50  # starts, and ends, to find at least in all groups: the ten best phrases score above so many's bound
 
 
 class Hits(NamedTuple):
@@ -35,23 +39,47 @@ class Paragraphs(NamedTuple):
 class CellIndex:
     """An approximate index: it may miss rows, but the scores of those that it finds are exact."""
 
-    def __init__(self, shards: Sequence[Shard], cells: Mapping[int, Cells], overfetch: int) -> None:
-        """`cells`: by shard number, of all shards with rows; `overfetch`: hits to rescore per hit wanted."""
+    def __init__(
+        self, shards: Sequence[Shard], cells: Mapping[int, Cells], overfetch: int, whole: Whole | None = None
+    ) -> None:
+        """An index of all shards, or of some groups of them.
+
+        Args:
+            cells: by shard number, of all shards with rows.
+            overfetch: hits to rescore per hit wanted.
+            whole: the knowledge base; None: these are all shards.
+        """
         self._shards = shards
         self._cells = cells
         self._overfetch = overfetch
-        # Of some pages only, all rows are compared if they are few: most may lie in cells that no query probes.
-        self._shown = sum(int(shard.shown_rows().sum()) for shard in shards)
-        self._few = FEW_SHOWN if self._shown < sum(len(shard) for shard in shards) else 0
+        self._whole = Whole.of(shards) if whole is None else whole
+        self._shown = sum(shard.count_shown() for shard in shards)
+
+    @cached_property
+    def groups(self) -> list[ShardGroup]:
+        """See `Index`."""
+        step = self._whole.together
+        groups = []
+        for first in range(0, len(self._shards), step):
+            shards = self._shards[first : first + step]
+            cells = {
+                number - first: self._cells[number]
+                for number in range(first, first + len(shards))
+                if number in self._cells
+            }
+            index = CellIndex(shards, cells, self._overfetch, self._whole)
+            groups.append(ShardGroup(first, shards, index))
+        return groups
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
         """All rows of the paragraphs with one of the k best starts or ends in the probed cells, or k best bonuses.
 
         See `Index`. Whole paragraphs are taken, as their other good rows may be in cells that were not probed.
         """
-        k = max(k, LEAST_HITS)
+        rows = self._shown
+        k = max(k, self._whole.share(LEAST_HITS, rows))
         paragraphs = sum(len(shard.paragraph_rows) for shard in self._shards)
-        if self._shown <= max(k, self._few) or (bonus is not None and k >= paragraphs) or not len(starts):
+        if k >= rows or self._whole.are_few or (bonus is not None and k >= paragraphs) or not len(starts):
             return everything(self._shards, len(starts), bonus)
         queries = np.concatenate([starts, ends])
         together = max(1, MOST_HITS // (self._overfetch * k))
@@ -91,10 +119,10 @@ class CellIndex:
                 shards, rows = np.take_along_axis(shards, best, axis=1), np.take_along_axis(rows, best, axis=1)
         return [
             self._rescored(query, query_shards[is_row], query_rows[is_row], k)
-            for query, query_shards, query_rows, is_row in zip(queries, shards, rows, rows >= 0, strict=True)
+            for query, query_shards, query_rows, is_row in zip(in_steps(queries), shards, rows, rows >= 0, strict=True)
         ]
 
-    def _rescored(self, query: Floats, shards: Rows, rows: Rows, k: int) -> Hits:
+    def _rescored(self, query: Doubles, shards: Rows, rows: Rows, k: int) -> Hits:
         """The k best of these rows, by exact scores. Shapes: query (dim,), shards and rows (rows,)."""
         scores = np.empty(len(rows), np.float32)
         for number in np.unique(shards):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kbq.array_types import Bools, Floats, Rows
 from kbq.errors import KnowledgeBaseError, first_line
-from kbq.indexing.inner_products import CPU, has_fast_int8, int8_products
+from kbq.indexing.inner_products import CPU, has_fast_int8, in_steps, int8_products
 from kbq.system.callbacks import Report, Stage, silent
 from kbq.system.files import RESUMES, replacing
 from kbq.system.machine import expect_random_access, prefetch
@@ -28,6 +28,7 @@ SCORES = 2**18  # of rows with means, computed at a time on a CPU: they fit in a
 SCORES_CUDA = 2**27  # the same on a GPU: half a GB
 SAMPLES_PER_CLUSTER = 40  # rows that k-means is trained on
 CODEC_SAMPLES = 50_000  # rows that the codec is trained on
+ROTATED_BITS = 20  # of a query, and of its rotation: their products, and the sums of 2^13 dimensions, are exact
 LEAST_SAMPLES = 16  # values of a four-bit code: faiss requires at least as many rows to train it on
 CHUNK = 65536  # rows added at a time
 NUMBER_BYTES = 8  # of a row's number, beside its code
@@ -138,7 +139,9 @@ class Cells:
                 f"index {path} is missing or damaged ({str(error)[:80]}…): build it again with `kbq index vectors`"
             ) from None
         self._probes = probes
-        self._rotation = rotation
+        self._rotation = (
+            None if rotation is None else in_steps(rotation.reshape(1, -1), ROTATED_BITS).reshape(rotation.shape)
+        )
         self._findable = self._index.ntotal
         self._selector: Any = None
         if shown is not None:
@@ -160,7 +163,7 @@ class Cells:
         Shapes: queries (queries, dim), results (queries, k or the number of rows).
         """
         if self._rotation is not None:
-            queries = queries @ self._rotation
+            queries = (in_steps(queries, ROTATED_BITS) @ self._rotation).astype(np.float32)
         else:  # faiss multiplies int8 codes with integers only: a query of small values would become zero
             queries = np.rint(queries * (127 / np.abs(queries).max(axis=1, keepdims=True).clip(min=1e-30)))
         cells, rows = self._index.nlist, max(1, self._findable)
@@ -202,8 +205,8 @@ def load_faiss() -> Any:
         raise KnowledgeBaseError(
             f'this index needs faiss ({first_line(error)}): install it with pip install "kbq[cpu]", or use exact search'
         ) from None
-    # Older versions compare it with queries, newer ones with queries × dim; by default, those are seven times slower.
-    faiss.cvar.distance_compute_blas_threshold = 20
+    # With more queries, or queries × dim, than this, faiss would compare all of them with means in one product.
+    faiss.cvar.distance_compute_blas_threshold = 2**31 - 1
     return faiss
 
 

@@ -20,6 +20,7 @@ from kbq.dump.arrays import open_array
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
+from kbq.indexing.base import Whole
 from kbq.indexing.cell_index import CellIndex
 from kbq.indexing.cells import Cells, build_cells
 from kbq.indexing.index_folder import CELLS, ROTATION, cells_bytes, open_folders, writing
@@ -101,8 +102,10 @@ def build_compact(
         build_cells(folder / CELLS, shard.vectors, rows, rotation.rows, codes.together, device, report)
 
 
-def open_compact(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
-    """Open the indexes of all shards as one.
+def open_compact(shards: Sequence[Shard], entry: IndexEntry, whole: Whole | None = None) -> CellIndex:
+    """Open the indexes of these shards as one.
+
+    `whole`: see `CellIndex`.
 
     Raises:
         KnowledgeBaseError: one is missing, damaged or of other rows, or they do not fit in memory.
@@ -121,4 +124,4 @@ def open_compact(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
         )
         for number, folder in folders.items()
     }
-    return CellIndex(shards, cells, CODES[entry.kind].overfetch)
+    return CellIndex(shards, cells, CODES[entry.kind].overfetch, whole)

@@ -9,6 +9,7 @@ import torch
 
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
+from kbq.indexing.base import Whole
 from kbq.indexing.cell_index import CellIndex
 from kbq.indexing.cells import Cells, build_cells
 from kbq.indexing.index_folder import CELLS, cells_bytes, open_folders, writing
@@ -30,8 +31,10 @@ def build_disk(shard: Shard, entry: IndexEntry, device: torch.device, report: Re
         build_cells(folder / CELLS, shard.vectors, shard.rows_above(entry.filter), device=device, report=report)
 
 
-def open_disk(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
-    """Open the indexes of all shards as one; cells are prefetched if they do not stay in memory.
+def open_disk(shards: Sequence[Shard], entry: IndexEntry, whole: Whole | None = None) -> CellIndex:
+    """Open the indexes of these shards as one; cells are prefetched if they do not stay in memory.
+
+    `whole`: see `CellIndex`.
 
     Raises:
         KnowledgeBaseError: one is missing, damaged or of other rows.
@@ -42,4 +45,4 @@ def open_disk(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
         number: Cells(folder / CELLS, entry.probes, stay=stay, shown=shards[number].shown_or_all())
         for number, folder in folders.items()
     }
-    return CellIndex(shards, cells, OVERFETCH)
+    return CellIndex(shards, cells, OVERFETCH, whole)

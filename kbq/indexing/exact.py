@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 
 from kbq.array_types import Floats
 from kbq.dump.shards import CLOSES, OPENS, Shard
-from kbq.indexing.base import MAX_TOKENS, Bonus, Candidates, everything
+from kbq.indexing.base import MAX_TOKENS, Bonus, Candidates, ShardGroup, everything
 from kbq.indexing.inner_products import TILE, Factors, out_of_memory_refused
 
 BLOCK_SCORES = 8192  # pieces × queries that a CPU multiplies at a time: their scores fit in its cache
@@ -37,6 +37,7 @@ class ExactIndex:
         """`devices`: the device for the rows of each shard."""
         self._shards = shards
         self._rows = [_ShardRows(shard, device) for shard, device in zip(shards, devices, strict=True)]
+        self.groups = [ShardGroup(0, shards, self)]  # however they are grouped, it finds the same
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
         """All rows that may open a span as good as the best of the k-th best piece; see `Index`."""

@@ -11,7 +11,7 @@ from kbq.array_types import Floats
 from kbq.dump.manifest import IndexEntry, Manifest
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.base import Index
+from kbq.indexing.base import Index, Whole
 from kbq.indexing.compact import build_compact, open_compact
 from kbq.indexing.disk import build_disk, open_disk
 from kbq.indexing.exact import ExactIndex
@@ -69,11 +69,18 @@ def remove_others(shards: Sequence[Path], entry: IndexEntry) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
-def open_index(shards: Sequence[Shard], entry: IndexEntry, device: torch.device, may_leave_gpu: bool = False) -> Index:
-    """Open the index of all shards.
+def open_index(
+    shards: Sequence[Shard],
+    entry: IndexEntry,
+    device: torch.device,
+    may_leave_gpu: bool = False,
+    whole: Whole | None = None,
+) -> Index:
+    """Open the index of all shards, or of some neighbouring groups of them.
 
     Args:
         may_leave_gpu: use the CPU for exact search if the GPUs lack memory for all rows.
+        whole: the knowledge base, of which these are some groups; None: these are all shards.
 
     Raises:
         KnowledgeBaseError: an index is missing, damaged or of other rows; or the GPUs lack memory for exact search.
@@ -86,5 +93,5 @@ def open_index(shards: Sequence[Shard], entry: IndexEntry, device: torch.device,
                 raise
             return ExactIndex(shards, [CPU] * len(shards))
     if entry.kind == "disk":
-        return open_disk(shards, entry)
-    return open_compact(shards, entry)
+        return open_disk(shards, entry, whole)
+    return open_compact(shards, entry, whole)

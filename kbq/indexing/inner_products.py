@@ -1,8 +1,9 @@
 """Inner products: query vectors and rows of a dump become scores, with a bound on their error.
 
 On devices that multiply int8 fast, a query is rounded to 15-bit integers in two int8 limbs, and multiplied with the
-int8 rows exactly: only the rounding of the query causes an error. Other devices multiply in float32, as all do for
-final scores. The last part of this file assigns the rows of shards to GPUs.
+int8 rows exactly: only the rounding of the query causes an error. Other devices multiply in float32. Final scores are
+sums in float64 that need no rounding, so that they do not depend on the rows and queries that are multiplied together,
+nor on the CPU. The last part of this file assigns the rows of shards to GPUs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kbq.array_types import Floats, Rows
+from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.system.machine import cpu_has
@@ -33,7 +34,8 @@ FLOAT_BLOCK = 1280  # the same, for rows that are converted to float32
 FEW = 16  # with up to so many vectors, `vectors × rowsᵀ` is 1.4 times as fast on a CPU without matrix tiles (AMX)
 CACHED = 2**24  # bytes of rows; with more, a product with few vectors waits for memory
 FETCHED = 5120  # rows that are then read into the cache at a time, which makes a search 1.2 times as fast
-CHUNK = 256  # rows converted to float32 at a time for final scores: they fit in a CPU's cache
+CHUNK = 128  # rows converted to float64 at a time for final scores: they fit in a CPU's cache
+STEPS = 30  # bits of a query for final scores: 7 bits of a row and the sum of 2^16 dimensions fit in float64's 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +76,31 @@ class Factors:
         return integer_products(rows, self.matrix)
 
 
-def row_inner_products(shard: Shard, rows: Rows, queries: Floats) -> Floats:
-    """The inner products of some rows of a shard with each query, in float32, for final scores.
+def row_inner_products(shard: Shard, rows: Rows, queries: Floats | Doubles) -> Floats:
+    """The inner products of some rows of a shard with each query, for final scores.
 
+    Those of queries in STEPS (see `in_steps`) are exact before they are rounded once, so they are always the same.
     Shapes: rows (rows,), queries (queries, dim), result (rows, queries).
     """
+    columns = queries.T
     products = np.empty((len(rows), len(queries)), np.float32)
     for first in range(0, len(rows), CHUNK):
         part = slice(first, first + CHUNK)
-        products[part] = shard.vectors_of(rows[part]).astype(np.float32) @ queries.T
+        products[part] = shard.vectors_of(rows[part]).astype(np.float64) @ columns
     return products
+
+
+def in_steps(vectors: Floats, bits: int = STEPS) -> Doubles:
+    """Vectors rounded to multiples of a power of two, of which 2^bits are more than the largest value of a vector.
+
+    While sums of their products fit in the 53 bits of float64, no order of additions, and so no shape, changes them.
+    Shapes: (…, dim).
+
+    >>> in_steps(np.float32([[3, -0.3]]), bits=3).tolist()
+    [[3.0, -0.5]]
+    """
+    _, exponents = np.frexp(np.abs(vectors).max(axis=-1, keepdims=True))
+    return np.ldexp(np.rint(np.ldexp(vectors.astype(np.float64), bits - exponents)), exponents - bits)
 
 
 def float32_products(rows: Tensor, queries: Tensor) -> Tensor:

@@ -96,11 +96,12 @@ class LexicalScores:
 class SummedBonus:
     """The `Bonus` of all sources added up, for some of their queries; computed for one shard at a time, on demand."""
 
-    def __init__(self, sources: Sequence[LexicalScores], queries: Sequence[int]) -> None:
-        self._sources, self._queries = sources, queries
+    def __init__(self, sources: Sequence[LexicalScores], queries: Sequence[int], first: int = 0) -> None:
+        """`first`: the number that the first shard has in the sources."""
+        self._sources, self._queries, self._first = sources, queries, first
 
     def __getitem__(self, shard: int, /) -> Floats:
-        total, *others = (source.bonus(shard, self._queries) for source in self._sources)
+        total, *others = (source.bonus(self._first + shard, self._queries) for source in self._sources)
         for bonus in others:
             total += bonus
         return total

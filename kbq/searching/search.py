@@ -1,7 +1,14 @@
-"""Search: query vectors become the k best distinct units of all shards, best first."""
+"""Search: query vectors become the k best distinct units of all shards, best first.
 
+The answers to a query are the same whatever is asked beside it. They are also the same if some `groups` of shards (see
+`Index`) are searched here and others elsewhere, and the answers of these parts are `merged`.
+"""
+
+import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
 
 import numpy as np
 
@@ -9,11 +16,13 @@ from kbq.answers import Answer, Unit
 from kbq.array_types import Floats
 from kbq.dump.shards import Shard
 from kbq.indexing.base import Bonus, Index
+from kbq.indexing.inner_products import in_steps
 from kbq.searching.hybrid import LexicalScores, SummedBonus
 from kbq.searching.spans import Spans, find_spans
 from kbq.searching.units import best_units
 
 BATCH = 64  # queries searched together
+DEEPER = 4  # times as deep is the next round
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +43,90 @@ def search(
         queries: start vector over end vector, in the units of the rows. Shape: (queries, 2, dim).
         lexical: scores of the same queries, one item for each source; all are added to the scores of phrases.
     """
-    hits: list[list[Answer]] = [[] for _ in queries]
-    shards = context.shards
-    deepest = sum(len(shard) for shard in shards)
-    # The k best phrases open in the k best pieces (see exact.py); paragraphs and pages may hold several of these.
-    first_depth = k if unit in ("phrase", "sentence") else 2 * k
+    hits: list[list[Answer]] = []
+    k = min(k, max(1, sum(len(shard) for shard in context.shards)))  # what is kept for each query grows with it
     for first in range(0, len(queries), BATCH):
-        depth = first_depth
-        unsettled = list(range(first, min(first + BATCH, len(queries))))
-        while unsettled:
-            bonus = SummedBonus(lexical, unsettled) if lexical else None
-            batch = batch_spans(context, queries[unsettled], depth, bonus, certain=True)
-            current, unsettled = unsettled, []
-            for query, spans in zip(current, batch, strict=True):
-                units = best_units(shards, spans, unit, k)
-                hits[query] = units.hits
-                if not units.is_complete and depth < deepest:
-                    unsettled.append(query)
-            depth *= 4
-            if unsettled:  # there may be fewer units than k: a search for more would go on to the last depth
-                k = min(k, _most(shards, unit))
+        hits += _Batch(context, queries[first : first + BATCH], k, unit, lexical, first).answers()
     return hits
+
+
+def merged(parts: Sequence[Sequence[Answer]], k: int) -> list[Answer]:
+    """The k best answers to a query, given those of parts of the shards, in order.
+
+    Answers with equal scores are in the order of shards and rows, as they are in each part.
+    """
+    return list(islice(heapq.merge(*parts, key=lambda hit: -hit.score), k))
+
+
+@dataclass(slots=True)
+class _Found:
+    """The units of one query in one group so far, best first. No more will be added that score above `at_most`.
+
+    A deeper round of an approximate index may find a better one, too late: it is left out. So a round only ever appends
+    units, and can be saved where other groups have k better ones.
+    """
+
+    units: list[Answer] = field(default_factory=list)
+    at_most: float = np.inf
+    is_complete: bool = False
+
+
+class _Batch:
+    """The search for some queries, in every group, in rounds that are ever deeper until the k best units are found."""
+
+    def __init__(
+        self,
+        context: SearchContext,
+        queries: Floats,
+        k: int,
+        unit: Unit,
+        lexical: Sequence[LexicalScores],
+        first: int,
+    ) -> None:
+        """`first`: the number of the first query in `lexical`. Shape of `queries`: (queries, 2, dim)."""
+        self._queries, self._k, self._unit = queries, k, unit
+        self._penalty, self._groups = context.length_penalty, context.index.groups
+        self._lexical, self._first = lexical, first
+        self._found = [[_Found() for _ in queries] for _ in self._groups]  # [group][query]
+        self._best = [[-np.inf] * k for _ in queries]  # heaps of the scores of the k best units so far
+
+    def answers(self) -> list[list[Answer]]:
+        """The k best units for each query."""
+        # The k best phrases open in the k best pieces (see exact.py); paragraphs and pages may hold several of these.
+        depth = self._k if self._unit in ("phrase", "sentence") else 2 * self._k
+        while open_in := self._open():
+            for group, queries in open_in.items():
+                self._deepen(group, queries, depth)
+            depth *= DEEPER
+        return [merged([found.units for found in of_query], self._k) for of_query in zip(*self._found, strict=True)]
+
+    def _open(self) -> dict[int, list[int]]:
+        """The queries, by group, for which that group may hold more of the k best units."""
+        open_in: dict[int, list[int]] = {}
+        for group, of_group in enumerate(self._found):
+            for query, found in enumerate(of_group):
+                if not found.is_complete and found.at_most >= self._best[query][0]:
+                    open_in.setdefault(group, []).append(query)
+        return open_in
+
+    def _deepen(self, number: int, queries: list[int], depth: int) -> None:
+        """Search one group at this depth."""
+        group, deepest = self._groups[number], sum(len(shard) for shard in self._groups[number].shards)
+        bonus = None
+        if self._lexical:
+            bonus = SummedBonus(self._lexical, [self._first + query for query in queries], group.first)
+        context = SearchContext(group.shards, group.index, self._penalty)
+        batch = batch_spans(context, self._queries[queries], depth, bonus, certain=True)
+        most = cache(lambda: _most(group.shards, self._unit))
+        for query, spans in zip(queries, batch, strict=True):
+            found = self._found[number][query]
+            wanted = self._k - len(found.units)
+            units = best_units(group.shards, spans, self._unit, wanted, (self._best[query][0], found.at_most))
+            found.units += units.hits
+            for hit in units.hits:
+                heapq.heappushpop(self._best[query], hit.score)
+            found.at_most = min(found.at_most, units.complete_above)
+            found.is_complete = units.is_complete or depth >= deepest or len(found.units) >= most()
 
 
 def batch_spans(
@@ -65,10 +137,10 @@ def batch_spans(
     Shape of `queries`: (queries, 2, dim); see `find_spans`.
     """
     candidates = context.index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
-    penalty = context.length_penalty
+    penalty, exact = context.length_penalty, in_steps(queries)
     for query in range(len(queries)):
         yield [
-            find_spans(shard, of_queries[query], queries[query], length_penalty=penalty, certain=certain)
+            find_spans(shard, of_queries[query], exact[query], length_penalty=penalty, certain=certain)
             for shard, of_queries in zip(context.shards, candidates, strict=True)
         ]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kbq.array_types import Floats, Rows
+from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.indexing.base import MAX_TOKENS, Candidates, ranges
 from kbq.indexing.inner_products import row_inner_products
@@ -51,7 +51,7 @@ class Spans:
 def find_spans(
     shard: Shard,
     candidates: Candidates,
-    query: Floats,
+    query: Floats | Doubles,
     max_tokens: int = MAX_TOKENS,
     length_penalty: float = 0.0,
     certain: bool = False,
@@ -59,7 +59,8 @@ def find_spans(
     """The best span of each candidate start, with its exact score; ties are in the order of rows.
 
     Args:
-        query: start vector over end vector, in the units of the rows. Shape: (2, dim).
+        query: start vector over end vector, in the units of the rows; scores are exact sums if it is `in_steps`. Shape:
+            (2, dim).
         max_tokens: longest span, both ends included.
         length_penalty: subtracted from the score for each token after the first, 0 or more.
         certain: leave out spans up to the candidates' bound, where better ones may be missing.

@@ -23,10 +23,14 @@ FIRST_GROUP = 16  # spans that are placed together; every later group is as larg
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """The best distinct units of one query, best first; `is_complete`: no better unit can be missing."""
+    """The best distinct units of one query, best first.
+
+    No missing unit scores above `complete_above`; `is_complete`: there are all that were asked for.
+    """
 
     hits: list[Answer]
     is_complete: bool
+    complete_above: float
 
 
 class _PlacedSpan(NamedTuple):
@@ -40,8 +44,15 @@ class _PlacedSpan(NamedTuple):
     characters: tuple[int, int]
 
 
-def best_units(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit, k: int) -> Units:
-    """The k best distinct units in the spans of one query, given by shard."""
+def best_units(
+    shards: Sequence[Shard],
+    found: Sequence[Spans],
+    unit: Unit,
+    k: int,
+    between: tuple[float, float] = (-np.inf, np.inf),
+) -> Units:
+    """The k best distinct units in the spans of one query, given by shard; only scores `between` these are wanted."""
+    least, most = between
     complete_above = max(spans.complete_above for spans in found)
     distinct = (
         _best_of_each(shards, found, unit) if unit in ("paragraph", "page") else _without_overlap(shards, found, unit)
@@ -50,11 +61,14 @@ def best_units(shards: Sequence[Shard], found: Sequence[Spans], unit: Unit, k: i
     for span, bounds in distinct:
         score = -span.negative_score
         if score <= complete_above:
-            return Units(hits, is_complete=False)
-        hits.append(shards[span.shard].answer(span.paragraph, score, span.characters, bounds))
+            return Units(hits, False, complete_above)
+        if score < least:
+            return Units(hits, True, complete_above)
+        if score <= most:
+            hits.append(shards[span.shard].answer(span.paragraph, score, span.characters, bounds))
         if len(hits) == k:
             break
-    return Units(hits, is_complete=len(hits) == k or complete_above == -np.inf)
+    return Units(hits, len(hits) == k or complete_above == -np.inf, complete_above)
 
 
 def _best_of_each(

@@ -6,7 +6,7 @@ import numpy as np
 
 from kbq.array_types import Floats
 from kbq.dump.shards import Shard
-from kbq.indexing.base import Bonus, Candidates, everything
+from kbq.indexing.base import Bonus, Candidates, ShardGroup, everything
 from kbq.searching.search import SearchContext, search
 
 
@@ -15,6 +15,7 @@ class Hesitant:
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._shards = shards
+        self.groups = [ShardGroup(0, shards, self)]
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
         if k >= sum(len(shard) for shard in self._shards):
