@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,19 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from kbq.answers import Answer
 from kbq.corpus.pages import Page
+from kbq.dump import shard_writer
 from kbq.dump.compacting import write_compacted
 from kbq.dump.manifest import write_manifest
 from kbq.dump.merging import merge
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
+from kbq.system.records import write_record
 from kbq.verifying import verify
 
-from .conftest import Killed
+
+class Killed(BaseException):
+    """Stands for `kill -9`."""
+
 
 IDS = [f"P{number}" for number in range(7)]
 TEXTS = ["Marie Curie was born in Warsaw.", "the river of Paris", "was the city born", "place of the birth", ""]
@@ -52,12 +57,13 @@ def said(answers: list[Answer]) -> list[tuple[Any, ...]]:
 def answers(kb: KnowledgeBase) -> dict[str, Any]:
     """What a knowledge base says, over all units and backends."""
     asked: dict[str, Any] = {}
+    query: Any = kb.query
     for unit, backend in itertools.product(("phrase", "sentence", "paragraph", "page"), ("dense", "hybrid")):
         for k in (1, 4):
-            found = kb.query(QUERIES, k=k, unit=unit, backend=backend)  # type: ignore[arg-type]
+            found = query(QUERIES, k=k, unit=unit, backend=backend)
             asked[f"{unit} {backend} {k}"] = [said(of_query) for of_query in found]
     for unit in ("paragraph", "page"):
-        found = kb.query(QUERIES, k=4, unit=unit, backend="bm25")  # type: ignore[arg-type]
+        found = query(QUERIES, k=4, unit=unit, backend="bm25")
         asked[f"{unit} bm25"] = [said(of_query) for of_query in found]
     return asked
 
@@ -80,18 +86,14 @@ def killed(call: int | None) -> Iterator[list[bool]]:
 
         return wrapped
 
-    from kbq.dump import building, shard_writer
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kbq.changing.write", failing(write_manifest))
-        patch.setattr("kbq.dump.manifest.write_record", failing(building.write_record))
-        patch.setattr("kbq.dump.building.write_record", failing(building.write_record))
+        patch.setattr("kbq.dump.manifest.write_record", failing(write_record))
+        patch.setattr("kbq.dump.building.write_record", failing(write_record))
         patch.setattr("kbq.changing.write_compacted", failing(write_compacted))
         patch.setattr(shard_writer.ShardWriter, "close", failing(shard_writer.ShardWriter.close))
-        try:
+        with suppress(Killed):
             yield happened
-        except Killed:
-            pass
 
 
 @pytest.mark.usefixtures("without_waiting_for_the_disk")
