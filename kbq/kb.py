@@ -27,6 +27,7 @@ from kbq.searching.search import BATCH, SearchContext, search
 from kbq.system.callbacks import Note, Report, silent, unheard
 from kbq.system.lines import clean_text
 from kbq.system.paths import as_path, given
+from kbq.system.records import digest_of_bytes
 from kbq.verifying import damage_explained
 from kbq.words.bm25 import index_bm25
 from kbq.words.sparta import TERMS, index_sparta
@@ -52,6 +53,7 @@ class KnowledgeBase:
 
     bad_lines = 0  # of the corpus, left out by the build or update that made this object
     changes = Changes()  # made by the update, sync or delete that made this object
+    pages_digest = ""  # of the ids of the pages that it answers from; empty: of all
 
     def __init__(
         self,
@@ -212,7 +214,8 @@ class KnowledgeBase:
         kb = self._opened(self.folder, self.manifest, self.model, self.index.kind)
         shown = [np.zeros(len(shard.ids), bool) for shard in kb.shards]
         known, unknown = Pages(kb.shards), []
-        for page_id in page_ids(pages):
+        ids = page_ids(pages)
+        for page_id in ids:
             place = known.place(page_id)
             if place is None:
                 unknown.append(page_id)
@@ -221,6 +224,7 @@ class KnowledgeBase:
         refuse_unknown(self.folder, unknown)
         for shard, chosen in zip(kb.shards, shown, strict=True):
             shard.show_only(chosen)
+        kb.pages_digest = digest_of_bytes("\n".join(sorted(ids)).encode("utf-8", "surrogatepass"))
         kb._opened_index = open_index(kb.shards, kb.index, kb.model.device, kb._may_leave_gpu)
         return kb
 
