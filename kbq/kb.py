@@ -14,6 +14,7 @@ import numpy as np
 from kbq.answers import DEPTH, RETRIEVAL_WEIGHT, WORDS_ALONE, Answer, Backend, IndexKind, K, SearchOptions, Unit
 from kbq.changing import build, compact, model_of, update
 from kbq.dump.changes import Changes, delete, page_ids, refuse_unknown
+from kbq.dump.damage import damage_explained
 from kbq.dump.manifest import read_manifest, refuse_other_model
 from kbq.dump.pages import Pages
 from kbq.encoding.model import Model
@@ -28,7 +29,6 @@ from kbq.system.callbacks import Note, Report, silent, unheard
 from kbq.system.lines import clean_text
 from kbq.system.paths import as_path, given
 from kbq.system.records import digest_of_bytes
-from kbq.verifying import damage_explained
 from kbq.words.bm25 import index_bm25
 from kbq.words.sparta import TERMS, index_sparta
 
@@ -74,10 +74,11 @@ class KnowledgeBase:
         self.manifest = manifest
         self.model = model
         self.index = manifest.entry(folder, index)
-        self.shards = manifest.open_shards(folder, manifest.parts())  # an index looks at its own files
         self._may_leave_gpu = may_leave_gpu
-        self._opened_index = open_index(self.shards, self.index, model.device, may_leave_gpu)
-        self.words = WordIndexes(folder, manifest, self.shards)
+        with damage_explained(folder, manifest):
+            self.shards = manifest.open_shards(folder, manifest.parts())  # an index looks at its own files
+            self._opened_index = open_index(self.shards, self.index, model.device, may_leave_gpu)
+            self.words = WordIndexes(folder, manifest, self.shards)
         self._readers: dict[str, Reader] = {}
 
     # Build and open
