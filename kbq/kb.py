@@ -207,7 +207,7 @@ class KnowledgeBase:
         """The same knowledge base, answering from these pages only: they are chosen before the best answers are.
 
         Args:
-            pages: ids, or a file with one id a line.
+            pages: ids, an id, or the `Path` of a file with one id a line.
 
         Raises:
             KnowledgeBaseError: it does not have one of them; all of these are named.
@@ -574,7 +574,7 @@ class KnowledgeBase:
         """Delete pages, and open what is left: no answer comes from them any more. `compact` removes their bytes.
 
         Args:
-            pages: ids, or a file with one id a line.
+            pages: ids, an id, or the `Path` of a file with one id a line.
             missing_ok: leave out ids that the knowledge base does not have.
 
         Raises:

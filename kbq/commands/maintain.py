@@ -98,7 +98,7 @@ def delete(
     """Delete pages: no answer comes from them any more. Their bytes stay until compact."""
     from kbq.dump.changes import delete, page_ids
 
-    ids = [*(page_ids(file) if file is not None else ()), *(page_ids(pages) if pages else ())]
+    ids = [*(page_ids(Path(file)) if file is not None else ()), *(page_ids(pages) if pages else ())]
     if not ids:
         raise typer.BadParameter("there is none: name pages, or give a --file with one id per line", param_hint="ID")
     manifest, changes = delete(kb, list(dict.fromkeys(ids)), missing_ok)

@@ -110,12 +110,14 @@ def page_ids(pages: str | Path | Iterable[str]) -> list[str]:
     """The ids of some pages, each once, as a corpus has them: cleaned and stripped.
 
     Args:
-        pages: the ids, or a file with one id a line, "-" for standard input.
+        pages: the ids, one id, or the path of a file with one id a line, `Path("-")` for standard input.
 
     Raises:
         KnowledgeBaseError: the file cannot be read, or there is no id.
     """
-    if isinstance(pages, str | Path):
+    if isinstance(pages, str):
+        ids = [pages]
+    elif isinstance(pages, Path):
         ids = [line for _, line in read_lines(str(pages), KnowledgeBaseError)]
     else:
         ids = list(given(pages, KnowledgeBaseError, "pages are", "a file, or a list of ids"))

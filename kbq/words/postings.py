@@ -58,7 +58,8 @@ def write_postings(
     rank = np.empty(len(order), np.uint16 if len(order) <= 2**16 else np.uint32)  # 16 bits are sorted in one pass
     rank[order] = np.arange(len(order))
     terms = rank[entries.terms]
-    by_term = np.argsort(terms, kind="stable")
+    by_passage = np.argsort(entries.passages, kind="stable")  # so that the bytes do not depend on the given order
+    by_term = by_passage[np.argsort(terms[by_passage], kind="stable")]
     partial = folder.with_name(folder.name + ".tmp")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
