@@ -14,6 +14,7 @@ import numpy as np
 from kbq.answers import DEPTH, RETRIEVAL_WEIGHT, WORDS_ALONE, Answer, Backend, IndexKind, K, SearchOptions, Unit
 from kbq.changing import build, compact, model_of, update
 from kbq.dump.changes import Changes, delete, page_ids, refuse_unknown
+from kbq.dump.damage import damage_explained
 from kbq.dump.manifest import read_manifest, refuse_other_model
 from kbq.dump.pages import Pages
 from kbq.encoding.model import Model
@@ -27,7 +28,7 @@ from kbq.searching.search import BATCH, SearchContext, search
 from kbq.system.callbacks import Note, Report, silent, unheard
 from kbq.system.lines import clean_text
 from kbq.system.paths import as_path, given
-from kbq.verifying import damage_explained
+from kbq.system.records import digest_of_bytes
 from kbq.words.bm25 import index_bm25
 from kbq.words.sparta import TERMS, index_sparta
 
@@ -52,6 +53,7 @@ class KnowledgeBase:
 
     bad_lines = 0  # of the corpus, left out by the build or update that made this object
     changes = Changes()  # made by the update, sync or delete that made this object
+    pages_digest = ""  # of the ids of the pages that it answers from; empty: of all
 
     def __init__(
         self,
@@ -72,10 +74,11 @@ class KnowledgeBase:
         self.manifest = manifest
         self.model = model
         self.index = manifest.entry(folder, index)
-        self.shards = manifest.open_shards(folder, manifest.parts())  # an index looks at its own files
         self._may_leave_gpu = may_leave_gpu
-        self._opened_index = open_index(self.shards, self.index, model.device, may_leave_gpu)
-        self.words = WordIndexes(folder, manifest, self.shards)
+        with damage_explained(folder, manifest):
+            self.shards = manifest.open_shards(folder, manifest.parts())  # an index looks at its own files
+            self._opened_index = open_index(self.shards, self.index, model.device, may_leave_gpu)
+            self.words = WordIndexes(folder, manifest, self.shards)
         self._readers: dict[str, Reader] = {}
 
     # Build and open
@@ -212,7 +215,8 @@ class KnowledgeBase:
         kb = self._opened(self.folder, self.manifest, self.model, self.index.kind)
         shown = [np.zeros(len(shard.ids), bool) for shard in kb.shards]
         known, unknown = Pages(kb.shards), []
-        for page_id in page_ids(pages):
+        ids = page_ids(pages)
+        for page_id in ids:
             place = known.place(page_id)
             if place is None:
                 unknown.append(page_id)
@@ -221,6 +225,7 @@ class KnowledgeBase:
         refuse_unknown(self.folder, unknown)
         for shard, chosen in zip(kb.shards, shown, strict=True):
             shard.show_only(chosen)
+        kb.pages_digest = digest_of_bytes("\n".join(sorted(ids)).encode("utf-8", "surrogatepass"))
         kb._opened_index = open_index(kb.shards, kb.index, kb.model.device, kb._may_leave_gpu)
         return kb
 

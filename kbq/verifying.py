@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kbq.changing import model_of
-from kbq.dump.manifest import advice, changing, is_knowledge_base, read_manifest, write_manifest
-from kbq.dump.shards import deleted_file, read_deleted
+from kbq.dump.damage import reason, sealed_files, sentence
+from kbq.dump.manifest import changing, is_knowledge_base, read_manifest, write_manifest
 from kbq.encoding.model_files import is_model, model_damage, model_files, remedy
 from kbq.encoding.model_folder import local_folder
 from kbq.errors import KbqError, KnowledgeBaseError
-from kbq.searching.indexes import IndexSpec, build_indexes, kept_queries
+from kbq.searching.indexes import IndexSpec, build_indexes, kept_queries, queries_file
 from kbq.system.callbacks import Stage, silent
 from kbq.system.files import reading_problem
 from kbq.system.paths import as_path
-from kbq.system.seals import Damage, FileSeal, all_damage
+from kbq.system.seals import Damage, all_damage
 from kbq.words.bm25 import add_bm25
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from kbq.dump.manifest import Manifest
     from kbq.system.callbacks import Report
 
 
@@ -65,12 +62,17 @@ def verify(
     if not is_knowledge_base(folder):
         return _verified_model(folder, repair, report)
     manifest = read_manifest(folder)
-    files, damages = _files(folder, manifest)
+    files, damages = sealed_files(folder, manifest)
+    for entry in manifest.entries:
+        try:
+            kept_queries(folder, entry)
+        except KnowledgeBaseError as error:
+            damages.append(Damage(queries_file(folder, entry.asked), ValueError(reason(error))))
     stage = Stage(report, "bytes compared", sum(file.bytes for file in files.values()))
     damages += all_damage(files, stage.add)
     repaired = _repaired(folder, damages, model, device, report) if repair and damages else ()
     parts = tuple(folder / part for part in repaired)
-    left = tuple(_sentence(folder, one) for one in damages if not any(one.path.is_relative_to(part) for part in parts))
+    left = tuple(sentence(folder, one) for one in damages if not any(one.path.is_relative_to(part) for part in parts))
     return Verification(folder, len(files), sum(file.bytes for file in files.values()), left, repaired)
 
 
@@ -88,36 +90,6 @@ def _verified_model(folder: Path, repair: bool, report: Report) -> Verification:
     damages = model_damage(folder, stage.add)
     problems = tuple(reading_problem(one.path, one.problem, remedy(folder)) for one in damages)
     return Verification(folder, len(sizes), sum(sizes), problems)
-
-
-def _sentence(folder: Path, damage: Damage) -> str:
-    return reading_problem(damage.path, damage.problem, advice(folder, damage.path))
-
-
-def _files(folder: Path, manifest: Manifest) -> tuple[dict[Path, FileSeal], list[Damage]]:
-    """All sealed files of a knowledge base, and what is wrong with seals, lists of deleted pages, and kept queries."""
-    files: dict[Path, FileSeal] = {}
-    damages = []
-    for part in [*(shard.name for shard in manifest.shards), *manifest.parts(*manifest.entries)]:
-        try:
-            files |= manifest.files(folder, [part])
-        except KnowledgeBaseError as error:
-            damages.append(Damage(folder / part / "seal.json", ValueError(_reason(error))))
-    for shard in manifest.shards:
-        try:
-            read_deleted(folder / shard.name, shard.deleted)
-        except KnowledgeBaseError as error:
-            damages.append(Damage(deleted_file(folder / shard.name, shard.deleted), ValueError(_reason(error))))
-    for entry in manifest.entries:
-        try:
-            kept_queries(folder, entry)
-        except KnowledgeBaseError as error:
-            damages.append(Damage(folder / f"queries-{entry.asked}.json", ValueError(_reason(error))))
-    return files, damages
-
-
-def _reason(error: KnowledgeBaseError) -> str:
-    return str(error).partition(": ")[0]
 
 
 def _repaired(folder: Path, damages: list[Damage], model: str | None, device: str, report: Report) -> tuple[str, ...]:
@@ -139,22 +111,3 @@ def _repaired(folder: Path, damages: list[Damage], model: str | None, device: st
             after = add_bm25(folder, after, report)
         write_manifest(folder, after)
     return damaged
-
-
-@contextmanager
-def damage_explained(folder: Path, manifest: Manifest) -> Iterator[None]:
-    """Where reading a knowledge base fails unexpectedly, look for a damaged file, and name it.
-
-    Raises:
-        KnowledgeBaseError: there is one. Any other error is a fault of kbq, and stays what it is.
-    """
-    try:
-        yield
-    except (KbqError, MemoryError):
-        raise
-    except Exception as error:
-        files, damages = _files(folder, manifest)
-        damage = next(iter(damages), None) or next(all_damage(files, lambda read: None), None)
-        if damage is not None:
-            raise KnowledgeBaseError(_sentence(folder, damage)) from error
-        raise

@@ -30,6 +30,7 @@ from kbq.commands.options import (
     IndexName,
     Json,
     Kb,
+    PageIds,
     ReaderName,
     RetrievalWeight,
     SpartaWeight,
@@ -123,6 +124,7 @@ def query(
     bm25_weight: Bm25Weight = None,
     sparta_weight: SpartaWeight = None,
     reader: ReaderName = None,
+    pages: PageIds = None,
     depth: Depth = DEPTH,
     retrieval_weight: RetrievalWeight = RETRIEVAL_WEIGHT,
     model: TunedModel = None,
@@ -136,6 +138,7 @@ def query(
     asked = [] if is_typed else read_queries(texts or [], file)
     options = SearchOptions(k, unit, backend, bm25_weight, sparta_weight, reader, depth, retrieval_weight)
     opened = open_kb(kb, model, device, index)
+    opened = opened if pages is None else opened.with_pages(pages)
     opened.check(options)
     _answer(asked, opened, options, as_json)
     for line in typed_lines() if is_typed else ():

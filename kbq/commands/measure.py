@@ -20,6 +20,7 @@ from kbq.commands.options import (
     IndexName,
     Json,
     Kb,
+    PageIds,
     PagesOf,
     ReaderName,
     RetrievalWeight,
@@ -51,6 +52,7 @@ def predict(
     bm25_weight: Bm25Weight = None,
     sparta_weight: SpartaWeight = None,
     reader: ReaderName = None,
+    pages: PageIds = None,
     depth: Depth = DEPTH,
     retrieval_weight: RetrievalWeight = RETRIEVAL_WEIGHT,
     top_pages: Annotated[int, typer.Option(min=1, help="Pages of each provenance.")] = 20,
@@ -70,6 +72,7 @@ def predict(
     if backend in WORDS_ALONE and reader is None and chosen.answer == "phrase":
         note(f"with --backend {backend} answers are whole paragraphs: --reader reads phrases in them")
     opened = open_kb(kb, model, device, index)
+    opened = opened if pages is None else opened.with_pages(pages)
     with counting_progress(f"predicting {out}") as report:
         outcome = opened.predict(
             inputs, chosen, out, top_pages=top_pages, with_text=with_text, backend=backend, bm25_weight=bm25_weight,

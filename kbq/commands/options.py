@@ -65,6 +65,9 @@ TaskName = Annotated[
     str | None, typer.Option("--task", help="trex, nq, aidayago2…, a family (slot_filling…), or a task file.")
 ]
 PagesOf = Annotated[Path | None, typer.Option("--kb", help="The knowledge base that the pages come from.")]
+PageIds = Annotated[
+    Path | None, typer.Option("--pages", help="File of page ids, one a line: answer from these pages only.")
+]
 IndexName = Annotated[IndexKind | None, typer.Option(help="Without it, the index built last is used.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Page ids must be integers, as on the leaderboard.")]
 

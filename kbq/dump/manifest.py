@@ -11,6 +11,7 @@ from msgspec import Meta
 
 import kbq
 from kbq.answers import IndexKind
+from kbq.dump.damage import advice, damage_explained, sentence
 from kbq.dump.shards import REPAIR, Counts, HexDigits, Shard, ShardEntry
 from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.system.files import reading_problem, writing_alone, writing_to
@@ -148,7 +149,7 @@ class Manifest:
         files = self.files(folder, [*(shard.name for shard in self.shards), *parts])
         damage = first_damage(files)
         if damage is not None:
-            raise KnowledgeBaseError(reading_problem(damage.path, damage.problem, advice(folder, damage.path)))
+            raise KnowledgeBaseError(sentence(folder, damage))
         stay = stays_in_memory(self.vector_bytes)
         shards = [Shard(folder / entry.name, stay, entry.deleted) for entry in self.shards]
         for shard, entry in zip(shards, self.shards, strict=True):
@@ -188,12 +189,6 @@ def read_named_seal(kb: Path, part: str, digest: str) -> Seal:
     if seal.digest != digest:
         raise KnowledgeBaseError(f"{path.parent} is of another knowledge base or build: {advice(kb, path)}")
     return seal
-
-
-def advice(kb: Path, path: Path) -> str:
-    """What to do about a damaged file of a knowledge base: an index can be built again from the shards."""
-    is_index = len(path.relative_to(kb).parts) > 2 or path.relative_to(kb).parts[0].startswith("sparta")
-    return f"`kbq verify {kb} --repair` builds it again" if is_index else f"restore it from a copy, or {REPAIR}"
 
 
 def refuse_other_model(folder: Path, manifest: Manifest, model: "Model") -> None:
@@ -251,7 +246,9 @@ def changing(folder: Path) -> Iterator[Manifest]:
     """
     read_manifest(folder)  # first, so that only a knowledge base is locked
     with writing_to(folder, KnowledgeBaseError, goes_on=True), writing_alone(folder):
-        yield read_manifest(folder)
+        manifest = read_manifest(folder)
+        with damage_explained(folder, manifest):
+            yield manifest
 
 
 def read_manifest(folder: Path) -> Manifest:

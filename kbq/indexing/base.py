@@ -1,5 +1,6 @@
 """Base: the interface of an index; query vectors become candidates, with a bound on what they may miss."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
@@ -84,6 +85,16 @@ class Whole:
     def together(self) -> int:
         """How many shards make a group of an approximate index."""
         return max(1, -(-self.shards // MOST_GROUPS))
+
+    def parts(self, count: int) -> list[slice]:
+        """The shards in this number of parts, of whole groups, that may be searched in different places.
+
+        >>> Whole(shards=25, rows=1000).parts(2)
+        [slice(0, 12, None), slice(12, 25, None)]
+        """
+        groups = -(-self.shards // self.together)
+        stops = [min(self.shards, groups * number // count * self.together) for number in range(count + 1)]
+        return [slice(first, stop) for first, stop in itertools.pairwise(stops) if first < stop]
 
     def share(self, hits: int, rows: int) -> int:
         """How many of these hits fall to a part with this number of rows, rounded up."""

@@ -221,6 +221,7 @@ def _description(
         "reader": reader,
         "inputs": {"name": inputs.name, "sha256": file_digest(inputs)} if inputs else {"name": "records"},
         "knowledge_base": {"name": kb.folder.name, "manifest_sha256": file_digest(kb.folder / MANIFEST)},
+        "pages": kb.pages_digest,
         "index": kb.index.kind,
         "query_encoder": kb.model.config.query_fingerprint,
         "top_pages": options.k,

@@ -49,6 +49,10 @@ class LexicalScores:
         self._shards, self._indexes, self._weight = shards, indexes, weight
         self._terms = terms
 
+    def of_shards(self, shards: slice) -> "LexicalScores":
+        """The same scores of some of the shards."""
+        return LexicalScores(self._shards[shards], self._indexes[shards], self._terms, self._weight)
+
     def bonus(self, shard: int, queries: Sequence[int]) -> Floats:
         """What the paragraphs of a shard add to the scores of their phrases. Shape: (queries, paragraphs)."""
         scores = np.stack([self._indexes[shard].scores(self._terms[query]) for query in queries])

@@ -86,7 +86,7 @@ def build_indexes(folder: Path, manifest: Manifest, model: Model, spec: IndexSpe
         texts = queries[kind] or own_queries(shards, model, OWN_QUERIES)
         entries[kind] = _build_and_measure(shards, replace(entry, asked=digest), model, texts, report)
         if queries[kind]:
-            write_record(_queries_file(folder, digest), Queries(tuple(queries[kind])), FORMAT)
+            write_record(queries_file(folder, digest), Queries(tuple(queries[kind])), FORMAT)
     default = entries.pop(new_kind, IndexEntry())
     return replace(manifest, index=default, others=tuple(entries.values()))
 
@@ -119,12 +119,13 @@ def remove_unnamed(folder: Path, manifest: Manifest) -> None:
     """Remove indexes, and files with the queries of indexes, that the manifest does not name."""
     for entry in manifest.entries:
         remove_others(manifest.shard_folders(folder), entry)
-    named_files = {_queries_file(folder, entry.asked) for entry in manifest.entries}
+    named_files = {queries_file(folder, entry.asked) for entry in manifest.entries}
     for unnamed_file in set(folder.glob("queries-*.json")) - named_files:
         unnamed_file.unlink()
 
 
-def _queries_file(folder: Path, digest: str) -> Path:
+def queries_file(folder: Path, digest: str) -> Path:
+    """The file with the queries that an index was made for."""
     return folder / f"queries-{digest}.json"
 
 
@@ -134,7 +135,7 @@ def kept_queries(folder: Path, entry: IndexEntry) -> tuple[str, ...]:
     Raises:
         KnowledgeBaseError: the file that keeps them is damaged.
     """
-    path = _queries_file(folder, entry.asked)
+    path = queries_file(folder, entry.asked)
     try:
         return read_record(path, Queries, FORMAT).queries
     except FileNotFoundError:

@@ -144,4 +144,6 @@ def _damage(path: Path, seal: FileSeal) -> Damage | None:
         found = _other_size(path, seal) or seal_of(path)
     except OSError as error:
         return Damage(path, error)
-    return found if isinstance(found, Damage) else None if found == seal else Damage(path, ValueError(CHANGED))
+    if isinstance(found, Damage):
+        return found
+    return None if found.digest == seal.digest else Damage(path, ValueError(CHANGED))

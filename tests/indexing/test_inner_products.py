@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from kbq.dump.shards import Shard
+from kbq.dump.shards import EncodedParagraph, Shard
 from kbq.indexing import inner_products
 from kbq.indexing.inner_products import (
     Factors,
     float32_products,
+    in_steps,
     in_tiles,
     integer_products,
     row_inner_products,
@@ -104,6 +105,28 @@ def test_float_products(rows: int, stay: bool, random_shard: Callable[..., Shard
     found = row_inner_products(shard, picked, queries)
     assert found.dtype == np.float32
     assert found == pytest.approx(shard.vectors[picked].astype(np.float64) @ queries.T.astype(np.float64), abs=1e-3)
+
+
+def test_final_scores_are_exact_sums(
+    make_shard: Callable[..., Shard], encoded: Callable[..., EncodedParagraph]
+) -> None:
+    """So neither the order of the dimensions matters, nor the rows and queries that are multiplied together."""
+    source = np.random.default_rng(0)
+    vectors = source.integers(-127, 128, (300, 96))
+    queries = (source.normal(size=(3, 96)) * 10.0 ** source.integers(-6, 6, (3, 96))).astype(np.float32)
+    order = source.permutation(96)
+    shard, turned = (
+        make_shard([encoded(rows.tolist())], dim=96, name=name)
+        for name, rows in (("shard", vectors), ("turned", vectors[:, order]))
+    )
+    rows, exact = np.arange(300), in_steps(queries)
+    found = row_inner_products(shard, rows, exact)
+    assert row_inner_products(turned, rows, exact[:, order]).tobytes() == found.tobytes()
+    for row, query in ((0, 0), (299, 1), (77, 2)):
+        assert row_inner_products(shard, rows[row : row + 1], exact[query : query + 1]) == found[row, query]
+    largest = np.abs(queries).max(axis=1)
+    assert (np.abs(exact - queries).max(axis=1) <= 2.0**-30 * largest).all()
+    assert in_steps(np.zeros((1, 3), np.float32)).tolist() == [[0.0, 0.0, 0.0]]
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 20])

@@ -1,0 +1,76 @@
+"""Damage: what is wrong with the files of a knowledge base, as far as their digests tell."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from kbq.dump.shards import deleted_file, read_deleted
+from kbq.errors import KbqError, KnowledgeBaseError
+from kbq.system.files import reading_problem
+from kbq.system.seals import SEAL, Damage, all_damage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from kbq.dump.manifest import Manifest
+    from kbq.system.seals import FileSeal
+
+
+def sealed_files(folder: Path, manifest: Manifest) -> tuple[dict[Path, FileSeal], list[Damage]]:
+    """All sealed files of a knowledge base, and what is wrong with the seals and with lists of deleted pages."""
+    files: dict[Path, FileSeal] = {}
+    damages = []
+    for part in [*(shard.name for shard in manifest.shards), *manifest.parts(*manifest.entries)]:
+        try:
+            files |= manifest.files(folder, [part])
+        except KnowledgeBaseError as error:
+            damages.append(Damage(folder / part / SEAL, ValueError(reason(error))))
+    for shard in manifest.shards:
+        try:
+            read_deleted(folder / shard.name, shard.deleted)
+        except KnowledgeBaseError as error:
+            damages.append(Damage(deleted_file(folder / shard.name, shard.deleted), ValueError(reason(error))))
+    return files, damages
+
+
+def reason(error: KnowledgeBaseError) -> str:
+    """What is wrong, without the advice."""
+    return str(error).partition(": ")[0]
+
+
+def advice(kb: Path, path: Path) -> str:
+    """What to do about a damaged file of a knowledge base: an index can be built again from the shards."""
+    parts = path.relative_to(kb).parts
+    if len(parts) > 2 and not parts[1].startswith("sparta"):
+        return f"`kbq verify {kb} --repair` builds it again"
+    if any(part.startswith("sparta") for part in parts):
+        return f"`kbq index sparta {kb} MODEL` builds it again"
+    if parts[0].startswith("queries"):
+        return "delete it, to use slot queries about the knowledge base instead"
+    return "restore it from a copy, or build the knowledge base again"
+
+
+def sentence(kb: Path, damage: Damage) -> str:
+    """What is wrong with a file, and what to do."""
+    return reading_problem(damage.path, damage.problem, advice(kb, damage.path))
+
+
+@contextmanager
+def damage_explained(folder: Path, manifest: Manifest) -> Iterator[None]:
+    """Where reading a knowledge base fails unexpectedly, look for a damaged file, and name it.
+
+    Raises:
+        KnowledgeBaseError: there is one. Any other error is a fault of kbq, and stays what it is.
+    """
+    try:
+        yield
+    except (KbqError, MemoryError, OSError):
+        raise
+    except Exception as error:
+        files, damages = sealed_files(folder, manifest)
+        damage = next(iter(damages), None) or next(all_damage(files, lambda read: None), None)
+        if damage is not None:
+            raise KnowledgeBaseError(sentence(folder, damage)) from error
+        raise
