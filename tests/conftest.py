@@ -203,9 +203,16 @@ def seal_again() -> Callable[[Path], None]:
     """Makes the record of a changed model agree with its files, as whoever forges one would."""
     from safetensors.torch import load_file
 
+    from kbq.encoding.model_files import RECORDS, SPARTA, sealed_files
     from kbq.encoding.model_folder import WEIGHTS, fingerprint, read_config, write_config
+    from kbq.system.records import write_record
+    from kbq.words.sparta_model import read_record_of
 
     def seal(folder: Path) -> None:
+        if (folder / SPARTA).is_file():
+            record = dataclasses.replace(read_record_of(folder), files=sealed_files(folder))
+            write_record(folder / SPARTA, record, RECORDS[SPARTA])
+            return
         stored = load_file(folder / WEIGHTS)
         queries = {name: stored.pop(name) for name in list(stored) if name.startswith("queries.")}
         config = dataclasses.replace(read_config(folder), query_fingerprint=fingerprint(queries))

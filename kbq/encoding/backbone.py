@@ -8,6 +8,7 @@ import logging
 import os
 import pickle
 import shutil
+import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -87,10 +88,13 @@ def reading(source: str | Path, problem: str = "is not a checkpoint that transfo
         ModelError: it needs code of its own, its weights are a pickle of more than tensors, or it has another problem.
     """
     try:
-        yield
+        with warnings.catch_warnings():
+            # PyTorch's advice to report a pickle that it does not read; the refusal is enough.
+            warnings.filterwarnings("ignore", "Detected pickle protocol")
+            yield
     except (ModelError, MemoryError):
         raise
-    except pickle.UnpicklingError:
+    except (pickle.UnpicklingError, EOFError):
         raise ModelError(
             f"the weights of {source} are damaged, or hold more than tensors: use a checkpoint with safetensors"
         ) from None

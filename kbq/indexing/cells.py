@@ -5,6 +5,7 @@ inner products, unit centroids, loses half of the recall if the norms of vectors
 and faiss stores and searches the cells.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -104,8 +105,8 @@ def _write(index: Any, path: Path) -> None:
     with replacing(path) as partial:
         try:
             load_faiss().write_index(index, str(partial))
-        except RuntimeError as error:  # a full disk, say; the reason comes after the name and line of a faiss file
-            reason = str(error).rpartition(": ")[2].strip()
+        except RuntimeError as error:  # a full disk, say; faiss says the reason last, in brackets or after a colon
+            reason = re.split(r": |\(", str(error))[-1].strip(" )")
             raise KnowledgeBaseError(f"{path} cannot be written ({reason}): free disk space; {RESUMES}") from None
 
 

@@ -128,8 +128,10 @@ def test_a_missing_or_damaged_index_is_refused(content: bytes | None, tmp_path: 
 
 
 def test_an_index_that_cannot_be_written_is_said(vectors: np.ndarray, tmp_path: Path) -> None:
-    with pytest.raises(KnowledgeBaseError, match=r"faiss cannot be written \(No such file or directory\): free"):
-        build_cells(tmp_path / "gone" / "cells.faiss", vectors, np.arange(900))
+    (tmp_path / "cells.faiss.tmp").symlink_to("/dev/full")
+    with pytest.raises(KnowledgeBaseError, match=r"faiss cannot be written \(No space left on device\): free"):
+        build_cells(tmp_path / "cells.faiss", vectors, np.arange(900))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_faiss_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -306,7 +306,7 @@ def half_of_the_logits(folder: Path) -> None:
     [
         (
             without_logits,
-            r"has no filter logits.*: build the knowledge base again, or index",
+            r"logits\.npy is missing: build the knowledge base again",
         ),
         (half_of_the_logits, r"is damaged \(logits\.npy has 5 of 40 rows\): build the knowledge base again"),
     ],

@@ -100,17 +100,21 @@ def test_a_damaged_one_is_refused(folder: Path, trained: ReaderNetwork) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"head.bias": torch.tensor([0, math.nan])}, r"reader.safetensors is damaged: its weight head.bias holds NaN"),
+        ({"head.bias": torch.tensor([0, math.nan])}, r"reader.safetensors is damaged \(its weight head.bias holds NaN"),
         ({"other": torch.ones(2)}, r"has 1 weights that its config has no place for, the first is other"),
     ],
 )
 def test_weights_that_cannot_be_used_are_refused(
-    change: dict[str, torch.Tensor], message: str, folder: Path, trained: ReaderNetwork
+    change: dict[str, torch.Tensor],
+    message: str,
+    folder: Path,
+    trained: ReaderNetwork,
+    seal_again: Callable[[Path], None],
 ) -> None:
-    save_reader(trained.network, folder)
     with safe_open(folder / READER, "pt") as file:
         metadata = file.metadata()
     save_file(load_file(folder / READER) | change, folder / READER, metadata)
+    seal_again(folder)
     with pytest.raises(ModelError, match=message):
         ReaderNetwork.open(str(folder), "cpu")
 

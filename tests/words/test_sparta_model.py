@@ -192,20 +192,29 @@ def test_a_damaged_model_is_refused(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"bias": torch.tensor(math.nan)}, "m is damaged: its weight bias holds NaN or infinity"),
+        (
+            {"bias": torch.tensor(math.nan)},
+            r"m/model\.safetensors is damaged \(its weight bias holds NaN or infinity",
+        ),
         ({"another": torch.ones(2)}, "m has 1 weights that its config has no place for, the first is another"),
     ],
 )
 def test_weights_that_cannot_be_used_are_refused(
-    change: dict[str, torch.Tensor], message: str, sparta: SpartaModel, tmp_path: Path
+    change: dict[str, torch.Tensor],
+    message: str,
+    sparta: SpartaModel,
+    seal_again: Callable[[Path], None],
+    tmp_path: Path,
 ) -> None:
     sparta.save(tmp_path / "m")
     weights = load_file(tmp_path / "m" / "model.safetensors")
     save_file(weights | change, tmp_path / "m" / "model.safetensors")
+    seal_again(tmp_path / "m")
     with pytest.raises(ModelError, match=message):
         SpartaModel.open(tmp_path / "m")
     del weights["bias"]
     save_file(weights, tmp_path / "m" / "model.safetensors")
+    seal_again(tmp_path / "m")
     with pytest.raises(ModelError, match="m lacks 1 weights, the first is bias"):
         SpartaModel.open(tmp_path / "m")
 
