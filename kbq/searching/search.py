@@ -11,6 +11,7 @@ from kbq.dump.shards import Shard
 from kbq.indexing.base import Bonus, Index
 from kbq.searching.hybrid import LexicalScores, SummedBonus
 from kbq.searching.spans import Spans, find_spans
+from kbq.searching.texts import shared_texts
 from kbq.searching.units import best_units
 
 BATCH = 64  # queries searched together
@@ -37,17 +38,19 @@ def search(
     hits: list[list[Answer]] = [[] for _ in queries]
     shards = context.shards
     deepest = sum(len(shard) for shard in shards)
+    k = min(k, max(1, deepest))  # a unit has at least a row
     # The k best phrases open in the k best pieces (see exact.py); paragraphs and pages may hold several of these.
     first_depth = k if unit in ("phrase", "sentence") else 2 * k
     for first in range(0, len(queries), BATCH):
         depth = first_depth
         unsettled = list(range(first, min(first + BATCH, len(queries))))
+        text_of = shared_texts(shards)
         while unsettled:
             bonus = SummedBonus(lexical, unsettled) if lexical else None
             batch = batch_spans(context, queries[unsettled], depth, bonus, certain=True)
             current, unsettled = unsettled, []
             for query, spans in zip(current, batch, strict=True):
-                units = best_units(shards, spans, unit, k)
+                units = best_units(shards, spans, unit, k, text_of)
                 hits[query] = units.hits
                 if not units.is_complete and depth < deepest:
                     unsettled.append(query)
