@@ -103,10 +103,11 @@ class QueryTokenizer:
         """Whether a text, be it a query or not, is not too long for the encoder."""
         return len(self._pieces(text)) < self.max_tokens
 
-    def number(self, word: str) -> int | None:
-        """The id of a word, lower for common words; None if the vocabulary does not have it as one token."""
-        ids = self._ids(word)
-        return ids[0] if len(ids) == 1 and ids[0] != self.tokenizer.unk_token_id else None
+    def numbers(self, words: Sequence[str]) -> list[int | None]:
+        """The ids of words, lower for common words; None if the vocabulary does not have one as one token."""
+        ids = [encoding.ids for encoding in encodings(self.tokenizer, words)]
+        unknown = self.tokenizer.unk_token_id
+        return [found[0] if len(found) == 1 and found[0] != unknown else None for found in ids]
 
     def _pieces(self, text: str) -> list[int]:
         """[CLS] and the word pieces; a final question mark carries no information and is left out."""

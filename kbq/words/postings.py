@@ -12,7 +12,7 @@ A passage is a paragraph (BM25) or a sentence (SPARTA). All files are memory-map
 import shutil
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -111,6 +111,28 @@ class Postings:
         first, stop = self._begins[rank : rank + 2] if is_known else (0, 0)
         return self._passages[first:stop], self._numbers[first:stop]
 
+    def ranks(self, terms: Sequence[str]) -> Iterator[tuple[str, int]]:
+        """Those of some ascending terms that the index has, with their ranks, in any order.
+
+        Where one stands is also where those before and after it may: thousands of terms, few of which occur, take a
+        look at a few hundred.
+        """
+        open_ranges = [(0, len(terms), 0, len(self._terms))]  # terms [first, stop) among the index's [low, high)
+        while open_ranges:
+            first, stop, low, high = open_ranges.pop()
+            if first == stop or low == high:
+                continue
+            middle = (first + stop) // 2
+            rank = bisect_left(self._terms, terms[middle], low, high)
+            if rank < high and self._terms[rank] == terms[middle]:
+                yield terms[middle], rank
+            open_ranges += [(first, middle, low, rank), (middle + 1, stop, rank, high)]
+
+    def passages_of(self, terms: Sequence[str]) -> dict[str, NDArray[np.int32]]:
+        """The passages that contain each of some ascending terms, without those that none contains."""
+        begins = self._begins
+        return {term: self._passages[begins[rank] : begins[rank + 1]] for term, rank in self.ranks(terms)}
+
 
 def damaged(folder: Path, kb: Path, numbers: Numbers, error: Exception) -> KnowledgeBaseError:
     """The error for an index of a knowledge base that cannot be read."""
@@ -146,6 +168,10 @@ class ImpactIndex:
     def passages(self, term: str) -> NDArray[np.int32]:
         """The passages that contain a term. Shape: (passages with it,)."""
         return self._postings.of(term)[0]
+
+    def passages_of(self, terms: Sequence[str]) -> dict[str, NDArray[np.int32]]:
+        """The passages that contain each of some ascending terms, without those that none contains."""
+        return self._postings.passages_of(terms)
 
     def __contains__(self, term: str) -> bool:
         """Whether any passage contains a term."""
