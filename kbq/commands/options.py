@@ -13,7 +13,7 @@ from kbq.answers import Backend, IndexKind
 from kbq.errors import MOST_PROBLEMS, KbqError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 MOST_WEIGHT = 1e6  # of what is added to vectors' scores: beyond, these are lost in rounding
 ASK, TEACH, MEASURE, MAINTAIN = "Ask", "Teach", "Measure (KILT)", "Maintain"  # panels of the help
@@ -28,6 +28,13 @@ def output_path(path: Path | None) -> Path | None:
     return path
 
 
+Evidence = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="Of --json: characters of the paragraph on either side of an answer; 1000000000 prints whole paragraphs.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 BackendName = Annotated[
     Backend,
@@ -104,6 +111,14 @@ def tell(document: "Mapping[str, object]", as_json: bool, *lines: str) -> None:
 def print_json(document: "Mapping[str, object]") -> None:
     """Print one JSON document on a line."""
     print(json.dumps(document, ensure_ascii=False), flush=True)
+
+
+def print_answers_json(document: "Mapping[str, object]", answers: "Iterable[Mapping[str, object]]") -> None:
+    """Print one JSON document on a line, with its list of answers one by one: many of them take no more memory."""
+    print(json.dumps(document, ensure_ascii=False).removesuffix("}"), end=', "answers": [')
+    for number, answer in enumerate(answers):
+        print(", " * (number > 0), json.dumps(answer, ensure_ascii=False), sep="", end="")
+    print("]}", flush=True)
 
 
 def note(text: str) -> None:
