@@ -15,7 +15,7 @@ from kbq.dump.manifest import Manifest
 from kbq.dump.shards import Shard
 from kbq.errors import QueryError
 from kbq.searching.texts import shared_texts
-from kbq.special_tokens import MENTION, slot_of
+from kbq.special_tokens import mention_in, slot_of
 from kbq.words.bm25 import missing_words, open_bm25, query_words
 from kbq.words.sparta import PieceTokenizer, SentenceImpacts
 from kbq.words.spelling import common_word, written_here
@@ -166,7 +166,7 @@ class WordIndexes:
         They are mistyped, or names that this corpus does not have. A relation or a question may well be put in words
         that no page uses: they count only where the encoder's vocabulary lacks them, too (`numbers_of` gives None).
         """
-        mention = MENTION.search(text)
+        mention = mention_in(text)
         subject, question = (mention[1], "") if mention else slot_of(text) or ("", text)
         suggestions = {word: self._written_here(word) for word in self.missing(subject)}
         missing = self.missing(question)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from kbq.array_types import Floats
 from kbq.dump.arrays import GrowingArray, GrowingTexts, Texts, open_array
 from kbq.errors import KnowledgeBaseError
-from kbq.special_tokens import MARKERS, MENTION
+from kbq.special_tokens import MARKERS, mention_in
 
 Numbers: TypeAlias = Literal["counts", "weights"]
 BUILD = {"counts": "kbq index bm25 {kb}", "weights": "kbq index sparta {kb} MODEL"}  # the command that builds an index
@@ -185,5 +185,5 @@ def query_text(text: str) -> str:
     >>> query_text("it joins the [START_ENT] Nile [END_ENT] there"), query_text("Nile [SEP] length")
     (' Nile ', 'Nile   length')
     """
-    mention = MENTION.search(text)
+    mention = mention_in(text)
     return mention[1] if mention else MARKERS.sub(" ", text)
