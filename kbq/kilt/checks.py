@@ -10,6 +10,7 @@ from typing import Literal
 from kbq.kilt.lines import refuse_pipes
 from kbq.kilt.records import JsonObject, Problems, read_records, score_of, shown
 from kbq.kilt.task import Task
+from kbq.kilt.text_scores import parts
 from kbq.system.normal_forms import is_normal
 
 MAX_ANSWER_WORDS = 30  # of a phrase
@@ -150,7 +151,7 @@ def check_answer_text(answer: str, expected: Expectations) -> Iterator[Remark]:
     stripped = answer.strip()
     if stripped[0] in string.punctuation or stripped[-1] in string.punctuation:
         yield Remark("warning", "answer begins or ends with punctuation", shown(answer))
-    tokens = len(answer.split())
+    tokens = sum(len(part.split()) for part in parts(answer))
     if expected.max_answer_words is not None and tokens > expected.max_answer_words:
         yield Remark("warning", "long answer", f"{tokens} words")
 

@@ -102,12 +102,14 @@ def best_rouge_l(guess: str, golds: Iterable[str]) -> float:
     The guess, which may be long, is split once; of its words, those in none of the texts are only counted.
     """
     gold_sentences = [list(sentences(gold)) for gold in golds]
-    known = {word for gold in gold_sentences for sentence in gold for word in sentence}
+    known = {word: word for gold in gold_sentences for sentence in gold for word in sentence}
     guess_words: set[str] = set()
-    guess_sentences = []
-    for sentence in sentences(guess):
-        guess_words.update(sentence)
-        guess_sentences.append([word for word in sentence if word in known])
+    guess_sentences: list[list[str]] = []
+    for sentence in filter(None, guess.split(".")):
+        guess_sentences.append([])
+        for words in [[""]] if sentence.isspace() else map(str.split, parts(sentence)):
+            guess_words.update(words)
+            guess_sentences[-1] += [known[word] for word in words if word in known]
     return max(_rouge_l(guess_sentences, len(guess_words), gold) for gold in gold_sentences)
 
 

@@ -1,4 +1,4 @@
-"""Ranges taken: the units chosen so far in one paragraph, and the first of them that a further one runs into."""
+"""Ranges taken: the units chosen so far in one paragraph; and the first that another unit runs into."""
 
 from bisect import bisect_right
 

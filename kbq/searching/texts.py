@@ -1,4 +1,4 @@
-"""Texts: the paragraphs that one search reads, each read once: all answers from a paragraph share one string."""
+"""Texts: the paragraphs that one search reads, each once; all answers from a paragraph share its text."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
