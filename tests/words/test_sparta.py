@@ -156,7 +156,7 @@ def test_a_missing_tokenizer_is_named(sparta: SpartaModel, kb_folder: Path, tmp_
     sparta.save(tmp_path / "m")
     index_sparta(kb, tmp_path / "m")
     shutil.rmtree(kb / f"sparta-{read_manifest(kb).sparta}")
-    with pytest.raises(KnowledgeBaseError, match=r"seal.json is missing: `kbq verify .* --repair`"):
+    with pytest.raises(KnowledgeBaseError, match=r"seal.json is missing: `kbq index sparta .* MODEL`"):
         KnowledgeBase.open(kb, device="cpu")
 
 
