@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from kbq.dump.shards import EncodedParagraph, Shard
+from kbq.dump.shard_writer import EncodedParagraph
+from kbq.dump.shards import Shard
 from kbq.indexing import inner_products
 from kbq.indexing.inner_products import (
     Factors,
