@@ -5,6 +5,7 @@ paragraph. `score`: higher is better; only the scores of one query in one search
 """
 
 import math
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
@@ -20,6 +21,9 @@ WordBackend = Literal["bm25", "sparta"]
 WORDS_ALONE: tuple[WordBackend, ...] = ("bm25", "sparta")
 WeightType = Literal["float32", "int8"]
 K, DEPTH, RETRIEVAL_WEIGHT = 5, 20, 0.1  # what `kbq query` and `KnowledgeBase.query` ask for unless told otherwise
+CONTEXT = 500  # characters of the evidence that JSON has on either side of an answer: most paragraphs are whole
+MOST_MARKS = 32  # by which this may be exceeded, so as not to part a letter from its marks: Unicode's limit is 30
+JOINER = "\u200d"  # between the parts of an emoji
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +96,30 @@ class Answer:
         """Page id, paragraph and characters: what tells answers apart."""
         return self.page_id, self.paragraph, self.start, self.end
 
-    def to_dict(self) -> dict[str, object]:
-        """The answer as `kbq query --json` prints it: flat, and with `metadata` where its page has some."""
+    def window(self, context: int) -> tuple[int, int]:
+        """Characters [start, end) of the paragraph: the answer, and up to `context` characters on either side.
+
+        What is missing on one side, at the beginning or the end of the paragraph, is added to the other.
+        """
+        before, after = context - self.start, context - (len(self.context) - self.end)  # missing, where positive
+        first = max(0, self.start - context - max(0, after))
+        last = min(len(self.context), self.end + context + max(0, before))
+        return _outside_letter(self.context, first, -1), _outside_letter(self.context, last, 1)
+
+    def to_dict(self, context: int = CONTEXT) -> dict[str, object]:
+        """The answer as `kbq query --json` prints it: flat, with a part of its paragraph, and `metadata` if any.
+
+        `text == context[start - context_start : end - context_start]`.
+
+        Args:
+            context: characters on either side of the answer; see `window`.
+
+        Raises:
+            QueryError: `context` has no meaning.
+        """
+        if type(context) is not int or context < 0:
+            raise QueryError(f"context is {context!r}, must be 0 or more")
+        first, last = self.window(context)
         return {
             "text": self.text,
             "score": round(self.score, 4),
@@ -104,9 +130,25 @@ class Answer:
             "end": self.end,
             "unit_start": self.unit[0],
             "unit_end": self.unit[1],
-            "context": self.context,
+            "context_start": first,
+            "context": self.context[first:last],
             **({"metadata": dict(self.metadata)} if self.metadata else {}),
         }
 
     def __str__(self) -> str:
         return f"{self.text}  {self.score:.2f}  {self.title} (page {self.page_id}, paragraph {self.paragraph})"
+
+
+def _outside_letter(text: str, cut: int, step: int) -> int:
+    """A cut, moved on (`step` is 1 or -1) where it would part a letter from its marks, or an emoji.
+
+    >>> _outside_letter("ab\u0301c", 2, -1), _outside_letter("ab\u0301c", 2, 1), _outside_letter("abc", 2, 1)
+    (1, 3, 2)
+    """
+    for _ in range(MOST_MARKS):
+        if not 0 < cut < len(text):
+            break
+        if unicodedata.category(text[cut])[0] != "M" and JOINER not in text[cut - 1 : cut + 1]:
+            break
+        cut += step
+    return cut

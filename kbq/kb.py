@@ -341,7 +341,7 @@ class KnowledgeBase:
     def unknown_words(self, text: str) -> dict[str, str | None]:
         """Words of a query that no page has, perhaps mistyped, and what was meant; see `WordIndexes.unknown`."""
         with damage_explained(self.folder, self.manifest):
-            return self.words.unknown(text, self.model.query_tokenizer.number)
+            return self.words.unknown(text, self.model.query_tokenizer.numbers)
 
     def is_exact(self, options: SearchOptions) -> bool:
         """Whether the k best units that a search returns are the k best that there are.

@@ -3,8 +3,22 @@
 import re
 
 MARKERS = re.compile(r"\[(?:SEP|START_ENT|END_ENT)\]", re.IGNORECASE)
-MENTION = re.compile(r"\[START_ENT\](.*?)\[END_ENT\]", re.DOTALL | re.IGNORECASE)
+START = re.compile(r"\[START_ENT\]", re.IGNORECASE)
+MENTION = re.compile(START.pattern + r"(.*?)\[END_ENT\]", re.DOTALL | re.IGNORECASE)
 SEPARATOR = re.compile(r"\[SEP\]", re.IGNORECASE)
+
+
+def mention_in(text: str) -> re.Match[str] | None:
+    """The first marked mention, without its markers in group 1.
+
+    Only the first `[START_ENT]` is tried, so that a text of nothing else is read once: what ends none of the later ones
+    does not end the first.
+
+    >>> mention_in("the [START_ENT] Nile [END_ENT] flows")[1], mention_in("[START_ENT]" * 3)
+    (' Nile ', None)
+    """
+    first = START.search(text)
+    return first and MENTION.match(text, first.start())
 
 
 def slot_of(text: str) -> tuple[str, str] | None:

@@ -24,11 +24,13 @@ from kbq.dump.manifest import STATE, read_manifest, write_manifest
 from kbq.dump.pages import Pages
 from kbq.encoding.model import Model
 from kbq.encoding.model_folder import DEFAULT_MODEL, read_config
+from kbq.kb import KnowledgeBase
 from kbq.reading.network import READER, ReaderNetwork, save_reader
 from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.words.sparta import TERMS
 
-ANSWER_KEYS = {"text", "score", "page_id", "title", "paragraph", "start", "end", "unit_start", "unit_end", "context"}
+ANSWER_KEYS = {"text", "score", "page_id", "title", "paragraph", "start", "end", "unit_start", "unit_end"}
+ANSWER_KEYS |= {"context_start", "context"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -1028,6 +1030,44 @@ def test_queries_are_typed_at_a_terminal(as_json: bool, run: Run, kb_folder: Pat
     assert (typed.status, typed.out) == (0, "".join(alone))
     assert "error: the query '[SEP] x' has nothing on one side" in typed.err
     assert typed.err.count("query: ") == 5  # the last one meets the end
+
+
+def test_json_has_a_window_of_evidence(run: Run, model_folder: Path, tmp_path: Path) -> None:
+    text = "The river flows. " * 100 + "Marie was born in Warsaw. " + "The river flows. " * 100
+    corpus = tmp_path / "long.jsonl"
+    corpus.write_text(json.dumps({"id": "1", "title": "Long", "paragraphs": [text]}) + "\n")
+    assert run("build", corpus, tmp_path / "kb", "--model", model_folder).status == 0
+    kb = KnowledgeBase.open(tmp_path / "kb", device="cpu")
+    found = kb.query("Marie [SEP] birth", 30)
+    for options, width in (((), 500), (("--context", 7), 7), (("--context", 0), 0), (("--context", 10**9), 10**9)):
+        asked = ("Marie [SEP] birth", "--kb", tmp_path / "kb", "-k", 30, "--json", *options)
+        outcome = run("query", *asked)
+        (document,) = outcome.documents
+        assert document["answers"] == [answer.to_dict(width) for answer in found]
+        # The same bytes as if it were not written answer by answer.
+        assert outcome.out == json.dumps(document, ensure_ascii=False) + "\n"
+        assert all(len(one["context"]) <= len(one["text"]) + 2 * width for one in document["answers"])
+    assert {one["context"] for one in document["answers"]} == {text}  # type: ignore[attr-defined]
+    assert {answer.context for answer in found} == {text}
+    explained = run("explain", "Marie", "--kb", tmp_path / "kb", "--json", "--context", 0).documents[0]["answers"]
+    assert [(one["text"], one["context"]) for one in explained] == [(text, text)]  # type: ignore[attr-defined]
+    for command in ("query", "explain"):
+        refused = run(command, "Marie", "--kb", tmp_path / "kb", "--context", 5)
+        assert refused.status == 2
+        assert "--context" in refused.err
+        assert "has no effect without --json" in " ".join(refused.err.replace("│", " ").split())
+
+
+def test_queries_are_refused_before_their_words_are_looked_up(
+    run: Run, kb_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looked_up(kb: KnowledgeBase, text: str) -> dict[str, str | None]:
+        raise AssertionError(text)
+
+    monkeypatch.setattr(KnowledgeBase, "unknown_words", looked_up)
+    refused = run("query", "the river", LONG, "--kb", kb_folder)
+    assert (refused.status, refused.out) == (1, "")
+    assert "tokens, the encoder reads 32: shorten it" in refused.err
 
 
 def test_words_that_stand_nowhere_are_named_once(run: Run, corpus: Path, model_folder: Path, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ def test_an_answer_is_flat(kb: KnowledgeBase) -> None:
         "score": round(answer.score, 4),
         "unit_start": answer.unit[0],
         "unit_end": answer.unit[1],
+        "context_start": 0,
     }
     assert str(answer).startswith(f"{answer.text}  {answer.score:.2f}  {answer.title} (page {answer.page_id}, ")
 

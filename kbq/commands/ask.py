@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kbq.answers import (
+    CONTEXT,
     DEPTH,
     RETRIEVAL_WEIGHT,
     WORDS_ALONE,
@@ -27,6 +28,7 @@ from kbq.commands.options import (
     Bm25Weight,
     Depth,
     Device,
+    Evidence,
     IndexName,
     Json,
     Kb,
@@ -39,7 +41,7 @@ from kbq.commands.options import (
     output_path,
     refuse_given,
 )
-from kbq.commands.terminal import Styled, note, print_error, print_json, show, tell
+from kbq.commands.terminal import Styled, note, print_answers_json, print_error, show, tell
 from kbq.errors import KbqError, QueryError
 
 if TYPE_CHECKING:
@@ -108,7 +110,7 @@ def build(
 
 @app.command(rich_help_panel=ASK)
 def query(
-    context: typer.Context,
+    click: typer.Context,
     texts: Annotated[
         list[str] | None,
         typer.Argument(help='"subject [SEP] relation" or a question; several give several answers.'),
@@ -130,44 +132,56 @@ def query(
     model: TunedModel = None,
     index: IndexName = None,
     device: Device = "auto",
+    context: Evidence = CONTEXT,
     as_json: Json = False,
 ) -> None:
     """Answer queries with phrases, their pages and exact places; without a query, ask at a prompt."""
-    refuse_idle(context, backend, reader)
+    refuse_idle(click, backend, reader)
+    if not as_json:
+        refuse_given(click, "without --json", ("context",))
     is_typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
     asked = [] if is_typed else read_queries(texts or [], file)
     options = SearchOptions(k, unit, backend, bm25_weight, sparta_weight, reader, depth, retrieval_weight)
     opened = open_kb(kb, model, device, index)
     opened = opened if pages is None else opened.with_pages(pages)
     opened.check(options)
-    _answer(asked, opened, options, as_json)
+    evidence = context if as_json else None
+    _answer(asked, opened, options, evidence)
     for line in typed_lines() if is_typed else ():
         try:
-            _answer(read_queries([line], None), opened, options, as_json)
+            _answer(read_queries([line], None), opened, options, evidence)
         except KbqError as error:
             print_error(error)
 
 
-def _answer(queries: "Sequence[tuple[str, str]]", kb: "KnowledgeBase", options: SearchOptions, as_json: bool) -> None:
-    """Print the answers of queries, given with their places, as soon as they are found."""
+def _answer(
+    queries: "Sequence[tuple[str, str]]", kb: "KnowledgeBase", options: SearchOptions, evidence: int | None
+) -> None:
+    """Print the answers of queries, given with their places, as soon as they are found; then, what may be mistyped.
+
+    `evidence`: characters on either side of an answer, as JSON; None: as lines for a person.
+    """
     from kbq.encoding.queries import refuse_unreadable
     from kbq.searching.search import BATCH
 
     places, texts = [place for place, _ in queries], [text for _, text in queries]
-    unknown = [kb.unknown_words(text) for text in texts]
-    note_unknown(places, unknown)
-    note_untuned(kb.model.config.untuned_relations(texts))
     refuse_unreadable(texts, kb.query_tokenizers(options), places)
+    note_untuned(kb.model.config.untuned_relations(texts))
+    nowhere: dict[str, None] = {}
     for first in range(0, len(texts), BATCH):
         part = slice(first, first + BATCH)
         found = kb.search(texts[part], options)
-        for place, text, answers, words in zip(places[part], texts[part], found, unknown[part], strict=True):
-            if as_json:
+        for place, text, answers in zip(places[part], texts[part], found, strict=True):
+            words = kb.unknown_words(text)
+            if len(nowhere) <= printing.NAMED:  # no more are named
+                nowhere |= dict.fromkeys(printing.unknown_word(place, *one) for one in words.items())
+            if evidence is None:
+                _print_answers(text, answers, options)
+            else:
                 query = ({"id": place} if place else {}) | {"query": text}
                 facts = {"exact": kb.is_exact(options), "unknown_words": words}
-                print_json(query | facts | {"answers": [answer.to_dict() for answer in answers]})
-            else:
-                _print_answers(text, answers, options)
+                print_answers_json(query | facts, (answer.to_dict(evidence) for answer in answers))
+    note_unknown(list(nowhere))
 
 
 def _print_answers(text: str, answers: "Sequence[Answer]", options: SearchOptions) -> None:
@@ -183,19 +197,23 @@ def _print_answers(text: str, answers: "Sequence[Answer]", options: SearchOption
 
 @app.command(rich_help_panel=ASK)
 def explain(
+    click: typer.Context,
     text: Annotated[str, typer.Argument(help="A query.")],
     kb: Kb = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many paragraphs.")] = 3,
     backend: Annotated[WordBackend, typer.Option(help="Whose terms.")] = "bm25",
     model: Annotated[str | None, typer.Option(help="The knowledge base's model, if that has moved.")] = None,
+    context: Evidence = CONTEXT,
     as_json: Json = False,
 ) -> None:
     """Say which terms of a query found the best paragraphs, and how much each adds to their scores."""
+    if not as_json:
+        refuse_given(click, "without --json", ("context",))
     ((_, asked),) = read_queries([text], None)
     explained = open_kb(kb, model, "cpu").explain(asked, k, backend)
     if as_json:
-        paragraphs = [answer.to_dict() | {"terms": terms} for answer, terms in explained]
-        print_json({"query": asked, "backend": backend, "answers": paragraphs})
+        paragraphs = (answer.to_dict(context) | {"terms": terms} for answer, terms in explained)
+        print_answers_json({"query": asked, "backend": backend}, paragraphs)
         return
     if not explained:
         note(f"no paragraph shares a term with {text!r}: nothing is found")
@@ -314,12 +332,10 @@ def typed_lines() -> "Iterator[str]":
             yield line
 
 
-def note_unknown(places: "Sequence[str]", unknown: "Sequence[dict[str, str | None]]") -> None:
+def note_unknown(words: "Sequence[str]") -> None:
     """Name words that no page has: they may be mistyped."""
-    found = [(place, *one) for place, words in zip(places, unknown, strict=True) for one in words.items()]
-    if found:
-        named = dict.fromkeys(printing.unknown_word(*one) for one in found)
-        note(f"nowhere in the knowledge base, so maybe mistyped: {printing.some(list(named))}")
+    if words:
+        note(f"nowhere in the knowledge base, so maybe mistyped: {printing.some(words)}")
 
 
 def note_untuned(relations: "Sequence[str]") -> None:

@@ -23,6 +23,13 @@ def output_path(path: Path | None) -> Path | None:
     return path
 
 
+Evidence = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="Of --json: characters of the paragraph on either side of an answer; 1000000000 prints whole paragraphs.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 BackendName = Annotated[
     Backend,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 AROUND = 160  # characters on either side of a phrase, and of a text that is shortened
-WHOLE = 2000  # characters shown of an answer that is a whole paragraph
+WHOLE = 2000  # characters shown of an answer that is a whole paragraph, and of each text that explains an error
 NAMED = 3  # names shown of a longer list
 
 
@@ -74,7 +74,7 @@ def case_lines(case: ErrorCase) -> list[Line]:
         "gold pages": f"{gold}, {rank}" if gold else "none",
         "their text": case.gold_evidence,
     }
-    shown = [f"  {name:12} {' '.join(value.split())}" for name, value in lines.items() if value is not None]
+    shown = [f"  {name:12} {shortened(value, WHOLE)}" for name, value in lines.items() if value is not None]
     return [Styled(f"{case.kind}  {case.id}", bold=True), *shown, ""]
 
 
@@ -194,7 +194,7 @@ def _answers_left_out(repairs: Repairs) -> list[str]:
 
 def shortened(text: str, width: int = AROUND) -> str:
     """A text on one line, of at most `width` characters."""
-    line = " ".join(text.split())
+    line = " ".join(text.split(None, width)[:width])  # with a blank between, as many words are too long already
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 

@@ -11,7 +11,7 @@ from kbq.errors import MOST_PROBLEMS, KbqError
 from kbq.system.visible import visible, visible_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     Line = str | Sequence[str]  # a line, or its parts, of which some are `Styled`
 
@@ -50,6 +50,14 @@ def tell(document: "Mapping[str, object]", as_json: bool, *lines: "Line") -> Non
 def print_json(document: "Mapping[str, object]") -> None:
     """Print one JSON document on a line; what a terminal would obey is escaped, which JSON reads as the same."""
     typer.echo(visible_json(document))
+
+
+def print_answers_json(document: "Mapping[str, object]", answers: "Iterable[Mapping[str, object]]") -> None:
+    """Print one JSON document on a line, with its list of answers one by one: many of them take no more memory."""
+    typer.echo(visible_json(document).removesuffix("}") + ', "answers": [', nl=False)
+    for number, answer in enumerate(answers):
+        typer.echo(", " * (number > 0) + visible_json(answer), nl=False)
+    typer.echo("]}")
 
 
 def note(text: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from kbq.corpus.metadata import check_metadata
 from kbq.corpus.page_ids import PageIds
-from kbq.corpus.pages import Page, Paragraph
+from kbq.corpus.pages import Page, Paragraph, refuse_long_names
 from kbq.errors import MOST_PROBLEMS, CorpusError, KbqError
 from kbq.system.lines import source_name
 
@@ -78,6 +78,7 @@ def checked_pages(pages: Iterable[Page], known_ids: Iterable[str] = ()) -> Itera
             raise CorpusError(f"page {count} is {page!r:.80}: give kbq.Page(id, title, paragraphs)")
         if not (isinstance(page.id, str) and page.id.strip() and isinstance(page.title, str)):
             raise CorpusError(f"page {count} has the id {page.id!r} and the title {page.title!r}: give texts")
+        refuse_long_names(page)
         if not known.add(page.id):
             raise CorpusError(f"page id {page.id!r} is taken by an earlier page: give every page its own id")
         _refuse_surrogates(page)

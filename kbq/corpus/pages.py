@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from kbq.errors import CorpusError
 from kbq.system.paths import given
 
+LONGEST_NAME = 4096  # characters of an id or a title: as long as a path may be
+
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
@@ -50,3 +52,16 @@ class Page:
         numbered = (Paragraph(number, one) if isinstance(one, str) else one for number, one in enumerate(several))
         object.__setattr__(self, "paragraphs", tuple(numbered))
         object.__setattr__(self, "metadata", dict(metadata or {}))
+
+
+def refuse_long_names(page: Page) -> None:
+    """A title is read again with every paragraph of its page, and printed with every answer from it, as is the id.
+
+    Raises:
+        CorpusError: one of them is no name but a text.
+    """
+    for what, name in (("page id", page.id), ("title", page.title)):
+        if len(name) > LONGEST_NAME:
+            raise CorpusError(
+                f"the {what} {name[:40]!r}… has {len(name):,} characters: shorten it to {LONGEST_NAME:,} at most"
+            )

@@ -31,7 +31,7 @@ from typing import TypeAlias, TypeVar, get_args
 from kbq.answers import CorpusFormat
 from kbq.corpus.metadata import clean_metadata
 from kbq.corpus.page_ids import PageIds
-from kbq.corpus.pages import Page, Paragraph
+from kbq.corpus.pages import Page, Paragraph, refuse_long_names
 from kbq.errors import CorpusError
 from kbq.system.lines import BadLine, Line, clean_text, parse_json_lines, read_lines, refuse, source_name
 from kbq.system.paths import as_path
@@ -86,6 +86,7 @@ def read_corpus(
     for location, read_page in _pages(source, format, on_bad_line):
         try:
             page = read_page()
+            refuse_long_names(page)
             if page.id in known:
                 raise CorpusError(
                     f"page id {page.id!r} is already in the knowledge base: leave the page out "

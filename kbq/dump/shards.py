@@ -299,10 +299,14 @@ class Shard:
         score: float,
         characters: tuple[int, int] | None = None,
         unit: tuple[int, int] | None = None,
+        text: str | None = None,
     ) -> Answer:
-        """The phrase at these characters of a paragraph, found as this unit; None: the whole paragraph."""
+        """The phrase at these characters of a paragraph, found as this unit; None: the whole paragraph.
+
+        `text`: that of the paragraph, where it has been read: many answers may share it.
+        """
         page, number = int(self.paragraph_pages[paragraph]), int(self.paragraph_numbers[paragraph])
-        text = self.texts[paragraph]
+        text = self.texts[paragraph] if text is None else text
         start, end = characters or (0, len(text))
         unit = unit or (0, len(text))
         facts = self.metadata_of(page)

@@ -22,6 +22,9 @@ from kbq.errors import QueryError
 from kbq.special_tokens import MARKERS, SEPARATOR
 from kbq.system.lines import clean_text
 
+MOST_CHARACTERS = 100_000  # of a query: no encoder reads so many words, and their pieces would take gigabytes
+SHOWN = 60  # characters of a query in a message
+
 
 class QueryEncoder(nn.Module):
     """Start and end vector: the last hidden state of the first token, not normalised.
@@ -92,6 +95,9 @@ class QueryTokenizer:
             QueryError: the query is empty, has two `[SEP]` or an empty side, or more tokens than the encoder reads.
         """
         check_query(text)
+        if len(text) > MOST_CHARACTERS:
+            most = f"at most {MOST_CHARACTERS:,} are read"
+            raise QueryError(f"the query {_shown(text)} has {len(text):,} characters, {most}: shorten it")
         ids = self._pieces(text)
         if len(ids) >= self.max_tokens:
             raise QueryError(
@@ -109,12 +115,13 @@ class QueryTokenizer:
 
     def is_short_enough(self, text: str) -> bool:
         """Whether a text, be it a query or not, is not too long for the encoder."""
-        return len(self._pieces(text)) < self.max_tokens
+        return len(text) <= MOST_CHARACTERS and len(self._pieces(text)) < self.max_tokens
 
-    def number(self, word: str) -> int | None:
-        """The id of a word, lower for common words; None if the vocabulary does not have it as one token."""
-        ids = self._ids(word)
-        return ids[0] if len(ids) == 1 and ids[0] != self.tokenizer.unk_token_id else None
+    def numbers(self, words: Sequence[str]) -> list[int | None]:
+        """The ids of words, lower for common words; None if the vocabulary does not have one as one token."""
+        ids = [encoding.ids for encoding in encodings(self.tokenizer, words)]
+        unknown = self.tokenizer.unk_token_id
+        return [found[0] if len(found) == 1 and found[0] != unknown else None for found in ids]
 
     def _pieces(self, text: str) -> list[int]:
         """[CLS] and the word pieces; a final question mark carries no information and is left out."""
@@ -187,8 +194,8 @@ def _has_content(text: str) -> bool:
 
 
 def _shown(text: str) -> str:
-    text = " ".join(text.split())
-    return repr(text if len(text) <= 60 else text[:59] + "…")
+    text = " ".join(text.split(None, SHOWN)[:SHOWN])  # with a blank between, as many words are too many already
+    return repr(text if len(text) <= SHOWN else text[: SHOWN - 1] + "…")
 
 
 @torch.inference_mode()

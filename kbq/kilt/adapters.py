@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from kbq.errors import KbqError
-from kbq.special_tokens import MENTION, slot_of
+from kbq.special_tokens import mention_in, slot_of
 
 Fits = Callable[[str], bool]
 Adapter = Callable[[str, Fits], str]
@@ -57,10 +57,11 @@ def mention(text: str, fits: Fits) -> str:
     """
     if fits(text):
         return text
-    marked = MENTION.search(text)
+    marked = mention_in(text)
     if marked is None:
         return beginning(text, fits)
-    before, after = WORDS_BEFORE.findall(text[: marked.start()]), WORDS_AFTER.findall(text[marked.end() :])
+    before = WORDS_BEFORE.findall(text[: marked.start()])
+    after = WORDS_AFTER.findall(text[marked.end() :].rstrip())  # of final blanks, each would be tried with all others
 
     def around(words: int) -> str:
         return "".join([*before[len(before) - min(words, len(before)) :], marked.group(), *after[:words]])

@@ -1,7 +1,7 @@
 """Checks: a predicted line becomes remarks on what is wrong or doubtful about it, each kind with a name of its own."""
 
+import re
 import string
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +10,11 @@ from typing import Literal
 from kbq.kilt.lines import refuse_pipes
 from kbq.kilt.records import JsonObject, Problems, read_records, score_of, shown
 from kbq.kilt.task import Task
+from kbq.kilt.text_scores import parts
+from kbq.system.normal_forms import is_normal
 
 MAX_ANSWER_WORDS = 30  # of a phrase
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # Unicode's category Cc
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +144,14 @@ def check_answer(output: JsonObject, expected: Expectations) -> Iterator[Remark]
 
 def check_answer_text(answer: str, expected: Expectations) -> Iterator[Remark]:
     """The characters of an answer: accuracy compares them one by one."""
-    if not unicodedata.is_normalized("NFC", answer):
+    if not is_normal("NFC", answer):
         yield Remark("warning", "answer is not NFC", f"{shown(answer)} scores 0 against NFC gold")
-    if any(unicodedata.category(character) == "Cc" for character in answer):
+    if CONTROL.search(answer):
         yield Remark("warning", "answer has control characters", shown(answer))
     stripped = answer.strip()
     if stripped[0] in string.punctuation or stripped[-1] in string.punctuation:
         yield Remark("warning", "answer begins or ends with punctuation", shown(answer))
-    tokens = len(answer.split())
+    tokens = sum(len(part.split()) for part in parts(answer))
     if expected.max_answer_words is not None and tokens > expected.max_answer_words:
         yield Remark("warning", "long answer", f"{tokens} words")
 

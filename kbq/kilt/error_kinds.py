@@ -4,8 +4,9 @@ import random
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -26,7 +27,8 @@ from kbq.kilt.records import (
 from kbq.kilt.report import Table
 from kbq.kilt.scores import Pairs
 from kbq.kilt.task import Task
-from kbq.kilt.text_scores import normalise
+from kbq.kilt.text_scores import normalise, parts
+from kbq.system.normal_forms import normal_form
 
 ErrorKind = Literal[
     "right",  # answer and pages: no error
@@ -43,6 +45,8 @@ ErrorKind = Literal[
 ]
 KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 
+IN_BRACKETS = re.compile(r"\([^()]*\)\s*$")
+WORD = re.compile(r"[^\W\d_]+")
 EvidenceOf = Callable[[str, int | None], str | None]  # page and paragraph → its text, if the knowledge base has it
 
 
@@ -209,17 +213,18 @@ def explain(
 def answer_kind(
     answer: str, gold_answers: frozenset[str], has_pages: bool, answer_metric: str = "accuracy"
 ) -> ErrorKind | None:
-    """What the answer says about the error; None where only the pages can tell."""
+    """What the answer says about the error; None where only the pages can tell. It may be long, and is read once."""
     is_right = answer in gold_answers
     if answer_metric == "em":
-        is_right = bool(answer) and any(normalise(answer) == normalise(gold) for gold in gold_answers)
+        is_right = bool(answer) and normalise(answer) in map(normalise, gold_answers)
     if is_right:
         return "right" if has_pages else "answer-right-page-wrong"
-    if answer and any(bare(answer) == bare(gold) for gold in gold_answers):
+    if answer and bare(answer) in map(bare, gold_answers):
         return "answer-form"
-    if any(is_other_format(answer, gold) for gold in gold_answers):
+    if is_other_format(answer, gold_answers):
         return "answer-number-format"
-    if any(telling_words(answer) & telling_words(gold) for gold in gold_answers):
+    gold_words = {word for gold in gold_answers for word in telling_words(gold)}
+    if any(not gold_words.isdisjoint(telling_words(part)) for part in parts(answer)):
         return "answer-partial"
     return "page-right-answer-wrong" if has_pages else None
 
@@ -238,21 +243,29 @@ def page_kind(gold: Gold, guess: Guess, is_found: bool, is_known_page: Callable[
 
 def bare(text: str) -> str:
     """The text as normalised for EM, and without accents and Unicode variants."""
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
-    return normalise("".join(character for character in decomposed if not unicodedata.combining(character)))
+    decomposed = normal_form("NFKD", text.casefold())
+    marks = [character for character in set(decomposed) if unicodedata.combining(character)]
+    return normalise(decomposed.translate(dict.fromkeys(map(ord, marks))) if marks else decomposed)
 
 
-def is_other_format(answer: str, gold: str) -> bool:
-    """Whether two texts have the same numbers, and all words of the one.
+def is_other_format(answer: str, gold_answers: Iterable[str]) -> bool:
+    """Whether a text has the same numbers as one of others, and all words of the one are among those of the other.
 
-    >>> is_other_format("03 May 1999", "May 3, 1999"), is_other_format("1,200", "1200 people")
+    >>> is_other_format("03 May 1999", ["1999", "May 3, 1999"]), is_other_format("1,200", ["1200 people"])
     (True, True)
-    >>> is_other_format("May 3, 1999", "June 3, 1999"), is_other_format("5.1", "1.5")
+    >>> is_other_format("May 3, 1999", ["June 3, 1999"]), is_other_format("5.1", ["1.5"])
     (False, False)
     """
-    words, gold_words = (set(re.findall(r"[^\W\d_]+", normalise(text))) for text in (answer, gold))
-    same = bool(numbers(answer)) and numbers(answer) == numbers(gold)
-    return same and (words <= gold_words or gold_words <= words)
+    gold_numbers = {gold: numbers(gold) for gold in gold_answers}
+    found = numbers(answer, 1 + max(map(len, gold_numbers.values()), default=0))  # with more, it is none of them
+    same = [words_of(gold) for gold, others in gold_numbers.items() if found and others == found]
+    words = words_of(answer) if same else set()
+    return any(words <= gold_words or gold_words <= words for gold_words in same)
+
+
+def words_of(text: str) -> set[str]:
+    """The distinct words of a text without numbers."""
+    return {word for part in parts(text) for word in WORD.findall(normalise(part))}
 
 
 def telling_words(text: str) -> set[str]:
@@ -260,17 +273,19 @@ def telling_words(text: str) -> set[str]:
     return {word for word in normalise(text).split() if len(word) > 3 or any(map(str.isdigit, word))}
 
 
-def numbers(text: str) -> tuple[str, ...]:
-    """The numbers of a text, ascending, without thousands separators and zeros that say nothing.
+def numbers(text: str, most: int | None = None) -> tuple[str, ...]:
+    """The first numbers of a text, ascending, without thousands separators and zeros that say nothing; None: all.
 
     >>> numbers("1,200 on 03.05.1999") == numbers("3/5/1999: 1200"), numbers("1.50") == numbers("1.5")
     (True, True)
     """
-    values: list[str] = []
-    for part in re.findall(r"\d+(?:\.\d+)*", re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)):
+    return tuple(sorted(number.lstrip("0") or "0" for number in islice(_numbers(text), most)))
+
+
+def _numbers(text: str) -> Iterator[str]:
+    for found in re.finditer(r"\d+(?:\.\d+)*", re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)):
         # One dot makes a decimal fraction; more of them part day, month and year.
-        values += [part.rstrip("0").rstrip(".")] if part.count(".") == 1 else part.split(".")
-    return tuple(sorted(number.lstrip("0") or "0" for number in values))
+        yield from [found[0].rstrip("0").rstrip(".")] if found[0].count(".") == 1 else found[0].split(".")
 
 
 def stem(title: str) -> str:
@@ -279,4 +294,5 @@ def stem(title: str) -> str:
     >>> stem("Mercury (planet)")
     'mercury'
     """
-    return re.sub(r"\s*\([^()]*\)\s*$", "", title).casefold()
+    found = IN_BRACKETS.search(title)
+    return (title[: found.start()].rstrip() if found else title).casefold()

@@ -27,6 +27,7 @@ from kbq.kilt.records import (
     score_of,
 )
 from kbq.kilt.report import Cell, Table
+from kbq.system.normal_forms import normal_form
 
 DEPTH = 20  # of MRR and of precision
 
@@ -205,7 +206,7 @@ def word_string(text: str) -> str:
 
 def decomposed(text: str) -> str:
     """The text in NFD and lower case."""
-    return unicodedata.normalize("NFD", text).lower()
+    return normal_form("NFD", text).lower()
 
 
 def contains_answer(text: str, answers: Iterable[str]) -> bool:

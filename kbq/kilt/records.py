@@ -182,7 +182,7 @@ def starts_with_mark(path: Path) -> bool:
 
 def shown(value: object) -> str:
     """A value as JSON, shortened for a message."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value[:40] if isinstance(value, str) else value, ensure_ascii=False)  # quotes are two more
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 

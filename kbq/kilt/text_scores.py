@@ -6,11 +6,13 @@ Source: arXiv 2009.02252 and the official evaluation.
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
+BLANK = re.compile(r"\s")
+PART = 2**20  # characters of a long text that are split into words at a time: a word takes ten times its characters
 
 
 class AnswerScores(NamedTuple):
@@ -28,7 +30,23 @@ def normalise(text: str) -> str:
     >>> normalise("The U.S.  naive–cafe, a_b")
     'us naive–cafe ab'
     """
+    if len(text) > PART:
+        return " ".join(filter(None, map(_normalised, parts(text))))
+    return _normalised(text)
+
+
+def _normalised(text: str) -> str:
     return " ".join(ARTICLES.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
+
+
+def parts(text: str) -> Iterator[str]:
+    """A text in parts of about PART characters, which end at blanks."""
+    first = 0
+    while first < len(text):
+        blank = BLANK.search(text, first + PART)
+        last = blank.end() if blank else len(text)
+        yield text[first:last]
+        first = last
 
 
 def token_f1(guess: str, gold: str) -> float:
@@ -37,12 +55,23 @@ def token_f1(guess: str, gold: str) -> float:
     >>> token_f1("red brick", "red brick house")
     0.8
     """
-    guess_tokens, gold_tokens = guess.split(), gold.split()
-    shared = (Counter(guess_tokens) & Counter(gold_tokens)).total()
+    return best_f1(guess, [gold])
+
+
+def best_f1(guess: str, golds: Iterable[str]) -> float:
+    """The best F1 with any of these texts; the guess, which may be long, is split once."""
+    guess_tokens = Counter[str]()
+    for part in parts(guess):
+        guess_tokens.update(part.split())
+    return max(_f1(guess_tokens, gold.split()) for gold in golds)
+
+
+def _f1(guess: Counter[str], gold: Collection[str]) -> float:
+    shared = sum(min(count, guess[token]) for token, count in Counter(gold).items())
     if shared == 0:
         return 0.0
-    precision = shared / len(guess_tokens)
-    recall = shared / len(gold_tokens)
+    precision = shared / guess.total()
+    recall = shared / len(gold)
     return (2 * precision * recall) / (precision + recall)
 
 
@@ -53,8 +82,8 @@ def score_answer(answer: str, gold_answers: Iterable[str], with_rouge: bool = Tr
     return AnswerScores(
         accuracy=float(answer in normal_golds),
         em=float(normal in normal_golds.values()),
-        f1=max(token_f1(normal, gold) for gold in normal_golds.values()),
-        rougel=max(rouge_l(answer, gold) for gold in normal_golds) if with_rouge else 0.0,
+        f1=best_f1(normal, normal_golds.values()),
+        rougel=best_rouge_l(answer, normal_golds) if with_rouge else 0.0,
     )
 
 
@@ -64,27 +93,47 @@ def rouge_l(guess: str, gold: str) -> float:
     >>> rouge_l("a a b", "a b")
     0.999999995
     """
-    guess_sentences, gold_sentences = sentences(guess), sentences(gold)
+    return best_rouge_l(guess, [gold])
+
+
+def best_rouge_l(guess: str, golds: Iterable[str]) -> float:
+    """The best ROUGE-L with any of these texts.
+
+    The guess, which may be long, is split once; of its words, those in none of the texts are only counted.
+    """
+    gold_sentences = [list(sentences(gold)) for gold in golds]
+    known = {word: word for gold in gold_sentences for sentence in gold for word in sentence}
+    guess_words: set[str] = set()
+    guess_sentences: list[list[str]] = []
+    for sentence in filter(None, guess.split(".")):
+        guess_sentences.append([])
+        for words in [[""]] if sentence.isspace() else map(str.split, parts(sentence)):
+            guess_words.update(words)
+            guess_sentences[-1] += [known[word] for word in words if word in known]
+    return max(_rouge_l(guess_sentences, len(guess_words), gold) for gold in gold_sentences)
+
+
+def _rouge_l(guess_sentences: list[list[str]], guess_words: int, gold_sentences: list[list[str]]) -> float:
+    """ROUGE-L of a guess of so many distinct words, of whose sentences the words that gold has are given."""
     if not guess_sentences or not gold_sentences:
         return 0.0
-    guess_words = {word for sentence in guess_sentences for word in sentence}
     gold_words = {word for sentence in gold_sentences for word in sentence}
     shared: set[str] = set()
     for gold_sentence in gold_sentences:
-        for guess_sentence in guess_sentences:
+        for guess_sentence in filter(None, guess_sentences):
             shared |= common_words(gold_sentence, guess_sentence)
-    precision = len(shared) / len(guess_words)
+    precision = len(shared) / guess_words
     recall = len(shared) / len(gold_words)
     return 2.0 * ((precision * recall) / (precision + recall + 1e-8))
 
 
-def sentences(text: str) -> list[list[str]]:
+def sentences(text: str) -> Iterator[list[str]]:
     """The words of each sentence; a sentence of blanks only is one empty word.
 
-    >>> sentences("St. Ives")
+    >>> list(sentences("St. Ives"))
     [['St'], ['Ives']]
     """
-    return [piece.split() or [""] for piece in text.split(".") if piece]
+    return (piece.split() or [""] for piece in text.split(".") if piece)
 
 
 def common_words(gold: list[str], guess: list[str]) -> set[str]:

@@ -1,7 +1,6 @@
 """Validation: a prediction file becomes a list of all findings, without gold; its form can be repaired."""
 
 import json
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,6 +20,7 @@ from kbq.kilt.records import (
     score_of,
 )
 from kbq.kilt.task import Task
+from kbq.system.normal_forms import normal_form
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ def check_file(validation: Validation, answers: Counter[str], expected: Expectat
     answers.pop("", None)
     for answer, count in answers.most_common(1):
         if expected.max_same_answers is not None and count > expected.max_same_answers * validation.records > 1:
-            detail = f"{answer!r} for {count:,} of {validation.records:,} records"
+            detail = f"{answer!r:.200} for {count:,} of {validation.records:,} records"
             validation.add(Remark("warning", "one answer for many records", detail))
 
 
@@ -273,7 +273,7 @@ def fixed_output(output: JsonObject, keep_texts: bool) -> JsonObject:
     kept: dict[str, object] = {}
     if "answer" in output:
         answer = output["answer"]
-        kept["answer"] = unicodedata.normalize("NFC", answer) if isinstance(answer, str) else answer
+        kept["answer"] = normal_form("NFC", answer) if isinstance(answer, str) else answer
     if "provenance" in output:
         kept["provenance"] = [fixed_item(item, keep_texts) for item in by_score(provenance_items(output))]
     return kept
@@ -294,7 +294,7 @@ def fixed_item(item: JsonObject, keep_texts: bool) -> JsonObject:
     for key in ("title", "section", "text"):
         value = kept.get(key)
         if isinstance(value, str):
-            kept[key] = unicodedata.normalize("NFC", value)
+            kept[key] = normal_form("NFC", value)
     if isinstance(kept.get("score"), float) and score_of(kept) is None:
         del kept["score"]  # NaN is neither JSON nor an order
     if isinstance(kept.get("wikipedia_id"), int):

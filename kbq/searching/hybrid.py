@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -13,7 +14,8 @@ from kbq.array_types import Floats
 from kbq.dump.manifest import Manifest
 from kbq.dump.shards import Shard
 from kbq.errors import QueryError
-from kbq.special_tokens import MENTION, slot_of
+from kbq.searching.texts import shared_texts
+from kbq.special_tokens import mention_in, slot_of
 from kbq.words.bm25 import missing_words, open_bm25, query_words
 from kbq.words.sparta import PieceTokenizer, SentenceImpacts
 from kbq.words.spelling import common_word, written_here
@@ -21,6 +23,7 @@ from kbq.words.spelling import common_word, written_here
 # What a point of each source adds to the score of a phrase, for a query encoder whose `lexical_factor` is 1 (that of
 # the default model is 0.5). How they were chosen: docs/decisions.md.
 BM25_WEIGHT, SPARTA_WEIGHT = 8.0, 4.0
+SPELLINGS = 4096  # words whose suggestions are kept
 
 
 class ParagraphIndex(Protocol):
@@ -47,7 +50,7 @@ class LexicalScores:
         weight: float = 1.0,
     ) -> None:
         self._shards, self._indexes, self._weight = shards, indexes, weight
-        self._terms = terms
+        self._terms, self._text_of = terms, shared_texts(shards)
 
     def of_shards(self, shards: slice) -> "LexicalScores":
         """The same scores of some of the shards."""
@@ -73,16 +76,21 @@ class LexicalScores:
             if unit == "page" and page in pages:
                 continue
             pages.add(page)
-            hits.append(_whole_paragraph(shard, paragraph, score))
+            hits.append(self._answer(number, paragraph, score))
             if len(hits) == k:
                 break
         return hits
 
     def explained(self, query: int, k: int) -> Iterator[tuple[Answer, dict[str, float]]]:
         """The k best paragraphs, each with what the query's terms add to its score."""
-        for score, number, paragraph in islice(self._in_order(query), k):
+        count = min(k, sum(len(shard.texts) for shard in self._shards))  # `islice` takes no number beyond 64 bits
+        for score, number, paragraph in islice(self._in_order(query), count):
             parts = self._indexes[number].parts(self._terms[query], paragraph)
-            yield _whole_paragraph(self._shards[number], paragraph, score), parts
+            yield self._answer(number, paragraph, score), parts
+
+    def _answer(self, shard: int, paragraph: int, score: float) -> Answer:
+        """The whole paragraph."""
+        return self._shards[shard].answer(paragraph, score, text=self._text_of(shard, paragraph))
 
     def _in_order(self, query: int) -> Iterator[tuple[float, int, int]]:
         """(score, shard, paragraph) of every score above zero, best first."""
@@ -111,10 +119,6 @@ class SummedBonus:
         return total
 
 
-def _whole_paragraph(shard: Shard, paragraph: int, score: float) -> Answer:
-    return shard.answer(paragraph, score)
-
-
 class WordIndexes:
     """BM25 and learned impacts (SPARTA) of all shards; either list is empty where the knowledge base has none."""
 
@@ -123,7 +127,8 @@ class WordIndexes:
         self._folder, self._shards = folder, shards
         self.bm25 = open_bm25(shards) if manifest.bm25 else []
         self.sparta = [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
-        self._spellings: dict[str, str | None] = {}  # found for a word before: thousands of queries may share one
+        # Found for a word before: thousands of queries may share one, and others may all be different.
+        self._written_here = lru_cache(SPELLINGS)(lambda word: written_here(word, self._shards, self.bm25))
         self._pieces = PieceTokenizer(folder, manifest) if manifest.sparta else None
 
     def __bool__(self) -> bool:
@@ -161,22 +166,18 @@ class WordIndexes:
         """Words of a text that no page has in any form; none where there is no BM25 index to tell."""
         return missing_words(text, self.bm25) if self.bm25 else []
 
-    def unknown(self, text: str, number: Callable[[str], int | None]) -> dict[str, str | None]:
+    def unknown(self, text: str, numbers_of: Callable[[Sequence[str]], Sequence[int | None]]) -> dict[str, str | None]:
         """Words of a query that no page has, each with what may have been meant; None where nothing is like it.
 
         They are mistyped, or names that this corpus does not have. A relation or a question may well be put in words
-        that no page uses: they count only where the encoder's vocabulary lacks them, too (where `number` gives None).
+        that no page uses: they count only where the encoder's vocabulary lacks them, too (`numbers_of` gives None).
         """
-        mention = MENTION.search(text)
+        mention = mention_in(text)
         subject, question = (mention[1], "") if mention else slot_of(text) or ("", text)
         suggestions = {word: self._written_here(word) for word in self.missing(subject)}
-        for word in self.missing(question):
-            if word not in suggestions and number(word) is None:
+        missing = self.missing(question)
+        for word, number in zip(missing, numbers_of(missing), strict=True):
+            if word not in suggestions and number is None:
                 name = self._written_here(word) if word[0].isupper() else None  # it may be a name
-                suggestions[word] = name or common_word(word, number) or self._written_here(word)
+                suggestions[word] = name or common_word(word, numbers_of) or self._written_here(word)
         return suggestions
-
-    def _written_here(self, word: str) -> str | None:
-        if word not in self._spellings:
-            self._spellings[word] = written_here(word, self._shards, self.bm25)
-        return self._spellings[word]

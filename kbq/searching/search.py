@@ -19,6 +19,7 @@ from kbq.indexing.base import Bonus, Index
 from kbq.indexing.inner_products import in_steps
 from kbq.searching.hybrid import LexicalScores, SummedBonus
 from kbq.searching.spans import Spans, find_spans
+from kbq.searching.texts import TextOf, shared_texts
 from kbq.searching.units import best_units
 
 BATCH = 64  # queries searched together
@@ -88,6 +89,7 @@ class _Batch:
         self._penalty, self._groups = context.length_penalty, context.index.groups
         self._lexical, self._first = lexical, first
         self._found = [[_Found() for _ in queries] for _ in self._groups]  # [group][query]
+        self._texts: dict[int, TextOf] = {}  # by group: the paragraphs of answers, each read once
         self._best = [[-np.inf] * k for _ in queries]  # heaps of the scores of the k best units so far
 
     def answers(self) -> list[list[Answer]]:
@@ -118,10 +120,11 @@ class _Batch:
         context = SearchContext(group.shards, group.index, self._penalty)
         batch = batch_spans(context, self._queries[queries], depth, bonus, certain=True)
         most = cache(lambda: _most(group.shards, self._unit))
+        text_of = self._texts.setdefault(number, shared_texts(group.shards))
         for query, spans in zip(queries, batch, strict=True):
             found = self._found[number][query]
             wanted = self._k - len(found.units)
-            units = best_units(group.shards, spans, self._unit, wanted, (self._best[query][0], found.at_most))
+            units = best_units(group.shards, spans, self._unit, wanted, (self._best[query][0], found.at_most), text_of)
             found.units += units.hits
             for hit in units.hits:
                 heapq.heappushpop(self._best[query], hit.score)

@@ -4,6 +4,9 @@ The score of a unit is the maximum over its phrases. Of phrases, or sentences, t
 """
 
 import heapq
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,9 +19,12 @@ from kbq.answers import Answer, Unit
 from kbq.array_types import Rows
 from kbq.corpus.sentences import sentence_bounds
 from kbq.dump.shards import Shard
+from kbq.searching.ranges_taken import RangesTaken
 from kbq.searching.spans import Spans
+from kbq.searching.texts import TextOf, shared_texts
 
 FIRST_GROUP = 16  # spans that are placed together; every later group is as large as all before it
+WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +56,19 @@ def best_units(
     unit: Unit,
     k: int,
     between: tuple[float, float] = (-np.inf, np.inf),
+    text_of: TextOf | None = None,
 ) -> Units:
-    """The k best distinct units in the spans of one query, given by shard; only scores `between` these are wanted."""
+    """The k best distinct units in the spans of one query, given by shard; only scores `between` these are wanted.
+
+    `text_of`: gives the paragraphs of a search that has several queries; None: this is the only one.
+    """
+    text_of = text_of or shared_texts(shards)
     least, most = between
     complete_above = max(spans.complete_above for spans in found)
     distinct = (
-        _best_of_each(shards, found, unit) if unit in ("paragraph", "page") else _without_overlap(shards, found, unit)
+        _best_of_each(shards, found, unit, text_of)
+        if unit in ("paragraph", "page")
+        else _without_overlap(shards, found, unit, text_of)
     )
     hits: list[Answer] = []
     for span, bounds in distinct:
@@ -65,14 +78,15 @@ def best_units(
         if score < least:
             return Units(hits, True, complete_above)
         if score <= most:
-            hits.append(shards[span.shard].answer(span.paragraph, score, span.characters, bounds))
+            text = text_of(span.shard, span.paragraph)
+            hits.append(shards[span.shard].answer(span.paragraph, score, span.characters, bounds, text))
         if len(hits) == k:
             break
     return Units(hits, len(hits) == k or complete_above == -np.inf, complete_above)
 
 
 def _best_of_each(
-    shards: Sequence[Shard], by_shard: Sequence[Spans], unit: Unit
+    shards: Sequence[Shard], by_shard: Sequence[Spans], unit: Unit, text_of: TextOf
 ) -> Iterator[tuple[_PlacedSpan, tuple[int, int]]]:
     """The best span of each paragraph or page, best first, with its whole paragraph as the unit."""
     order, shard_of, places = _merged(by_shard)
@@ -84,11 +98,11 @@ def _best_of_each(
         )
     _, first = np.unique(np.stack([shard_of[order], keys[order]]), axis=1, return_index=True)
     for span in _placed(shards, by_shard, shard_of, places, order[np.sort(first)]):
-        yield span, (0, len(shards[span.shard].texts[span.paragraph]))
+        yield span, (0, len(text_of(span.shard, span.paragraph)))
 
 
 def _without_overlap(
-    shards: Sequence[Shard], by_shard: Sequence[Spans], unit: Unit
+    shards: Sequence[Shard], by_shard: Sequence[Spans], unit: Unit, text_of: TextOf
 ) -> Iterator[tuple[_PlacedSpan, tuple[int, int]]]:
     """Spans whose phrases (or sentences) do not overlap, best first, chosen greedily from all legal spans.
 
@@ -98,22 +112,22 @@ def _without_overlap(
     in_order = _placed(shards, by_shard, shard_of, places, order)
     next_span = next(in_order, None)
     waiting: list[_PlacedSpan] = []  # a heap of shortened spans
-    units_in: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    sentences = cache(lambda shard, paragraph: Sentences(shards[shard].texts[paragraph]))
+    taken_in: defaultdict[tuple[int, int], RangesTaken] = defaultdict(RangesTaken)
+    sentences = cache(lambda shard, paragraph: Sentences(text_of(shard, paragraph)))
     while next_span or waiting:
         if next_span and (not waiting or next_span <= waiting[0]):
             span, next_span = next_span, next(in_order, None)
         else:
             span = heapq.heappop(waiting)
-        units = units_in.setdefault((span.shard, span.paragraph), [])
+        taken = taken_in[span.shard, span.paragraph]
         bounds = span.characters
         if unit == "sentence":
             bounds = sentences(span.shard, span.paragraph).around(*span.characters)
-        obstacles = [begin for begin, stop in units if bounds[0] < stop and begin < bounds[1]]
-        if not obstacles:
-            units.append(bounds)
+        limit = taken.first_within(*bounds)
+        if limit is None:
+            taken.add(*bounds)
             yield span, bounds
-        elif (begin := span.characters[0]) < (limit := min(obstacles)):
+        elif (begin := span.characters[0]) < limit:
             shard = shards[span.shard]
             shorter = by_shard[span.shard].shortened(shard, span.start, span.end, limit)
             if shorter is not None:
@@ -157,15 +171,21 @@ def _placed(
 
 
 class Sentences:
-    """The sentences of a text."""
+    """The sentences of a text: a place is found in O(log n), as a long text has many of both."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
-        self._bounds = sentence_bounds(text)
+        bounds = sentence_bounds(text)
+        self._length = len(text)
+        self._begins, self._stops = (sorted(side) for side in zip(*bounds, strict=True)) if bounds else ([], [])
+        words = [word.span() for word in WORD.finditer(text)]
+        self._word_begins, self._word_stops = [begin for begin, _ in words], [stop for _, stop in words]
 
     def around(self, start: int, end: int) -> tuple[int, int]:
         """Characters of the sentence (or sentences) that contain [start, end), without surrounding white space."""
-        first = max((begin for begin, _ in self._bounds if begin <= start), default=0)
-        last = min((stop for _, stop in self._bounds if stop >= end), default=len(self._text))
-        inside = self._text[first:last]
-        return first + len(inside) - len(inside.lstrip()), last - (len(inside) - len(inside.rstrip()))
+        before, after = bisect_right(self._begins, start), bisect_left(self._stops, end)
+        first = self._begins[before - 1] if before else 0
+        last = self._stops[after] if after < len(self._stops) else self._length
+        opening, closing = bisect_right(self._word_stops, first), bisect_left(self._word_begins, last) - 1
+        if opening > closing:  # nothing but white space
+            return last, first
+        return max(self._word_begins[opening], first), min(self._word_stops[closing], last)

@@ -11,7 +11,6 @@ import json
 import lzma
 import re
 import sys
-import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TypeAlias, cast
 
 from kbq.errors import KbqError
+from kbq.system.normal_forms import normal_form
 
 Line: TypeAlias = tuple[int, str]  # its number, from 1, and its text without the line end
 BadLine: TypeAlias = Callable[[KbqError], None]  # called with what is wrong; if it returns, the line is skipped
@@ -41,7 +41,7 @@ def clean_text(text: str) -> str:
     >>> clean_text("Cafe\u0301\x00\r\n")
     'Café  \n'
     """
-    return _SURROGATE.sub("\ufffd", _CONTROL.sub(" ", unicodedata.normalize("NFC", text)))
+    return _SURROGATE.sub("\ufffd", _CONTROL.sub(" ", normal_form("NFC", text)))
 
 
 def source_name(source: str) -> str:

@@ -29,6 +29,7 @@ from kbq.words.postings import Entries, ImpactIndex, Postings, damaged, is_compl
 K1, B = 1.5, 0.75  # saturation of repeated words, and normalisation by length
 CHUNK = 4096  # paragraphs tokenised together
 LENGTHS = "lengths"
+STEMS = 10_000  # that the stemmer remembers
 CACHED = 2**14  # words whose inverse frequencies are cached
 WORD = re.compile(r"\b\w\w+\b")  # the pattern of bm25s
 
@@ -90,15 +91,39 @@ def words_of(texts: Sequence[str]) -> list[list[str]]:
     """The stems of the words of each text, in lower case, without English stop words and single letters."""
     import bm25s  # imported on demand, as dense search does not need it
 
-    stems = bm25s.tokenize(list(texts), stopwords="en", stemmer=_stemmer(), return_ids=False, show_progress=False)
+    stems = bm25s.tokenize(list(texts), stopwords="en", stemmer=_stemmer(STEMS), return_ids=False, show_progress=False)
     return [[word for word in words if word] for words in stems]
 
 
+def stems_of(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """`words_of` for thousands of single words in lower case, which it would spend most of its time on parting.
+
+    Returns:
+        The words, without stop words, and the stem of each; a word that is several is repeated.
+
+    >>> stems_of(["places", "the"]), stems_of(["well-known"])
+    ((['places'], ['place']), (['well-known', 'well-known'], ['well', 'known']))
+    """
+    if "".join(words).replace("_", "").isalnum() and min(map(len, words)) > 1:  # each is one `WORD`
+        stop_words = _stop_words()
+        kept = [word for word in words if word not in stop_words]
+        return kept, _stemmer(0).stemWords(kept)  # what is never asked for again need not be remembered
+    pairs = [(word, stem) for word, stems in zip(words, words_of(words), strict=True) for stem in stems]
+    return [word for word, _ in pairs], [stem for _, stem in pairs]
+
+
 @cache
-def _stemmer() -> Any:
+def _stemmer(remembered: int) -> Any:
     import Stemmer  # imported on demand, like bm25s
 
-    return Stemmer.Stemmer("english")
+    return Stemmer.Stemmer("english", remembered)
+
+
+@cache
+def _stop_words() -> frozenset[str]:
+    from bm25s.tokenization import STOPWORDS_EN  # imported on demand, like bm25s
+
+    return frozenset(STOPWORDS_EN)
 
 
 def query_words(text: str) -> list[str]:

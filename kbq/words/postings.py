@@ -12,7 +12,7 @@ A passage is a paragraph (BM25) or a sentence (SPARTA). All files are memory-map
 import shutil
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from kbq.array_types import Bools, Floats
 from kbq.dump.arrays import GrowingArray, GrowingTexts, Texts, open_array
 from kbq.errors import KnowledgeBaseError
-from kbq.special_tokens import MARKERS, MENTION
+from kbq.special_tokens import MARKERS, mention_in
 from kbq.system.files import reading_problem
 from kbq.system.seals import first_damage, read_seal, seal_folder
 
@@ -132,6 +132,33 @@ class Postings:
         kept = self.live[passages]
         return passages[kept], numbers[kept]
 
+    def ranks(self, terms: Sequence[str]) -> Iterator[tuple[str, int]]:
+        """Those of some ascending terms that the index has, with their ranks, in any order.
+
+        Where one stands is also where those before and after it may: thousands of terms, few of which occur, take a
+        look at a few hundred.
+        """
+        open_ranges = [(0, len(terms), 0, len(self._terms))]  # terms [first, stop) among the index's [low, high)
+        while open_ranges:
+            first, stop, low, high = open_ranges.pop()
+            if first == stop or low == high:
+                continue
+            middle = (first + stop) // 2
+            rank = bisect_left(self._terms, terms[middle], low, high)
+            if rank < high and self._terms[rank] == terms[middle]:
+                yield terms[middle], rank
+            open_ranges += [(first, middle, low, rank), (middle + 1, stop, rank, high)]
+
+    def passages_of(self, terms: Sequence[str]) -> dict[str, NDArray[np.int32]]:
+        """The passages that contain each of some ascending terms, without those that none contains."""
+        found = {}
+        for term, rank in self.ranks(terms):
+            passages = self._passages[self._begins[rank] : self._begins[rank + 1]]
+            passages = passages if self.live is None else passages[self.live[passages]]
+            if len(passages):
+                found[term] = passages
+        return found
+
 
 def damaged(folder: Path, kb: Path, numbers: Numbers, error: Exception) -> KnowledgeBaseError:
     """The error for an index of a knowledge base that cannot be read."""
@@ -176,6 +203,10 @@ class ImpactIndex:
         """The passages that contain a term. Shape: (passages with it,)."""
         return self._postings.of(term)[0]
 
+    def passages_of(self, terms: Sequence[str]) -> dict[str, NDArray[np.int32]]:
+        """The passages that contain each of some ascending terms, without those that none contains."""
+        return self._postings.passages_of(terms)
+
     def __contains__(self, term: str) -> bool:
         """Whether any passage contains a term."""
         return len(self.passages(term)) > 0
@@ -188,5 +219,5 @@ def query_text(text: str) -> str:
     >>> query_text("it joins the [START_ENT] Nile [END_ENT] there"), query_text("Nile [SEP] length")
     (' Nile ', 'Nile   length')
     """
-    mention = MENTION.search(text)
+    mention = mention_in(text)
     return mention[1] if mention else MARKERS.sub(" ", text)

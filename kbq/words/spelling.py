@@ -8,19 +8,21 @@ Source: Damerau, 1964, doi:10.1145/363958.363994.
 import string
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import combinations, product
+from functools import lru_cache
+from itertools import chain, combinations, islice, product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kbq.dump.shards import Shard
-from kbq.words.bm25 import WORD, words_of
+from kbq.words.bm25 import WORD, stems_of
 from kbq.words.postings import ImpactIndex
 
 SHORTEST = 4  # letters: too many words are one edit away from a shorter one
 LONGEST = 30  # letters: longer strings are hardly words
 MOST = 5000  # variants of a word with other accents to look up, those with fewest changes first
 PARAGRAPHS = 20  # with a stem, in each shard, to search for a similar word: other words may have the same stem
+NOWHERE = np.empty(0, np.int32)
 BARE = {"ł": "l", "ø": "o", "đ": "d", "ħ": "h", "ŧ": "t", "ı": "i"}  # strokes and dots that Unicode calls no accents
 
 
@@ -33,27 +35,35 @@ def written_here(word: str, shards: Sequence[Shard], indexes: Sequence[ImpactInd
     return _commonest(word, accented(word), shards, indexes) or _commonest(word, edits(word), shards, indexes)
 
 
-def common_word(word: str, number: Callable[[str], int | None]) -> str | None:
+def common_word(word: str, numbers_of: Callable[[Sequence[str]], Sequence[int | None]]) -> str | None:
     """The most common word of a vocabulary that is one edit away; None if there is none.
 
-    `number`: gives the number of a word in the vocabulary, lower for common words; None for other words.
+    `numbers_of`: gives the numbers of words in the vocabulary, lower for common words; None for other words.
     """
-    numbers = {edit: found for edit in edits(word) if (found := number(edit)) is not None}
-    return min(numbers, key=numbers.__getitem__, default=None)
+    others = list(edits(word))
+    numbers = {other: found for other, found in zip(others, numbers_of(others), strict=True) if found is not None}
+    return min(numbers, key=lambda other: (numbers[other], other), default=None)
 
 
 def _commonest(
     word: str, others: Collection[str], shards: Sequence[Shard], indexes: Sequence[ImpactIndex]
 ) -> str | None:
-    near = {other: bare(other[0]) == bare(word[0].lower()) for other in others}  # first letters are seldom mistyped
-    stems: dict[str, bool] = {}
-    for other, other_stems in zip(near, words_of(list(near)), strict=True):
-        stems |= {stem: near[other] or stems.get(stem, False) for stem in other_stems}
-    paragraphs = {stem: [index.passages(stem) for index in indexes] for stem in stems}
-    counts = {stem: count for stem, lists in paragraphs.items() if (count := sum(map(len, lists)))}
-    for stem in sorted(counts, key=lambda stem: (stems[stem], counts[stem], stem), reverse=True):
-        for form in _forms(shards, paragraphs[stem]):
-            if form.lower() in near:
+    near, stems = stems_of(list(others))
+    terms = sorted(set(stems))
+    by_shard = [index.passages_of(terms) for index in indexes]  # few of thousands occur
+    counts: dict[str, int] = {}
+    for found in by_shard:
+        for stem, numbers in found.items():
+            counts[stem] = counts.get(stem, 0) + len(numbers)
+    alike = {  # first letters are seldom mistyped
+        stem
+        for other, stem in zip(near, stems, strict=True)
+        if stem in counts and bare(other[0]) == bare(word[0].lower())
+    }
+    wanted = set(others)
+    for stem in sorted(counts, key=lambda stem: (stem in alike, counts[stem], stem), reverse=True):
+        for form in _forms(shards, [found.get(stem, NOWHERE) for found in by_shard]):
+            if form.lower() in wanted:
                 return form
     return None
 
@@ -62,7 +72,8 @@ def _forms(shards: Sequence[Shard], paragraphs: Sequence[NDArray[np.int32]]) -> 
     """The words of the first few of these paragraphs, shard by shard."""
     for shard, numbers in zip(shards, paragraphs, strict=True):
         for number in numbers[:PARAGRAPHS]:
-            yield from WORD.findall(f"{shard.title_of(number)} {shard.texts[int(number)]}")
+            for word in WORD.finditer(f"{shard.title_of(number)} {shard.texts[int(number)]}"):
+                yield word[0]
 
 
 def accented(word: str) -> list[str]:
@@ -74,18 +85,21 @@ def accented(word: str) -> list[str]:
     word = word.lower()
     if not SHORTEST <= len(word) <= LONGEST:
         return []
+    return list(islice(_accented(word), MOST))
+
+
+def _accented(word: str) -> Iterator[str]:
     others = {place: LETTERS.get(bare(letter), "").replace(letter, "") for place, letter in enumerate(word)}
-    variants: list[str] = []
-    for count in range(1, len(word) + 1):
-        for places in combinations([place for place, letters in others.items() if letters], count):
-            for letters in product(*(others[place] for place in places)):
-                if len(variants) == MOST:
-                    return variants
-                changed = dict(zip(places, letters, strict=True))
-                variants.append("".join(changed.get(place, letter) for place, letter in enumerate(word)))
-    return variants
+    changeable = [place for place, letters in others.items() if letters]
+    for count in range(1, len(changeable) + 1):
+        for places in combinations(changeable, count):
+            begins, stops = [0, *(place + 1 for place in places)], [*places, len(word)]
+            unchanged = [word[begin:stop] for begin, stop in zip(begins, stops, strict=True)]
+            parts = chain.from_iterable(([part], others[place]) for part, place in zip(unchanged, places, strict=False))
+            yield from map("".join, product(*parts, unchanged[-1:]))
 
 
+@lru_cache(2**12)
 def bare(letter: str) -> str:
     """A lower-case letter without its accent.
 

@@ -427,6 +427,12 @@ BAD = [
     ("kilt", kilt(text=["Rain", None]), ":1: text[1] is missing: write text in quotes"),
     ("jsonl", jsonl(id=None), ":1: id is missing: write a whole number, or"),
     ("jsonl", jsonl(title=None), ":1: title is missing: write text in quotes"),
+    (
+        "jsonl",
+        jsonl(title="x" * 4097),
+        f":1: the title '{'x' * 40}'… has 4,097 characters: shorten it to 4,096 at most",
+    ),
+    ("jsonl", jsonl(id="x" * 4097), f":1: the page id '{'x' * 40}'… has 4,097 characters: shorten it to 4,096 at most"),
     ("jsonl", jsonl(text=["a"]), ":1: text is ['a']: write text in quotes"),
     ("jsonl", jsonl(paragraphs=["a"]), ":1: the page has both text and paragraphs: keep one of them"),
     ("jsonl", '{"id": 1, "title": "", "paragraphs": [1]}', ":1: paragraphs[0] is 1: write text in quotes"),

@@ -44,6 +44,7 @@ def test_tokens(model: Model, text: str, tokens: str) -> None:
         ("[SEP]", "has nothing on one side of"),
         ("city " * 31, r"the query '(city ){11}city…?.*' has 33 tokens, the encoder reads 32: shorten it"),
         ("city " * 10_000, "has 10002 tokens, the encoder reads 32: shorten it"),
+        ("city " * 20_001, "city…' has 100,005 characters, at most 100,000 are read: shorten it"),
     ],
 )
 def test_what_cannot_be_read_is_refused(model: Model, text: str, message: str) -> None:

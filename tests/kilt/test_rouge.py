@@ -36,7 +36,7 @@ def test_rouge_l(guess: str, gold: str, score: float) -> None:
 
 
 def test_a_sentence_of_blanks_is_one_empty_word() -> None:
-    assert sentences("a  b. .") == [["a", "b"], [""]]
+    assert list(sentences("a  b. .")) == [["a", "b"], [""]]
 
 
 def test_of_several_common_subsequences_the_walk_back_goes_left_first() -> None:

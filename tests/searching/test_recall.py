@@ -117,7 +117,7 @@ def test_own_queries_ask_for_slots_of_own_pages(kb: KnowledgeBase, pages: list[P
 
 
 def test_where_a_title_cannot_be_asked_the_slot_is(model: Model, tmp_path: Path) -> None:
-    titles = ["", "a [SEP] b", "long " * 1000, "Paris"]
+    titles = ["", "a [SEP] b", "long " * 800, "Paris"]
     pages = [Page(f"P{number}", title, (Paragraph(0, "the city"),)) for number, title in enumerate(titles)]
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
     for query in own_queries(kb.shards, model, 50):

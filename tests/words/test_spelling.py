@@ -1,7 +1,9 @@
 """Spelling: every single edit is undone, common words are preferred, and suggestions are words of the corpus."""
 
+import itertools
 import math
 import string
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.corpus.pages import Page, Paragraph
+from kbq.dump.arrays import Texts
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
-from kbq.words.spelling import LETTERS, MOST, accented, bare, edits
+from kbq.searching import hybrid
+from kbq.words import spelling
+from kbq.words.bm25 import stems_of, words_of
+from kbq.words.spelling import LETTERS, MOST, accented, bare, common_word, edits
 
 WORDS = st.text(string.ascii_lowercase, min_size=5, max_size=8)
 
@@ -86,3 +92,66 @@ def test_what_may_have_been_meant(text: str, meant: dict[str, str | None], kb: K
 def test_where_there_are_no_words_nothing_is_said(pages: list[Page], model: Model, tmp_path: Path) -> None:
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model, bm25=False)
     assert kb.unknown_words("Curei [SEP] bron") == {}
+
+
+@given(st.lists(st.text("abcdeéılsyİßςΣ_ing1", min_size=1, max_size=7).map(str.lower), max_size=5))
+def test_stems_are_those_of_words_in_a_text(words: list[str]) -> None:
+    pairs = [(word, stem) for word, stems in zip(words, words_of(words), strict=True) for stem in stems]
+    assert list(zip(*stems_of(words), strict=True)) == pairs
+
+
+def old_accented(word: str) -> list[str]:
+    """The old rule, letter by letter."""
+    others = {place: LETTERS.get(bare(letter), "").replace(letter, "") for place, letter in enumerate(word)}
+    variants: list[str] = []
+    for count in range(1, len(word) + 1):
+        for places in itertools.combinations([place for place, letters in others.items() if letters], count):
+            for letters in itertools.product(*(others[place] for place in places)):
+                if len(variants) == MOST:
+                    return variants
+                changed = dict(zip(places, letters, strict=True))
+                variants.append("".join(changed.get(place, letter) for place, letter in enumerate(word)))
+    return variants
+
+
+@given(st.text("aelqx1éłñ", min_size=4, max_size=8))
+def test_variants_come_in_the_old_order(word: str) -> None:
+    assert accented(word) == old_accented(word)
+
+
+def test_thousands_of_variants_cost_a_few_looks_at_the_index(
+    kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, stemmed = [0], [0]
+    read = Texts.__getitem__
+
+    def counted_read(texts: Texts, index: int) -> str:
+        looks[0] += 1
+        return read(texts, index)
+
+    def counted_stems(words: Sequence[str]) -> tuple[list[str], list[str]]:
+        stemmed[0] += len(words)
+        return stems_of(words)
+
+    monkeypatch.setattr(Texts, "__getitem__", counted_read)
+    monkeypatch.setattr(spelling, "stems_of", counted_stems)
+    assert spelling.written_here("Qurqendel", kb.shards, kb.words.bm25) is None
+    assert stemmed[0] == MOST + len(edits("Qurqendel"))
+    assert looks[0] < 300
+
+
+def test_a_word_is_looked_up_once_and_few_are_remembered(
+    pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(hybrid, "SPELLINGS", 2)
+    monkeypatch.setattr(hybrid, "written_here", lambda word, shards, indexes: asked.append(word))
+    kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
+    for word in ("Qqa", "Qqa", "Qqb", "Qqa", "Qqc", "Qqa", "Qqb"):
+        assert kb.unknown_words(f"{word} [SEP] river") == {word: None}
+    assert asked == ["Qqa", "Qqb", "Qqc", "Qqb"]  # Qqb was the one asked for longest ago
+
+
+def test_of_words_as_common_the_first_by_code_points_is_meant() -> None:
+    numbers = {"energy": 7, "énergy": 7, "enengy": 9}
+    assert common_word("eénergy", lambda words: [numbers.get(word) for word in words]) == "energy"

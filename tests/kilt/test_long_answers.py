@@ -1,0 +1,141 @@
+"""Long answers: they are read once, in parts, whatever the number of gold answers, and score as by the old rules."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kbq.commands.printing import WHOLE, case_lines, shortened
+from kbq.kilt import error_kinds, text_scores
+from kbq.kilt.checks import CONTROL
+from kbq.kilt.error_kinds import ErrorCase, answer_kind, bare, numbers, stem, telling_words
+from kbq.kilt.records import shown
+from kbq.kilt.text_scores import common_words, normalise, parts, score_answer, token_f1
+
+TEXTS = st.text(st.sampled_from("ab TheΣé\u0301.,(1230 \n\u3000-"), max_size=40)
+LISTS = st.lists(TEXTS.map(str.strip).filter(bool), min_size=1, max_size=4)
+
+
+def old_f1(guess: str, gold: str) -> float:
+    guess_tokens, gold_tokens = guess.split(), gold.split()
+    shared = (Counter(guess_tokens) & Counter(gold_tokens)).total()
+    if shared == 0:
+        return 0.0
+    precision, recall = shared / len(guess_tokens), shared / len(gold_tokens)
+    return (2 * precision * recall) / (precision + recall)
+
+
+def old_rouge(guess: str, gold: str) -> float:
+    guess_sentences, gold_sentences = ([p.split() or [""] for p in text.split(".") if p] for text in (guess, gold))
+    if not guess_sentences or not gold_sentences:
+        return 0.0
+    guess_words = {word for sentence in guess_sentences for word in sentence}
+    gold_words = {word for sentence in gold_sentences for word in sentence}
+    shared = set[str]().union(*(common_words(one, other) for one in gold_sentences for other in guess_sentences))
+    precision, recall = len(shared) / len(guess_words), len(shared) / len(gold_words)
+    return 2.0 * ((precision * recall) / (precision + recall + 1e-8))
+
+
+def old_other_format(answer: str, gold: str) -> bool:
+    words, gold_words = (set(re.findall(r"[^\W\d_]+", normalise(text))) for text in (answer, gold))
+    same = bool(numbers(answer)) and numbers(answer) == numbers(gold)
+    return same and (words <= gold_words or gold_words <= words)
+
+
+def old_kind(answer: str, golds: frozenset[str], has_pages: bool) -> str | None:
+    if answer in golds:
+        return "right" if has_pages else "answer-right-page-wrong"
+    if answer and any(bare(answer) == bare(gold) for gold in golds):
+        return "answer-form"
+    if any(old_other_format(answer, gold) for gold in golds):
+        return "answer-number-format"
+    if any(telling_words(answer) & telling_words(gold) for gold in golds):
+        return "answer-partial"
+    return "page-right-answer-wrong" if has_pages else None
+
+
+@pytest.mark.parametrize("part", [1, 7, 2**20])
+@given(TEXTS, LISTS)
+@settings(max_examples=200)
+def test_scores_are_those_of_the_old_rules(part: int, answer: str, golds: list[str]) -> None:
+    answer = answer.strip() or "x"
+    normal = text_scores._normalised(answer)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_scores, "PART", part)
+        assert "".join(parts(answer)) == answer
+        assert normalise(answer) == normal
+        assert score_answer(answer, golds) == (
+            float(answer in golds),
+            float(normal in [text_scores._normalised(gold) for gold in golds]),
+            max(old_f1(normal, text_scores._normalised(gold)) for gold in golds),
+            max(old_rouge(answer, gold) for gold in golds),
+        )
+        for has_pages in (False, True):
+            assert answer_kind(answer, frozenset(golds), has_pages) == old_kind(answer, frozenset(golds), has_pages)
+
+
+@given(st.text())
+def test_marks_are_removed_and_control_characters_found_as_one_by_one(text: str) -> None:
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    assert bare(text) == normalise("".join(letter for letter in decomposed if not unicodedata.combining(letter)))
+    assert bool(CONTROL.search(text)) == any(unicodedata.category(letter) == "Cc" for letter in text)
+
+
+def test_control_characters_are_a_category() -> None:
+    every = "".join(map(chr, range(0x11_0000)))
+    assert CONTROL.findall(every) == [letter for letter in every if unicodedata.category(letter) == "Cc"]
+
+
+def old_stem(title: str) -> str:
+    return re.sub(r"\s*\([^()]*\)\s*$", "", title).casefold()
+
+
+@given(st.text(st.sampled_from("aB( )\n"), max_size=12))
+def test_titles_lose_what_is_in_brackets(title: str) -> None:
+    assert stem(title) == old_stem(title)
+
+
+@pytest.mark.parametrize("count", [1, 50])
+def test_an_answer_is_read_once_whatever_the_number_of_gold_answers(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = "word " * 1000
+    read = Counter[str]()
+
+    def counted(function: Callable[..., object]) -> Callable[..., object]:
+        def call(text: str, *others: object) -> object:
+            read[function.__name__] += len(text) > 1000
+            return function(text, *others)
+
+        return call
+
+    for function in (normalise, numbers, telling_words):
+        monkeypatch.setattr(error_kinds, function.__name__, counted(function))
+    golds = frozenset(f"Gold {number}" for number in range(count))
+    assert answer_kind(answer, golds, has_pages=False) is None
+    assert read == {"normalise": 2, "numbers": 1, "telling_words": 1}  # by `bare`, and for telling words
+
+
+def test_numbers_are_counted_up_to_what_can_be_equal() -> None:
+    assert numbers("9 8 7 6") == ("6", "7", "8", "9")
+    assert numbers("9 8 7 6", 2) == ("8", "9")
+    assert token_f1("a b", "b c") == 0.5
+
+
+def test_what_is_shown_of_a_long_answer_is_short() -> None:
+    long = "word " * 100_000
+    case = ErrorCase("7", "page-not-found", long, long, (long,), None, (), None, evidence=long, gold_evidence=long)
+    assert max(map(len, case_lines(case))) < WHOLE + 30
+    assert shown("x" * 1000) == '"' + "x" * 36 + "..."
+    assert shown("x" * 38) == '"' + "x" * 38 + '"'
+    assert shown('"' * 30) == '"' + '\\"' * 18 + "..."
+
+
+@given(st.text("ab \n", max_size=30), st.integers(2, 12))
+def test_a_text_is_shortened_as_if_all_of_it_were_read(text: str, width: int) -> None:
+    line = " ".join(text.split())
+    assert shortened(text, width) == (line if len(line) <= width else f"{line[: width - 1]}…")
