@@ -28,6 +28,11 @@ class Hits(NamedTuple):
     shards: Rows
     rows: Rows
 
+    @property
+    def least(self) -> np.float32:
+        """The score of the last hit; infinity if there is none."""
+        return np.float32(self.scores[-1] if len(self.scores) else np.inf)
+
 
 class Paragraphs(NamedTuple):
     """Paragraphs of one shard, and what they add to the scores of their spans. Shapes: (paragraphs,)."""
@@ -86,19 +91,19 @@ class CellIndex:
         parts = (queries[first : first + together] for first in range(0, len(queries), together))
         hits = list(chain.from_iterable(self._best_rows(part, k) for part in parts))
         sides = list(zip(hits[: len(starts)], hits[len(starts) :], strict=True))
-        # This holds for fewer than k hits, too: a deeper search probes more cells, and may find more.
-        bounds = [sum(float(side.scores[-1]) if len(side.scores) else np.inf for side in pair) for pair in sides]
+        # These hold for fewer than k hits, too: a deeper search probes more cells, and may find more.
+        worst = [(start.least, end.least) for start, end in sides]
         near = [[self._around(number, pair) for pair in sides] for number in range(len(self._shards))]
         if bonus is None:
             return [
-                [_all_rows(shard, numbers, bound) for numbers, bound in zip(of_shard, bounds, strict=True)]
+                [_all_rows(shard, numbers, at_most(*pair)) for numbers, pair in zip(of_shard, worst, strict=True)]
                 for shard, of_shard in zip(self._shards, near, strict=True)
             ]
         selections, limits = _with_best_bonuses(near, bonus, k)
         return [
             [
-                _all_rows(shard, selection.numbers, bound + limit, selection.bonus)
-                for selection, bound, limit in zip(of_shard, bounds, limits, strict=True)
+                _all_rows(shard, selection.numbers, at_most(*pair, limit), selection.bonus)
+                for selection, pair, limit in zip(of_shard, worst, limits, strict=True)
             ]
             for shard, of_shard in zip(self._shards, selections, strict=True)
         ]
@@ -135,6 +140,17 @@ class CellIndex:
         """The paragraphs of a shard that contain a hit, ascending."""
         rows = np.concatenate([side.rows[side.shards == number] for side in sides])
         return np.unique(self._shards[number].paragraphs_of(rows))
+
+
+def at_most(start: np.float32, end: np.float32, bonus: float = 0.0) -> float:
+    """What a span scores at most whose start, end and bonus score at most this, rounded as `find_spans` rounds.
+
+    A bound that is rounded otherwise may lie between a score and what it is rounded to, which would then be lost.
+
+    >>> at_most(np.float32(1), np.float32(1e-7)) > 1 + 1e-7
+    True
+    """
+    return float((start + np.float32(bonus)) + end)
 
 
 def _with_best_bonuses(

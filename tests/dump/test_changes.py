@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 import kbq
+from kbq.answers import Backend
 from kbq.corpus.pages import Page
-from kbq.dump import building, compacting
+from kbq.dump import compacting
 from kbq.dump.manifest import STATE, read_manifest
+from kbq.dump.workers import encode_blocks
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
@@ -72,17 +74,16 @@ def test_a_page_may_come_back(changing: KnowledgeBase) -> None:
 
 def test_only_what_has_changed_is_encoded(changing: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[str] = []
-    encode: Any = getattr(building, "encode_blocks")  # noqa: B009
 
     def counting(model: Model, blocks: Any, pages_of: Callable[[Any], list[Page]], workers: int) -> Any:
-        for block, result in encode(model, blocks, pages_of, workers):
+        for block, result in encode_blocks(model, blocks, pages_of, workers):
             encoded.extend(page.id for page in pages_of(block))
             yield block, result
 
-    monkeypatch.setattr(building, "encode_blocks", counting)
+    monkeypatch.setattr("kbq.dump.building.encode_blocks", counting)
     assert str(changing.update(CHANGED).changes) == "+0 ~0 −0 =4"
     other = Page("b", "Curie", ["place of birth"])
-    same = Page("a", "Paris", CHANGED[0].paragraphs, metadata=dict(sorted(CHANGED[0].metadata.items())))
+    same = Page("a", "Paris", CHANGED[0].paragraphs, metadata=dict(reversed(list(CHANGED[0].metadata.items()))))
     assert str(changing.update([same, other, Page("e", "new", ["city"])]).changes) == "+1 ~1 −0 =3"
     assert encoded == ["b", "e"]
 
@@ -194,9 +195,9 @@ def test_indexes_leave_deleted_pages_out_before_the_best_are_taken(
     gone = [page.id for page in pages[:4]]
     kb = kb.delete(gone)
     fresh = KnowledgeBase.build(pages[4:], tmp_path / "fresh", model)
-    for backend, k in itertools.product(("dense", "hybrid"), (1, 5)):
-        asked: list[Any] = [kb.query, fresh.query]
-        found, truth = (query("the river", k, backend=backend) for query in asked)
+    backends: tuple[Backend, ...] = ("dense", "hybrid")
+    for backend, k in itertools.product(backends, (1, 5)):
+        found, truth = (one.query("the river", k, backend=backend) for one in (kb, fresh))
         assert [(one.text, one.score) for one in found] == [(one.text, one.score) for one in truth]
     kb = kb.compact()
     assert kb.index.kind == kind

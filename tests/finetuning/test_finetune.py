@@ -15,6 +15,7 @@ import torch
 
 from kbq.answers import SearchOptions
 from kbq.commands.printing import finetuning_lines
+from kbq.dump.manifest import read_manifest, write_manifest
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.finetuning.dev_scoring import DENSE, DevScorer, hybrid
@@ -427,11 +428,8 @@ def test_another_knowledge_base_refuses_the_query_encoder(
     other = Model.open(other_folder, "cpu")
     assert other.config.phrase_fingerprint != own_kb.model.config.phrase_fingerprint
     shutil.copytree(own_kb.folder, tmp_path / "kb")
-    manifest = tmp_path / "kb" / "manifest.json"
-    manifest.write_text(
-        manifest.read_text("utf-8").replace(own_kb.model.config.phrase_fingerprint, other.config.phrase_fingerprint),
-        "utf-8",
-    )
+    manifest = read_manifest(own_kb.folder)
+    write_manifest(tmp_path / "kb", replace(manifest, model_fingerprint=other.config.phrase_fingerprint))
     with pytest.raises(ModelError) as refusal:
         KnowledgeBase.open(tmp_path / "kb", str(asked["out"]), device="cpu")
     for named in (own_kb.model.config.phrase_fingerprint, other.config.phrase_fingerprint):

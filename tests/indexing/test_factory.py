@@ -81,6 +81,7 @@ def test_no_better_span_is_missed_and_the_scores_are_exact(
         error = 1e-5 * np.abs(true[np.isfinite(true)]).max(initial=0)
         assert (np.diff(found.starts) > 0).all()
         assert np.delete(true, found.starts).max(initial=-np.inf) <= found.complete_above + error
+        assert np.float32(found.complete_above) == found.complete_above  # rounded as scores are
         spans = find_spans(shard, found, np.stack([starts[query], ends[query]]))
         assert spans.scores == pytest.approx(true[spans.starts], abs=error)
         if k >= len(shard):

@@ -173,4 +173,4 @@ def test_equal_scores_are_merged_in_the_order_of_the_parts() -> None:
     ],
 )
 def test_parts_are_of_whole_groups(shards: int, count: int, parts: list[tuple[int, int]]) -> None:
-    assert [(part.start, part.stop) for part in Whole(shards, 100, 100).parts(count)] == parts
+    assert [(part.start, part.stop) for part in Whole(shards, rows=100, shown=100).parts(count)] == parts
