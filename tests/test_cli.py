@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -934,6 +935,22 @@ def assert_one_sentence(outcome: Outcome, message: str) -> None:
         ("merge-kb folder/new half", "half is not a complete knowledge base"),
         ("merge-kb model kb", "model is not empty: delete it or choose another folder"),
         ("merge-kb empty/new kb", "new cannot be written (Not a directory)"),
+        ("delete nowhere x", "nowhere does not exist"),
+        ("delete kb nope", "kb has no page 'nope': check its id"),
+        ("delete kb --file nothing", "nothing: cannot be read (No such file or directory)"),
+        ("delete kb --file empty", "there is no page id: give at least one"),
+        ("update nowhere corpus.jsonl", "nowhere does not exist: make a knowledge base with"),
+        ("update kb nothing", "nothing: cannot be read"),
+        ("update kb empty", "empty"),
+        ("update kb header.csv", "header.csv"),
+        ("sync kb empty", "empty"),
+        ("sync half corpus.jsonl", "half is not a complete knowledge base"),
+        ("compact folder", "folder is not a knowledge base"),
+        ("verify nowhere", "nowhere is neither a knowledge base nor a model: name the folder of one"),
+        ("verify folder", "folder is neither a knowledge base nor a model"),
+        ("verify old", "old has format version 0, this kbq reads 4"),
+        ("query x --kb kb --pages nothing", "nothing: cannot be read"),
+        ("query x --kb kb --pages header.csv", "kb has no page 'subject,relation,object': check its id"),
         ("info nowhere", "nowhere does not exist"),
         ("info folder", "folder is not a knowledge base"),
         ("explain [SEP]", "has nothing on one side"),
@@ -985,6 +1002,7 @@ def test_bad_input_gets_one_clear_sentence(
         ("finetune two.csv --kb kb --out new --terms joint,word", "term 'word' is unknown: choose from joint, start"),
         ("finetune two.csv --kb kb --out new --task nonsense", "task 'nonsense' is unknown: choose one of"),
         ("index vectors kb --kind compact --filter nan", "--filter is nan, must be a number"),
+        ("verify model --repair", "model is a model, which cannot be repaired: restore it"),
         (
             "query x --kb kb --reader default --unit sentence",
             "a reader finds no sentence: ask for phrases or",
@@ -1179,3 +1197,49 @@ def test_all_bad_triples_are_named(
     assert problem in lines[0]
     assert lines[1].startswith("error: ")
     assert sentence in lines[1]
+
+
+def test_a_knowledge_base_follows_its_corpus(
+    run: Run, corpus: Path, model_folder: Path, write_json_lines: Callable[..., Path], tmp_path: Path
+) -> None:
+    kb = tmp_path / "kb"
+    run("build", corpus, kb, "--model", model_folder)
+    new = {"id": "new", "title": "Nile", "text": "The Nile is a river.", "licence": "CC0", "tags": ["water"]}
+    changed = write_json_lines("changed.jsonl", {"id": "P1", "title": "other", "text": "the city"}, new)
+    planned = run("sync", kb, changed, "--dry-run", "--json").documents[0]
+    assert [planned[name] for name in ("added", "replaced", "deleted", "unchanged", "pages")] == [1, 1, 11, 0, 12]
+    done = run("update", kb, changed, "--json").documents[0]
+    assert [done[name] for name in ("added", "replaced", "deleted", "unchanged", "pages")] == [1, 1, 0, 11, 13]
+    (tmp_path / "ids").write_text("new\n")
+    (found,) = run("query", "the Nile", "--kb", kb, "--pages", tmp_path / "ids", "-k", "1", "--json").documents
+    assert [answer["page_id"] for answer in cast(list[dict[str, object]], found["answers"])] == ["new"]
+    assert cast(list[dict[str, object]], found["answers"])[0]["metadata"] == {"licence": "CC0", "tags": ["water"]}
+    outcome = run("delete", kb, "new", "P1")
+    assert (outcome.status, outcome.out) == (0, f"{kb}: 2 pages deleted, 11 are left\n")
+    outcome = run("sync", kb, changed)
+    assert outcome.out.splitlines()[0] == f"{kb}: +2 ~0 −11 =0"
+    assert "deleted pages take" in outcome.err
+    before = run("info", kb, "--json").documents[0]
+    compacted = run("compact", kb, "--json").documents[0]
+    assert (compacted["pages"], compacted["shards"]) == (2, 1)
+    assert cast(int, compacted["bytes"]) < cast(int, compacted["bytes_before"]) == before["bytes"]
+    verified = run("verify", kb, "--json").documents[0]
+    assert (verified["whole"], verified["problems"], verified["repaired"]) == (True, [], [])
+    (kb / "shard-00003" / "bm25" / "lengths.npy").unlink()
+    refused = run("verify", kb)
+    assert (refused.status, refused.err.count("\n")) == (1, 2)
+    assert "lengths.npy is missing: `kbq verify" in refused.err
+    assert run("verify", kb, "--repair").out.splitlines()[1] == "built again: shard-00003/bm25"
+    assert run("query", "the Nile", "--kb", kb).status == 0
+
+
+def test_predictions_from_some_pages_are_another_run(
+    run: Run, kb_folder: Path, write_json_lines: Callable[..., Path], tmp_path: Path
+) -> None:
+    records, out = write_json_lines("records.jsonl", {"id": "1", "input": "the river"}), tmp_path / "out.jsonl"
+    (tmp_path / "ids").write_text("P3\n")
+    command = ("predict", records, "--kb", kb_folder, "--task", "slot_filling", "--out", out)
+    assert run(*command, "--pages", tmp_path / "ids").status == 0
+    (line,) = map(json.loads, out.read_text().splitlines())
+    assert {place["wikipedia_id"] for place in line["output"][0]["provenance"]} == {"P3"}
+    assert "was made by a run that differs in pages" in run(*command).err

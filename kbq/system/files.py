@@ -67,6 +67,7 @@ def replacing(path: Path) -> Iterator[Path]:
     partial.touch()
     with writing_alone(partial, path):
         try:
+            partial.write_bytes(b"")  # a run that was killed may have left a part
             yield partial
             with partial.open("rb+") as file:
                 os.fsync(file.fileno())

@@ -26,7 +26,19 @@ CHARACTERS = [
     *"\u061c\u200b\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2060\u2064\u2066\u2067\u2068\u2069\u206f\ufeff",
     *"\U000e0001\U000e0041\U000e007f\ufff9",
 ]
-WITH_BARS = ("build", "index", "merge-kb", "predict", "finetune", "train", "augment")
+WITH_BARS: tuple[str, ...] = (
+    "build",
+    "index",
+    "merge-kb",
+    "predict",
+    "finetune",
+    "train",
+    "augment",
+    "update",
+    "sync",
+    "compact",
+    "verify",
+)
 SEQUENCES = ["\x1b]0;renamed", "\x1b[5m", "\x1b[2J", "\x1b#8", "\nFORGED", "\rFORGED", "u\u200dv", "w\u200cx"]
 BAD = "Bad" + "".join(CHARACTERS) + "".join(SEQUENCES) + "[red]e[/red]"
 NAME = BAD.replace("/", "|")  # of a file
@@ -168,6 +180,16 @@ ASKED: list[tuple[str, ...]] = [
     ("index", "bm25", "KB"),
     ("index", "vectors", "KB", "--kind", "disk"),
     ("merge-kb", "OUT", "KB"),
+    ("update", "KB", "CORPUS"),
+    ("sync", "KB", "CORPUS", "--dry-run"),
+    ("delete", "KB", BAD),
+    ("delete", "KB", "--file", "GUESS"),
+    ("delete", "KB", "--file", "GUESS", "--missing-ok"),
+    ("compact", "KB"),
+    ("verify", "KB"),
+    ("verify", "KB", "--json"),
+    ("verify", "MODEL"),
+    ("query", "the river", "--kb", "KB", "--pages", "GUESS"),
     ("build", "CORPUS", "OUT", "--model", "MODEL"),
     ("build", "CORPUS", "OUT", "--model", "MODEL", "--skip-bad-lines"),
     ("predict", "GOLD", "--task", "slot_filling", "--out", "OUT", "--kb", "KB"),

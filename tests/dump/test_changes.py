@@ -60,6 +60,16 @@ def test_unknown_ids_are_all_named_and_nothing_is_deleted(changing: KnowledgeBas
     assert changing.delete(["x", " a "], missing_ok=True).counts.pages == 3
 
 
+def test_what_a_killed_run_left_of_a_list_does_no_harm(changing: KnowledgeBase) -> None:
+    kb = changing.delete("b")
+    (name,) = (path.name for path in kb.shards[0].folder.glob("deleted-*"))
+    content = (kb.shards[0].folder / name).read_bytes()
+    (kb.shards[0].folder / f"{name}.tmp").write_bytes(content)
+    kb = kb.update([CHANGED[1]]).delete("b")
+    assert (kb.shards[0].folder / name).read_bytes() == content
+    assert kb.counts.pages == 3
+
+
 @pytest.mark.parametrize("ids", [[], [""], ["  "]])
 def test_no_id_is_refused(ids: list[str], changing: KnowledgeBase) -> None:
     with pytest.raises(KnowledgeBaseError, match="there is no page id: give at least one"):
