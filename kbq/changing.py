@@ -16,6 +16,7 @@ from kbq.corpus.readers import read_corpus
 from kbq.dump.building import build_shards, manifest_before
 from kbq.dump.changes import Changes, Comparison, remove_unnamed_shards, without
 from kbq.dump.compacting import groups_to_compact, write_compacted
+from kbq.dump.damage import sentence
 from kbq.dump.manifest import STATE, changing, is_knowledge_base, publish, read_manifest, refuse_other_model
 from kbq.dump.manifest import write_manifest as write
 from kbq.dump.pages import Pages
@@ -27,6 +28,7 @@ from kbq.searching.indexes import IndexSpec, build_indexes, kept_queries, remove
 from kbq.system.callbacks import Stage
 from kbq.system.files import writing_alone, writing_to
 from kbq.system.paths import as_path, given
+from kbq.system.seals import all_damage
 from kbq.words.bm25 import add_bm25
 from kbq.words.sparta import compact_sparta, index_sparta
 from kbq.words.sparta_model import SpartaModel
@@ -178,7 +180,11 @@ def compact(
         rows = sum(entry.live.rows for group in groups for entry in group)
         stage = Stage(report or (lambda *_: None), "rows copied", rows)
         for group in groups:
-            old = [shard for shard in manifest.open_shards(folder) if shard.folder.name in {one.name for one in group}]
+            names = [entry.name for entry in group]
+            damage = next(all_damage(manifest.files(folder, names), lambda read: None), None)
+            if damage is not None:  # a copy would be sealed as it is
+                raise KnowledgeBaseError(sentence(folder, damage))
+            old = [shard for shard in manifest.open_shards(folder) if shard.folder.name in names]
             new = write_compacted(folder, group, old, manifest.next_shard, stage.add)
             place = manifest.shards.index(group[0])
             entries = (*manifest.shards[:place], *new, *manifest.shards[place + len(group) :])

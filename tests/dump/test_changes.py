@@ -181,6 +181,15 @@ def test_only_shards_with_deleted_pages_are_written_again(
     assert sorted(said(compacted)) == sorted(one for one in truth if one[2][0] != gone)
 
 
+def test_damage_is_not_copied(changing: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = changing.delete("b").folder / "shard-00000" / "vectors.npy"
+    vectors.write_bytes(vectors.read_bytes()[:-1] + b"x")
+    monkeypatch.setattr("kbq.system.seals.first_damage.__defaults__", (0,))  # as if it were large
+    kb = KnowledgeBase.open(changing.folder)
+    with pytest.raises(KnowledgeBaseError, match=r"vectors.npy is damaged \(its content has changed\): restore it"):
+        kb.compact()
+
+
 def test_an_unfinished_update_is_not_compacted_away(changing: KnowledgeBase) -> None:
     (changing.folder / STATE).write_text("{}")
     with pytest.raises(KnowledgeBaseError, match="has an unfinished update: run the same command again, or delete"):
