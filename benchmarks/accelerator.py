@@ -32,6 +32,7 @@ from kbq.encoding.model import Model
 from kbq.indexing.cells import Clusters, clusters_for
 from kbq.kb import KnowledgeBase
 from kbq.searching.recall import own_queries
+from kbq.system.seals import seal_folder
 
 TOGETHER, ALONE = 64, 16  # queries
 REPEAT = 3
@@ -97,12 +98,13 @@ def enlarged(source: KnowledgeBase, folder: Path, times: int) -> None:
     shards = []
     for copy in range(times):
         signs = rng.choice([-1, 1], source.model.dim).astype(np.int8) if copy else np.int8(1)
-        for shard, counts in zip(source.shards, source.manifest.shards, strict=True):
+        for shard, entry in zip(source.shards, source.manifest.shards, strict=True):
             to = folder / shard_name(len(shards))
             shutil.copytree(shard.folder, to, copy_function=os.link)
             (to / "vectors.npy").unlink()
             np.save(to / "vectors.npy", shard.vectors * signs)
-            shards.append(counts)
+            (to / "seal.json").unlink()
+            shards.append(replace(entry, name=to.name, seal=seal_folder(to).digest))
     publish(folder, replace(source.manifest, shards=tuple(shards)))
 
 

@@ -22,22 +22,23 @@ from plotting import picture
 
 from kbq.answers import IndexKind
 from kbq.dump.manifest import IndexEntry, publish
-from kbq.dump.shards import Counts, Shard, shard_name
+from kbq.dump.shards import Counts, Shard, ShardEntry, shard_name
 from kbq.kb import KnowledgeBase
 from kbq.searching.recall import own_queries
 from kbq.system.files import folder_bytes
+from kbq.system.seals import seal_folder
 
 TOGETHER, ALONE = 64, 8  # queries
 INDEX: IndexKind = "compact"
 PER_ROW = ("vectors", "positions", "starts", "ends", "edges", "logits")
-PER_PARAGRAPH = ("paragraph_rows", "paragraph_numbers", "paragraph_pages")
+PER_PARAGRAPH = ("paragraph_tokens", "paragraph_rows", "paragraph_numbers", "paragraph_pages")
 
 
-def cut(shards: Sequence[Shard], folder: Path, rows: int) -> tuple[Counts, ...]:
+def cut(shards: Sequence[Shard], folder: Path, rows: int) -> tuple[ShardEntry, ...]:
     """Write shards with the first paragraphs of these, about so many rows, and as many shards as that takes."""
-    written: list[Counts] = []
+    written: list[ShardEntry] = []
     for shard in shards:
-        left = rows - sum(counts.rows for counts in written)
+        left = rows - sum(entry.size.rows for entry in written)
         paragraphs = int(np.searchsorted(shard.paragraph_rows, left, side="right"))
         if not paragraphs:
             break
@@ -47,12 +48,14 @@ def cut(shards: Sequence[Shard], folder: Path, rows: int) -> tuple[Counts, ...]:
         for names, count in ((PER_ROW, own), (PER_PARAGRAPH, paragraphs)):
             for name in names:
                 np.save(to / f"{name}.npy", np.load(shard.folder / f"{name}.npy", mmap_mode="r")[:count])
-        for name, count in (("texts", paragraphs), ("ids", pages), ("titles", pages)):
+        np.save(to / "page_digests.npy", shard.page_digests[:pages])
+        for name, count in (("texts", paragraphs), ("ids", pages), ("titles", pages), ("metadata", pages)):
             ends, characters = (np.load(shard.folder / f"{name}.{kind}", mmap_mode="r") for kind in ("npy", "bin"))
             np.save(to / f"{name}.npy", ends[:count])
             with (to / f"{name}.bin").open("wb") as file:
                 np.save(file, characters[: int(ends[count - 1])])
-        written.append(Counts(pages, paragraphs, own, own))
+        counts = Counts(pages, paragraphs, own, own)
+        written.append(ShardEntry(to.name, seal_folder(to).digest, counts, counts))
         if paragraphs < len(shard.paragraph_rows):
             break
     return tuple(written)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from kbq.dump.manifest import IndexEntry, publish, read_manifest
-from kbq.dump.shard_writer import EncodedParagraph, Progress, ShardWriter
+from kbq.dump.shard_writer import EncodedParagraph, Progress, ShardWriter, page_digest
 from kbq.dump.shards import LOGIT_STEPS, Shard, shard_name
 from kbq.system.lines import read_json_lines
 from kbq.words.bm25 import index_bm25
@@ -71,7 +71,8 @@ def main() -> None:
     kept += [place for place in every if place[0].ids[place[1]] in pages]
     writer = ShardWriter(options.out / shard_name(0), manifest.dim, Progress())
     for shard, number in kept:
-        writer.append(shard.page(number), paragraphs(shard, number))
+        page = shard.page(number)
+        writer.append(page, page_digest(page), paragraphs(shard, number))
     part = replace(manifest, shards=(writer.close(),), index=IndexEntry(), others=(), bm25=False, sparta="")
     publish(options.out, part)
     index_bm25(options.out)
