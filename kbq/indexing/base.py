@@ -89,7 +89,7 @@ class Whole:
     def parts(self, count: int) -> list[slice]:
         """The shards in this number of parts, of whole groups, that may be searched in different places.
 
-        >>> Whole(shards=25, rows=1000).parts(2)
+        >>> Whole(shards=25, rows=1000, shown=1000).parts(2)
         [slice(0, 12, None), slice(12, 25, None)]
         """
         groups = -(-self.shards // self.together)

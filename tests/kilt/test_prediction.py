@@ -55,6 +55,7 @@ class FakeBase:
         self.model = self
         self.config = self
         self.query_fingerprint = "f"
+        self.pages_digest = ""
         self.dies_after, self.pages = dies_after, pages
 
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
@@ -99,10 +100,12 @@ def predict(tmp_path: Path) -> Predict:
         bm25_weight: float | None = None,
         index: IndexKind = "exact",
         encoder: str = "f",
+        some_pages: str = "",
         **fake: int,
     ) -> PredictionOutcome:
         answering = FakeBase(tmp_path, index, **fake)
         answering.query_fingerprint = encoder
+        answering.pages_digest = some_pages
         kb = cast(KnowledgeBase, answering)
         options = SearchOptions(top_pages, "page", backend, bm25_weight)
         return predict_file(task, tmp_path / "in", kb, tmp_path / "out.jsonl", options, with_text, lambda *_: None)
@@ -354,7 +357,8 @@ def test_a_file_without_any_prediction_is_begun_anew(tmp_path: Path, predict: Pr
 
 
 @pytest.mark.parametrize(
-    "change", ["task", "inputs", "option", "backend", "weights", "text", "encoder", "index", "knowledge base"]
+    "change",
+    ["task", "inputs", "option", "backend", "weights", "text", "encoder", "index", "knowledge base", "pages"],
 )
 def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, change: str) -> None:
     write_inputs(tmp_path, *many(2))
@@ -375,6 +379,7 @@ def test_the_file_of_another_run_is_refused(tmp_path: Path, predict: Predict, ch
             encoder="g" if change == "encoder" else "f",
             index="compact" if change == "index" else "exact",
             pages=1 if change == "knowledge base" else 3,
+            some_pages="d" if change == "pages" else "",
         )
     assert (tmp_path / "out.jsonl").read_bytes() == before
 
