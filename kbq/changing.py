@@ -13,20 +13,27 @@ from typing import TYPE_CHECKING
 
 from kbq.corpus.checking import BadLines, checked_pages
 from kbq.corpus.readers import read_corpus
-from kbq.dump.building import build_shards, manifest_before
+from kbq.dump.building import OtherCorpusError, build_shards, manifest_before
 from kbq.dump.changes import Changes, Comparison, remove_unnamed_shards, without
 from kbq.dump.compacting import groups_to_compact, write_compacted
 from kbq.dump.damage import sentence
-from kbq.dump.manifest import STATE, changing, is_knowledge_base, publish, read_manifest, refuse_other_model
-from kbq.dump.manifest import write_manifest as write
+from kbq.dump.manifest import (
+    STATE,
+    changing,
+    is_knowledge_base,
+    publish,
+    read_manifest,
+    refuse_other_model,
+    write_manifest,
+)
 from kbq.dump.pages import Pages
 from kbq.encoding.model import Model
 from kbq.errors import CorpusError, KnowledgeBaseError, ModelError
 from kbq.indexing.cells import load_faiss
 from kbq.indexing.factory import chosen_kind
 from kbq.searching.indexes import IndexSpec, build_indexes, kept_queries, remove_unnamed
-from kbq.system.callbacks import Stage
-from kbq.system.files import writing_alone, writing_to
+from kbq.system.callbacks import Stage, silent
+from kbq.system.files import pipe_name, writing_alone, writing_to
 from kbq.system.paths import as_path, given
 from kbq.system.seals import all_damage
 from kbq.words.bm25 import add_bm25
@@ -133,6 +140,31 @@ def update(
         for _ in comparison.to_encode(pages):
             pass
         return published, comparison.changes(delete_missing), bad_lines.count
+    try:
+        manifest, changes = _updated(folder, pages, open_model, delete_missing, workers, report, report_stage)
+    except OtherCorpusError:
+        if not isinstance(corpus, str | Path) or pipe_name(Path(corpus)):
+            raise  # it cannot be read again
+        note(f"an update of {folder} was stopped, and the corpus has changed since: it starts over")
+        (folder / STATE).unlink(missing_ok=True)
+        bad_lines = BadLines(corpus, skip_bad_lines, note)
+        pages = _pages(corpus, format, bad_lines, ())
+        manifest, changes = _updated(folder, pages, open_model, delete_missing, workers, report, report_stage)
+    if published.sparta and not manifest.sparta:
+        note(WITHOUT_IMPACTS.format(kb=folder))
+    return manifest, changes, bad_lines.count
+
+
+def _updated(
+    folder: Path,
+    pages: Iterator[Page],
+    open_model: Callable[[], Model],
+    delete_missing: bool,
+    workers: int,
+    report: Callable[[Counts], None],
+    report_stage: Report,
+) -> tuple[Manifest, Changes]:
+    """Encode what is new, and publish it without what it replaces."""
     with changing(folder) as before:
         comparison = Comparison(shards := before.open_shards(folder))
         to_encode = comparison.to_encode(pages)
@@ -147,19 +179,16 @@ def update(
             after = without(after, shards, comparison.gone(delete_missing))
             spec = IndexSpec.as_before(folder, before, chosen_kind(after, "auto"))
             manifest = _publish(folder, after, model, spec, before.bm25, report_stage)
-        elif comparison.changes(delete_missing):
-            manifest = write(folder, without(before, shards, comparison.gone(delete_missing)))
         else:
+            (folder / STATE).unlink(missing_ok=True)  # of an update that is not wanted any more
             manifest = before
+            if comparison.changes(delete_missing):
+                manifest = write_manifest(folder, without(before, shards, comparison.gone(delete_missing)))
         remove_unnamed_shards(folder, manifest)
-    if before.sparta and not manifest.sparta:
-        note(WITHOUT_IMPACTS.format(kb=folder))
-    return manifest, comparison.changes(delete_missing), bad_lines.count
+    return manifest, comparison.changes(delete_missing)
 
 
-def compact(
-    folder: Path, open_model: Callable[[], Model], threshold: float = 0.0, report: Report | None = None
-) -> Manifest:
+def compact(folder: Path, open_model: Callable[[], Model], threshold: float = 0.0, report: Report = silent) -> Manifest:
     """Write shards again without their deleted pages; see `KnowledgeBase.compact`.
 
     Args:
@@ -178,7 +207,7 @@ def compact(
         remove_unnamed_shards(folder, manifest)  # left from a run that was killed
         groups = groups_to_compact(manifest, threshold)
         rows = sum(entry.live.rows for group in groups for entry in group)
-        stage = Stage(report or (lambda *_: None), "rows copied", rows)
+        stage = Stage(report, "rows copied", rows)
         for group in groups:
             names = [entry.name for entry in group]
             damage = next(all_damage(manifest.files(folder, names), lambda read: None), None)
@@ -194,10 +223,11 @@ def compact(
             needs_model = any(entry.kind != "exact" for entry in manifest.entries)
             if needs_model:
                 spec = IndexSpec.as_before(folder, manifest, manifest.index.kind)
-                after = build_indexes(folder, after, open_model(), spec, report or (lambda *_: None))
+                after = build_indexes(folder, after, open_model(), spec, report)
             after = add_bm25(folder, after) if manifest.bm25 else after
-            manifest = write(folder, after)
+            manifest = write_manifest(folder, after)
             remove_unnamed_shards(folder, manifest)
+            remove_unnamed(folder, manifest)
     return manifest
 
 

@@ -80,6 +80,7 @@ class KnowledgeBase:
             self._opened_index = open_index(self.shards, self.index, model.device, may_leave_gpu)
             self.words = WordIndexes(folder, manifest, self.shards)
         self._readers: dict[str, Reader] = {}
+        self._chosen_pages: tuple[str, ...] = ()  # that it answers from; none: all
 
     # Build and open
 
@@ -201,7 +202,8 @@ class KnowledgeBase:
             ModelError: it is missing, or belongs to another phrase encoder.
         """
         opened = Model.open(as_path(model, "a model"), str(self.model.device))
-        return self._opened(self.folder, self.manifest, opened, self.index.kind)
+        kb = self._opened(self.folder, self.manifest, opened, self.index.kind)
+        return kb.with_pages(self._chosen_pages) if self._chosen_pages else kb
 
     def with_pages(self, pages: str | Path | Iterable[str]) -> Self:
         """The same knowledge base, answering from these pages only: they are chosen before the best answers are.
@@ -225,6 +227,7 @@ class KnowledgeBase:
         refuse_unknown(self.folder, unknown)
         for shard, chosen in zip(kb.shards, shown, strict=True):
             shard.show_only(chosen)
+        kb._chosen_pages = tuple(ids)
         kb.pages_digest = digest_of_bytes("\n".join(sorted(ids)).encode("utf-8", "surrogatepass"))
         kb._opened_index = open_index(kb.shards, kb.index, kb.model.device, kb._may_leave_gpu)
         return kb
@@ -566,7 +569,7 @@ class KnowledgeBase:
 
     def _updated(self, corpus: str | Path | Iterable[Page], **options: Any) -> Self:
         manifest, changes, bad_lines = update(corpus, self.folder, lambda: self.model, **options)
-        kb = type(self)(self.folder, manifest, self.model, may_leave_gpu=True)
+        kb = self._opened(self.folder, manifest, self.model, self.index.kind)
         kb.changes, kb.bad_lines = changes, bad_lines
         return kb
 
@@ -581,7 +584,7 @@ class KnowledgeBase:
             KnowledgeBaseError: it does not have one of them (all of these are named), or the folder cannot be written.
         """
         manifest, changes = delete(self.folder, page_ids(pages), missing_ok)
-        kb = type(self)(self.folder, manifest, self.model, may_leave_gpu=True)
+        kb = self._opened(self.folder, manifest, self.model, self.index.kind)
         kb.changes = changes
         return kb
 
@@ -597,7 +600,7 @@ class KnowledgeBase:
             KnowledgeBaseError: the folder is in use or cannot be written, or an update is unfinished.
         """
         manifest = compact(self.folder, lambda: self.model, threshold, report)
-        return type(self)(self.folder, manifest, self.model, may_leave_gpu=True)
+        return self._opened(self.folder, manifest, self.model, self.index.kind)
 
     def index_vectors(
         self,
@@ -645,7 +648,7 @@ class KnowledgeBase:
 
     @property
     def counts(self) -> Counts:
-        """Pages, paragraphs, tokens and rows of all shards."""
+        """Pages, paragraphs, tokens and rows, without deleted pages."""
         return self.manifest.counts
 
     def __repr__(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from kbq.dump.manifest import changing, is_knowledge_base, read_manifest, write_
 from kbq.encoding.model_files import is_model, model_damage, model_files, remedy
 from kbq.encoding.model_folder import local_folder
 from kbq.errors import KbqError, KnowledgeBaseError
-from kbq.searching.indexes import IndexSpec, build_indexes, kept_queries, queries_file
+from kbq.searching.indexes import IndexSpec, build_indexes, kept_queries, queries_file, remove_unnamed
 from kbq.system.callbacks import Stage, silent
 from kbq.system.files import reading_problem
 from kbq.system.paths import as_path
@@ -70,6 +69,8 @@ def verify(
             damages.append(Damage(queries_file(folder, entry.asked), ValueError(reason(error))))
     stage = Stage(report, "bytes compared", sum(file.bytes for file in files.values()))
     damages += all_damage(files, stage.add)
+    if damages and read_manifest(folder) != manifest:  # it has been changed meanwhile
+        return verify(folder, repair, model=model, device=device, report=report)
     repaired = _repaired(folder, damages, model, device, report) if repair and damages else ()
     parts = tuple(folder / part for part in repaired)
     left = tuple(sentence(folder, one) for one in damages if not any(one.path.is_relative_to(part) for part in parts))
@@ -101,13 +102,15 @@ def _repaired(folder: Path, damages: list[Damage], model: str | None, device: st
         shards = [folder / shard.name for shard in manifest.shards]
         if any(one not in in_parts and one.path.parent in shards for one in damages) or not damaged:
             return ()
+        needs_model = any(not part.endswith("/bm25") for part in damaged)
+        opened = model_of(folder, manifest, model, device) if needs_model else None  # before anything is removed
         for part in damaged:
             shutil.rmtree(parts[part], ignore_errors=True)
-        after = dataclasses.replace(manifest)
-        if any(not part.endswith("/bm25") for part in damaged):
+        after = manifest.without_seals(damaged)
+        if opened is not None:
             spec = IndexSpec.as_before(folder, manifest, manifest.index.kind)
-            after = build_indexes(folder, after, model_of(folder, manifest, model, device), spec, report)
+            after = build_indexes(folder, after, opened, spec, report)
         if manifest.bm25:
             after = add_bm25(folder, after, report)
-        write_manifest(folder, after)
+        remove_unnamed(folder, write_manifest(folder, after))
     return damaged

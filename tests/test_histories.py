@@ -87,7 +87,7 @@ def killed(call: int | None) -> Iterator[list[bool]]:
         return wrapped
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kbq.changing.write", failing(write_manifest))
+        patch.setattr("kbq.changing.write_manifest", failing(write_manifest))
         patch.setattr("kbq.dump.manifest.write_record", failing(write_record))
         patch.setattr("kbq.dump.building.write_record", failing(write_record))
         patch.setattr("kbq.changing.write_compacted", failing(write_compacted))

@@ -27,6 +27,10 @@ BLOCK_CHARACTERS = 2**18  # encoded at a time; a kill loses one block at most
 SHARD_ROWS = 2**22  # a shard with this many rows is closed before the next block
 
 
+class OtherCorpusError(KnowledgeBaseError):
+    """An unfinished build is of another corpus."""
+
+
 @dataclass(frozen=True, slots=True)
 class BuildState:
     """The progress of a build; `pages` and `corpus`, a digest, are of the part of the corpus that is on the disk."""
@@ -182,7 +186,7 @@ def _read_state(folder: Path, model: Model, first_shard: int) -> BuildState:
 
 def _refuse_other_corpus(folder: Path, state: BuildState, digest: str) -> None:
     if state.corpus != digest:
-        raise KnowledgeBaseError(
+        raise OtherCorpusError(
             f"{folder} holds an unfinished build, and the corpus has changed since: "
             f"give the same corpus, or {_how_to_restart(folder, state.first_shard)}"
         )

@@ -150,10 +150,19 @@ def without(manifest: Manifest, shards: Sequence[Shard], gone: Sequence[Bools]) 
 
 
 def remove_unnamed_shards(folder: Path, manifest: Manifest) -> None:
-    """Remove lists of deleted pages, and shards, that the manifest does not name; a build may be unfinished."""
+    """Remove lists of deleted pages, and shards, that the manifest does not name; a build may be unfinished.
+
+    Raises:
+        KnowledgeBaseError: a shard is a link elsewhere.
+        OSError: one cannot be removed.
+    """
     named = {deleted_file(folder / entry.name, entry.deleted) for entry in manifest.shards}
     for unnamed in set(folder.glob("shard-*/deleted-*")) - named:
         unnamed.unlink(missing_ok=True)
     if not (folder / STATE).exists():
         for unnamed in set(folder.glob("shard-*")) - set(manifest.shard_folders(folder)):
-            shutil.rmtree(unnamed, ignore_errors=True)
+            if unnamed.is_symlink():
+                raise KnowledgeBaseError(
+                    f"{unnamed} is a link, and is not used any more: delete what it leads to, and the link"
+                )
+            shutil.rmtree(unnamed)

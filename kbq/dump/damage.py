@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kbq.dump.shards import deleted_file, read_deleted
+from kbq.dump.shards import deleted_file, deleted_pages
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.system.files import reading_problem
-from kbq.system.seals import SEAL, Damage, all_damage
+from kbq.system.seals import SEAL, Damage, all_damage, read_seal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,14 +24,17 @@ def sealed_files(folder: Path, manifest: Manifest) -> tuple[dict[Path, FileSeal]
     damages = []
     for part in [*(shard.name for shard in manifest.shards), *manifest.parts(*manifest.entries)]:
         try:
-            files |= manifest.files(folder, [part])
-        except KnowledgeBaseError as error:
-            damages.append(Damage(folder / part / SEAL, ValueError(reason(error))))
+            seal = read_seal(folder / part)
+            if seal.digest != manifest.named_seals.get(part):
+                raise ValueError("it is of another knowledge base or build")
+            files |= {folder / part / name: file for name, file in seal.files.items()}
+        except (OSError, ValueError) as error:
+            damages.append(Damage(folder / part / SEAL, error))
     for shard in manifest.shards:
         try:
-            read_deleted(folder / shard.name, shard.deleted)
-        except KnowledgeBaseError as error:
-            damages.append(Damage(deleted_file(folder / shard.name, shard.deleted), ValueError(reason(error))))
+            deleted_pages(folder / shard.name, shard.deleted)
+        except (OSError, ValueError) as error:
+            damages.append(Damage(deleted_file(folder / shard.name, shard.deleted), error))
     return files, damages
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +16,7 @@ from kbq.dump.shards import REPAIR, Counts, HexDigits, Shard, ShardEntry
 from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.system.files import reading_problem, writing_alone, writing_to
 from kbq.system.machine import stays_in_memory
-from kbq.system.records import OtherFormatError, read_record, write_record
+from kbq.system.records import OtherFormatError, read_object, read_record, write_record
 from kbq.system.seals import SEAL, FileSeal, Seal, first_damage, read_seal
 
 if TYPE_CHECKING:
@@ -161,16 +161,25 @@ class Manifest:
                 )
         return shards
 
+    @property
+    def named_seals(self) -> dict[str, str]:
+        """The digests of the seals of all shards and indexes, by their paths below the knowledge base."""
+        return self.seals | {shard.name: shard.seal for shard in self.shards}
+
+    def without_seals(self, parts: Iterable[str]) -> "Manifest":
+        """The same, but the seals of some indexes, which were built again, are read when it is written."""
+        gone = set(parts)
+        return dataclasses.replace(self, seals={name: seal for name, seal in self.seals.items() if name not in gone})
+
     def files(self, folder: Path, parts: Iterable[str]) -> dict[Path, FileSeal]:
         """The files of some parts, which are folders below the knowledge base, as their seals list them.
 
         Raises:
             KnowledgeBaseError: a seal is missing, damaged, or not the one that the manifest names.
         """
-        named = self.seals | {shard.name: shard.seal for shard in self.shards}
         files: dict[Path, FileSeal] = {}
         for part in parts:
-            seal = read_named_seal(folder, part, named[part])
+            seal = read_named_seal(folder, part, self.named_seals.get(part, ""))
             files |= {folder / part / name: file for name, file in seal.files.items()}
         return files
 
@@ -220,17 +229,24 @@ def publish(folder: Path, manifest: Manifest) -> Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
-    """Replace the manifest, with the seals of all folders of indexes; an unfinished build can still be resumed.
+    """Replace the manifest, and name the seals of new indexes; an unfinished build can still be resumed.
 
     Raises:
-        KnowledgeBaseError: a folder has no seal.
+        KnowledgeBaseError: a new index has no seal, or belongs to another shard.
     """
     seals = {}
+    of_shards = {shard.name: shard.seal for shard in manifest.shards}
     for part in manifest.parts(*manifest.entries):
+        if part in manifest.seals:
+            seals[part] = manifest.seals[part]
+            continue
         try:
-            seals[part] = read_seal(folder / part).digest
+            seal = read_seal(folder / part)
+            if seal.of != of_shards.get(part.partition("/")[0], ""):
+                raise ValueError("it was built from another shard")
+            seals[part] = seal.digest
         except (OSError, ValueError) as error:
-            raise KnowledgeBaseError(reading_problem(folder / part, error, "build this index again")) from None
+            raise KnowledgeBaseError(reading_problem(folder / part / SEAL, error, "build this index again")) from None
     manifest = dataclasses.replace(manifest, seals=seals)
     write_record(folder / MANIFEST, manifest, FORMAT)
     return manifest
@@ -247,8 +263,16 @@ def changing(folder: Path) -> Iterator[Manifest]:
     read_manifest(folder)  # first, so that only a knowledge base is locked
     with writing_to(folder, KnowledgeBaseError, goes_on=True), writing_alone(folder):
         manifest = read_manifest(folder)
+        _forget_published_build(folder, manifest)
         with damage_explained(folder, manifest):
             yield manifest
+
+
+def _forget_published_build(folder: Path, manifest: Manifest) -> None:
+    """Remove the state of a build that was killed when it had been published already."""
+    with suppress(OSError, ValueError, TypeError, KeyError):  # a damaged one is reported by who resumes it
+        if read_object(folder / STATE)["first_shard"] < manifest.next_shard:
+            (folder / STATE).unlink()
 
 
 def read_manifest(folder: Path) -> Manifest:

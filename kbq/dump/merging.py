@@ -40,6 +40,7 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
         others=(),
         bm25=all(manifest.bm25 for manifest in manifests),
         sparta="",
+        seals={},  # of indexes, which have other places now
     )
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -39,7 +39,7 @@ from kbq.corpus.pages import Page, Paragraph
 from kbq.dump.arrays import GrowingArray, Texts, open_array
 from kbq.errors import KnowledgeBaseError
 from kbq.system.counting import Summed
-from kbq.system.files import reading_problem, replacing
+from kbq.system.files import reading_problem
 from kbq.system.machine import expect_random_access, prefetch
 from kbq.system.records import digest_of_bytes
 from kbq.system.seals import read_seal
@@ -339,13 +339,13 @@ def _typed(folder: Path, name: str, dtype: type[np.generic], dimensions: int = 1
 
 def write_deleted(folder: Path, pages: Rows) -> str:
     """Write the list of a shard's deleted pages, beside an earlier one; returns its digest, by which it is found."""
-    numbers = np.unique(pages).astype(np.uint32)
-    digest = digest_of_bytes(numbers.tobytes())
-    path = deleted_file(folder, digest)
-    with replacing(path) as partial:
-        array = GrowingArray(partial, np.uint32)
-        array.append(numbers)
-        array.close()
+    partial = folder / "deleted-list.tmp"
+    partial.unlink(missing_ok=True)  # left by a run that was killed
+    array = GrowingArray(partial, np.uint32)
+    array.append(np.unique(pages))
+    array.close()
+    digest = digest_of_bytes(partial.read_bytes())
+    partial.replace(deleted_file(folder, digest))
     return digest
 
 
@@ -355,16 +355,22 @@ def read_deleted(folder: Path, digest: str) -> Rows:
     Raises:
         KnowledgeBaseError: the list is missing or damaged.
     """
+    try:
+        return deleted_pages(folder, digest)
+    except (OSError, ValueError) as error:
+        raise KnowledgeBaseError(
+            reading_problem(deleted_file(folder, digest), error, f"restore it, or {REPAIR}")
+        ) from None
+
+
+def deleted_pages(folder: Path, digest: str) -> Rows:
+    """`read_deleted`; raises OSError or ValueError for a missing or damaged list."""
     if not digest:
         return np.empty(0, np.int64)
-    path = deleted_file(folder, digest)
-    try:
-        numbers = open_array(path)
-        if digest_of_bytes(numbers.tobytes()) != digest:
-            raise ValueError("its content has changed")
-    except (OSError, ValueError) as error:
-        raise KnowledgeBaseError(reading_problem(path, error, f"restore it, or {REPAIR}")) from None
-    return numbers.astype(np.int64)
+    if digest_of_bytes(deleted_file(folder, digest).read_bytes()) != digest:
+        raise ValueError("its content has changed")
+    numbers: Rows = _typed(folder, f"deleted-{digest}", np.uint32).astype(np.int64)
+    return numbers
 
 
 def deleted_file(folder: Path, digest: str) -> Path:

@@ -81,14 +81,21 @@ def build_indexes(folder: Path, manifest: Manifest, model: Model, spec: IndexSpe
     if new_kind != "exact":
         unfinished[new_kind] = IndexEntry(new_kind, target=spec.target, filter=spec.filter)
         queries[new_kind] = spec.queries
+    whole = {
+        f"{shard.folder.name}/{entry.part}"
+        for entry in manifest.entries
+        for shard in shards
+        if is_built([shard], entry)
+    }
     for kind, entry in unfinished.items():
         digest = _digest(queries[kind], model)
         texts = queries[kind] or own_queries(shards, model, OWN_QUERIES)
         entries[kind] = _build_and_measure(shards, replace(entry, asked=digest), model, texts, report)
         if queries[kind]:
             write_record(queries_file(folder, digest), Queries(tuple(queries[kind])), FORMAT)
+    built = [part for part in manifest.parts(*(entries[kind] for kind in unfinished)) if part not in whole]
     default = entries.pop(new_kind, IndexEntry())
-    return replace(manifest, index=default, others=tuple(entries.values()))
+    return replace(manifest.without_seals(built), index=default, others=tuple(entries.values()))
 
 
 def add_index(folder: Path, model: Model, spec: IndexSpec, report: Report = silent) -> Manifest:

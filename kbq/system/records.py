@@ -5,6 +5,7 @@ rest, for instance a digit that has changed. It does not protect from forgery: s
 """
 
 import json
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -78,8 +79,11 @@ def read_object(path: Path) -> dict[str, Any]:
         OSError: it cannot be read.
         ValueError: it does not hold a JSON object.
     """
-    if path.stat().st_size > LARGEST:
-        raise ValueError(f"it has {path.stat().st_size:,} bytes, {LARGEST:,} at most are expected")
+    facts = path.stat()
+    if not stat.S_ISREG(facts.st_mode):
+        raise ValueError("it is not a file")
+    if facts.st_size > LARGEST:
+        raise ValueError(f"it has {facts.st_size:,} bytes, {LARGEST:,} at most are expected")
     try:
         fields = json.loads(path.read_text("utf-8"), parse_constant=_infinite)
     except RecursionError:

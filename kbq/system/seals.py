@@ -39,7 +39,7 @@ class FileSeal:
 class Seal:
     """The files of a folder by name. `of`: the digest of the seal of what it was made from, if anything."""
 
-    files: dict[Annotated[str, Meta(pattern=r"^[^/\\]+$")], FileSeal]
+    files: dict[Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], FileSeal]
     of: str = ""
 
     @property

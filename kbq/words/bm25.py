@@ -37,13 +37,16 @@ WORD = re.compile(r"\b\w\w+\b")  # the pattern of bm25s
 def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manifest:
     """Index the shards that have no BM25 index yet; returns the new manifest, which the caller writes."""
     stage = Stage(report, "words indexed, paragraphs", manifest.counts.paragraphs)
+    built = []
     for shard in manifest.open_shards(folder):
-        if is_complete(bm25_folder(shard.folder), shard.seal):
+        part = f"{shard.folder.name}/{BM25}"
+        if is_complete(bm25_folder(shard.folder), shard.seal, manifest.seals.get(part)):
             stage.add(len(shard.texts))
         else:
             vocabulary, entries, lengths = _count_words(shard, stage)
             write_postings(bm25_folder(shard.folder), vocabulary, entries, "counts", shard.seal, {LENGTHS: lengths})
-    return replace(manifest, bm25=True)
+            built.append(part)
+    return replace(manifest.without_seals(built), bm25=True)
 
 
 def index_bm25(folder: Path, report: Report = silent) -> int:

@@ -166,11 +166,15 @@ def damaged(folder: Path, kb: Path, numbers: Numbers, error: Exception) -> Knowl
     return KnowledgeBaseError(f"word index {reading_problem(folder, error, advice)}")
 
 
-def is_complete(folder: Path, of: str) -> bool:
-    """Whether a folder holds a whole index of the shard with this seal."""
+def is_complete(folder: Path, of: str, named: str | None = None) -> bool:
+    """Whether a folder holds a whole index of the shard with this seal, the one that is `named` if there is one."""
     try:
         seal = read_seal(folder)
-        return seal.of == of and first_damage({folder / name: file for name, file in seal.files.items()}) is None
+        return (
+            seal.of == of
+            and seal.digest == (named or seal.digest)
+            and first_damage({folder / name: file for name, file in seal.files.items()}) is None
+        )
     except (OSError, ValueError):
         return False
 

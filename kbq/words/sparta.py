@@ -57,14 +57,16 @@ def add_sparta(
     name = hashlib.blake2b(f"{model.fingerprint()} {k}".encode(), digest_size=4).hexdigest()
     manifest = replace(manifest, sparta=name)
     stage = Stage(report, "impacts learned, paragraphs", manifest.counts.paragraphs)
+    built = [f"sparta-{name}"]
     for shard in manifest.open_shards(folder):
         if is_complete(sparta_folder(shard.folder, manifest), shard.seal):
             stage.add(len(shard.texts))
         else:
             write_sentence_impacts(sparta_folder(shard.folder, manifest), shard, model, k, stage)
+            built.append(f"{shard.folder.name}/sparta-{name}")
     model.tokenizer.save_pretrained(sparta_folder(folder, manifest))
     seal_folder(sparta_folder(folder, manifest))
-    return manifest
+    return manifest.without_seals(built)
 
 
 def sparta_folder(folder: Path, manifest: Manifest) -> Path:
