@@ -39,7 +39,7 @@ def first_states(bert: Bert, ids: Sequence[list[int]]) -> list[Tensor]:
     states = bert.embeddings.at(torch.tensor([token for text in ids for token in text]), places)
     for layer in bert.encoder["layer"].children():
         states = _through(layer, states, lengths)
-    return [text[:1].clone() for text in states.split(lengths)]
+    return [text[:1].clone() for text in torch.split(states, lengths)]
 
 
 def _through(layer: Any, states: Tensor, lengths: list[int]) -> Tensor:
@@ -59,7 +59,7 @@ def _through(layer: Any, states: Tensor, lengths: list[int]) -> Tensor:
 
 def _texts(states: Tensor, lengths: list[int]) -> Sequence[Tensor]:
     """The rows of each text, to be multiplied, in memory of their own, as alignment may change a product, too."""
-    return torch.split_with_sizes_copy(states.to(fast_dtype(states.device)), lengths)
+    return [text.clone() for text in torch.split(states.to(fast_dtype(states.device)), lengths)]
 
 
 def _attended(attention: SelfAttention, *projected: Tensor) -> Tensor:

@@ -100,7 +100,9 @@ def in_steps(vectors: Floats, bits: int = STEPS) -> Doubles:
     [[3.0, -0.5]]
     """
     _, exponents = np.frexp(np.abs(vectors).max(axis=-1, keepdims=True))
-    return np.ldexp(np.rint(np.ldexp(vectors.astype(np.float64), bits - exponents)), exponents - bits)
+    whole = np.rint(np.ldexp(vectors.astype(np.float64), bits - exponents))
+    stepped: Doubles = np.ldexp(whole, exponents - bits)
+    return stepped
 
 
 def float32_products(rows: Tensor, queries: Tensor) -> Tensor:
