@@ -35,8 +35,8 @@ from kbq.system.lines import read_json_lines
 
 K, SHARD_ROWS, BLOCK = 10, 25_000, 2**16
 KINDS, UNITS, PARTS = ("exact", "disk", "compact", "tiny"), ("phrase", "sentence", "paragraph", "page"), (1, 2, 3, 7)
-MANY, SOME, FEW = 10_000, 120, 40  # queries: of one combination; of each; of exact search, and of a reader
-ROUNDS = 7  # of costs, each version in turn
+MANY, FREQUENT, SOME, FEW = 10_000, 3000, 60, 20  # queries: vectors; compact search; others; exact search, and a reader
+ALONE, TOGETHER, ROUNDS = 12, 64, 5  # queries whose cost is measured, one at a time and together, each version in turn
 WARM = "Marie Curie [SEP] place of birth"
 
 
@@ -206,27 +206,26 @@ def main() -> None:
     figures: dict[str, Any] = {"shards": len(kb.shards), "vectors": kb.counts.rows}
     figures["CPU ms a query"] = costs(versions)
     for name, version in versions.items():
-        share = 1 if name == "after" else 4  # of the queries, for what is known to differ
-        own: dict[str, Any] = {"queries": MANY // share}
-        own["with other vectors in batches"] = version.do("vectors", MANY // share)
-        own["with other answers in batches (compact, dense, phrases)"] = version.do(
-            "answers", "compact", "dense", "phrase", MANY // share
-        )
-        own["with other answers of a reader in batches"] = {
-            "queries": FEW // share,
-            "differ": version.do("answers", "compact", "hybrid", "phrase", FEW // share, "default"),
+        share = 1 if name == "after" else 2  # of the queries, for what is known to differ
+        figures[name] = {
+            "vectors": {"queries": MANY // share, "differ in batches": version.do("vectors", MANY // share)},
+            "phrases, compact, dense": asked(version, FREQUENT // share, "compact", "dense", "phrase"),
+            "phrases, compact, hybrid, a reader": asked(
+                version, FEW // share, "compact", "hybrid", "phrase", "default"
+            ),
         }
         for kind, backend, unit in combinations():
             count = (FEW if kind == "exact" else SOME) // share
-            batches = version.do("answers", kind, backend, unit, count)
-            parts = version.do("parts", kind, backend, unit, count)
-            own[f"{kind}, {backend}, {unit}"] = {
-                "queries": count,
-                "differ in batches": batches,
-                "differ in parts": parts,
-            }
-        figures[name] = own
+            found = asked(version, count, kind, backend, unit)
+            found["differ in parts"] = version.do("parts", kind, backend, unit, count)
+            figures[name][f"{kind}, {backend}, {unit}"] = found
     reporting.write("company", figures, [options.pages, options.queries, folder], seed=0)
+
+
+def asked(version: Version, count: int, *how: str) -> dict[str, Any]:
+    """How many queries have other answers in batches than alone."""
+    kind, backend, unit, *reader = how
+    return {"queries": count, "differ in batches": version.do("answers", kind, backend, unit, count, *reader)}
 
 
 def costs(versions: dict[str, Version]) -> dict[str, dict[str, float]]:
@@ -234,7 +233,7 @@ def costs(versions: dict[str, Version]) -> dict[str, dict[str, float]]:
     wanted = {
         f"{what}, {kind}, {'alone' if together == 1 else f'{together} at a time'}": (what, kind, together, count)
         for what, kind in [("vectors", "exact"), *((what, kind) for what in ("dense", "hybrid") for kind in KINDS)]
-        for together, count in ((1, 32), (64, 128))
+        for together, count in ((1, ALONE), (TOGETHER, TOGETHER))
     }
     taken: dict[str, dict[str, list[float]]] = {title: {name: [] for name in versions} for title in wanted}
     for _ in range(ROUNDS):
