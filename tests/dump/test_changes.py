@@ -17,6 +17,7 @@ from kbq.dump.workers import encode_blocks
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
+from kbq.system.seals import read_seal, seal_folder
 from kbq.words.sparta_model import SpartaModel
 
 from .conftest import snapshot
@@ -267,3 +268,60 @@ def test_merging_leaves_deleted_pages_out(changing: KnowledgeBase, tmp_path: Pat
     assert read_manifest(tmp_path / "both").counts.pages == 4
     shutil.rmtree(changing.folder)
     assert said(KnowledgeBase.open(tmp_path / "both")) == said(both)
+
+
+def test_a_list_of_deleted_pages_is_compared_as_a_file(changing: KnowledgeBase) -> None:
+    shard = changing.delete("b").shards[0]
+    (path,) = shard.folder.glob("deleted-*")
+    path.write_bytes(path.read_bytes().replace(b"<u4", b">u4"))
+    with pytest.raises(KnowledgeBaseError, match=r"deleted-.* is damaged \(its content has changed\): restore it"):
+        KnowledgeBase.open(changing.folder)
+    assert [problem.partition(" ")[0] for problem in kbq.verify(changing.folder).problems] == [str(path)]
+
+
+def test_another_index_is_not_taken_over_by_a_deletion(changing: KnowledgeBase, tmp_path: Path) -> None:
+    words = changing.folder / "shard-00000" / "bm25"
+    lengths = bytearray((words / "lengths.npy").read_bytes())
+    lengths[-4] += 1
+    (words / "lengths.npy").write_bytes(lengths)
+    seal_folder(words, read_seal(words).of)
+    with pytest.raises(KnowledgeBaseError, match="bm25 is of another knowledge base or build: `kbq verify"):
+        changing.delete("b")
+    assert kbq.verify(changing.folder).problems != ()
+    assert kbq.verify(changing.folder, repair=True).repaired == ("shard-00000/bm25",)
+    assert said(KnowledgeBase.open(changing.folder)) != []
+
+
+def test_chosen_pages_stay_chosen_with_another_model(changing: KnowledgeBase, model_folder: Path) -> None:
+    some = changing.with_pages(["c"]).with_model(model_folder)
+    assert {one[2][0] for one in said(some)} == {"c"}
+    assert some.pages_digest == changing.with_pages(["c"]).pages_digest != ""
+
+
+def test_a_stopped_update_of_a_file_starts_over_when_the_file_has_changed(
+    changing: KnowledgeBase, write_json_lines: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = write_json_lines("corpus.jsonl", {"id": "e", "title": "new", "text": "the city"})
+    with monkeypatch.context() as patch:
+        patch.setattr("kbq.changing.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop")))
+        with pytest.raises(KbqError, match="stop"):
+            changing.update(corpus)
+    assert (changing.folder / STATE).exists()
+    write_json_lines("corpus.jsonl", {"id": "f", "title": "other", "text": "the river"})
+    notes: list[str] = []
+    kb = changing.update(corpus, note=notes.append)
+    assert str(kb.changes) == "+1 ~0 −0 =4"
+    assert notes == [f"an update of {kb.folder} was stopped, and the corpus has changed since: it starts over"]
+    assert not (kb.folder / STATE).exists()
+
+
+def test_the_state_of_an_update_that_is_not_wanted_any_more_is_removed(
+    changing: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("kbq.changing.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop")))
+        with pytest.raises(KbqError, match="stop"):
+            changing.update([Page("e", "new", ["the city"])])
+    assert not changing.update(CHANGED).changes
+    assert [path.name for path in changing.folder.glob("shard-*")] == ["shard-00000"]
+    assert changing.compact().counts == changing.counts
