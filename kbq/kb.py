@@ -9,8 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args, overload
 
-import numpy as np
-
 from kbq.answers import DEPTH, RETRIEVAL_WEIGHT, WORDS_ALONE, Answer, Backend, IndexKind, K, SearchOptions, Unit
 from kbq.changing import build, compact, model_of, update
 from kbq.dump.changes import Changes, delete, page_ids, refuse_unknown
@@ -215,15 +213,8 @@ class KnowledgeBase:
             KnowledgeBaseError: it does not have one of them; all of these are named.
         """
         kb = self._opened(self.folder, self.manifest, self.model, self.index.kind)
-        shown = [np.zeros(len(shard.ids), bool) for shard in kb.shards]
-        known, unknown = Pages(kb.shards), []
         ids = page_ids(pages)
-        for page_id in ids:
-            place = known.place(page_id)
-            if place is None:
-                unknown.append(page_id)
-            else:
-                shown[place.shard][place.page] = True
+        shown, unknown = Pages(kb.shards).chosen(ids)
         refuse_unknown(self.folder, unknown)
         for shard, chosen in zip(kb.shards, shown, strict=True):
             shard.show_only(chosen)

@@ -89,14 +89,7 @@ def delete(folder: Path, ids: Sequence[str], missing_ok: bool = False) -> tuple[
     """
     with changing(folder) as before:
         shards = before.open_shards(folder)
-        pages, gone = Pages(shards), [np.zeros(len(shard.ids), bool) for shard in shards]
-        missing = []
-        for page_id in ids:
-            place = pages.place(page_id)
-            if place is None:
-                missing.append(page_id)
-            else:
-                gone[place.shard][place.page] = True
+        gone, missing = Pages(shards).chosen(ids)
         refuse_unknown(folder, [] if missing_ok else missing)
         deleted = len(ids) - len(missing)
         manifest = before

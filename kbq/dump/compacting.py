@@ -73,7 +73,7 @@ def _targets(rows: Rows) -> Rows:
 def copy_pages(shard: Shard, pages: Bools, writer: ShardWriter, report: Callable[[int], None]) -> None:
     """Append some pages of a shard to another. Shape of `pages`: (pages,)."""
     paragraphs = pages[shard.paragraph_pages]
-    sizes = np.diff(shard.paragraph_rows, prepend=0)
+    sizes = shard.paragraph_sizes()
     rows = np.flatnonzero(np.repeat(paragraphs, sizes))
     logits = shard.logits()
     for first in range(0, len(rows), CHUNK):

@@ -1,6 +1,6 @@
 """Pages: a page id becomes the place and the texts of the page, without opening an encoder or an index."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import xxhash
 
-from kbq.array_types import Rows
+from kbq.array_types import Bools, Rows
 from kbq.dump.manifest import read_manifest
 from kbq.dump.shards import Shard
 
@@ -47,6 +47,20 @@ class Pages:
                 return place
             row += 1
         return None
+
+    def chosen(self, ids: Iterable[str]) -> tuple[list[Bools], list[str]]:
+        """Whether each page of each shard is one of these, and the ids that the knowledge base does not have.
+
+        Shapes: (pages,).
+        """
+        masks, unknown = [np.zeros(len(shard.ids), bool) for shard in self._shards], []
+        for page_id in ids:
+            place = self.place(page_id)
+            if place is None:
+                unknown.append(page_id)
+            else:
+                masks[place.shard][place.page] = True
+        return masks, unknown
 
     @cached_property
     def _table(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint64]], Rows, Rows]:

@@ -175,9 +175,14 @@ class Shard:
         self.shown = shown if self.live is None else shown & self.live
         self.edges = self.edges * self.shown_rows()
 
+    def paragraph_sizes(self) -> Rows:
+        """How many rows each paragraph has. Shape: (paragraphs,)."""
+        sizes: Rows = np.diff(self.paragraph_rows, prepend=0)
+        return sizes
+
     def filled(self) -> Bools:
         """Whether a search may find something in each paragraph. Shape: (paragraphs,)."""
-        has_rows: Bools = np.diff(self.paragraph_rows, prepend=0) > 0
+        has_rows: Bools = self.paragraph_sizes() > 0
         return has_rows if self.shown is None else has_rows & self.shown
 
     def count_shown(self) -> int:
@@ -197,8 +202,7 @@ class Shard:
         return self._rows_in(self.live)
 
     def _rows_in(self, paragraphs: Bools | None) -> Bools:
-        sizes = np.diff(self.paragraph_rows, prepend=0)
-        return np.ones(len(self), bool) if paragraphs is None else np.repeat(paragraphs, sizes)
+        return np.ones(len(self), bool) if paragraphs is None else np.repeat(paragraphs, self.paragraph_sizes())
 
     def live_ids(self) -> Iterator[tuple[int, str]]:
         """The number and the id of each page that is left."""
@@ -209,13 +213,13 @@ class Shard:
 
     def rows_of_pages(self) -> Rows:
         """How many rows each page has. Shape: (pages,)."""
-        sizes = np.diff(self.paragraph_rows, prepend=0)
+        sizes = self.paragraph_sizes()
         return np.bincount(self.paragraph_pages, sizes, len(self.ids)).astype(np.int64)
 
     def counts_of(self, pages: Bools) -> Counts:
         """The counts of some pages. Shape: (pages,)."""
         paragraphs = pages[self.paragraph_pages]
-        sizes = np.diff(self.paragraph_rows, prepend=0)
+        sizes = self.paragraph_sizes()
         tokens = int(self.paragraph_tokens[paragraphs].sum(dtype=np.int64))
         return Counts(int(pages.sum()), int(paragraphs.sum()), tokens, int(sizes[paragraphs].sum()))
 
@@ -268,7 +272,7 @@ class Shard:
         if threshold is None or not len(self):
             return np.flatnonzero(self.live_rows())
         logits = self.logits()
-        filled = np.flatnonzero(np.diff(self.paragraph_rows, prepend=0))
+        filled = np.flatnonzero(self.paragraph_sizes())
         first, _ = self.row_range(filled)
         best = np.maximum.reduceat(logits, first)
         sizes = np.diff(np.append(first, len(self)))
