@@ -47,7 +47,7 @@ page = st.builds(
 )
 corpora = st.lists(page, min_size=1, max_size=5, unique_by=lambda page: page.id)
 kills = st.one_of(st.none(), st.integers(0, 3))
-EXAMPLES = int(os.environ.get("KBQ_HISTORIES", "10"))
+EXAMPLES = int(os.environ.get("KBQ_HISTORIES", "5"))
 
 
 def said(answers: list[Answer]) -> list[tuple[Any, ...]]:
