@@ -61,7 +61,8 @@ class Damage:
 
 def seal_folder(folder: Path, of: str = "") -> Seal:
     """Seal the files of a folder as they are now. Raises OSError."""
-    files = {path.name: seal_of(path) for path in sorted(folder.iterdir()) if path.is_file() and path.name != SEAL}
+    own = SEAL, f"{SEAL}.tmp"  # the second may be left by a run that was killed
+    files = {path.name: seal_of(path) for path in sorted(folder.iterdir()) if path.is_file() and path.name not in own}
     seal = Seal(files, of)
     write_record(folder / SEAL, seal, FORMAT)
     return seal

@@ -77,6 +77,11 @@ def test_a_seal_lists_the_files_of_its_folder(tmp_path: Path) -> None:
     assert list(all_damage(files, lambda read: None)) == []
 
 
+def test_what_a_killed_run_left_of_a_seal_is_not_sealed(tmp_path: Path) -> None:
+    (tmp_path / "seal.json.tmp").write_text("{")
+    assert sorted(path.name for path in sealed(tmp_path)) == ["large.bin", "small.bin"]
+
+
 def test_little_reading_finds_sizes_and_small_changes(tmp_path: Path) -> None:
     files = sealed(tmp_path)
     (tmp_path / "large.bin").write_bytes(b"x" + bytes(999))
