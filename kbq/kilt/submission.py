@@ -28,8 +28,8 @@ def merge(answers_path: Path, provenance_path: Path, out_path: Path) -> int:
     if run_file(out_path).exists():
         raise EvaluationError(f"{out_path} was made by kbq predict: choose another --out")
     problems = Problems()
-    answers = dict(read_part(answers_path, "answer", problems))
-    rankings = dict(read_part(provenance_path, "provenance", problems))
+    answers = dict(read_part(answers_path, ("answer", "meta"), problems))  # its probability stays with an answer
+    rankings = dict(read_part(provenance_path, ("provenance",), problems))
     if not answers and not problems.found:
         raise EvaluationError(f"{answers_path} holds no record")
     for record_id in answers:
@@ -42,12 +42,15 @@ def merge(answers_path: Path, provenance_path: Path, out_path: Path) -> int:
     return write_lines(out_path, (merged_line(part, rankings[key]) for key, part in answers.items()))
 
 
-def read_part(path: Path, key: str, problems: Problems) -> Iterator[tuple[str, str]]:
-    """Ids and, as JSON to save memory, their record reduced to id, input and the one output with the key."""
+def read_part(path: Path, keys: Sequence[str], problems: Problems) -> Iterator[tuple[str, str]]:
+    """Ids and, as JSON to save memory, their record reduced to id, input and these keys of the one output that has the
+    first of them.
+    """
     for record_id, line, record in read_records(path, problems):
         try:
+            output = only_output(record, keys[0])
             kept = {name: record[name] for name in ("id", "input") if name in record}
-            yield record_id, json.dumps({**kept, key: only_output(record, key)[key]})
+            yield record_id, json.dumps(kept | {"output": {key: output[key] for key in keys if key in output}})
         except UnfitError as error:
             problems.add(path, line, record_id, str(error))
 
@@ -55,8 +58,7 @@ def read_part(path: Path, key: str, problems: Problems) -> Iterator[tuple[str, s
 def merged_line(answer_part: str, ranking_part: str) -> str:
     """The prediction line of an answer and a ranking."""
     record, ranking = json.loads(answer_part), json.loads(ranking_part)
-    output = {"answer": record.pop("answer"), "provenance": ranking["provenance"]}
-    return json.dumps({**record, "output": [output]}, ensure_ascii=False)
+    return json.dumps(record | {"output": [record["output"] | ranking["output"]]}, ensure_ascii=False)
 
 
 MANIFEST = "submission.json"
@@ -201,9 +203,9 @@ def _earlier(folder: Path, replaced: Collection[str]) -> list[ManifestEntry]:
 def _prepare_file(
     path: Path, task: Task, inputs: Path | None, expected: Expectations, folder: Path
 ) -> tuple[ManifestEntry, Validation]:
-    """Write one cleaned file without texts, and check it."""
+    """Write one cleaned file without texts and probabilities, and check it."""
     target = folder / f"{task.name}.jsonl"
-    lines = fix(path, target, inputs, keep_texts=False)
+    lines = fix(path, target, inputs, keep_extras=False)
     validation = validate(target, inputs, expected)
     warnings = {str(first).replace(str(target), target.name): count for first, count in validation.first_warnings()}
     official = task.official_file("test")

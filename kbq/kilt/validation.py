@@ -221,18 +221,22 @@ def fix(
     guess_path: Path,
     out_path: Path,
     inputs_path: Path | None = None,
-    keep_texts: bool = True,
+    keep_extras: bool = True,
 ) -> int:
     """Write the predictions in the order of the inputs, and return how many lines there are.
 
     Text becomes NFC, items are sorted by their scores where all have one, page ids become strings, unknown
     keys, byte order marks, blank lines and predictions for other inputs go. `out_path` may be `guess_path`.
 
+    Args:
+        keep_extras: keep what the leaderboard does not read: the texts of items, and the `meta` of an answer with its
+            probability.
+
     Raises:
         EvaluationError: lines that cannot be repaired, or a file that cannot be read or written.
     """
     problems = Problems()
-    fixed = dict(fixed_lines(guess_path, problems, keep_texts))
+    fixed = dict(fixed_lines(guess_path, problems, keep_extras))
     problems.raise_if_any(f"fixing {guess_path}")
     if inputs_path is None:
         return write_lines(out_path, fixed.values())
@@ -240,18 +244,18 @@ def fix(
     return write_lines(out_path, ordered)
 
 
-def fixed_lines(path: Path, problems: Problems, keep_texts: bool) -> Iterator[tuple[str, str]]:
+def fixed_lines(path: Path, problems: Problems, keep_extras: bool) -> Iterator[tuple[str, str]]:
     """Ids and clean JSON lines; what cannot be repaired becomes a problem."""
     reading = Problems()
     for record_id, line, record in read_records(path, reading):
         try:
-            yield record_id, json.dumps(fixed_record(record, keep_texts), ensure_ascii=False)
+            yield record_id, json.dumps(fixed_record(record, keep_extras), ensure_ascii=False)
         except UnfitError as error:
             reading.add(path, line, record_id, str(error))
     problems.found += [problem for problem in reading.found if not problem.is_harmless]
 
 
-def fixed_record(record: JsonObject, keep_texts: bool) -> JsonObject:
+def fixed_record(record: JsonObject, keep_extras: bool) -> JsonObject:
     """A clean copy of a predicted record; its id stays as it is written.
 
     Raises:
@@ -261,10 +265,10 @@ def fixed_record(record: JsonObject, keep_texts: bool) -> JsonObject:
     if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
         raise UnfitError("has no list of outputs")
     kept = {key: record[key] for key in ("id", "input") if key in record}
-    return {**kept, "output": [fixed_output(output, keep_texts) for output in outputs]}
+    return {**kept, "output": [fixed_output(output, keep_extras) for output in outputs]}
 
 
-def fixed_output(output: JsonObject, keep_texts: bool) -> JsonObject:
+def fixed_output(output: JsonObject, keep_extras: bool) -> JsonObject:
     """A clean copy of an output.
 
     Raises:
@@ -274,8 +278,10 @@ def fixed_output(output: JsonObject, keep_texts: bool) -> JsonObject:
     if "answer" in output:
         answer = output["answer"]
         kept["answer"] = normal_form("NFC", answer) if isinstance(answer, str) else answer
+    if keep_extras and "meta" in output:
+        kept["meta"] = output["meta"]
     if "provenance" in output:
-        kept["provenance"] = [fixed_item(item, keep_texts) for item in by_score(provenance_items(output))]
+        kept["provenance"] = [fixed_item(item, keep_extras) for item in by_score(provenance_items(output))]
     return kept
 
 
@@ -288,9 +294,9 @@ def by_score(items: Sequence[JsonObject]) -> list[JsonObject]:
     return [items[index] for index in order]
 
 
-def fixed_item(item: JsonObject, keep_texts: bool) -> JsonObject:
+def fixed_item(item: JsonObject, keep_extras: bool) -> JsonObject:
     """A provenance item with known keys only, its page id as a string and its text in NFC."""
-    kept = {key: item[key] for key in PROVENANCE_KEYS if key in item and (keep_texts or key != "text")}
+    kept = {key: item[key] for key in PROVENANCE_KEYS if key in item and (keep_extras or key != "text")}
     for key in ("title", "section", "text"):
         value = kept.get(key)
         if isinstance(value, str):

@@ -160,7 +160,7 @@ def test_fix_repairs_the_form_and_keeps_the_content(write: Write, tmp_path: Path
     records = [json.dumps(guess(number, "e\u0301", pages)) for number in (2, 1, 9)]
     path = write("guess", "\ufeff" + records[0], "", *records[1:])
     inputs = write("inputs", {"id": "1"}, {"id": 2}, {"id": 3})
-    assert fix(path, tmp_path / "fixed", inputs, keep_texts=False) == 2
+    assert fix(path, tmp_path / "fixed", inputs, keep_extras=False) == 2
     lines = [json.loads(line) for line in (tmp_path / "fixed").read_text("utf-8").splitlines()]
     fixed = [{"wikipedia_id": " 8", "score": 2.0}, {"wikipedia_id": "7", "title": "é", "score": 1.0}]
     assert lines == [{"id": n, "output": [{"answer": "é", "provenance": fixed}]} for n in (1, 2)]
@@ -168,7 +168,7 @@ def test_fix_repairs_the_form_and_keeps_the_content(write: Write, tmp_path: Path
 
 def test_fix_keeps_the_order_of_pages_whose_scores_are_no_numbers(write: Write, tmp_path: Path) -> None:
     pages = [{"wikipedia_id": str(n), "score": score} for n, score in enumerate((float("nan"), 0.2, 0.9))]
-    fix(write("guess", guess(pages=pages)), tmp_path / "fixed", None, keep_texts=False)
+    fix(write("guess", guess(pages=pages)), tmp_path / "fixed", None, keep_extras=False)
     (line,) = (tmp_path / "fixed").read_text("utf-8").splitlines()
     fixed = [{"wikipedia_id": "0"}, *pages[1:]]
     assert json.loads(line)["output"][0]["provenance"] == fixed
