@@ -99,6 +99,12 @@ def evaluate(
     diagnosis: Annotated[
         bool, typer.Option("--diagnosis", help="How often answer and pages are right, and the best that is possible.")
     ] = False,
+    calibration: Annotated[
+        bool, typer.Option("--calibration", help="How well probabilities tell right from wrong answers.")
+    ] = False,
+    plots: Annotated[
+        Path | None, typer.Option(callback=output_path, help="Draw the calibration into this folder.")
+    ] = None,
     per_item: Annotated[
         Path | None, typer.Option(callback=output_path, help="Write every query's scores here, as JSON lines.")
     ] = None,
@@ -136,10 +142,10 @@ def evaluate(
     refusal = None
     try:
         evaluation = evaluate_predictions(
-            file, gold, task, by=by, ci=ci, compare=compare, diagnosis=diagnosis, per_item=per_item,
-            ks=numbers(ks, "--ks"), rank_keys=rank_keys, missing=missing, empty_provenance=empty_provenance,
-            coupled=coupled, top_1=top_1, rouge=not no_rouge, measures=measures, trec_run=trec_run,
-            trec_qrels=trec_qrels,
+            file, gold, task, by=by, ci=ci, compare=compare, diagnosis=diagnosis, calibration=calibration, plots=plots,
+            per_item=per_item, ks=numbers(ks, "--ks"), rank_keys=rank_keys, missing=missing,
+            empty_provenance=empty_provenance, coupled=coupled, top_1=top_1, rouge=not no_rouge, measures=measures,
+            trec_run=trec_run, trec_qrels=trec_qrels,
         )  # fmt: skip
     except RefusedError as error:  # what could be scored is printed all the same
         evaluation, refusal = error.evaluation, error

@@ -9,7 +9,9 @@ Score     text_scores.py, metrics.py  one prediction against its gold record
 Analyse   analysis.py                 intervals, groups, comparisons, where points are lost
           error_kinds.py              `kbq errors`: why a prediction is wrong
           passages.py, trec.py        retrieved texts; TREC files and measures
-Report    report.py                   tables
+          confidence.py               probabilities against which answers are right: scores, promises
+          calibration.py              the same, of predictions
+Report    report.py, plots.py         tables, pictures
 Check     checks.py, validation.py    `kbq validate`: one line, a whole file, and its repair
 Submit    submission.py, lines.py     `kbq merge` and `submit`; how files are written
 

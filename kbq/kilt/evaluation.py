@@ -14,6 +14,7 @@ from typing import get_args
 from kbq.errors import EvaluationError
 from kbq.kilt.analysis import Interval, bootstrap_interval, break_down, compare_groups, decompose, find_ceilings
 from kbq.kilt.analysis import compare as compare_scores
+from kbq.kilt.calibration import Calibration, calibrate, calibrate_groups, read_probabilities, right_answers
 from kbq.kilt.lines import refuse_missing, refuse_pipes, refuse_replacing, write_lines
 from kbq.kilt.metrics import (
     COUPLED,
@@ -26,12 +27,15 @@ from kbq.kilt.metrics import (
     Missing,
     Rules,
 )
+from kbq.kilt.plots import require_matplotlib, write_plots
 from kbq.kilt.records import AnyRecords, Source, source_of
 from kbq.kilt.report import (
     Table,
     breakdown_table,
+    calibration_table,
     comparison_table,
     diagnosis_table,
+    group_calibration_table,
     measure_table,
     score_table,
 )
@@ -119,6 +123,8 @@ def evaluate(
     ci: bool = False,
     compare: AnyRecords | None = None,
     diagnosis: bool = False,
+    calibration: bool = False,
+    plots: AnyPath | None = None,
     per_item: AnyPath | None = None,
     ks: Iterable[int] = OFFICIAL.ks,
     rank_keys: str | Iterable[str] = "page",
@@ -141,6 +147,8 @@ def evaluate(
         ci: 95 % confidence intervals, by bootstrap.
         compare: predictions of a second system, tested in pairs.
         diagnosis: how often answer and pages are right, and the best that is possible.
+        calibration: how well the probabilities of the predictions tell right from wrong answers.
+        plots: a folder for pictures of the calibration: reliability.png and risk-coverage.png.
         per_item: a file to write every query's scores to, as JSON lines.
         ks: depths of the retrieval scores.
         rank_keys: what retrieval counts as one page: page, section, paragraph, title, or the keys of an item.
@@ -155,7 +163,8 @@ def evaluate(
 
     Raises:
         RefusedError: the official evaluation rejects the records, or some of them; it carries all problems.
-        EvaluationError: a file is missing, an option is unknown or not possible, or an output would replace an input.
+        EvaluationError: a file is missing, an option is unknown or not possible, an output would replace an input, or
+            a calibration lacks probabilities.
 
     >>> gold = [
     ...     {"id": "1", "input": "Emma [SEP] author",
@@ -173,6 +182,11 @@ def evaluate(
     """
     rules = Rules(missing, empty_provenance, coupled, top_1, rouge, _depths(ks), _keys(rank_keys))
     chosen = _task(task)
+    answer_metric = chosen.answer_metric if chosen else "accuracy"
+    if plots is not None:
+        if not calibration:
+            raise EvaluationError("--plots draws a calibration: add --calibration", is_usage=True)
+        require_matplotlib()
     predictions, gold = source_of(predictions, "predictions"), source_of(gold, "gold")
     second = None if compare is None else source_of(compare, "compare")
     items, run, qrels = (None if path is None else Path(path) for path in (per_item, trec_run, trec_qrels))
@@ -182,7 +196,10 @@ def evaluate(
     group_of = grouping(by or "relation")
     scores, refusals = _score_kinds(predictions, gold, rules, group_of)
     if not scores:
-        asked = {"ci": ci, "by": by, "compare": second, "diagnosis": diagnosis, "measures": measures}
+        asked = {
+            "ci": ci, "by": by, "compare": second, "diagnosis": diagnosis, "calibration": calibration,
+            "measures": measures,
+        }  # fmt: skip
         nothing = {name: NOTHING[name] for name, wish in asked.items() if wish}
         raise RefusedError(Evaluation(rules, scores, refusals, nothing, (), ()))
     main = next(iter(scores.values()))
@@ -204,8 +221,13 @@ def evaluate(
         notes += [note for each in others.values() for note in each.notes]
         parts["compare"] = _compared(main, others[main.kind], names, bool(by))
     if diagnosis:
-        parts["diagnosis"] = _diagnosed(scores.get("downstream"), chosen.answer_metric if chosen else "accuracy")
+        parts["diagnosis"] = _diagnosed(scores.get("downstream"), answer_metric)
         notes += [] if "downstream" in scores else ["there is no diagnosis: it needs the downstream evaluation"]
+    calibrations: tuple[Calibration, ...] = ()
+    if calibration:
+        parts["calibration"], calibrations = _calibrated(predictions, scores.get("downstream"), answer_metric, by)
+        notes += [] if calibrations else ["there is no calibration: it needs the downstream evaluation"]
+        notes += [note for each in calibrations for note in each.notes()]
     if measures:
         means = measure(gold, predictions, measures, main.ids, rules.rank_keys)
         parts["measures"] = means, [measure_table(means)]
@@ -216,6 +238,8 @@ def evaluate(
         write_run(predictions, run, rules.rank_keys)
     if qrels:
         write_qrels(gold, qrels, rules.rank_keys)
+    if plots is not None and calibrations:
+        write_plots(calibrations[0], Path(plots))
 
     # Predictions that all lack answers are scored by their pages; where only some do, these are at fault.
     predicted = max(each.predictions for each in scores.values())
@@ -239,8 +263,10 @@ def evaluate(
 
 
 Part = tuple[object, list[Table]]  # what was asked for: its value in the JSON document, and its tables
-NOTHING: Mapping[str, object] = {"ci": {}, "by": None, "compare": [], "diagnosis": None, "measures": {}}
-TABLE_ORDER = ("diagnosis", "measures", "by", "compare")
+NOTHING: Mapping[str, object] = {
+    "ci": {}, "by": None, "compare": [], "diagnosis": None, "calibration": None, "measures": {}
+}  # fmt: skip
+TABLE_ORDER = ("diagnosis", "measures", "by", "compare", "calibration")
 
 
 def shown_names(scores: Scores, task: Task | None) -> tuple[str, ...]:
@@ -329,6 +355,24 @@ def _diagnosed(scores: Scores | None, answer_metric: str) -> Part:
     decomposition, ceilings = decompose(scores, answer_metric), find_ceilings(scores, answer_metric)
     tables = [diagnosis_table("answers and pages", decomposition), diagnosis_table("ceilings", ceilings)]
     return {"decomposition": asdict(decomposition), "ceilings": asdict(ceilings)}, tables
+
+
+def _calibrated(
+    predictions: Source, scores: Scores | None, answer_metric: str, by: str
+) -> tuple[Part, tuple[Calibration, ...]]:
+    """By answers, by answers and pages, and by group; nothing without a downstream evaluation."""
+    if scores is None:
+        return (None, []), ()
+    probabilities = read_probabilities(predictions, scores.ids)
+    right = right_answers(scores, answer_metric)
+    calibrations = tuple(calibrate(probabilities, marks, name) for name, marks in right.items())
+    document: dict[str, object] = {"scores": [one.to_dict() for one in calibrations]}
+    tables = [calibration_table(calibrations)]
+    if by:
+        groups = calibrate_groups(probabilities, right[answer_metric], scores.groups)
+        document["groups"] = [asdict(group) for group in groups]
+        tables.append(group_calibration_table(groups, by, answer_metric))
+    return (document, tables), calibrations
 
 
 def _item_records(scores: Mapping[Kind, Scores]) -> Iterator[dict[str, object]]:

@@ -451,3 +451,18 @@ def score_of(item: JsonObject) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
+
+
+def probability_of(output: JsonObject) -> float | None:
+    """How likely the answer of an output is right, from 0 to 1; None where that is not said.
+
+    Raises:
+        UnfitError: the value under meta.probability is something else.
+    """
+    meta = output.get("meta")
+    if not isinstance(meta, dict) or "probability" not in meta:
+        return None
+    value = meta["probability"]
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:  # nor NaN
+        raise UnfitError(f"has the probability {shown(value)}, must be a number from 0 to 1")
+    return float(value)

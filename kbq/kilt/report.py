@@ -7,12 +7,13 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from kbq.kilt.analysis import CONFIDENCE, Breakdown, Ceilings, Decomposition, Difference, Interval
+from kbq.kilt.calibration import PRECISIONS, Calibration, GroupCalibration
 from kbq.kilt.metrics import Kind
 from kbq.kilt.scores import Scores
 from kbq.system.visible import visible
 
 Cell = str | int | float | None  # None: an empty cell
-Form = Literal["text", "count", "percent", "p"]  # how Markdown shows a cell; percent: of a share from 0 to 1
+Form = Literal["text", "count", "percent", "decimals"]  # how Markdown shows a cell; percent: of a share from 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,14 @@ class Table:
 def shown(cell: Cell, form: Form) -> str:
     """A cell as text.
 
-    >>> shown(0.5, "percent"), shown(5000, "count"), shown(None, "p")
+    >>> shown(0.5, "percent"), shown(5000, "count"), shown(None, "decimals")
     ('50.00', '5,000', '')
     """
     if cell is None:
         return ""
     if form == "percent":
         return f"{float(cell) * 100:.2f}"
-    if form == "p":
+    if form == "decimals":
         return f"{float(cell):.4f}"
     if form == "count":
         return f"{cell:,}"
@@ -111,7 +112,8 @@ def breakdown_table(breakdown: Breakdown, grouping: str) -> Table:
 def comparison_table(differences: Sequence[Difference], by_group: str = "") -> Table:
     """One row for each score compared, or for each group, by the score of this name."""
     columns: dict[str, Form] = {"group" if by_group else "score": "text", "n": "count"}
-    columns |= {"first": "percent", "second": "percent", "gain": "percent", "p": "p", "p (Holm)": "p"}
+    columns |= dict.fromkeys(("first", "second", "gain"), "percent")
+    columns |= dict.fromkeys(("p", "p (Holm)"), "decimals")
     rows = [(row.name, row.count, row.first, row.second, row.gain, row.p, row.adjusted_p) for row in differences]
     title = f"{by_group}, second" if by_group else "second"
     return Table(f"{title} against first, paired permutation test", columns, rows)
@@ -122,3 +124,47 @@ def diagnosis_table(title: str, diagnosis: Decomposition | Ceilings) -> Table:
     words = DECOMPOSITION_WORDS if isinstance(diagnosis, Decomposition) else CEILING_WORDS
     rows = [(words[field.name], getattr(diagnosis, field.name)) for field in fields(diagnosis)]
     return Table(title, {"what": "text", "queries": "percent"}, rows)
+
+
+def calibration_table(calibrations: Sequence[Calibration]) -> Table:
+    """One row for each score, by each way of being right; `n` is how many queries or answers it is over."""
+    columns: dict[str, Form] = {"right by": "text", "score": "text", "n": "count"}
+    columns |= dict.fromkeys(("value", f"{round(CONFIDENCE * 100)} % from", "to"), "decimals")
+    rows = [(one.right_by, *row) for one in calibrations for row in calibration_rows(one)]
+    return Table("calibration", columns, rows)
+
+
+def calibration_rows(found: Calibration) -> list[tuple[Cell, ...]]:
+    """Name, n and value of each score, with the ends of its interval if it has one."""
+    coverages: list[tuple[Cell, ...]] = [
+        (f"coverage at {round(one.precision * 100)} % precision", found.queries, one.share, one.low, one.high)
+        for one in found.coverages
+    ]
+    errors = found.reliability
+    floor = (errors.floor, None, errors.floor_high) if errors else (None, None, None)
+
+    def row(name: str, value: Cell, count: int = found.answers) -> tuple[Cell, ...]:
+        return name, count, value, None, None
+
+    return [
+        row("answered", found.answered, found.queries),
+        row("right", found.right),
+        row("AUROC", found.auroc),
+        row("AURC", found.aurc),
+        row("AUGRC", found.augrc),
+        row("E-AURC", found.e_aurc),
+        *coverages,
+        row("Brier", found.brier),
+        row("ECE", errors.ece if errors else None),
+        ("ECE noise floor", found.answers, *floor),
+        row("log loss", found.log_loss),
+        row("MacroCE", found.macro_ce),
+    ]
+
+
+def group_calibration_table(groups: Sequence[GroupCalibration], grouping: str, right_by: str) -> Table:
+    """One row for each group."""
+    columns: dict[str, Form] = {"group": "text", "n": "count", right_by: "percent", "AUROC": "decimals"}
+    columns |= {f"coverage at {round(PRECISIONS[0] * 100)} % precision": "percent"}
+    rows = [(one.group, one.answers, one.right, one.auroc, one.coverage) for one in groups]
+    return Table(f"calibration by {grouping}", columns, rows)

@@ -129,6 +129,27 @@ def test_evaluate_prints_the_last_table_as_csv(kbq: Kbq, guess: Path, gold: Path
     assert (rows[0]["score"], rows[0]["gain"]) == ("KILT-accuracy", "0.75")
 
 
+def test_evaluate_scores_probabilities(kbq: Kbq, gold: Path, write: Write, tmp_path: Path) -> None:
+    records = [record(n, f"x{n % 3}", n, 5, 6, 7, 8) for n in range(4)]
+    for number, one in enumerate(records):
+        one["output"][0]["meta"] = {"probability": 0.9 - number / 10}
+    guess = write("sure.jsonl", *records)
+    run = kbq("evaluate", guess, gold, "--calibration")
+    assert (run.status, run.err) == (0, "only 4 answers: of fewer than 30 hardly anything can be promised\n")
+    assert "\n**calibration**\n\n| right by | score | n | value | 95 % from | to |\n" in run.out
+    rows = list(csv.DictReader(kbq("evaluate", guess, gold, "--calibration", "--csv").out.splitlines()))
+    assert (rows[2]["score"], rows[2]["value"], rows[2]["n"]) == ("AUROC", "1.0", "4")
+    page = kbq("evaluate", guess, gold, "--calibration", "--json").json
+    assert [one["right_by"] for one in page["calibration"]["scores"]] == ["accuracy", "KILT-accuracy"]
+    refused = kbq("evaluate", guess, gold, "--plots", tmp_path)
+    assert (refused.status, refused.out) == (2, "")
+    assert "--plots draws a calibration: add --calibration" in refused.err
+    del records[2]["output"][0]["meta"]
+    refused = kbq("evaluate", write("unsure.jsonl", *records), gold, "--calibration")
+    assert (refused.status, refused.out) == (1, "")
+    assert "unsure.jsonl:3:2: has an answer without a probability (output[0].meta.probability)" in refused.err
+
+
 def test_rank_keys_may_be_a_name_or_keys(kbq: Kbq, write: Write) -> None:
     items = [{"wikipedia_id": 1, "section": section} for section in "ab"]
     gold = write("g", {"id": 1, "input": "", "output": [{"answer": "x", "provenance": items[1:]}]})

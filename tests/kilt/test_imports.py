@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "faiss", "transformers", "ir_measures", "kbq.kb")
+HEAVY = ("torch", "faiss", "transformers", "ir_measures", "matplotlib", "kbq.kb")
 
 
 @pytest.mark.parametrize("module", ["kilt.evaluation", "kilt.submission", "dump.pages"])
