@@ -266,9 +266,9 @@ def _calibrated_shares(confidences: Doubles, members: Doubles, resamples: int, s
 def promised_threshold(confidences: Doubles, right: Bools, precision: float, certainty: float = 0.9) -> float | None:
     """The lowest threshold for which a precision can be promised, None if there is none.
 
-    The promise: if these answers are a fair sample, then with a chance of at least `certainty` over such samples, at
-    least the share `precision` of all answers above the threshold is right. It holds for queries like these only, and
-    only where no confidence was fitted to these answers.
+    The promise: of all answers to queries like these that reach the threshold, at least the share `precision` is right.
+    Whoever draws such answers again and again and promises this each time keeps the promise at least with the
+    frequency `certainty`. Confidences must not have been fitted to these answers.
 
     Taking the lowest of all thresholds that pass a test would promise too much: of many tests, some pass by luck. So
     thresholds are tested in an order that is fixed without looking at what is right, downward until the first that
