@@ -20,7 +20,12 @@ Backend = Literal["auto", "dense", "bm25", "sparta", "hybrid"]
 WordBackend = Literal["bm25", "sparta"]
 WORDS_ALONE: tuple[WordBackend, ...] = ("bm25", "sparta")
 WeightType = Literal["float32", "int8"]
-K, DEPTH, RETRIEVAL_WEIGHT = 5, 20, 0.1  # what `kbq query` and `KnowledgeBase.query` ask for unless told otherwise
+K, DEPTH, RETRIEVAL_WEIGHT, LOOKS = (
+    5,
+    20,
+    0.1,
+    10,
+)  # what `kbq query` and `KnowledgeBase.query` ask for unless told otherwise
 CONTEXT = 500  # characters of the evidence that JSON has on either side of an answer: most paragraphs are whole
 MOST_MARKS = 32  # by which this may be exceeded, so as not to part a letter from its marks: Unicode's limit is 30
 JOINER = "\u200d"  # between the parts of an emoji
@@ -42,11 +47,14 @@ class SearchOptions:
     reader: str | None = None  # finds phrases in the paragraphs that the search has found
     depth: int = DEPTH  # paragraphs that it reads for a query
     retrieval_weight: float = RETRIEVAL_WEIGHT  # of a point of the search, beside the reader's logarithms of chances
+    second_look: int | None = None  # phrases of a query that are judged again; None: LOOKS if the model can judge
+    min_probability: float = 0.0  # of an answer, below which there is none
+    calibration: str | None = None  # a file; None: the model's own, where it fits
 
     def __post_init__(self) -> None:
-        for name, count in (("k", self.k), ("depth", self.depth)):
-            if type(count) is not int or count < 1:
-                raise QueryError(f"{name} is {count!r}, must be at least 1")
+        for name, count, least in (("k", self.k, 1), ("depth", self.depth, 1), ("second_look", self.second_look, 0)):
+            if count is not None and (type(count) is not int or count < least):
+                raise QueryError(f"{name} is {count!r}, must be at least {least}")
         for name, choice, choices in (
             ("backend", self.backend, Backend),
             ("unit", "phrase" if self.unit is None else self.unit, Unit),
@@ -66,6 +74,8 @@ class SearchOptions:
             weight = getattr(self, name)
             if weight is not None and not (isinstance(weight, int | float) and 0 <= weight < math.inf):
                 raise QueryError(f"{name} is {weight!r}, must be a number, 0 or more")
+        if not (isinstance(self.min_probability, int | float) and 0 <= self.min_probability <= 1):
+            raise QueryError(f"min_probability is {self.min_probability!r}, must be a number from 0 to 1")
 
     @property
     def chosen_unit(self) -> Unit:
@@ -90,6 +100,7 @@ class Answer:
     context: str  # the whole paragraph
     unit: tuple[int, int]  # characters of the retrieved unit (phrase, sentence, paragraph) in it
     metadata: Mapping[str, object] = field(default_factory=dict, hash=False)  # of the page, as its corpus has them
+    probability: float | None = None  # the chance that it is right, from 0 to 1; None where no calibration fits
 
     @property
     def place(self) -> tuple[str, int, int, int]:
@@ -123,6 +134,7 @@ class Answer:
         return {
             "text": self.text,
             "score": round(self.score, 4),
+            "probability": None if self.probability is None else round(self.probability, 4),
             "page_id": self.page_id,
             "title": self.title,
             "paragraph": self.paragraph,
@@ -137,6 +149,11 @@ class Answer:
 
     def __str__(self) -> str:
         return f"{self.text}  {self.score:.2f}  {self.title} (page {self.page_id}, paragraph {self.paragraph})"
+
+
+def is_likely(answer: Answer, min_probability: float) -> bool:
+    """Whether an answer is at least so likely to be right; one without probability only where nothing is asked for."""
+    return min_probability <= (answer.probability or 0.0)
 
 
 def _outside_letter(text: str, cut: int, step: int) -> int:

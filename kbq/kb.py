@@ -6,19 +6,36 @@ pages ── encoding/ ──► phrase dump (dump/) ──► rows (indexing/) 
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args, overload
 
-from kbq.answers import DEPTH, RETRIEVAL_WEIGHT, WORDS_ALONE, Answer, Backend, IndexKind, K, SearchOptions, Unit
+from kbq.answers import (
+    DEPTH,
+    LOOKS,
+    RETRIEVAL_WEIGHT,
+    WORDS_ALONE,
+    Answer,
+    Backend,
+    IndexKind,
+    K,
+    SearchOptions,
+    Unit,
+    is_likely,
+)
 from kbq.changing import build, compact, model_of, update
+from kbq.confidence.calibration import CALIBRATION, HIDDEN, Calibration, SearchMode
 from kbq.dump.changes import Changes, delete, page_ids, refuse_unknown
 from kbq.dump.damage import damage_explained
 from kbq.dump.manifest import read_manifest, refuse_other_model
 from kbq.dump.pages import Pages
 from kbq.encoding.model import Model
+from kbq.encoding.model_folder import local_folder
 from kbq.encoding.queries import refuse_unreadable
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.indexing.factory import open_index
+from kbq.reading.network import judge_digest
+from kbq.reading.second_look import before_others, second_look
 from kbq.sample_kb import Building, quietly, sample_folder
 from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT, LexicalScores, WordIndexes
 from kbq.searching.indexes import IndexSpec, add_index
@@ -26,7 +43,7 @@ from kbq.searching.search import BATCH, SearchContext, search
 from kbq.system.callbacks import Note, Report, silent, unheard
 from kbq.system.lines import clean_text
 from kbq.system.paths import as_path, given
-from kbq.system.records import digest_of_bytes
+from kbq.system.records import digest_of_bytes, digest_of_record
 from kbq.words.bm25 import index_bm25
 from kbq.words.sparta import TERMS, index_sparta
 
@@ -35,6 +52,7 @@ if TYPE_CHECKING:
 
     from kbq.answers import CorpusFormat, WantedKind, WordBackend
     from kbq.array_types import Floats
+    from kbq.calibrating import CalibrationOutcome
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
@@ -43,6 +61,7 @@ if TYPE_CHECKING:
     from kbq.kilt.prediction import PredictionOutcome
     from kbq.kilt.task import Task
     from kbq.reading.reader import Reader
+    from kbq.reading.second_look import Look
     from kbq.training.engine import StepReport
 
 
@@ -238,6 +257,9 @@ class KnowledgeBase:
         reader: str | Path | None = ...,
         depth: int = ...,
         retrieval_weight: float = ...,
+        second_look: int | None = ...,
+        min_probability: float = ...,
+        calibration: str | Path | None = ...,
     ) -> list[Answer]: ...
     @overload
     def query(
@@ -252,6 +274,9 @@ class KnowledgeBase:
         reader: str | Path | None = ...,
         depth: int = ...,
         retrieval_weight: float = ...,
+        second_look: int | None = ...,
+        min_probability: float = ...,
+        calibration: str | Path | None = ...,
     ) -> list[list[Answer]]: ...
     def query(
         self,
@@ -265,6 +290,9 @@ class KnowledgeBase:
         reader: str | Path | None = None,
         depth: int = DEPTH,
         retrieval_weight: float = RETRIEVAL_WEIGHT,
+        second_look: int | None = None,
+        min_probability: float = 0.0,
+        calibration: str | Path | None = None,
     ) -> list[Answer] | list[list[Answer]]:
         """The k best distinct answers, best first; fewer only where the knowledge base holds fewer.
 
@@ -279,38 +307,125 @@ class KnowledgeBase:
             sparta_weight: the same for a point of SPARTA.
             reader: a question-answering network that finds phrases, or pages, in the `depth` best paragraphs.
             retrieval_weight: what a point of the search adds to the reader's score.
+            second_look: how many of the best phrases the model's own reader judges again, after which they have a new
+                order; by default 10 where the model can, 0 for none.
+            min_probability: leave out answers that are less likely to be right; nothing may be left.
+            calibration: a file of `calibrate`, which gives answers their probabilities, instead of the model's own.
 
         Raises:
             QueryError: a text is empty, too long, or malformed; or what is asked for does not exist here.
         """
-        name = None if reader is None else str(as_path(reader, "a reader"))
-        options = SearchOptions(k, unit, backend, bm25_weight, sparta_weight, name, depth, retrieval_weight)
+        options = SearchOptions(
+            k, unit, backend, bm25_weight, sparta_weight, _name(reader, "a reader"), depth, retrieval_weight,
+            second_look, min_probability, _name(calibration, "a calibration"),
+        )  # fmt: skip
         self.check(options)
         several = "queries are", "a text, or a list of texts"
         asked = [texts] if isinstance(texts, str) else list(given(texts, QueryError, *several))
         refuse_unreadable(asked, self.query_tokenizers(options))
         answers: list[list[Answer]] = []
         for first in range(0, len(asked), BATCH):
-            answers += self.search(asked[first : first + BATCH], options)
+            found = self.search(asked[first : first + BATCH], options)
+            answers += [[answer for answer in each if is_likely(answer, min_probability)] for each in found]
         return answers[0] if isinstance(texts, str) else answers
 
     def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
         """`query` for texts that have been checked, and are searched together."""
         texts = [clean_text(text) for text in texts]
-        if options.reader is None:
-            return self._found(texts, options.k, options.chosen_unit, options)
-        paragraphs = self._found(texts, options.depth, "paragraph", options)
-        weight = options.retrieval_weight * self.worth(options)
-        return self.reader(options.reader).answers(texts, paragraphs, options.k, options.chosen_unit, weight)
+        if options.reader is not None:
+            (paragraphs,) = self._found(texts, options, (options.depth, "paragraph"))
+            weight = options.retrieval_weight * self.worth(options)
+            return self.reader(options.reader).answers(texts, paragraphs, options.k, options.chosen_unit, weight)
+        k, unit, looks = options.k, options.chosen_unit, self.looks(options)
+        if not looks:
+            return self._found(texts, options, (k, unit))[0]
+        if unit == "phrase":  # a phrase that the reader proposes may take the place of one behind those looked at
+            (found,) = self._found(texts, options, (looks if k <= looks else k + looks, unit))
+            phrases = [hits[:looks] for hits in found]
+        else:
+            found, phrases = self._found(texts, options, (k, unit), (looks, "phrase"))
+        judged, calibration = self.look_again(texts, phrases, options), self.calibration(options)
+        if calibration is not None:
+            judged = [calibration.applied(*each) for each in zip(texts, judged, strict=True)]
+        return [before_others(*each, unit)[:k] for each in zip(judged, found, strict=True)]
 
-    def _found(self, texts: Sequence[str], k: int, unit: Unit, options: SearchOptions) -> list[list[Answer]]:
+    def look_again(
+        self, texts: Sequence[str], phrases: Sequence[Sequence[Answer]], options: SearchOptions
+    ) -> list[list[Look]]:
+        """Judge the phrases found for each text again: they have a new order, but no probabilities yet."""
+        reader = self.reader(self._base)
+        return second_look(reader, texts, phrases, reader.retrieval_weight * self.worth(options))
+
+    @property
+    def _base(self) -> str:
+        """The model with the phrase encoder: a query encoder that was tuned has no reader of its own."""
+        return self.model.config.base or self.model.source
+
+    @cached_property
+    def _judge(self) -> str:
+        """The digest of the reader that judges phrases; empty: the model has none."""
+        return judge_digest(local_folder(self._base))
+
+    def looks(self, options: SearchOptions) -> int:
+        """How many phrases of a query are looked at again.
+
+        Raises:
+            QueryError: some are asked for, but none can be.
+        """
+        if options.second_look == 0:
+            return 0
+        reason = (
+            "a reader reads" if options.reader is not None
+            else f"{options.chosen_unit}s are asked for" if options.chosen_unit not in ("phrase", "page")
+            else f"{options.backend} finds no phrases" if options.backend in WORDS_ALONE
+            else f"the model {self._base} has no reader that judges phrases" if not self._judge else ""
+        )  # fmt: skip
+        if reason and options.second_look:
+            raise QueryError(f"--second-look has no effect where {reason}: leave it out", is_usage=True)
+        return 0 if reason else LOOKS if options.second_look is None else options.second_look
+
+    def mode(self, options: SearchOptions) -> SearchMode:
+        """What decides the scores of a search, apart from the text: a calibration holds for one mode."""
+        weights = zip(("BM25", "SPARTA"), self.weights(options), (self.words.bm25, self.words.sparta), strict=True)
+        added = [f"{weight:g} {name}" for name, weight, index in weights if index]
+        parts = ["vectors", *(added if self.chosen(options.backend) == "hybrid" else ())]
+        return SearchMode(self.model.config.query_fingerprint, self._judge, " + ".join(parts), self.looks(options))
+
+    def calibration(self, options: SearchOptions) -> Calibration | None:
+        """What gives answers their probabilities: the file that is asked for, or the model's own where that fits.
+
+        Raises:
+            QueryError: the file does not fit, or probabilities are needed, and there are none.
+            ModelError: the file is missing or damaged.
+        """
+        own = local_folder(self._base) / CALIBRATION
+        path = Path(options.calibration) if options.calibration is not None else own
+        mode, found = self.mode(options), None
+        if options.calibration is not None or (own.is_file() and mode.second_look):
+            found = Calibration.read(path)
+        differing = found.mode.differences(mode) if found else []
+        if options.calibration is not None and differing:
+            raise QueryError(f"{path} was made for another search ({'; '.join(differing)}): calibrate again")
+        if options.min_probability and (not found or differing):
+            reason = "; ".join(differing) or f"{path} does not exist"
+            raise QueryError(
+                f"answers have no probability here ({reason}), so --min-probability has no effect: make a calibration "
+                "with `kbq calibrate`"
+            )
+        return None if differing else found
+
+    def _found(
+        self, texts: Sequence[str], options: SearchOptions, *wanted: tuple[int, Unit]
+    ) -> list[list[list[Answer]]]:
+        """For each (k, unit) that is wanted, the k best units of each text."""
         backend = self.chosen(options.backend)
         with damage_explained(self.folder, self.manifest):
             if backend == "bm25" or backend == "sparta":
                 scores = self.words.scores(texts, backend)
-                return [scores.best(query, unit, k) for query in range(len(texts))]
+                return [[scores.best(query, unit, k) for query in range(len(texts))] for k, unit in wanted]
             lexical = self.words.all_scores(texts, *self.weights(options)) if backend == "hybrid" else ()
-            return self.search_vectors(*self.model.encode_queries(texts), k, unit, lexical)
+            vectors = self.model.encode_queries(texts)
+            return [self.search_vectors(*vectors, k, unit, lexical) for k, unit in wanted]
 
     def search_vectors(
         self, starts: Floats, ends: Floats, k: int = K, unit: Unit = "phrase", lexical: Sequence[LexicalScores] = ()
@@ -346,11 +461,13 @@ class KnowledgeBase:
         return options.reader is None and (self.index.kind == "exact" or options.backend in WORDS_ALONE)
 
     def check(self, options: SearchOptions) -> None:
-        """Refuse weights that would be ignored.
+        """Refuse what would be ignored.
 
         Raises:
-            QueryError: one is given.
+            QueryError: weights are given that count nothing, a second look where there is none, or a calibration that
+                does not fit.
         """
+        self.calibration(options)
         backend = self.chosen(options.backend)
         for name, weight, index in (
             ("bm25-weight", options.bm25_weight, self.words.bm25),
@@ -387,6 +504,12 @@ class KnowledgeBase:
         """What a point of the search is worth, in points of a query encoder whose `lexical_factor` is 1."""
         bm25, sparta = self.weights(SearchOptions())
         return {"bm25": bm25, "sparta": sparta}.get(options.backend, 1.0) / (self.model.config.lexical_factor or 1.0)
+
+    def judging(self, options: SearchOptions) -> dict[str, object] | None:
+        """What looks at phrases again and says how likely they are, so that runs can be compared; None: nothing."""
+        looks, calibration = self.looks(options), self.calibration(options)
+        digest = calibration and digest_of_record(calibration)
+        return {"reader": self._judge, "phrases": looks, "calibration": digest} if looks else None
 
     # Teach and measure
 
@@ -435,6 +558,39 @@ class KnowledgeBase:
             seed=seed, note=note, report=report,
         )  # fmt: skip
 
+    def calibrate(
+        self,
+        triples: str | Path,
+        out: str | Path,
+        *,
+        hidden: float = HIDDEN,
+        backend: Backend = "auto",
+        bm25_weight: float | None = None,
+        sparta_weight: float | None = None,
+        second_look: int | None = None,
+        command: str = "",
+        report: Callable[[int, int], None] = unheard,
+    ) -> CalibrationOutcome:
+        """Learn how likely answers are to be right, and write it into a file; `calibration` of `query` takes it.
+
+        Args:
+            triples: KILT lines, or CSV, TSV or JSON lines of subject, relation, object[, aliases, page]; without an
+                object, nothing is right.
+            out: the file.
+            hidden: share of the queries that are asked again without the pages that answer them.
+
+        Raises:
+            TrainingError: there are too few triples, or all answers are right, or none is.
+        """
+        from kbq.calibrating import calibrate
+
+        options = SearchOptions(
+            backend=backend, bm25_weight=bm25_weight, sparta_weight=sparta_weight, second_look=second_look
+        )
+        self.check(options)
+        path = as_path(out, "out")
+        return calibrate(self, triples, path, options, hidden=hidden, command=command, report=report)
+
     @overload
     def predict(
         self,
@@ -450,6 +606,9 @@ class KnowledgeBase:
         reader: str | Path | None = ...,
         depth: int = ...,
         retrieval_weight: float = ...,
+        second_look: int | None = ...,
+        min_probability: float = ...,
+        calibration: str | Path | None = ...,
         report: Callable[[int, int], None] = ...,
     ) -> list[dict[str, Any]]: ...
     @overload
@@ -467,6 +626,9 @@ class KnowledgeBase:
         reader: str | Path | None = ...,
         depth: int = ...,
         retrieval_weight: float = ...,
+        second_look: int | None = ...,
+        min_probability: float = ...,
+        calibration: str | Path | None = ...,
         report: Callable[[int, int], None] = ...,
     ) -> PredictionOutcome: ...
     def predict(
@@ -483,6 +645,9 @@ class KnowledgeBase:
         reader: str | Path | None = None,
         depth: int = DEPTH,
         retrieval_weight: float = RETRIEVAL_WEIGHT,
+        second_look: int | None = None,
+        min_probability: float = 0.0,
+        calibration: str | Path | None = None,
         report: Callable[[int, int], None] = unheard,
     ) -> PredictionOutcome | list[dict[str, Any]]:
         """Predict KILT records: into a file, resuming where a killed run stopped, or without `out` as records.
@@ -491,6 +656,7 @@ class KnowledgeBase:
             records: a KILT file, or records with `id` and `input`.
             top_pages: pages of each provenance.
             with_text: add each page's paragraph.
+            min_probability: of an answer, below which the prediction has an empty one.
 
         Raises:
             QueryError: records that cannot be asked; all are named.
@@ -499,9 +665,9 @@ class KnowledgeBase:
         from kbq.kilt.prediction import predict_file, predict_records
         from kbq.kilt.task import Task
 
-        name = None if reader is None else str(as_path(reader, "a reader"))
         options = SearchOptions(
-            top_pages, "page", backend, bm25_weight, sparta_weight, name, depth, retrieval_weight
+            top_pages, "page", backend, bm25_weight, sparta_weight, _name(reader, "a reader"), depth, retrieval_weight,
+            second_look, min_probability, _name(calibration, "a calibration"),
         )  # fmt: skip
         self.check(options)
         chosen = Task.load(task)
@@ -644,3 +810,7 @@ class KnowledgeBase:
 
     def __repr__(self) -> str:
         return f"KnowledgeBase({str(self.folder)!r}: {self.counts.pages:,} pages, {self.counts.rows:,} vectors)"
+
+
+def _name(path: str | Path | None, what: str) -> str | None:
+    return None if path is None else str(as_path(path, what))

@@ -275,6 +275,33 @@ def kb(kb_folder: Path) -> "KnowledgeBase":
     return KnowledgeBase.open(kb_folder, device="cpu")
 
 
+@pytest.fixture(scope="session")
+def judging_model(new_model: Callable[..., "Model"], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved model with a random reader that judges phrases."""
+    import torch
+
+    from kbq.reading.network import QuestionAnswering, ReaderNetwork, save_reader
+
+    folder = tmp_path_factory.mktemp("models") / "judging"
+    new_model().save(folder)
+    torch.manual_seed(6)
+    network = QuestionAnswering(ReaderNetwork.new(str(folder), "cpu").network.base_model, judges=True)
+    with torch.no_grad():
+        for parameter in network.judge.parameters():  # type: ignore[union-attr]
+            parameter.copy_(torch.randn_like(parameter))
+    save_reader(network, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def judging_kb(judging_model: Path, pages: list[Page], tmp_path_factory: pytest.TempPathFactory) -> "KnowledgeBase":
+    """The pages with vectors and words, asked with that model; tests read it only."""
+    from kbq.kb import KnowledgeBase
+
+    folder = tmp_path_factory.mktemp("kbs") / "judged"
+    return KnowledgeBase.build(pages, folder, judging_model, device="cpu")
+
+
 @pytest.fixture
 def codes_do_not_err(monkeypatch: pytest.MonkeyPatch) -> None:
     """Indexes of codes score all rows again."""

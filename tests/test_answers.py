@@ -13,6 +13,7 @@ ANSWER = Answer("Warsaw", 2.0, "1", "Poland", 0, 0, 6, "Warsaw is the capital.",
 FLAT = [
     "text",
     "score",
+    "probability",
     "page_id",
     "title",
     "paragraph",

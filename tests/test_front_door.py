@@ -40,6 +40,7 @@ def test_an_answer_is_flat(kb: KnowledgeBase) -> None:
             name: getattr(answer, name) for name in ("text", "page_id", "title", "paragraph", "start", "end", "context")
         },
         "score": round(answer.score, 4),
+        "probability": None,
         "unit_start": answer.unit[0],
         "unit_end": answer.unit[1],
         "context_start": 0,

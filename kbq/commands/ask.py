@@ -20,21 +20,25 @@ from kbq.answers import (
     Unit,
     WantedKind,
     WordBackend,
+    is_likely,
 )
 from kbq.commands import printing
 from kbq.commands.options import (
     ASK,
     BackendName,
     Bm25Weight,
+    CalibrationFile,
     Depth,
     Device,
     Evidence,
     IndexName,
     Json,
     Kb,
+    MinProbability,
     PageIds,
     ReaderName,
     RetrievalWeight,
+    SecondLook,
     SpartaWeight,
     Terms,
     TunedModel,
@@ -129,6 +133,9 @@ def query(
     pages: PageIds = None,
     depth: Depth = DEPTH,
     retrieval_weight: RetrievalWeight = RETRIEVAL_WEIGHT,
+    second_look: SecondLook = None,
+    min_probability: MinProbability = 0.0,
+    calibration: CalibrationFile = None,
     model: TunedModel = None,
     index: IndexName = None,
     device: Device = "auto",
@@ -141,7 +148,10 @@ def query(
         refuse_given(click, "without --json", ("context",))
     is_typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
     asked = [] if is_typed else read_queries(texts or [], file)
-    options = SearchOptions(k, unit, backend, bm25_weight, sparta_weight, reader, depth, retrieval_weight)
+    options = SearchOptions(
+        k, unit, backend, bm25_weight, sparta_weight, reader, depth, retrieval_weight, second_look, min_probability,
+        None if calibration is None else str(calibration),
+    )  # fmt: skip
     opened = open_kb(kb, model, device, index)
     opened = opened if pages is None else opened.with_pages(pages)
     opened.check(options)
@@ -175,20 +185,28 @@ def _answer(
             words = kb.unknown_words(text)
             if len(nowhere) <= printing.NAMED:  # no more are named
                 nowhere |= dict.fromkeys(printing.unknown_word(place, *one) for one in words.items())
+            likely = [answer for answer in answers if is_likely(answer, options.min_probability)]
+            guess = answers[0] if answers and not likely else None
             if evidence is None:
-                _print_answers(text, answers, options)
+                _print_answers(text, likely, guess, options)
             else:
                 query = ({"id": place} if place else {}) | {"query": text}
                 facts = {"exact": kb.is_exact(options), "unknown_words": words}
-                print_answers_json(query | facts, (answer.to_dict(evidence) for answer in answers))
+                facts |= {} if guess is None else {"best_guess": guess.to_dict(evidence)}
+                print_answers_json(query | facts, (answer.to_dict(evidence) for answer in likely))
     note_unknown(list(nowhere))
 
 
-def _print_answers(text: str, answers: "Sequence[Answer]", options: SearchOptions) -> None:
+def _print_answers(text: str, answers: "Sequence[Answer]", guess: "Answer | None", options: SearchOptions) -> None:
+    """`guess`: the best answer, where all are less likely than was asked for."""
     show(Styled(text, bold=True))
     for rank, answer in enumerate(answers, start=1):
         show(*printing.answer_lines(rank, answer))
-    if not answers and options.backend in WORDS_ALONE:
+    if guess is not None:
+        show(*printing.guess_lines(guess))
+    elif options.min_probability:
+        pass
+    elif not answers and options.backend in WORDS_ALONE:
         note("nothing is found: no paragraph shares a term with the query")
     elif len(answers) < options.k:
         note(f"{len(answers)} of the {options.k} answers asked for were found")

@@ -13,6 +13,7 @@ from kbq.commands.options import (
     MEASURE,
     BackendName,
     Bm25Weight,
+    CalibrationFile,
     Depth,
     Device,
     Gold,
@@ -20,10 +21,12 @@ from kbq.commands.options import (
     IndexName,
     Json,
     Kb,
+    MinProbability,
     PageIds,
     PagesOf,
     ReaderName,
     RetrievalWeight,
+    SecondLook,
     SpartaWeight,
     Strict,
     TaskName,
@@ -55,6 +58,9 @@ def predict(
     pages: PageIds = None,
     depth: Depth = DEPTH,
     retrieval_weight: RetrievalWeight = RETRIEVAL_WEIGHT,
+    second_look: SecondLook = None,
+    min_probability: MinProbability = 0.0,
+    calibration: CalibrationFile = None,
     top_pages: Annotated[int, typer.Option(min=1, help="Pages of each provenance.")] = 20,
     with_text: Annotated[bool, typer.Option("--with-text", help="Write each page's paragraph too.")] = False,
     index: IndexName = None,
@@ -76,7 +82,8 @@ def predict(
     with counting_progress(f"predicting {out}") as report:
         outcome = opened.predict(
             inputs, chosen, out, top_pages=top_pages, with_text=with_text, backend=backend, bm25_weight=bm25_weight,
-            sparta_weight=sparta_weight, reader=reader, depth=depth, retrieval_weight=retrieval_weight, report=report,
+            sparta_weight=sparta_weight, reader=reader, depth=depth, retrieval_weight=retrieval_weight,
+            second_look=second_look, min_probability=min_probability, calibration=calibration, report=report,
         )  # fmt: skip
     note_untuned(outcome.untuned_relations)
     tell(

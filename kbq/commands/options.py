@@ -63,6 +63,20 @@ Depth = Annotated[int, typer.Option(min=1, help="Of --reader: paragraphs that it
 RetrievalWeight = Annotated[
     float, typer.Option(min=0.0, max=MOST_WEIGHT, help="Of --reader: what a point of the search adds to its score.")
 ]
+SecondLook = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        show_default="10 where the model can",
+        help="Phrases of a query that the model's own reader judges again; 0: none.",
+    ),
+]
+MinProbability = Annotated[
+    float, typer.Option(min=0.0, max=1.0, help="Leave out answers that are less likely to be right.")
+]
+CalibrationFile = Annotated[
+    Path | None, typer.Option("--calibration", help="What `kbq calibrate` wrote, instead of the model's own.")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:n.")]
 Kb = Annotated[Path | None, typer.Option(help="A knowledge base; without it the bundled sample is used.")]
 TunedModel = Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kbq.answers import Answer
+    from kbq.calibrating import CalibrationOutcome
     from kbq.commands.terminal import Line
     from kbq.description import IndexFacts, IndexSpeed
     from kbq.finetuning.finetune import FinetuningOutcome
@@ -37,7 +38,28 @@ def answer_lines(rank: int, hit: Answer) -> list[Line]:
     place = f"page {hit.page_id}, paragraph {hit.paragraph}, characters {hit.start}-{hit.end}"
     answer = Styled(shortened(hit.text), fg=typer.colors.GREEN, bold=True)
     title = Styled(shortened(hit.title), bold=True)
-    return [(f"{rank:3}. ", answer, f"  {hit.score:.2f}  ", title, f"  ({place})"), ("     ", *excerpt(hit))]
+    return [(f"{rank:3}. ", answer, f"  {worth(hit)}  ", title, f"  ({place})"), ("     ", *excerpt(hit))]
+
+
+def guess_lines(hit: Answer) -> list[Line]:
+    """That there is no answer, and the best guess in grey."""
+    guess = f"best guess: {shortened(hit.text)}, {worth(hit)}, {shortened(hit.title)}, page {hit.page_id}"
+    return [("     no answer  ", Styled(f"({guess})", dim=True))]
+
+
+def worth(hit: Answer) -> str:
+    """The chance that an answer is right or, where that is not known, its score.
+
+    >>> from dataclasses import replace
+    >>> from kbq.answers import Answer
+    >>> answer = Answer("Warsaw", 2.5, "1", "Marie Curie", 0, 0, 6, "Warsaw", (0, 6))
+    >>> worth(answer), worth(replace(answer, probability=0.934)), worth(replace(answer, probability=0.9999))
+    ('2.50', '93 %', '>99 %')
+    """
+    if hit.probability is None:
+        return f"{hit.score:.2f}"
+    percent = round(100 * hit.probability)
+    return f"{percent} %" if 0 < percent < 100 else ">99 %" if percent else "<1 %"
 
 
 def explanation_lines(hit: Answer, parts: Mapping[str, float]) -> list[str]:
@@ -167,6 +189,29 @@ def finetuning_lines(outcome: FinetuningOutcome) -> list[str]:
         factor = f", whose weights are multiplied by {outcome.lexical_factor:g}" if outcome.lexical_factor != 1 else ""
         lines.append(f"dev {outcome.measure}  {outcome.hybrid_score:.1f} together with words{factor}")
     return lines
+
+
+def calibration_lines(outcome: CalibrationOutcome) -> list[str]:
+    """What `kbq calibrate` made; the scores are of relations that were left out."""
+    scores = {
+        "AUROC": outcome.auroc,
+        "Brier": outcome.brier,
+        "ECE": outcome.ece,
+        "by chance": outcome.ece_of_chance,
+    }
+    figures = "  ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None)
+    thresholds = [
+        f"of answers above {threshold:.2f}, {float(precision):.0%} are right"
+        if threshold is not None
+        else f"no threshold promises that {float(precision):.0%} are right: give more triples"
+        for precision, threshold in outcome.thresholds.items()
+    ]
+    return [
+        f"{outcome.out}: {outcome.queries:,} answers, {outcome.right:,} right; {outcome.hidden:,} without their pages",
+        f"on relations left out  {figures}",
+        f"{outcome.coverage_90 or 0:.0%} of the queries can be answered with 90 % right",
+        *thresholds,
+    ]
 
 
 def _steps(out: Path, outcome: Any, unit: str = "queries") -> str:

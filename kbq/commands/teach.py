@@ -14,8 +14,12 @@ from kbq.commands.options import (
     A_READER,
     TEACH,
     BackendName,
+    Bm25Weight,
     Device,
     Json,
+    SecondLook,
+    SpartaWeight,
+    TunedModel,
     output_path,
     refuse_given,
 )
@@ -89,6 +93,38 @@ def finetune(
             seed=seed, command=_command(), note=note, report=report,
         )  # fmt: skip
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.finetuning_lines(outcome))
+
+
+@app.command(rich_help_panel=TEACH)
+def calibrate(
+    triples: Annotated[
+        Path,
+        typer.Argument(help="KILT lines, or a table as of kbq finetune; without an object, nothing is right."),
+    ],
+    kb: Annotated[Path, typer.Option(help="The knowledge base that is asked.")],
+    out: Annotated[Path, typer.Option(callback=output_path, help="The calibration, a file.")],
+    hidden: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of the queries asked again without their pages.")
+    ] = 0.3,
+    backend: BackendName = "auto",
+    bm25_weight: Bm25Weight = None,
+    sparta_weight: SpartaWeight = None,
+    second_look: SecondLook = None,
+    model: TunedModel = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Learn how likely answers are to be right, from triples whose objects are known; 200 are enough to be useful."""
+    from kbq.commands.progress import counting_progress
+    from kbq.kb import KnowledgeBase
+
+    opened = KnowledgeBase.open(kb, model, device=device)
+    with counting_progress(f"calibrating {out}") as report:
+        outcome = opened.calibrate(
+            triples, out, hidden=hidden, backend=backend, bm25_weight=bm25_weight, sparta_weight=sparta_weight,
+            second_look=second_look, command=_command(), report=report,
+        )  # fmt: skip
+    tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.calibration_lines(outcome))
 
 
 @train.command()

@@ -98,6 +98,11 @@ def read_config(folder: Path) -> ModelConfig:
     return _read_record(folder).config
 
 
+def digest_of(folder: Path, name: str) -> str:
+    """The digest of a file of a model, as its record has it."""
+    return _read_record(folder).files[name].digest
+
+
 def _read_record(folder: Path) -> ModelRecord:
     try:
         return read_model_record(folder, CONFIG, ModelRecord)

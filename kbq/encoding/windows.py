@@ -93,6 +93,14 @@ def _inside_word(text: str, cut: int) -> bool:
     return 0 < cut < len(text) and all(unicodedata.category(letter)[0] in "LMN" for letter in text[cut - 1 : cut + 1])
 
 
+def token_span(tokens: Tokens, start: int, end: int) -> tuple[int, int]:
+    """First and last token of the words that hold characters [start, end)."""
+    first = int(np.searchsorted(tokens.ends, start, side="right"))
+    last = int(np.searchsorted(tokens.starts, end, side="left")) - 1
+    limit = len(tokens.ids) - 1
+    return min(first, limit), min(max(last, first), limit)
+
+
 def windows(tokenizer: Any, title: list[int], paragraph: Tokens, shape: WindowShape) -> list[Window]:
     """The windows of a paragraph; title tokens beyond `shape.max_title` are left out."""
     head = [tokenizer.cls_token_id, *title[: shape.max_title], tokenizer.sep_token_id]

@@ -26,8 +26,11 @@ LIKENESS = 0.7  # of a column to one of these: "page_id" and "alias" are alike e
 DEV_SHARE, MOST_DEV = 0.1, 500  # examples set aside to score on
 
 
-def read_triples(path: Path) -> list[Gold]:
+def read_triples(path: Path, unanswered: bool = False) -> list[Gold]:
     """The gold records of a file, those without an answer or a page left out.
+
+    Args:
+        unanswered: keep these: nothing is right.
 
     Raises:
         TrainingError: a column is missing, a line is malformed (all of them are named), or there is no triple.
@@ -39,10 +42,11 @@ def read_triples(path: Path) -> list[Gold]:
     problems: list[str] = []
     if first[1].lstrip().startswith("{"):
         _, fields = next(parse_json_lines([first], str(path), TrainingError))
-        golds = _kilt(path) if "input" in fields else _merged(path, _json_rows(path, first, lines), problems)
+        rows = _json_rows(path, first, lines)
+        golds = _kilt(path) if "input" in fields else _merged(path, rows, problems, unanswered)
     else:
-        golds = _merged(path, _table_rows(path, first, lines, problems), problems)
-    golds = [gold for gold in golds if gold.answers or pages_of(gold)]
+        golds = _merged(path, _table_rows(path, first, lines, problems), problems, unanswered)
+    golds = [gold for gold in golds if unanswered or gold.answers or pages_of(gold)]
     if not golds:
         raise TrainingError(f"{path} has no triple with an answer")
     return golds
@@ -172,18 +176,20 @@ def _likely(columns: frozenset[str]) -> list[tuple[str, str]]:
     return [(name, meant) for name in unknown for meant in get_close_matches(name, missing, 1, LIKENESS)]
 
 
-def _merged(path: Path, rows: Iterator[Row], problems: list[str]) -> list[Gold]:
+def _merged(path: Path, rows: Iterator[Row], problems: list[str], unanswered: bool) -> list[Gold]:
     """One record for each subject and relation; `problems`: errors so far; reading `rows` may add some."""
     merged: dict[str, tuple[int, list[GoldOutput]]] = {}
     for number, fields in rows:
         subject, relation, answer = (_text(fields.get(name)) for name in COLUMNS)
-        if not (subject and relation and answer):
-            problems.append(f"{path}:{number}: subject, relation or object is empty")
+        if not (subject and relation and (answer or unanswered)):
+            what = "subject or relation" if unanswered else "subject, relation or object"
+            problems.append(f"{path}:{number}: {what} is empty")
             continue
         page = _text(fields.get("page"))
         pages, evidence = ((page,), frozenset([page])) if page else ((), None)
         outputs = merged.setdefault(f"{subject} [SEP] {relation}", (number, []))[1]
-        outputs += [GoldOutput(text, pages, evidence, ()) for text in (answer, *_aliases(fields.get("aliases")))]
+        names = (answer, *_aliases(fields.get("aliases"))) if answer else ()
+        outputs += [GoldOutput(text, pages, evidence, ()) for text in names]
     if problems:
         raise TrainingError(f"{path} has {len(problems)} lines that cannot be used", problems)
     return [

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import jsonlines
 
 import kbq
-from kbq.answers import Answer, SearchOptions
+from kbq.answers import Answer, SearchOptions, is_likely
 from kbq.dump.manifest import MANIFEST
 from kbq.errors import KbqError, QueryError
 from kbq.searching.search import BATCH
@@ -137,7 +137,10 @@ def predict(
     for query, pages in zip(queries, answers, strict=True):
         output: dict[str, Any] = {}
         if task.answer != "none":
-            output["answer"] = "" if not pages else pages[0].text if task.answer == "phrase" else pages[0].title
+            is_given = bool(pages) and is_likely(pages[0], options.min_probability)
+            output["answer"] = "" if not is_given else pages[0].text if task.answer == "phrase" else pages[0].title
+            if pages and pages[0].probability is not None:
+                output["meta"] = {"probability": round(pages[0].probability, 6)}
         places = [provenance(page) | ({"text": page.context} if with_text else {}) for page in pages]
         yield {"id": query.id, "input": query.input, "output": [output | {"provenance": places}]}
 
@@ -227,6 +230,8 @@ def _description(
         "top_pages": options.k,
         "backend": kb.chosen(options.backend),
         "weights": dict(zip(("bm25", "sparta"), weights, strict=True)),
+        "second_look": kb.judging(options),
+        "min_probability": options.min_probability,
         "with_text": with_text,
         "kbq": kbq.__version__,
     }

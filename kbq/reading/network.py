@@ -36,6 +36,7 @@ from kbq.encoding.model_folder import (
     WEIGHTS,
     ModelConfig,
     NamedTensors,
+    digest_of,
     load_weights,
     local_folder,
     named_weights,
@@ -56,6 +57,8 @@ from kbq.system.seals import seal_folder
 
 READER = "reader.safetensors"
 HALF = 0.501  # of a step between two int8 values, and a little for rounding
+JUDGE = "judge."  # how the names of the weights of a judge of phrases begin
+POINTS = 10  # of the search: about as much as a logit
 SHARED = "phrases."  # how the names of the phrase encoder's weights begin
 WRITTEN_FOR = "phrase_fingerprint"  # of the model
 
@@ -67,20 +70,49 @@ class AnswerLogits(NamedTuple):
     end_logits: Tensor
 
 
-class QuestionAnswering(nn.Module):
-    """An encoder, and a layer with a logit of each token to open and to close the answer."""
+class PhraseJudge(nn.Module):
+    """How much more likely a phrase is right than that none is, from the states of its first and its last token.
 
-    def __init__(self, backbone: Any) -> None:
+    What it says is added to the logits of these tokens to open and to close the answer.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2 * dim, dim)
+        self.outer = nn.Linear(dim, 1)
+        self.none = nn.Parameter(torch.zeros(1))  # the logit of "no phrase is right"
+        self.retrieval = nn.Parameter(torch.zeros(1))  # what POINTS of the search are worth
+
+    def forward(self, firsts: Tensor, lasts: Tensor) -> Tensor:
+        """Shapes: (phrases, dim), result (phrases,)."""
+        hidden = nn.functional.gelu(self.inner(torch.cat([firsts, lasts], dim=1)))
+        result: Tensor = self.outer(hidden)[:, 0] - self.none
+        return result
+
+
+class QuestionAnswering(nn.Module):
+    """An encoder, and a layer with a logit of each token to open and to close the answer, and maybe a judge."""
+
+    def __init__(self, backbone: Any, judges: bool = False) -> None:
         super().__init__()
         self.backbone = backbone
         self.config = backbone.config
-        self.head = nn.Linear(int(backbone.config.hidden_size), len(AnswerLogits._fields))
+        dim = int(backbone.config.hidden_size)
+        self.head = nn.Linear(dim, len(AnswerLogits._fields))
+        self.judge = PhraseJudge(dim) if judges else None
+
+    def states(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """Shapes: inputs (windows, tokens), result (windows, tokens, dim)."""
+        return hidden_states(self.backbone, input_ids, attention_mask, token_type_ids)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> AnswerLogits:
         """Shapes: all (windows, tokens)."""
-        states = hidden_states(self.backbone, input_ids, attention_mask, token_type_ids)
-        count = input_ids.numel()
-        logits = self.head(more_rows(states.flatten(0, 1)))[:count].view(*input_ids.shape, -1)
+        return self.logits(self.states(input_ids, attention_mask, token_type_ids))
+
+    def logits(self, states: Tensor) -> AnswerLogits:
+        """Shapes: states (windows, tokens, dim), logits (windows, tokens)."""
+        rows = states.flatten(0, -2)
+        logits = self.head(more_rows(rows))[: len(rows)].view(*states.shape[:-1], -1)
         return AnswerLogits(*logits.unbind(dim=-1))
 
 
@@ -91,12 +123,10 @@ def save_reader(network: Any, folder: Path) -> None:
         ModelError: the network does not answer questions; or the folder is not a kbq model, has an encoder of another
             shape, or cannot be written.
     """
-    if not hasattr(network, "qa_outputs"):
-        raise ModelError(f"a {type(network).__name__} has no layer `qa_outputs`: give a reader of `kbq train reader`")
+    reader = _question_answering(network)
     config = read_whole_config(folder, apart_from=READER)
-    template, shared = _phrase_encoder(folder, config)
-    reader = QuestionAnswering(without_pooler(copy.copy(network.base_model)))
-    reader.head = network.qa_outputs
+    _refuse_query_encoder(folder, config)
+    template, shared = _phrase_encoder(folder, reader.judge is not None)
     weights = named_weights(reader, "")
     load_weights(template, shared | weights, "", folder)
     differing = {
@@ -105,6 +135,17 @@ def save_reader(network: Any, folder: Path) -> None:
     with writing_to(folder, ModelError, also=(SafetensorError,)):
         save_file(pack(differing, "int8"), folder / READER, {WRITTEN_FOR: config.phrase_fingerprint})
         write_config(folder, config)
+
+
+def _question_answering(network: Any) -> QuestionAnswering:
+    """A network of transformers, or of kbq, as the latter."""
+    if isinstance(network, QuestionAnswering):
+        return network
+    if not hasattr(network, "qa_outputs"):
+        raise ModelError(f"a {type(network).__name__} has no layer `qa_outputs`: give a reader of `kbq train reader`")
+    reader = QuestionAnswering(without_pooler(copy.copy(network.base_model)))
+    reader.head = network.qa_outputs
+    return reader
 
 
 def _same(weights: Tensor, shared: Tensor) -> bool:
@@ -120,7 +161,7 @@ def open_reader(folder: Path) -> QuestionAnswering:
         ModelError: there is none, it belongs to other weights, or it is damaged.
     """
     config = read_whole_config(folder)
-    network, shared = _phrase_encoder(folder, config)
+    _refuse_query_encoder(folder, config)
     if not (folder / READER).is_file():
         raise ModelError(f"the model {folder} has no reader: train one with `kbq train reader`")
     try:
@@ -133,9 +174,20 @@ def open_reader(folder: Path) -> QuestionAnswering:
             f"{folder / READER} belongs to the phrase encoder {written_for}, but the model has "
             f"{config.phrase_fingerprint} now: train a reader again with `kbq train reader`"
         )
+    network, shared = _phrase_encoder(folder, any(name.startswith(JUDGE) for name in reader_weights))
     load_weights(network, shared | reader_weights, "", folder)
     give_memory_back()  # the memory that the weights were unpacked in
     return network
+
+
+def judge_digest(folder: Path) -> str:
+    """The digest of the reader in a model folder; empty if there is none for its weights that judges phrases."""
+    try:
+        with safe_open(folder / READER, "pt") as file:
+            judges = any(name.startswith(JUDGE) for name in file.keys())  # noqa: SIM118 - it cannot be iterated
+    except (OSError, SafetensorError):
+        return ""
+    return digest_of(folder, READER) if judges and has_reader(folder) else ""
 
 
 def has_reader(folder: Path) -> bool:
@@ -152,11 +204,14 @@ def _written_for(folder: Path) -> str | None:
         return (file.metadata() or {}).get(WRITTEN_FOR)
 
 
-def _phrase_encoder(folder: Path, config: ModelConfig) -> tuple[QuestionAnswering, NamedTensors]:
-    """A reader shaped like the model's encoder, to be loaded, and the weights that it may share, by its names."""
+def _refuse_query_encoder(folder: Path, config: ModelConfig) -> None:
     if config.base:
         raise ModelError(f"{folder} holds a query encoder for the model {config.base}: give that")
-    network = QuestionAnswering(empty_backbone(folder))
+
+
+def _phrase_encoder(folder: Path, judges: bool) -> tuple[QuestionAnswering, NamedTensors]:
+    """A reader shaped like the model's encoder, to be loaded, and the weights that it may share, by its names."""
+    network = QuestionAnswering(empty_backbone(folder), judges)
     try:
         weights = read_weights(folder / WEIGHTS, f"{SHARED}backbone.")
     except (OSError, SafetensorError, ValueError) as error:
@@ -221,6 +276,23 @@ class ReaderNetwork:
             self.network.save_pretrained(folder)  # type: ignore[operator]
             self.tokenizer.save_pretrained(folder)
             seal_folder(folder)
+
+    @property
+    def judging(self) -> tuple[QuestionAnswering, PhraseJudge]:
+        """The network, and its judge of phrases.
+
+        Raises:
+            ModelError: it has none.
+        """
+        network = self.network
+        if not isinstance(network, QuestionAnswering) or network.judge is None:
+            raise ModelError(f"the reader of {self.source} does not judge phrases: recipes/ has how one is taught")
+        return network, network.judge
+
+    @property
+    def retrieval_weight(self) -> float:
+        """What a point of the search is worth, beside what phrases are judged."""
+        return float(self.judging[1].retrieval.detach()) / POINTS
 
     def check_tokenizer(self, tokenizer: Any) -> None:
         """Refuse another tokenizer: its tokens are not those that the reader has logits for.

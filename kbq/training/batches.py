@@ -21,7 +21,7 @@ from kbq.encoding.devices import padded
 from kbq.encoding.model_folder import fingerprint
 from kbq.encoding.phrases import window_tensors
 from kbq.encoding.queries import QueryTokenizer
-from kbq.encoding.windows import Tokens, Window, WindowShape, tokenize, windows
+from kbq.encoding.windows import Window, WindowShape, token_span, tokenize, windows
 from kbq.errors import QueryError, TrainingError
 from kbq.training.engine import SEEDS, Run, RunSettings
 from kbq.training.examples import Passage
@@ -138,14 +138,6 @@ def prepare(
                     PreparedPassage(passage_windows, total, tuple(queries), tuple(answers), tuple(golds), passage.group)
                 )
     return prepared, LeftOut(unusable, surplus)
-
-
-def token_span(tokens: Tokens, start: int, end: int) -> tuple[int, int]:
-    """First and last token of the words that hold characters [start, end)."""
-    first = int(np.searchsorted(tokens.ends, start, side="right"))
-    last = int(np.searchsorted(tokens.starts, end, side="left")) - 1
-    limit = len(tokens.ids) - 1
-    return min(first, limit), min(max(last, first), limit)
 
 
 def batches(passages: Sequence[ReadPassage], max_tokens: int, rng: random.Random) -> Iterator[list[int]]:

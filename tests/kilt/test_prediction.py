@@ -67,6 +67,9 @@ class FakeBase:
     def query_tokenizers(self, options: SearchOptions) -> list[Reader]:
         return [Reader() if options.reader is None else StrictReader()]
 
+    def judging(self, options: SearchOptions) -> None:
+        return None
+
     def weights(self, options: SearchOptions) -> tuple[float, float]:
         return options.bm25_weight or 8.0, 4.0
 

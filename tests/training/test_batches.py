@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.encoding.model import Model
-from kbq.encoding.windows import Window, tokenize
-from kbq.training.batches import PreparedPassage, batches, collate, prepare, token_span
+from kbq.encoding.windows import Window, token_span, tokenize
+from kbq.training.batches import PreparedPassage, batches, collate, prepare
 from kbq.training.examples import Passage, TrainingQuery
 
 TEXT = "Marie Curie was born in Zug, in the city of Zug by the river, in the river, of the city of Warsaw in Paris."

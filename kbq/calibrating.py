@@ -1,0 +1,176 @@
+"""Calibrating: triples whose answers are known become the chance that an answer is right. `kbq calibrate`.
+
+A share of the queries is asked a second time without the pages that answer them, so that "nothing is right" is known,
+too. The scores of the outcome are of relations that were left out when they were predicted.
+"""
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kbq.answers import SearchOptions
+from kbq.array_types import Bools, Doubles
+from kbq.confidence.calibration import HIDDEN, Calibration, chances_of, fit
+from kbq.confidence.features import FEATURES, features
+from kbq.encoding.queries import refuse_unreadable
+from kbq.errors import TrainingError
+from kbq.finetuning.triples import pages_of, read_triples
+from kbq.kilt.confidence import auroc, brier, coverage_at, promised_threshold, reliability
+from kbq.kilt.records import Gold
+from kbq.kilt.scores import relation_of
+from kbq.kilt.text_scores import normalise
+from kbq.searching.search import BATCH
+from kbq.system.callbacks import unheard
+from kbq.system.files import file_digest
+from kbq.system.lines import clean_text
+from kbq.training.output_folder import versions
+
+if TYPE_CHECKING:
+    from kbq.kb import KnowledgeBase
+
+DEEPER = 4  # times as many phrases are searched for, where pages are hidden
+LEAST = 30  # queries: of fewer nothing can be said
+FOLDS = 5  # relations are left out a fifth at a time
+PRECISIONS = (0.9, 0.95)  # for which thresholds are given
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationOutcome:
+    """What was fitted, and how good it is on relations that were left out; None: the score does not exist."""
+
+    out: Path
+    queries: int  # those asked again without their pages included
+    hidden: int  # of these
+    right: int
+    auroc: float | None
+    brier: float | None
+    ece: float | None
+    ece_of_chance: float | None  # what a perfect calibration would show with so few queries
+    coverage_90: float | None  # share of the queries whose answers can be accepted while nine in ten are right
+    thresholds: dict[str, float | None]  # by precision: the probability above which it can be promised
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """The best phrase for a query."""
+
+    relation: str
+    features: tuple[float, ...]
+    is_right: bool
+
+
+def calibrate(
+    kb: "KnowledgeBase",
+    triples: str | Path,
+    out: str | Path,
+    options: SearchOptions,
+    *,
+    hidden: float = HIDDEN,
+    command: str = "",
+    report: Callable[[int, int], None] = unheard,
+) -> CalibrationOutcome:
+    """Fit a calibration for this knowledge base's model and way of searching.
+
+    Args:
+        triples: KILT lines, or a table of subject, relation and object; see `read_triples`. Those without an object
+            have no right answer.
+        out: the file to write.
+        options: how answers are searched for.
+        hidden: share of the queries that are asked again without the pages that answer them.
+
+    Raises:
+        TrainingError: there are fewer than 30 queries, or all answers are right, or none is.
+        QueryError: a query cannot be asked, or nothing is looked at again.
+    """
+    if not 0 <= hidden <= 1:
+        raise TrainingError(f"hidden is {hidden}, must be a share from 0 to 1")
+    mode = kb.mode(options)
+    if not mode.second_look:
+        raise TrainingError("probabilities rest on the second look, and there is none: leave out --second-look 0")
+    golds = read_triples(Path(triples), unanswered=True)
+    refuse_unreadable([gold.input or "" for gold in golds], kb.query_tokenizers(options), [gold.id for gold in golds])
+    again = [gold for gold in golds if pages_of(gold) and _is_chosen(gold.id, hidden)]
+    asked = [(gold, False) for gold in golds] + [(gold, True) for gold in again]
+    judged: list[_Judged] = []
+    for first in range(0, len(asked), BATCH):
+        judged += _judge(kb, asked[first : first + BATCH], options)
+        report(len(judged), len(asked))
+    rows = np.array([one.features for one in judged], np.float64).reshape(-1, len(FEATURES))
+    right = np.array([one.is_right for one in judged], np.bool_)
+    _refuse_useless(right, str(triples))
+    chances = _predicted([one.relation for one in judged], rows, right)
+    scores = _scores(chances, right)
+    weights, intercept = fit(rows, right)
+    facts = {"command": command, "data": {Path(triples).name: file_digest(Path(triples))}, "hidden": hidden}
+    calibration = Calibration(
+        mode, dict(zip(FEATURES, weights, strict=True)), intercept, len(right), int(right.sum()),
+        facts | versions() | {"scores": scores},
+    )  # fmt: skip
+    calibration.write(Path(out))
+    return CalibrationOutcome(Path(out), len(right), len(again), int(right.sum()), **scores)
+
+
+def _is_chosen(identity: str, share: float) -> bool:
+    """Whether a record is among this share of all: by its id, so that it does not depend on the others."""
+    return zlib.crc32(identity.encode("utf-8", "surrogatepass")) < share * 2**32
+
+
+def _judge(kb: "KnowledgeBase", asked: Sequence[tuple[Gold, bool]], options: SearchOptions) -> list[_Judged]:
+    """The best phrase for each query; with True, of those that are not on its pages."""
+    looks = kb.looks(options)
+    texts = [clean_text(gold.input or "") for gold, _ in asked]
+    deep = DEEPER * looks if any(is_hidden for _, is_hidden in asked) else looks
+    found = kb.search(texts, replace(options, k=deep, unit="phrase", second_look=0))
+    phrases = [
+        [hit for hit in hits if not is_hidden or not pages_of(gold) & {hit.page_id, hit.title}][:looks]
+        for (gold, is_hidden), hits in zip(asked, found, strict=True)
+    ]
+    judged = []
+    for (gold, _), text, seen in zip(asked, texts, kb.look_again(texts, phrases, options), strict=True):
+        if seen:
+            answers = {normalise(answer) for answer in gold.answers}
+            row = tuple(features(text, seen)[0].tolist())
+            judged.append(_Judged(relation_of(gold), row, normalise(seen[0].answer.text) in answers))
+    return judged
+
+
+def _refuse_useless(right: Bools, source: str) -> None:
+    """Raises TrainingError where there is nothing to learn from."""
+    count, of_right = len(right), int(right.sum())
+    if count < LEAST:
+        raise TrainingError(f"{source} gives {count} answers to learn from: give at least {LEAST} triples")
+    if of_right in (0, count):
+        raise TrainingError(
+            f"{'all' if of_right else 'none'} of the {count} answers are right, so there is nothing to tell apart: "
+            "give triples of which some are answered wrongly, or check that they fit the knowledge base"
+        )
+
+
+def _predicted(relations: Sequence[str], rows: Doubles, right: Bools) -> Doubles:
+    """The chance of each answer, predicted from the relations of other folds; of one relation, from other answers."""
+    several = len(set(relations)) > 1
+    keys = relations if several else [str(number) for number in range(len(relations))]
+    folds = np.array([zlib.crc32(key.encode("utf-8", "surrogatepass")) % FOLDS for key in keys])
+    chances = np.empty(len(right))
+    for fold in range(FOLDS):
+        inside = folds == fold
+        if inside.any():
+            weights, intercept = fit(rows[~inside], right[~inside])
+            chances[inside] = chances_of(rows[inside], weights, intercept)
+    return chances
+
+
+def _scores(chances: Doubles, right: Bools) -> dict[str, Any]:
+    calibrated = reliability(chances, right)
+    return {
+        "auroc": auroc(chances, right),
+        "brier": brier(chances, right),
+        "ece": calibrated and calibrated.ece,
+        "ece_of_chance": calibrated and calibrated.floor,
+        "coverage_90": coverage_at(chances, right, 0.9).share,
+        "thresholds": {str(precision): promised_threshold(chances, right, precision) for precision in PRECISIONS},
+    }

@@ -1,0 +1,187 @@
+"""Second look: the phrases that a search has found are read in their surroundings, and judged against each other.
+
+The reader also proposes the phrase that it would have chosen in each window: a search may have cut the right one badly.
+What a phrase is judged is the logarithm of its odds against "none of these is right", an outcome of its own in
+training. Source: arXiv 2207.06300 (what a reranker gains), arXiv 1710.10723 (paragraphs compete), arXiv 2010.10757 (a
+second model learns from the mistakes of the first).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from kbq.answers import Answer, Unit
+from kbq.encoding.bert import more_rows
+from kbq.encoding.devices import autocast, batch_tokens, buckets
+from kbq.encoding.phrases import window_tensors
+from kbq.reading.excerpts import Excerpt, excerpts
+from kbq.reading.network import ReaderNetwork
+from kbq.searching.spans import best_ends
+from kbq.special_tokens import mention_in
+
+
+class Look(NamedTuple):
+    """A phrase that was looked at again; its answer has the score of the search."""
+
+    answer: Answer
+    judged: float  # the logarithm of its odds against none being right, going by what was read alone
+    is_proposed: bool  # by the reader: the search has not found it
+
+
+class JudgedWindow(NamedTuple):
+    """The phrases of an excerpt, then the proposed one if it is another, as first and last token of its text.
+
+    Shapes: judged (phrases,), logits of each token to open and to close the answer (2, tokens).
+    """
+
+    spans: list[tuple[int, int]]
+    judged: Tensor
+    logits: Tensor
+
+
+def second_look(
+    reader: ReaderNetwork, texts: Sequence[str], phrases: Sequence[Sequence[Answer]], weight: float
+) -> list[list[Look]]:
+    """The phrases of each query that were judged again and those that the reader proposes, in their new order.
+
+    There are none for queries that ask for the page of a mention, and for those that the reader cannot read.
+
+    Args:
+        phrases: those found for each query, which do not overlap, best first.
+        weight: of a point of the search, beside the logarithm of odds.
+    """
+    looks: list[list[Look]] = [[] for _ in texts]
+    readable = [
+        number
+        for number, text in enumerate(texts)
+        if phrases[number] and not mention_in(text) and reader.query_tokenizer.accepts(text)
+    ]
+    queries = [reader.query_tokenizer.ids_of(texts[number]) for number in readable]
+    for number, judged in zip(readable, look_again(reader, queries, [phrases[n] for n in readable]), strict=True):
+        looks[number] = in_order(judged, weight)
+    return looks
+
+
+def look_again(
+    reader: ReaderNetwork, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]]
+) -> list[list[Look]]:
+    """Judge the phrases found for each query, in their order; those that the reader proposes follow.
+
+    Args:
+        queries: token ids, `[CLS] … [SEP]`.
+        found: phrases that do not overlap, best first, a list for each query.
+    """
+    parts = [excerpts(reader.tokenizer, ids, each, reader.length) for ids, each in zip(queries, found, strict=True)]
+    with torch.inference_mode():
+        judged = iter(judge_windows(reader, [excerpt for part in parts for excerpt in part]))
+    return [
+        _looks(phrases, [(excerpt, next(judged)) for excerpt in part])
+        for phrases, part in zip(found, parts, strict=True)
+    ]
+
+
+def judge_windows(reader: ReaderNetwork, windows: Sequence[Excerpt]) -> list[JudgedWindow]:
+    """Read windows, batched by length; with gradients where these are on."""
+    judged: list[Any] = [None] * len(windows)
+    for members in buckets([len(one.window.ids) for one in windows], batch_tokens(reader.device)):
+        for member, window in zip(members, _judged(reader, [windows[member] for member in members]), strict=True):
+            judged[member] = window
+    return judged
+
+
+def _judged(reader: ReaderNetwork, windows: Sequence[Excerpt]) -> Iterator[JudgedWindow]:
+    network, judge = reader.judging
+    tensors = window_tensors(
+        [one.window for one in windows], reader.tokenizer.pad_token_id, reader.uses_segments, reader.device
+    )
+    with autocast(reader.device):
+        states = network.states(*tensors).float()
+    logits = torch.stack(network.logits(states), dim=1)  # (windows, 2, tokens)
+    on_cpu = logits.detach().cpu().numpy()
+    places: list[tuple[int, int, int]] = []  # row, first and last token of all phrases
+    spans_of: list[list[tuple[int, int]]] = []
+    for row, (excerpt, both) in enumerate(zip(windows, on_cpu, strict=True)):
+        first, stop = excerpt.window.first, excerpt.window.first + excerpt.window.count
+        sums, ends_of = best_ends(both[:, first:stop])
+        proposed = int(sums.argmax()), int(ends_of[sums.argmax()])
+        spans_of.append([*excerpt.spans, *([] if proposed in excerpt.spans else [proposed])])
+        places += [(row, first + start, first + end) for start, end in spans_of[-1]]
+    rows, starts, ends = torch.tensor(places, device=reader.device).T
+    firsts, lasts = more_rows(states[rows, starts]), more_rows(states[rows, ends])
+    judged = judge(firsts, lasts)[: len(rows)] + logits[rows, 0, starts] + logits[rows, 1, ends]
+    for row, (excerpt, spans, part) in enumerate(
+        zip(windows, spans_of, judged.split([len(spans) for spans in spans_of]), strict=True)
+    ):
+        first = excerpt.window.first
+        yield JudgedWindow(spans, part, logits[row, :, first : first + excerpt.window.count])
+
+
+def _looks(phrases: Sequence[Answer], windows: Sequence[tuple[Excerpt, JudgedWindow]]) -> list[Look]:
+    """The looks of one query."""
+    judged: dict[int, float] = {}
+    proposed: list[Look] = []
+    for excerpt, window in windows:
+        values = window.judged.tolist()
+        judged |= zip(excerpt.numbers, values, strict=False)
+        for (first, last), value in zip(window.spans[len(excerpt.spans) :], values[len(excerpt.spans) :], strict=True):
+            place = int(excerpt.text.starts[first]), int(excerpt.text.ends[last])
+            inside = [phrases[number] for number in excerpt.numbers]
+            # More than one phrase would have to give way to it, and fewer would be left than were asked for.
+            if sum(overlap(place, (other.start, other.end)) for other in inside) < 2:
+                likeness = max(inside, key=lambda phrase: phrase.score)
+                text = likeness.context[slice(*place)]
+                answer = replace(likeness, text=text, start=place[0], end=place[1], unit=place)
+                proposed.append(Look(answer, value, True))
+    return [Look(phrase, judged[number], False) for number, phrase in enumerate(phrases)] + proposed
+
+
+def overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether two ranges [start, end) have something in common."""
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def in_order(looks: Sequence[Look], weight: float) -> list[Look]:
+    """Looks with final scores, best first, none overlapping a better one.
+
+    Args:
+        weight: of a point of the search, beside what a phrase is judged. The best phrase of the search gets no more
+            and no less than it is judged.
+    """
+    best = max((look.answer.score for look in looks), default=0.0)
+    scored = [(look.judged + weight * (look.answer.score - best), look) for look in looks]
+    kept: list[Look] = []
+    for score, look in sorted(scored, key=lambda one: -one[0]):
+        answer = look.answer
+        if not any(_overlap(answer, other.answer) for other in kept):
+            kept.append(look._replace(answer=replace(answer, score=score)))
+    return kept
+
+
+def before_others(looks: Sequence[Look], found: Sequence[Answer], unit: Unit) -> list[Answer]:
+    """The answers that were looked at, of pages the best one each, and behind them what else was found, in its order.
+
+    The scores of the latter continue those of the former with the distances that they had.
+
+    Args:
+        found: phrases or pages, best first.
+    """
+    if not looks:
+        return list(found)
+    answers = [look.answer for look in looks]
+    if unit == "page":
+        pages = {answer.page_id: answer for answer in reversed(answers)}
+        answers = [answer for answer in answers if pages[answer.page_id] is answer]
+        others = [hit for hit in found if hit.page_id not in pages]
+    else:
+        others = [hit for hit in found if not any(_overlap(hit, answer) for answer in answers)]
+    last = answers[-1].score
+    best = max((hit.score for hit in others), default=0.0)
+    return answers + [replace(hit, score=last - (best - hit.score)) for hit in others]
+
+
+def _overlap(one: Answer, other: Answer) -> bool:
+    is_near = (one.page_id, one.paragraph) == (other.page_id, other.paragraph)
+    return is_near and overlap((one.start, one.end), (other.start, other.end))

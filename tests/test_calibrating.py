@@ -1,0 +1,153 @@
+"""Calibrating: triples give a file that gives answers their probabilities, and bad ones are refused in a sentence."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kbq.answers import SearchOptions
+from kbq.calibrating import calibrate
+from kbq.confidence.calibration import Calibration
+from kbq.errors import KbqError, QueryError, TrainingError
+from kbq.kb import KnowledgeBase
+
+SUBJECTS = ["Marie", "Curie", "Warsaw", "Paris", "river", "city", "place", "birth"]
+RELATIONS = ["the city", "river of", "born in", "place", "of Paris"]
+
+
+def some_right(kb: KnowledgeBase) -> list[dict[str, str]]:
+    """Forty triples; every other one has what the knowledge base answers as its object."""
+    asked = [(subject, relation) for subject in SUBJECTS for relation in RELATIONS]
+    found = kb.query([f"{subject} [SEP] {relation}" for subject, relation in asked], 1)
+    return [
+        {"subject": subject, "relation": relation, "page": answers[0].page_id}
+        | {"object": answers[0].text if number % 2 else "nothing of the kind"}
+        for number, ((subject, relation), answers) in enumerate(zip(asked, found, strict=True))
+    ]
+
+
+def write(path: Path, triples: list[dict[str, str]]) -> Path:
+    path.write_text("".join(json.dumps(triple) + "\n" for triple in triples))
+    return path
+
+
+@pytest.fixture(scope="module")
+def triples(judging_kb: KnowledgeBase, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("triples") / "t.jsonl", some_right(judging_kb))
+
+
+@pytest.fixture(scope="module")
+def file(judging_kb: KnowledgeBase, triples: Path) -> Path:
+    outcome = judging_kb.calibrate(triples, triples.parent / "c.json")
+    assert outcome.out == triples.parent / "c.json"
+    return outcome.out
+
+
+def test_what_is_learned_is_said(judging_kb: KnowledgeBase, triples: Path, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    outcome = judging_kb.calibrate(triples, tmp_path / "c.json", hidden=0.5, report=lambda *s: seen.append(s))
+    assert outcome.queries == 40 + outcome.hidden
+    assert 10 <= outcome.hidden <= 30
+    assert outcome.right >= 20
+    assert outcome.auroc is not None
+    assert 0 <= outcome.auroc <= 1
+    assert list(outcome.thresholds) == ["0.9", "0.95"]
+    assert seen[-1] == (outcome.queries, outcome.queries)
+    record = Calibration.read(tmp_path / "c.json")
+    assert (record.queries, record.right) == (outcome.queries, outcome.right)
+    assert record.facts["hidden"] == 0.5
+    again = judging_kb.calibrate(triples, tmp_path / "d.json", hidden=0.5)
+    assert (tmp_path / "c.json").read_bytes() == (tmp_path / "d.json").read_bytes()
+    assert again.auroc == outcome.auroc
+
+
+def test_hidden_pages_answer_nothing(judging_kb: KnowledgeBase, triples: Path, tmp_path: Path) -> None:
+    plain = judging_kb.calibrate(triples, tmp_path / "c.json", hidden=0.0)
+    assert (plain.queries, plain.hidden) == (40, 0)
+    hidden = judging_kb.calibrate(triples, tmp_path / "d.json", hidden=1.0)
+    assert (hidden.queries, hidden.hidden) == (80, 40)
+    assert hidden.right < 2 * plain.right
+
+
+def test_answers_have_probabilities(judging_kb: KnowledgeBase, file: Path) -> None:
+    texts = ["Marie [SEP] born in", "Curie"]
+    plain, found = judging_kb.query(texts, 12), judging_kb.query(texts, 12, calibration=file)
+    for before, after in zip(plain, found, strict=True):
+        assert [one.place for one in before] == [one.place for one in after]
+        assert all(one.probability is None for one in before)
+        chances = [one.probability for one in after]
+        assert all(0 < chance < 1 for chance in chances if chance is not None)
+        assert None not in chances[:5]
+        assert chances[-1] is None or len([chance for chance in chances if chance]) > 10
+    (one,) = judging_kb.query(texts[0], 1, "page", calibration=file)
+    assert one.probability == found[0][0].probability
+    assert [judging_kb.query(text, 12, calibration=file) for text in texts] == found
+
+
+def test_unlikely_answers_are_left_out(judging_kb: KnowledgeBase, file: Path) -> None:
+    answers = judging_kb.query("Marie [SEP] born in", 10, calibration=file)
+    chances = sorted(one.probability or 0.0 for one in answers)
+    kept = judging_kb.query("Marie [SEP] born in", 10, calibration=file, min_probability=chances[5])
+    assert sorted(one.probability or 0.0 for one in kept) == chances[5:]
+    assert judging_kb.query("Marie [SEP] born in", 10, calibration=file, min_probability=1.0) == []
+
+
+def test_a_prediction_may_be_withheld(judging_kb: KnowledgeBase, file: Path) -> None:
+    records = [{"id": str(number), "input": text} for number, text in enumerate(["Marie [SEP] born in", "Curie"])]
+    given = judging_kb.predict(records, "slot_filling", calibration=file)
+    chances = [one["output"][0]["meta"]["probability"] for one in given]
+    assert chances == [
+        round(judging_kb.query(one["input"], 1, calibration=file)[0].probability or 0, 6) for one in records
+    ]
+    limit = max(chances)
+    withheld = judging_kb.predict(records, "slot_filling", calibration=file, min_probability=limit - 1e-6)
+    assert [one["output"][0]["answer"] != "" for one in withheld] == [chance == limit for chance in chances]
+    assert [one["output"][0]["provenance"] for one in withheld] == [one["output"][0]["provenance"] for one in given]
+    assert "meta" not in judging_kb.predict(records, "slot_filling")[0]["output"][0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backend": "dense"}, r"was made for another search \(scores vectors \+ 8 BM25, not vectors\)"),
+        ({"second_look": 5}, r"was made for another search \(second look 10, not 5\)"),
+        ({"second_look": 0}, r"was made for another search \(second look 10, not 0\)"),
+        ({"bm25_weight": 3.0}, r"\(scores vectors \+ 8 BM25, not vectors \+ 3 BM25\): calibrate again"),
+    ],
+)
+def test_another_search_is_refused(judging_kb: KnowledgeBase, file: Path, options: dict, message: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(QueryError, match=message):
+        judging_kb.query("Marie", 1, calibration=file, **options)
+
+
+def test_without_a_calibration_no_chance_can_be_asked_for(judging_kb: KnowledgeBase) -> None:
+    with pytest.raises(QueryError, match=r"answers have no probability here \(.*calibration.json does not exist\)"):
+        judging_kb.query("Marie", 1, min_probability=0.5)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), "half"])
+def test_a_threshold_is_a_chance(judging_kb: KnowledgeBase, value: float) -> None:
+    with pytest.raises(QueryError, match=r"min_probability is .*, must be a number from 0 to 1"):
+        judging_kb.query("Marie", 1, min_probability=value)
+
+
+def test_triples_that_teach_nothing_are_refused(
+    judging_kb: KnowledgeBase, kb: KnowledgeBase, triples: Path, tmp_path: Path
+) -> None:
+    rows = [json.loads(line) for line in triples.read_text().splitlines()]
+    cases: list[tuple[list[dict[str, str]], str]] = [
+        (rows[:29], "gives 29 answers to learn from: give at least 30 triples"),
+        ([row | {"object": "nothing"} for row in rows], "none of the 40 answers are right, so there is nothing"),
+        ([row | {"object": ""} for row in rows], "none of the 40 answers are right"),
+        ([{"subject": "", "relation": "a", "object": "b"}], "has 1 lines that cannot be used"),
+    ]
+    for given, message in cases:
+        with pytest.raises(TrainingError, match=message):
+            judging_kb.calibrate(write(tmp_path / "t.jsonl", given), tmp_path / "c.json", hidden=0.0)
+    with pytest.raises(TrainingError, match="hidden is 2, must be a share from 0 to 1"):
+        judging_kb.calibrate(triples, tmp_path / "c.json", hidden=2)
+    with pytest.raises(TrainingError, match="probabilities rest on the second look, and there is none"):
+        calibrate(kb, triples, tmp_path / "c.json", SearchOptions())
+    with pytest.raises(KbqError, match=r"missing.jsonl"):
+        judging_kb.calibrate(tmp_path / "missing.jsonl", tmp_path / "c.json")
+    assert not (tmp_path / "c.json").exists()
