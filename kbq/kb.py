@@ -39,7 +39,7 @@ from kbq.reading.second_look import before_others, second_look
 from kbq.sample_kb import Building, quietly, sample_folder
 from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT, LexicalScores, WordIndexes
 from kbq.searching.indexes import IndexSpec, add_index
-from kbq.searching.search import BATCH, SearchContext, search
+from kbq.searching.search import BATCH, SearchContext, Wanted, search, search_several
 from kbq.system.callbacks import Note, Report, silent, unheard
 from kbq.system.lines import clean_text
 from kbq.system.paths import as_path, given
@@ -414,9 +414,7 @@ class KnowledgeBase:
             )
         return None if differing else found
 
-    def _found(
-        self, texts: Sequence[str], options: SearchOptions, *wanted: tuple[int, Unit]
-    ) -> list[list[list[Answer]]]:
+    def _found(self, texts: Sequence[str], options: SearchOptions, *wanted: Wanted) -> list[list[list[Answer]]]:
         """For each (k, unit) that is wanted, the k best units of each text."""
         backend = self.chosen(options.backend)
         with damage_explained(self.folder, self.manifest):
@@ -424,8 +422,8 @@ class KnowledgeBase:
                 scores = self.words.scores(texts, backend)
                 return [[scores.best(query, unit, k) for query in range(len(texts))] for k, unit in wanted]
             lexical = self.words.all_scores(texts, *self.weights(options)) if backend == "hybrid" else ()
-            vectors = self.model.encode_queries(texts)
-            return [self.search_vectors(*vectors, k, unit, lexical) for k, unit in wanted]
+            queries = self.model.in_row_units(*self.model.encode_queries(texts))
+            return search_several(self.search_context, queries, wanted, lexical)
 
     def search_vectors(
         self, starts: Floats, ends: Floats, k: int = K, unit: Unit = "phrase", lexical: Sequence[LexicalScores] = ()

@@ -22,6 +22,7 @@ from kbq.searching.spans import Spans, find_spans
 from kbq.searching.texts import TextOf, shared_texts
 from kbq.searching.units import best_units
 
+Wanted = tuple[int, Unit]  # k, and what an answer is
 BATCH = 64  # queries searched together
 DEEPER = 4  # times as deep is the next round
 
@@ -44,10 +45,20 @@ def search(
         queries: start vector over end vector, in the units of the rows. Shape: (queries, 2, dim).
         lexical: scores of the same queries, one item for each source; all are added to the scores of phrases.
     """
-    hits: list[list[Answer]] = []
-    k = min(k, max(1, sum(len(shard) for shard in context.shards)))  # what is kept for each query grows with it
+    return search_several(context, queries, [(k, unit)], lexical)[0]
+
+
+def search_several(
+    context: SearchContext, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores] = ()
+) -> list[list[list[Answer]]]:
+    """`search` for several (k, unit) at once: each takes its units from the same spans."""
+    hits: list[list[list[Answer]]] = [[] for _ in wanted]
+    most = max(1, sum(len(shard) for shard in context.shards))  # what is kept for each query grows with k
+    wanted = [(min(k, most), unit) for k, unit in wanted]
     for first in range(0, len(queries), BATCH):
-        hits += _Batch(context, queries[first : first + BATCH], k, unit, lexical, first).answers()
+        batch = _Batch(context, queries[first : first + BATCH], wanted, lexical, first)
+        for found, answers in zip(hits, batch.answers(), strict=True):
+            found += answers
     return hits
 
 
@@ -72,6 +83,43 @@ class _Found:
     is_complete: bool = False
 
 
+class _Ranking:
+    """The k best units of one kind, for each query, as far as they are found in each group."""
+
+    def __init__(self, wanted: Wanted, groups: int, queries: int) -> None:
+        self.k, self.unit = wanted
+        # The k best phrases open in the k best pieces (see exact.py); paragraphs and pages may hold several of these.
+        self.depth = self.k if self.unit in ("phrase", "sentence") else 2 * self.k
+        self._found = [[_Found() for _ in range(queries)] for _ in range(groups)]  # [group][query]
+        self._best = [[-np.inf] * self.k for _ in range(queries)]  # heaps of the scores of the k best units so far
+
+    def may_grow(self, group: int, query: int) -> bool:
+        """Whether a group may hold more of the k best units."""
+        found = self._found[group][query]
+        return not found.is_complete and found.at_most >= self._best[query][0]
+
+    def add(
+        self, group: int, query: int, shards: Sequence[Shard], spans: list[Spans], text_of: TextOf, most: int | None
+    ) -> None:
+        """Add the units of spans that were found at a greater depth.
+
+        Args:
+            most: how many units there can be in the group; None: all its spans are given.
+        """
+        found = self._found[group][query]
+        wanted, between = self.k - len(found.units), (self._best[query][0], found.at_most)
+        units = best_units(shards, spans, self.unit, wanted, between, text_of)
+        found.units += units.hits
+        for hit in units.hits:
+            heapq.heappushpop(self._best[query], hit.score)
+        found.at_most = min(found.at_most, units.complete_above)
+        found.is_complete = units.is_complete or most is None or len(found.units) >= most
+
+    def answers(self) -> list[list[Answer]]:
+        """The k best units for each query."""
+        return [merged([found.units for found in of_query], self.k) for of_query in zip(*self._found, strict=True)]
+
+
 class _Batch:
     """The search for some queries, in every group, in rounds that are ever deeper until the k best units are found."""
 
@@ -79,35 +127,31 @@ class _Batch:
         self,
         context: SearchContext,
         queries: Floats,
-        k: int,
-        unit: Unit,
+        wanted: Sequence[Wanted],
         lexical: Sequence[LexicalScores],
         first: int,
     ) -> None:
         """`first`: the number of the first query in `lexical`. Shape of `queries`: (queries, 2, dim)."""
-        self._queries, self._k, self._unit = queries, k, unit
-        self._penalty, self._groups = context.length_penalty, context.index.groups
+        self._queries, self._penalty, self._groups = queries, context.length_penalty, context.index.groups
         self._lexical, self._first = lexical, first
-        self._found = [[_Found() for _ in queries] for _ in self._groups]  # [group][query]
+        self._rankings = [_Ranking(each, len(self._groups), len(queries)) for each in wanted]
         self._texts: dict[int, TextOf] = {}  # by group: the paragraphs of answers, each read once
-        self._best = [[-np.inf] * k for _ in queries]  # heaps of the scores of the k best units so far
 
-    def answers(self) -> list[list[Answer]]:
-        """The k best units for each query."""
-        # The k best phrases open in the k best pieces (see exact.py); paragraphs and pages may hold several of these.
-        depth = self._k if self._unit in ("phrase", "sentence") else 2 * self._k
+    def answers(self) -> list[list[list[Answer]]]:
+        """The k best units of each kind for each query."""
+        depth = max(ranking.depth for ranking in self._rankings)
         while open_in := self._open():
             for group, queries in open_in.items():
                 self._deepen(group, queries, depth)
             depth *= DEEPER
-        return [merged([found.units for found in of_query], self._k) for of_query in zip(*self._found, strict=True)]
+        return [ranking.answers() for ranking in self._rankings]
 
     def _open(self) -> dict[int, list[int]]:
-        """The queries, by group, for which that group may hold more of the k best units."""
+        """The queries, by group, for which that group may hold more of the best units."""
         open_in: dict[int, list[int]] = {}
-        for group, of_group in enumerate(self._found):
-            for query, found in enumerate(of_group):
-                if not found.is_complete and found.at_most >= self._best[query][0]:
+        for group in range(len(self._groups)):
+            for query in range(len(self._queries)):
+                if any(ranking.may_grow(group, query) for ranking in self._rankings):
                     open_in.setdefault(group, []).append(query)
         return open_in
 
@@ -119,17 +163,13 @@ class _Batch:
             bonus = SummedBonus(self._lexical, [self._first + query for query in queries], group.first)
         context = SearchContext(group.shards, group.index, self._penalty)
         batch = batch_spans(context, self._queries[queries], depth, bonus, certain=True)
-        most = cache(lambda: _most(group.shards, self._unit))
+        most = cache(lambda unit: _most(group.shards, unit))
         text_of = self._texts.setdefault(number, shared_texts(group.shards))
         for query, spans in zip(queries, batch, strict=True):
-            found = self._found[number][query]
-            wanted = self._k - len(found.units)
-            units = best_units(group.shards, spans, self._unit, wanted, (self._best[query][0], found.at_most), text_of)
-            found.units += units.hits
-            for hit in units.hits:
-                heapq.heappushpop(self._best[query], hit.score)
-            found.at_most = min(found.at_most, units.complete_above)
-            found.is_complete = units.is_complete or depth >= deepest or len(found.units) >= most()
+            for ranking in self._rankings:
+                if ranking.may_grow(number, query):
+                    limit = most(ranking.unit) if depth < deepest else None
+                    ranking.add(number, query, group.shards, spans, text_of, limit)
 
 
 def batch_spans(

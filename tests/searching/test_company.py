@@ -20,7 +20,7 @@ from kbq.indexing.inner_products import CPU
 from kbq.kb import KnowledgeBase
 from kbq.searching import indexes
 from kbq.searching.hybrid import LexicalScores
-from kbq.searching.search import SearchContext, merged, search
+from kbq.searching.search import SearchContext, Wanted, merged, search
 from kbq.words.sparta import index_sparta
 from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
@@ -115,6 +115,17 @@ def test_answers_do_not_depend_on_the_batch(
     for size in (1, 2, source.randint(3, 5)):
         picked = source.sample(range(len(QUERIES)), size)
         assert asked(kb, [QUERIES[n] for n in picked], backend, unit) == [together[n] for n in picked]
+
+
+@pytest.mark.parametrize("backend", ["dense", "hybrid"])
+def test_several_kinds_of_answers_are_those_of_single_searches(
+    by_kind: dict[IndexKind, KnowledgeBase], backend: Backend
+) -> None:
+    kb, options = by_kind["exact"], SearchOptions(backend=backend)
+    wanted: list[Wanted] = [(10, "phrase"), (K, "page"), (30, "page"), (1, "sentence")]
+    together = kb._found(QUERIES, options, *wanted)
+    assert together == [kb._found(QUERIES, options, each)[0] for each in wanted]
+    assert [len(answers[0]) for answers in together] == [10, K, 30, 1]
 
 
 @pytest.mark.parametrize(("kind", "backend", "unit"), BY_KIND)
