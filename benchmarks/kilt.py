@@ -4,11 +4,12 @@ python benchmarks/kilt.py KB TASK:GOLD.jsonl [TASK:GOLD.jsonl …] --name kilt_t
 """
 
 import argparse
+import json
 import random
 import tempfile
 import time
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import reporting
 
@@ -34,12 +35,21 @@ def judged(gold: Path, predictions: Path) -> dict[str, object]:
 
 def sampled(gold: Path, most: int, folder: Path) -> Path:
     """The gold file, or a seeded sample of its lines where it has more than `most`."""
-    lines = [line for _, line in read_lines(str(gold)) if line.strip()]
-    if not most or len(lines) <= most:
-        return gold
+    lines = sampled_lines(gold, most)
     part = folder / f"{gold.name.split('.')[0]}.jsonl"
-    part.write_text("\n".join(random.Random(0).sample(lines, most)) + "\n", "utf-8")
+    part.write_text("\n".join(lines) + "\n", "utf-8")
     return part
+
+
+def sampled_records(gold: Path, most: int) -> list[dict[str, Any]]:
+    """The gold records, or a seeded sample of them where there are more than `most`."""
+    return [json.loads(line) for line in sampled_lines(gold, most)]
+
+
+def sampled_lines(gold: Path, most: int) -> list[str]:
+    """The lines of a gold file, or a seeded sample of them where there are more than `most`; 0: all."""
+    lines = [line for _, line in read_lines(str(gold)) if line.strip()]
+    return lines if not most or len(lines) <= most else random.Random(0).sample(lines, most)
 
 
 def main() -> None:
@@ -51,6 +61,7 @@ def main() -> None:
     parser.add_argument("--bm25-weight", type=float)
     parser.add_argument("--sparta-weight", type=float)
     parser.add_argument("--reader", help="a question-answering checkpoint that reads what is found")
+    parser.add_argument("--second-look", type=int, default=0, help="phrases that are judged again")
     parser.add_argument("--sample", type=int, default=0, help="queries of each file, at random; 0: all")
     parser.add_argument("--name", default="kilt")
     options = parser.parse_args()
@@ -64,7 +75,8 @@ def main() -> None:
             gold = sampled(Path(path), options.sample, Path(temporary))
             begun = time.perf_counter()
             out = Path(temporary) / f"{gold.name.split('.')[0]}-predictions.jsonl"
-            kb.predict(gold, task, out, backend=options.backend, reader=options.reader, **weights)
+            looks = None if options.reader else options.second_look
+            kb.predict(gold, task, out, backend=options.backend, reader=options.reader, second_look=looks, **weights)
             seconds = round(time.perf_counter() - begun, 1)
             figures[gold.name.split(".")[0]] = judged(gold, out) | {"seconds to predict": seconds}
     reporting.write(options.name, figures, [options.kb, *files])

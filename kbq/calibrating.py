@@ -108,7 +108,7 @@ def calibrate(
     facts = {"command": command, "data": {Path(triples).name: file_digest(Path(triples))}, "hidden": hidden}
     calibration = Calibration(
         mode, dict(zip(FEATURES, weights, strict=True)), intercept, len(right), int(right.sum()),
-        facts | versions() | {"scores": scores},
+        scores["thresholds"], facts | versions() | {"scores": scores},
     )  # fmt: skip
     calibration.write(Path(out))
     return CalibrationOutcome(Path(out), len(right), len(again), int(right.sum()), **scores)

@@ -51,6 +51,7 @@ class Calibration:
     intercept: Number
     queries: int  # it was fitted on
     right: int  # of these answers
+    thresholds: dict[str, float | None]  # by precision: the chance above which it can be promised; None: none can
     facts: dict[str, object]  # command, data, versions, scores on relations that were left out
 
     def __post_init__(self) -> None:

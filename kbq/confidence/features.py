@@ -19,6 +19,9 @@ FEATURES = (
     "share",  # log odds of its text, all phrases with that text together, against all other texts and none
     "margin",  # over the best phrase with another text
     "judged",  # by the second look alone
+    "searched",  # score of the search
+    "behind",  # the best score of the search by so much
+    "agreed",  # its text is that of the best phrase of the search
     "support",  # logarithm of how many phrases have its text
     "subject in title",  # share of the subject's words
     "subject in text",
@@ -28,6 +31,7 @@ FEATURES = (
     "proposed",  # by the reader
     "slot",  # the query is one; else it is a question
 )
+POINTS = 10.0  # of the search: about as much as a logit
 NEAR = 300  # characters on either side of a phrase, where the subject is looked for
 WORD = re.compile(r"\w+")
 QUESTION_WORDS = re.compile(
@@ -44,6 +48,10 @@ def features(text: str, looks: Sequence[Look]) -> Floats:
     names = [normalise(look.answer.text) for look in looks]
     titles = [normalise(look.answer.title) for look in looks]
     scores = np.array([look.answer.score for look in looks])
+    best, _, first_name = max(
+        ((look.searched, not look.is_proposed, name) for look, name in zip(looks, names, strict=True)),
+        default=(0.0, True, ""),
+    )
     rows = []
     for look, name, title in zip(looks, names, titles, strict=True):
         answer = look.answer
@@ -54,6 +62,9 @@ def features(text: str, looks: Sequence[Look]) -> Floats:
                 _log_sum(scores[same]) - _log_sum(others),
                 scores[same].max() - others.max(),
                 look.judged,
+                look.searched / POINTS,
+                (look.searched - best) / POINTS,
+                name == first_name,
                 math.log(same.sum()),
                 _share(words, answer.title),
                 _share(words, answer.context[max(0, answer.start - NEAR) : answer.end + NEAR]),

@@ -24,9 +24,10 @@ from kbq.special_tokens import mention_in
 
 
 class Look(NamedTuple):
-    """A phrase that was looked at again; its answer has the score of the search."""
+    """A phrase that was looked at again."""
 
     answer: Answer
+    searched: float  # score of the search; of a proposed phrase, that of the best one beside it
     judged: float  # the logarithm of its odds against none being right, going by what was read alone
     is_proposed: bool  # by the reader: the search has not found it
 
@@ -134,8 +135,8 @@ def _looks(phrases: Sequence[Answer], windows: Sequence[tuple[Excerpt, JudgedWin
                 likeness = max(inside, key=lambda phrase: phrase.score)
                 text = likeness.context[slice(*place)]
                 answer = replace(likeness, text=text, start=place[0], end=place[1], unit=place)
-                proposed.append(Look(answer, value, True))
-    return [Look(phrase, judged[number], False) for number, phrase in enumerate(phrases)] + proposed
+                proposed.append(Look(answer, answer.score, value, True))
+    return [Look(phrase, phrase.score, judged[number], False) for number, phrase in enumerate(phrases)] + proposed
 
 
 def overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
@@ -150,8 +151,8 @@ def in_order(looks: Sequence[Look], weight: float) -> list[Look]:
         weight: of a point of the search, beside what a phrase is judged. The best phrase of the search gets no more
             and no less than it is judged.
     """
-    best = max((look.answer.score for look in looks), default=0.0)
-    scored = [(look.judged + weight * (look.answer.score - best), look) for look in looks]
+    best = max((look.searched for look in looks), default=0.0)
+    scored = [(look.judged + weight * (look.searched - best), look) for look in looks]
     kept: list[Look] = []
     for score, look in sorted(scored, key=lambda one: -one[0]):
         answer = look.answer

@@ -14,7 +14,9 @@ from kbq.confidence.features import FEATURES
 from kbq.errors import ModelError
 
 MODE = SearchMode("q1", "r1", "vectors + 4 BM25", 10)
-CALIBRATION = Calibration(MODE, {name: number / 4 for number, name in enumerate(FEATURES)}, -1.5, 40, 30, {"hidden": 0})
+CALIBRATION = Calibration(
+    MODE, {name: number / 4 for number, name in enumerate(FEATURES)}, -1.5, 40, 30, {"0.9": 0.8}, {}
+)
 
 
 def test_the_regression_has_the_least_penalised_loss() -> None:

@@ -15,7 +15,7 @@ TEXT = "Marie Curie was born in Warsaw. The city of Warsaw is in Poland."
 def look(text: str, score: float, judged: float = 0.5, title: str = "Marie Curie", proposed: bool = False) -> Look:
     start = TEXT.index(text)
     place = start, start + len(text)
-    return Look(Answer(text, score, title, title, 0, *place, TEXT, place), judged, proposed)
+    return Look(Answer(text, score, title, title, 0, *place, TEXT, place), 10 * score, judged, proposed)
 
 
 def of(text: str, looks: list[Look], number: int = 0) -> dict[str, float]:
@@ -29,6 +29,9 @@ def test_a_phrase_alone_competes_with_none() -> None:
             "share": 2.0,
             "margin": 2.0,
             "judged": 0.5,
+            "searched": 2.0,
+            "behind": 0.0,
+            "agreed": 1.0,
             "support": 0.0,
             "subject in title": 1.0,
             "subject in text": 1.0,
@@ -47,7 +50,9 @@ def test_equal_texts_compete_together() -> None:
     assert found["share"] == pytest.approx(math.log(math.exp(2) + math.e) - math.log(math.e + 1))
     assert (found["margin"], found["support"]) == pytest.approx((1.0, math.log(2)))
     assert found["page"] == pytest.approx(1 / 3)
+    assert (found["agreed"], found["behind"]) == (1.0, 0.0)
     other = of("Marie Curie [SEP] place of birth", looks, 1)
+    assert (other["agreed"], other["behind"], other["searched"]) == (0.0, -1.0, 1.0)
     assert other["margin"] == pytest.approx(-1.0)
     assert (other["words"], other["subject in title"], other["subject is title"]) == (0.0, 0.0, 0.0)
 

@@ -30,7 +30,7 @@ def answer(start: int, end: int, score: float, page: str = "1", paragraph: int =
 
 
 def look(start: int, end: int, score: float, judged: float, page: str = "1", is_proposed: bool = False) -> Look:
-    return Look(answer(start, end, score, page), judged, is_proposed)
+    return Look(answer(start, end, score, page), score, judged, is_proposed)
 
 
 def places(answers: Sequence[Answer]) -> list[tuple[str, int, int]]:

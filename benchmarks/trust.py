@@ -1,0 +1,148 @@
+"""Trust: how well probabilities tell right answers from wrong ones, where some queries have lost their pages.
+
+python benchmarks/trust.py NAME=KB:GOLD.jsonl [NAME=…] [--unanswerable 0.3] [--sample 2000] [--model MODEL]
+
+Of a share of the pages that answer queries, none is searched (`with_pages`): whatever is answered then is wrong, unless
+it is the gold answer all the same. A record without an answer has none that is right.
+"""
+
+import argparse
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import reporting
+from kilt import sampled_records
+
+from kbq.answers import LOOKS, SearchOptions
+from kbq.array_types import Bools, Doubles
+from kbq.confidence.features import FEATURES, features
+from kbq.dump.pages import Pages
+from kbq.kb import KnowledgeBase
+from kbq.kilt.confidence import augrc, aurc, auroc, brier, coverage_at, macro_ce, reliability
+from kbq.kilt.text_scores import normalise
+from kbq.searching.search import BATCH
+
+Records = Sequence[Mapping[str, Any]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sets", nargs="+", metavar="NAME=KB:GOLD")
+    parser.add_argument("--unanswerable", type=float, default=0.3)
+    parser.add_argument("--sample", type=int, default=0, help="queries of each file, at random; 0: all")
+    parser.add_argument("--model")
+    parser.add_argument("--name", default="trust")
+    options = parser.parse_args()
+    figures: dict[str, object] = {}
+    files: list[Path] = []
+    for item in options.sets:
+        name, _, place = item.partition("=")
+        folder, _, gold = place.partition(":")
+        files += [Path(folder), Path(gold)]
+        kb = KnowledgeBase.open(folder, options.model)
+        figures[name] = judged(kb, sampled_records(Path(gold), options.sample), options.unanswerable)
+        print(name, figures[name], flush=True)
+    reporting.write(options.name, figures, files)
+
+
+def judged(kb: KnowledgeBase, records: Records, share: float) -> dict[str, object]:
+    """All figures of one data set."""
+    hidden = {page for record in records for page in gold_pages(record) if is_hidden(page, share)}
+    lost = np.array([bool(gold_pages(record)) and gold_pages(record) <= hidden for record in records])
+    has_none = np.array([not gold_answers(record) for record in records])
+    if hidden:
+        kb = kb.with_pages([page for page in Pages(kb.shards).ids() if page not in hidden])
+    chances, right, plain_scores, plain_right, rows = asked(kb, records)
+    found: dict[str, object] = {
+        "queries": len(records),
+        "without their pages": int(lost.sum()),
+        "right": round(float(right.mean()), 4),
+        "probability": figures_of(chances, right),
+        "search score alone": signal(plain_scores, plain_right),
+        "features": {name: signal(rows[:, number], right) for number, name in enumerate(FEATURES)},
+    }
+    own = kb.calibration(SearchOptions())
+    for precision, threshold in own.thresholds.items() if own else ():
+        if threshold is not None:
+            accepted = chances >= threshold
+            found[f"above the threshold of {precision}"] = {
+                "threshold": round(threshold, 4),
+                "answered": share_of(accepted),
+                "right of these": share_of(right[accepted]),
+                "answered without their pages": share_of(accepted[lost]),
+                "answered where nothing is right": share_of(accepted[has_none]),
+            }
+    return found
+
+
+def asked(kb: KnowledgeBase, records: Records) -> tuple[Doubles, Bools, Doubles, Bools, Doubles]:
+    """Of the best answer: its probability, and whether it is right; the same for the search; its features."""
+    options = SearchOptions(k=LOOKS, unit="phrase")
+    calibration = kb.calibration(options)
+    columns: list[tuple[float, bool, float, bool, list[float]]] = []
+    for first in range(0, len(records), BATCH):
+        part = records[first : first + BATCH]
+        texts = [record["input"] for record in part]
+        phrases = kb.search(texts, SearchOptions(k=LOOKS, unit="phrase", second_look=0))
+        for record, text, hits, looks in zip(part, texts, phrases, kb.look_again(texts, phrases, options), strict=True):
+            golds = {normalise(answer) for answer in gold_answers(record)}
+            chance = calibration.probabilities(text, looks)[0] if calibration else 0.0
+            is_right = normalise(looks[0].answer.text) in golds, normalise(hits[0].text) in golds
+            row = features(text, looks)[0].tolist()
+            columns.append((chance, is_right[0], hits[0].score, is_right[1], row))
+    chances, right, scores, plain, rows = zip(*columns, strict=True)
+    return np.array(chances), np.array(right), np.array(scores), np.array(plain), np.array(rows)
+
+
+def gold_answers(record: Mapping[str, Any]) -> list[str]:
+    return [output["answer"] for output in record["output"] if output.get("answer")]
+
+
+def gold_pages(record: Mapping[str, Any]) -> set[str]:
+    return {page["wikipedia_id"] for output in record["output"] for page in output.get("provenance", [])}
+
+
+def is_hidden(page: str, share: float) -> bool:
+    return zlib.crc32(f"trust {page}".encode()) < share * 2**32
+
+
+def figures_of(chances: Doubles, right: Bools) -> dict[str, object]:
+    """All scores of probabilities."""
+    calibrated = reliability(chances, right)
+    return signal(chances, right) | {
+        "AURC": rounded(aurc(chances, right)),
+        "AUGRC": rounded(augrc(chances, right)),
+        "coverage at 95 %": coverage(chances, right, 0.95),
+        "Brier": rounded(brier(chances, right)),
+        "ECE": rounded(calibrated and calibrated.ece),
+        "ECE of a perfect one": [
+            rounded(calibrated and calibrated.floor),
+            rounded(calibrated and calibrated.floor_high),
+        ],
+        "MacroCE": rounded(macro_ce(chances, right)),
+    }
+
+
+def signal(values: Doubles, right: Bools) -> dict[str, object]:
+    """How well one number tells right from wrong."""
+    return {"AUROC": rounded(auroc(values, right)), "coverage at 90 %": coverage(values, right, 0.9)}
+
+
+def coverage(values: Doubles, right: Bools, precision: float) -> list[float | None]:
+    found = coverage_at(values, right, precision)
+    return [rounded(each) for each in (found.share, found.low, found.high)]
+
+
+def share_of(column: Bools) -> float | None:
+    return rounded(float(column.mean())) if len(column) else None
+
+
+def rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+if __name__ == "__main__":
+    main()
