@@ -376,8 +376,8 @@ class KnowledgeBase:
             return 0
         reason = (
             "a reader reads" if options.reader is not None
-            else f"{options.chosen_unit}s are asked for" if options.chosen_unit not in ("phrase", "page")
             else f"{options.backend} finds no phrases" if options.backend in WORDS_ALONE
+            else f"{options.chosen_unit}s are asked for" if options.chosen_unit not in ("phrase", "page")
             else f"the model {self._base} has no reader that judges phrases" if not self._judge else ""
         )  # fmt: skip
         if reason and options.second_look:

@@ -31,7 +31,7 @@ from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.words.sparta import TERMS
 
 ANSWER_KEYS = {"text", "score", "page_id", "title", "paragraph", "start", "end", "unit_start", "unit_end"}
-ANSWER_KEYS |= {"context_start", "context"}
+ANSWER_KEYS |= {"context_start", "context", "probability"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -1243,3 +1243,89 @@ def test_predictions_from_some_pages_are_another_run(
     (line,) = map(json.loads, out.read_text().splitlines())
     assert {place["wikipedia_id"] for place in line["output"][0]["provenance"]} == {"P3"}
     assert "was made by a run that differs in pages" in run(*command).err
+
+
+# Answers that know when they are right
+
+
+@pytest.fixture
+def calibrated(judging_kb: KnowledgeBase, run: Run, write_json_lines: Callable[..., Path], tmp_path: Path) -> Path:
+    """What the command wrote for forty triples, half of them answered as the knowledge base answers them."""
+    subjects, relations = ["Marie", "Curie", "Warsaw", "Paris", "river", "city", "place", "birth"], list("abcde")
+    asked = [(subject, relation) for subject in subjects for relation in relations]
+    found = judging_kb.query([f"{subject} [SEP] {relation}" for subject, relation in asked], 1)
+    rows = [
+        {"subject": subject, "relation": relation, "object": answers[0].text if number % 2 else ""}
+        for number, ((subject, relation), answers) in enumerate(zip(asked, found, strict=True))
+    ]
+    triples = write_json_lines("triples.jsonl", *rows)
+    outcome = run("calibrate", triples, "--kb", judging_kb.folder, "--out", tmp_path / "c.json", "--json")
+    assert outcome.status == 0, outcome.err
+    (told,) = outcome.documents
+    assert (told["queries"], told["hidden"], told["out"]) == (40, 0, str(tmp_path / "c.json"))
+    return tmp_path / "c.json"
+
+
+def test_probabilities_are_printed_and_no_answer_is_said(run: Run, judging_kb: KnowledgeBase, calibrated: Path) -> None:
+    arguments = ("query", "Marie [SEP] b", "--kb", judging_kb.folder, "--calibration", calibrated, "-k", 2)
+    chances = [answer.probability or 0 for answer in judging_kb.query("Marie [SEP] b", 2, calibration=calibrated)]
+    shown = run(*arguments)
+    assert f"  {round(100 * chances[0])} %  " in shown.out
+    (told,) = run(*arguments, "--json").documents
+    assert [one["probability"] for one in told["answers"]] == [round(chance, 4) for chance in chances]  # type: ignore[attr-defined]
+    nothing = run(*arguments, "--min-probability", 1)
+    assert (nothing.status, nothing.err) == (0, "")
+    assert "     no answer  (best guess: " in nothing.out
+    (told,) = run(*arguments, "--min-probability", 1, "--json").documents
+    assert told["answers"] == []
+    assert cast(dict[str, object], told["best_guess"])["probability"] == round(chances[0], 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ("--min-probability 1.5", 2, "Invalid value for '--min-probability'"),
+        ("--min-probability x", 2, "Invalid value for '--min-probability'"),
+        ("--second-look -1", 2, "Invalid value for '--second-look'"),
+        ("--second-look 3 --unit sentence", 2, "--second-look has no effect where sentences are asked for"),
+        ("--second-look 3 --backend bm25", 2, "--second-look has no effect where bm25 finds no phrases"),
+        ("--second-look 3", 1, "was made for another search (second look 10, not 3): calibrate again"),
+        ("--backend dense", 1, "was made for another search (scores vectors + 8 BM25, not vectors): calibrate again"),
+    ],
+)
+def test_bad_ways_to_ask_how_sure_it_is(
+    arguments: str, status: int, message: str, run: Run, judging_kb: KnowledgeBase, calibrated: Path
+) -> None:
+    told = run("query", "Marie", "--kb", judging_kb.folder, "--calibration", calibrated, *arguments.split())
+    assert (told.status, told.out) == (status, "")
+    assert message in told.err.replace("\n", " ")
+
+
+def test_a_calibration_that_is_none_is_refused(
+    run: Run, judging_kb: KnowledgeBase, corpus: Path, tmp_path: Path
+) -> None:
+    for path, message in (
+        (corpus, "is damaged"),
+        (tmp_path / "none.json", "does not exist: make it with `kbq calibrate`"),
+    ):
+        told = run("query", "Marie", "--kb", judging_kb.folder, "--calibration", path)
+        assert (told.status, told.out) == (1, "")
+        assert message in told.err
+
+
+def test_a_prediction_of_other_options_is_another_run(
+    run: Run, judging_kb: KnowledgeBase, calibrated: Path, write_json_lines: Callable[..., Path], tmp_path: Path
+) -> None:
+    inputs = write_json_lines("inputs.jsonl", {"id": "1", "input": "Marie [SEP] b"})
+    arguments = ("predict", inputs, "--task", "trex", "--kb", judging_kb.folder, "--out", tmp_path / "p.jsonl")
+    assert run(*arguments).status == 0
+    for option in (("--second-look", 3), ("--second-look", 0), ("--calibration", calibrated)):
+        told = run(*arguments, *option)
+        assert told.status == 1
+        assert "differs in second look" in told.err
+    told = run(*arguments[:-1], tmp_path / "q.jsonl", "--calibration", calibrated, "--min-probability", 1)
+    assert told.status == 0, told.err
+    line = json.loads((tmp_path / "q.jsonl").read_text())
+    assert line["output"][0]["answer"] == ""
+    assert 0 < line["output"][0]["meta"]["probability"] < 1
+    assert run("validate", tmp_path / "q.jsonl", "--inputs", inputs, "--task", "trex").status == 0
