@@ -8,6 +8,7 @@ Rewrites what stands between `<!-- figures:NAME -->` and `<!-- /figures -->`.
 import statistics
 from typing import Any
 
+import confidence
 import scale
 from rendering import ROOT, earlier, figures, interval, table
 
@@ -73,14 +74,22 @@ def quality_short() -> str:
     """The scores that matter most, for README.md."""
     read = figures("open_reading")
     rows = []
-    for label, score, data_set, results in SHORT_QUALITY:
+    for label, score, data_set, results, judged in SHORT_QUALITY:
         cells = [interval(figures(result)[data_set][score]) if result else "–" for result in results]
+        cells.insert(2, interval(confidence.judged(*judged)) if judged else "–")
         queries = next(figures(result)[data_set]["queries"] for result in results if result)
         rows.append([f"{label} ({queries:,})", score, *cells])
-    systems = ("dense", "hybrid", f"hybrid, read, the search counts {RETRIEVAL_WEIGHT:g}")
+    systems = ("dense", "hybrid", confidence.JUDGED, f"hybrid, read, the search counts {RETRIEVAL_WEIGHT:g}")
     searched = f"SQuAD dev, all {read['paragraphs']:,} paragraphs searched ({read['questions']})"
     rows.append([searched, "EM", *(f"{read[name]['em']:.1f}" for name in systems)])
-    head = ["data set (queries)", "score", "vectors alone", "vectors and BM25, the default", "with `--reader default`"]
+    head = [
+        "data set (queries)",
+        "score",
+        "vectors alone",
+        "and BM25",
+        "and a second look, the default",
+        "`--reader default`",
+    ]
     return table(head, rows)
 
 
@@ -90,10 +99,23 @@ SHORT_QUALITY = [
         "KILT-accuracy",
         "trex-dev-kilt",
         ("kilt_trex", "kilt_trex_hybrid", "kilt_trex_reader"),
+        ("second_look", "trex"),
     ),
-    ("the same, tuned on 5,000 queries", "KILT-accuracy", "trex-dev-kilt", ("", "kilt_trex_hybrid_tuned", "")),
-    ("Re-DocRED, unseen pages", "KILT-accuracy", "redocred-unseen", ("kilt_wiki", "kilt_wiki_hybrid", "")),
-    ("entity linking", "accuracy", "el-dev-kilt", ("kilt_wiki", "kilt_wiki_hybrid", "")),
+    (
+        "the same, tuned on 5,000 queries",
+        "KILT-accuracy",
+        "trex-dev-kilt",
+        ("", "kilt_trex_hybrid_tuned", ""),
+        ("second_look_tuned", "trex"),
+    ),
+    (
+        "Re-DocRED, unseen pages",
+        "KILT-accuracy",
+        "redocred-unseen",
+        ("kilt_wiki", "kilt_wiki_hybrid", ""),
+        ("second_look", "redocred"),
+    ),
+    ("entity linking", "accuracy", "el-dev-kilt", ("kilt_wiki", "kilt_wiki_hybrid", ""), ()),
 ]
 
 
@@ -420,9 +442,10 @@ SHORT_SPEED = (
 def main() -> None:
     pages = {
         "README.md": {"first-answer": first_answer, "quality-short": quality_short, "speed-short": speed_short},
-        "docs/guides/ask.md": {"words-short": words_short},
+        "docs/guides/ask.md": {"words-short": words_short, "second-look-short": confidence.second_look_short},
         "docs/guides/fine-tune.md": {"finetuning-short": finetuning_short},
         "docs/results/index.md": {"quality": quality},
+        "docs/results/confidence.md": {"second-look": confidence.second_look, "trust": confidence.trust},
         "docs/results/speed.md": {"speed": speed},
         "docs/results/words.md": {"words": words},
         "docs/results/finetuning.md": {"finetuning": finetuning},
