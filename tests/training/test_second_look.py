@@ -1,7 +1,10 @@
 """Second look: what is right is known of each phrase, the judge and the encoder learn it, and a killed run goes on."""
 
+import importlib.util
 import json
+import lzma
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +15,11 @@ import torch
 from safetensors.torch import load_file
 
 from kbq.answers import Answer
+from kbq.corpus.pages import Page
 from kbq.encoding.model import Model
 from kbq.encoding.model_folder import read_config
 from kbq.errors import KbqError, ModelError, TrainingError
+from kbq.kb import KnowledgeBase
 from kbq.reading.excerpts import excerpts
 from kbq.reading.network import ReaderNetwork, open_reader, save_reader
 from kbq.reading.second_look import JudgedWindow
@@ -361,3 +366,149 @@ def test_what_cannot_be_taught_is_refused(
 def test_a_model_without_a_reader_is_refused(asked: Asked, model_folder: Path) -> None:
     with pytest.raises(ModelError, match="has no reader: train one"):
         teach_second_look(**asked | {"model": model_folder})
+
+
+# Recipes
+
+
+def record(identity: str, text: str, answer: str, page: str, title: str) -> dict[str, object]:
+    provenance = [{"wikipedia_id": page, "title": title}]
+    return {"id": identity, "input": text, "output": [{"answer": answer, "provenance": provenance}]}
+
+
+@pytest.fixture
+def recipe(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Runs a recipe with these arguments."""
+
+    def run(name: str, *arguments: object) -> None:
+        monkeypatch.syspath_prepend(ROOT / "recipes")
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        module = importlib.util.spec_from_file_location("__main__", ROOT / "recipes" / name)
+        assert module is not None
+        assert module.loader is not None
+        module.loader.exec_module(importlib.util.module_from_spec(module))
+
+    return run
+
+
+def test_recipes_mine_teach_and_average(
+    recipe: Callable[..., None],
+    reading_model: Path,
+    pages: list[Page],
+    write_json_lines: Callable[..., Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kb = KnowledgeBase.build(pages, tmp_path / "kb", reading_model, device="cpu")
+    slot, question = kb.query(["Marie [SEP] city", "the river"], 5)
+    gold = write_json_lines(
+        "gold.jsonl",
+        record("1", "Marie [SEP] city", slot[4].text, slot[4].page_id, "The page"),
+        record("2", "the river", question[0].text, question[0].page_id, "The page"),
+        {"id": "3", "input": "born", "output": [{"answer": ""}]},
+        record("4", "a " * 99, "Paris", "P1", "The page"),
+    )
+    recipe("mine_phrases.py", tmp_path / "kb", gold, tmp_path / "mined.jsonl")
+    assert "3 queries, 1 were too long" in capsys.readouterr().out
+    found = list(read_mined([tmp_path / "mined.jsonl"]))
+    assert [(one.text, one.answers) for one in found] == [
+        ("Marie [SEP] city", (slot[4].text,)),
+        ("the river", (question[0].text,)),
+        ("born", ()),
+    ]
+    assert found[0].phrases == tuple(kb.query("Marie [SEP] city", 20))
+    assert found[0].label(found[0].phrases[4]) == "right"
+    for seed in (1, 2):
+        recipe("teach_second_look.py", reading_model, tmp_path / f"{seed}", tmp_path / "mined.jsonl", "--seed", seed)
+    assert f"{tmp_path / '2'}: 3 queries, 0 left out, 1 steps" in capsys.readouterr().out
+    recipe("average_models.py", tmp_path / "average", tmp_path / "1", tmp_path / "2", "--readers")
+    first, second, average = (open_reader(tmp_path / name).state_dict() for name in ("1", "2", "average"))
+    middle = (first["judge.inner.weight"] + second["judge.inner.weight"]) / 2
+    assert average["judge.inner.weight"] == pytest.approx(middle, abs=1e-3)
+    facts: Any = read_config(tmp_path / "average").training["averaged"]
+    assert [each["second look"]["settings"]["seed"] for each in facts] == [1, 2]
+    with pytest.raises(SystemExit):
+        recipe("average_models.py", tmp_path / "other", tmp_path / "1", reading_model, "--readers")
+    assert "they differ in more than the weights of their readers" in capsys.readouterr().err
+    judged = KnowledgeBase.open(tmp_path / "kb", tmp_path / "average", device="cpu")
+    assert judged.query("Marie [SEP] city", 3) != kb.query("Marie [SEP] city", 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "places", "message"),
+    [
+        ("mine_phrases.py", ["nowhere", "gold.jsonl", "out.jsonl"], "nowhere"),
+        ("teach_second_look.py", ["nowhere", "out", "mined.jsonl"], "mined.jsonl: cannot be read"),
+    ],
+)
+def test_recipes_say_what_is_wrong(
+    name: str, places: list[str], message: str, recipe: Callable[..., None], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit, match=message):
+        recipe(name, *(tmp_path / place for place in places))
+
+
+def example(number: int, title: str, question: str, answer: str) -> dict[str, object]:
+    text = {"title_text": title, "paragraph_text": f"{title} is a city.", "question_text": question}
+    return {"example_id": number, "answer_text": [answer]} | text
+
+
+def fact(document: int, name: str, subject: str | None, kind: str | None) -> dict[str, object]:
+    """What a passage says, or with None does not say; the fold has the number of the document."""
+    place = {"passage": f"{name} of Bob.", "passage_start": "0", "o": ["7", "10"], "subject_qid": "Q1"}
+    who = {"subject": subject, "object": "Bob" if kind else None, "property": kind or "CEO"}
+    return {"doc": str(document), "fold": str(document), **place, **who}
+
+
+ASKED = [
+    {"id": "s1", "question": "Where?", "answers": [{"text": "Paris", "answer_start": 18}]},
+    {"id": "s2", "question": "Who?", "answers": [{"text": "Marie", "answer_start": 0, "start_inferred": True}]},
+]
+EMMA = {"tokens": ["Emma", "lies", "in", "Rome"], "h": ["", "", [[0]]], "t": ["", "", [[3]]]}
+DATA: dict[str, list[Any]] = {
+    "wiki/knowledge_source.jsonl": [{"wikipedia_id": "7", "wikipedia_title": "Marie", "text": ["Marie", TEXT]}],
+    "squad/train-v1.1.json": [{"data": [{"title": "Marie", "paragraphs": [{"context": TEXT, "qas": ASKED}]}]}],
+    "nq/qed-train.jsonl": [
+        example(1, "Marie", "who?", "Marie"),
+        example(2, "Marie", "how?", ""),
+        example(3, "Rome", "what?", "a city"),
+    ],
+    "redocred/redocred-dev-kilt.jsonl": [record(title, f"{title} [SEP] river", "Ob", "7", title) for title in "abcde"],
+    "fewrel/val_wiki.json": [{"P1": [EMMA]}],
+    "knowledgenet/facts.jsonl": [
+        fact(1, "Ann", "Ann", "SPOUSE"),
+        fact(1, "Ann", None, None),
+        fact(4, "Eve", "Eve", "SPOUSE"),
+        fact(4, "Eve", None, None),
+    ],
+}
+
+
+def test_queries_to_mine_for(recipe: Callable[..., None], tmp_path: Path) -> None:
+    for name, lines in DATA.items():
+        path = tmp_path / f"{name}.xz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(lzma.compress("\n".join(map(json.dumps, lines)).encode()))
+    (tmp_path / "fewrel/pid2name.json").write_text('{"P1": ["country", ""]}')
+    recipe("prepare_judging.py", tmp_path, tmp_path / "out")
+    wiki, passages, corpus = (
+        [json.loads(line) for line in (tmp_path / "out" / f"{name}.jsonl").read_text().splitlines()]
+        for name in ("wiki", "passages", "corpus")
+    )
+    assert [one["input"] for one in wiki[:2]] == ["Where?", "who?"]
+    assert wiki[0]["output"] == [{"answer": "Paris", "provenance": [{"wikipedia_id": "7", "title": "Marie"}]}]
+    assert sorted(one["id"] for one in wiki[2:]) == sorted(set("abcde") - {"c"})
+    assert [(one["input"], [output["answer"] for output in one["output"]]) for one in passages] == [
+        ("Ann [SEP] chief executive officer", [""]),
+        ("Emma [SEP] country", ["Rome"]),
+        ("Ann [SEP] spouse", ["Bob"]),
+        ("Marie [SEP] instance of", ["city"]),
+        ("Rome [SEP] instance of", ["city"]),
+    ]
+    assert [(page["id"], page["text"]) for page in corpus] == [
+        ("fewrel-0", "Emma lies in Rome"),
+        ("knowledgenet-0", "Ann of Bob."),
+        ("kinds-0", "Marie is a city."),
+        ("kinds-1", "Rome is a city."),
+    ]
+    assert passages[1]["output"][0]["provenance"][0]["wikipedia_id"] == "fewrel-0"
