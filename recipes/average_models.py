@@ -1,16 +1,18 @@
 """Weights of several models, or readers, averaged: better than any of them.
 
-    python recipes/average_models.py OUT FOLDER… [--dev EXAMPLES] [--best]
+    python recipes/average_models.py OUT FOLDER… [--dev EXAMPLES] [--best] [--readers]
 
 Every one must have been trained from another, or all from a common one: weights trained apart do not fit together.
 --best averages only the best one, two, three, … by their scores on EXAMPLES, whichever average scores best there.
-Length penalty and filter threshold are those of the first, or calibrated on EXAMPLES. Source: arXiv 2203.05482 (model
-soups), arXiv 2109.01903 (the average of before and after).
+Length penalty and filter threshold are those of the first, or calibrated on EXAMPLES. --readers averages the readers of
+models that are the same but for these (recipes/teach_second_look.py), and leaves the rest as it is. Source: arXiv
+2203.05482 (model soups), arXiv 2109.01903 (the average of before and after).
 """
 
 import argparse
 import copy
 import dataclasses
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +21,8 @@ from torch import nn
 
 from kbq.encoding.model import Model
 from kbq.encoding.model_files import CONFIG
-from kbq.reading.network import ReaderNetwork
+from kbq.encoding.model_folder import local_folder, read_config, write_config
+from kbq.reading.network import ReaderNetwork, judge_digest, save_reader
 from kbq.training.calibration import calibrate
 from kbq.training.encoders import CALIBRATION_PASSAGES
 from kbq.training.evaluation import evaluate_reading
@@ -68,6 +71,14 @@ def average_readers(readers: Sequence[ReaderNetwork]) -> ReaderNetwork:
     return made
 
 
+def save_with_reader(reader: ReaderNetwork, folders: Sequence[Path], out: Path) -> None:
+    """A copy of the first model with this reader, an average of theirs."""
+    shutil.copytree(folders[0], out)
+    save_reader(reader.network, out)
+    facts = averaged_facts([read_config(folder).training for folder in folders])
+    write_config(out, dataclasses.replace(read_config(out), training=facts))
+
+
 def best_average(ones: Sequence[One], mix: Callable[[Sequence[One]], One], score: Callable[[One], float]) -> One:
     """The best of the averages of the best one, two, three, …"""
     ordered = sorted(ones, key=score, reverse=True)
@@ -86,6 +97,7 @@ def main() -> None:
     parser.add_argument("folders", nargs="+")
     parser.add_argument("--dev", type=Path)
     parser.add_argument("--best", action="store_true")
+    parser.add_argument("--readers", action="store_true")
     options = parser.parse_args()
     if options.best and not options.dev:
         parser.error("--best needs --dev")
@@ -93,8 +105,11 @@ def main() -> None:
     kinds = {name == "default" or (Path(name) / CONFIG).is_file() for name in options.folders}
     if len(kinds) > 1:
         parser.error("some are models and some are readers: average one kind at a time")
+    folders = [local_folder(name) for name in options.folders]
+    if options.readers and len({(read_config(one).phrase_fingerprint, bool(judge_digest(one))) for one in folders}) > 1:
+        parser.error("they differ in more than the weights of their readers: give copies of one model")
     mixed = best_average if options.best else lambda ones, mix, score: mix(ones)
-    if True in kinds:
+    if True in kinds and not options.readers:
         models = [Model.open(name) for name in options.folders]
         model = mixed(models, average_models, lambda one: score_model(one, passages))
         if passages:
@@ -102,7 +117,11 @@ def main() -> None:
         model.save(options.out, "int8")
     else:
         readers = [ReaderNetwork.open(name) for name in options.folders]
-        mixed(readers, average_readers, lambda one: evaluate_reader(one, passages)[0]).save(options.out)
+        reader = mixed(readers, average_readers, lambda one: evaluate_reader(one, passages)[0])
+        if options.readers:
+            save_with_reader(reader, folders, options.out)
+        else:
+            reader.save(options.out)
 
 
 if __name__ == "__main__":

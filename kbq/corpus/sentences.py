@@ -10,14 +10,17 @@ BLANK = re.compile(r"[^\S\x00-\x7f]")  # non-ASCII white space: sentencex fails 
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 
 
-def whole_words(text: str, wanted: str) -> list[int]:
+def whole_words(text: str, wanted: str, in_any_case: bool = False) -> list[int]:
     """Where `wanted` occurs in a text as whole words: the first character of each occurrence.
 
     >>> whole_words("art and party, art", "art")
     [0, 15]
+    >>> whole_words("Art and party, art", "ART", in_any_case=True)
+    [0, 15]
     """
     letter = rf"[^\W{UNSPACED}]"
-    return [match.start() for match in re.finditer(rf"(?<!{letter}){re.escape(wanted)}(?!{letter})", text)]
+    pattern = rf"(?<!{letter}){re.escape(wanted)}(?!{letter})"
+    return [match.start() for match in re.finditer(pattern, text, re.IGNORECASE if in_any_case else 0)]
 
 
 def sentence_bounds(text: str) -> list[tuple[int, int]]:

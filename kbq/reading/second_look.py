@@ -125,23 +125,30 @@ def _looks(phrases: Sequence[Answer], windows: Sequence[tuple[Excerpt, JudgedWin
     judged: dict[int, float] = {}
     proposed: list[Look] = []
     for excerpt, window in windows:
-        values = window.judged.tolist()
+        values, answers, count = window.judged.tolist(), answers_in(excerpt, window, phrases), len(excerpt.numbers)
         judged |= zip(excerpt.numbers, values, strict=False)
-        for (first, last), value in zip(window.spans[len(excerpt.spans) :], values[len(excerpt.spans) :], strict=True):
-            place = int(excerpt.text.starts[first]), int(excerpt.text.ends[last])
-            inside = [phrases[number] for number in excerpt.numbers]
+        for answer, value in zip(answers[count:], values[count:], strict=True):
             # More than one phrase would have to give way to it, and fewer would be left than were asked for.
-            if sum(overlap(place, (other.start, other.end)) for other in inside) < 2:
-                likeness = max(inside, key=lambda phrase: phrase.score)
-                text = likeness.context[slice(*place)]
-                answer = replace(likeness, text=text, start=place[0], end=place[1], unit=place)
+            if sum(_overlap(answer, other) for other in answers[:count]) < 2:
                 proposed.append(Look(answer, answer.score, value, True))
     return [Look(phrase, phrase.score, judged[number], False) for number, phrase in enumerate(phrases)] + proposed
 
 
-def overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Whether two ranges [start, end) have something in common."""
-    return one[0] < other[1] and other[0] < one[1]
+def answers_in(excerpt: Excerpt, window: JudgedWindow, phrases: Sequence[Answer]) -> list[Answer]:
+    """What was judged in a window: the phrases of the excerpt, then the proposed one, with the best of their scores.
+
+    Args:
+        phrases: all that were found for the query.
+    """
+    inside = [phrases[number] for number in excerpt.numbers]
+    likeness = max(inside, key=lambda phrase: phrase.score)
+    places = [
+        (int(excerpt.text.starts[first]), int(excerpt.text.ends[last])) for first, last in window.spans[len(inside) :]
+    ]
+    return inside + [
+        replace(likeness, text=likeness.context[start:end], start=start, end=end, unit=(start, end))
+        for start, end in places
+    ]
 
 
 def in_order(looks: Sequence[Look], weight: float) -> list[Look]:
@@ -185,4 +192,4 @@ def before_others(looks: Sequence[Look], found: Sequence[Answer], unit: Unit) ->
 
 def _overlap(one: Answer, other: Answer) -> bool:
     is_near = (one.page_id, one.paragraph) == (other.page_id, other.paragraph)
-    return is_near and overlap((one.start, one.end), (other.start, other.end))
+    return is_near and one.start < other.end and other.start < one.end

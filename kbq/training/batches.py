@@ -216,9 +216,13 @@ class PassageRun(Run):
 
     def digest(self) -> str:
         """A digest of initial weights, passages and `made_with`."""
-        weights = (parameter.detach().cpu() for module in self.modules for parameter in module.parameters())
-        initial = fingerprint({str(number): weight for number, weight in enumerate(weights)})
-        return passages_digest(self._passages, repr((initial, self.made_with)))
+        return passages_digest(self._passages, repr((weights_digest(self.modules), self.made_with)))
+
+
+def weights_digest(modules: Sequence[nn.Module]) -> str:
+    """A digest of the weights of networks as they are now."""
+    weights = (parameter.detach().cpu() for module in modules for parameter in module.parameters())
+    return fingerprint({str(number): weight for number, weight in enumerate(weights)})
 
 
 def passages_digest(passages: Sequence[object], more: str = "") -> str:

@@ -1,7 +1,7 @@
 """Engine: trains networks in place, step by step, with checkpoints from which a killed run resumes.
 
-Phrase and query encoders, reader, generator, SPARTA and query-side fine-tuning share it: each adds its examples and its
-losses.
+Phrase and query encoders, reader, second look, generator, SPARTA and query-side fine-tuning share it: each adds its
+examples and its losses.
 """
 
 import errno
@@ -27,14 +27,29 @@ CHECKPOINT_SECONDS = 180.0
 class Descent:
     """Moves parameters downhill, `steps` times in all, `done` times so far."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float, warmup: float, steps: int) -> None:
-        """`warmup`: share of the steps in which the learning rate rises; it falls to 0 in the others."""
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        learning_rate: float,
+        warmup: float,
+        steps: int,
+        rates: Mapping[nn.Parameter, float] | None = None,
+    ) -> None:
+        """`warmup`: share of the steps in which the learning rate rises; it falls to 0 in the others.
+
+        `rates`: learning rates of the parameters that have one of their own.
+        """
         self.parameters = list(parameters)
+        groups: dict[float, list[nn.Parameter]] = {}
+        for parameter in self.parameters:
+            groups.setdefault((rates or {}).get(parameter, learning_rate), []).append(parameter)
         self.steps = steps
         self.done = 0
         self._loss = torch.zeros(())  # since the last step
         self._learning_rate, self._warm = learning_rate, max(1, int(warmup * steps))
-        self._optimizer = torch.optim.AdamW(self.parameters, lr=learning_rate, weight_decay=0.01, fused=True)
+        self._rates = list(groups)
+        grouped = [{"params": group} for group in groups.values()]
+        self._optimizer = torch.optim.AdamW(grouped, lr=learning_rate, weight_decay=0.01, fused=True)
 
     def add(self, loss: Tensor) -> None:
         """Add the gradients of one loss to those since the last step."""
@@ -48,8 +63,8 @@ class Descent:
             TrainingError: a loss or a gradient is not a number; nothing has moved.
         """
         share = min((self.done + 1) / self._warm, (self.steps - self.done) / max(1, self.steps - self._warm))
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._learning_rate * share
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * share
         norm = nn.utils.clip_grad_norm_(self.parameters, 1.0)
         values = torch.stack([self._loss.double(), norm.double()]).tolist()  # read from a GPU in one go
         for what, value in zip(("loss", "gradient"), values, strict=True):
@@ -175,14 +190,22 @@ class Run(ABC):
     weights: Mapping[str, float]  # of each loss; what has none is only reported
     trained_on = "passages"  # in messages
 
-    def __init__(self, modules: Sequence[nn.Module], settings: StepSettings, steps: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        modules: Sequence[nn.Module],
+        settings: StepSettings,
+        steps: int,
+        dropout: float = 0.0,
+        rates: Mapping[nn.Parameter, float] | None = None,
+    ) -> None:
+        """`rates`: learning rates of the parameters that have one of their own."""
         self.modules = modules
         self.settings = settings
         self.steps = steps
         for module in modules:
             _set_dropout(module, dropout)
         parameters = dict.fromkeys(p for module in modules for p in module.parameters() if p.requires_grad)
-        self.descent = Descent(list(parameters), settings.learning_rate, settings.warmup, steps)
+        self.descent = Descent(list(parameters), settings.learning_rate, settings.warmup, steps, rates)
 
     @abstractmethod
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:

@@ -59,6 +59,24 @@ def test_steps_are_those_of_adamw_with_clipped_gradients() -> None:
     assert ours.tolist() == pytest.approx(plain.tolist(), abs=1e-5)
 
 
+def test_some_parameters_have_a_rate_of_their_own() -> None:
+    both = [parameter(), parameter()]
+    descent = Descent(both, 0.1, 0.5, 4, rates={both[1]: 0.01})
+    descent.add(sum((one**2).sum() for one in both))  # type: ignore[arg-type]
+    descent.step()
+    moved = [(one.detach() - parameter().detach()).abs().tolist() for one in both]
+    assert moved[0] == pytest.approx([0.05] * 3, rel=0.05)  # the first step of AdamW is as large as the rate
+    assert moved[1] == pytest.approx([0.005] * 3, rel=0.05)
+
+
+def test_the_rates_of_others_change_nothing() -> None:
+    alone, beside = parameter(), parameter()
+    slide(Descent([alone], 0.1, 0.2, 10), 10)
+    unmoved = nn.Parameter(torch.zeros(1))
+    slide(Descent([beside, unmoved], 0.1, 0.2, 10, rates={unmoved: 0.5}), 10)
+    assert beside.tolist() == alone.tolist()
+
+
 def test_gradients_of_several_losses_add_up_and_are_forgotten_after_a_step() -> None:
     descent = Descent([parameter()], 0.1, 0.0, 9)
     for weight in (0.25, 0.75):

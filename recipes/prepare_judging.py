@@ -1,0 +1,149 @@
+"""Queries with known answers, to mine phrases for: KILT lines about two corpora, the pages of DATA/wiki and passages.
+
+    python recipes/prepare_judging.py DATA OUT
+
+OUT becomes a folder: wiki.jsonl asks the pages of DATA/wiki (questions of SQuAD and NQ, slot queries of Re-DocRED),
+passages.jsonl asks OUT/corpus.jsonl (slot queries of FewRel, KnowledgeNet, and sentences that say what their subject
+is). What a document of KnowledgeNet was annotated as not stating is asked, too: nothing is right there. Held-out pages
+of Re-DocRED and the last fold of KnowledgeNet stay for tests.
+"""
+
+import json
+import random
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from prepare_slots import KNOWLEDGENET_NAMES, PRONOUNS, Passages, fewrel, held_out, json_lines, kinds, knowledgenet
+
+SQUAD_QUESTIONS = 12_000
+MOST_OF_REDOCRED, MOST_OF_FEWREL = 300, 350  # of a relation
+TEST_FOLD = "4"
+
+Record = dict[str, Any]
+
+
+def record(identity: str, text: str, answers: Iterable[str] = (), page: str = "", title: str = "") -> Record:
+    provenance = [{"wikipedia_id": page, "title": title}]
+    outputs = [{"answer": answer, "provenance": provenance} for answer in dict.fromkeys(answers)]
+    return {"id": identity, "input": text, "output": outputs or [{"answer": ""}]}
+
+
+def relation(one: Record) -> str:
+    return one["input"].split(" [SEP] ")[1]
+
+
+def at_most(most: int, records: Iterable[Record], rng: random.Random) -> list[Record]:
+    """Records in another order, so many of a relation."""
+    shuffled = list(records)
+    rng.shuffle(shuffled)
+    counts: Counter[str] = Counter()
+    kept = []
+    for one in shuffled:
+        counts[relation(one)] += 1
+        if counts[relation(one)] <= most:
+            kept.append(one)
+    return kept
+
+
+def squad(path: Path, ids: dict[str, str]) -> Iterator[Record]:
+    for article in next(json_lines(path))["data"]:
+        title = article["title"].replace("_", " ")
+        for question in (question for paragraph in article["paragraphs"] for question in paragraph["qas"]):
+            if not any(one.get("start_inferred") for one in (question, *question["answers"])):
+                answers = [answer["text"] for answer in question["answers"]]
+                yield record(question["id"], question["question"], answers, ids[title], title)
+
+
+def nq(path: Path, ids: dict[str, str]) -> Iterator[Record]:
+    for line in json_lines(path):
+        title = line["title_text"]
+        if title in ids and any(line["answer_text"]):
+            yield record(str(line["example_id"]), line["question_text"], line["answer_text"], ids[title], title)
+
+
+def redocred(path: Path) -> Iterator[Record]:
+    for line in json_lines(path):
+        titles = sorted(place["title"] for output in line["output"] for place in output.get("provenance", []))
+        if titles and not held_out(titles[0]):
+            yield line
+
+
+def slots(name: str, passages: Passages) -> Iterator[Record]:
+    """The questions of passages whose pages have the ids that `corpus` gives."""
+    for number, ((title, _, _), questions) in enumerate(passages.items()):
+        for place, asked in enumerate(questions):
+            answers = [answer["text"] for answer in asked["answers"]]
+            yield record(f"{name}-{number}-{place}", asked["question"], answers, f"{name}-{number}", title)
+
+
+def corpus(name: str, passages: Passages) -> Iterator[Record]:
+    for number, (title, text, _) in enumerate(passages):
+        yield {"id": f"{name}-{number}", "title": title, "text": text}
+
+
+def unstated(facts: list[Record]) -> Iterator[Record]:
+    """Subject and property of each document that does not state the property, nor does any other."""
+    subjects, stated, missing = defaultdict(set), defaultdict(set), defaultdict(set)
+    known = set()
+    for fact in facts:
+        (stated if fact["object"] else missing)[fact["doc"]].add(fact["property"])
+        if fact["subject"] and fact["subject"].lower() not in PRONOUNS:
+            subjects[fact["doc"]].add(fact["subject"])
+            known.add((fact["subject"], fact["property"]))
+    tested = {fact["doc"] for fact in facts if fact["fold"] == TEST_FOLD}
+    for document in sorted(missing.keys() - tested):
+        for subject in sorted(subjects[document]):
+            for name in sorted(missing[document] - stated[document]):
+                if (subject, name) not in known:
+                    yield record(f"{document}-{subject}-{name}", f"{subject} [SEP] {KNOWLEDGENET_NAMES[name]}")
+
+
+def write(path: Path, records: Iterable[Record]) -> None:
+    lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in records]
+    path.write_text("".join(lines), "utf-8")
+    print(f"{path}: {len(lines)} lines")
+
+
+def about_wiki(data: Path, rng: random.Random) -> list[Record]:
+    ids = {
+        page["wikipedia_title"]: page["wikipedia_id"] for page in json_lines(data / "wiki/knowledge_source.jsonl.xz")
+    }
+    questions = list(squad(data / "squad/train-v1.1.json.xz", ids))
+    return [
+        *rng.sample(questions, min(SQUAD_QUESTIONS, len(questions))),
+        *nq(data / "nq/qed-train.jsonl.xz", ids),
+        *at_most(MOST_OF_REDOCRED, redocred(data / "redocred/redocred-dev-kilt.jsonl.xz"), rng),
+    ]
+
+
+def about_passages(data: Path, rng: random.Random) -> tuple[list[Record], list[Record]]:
+    """Queries, and the pages of the corpus."""
+    facts = list(json_lines(data / "knowledgenet/facts.jsonl.xz"))
+    tests = {fact["passage"].strip() for fact in facts if fact["fold"] == TEST_FOLD}
+    sources: dict[str, Passages] = {name: defaultdict(list) for name in ("fewrel", "knowledgenet", "kinds")}
+    fewrel(data / "fewrel", rng, sources["fewrel"])
+    knowledgenet(data / "knowledgenet/facts.jsonl.xz", rng, sources["knowledgenet"])
+    kinds(data, rng, sources["kinds"])
+    queries, pages = list(unstated(facts)), []
+    for name, passages in sources.items():
+        used = {key: asked for key, asked in passages.items() if key[1].strip() not in tests}
+        records = slots(name, used)
+        queries += at_most(MOST_OF_FEWREL, records, rng) if name == "fewrel" else records
+        pages += corpus(name, used)
+    return queries, pages
+
+
+def main(data: Path, out: Path) -> None:
+    rng = random.Random(0)
+    out.mkdir(parents=True, exist_ok=True)
+    write(out / "wiki.jsonl", about_wiki(data, rng))
+    queries, pages = about_passages(data, rng)
+    write(out / "passages.jsonl", queries)
+    write(out / "corpus.jsonl", pages)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
