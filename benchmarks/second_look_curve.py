@@ -1,4 +1,4 @@
-"""Second look: what judging more phrases gains against the time it takes, from results/second_look.json.
+"""Second look: what judging more phrases gains against the time it takes, from results/second_look_curve.json.
 
 python benchmarks/second_look_curve.py
 """
@@ -11,7 +11,7 @@ from rendering import figures
 def main() -> None:
     with picture("second_look") as axes:
         for name, label in SETS.items():
-            looks = figures("second_look")[name]["looks"]
+            looks = figures("second_look_curve")[name]["looks"]
             times = [one["CPU ms"] for one in looks.values()]
             gains = [one["KILT-accuracy"][1][0] for one in looks.values()]
             axes.plot(times, gains, marker="o", label=label)

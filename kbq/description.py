@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from kbq.answers import IndexKind
+from kbq.confidence.calibration import CALIBRATION
 from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
 from kbq.encoding.model_files import CONFIG, SPARTA, refuse_damage
 from kbq.encoding.model_folder import FACTS, ModelConfig, local_folder, read_config
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError, first_line
-from kbq.reading.network import has_reader
+from kbq.reading.network import has_reader, judge_digest
 from kbq.searching.recall import own_queries
 from kbq.searching.search import BATCH
 from kbq.system.files import folder_bytes
@@ -75,8 +76,12 @@ def describe(folder: Path) -> dict[str, object]:
             return {"kind": "query encoder", "bytes": folder_bytes(folder), **facts}
         fields = dataclasses.asdict(config)
         thresholds = {name: _finite(fields[name]) for name in ("filter_threshold", "edge_threshold")}
-        size = {"bytes": folder_bytes(folder), "reader": has_reader(folder)}
-        return {"kind": "model", **size, **fields, **thresholds}
+        brings = {
+            "reader": has_reader(folder),
+            "judges_phrases": bool(judge_digest(folder)),
+            "calibration": (folder / CALIBRATION).is_file(),
+        }
+        return {"kind": "model", "bytes": folder_bytes(folder), **brings, **fields, **thresholds}
     if (folder / SPARTA).exists() and not is_knowledge_base(folder):
         facts = dataclasses.asdict(read_record_of(folder).config)
         return {"kind": "SPARTA model", "bytes": folder_bytes(folder), **facts}
