@@ -63,6 +63,21 @@ def second_look_short() -> str:
     )
 
 
+def trust_short() -> str:
+    """What a probability is good for, in a sentence or two."""
+    one = figures("trust")["trex"]
+    with_probability, with_score = (one[name]["coverage at 90 %"][0] for name in ("probability", "search score alone"))
+    above = one["above the threshold of 0.9"]
+    return (
+        f"Probabilities: of {one['queries']:,} T-REx queries, of which {one['without their pages']} had lost the pages "
+        f"that answer them, {100 * with_probability:.0f} % can be\nanswered with nine in ten right "
+        f"({100 * with_score:.0f} % by the score of the search). Above {above['threshold']:.2f}, for which calibration "
+        f"promises 90 %,\n{100 * above['answered']:.0f} % are answered, {100 * above['right of these']:.0f} % of them "
+        f"rightly; of those without pages, {100 * above['answered without their pages']:.0f} %: "
+        "[how sure it is](docs/results/confidence.md)."
+    )
+
+
 def trust() -> str:
     """How well probabilities tell right from wrong, and what stands beside them."""
     found = figures("trust")

@@ -106,7 +106,7 @@ SHORT_QUALITY = [
         "KILT-accuracy",
         "trex-dev-kilt",
         ("", "kilt_trex_hybrid_tuned", ""),
-        ("second_look_tuned", "trex"),
+        (),
     ),
     (
         "Re-DocRED, unseen pages",
@@ -441,7 +441,12 @@ SHORT_SPEED = (
 
 def main() -> None:
     pages = {
-        "README.md": {"first-answer": first_answer, "quality-short": quality_short, "speed-short": speed_short},
+        "README.md": {
+            "first-answer": first_answer,
+            "quality-short": quality_short,
+            "trust-short": confidence.trust_short,
+            "speed-short": speed_short,
+        },
         "docs/guides/ask.md": {"words-short": words_short, "second-look-short": confidence.second_look_short},
         "docs/guides/fine-tune.md": {"finetuning-short": finetuning_short},
         "docs/results/index.md": {"quality": quality},

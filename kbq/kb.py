@@ -97,6 +97,7 @@ class KnowledgeBase:
             self._opened_index = open_index(self.shards, self.index, model.device, may_leave_gpu)
             self.words = WordIndexes(folder, manifest, self.shards)
         self._readers: dict[str, Reader] = {}
+        self._calibrations: dict[Path, Calibration] = {}
         self._chosen_pages: tuple[str, ...] = ()  # that it answers from; none: all
 
     # Build and open
@@ -309,7 +310,8 @@ class KnowledgeBase:
             retrieval_weight: what a point of the search adds to the reader's score.
             second_look: how many of the best phrases the model's own reader judges again, after which they have a new
                 order; by default 10 where the model can, 0 for none.
-            min_probability: leave out answers that are less likely to be right; nothing may be left.
+            min_probability: leave out answers that are less likely to be right, or of which that is not known; nothing
+                may be left.
             calibration: a file of `calibrate`, which gives answers their probabilities, instead of the model's own.
 
         Raises:
@@ -398,21 +400,26 @@ class KnowledgeBase:
             QueryError: the file does not fit, or probabilities are needed, and there are none.
             ModelError: the file is missing or damaged.
         """
-        own = local_folder(self._base) / CALIBRATION
-        path = Path(options.calibration) if options.calibration is not None else own
-        mode, found = self.mode(options), None
-        if options.calibration is not None or (own.is_file() and mode.second_look):
-            found = Calibration.read(path)
-        differing = found.mode.differences(mode) if found else []
+        own, mode = local_folder(self._base) / CALIBRATION, self.mode(options)
+        path = own if options.calibration is None else Path(options.calibration)
+        wanted = options.calibration is not None or (own.is_file() and mode.second_look > 0)
+        found = self._read_calibration(path) if wanted else None
+        differing = "; ".join(found.mode.differences(mode)) if found else ""
         if options.calibration is not None and differing:
-            raise QueryError(f"{path} was made for another search ({'; '.join(differing)}): calibrate again")
+            raise QueryError(f"{path} was made for another search ({differing}): calibrate again")
         if options.min_probability and (not found or differing):
-            reason = "; ".join(differing) or f"{path} does not exist"
+            reason = differing or ("nothing is looked at again" if not mode.second_look else f"{path} does not exist")
             raise QueryError(
                 f"answers have no probability here ({reason}), so --min-probability has no effect: make a calibration "
-                "with `kbq calibrate`"
+                "with `kbq calibrate`, or search as the model's own wants it"
             )
         return None if differing else found
+
+    def _read_calibration(self, path: Path) -> Calibration:
+        """A calibration, read once."""
+        if path not in self._calibrations:
+            self._calibrations[path] = Calibration.read(path)
+        return self._calibrations[path]
 
     def _found(self, texts: Sequence[str], options: SearchOptions, *wanted: Wanted) -> list[list[list[Answer]]]:
         """For each (k, unit) that is wanted, the k best units of each text."""

@@ -123,6 +123,8 @@ def test_another_search_is_refused(judging_kb: KnowledgeBase, file: Path, option
 def test_without_a_calibration_no_chance_can_be_asked_for(judging_kb: KnowledgeBase) -> None:
     with pytest.raises(QueryError, match=r"answers have no probability here \(.*calibration.json does not exist\)"):
         judging_kb.query("Marie", 1, min_probability=0.5)
+    with pytest.raises(QueryError, match=r"no probability here \(nothing is looked at again\)"):
+        judging_kb.query("Marie", 1, min_probability=0.5, second_look=0)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), "half"])
