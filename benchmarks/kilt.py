@@ -8,6 +8,7 @@ import json
 import random
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -39,6 +40,14 @@ def sampled(gold: Path, most: int, folder: Path) -> Path:
     part = folder / f"{gold.name.split('.')[0]}.jsonl"
     part.write_text("\n".join(lines) + "\n", "utf-8")
     return part
+
+
+def data_sets(items: Iterable[str]) -> Iterator[tuple[str, Path, Path]]:
+    """Of each NAME=KB:GOLD: the name, the folder of the knowledge base, and the gold file."""
+    for item in items:
+        name, _, place = item.partition("=")
+        folder, _, gold = place.partition(":")
+        yield name, Path(folder), Path(gold)
 
 
 def sampled_records(gold: Path, most: int) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import reporting
-from kilt import sampled_records
+from kilt import data_sets, sampled_records
 
 from kbq.kb import KnowledgeBase
 from kbq.kilt.analysis import bootstrap_interval
@@ -30,11 +30,9 @@ def main() -> None:
     options = parser.parse_args()
     figures: dict[str, object] = {}
     files: list[Path] = []
-    for item in options.sets:
-        name, _, place = item.partition("=")
-        folder, _, gold = place.partition(":")
-        files += [Path(folder), Path(gold)]
-        records = sampled_records(Path(gold), options.sample)
+    for name, folder, gold in data_sets(options.sets):
+        files += [folder, gold]
+        records = sampled_records(gold, options.sample)
         kb = KnowledgeBase.open(folder, options.model)
         figures[name] = {"queries": len(records), "looks": judged(kb, records, options.looks)}
         print(name, figures[name], flush=True)

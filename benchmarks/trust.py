@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import reporting
-from kilt import sampled_records
+from kilt import data_sets, sampled_records
 
 from kbq.answers import LOOKS, SearchOptions
 from kbq.array_types import Bools, Doubles
@@ -38,12 +38,10 @@ def main() -> None:
     options = parser.parse_args()
     figures: dict[str, object] = {}
     files: list[Path] = []
-    for item in options.sets:
-        name, _, place = item.partition("=")
-        folder, _, gold = place.partition(":")
-        files += [Path(folder), Path(gold)]
+    for name, folder, gold in data_sets(options.sets):
+        files += [folder, gold]
         kb = KnowledgeBase.open(folder, options.model)
-        figures[name] = judged(kb, sampled_records(Path(gold), options.sample), options.unanswerable)
+        figures[name] = judged(kb, sampled_records(gold, options.sample), options.unanswerable)
         print(name, figures[name], flush=True)
     reporting.write(options.name, figures, files)
 

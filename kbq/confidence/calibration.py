@@ -94,6 +94,8 @@ class Calibration:
         except FileNotFoundError:
             raise ModelError(f"{path} does not exist: make it with `kbq calibrate`") from None
         except OtherFormatError as error:
+            if error.found is None:
+                raise ModelError(f"{path} is not a calibration: make one with `kbq calibrate`") from None
             raise ModelError(f"{path} has format version {error.found}, this kbq reads {FORMAT}: {again}") from None
         except (OSError, ValueError) as error:
             raise ModelError(reading_problem(path, error, again)) from None

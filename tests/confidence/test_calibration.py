@@ -67,6 +67,7 @@ def _with(change: Any) -> str:
         ("[1]", "c.json is damaged"),
         (_with(lambda fields: None), "c.json is damaged"),  # its digest
         (_with(lambda fields: fields.pop("mode")), "c.json is damaged"),
+        (json.dumps({"a": 1}), "c.json is not a calibration: make one with `kbq calibrate`"),
         (json.dumps({"format": 7}), "c.json has format version 7, this kbq reads 1: calibrate again"),
     ],
 )
