@@ -52,11 +52,11 @@ if TYPE_CHECKING:
 
     from kbq.answers import CorpusFormat, WantedKind, WordBackend
     from kbq.array_types import Floats
-    from kbq.calibrating import CalibrationOutcome
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
     from kbq.encoding.queries import QueryTokenizer
+    from kbq.finetuning.calibrating import CalibrationOutcome
     from kbq.finetuning.finetune import FinetuningOutcome
     from kbq.kilt.prediction import PredictionOutcome
     from kbq.kilt.task import Task
@@ -400,20 +400,30 @@ class KnowledgeBase:
             QueryError: the file does not fit, or probabilities are needed, and there are none.
             ModelError: the file is missing or damaged.
         """
-        own, mode = local_folder(self._base) / CALIBRATION, self.mode(options)
-        path = own if options.calibration is None else Path(options.calibration)
-        wanted = options.calibration is not None or (own.is_file() and mode.second_look > 0)
-        found = self._read_calibration(path) if wanted else None
+        mode = self.mode(options)
+        if options.calibration is not None:
+            found: Calibration | None = self._read_calibration(Path(options.calibration))
+        else:
+            found = self.own_calibration() if mode.second_look else None
         differing = "; ".join(found.mode.differences(mode)) if found else ""
         if options.calibration is not None and differing:
-            raise QueryError(f"{path} was made for another search ({differing}): calibrate again")
+            raise QueryError(f"{options.calibration} was made for another search ({differing}): calibrate again")
         if options.min_probability and (not found or differing):
-            reason = differing or ("nothing is looked at again" if not mode.second_look else f"{path} does not exist")
+            missing = f"the model {self.model.source} has no calibration"
+            reason = differing or (missing if mode.second_look else "nothing is looked at again")
             raise QueryError(
                 f"answers have no probability here ({reason}), so --min-probability has no effect: make a calibration "
                 "with `kbq calibrate`, or search as the model's own wants it"
             )
         return None if differing else found
+
+    def own_calibration(self) -> Calibration | None:
+        """The calibration in the model's folder or, if its query encoder was tuned, in that of its base."""
+        for source in (self.model.source, self.model.config.base):
+            path = local_folder(source) / CALIBRATION if source else None
+            if path and path.is_file():
+                return self._read_calibration(path)
+        return None
 
     def _read_calibration(self, path: Path) -> Calibration:
         """A calibration, read once."""
@@ -534,6 +544,7 @@ class KnowledgeBase:
         batch: int = 24,
         accumulate: int = 1,
         learning_rate: float = 2e-4,
+        keep: float = 0.75,
         seed: int = 0,
         note: Note = unheard,
         report: Callable[[StepReport], None] = unheard,
@@ -551,6 +562,7 @@ class KnowledgeBase:
             patience: epochs without a better dev score, after which tuning stops.
             batch: queries searched together.
             accumulate: batches of one step.
+            keep: from 0 to 1: how much the present answers to other queries count beside the triples.
 
         Raises:
             TrainingError: there is no usable triple, a setting has no meaning, or `out` exists.
@@ -560,7 +572,7 @@ class KnowledgeBase:
         return finetune(
             self, triples, out, task=task, dev=dev, examples=examples, objective=objective, terms=terms, k=k,
             epochs=epochs, patience=patience, batch=batch, accumulate=accumulate, learning_rate=learning_rate,
-            seed=seed, note=note, report=report,
+            keep=keep, seed=seed, note=note, report=report,
         )  # fmt: skip
 
     def calibrate(
@@ -587,7 +599,7 @@ class KnowledgeBase:
         Raises:
             TrainingError: there are too few triples, or all answers are right, or none is.
         """
-        from kbq.calibrating import calibrate
+        from kbq.finetuning.calibrating import calibrate
 
         options = SearchOptions(
             backend=backend, bm25_weight=bm25_weight, sparta_weight=sparta_weight, second_look=second_look

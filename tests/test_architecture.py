@@ -28,7 +28,7 @@ LAYERS = (
     ("confidence",),
     ("training",),
     ("finetuning",),
-    ("sample_kb", "description", "changing", "calibrating"),
+    ("sample_kb", "description", "changing"),
     ("verifying",),
     ("kb",),
     ("augmentation",),

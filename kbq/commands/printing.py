@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kbq.answers import Answer
-    from kbq.calibrating import CalibrationOutcome
     from kbq.commands.terminal import Line
     from kbq.description import IndexFacts, IndexSpeed
+    from kbq.finetuning.calibrating import CalibrationOutcome
     from kbq.finetuning.finetune import FinetuningOutcome
     from kbq.kilt.error_kinds import ErrorCase
     from kbq.training.encoders import TrainingOutcome
@@ -182,6 +182,7 @@ def finetuning_lines(outcome: FinetuningOutcome) -> list[str]:
         f"{unnamed}{nowhere}",
         f"the search found a right phrase for {with_positives} of {reach.queries:,} queries",
         f"dev {outcome.measure}  {before:.1f} → {after:.1f}  ({outcome.dev_queries:,} queries)",
+        f"of other queries, {outcome.agreements[outcome.best]:.1f} % are answered as before",
     ]
     if not outcome.is_better:
         lines.append("no epoch was better: the query encoder stays as it was")

@@ -75,6 +75,9 @@ def finetune(
     batch: Annotated[int, typer.Option(min=1, help="Queries searched together.")] = 24,
     accumulate: Accumulate = 1,
     learning_rate: LearningRate = 2e-4,
+    keep: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="How much the answers to other queries count; 0: only the triples.")
+    ] = 0.75,
     model: Annotated[str | None, typer.Option(help="A query encoder to start from.")] = None,
     seed: Seed = 0,
     device: Device = "auto",
@@ -90,7 +93,7 @@ def finetune(
         outcome = tuning.finetune(
             opened, triples, out, task=task, dev=dev, examples=examples, objective=objective, terms=terms, k=k,
             epochs=epochs, patience=patience, batch=batch, accumulate=accumulate, learning_rate=learning_rate,
-            seed=seed, command=_command(), note=note, report=report,
+            keep=keep, seed=seed, command=_command(), note=note, report=report,
         )  # fmt: skip
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.finetuning_lines(outcome))
 

@@ -3,6 +3,7 @@
 import hashlib
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,6 +42,11 @@ class DevScorer:
             self.measure = "Rprec"
         else:
             self.measure = f"KILT-{metric}" if self._have_pages.any() else metric
+
+    @property
+    def asked(self) -> list[Gold]:
+        """The dev records, with the texts that the encoder reads as their inputs."""
+        return [replace(gold, input=text) for gold, text in zip(self._golds, self._texts, strict=True)]
 
     def __len__(self) -> int:
         return len(self._golds)

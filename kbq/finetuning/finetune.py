@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from kbq.answers import SearchOptions
+from kbq.confidence.calibration import CALIBRATION
 from kbq.errors import TrainingError
+from kbq.finetuning.calibrating import judge, teaches, write_calibration
 from kbq.finetuning.dev_scoring import DevScorer
+from kbq.finetuning.keeping import Keeper
 from kbq.finetuning.labels import Labeller, PreparedQuery, Reach, prepare, readable_queries, with_page_ids
-from kbq.finetuning.loop import Finetuner, FinetuningSettings, chosen_objective, chosen_terms
+from kbq.finetuning.loop import KEEP, Finetuner, FinetuningSettings, chosen_objective, chosen_terms
+from kbq.finetuning.other_queries import other_queries
 from kbq.finetuning.triples import pages_of, read_triples, sample_by_relation, split
 from kbq.kilt.records import Gold
 from kbq.kilt.scores import NO_GROUP, relation_of
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase
 
 MOST_NAMED = 10  # missing pages that a note names
+LEARNED, WATCHED = 2000, 500  # other queries whose answers are learned not to be forgotten, and those that tell whether
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +45,22 @@ class FinetuningOutcome:
     dev_queries: int
     measure: str
     scores: Sequence[float]  # of dev queries, in percent: before tuning, and after each epoch
+    agreements: Sequence[float]  # percent of other queries answered as before tuning: before it, and after each epoch
     found: Sequence[int]  # queries for which the search found a positive, in each epoch
     steps: int
     lexical_factor: float = 1.0  # by which the weights of words beside the vectors are multiplied
     hybrid_score: float | None = None  # of dev queries with words, in percent; None: the knowledge base has no words
+    calibrated_on: int = 0  # answers to dev queries, from which the probabilities of its answers were learned; 0: none
 
     @property
     def is_better(self) -> bool:
         """Whether an epoch scored above the query encoder that tuning began with; if not, that one is kept."""
         return max(self.scores) > self.scores[0]
+
+    @property
+    def best(self) -> int:
+        """The number of the epoch that was kept; 0: the query encoder stays as it was."""
+        return self.scores.index(max(self.scores))
 
     def __fspath__(self) -> str:
         return str(self.out)
@@ -69,6 +82,7 @@ def finetune(
     batch: int = 24,
     accumulate: int = 1,
     learning_rate: float = 2e-4,
+    keep: float = KEEP,
     seed: int = 0,
     command: str = "",
     note: Note = lambda line: None,
@@ -88,6 +102,7 @@ def finetune(
         patience: epochs without a better dev score, after which tuning stops.
         batch: queries searched together.
         accumulate: batches of one step.
+        keep: from 0 to 1: how much the untuned encoder's answers to other queries count beside the triples.
         command: is kept in the folder's `kbq.json`.
         note: called with each line for the person who waits.
         report: called after each step.
@@ -110,6 +125,7 @@ def finetune(
         batch=batch,
         accumulate=accumulate,
         learning_rate=learning_rate,
+        keep=keep,
         seed=seed,
     )
     with output_folder(out) as folder:
@@ -133,10 +149,12 @@ def finetune(
         if len(scored) < len(dev_golds):
             note(f"{len(dev_golds) - len(scored)} of {len(dev_golds)} dev queries cannot be read: left out")
         scorer = DevScorer(task, scored, kb)
-        tuner = Finetuner(kb, labeller, queries, settings, scorer.score, scorer.digest)
+        tuner = Finetuner(kb, labeller, queries, settings, scorer.score, _keeper(kb, queries, settings), scorer.digest)
         tuner.run(folder / "checkpoint.pt", report)
-        percent = [round(100 * score, 2) for score in tuner.scores]
-        outcome = FinetuningOutcome(out, reach, len(scorer), scorer.measure, percent, tuner.found, tuner.descent.done)
+        outcome = FinetuningOutcome(
+            out, reach, len(scorer), scorer.measure, _percent(tuner.scores), _percent(tuner.agreements), tuner.found,
+            tuner.descent.done,
+        )  # fmt: skip
         if kb.chosen("auto") == "hybrid":
             factor, hybrid_score = scorer.best_factor(kb.model.config.lexical_factor)
             outcome = dataclasses.replace(outcome, lexical_factor=factor, hybrid_score=round(100 * hybrid_score, 2))
@@ -150,6 +168,12 @@ def finetune(
             "versions": versions(),
         }
         kb.model.save_query_encoder(folder / "model", facts)
+        answered = (
+            judge(kb, scorer.asked, SearchOptions()) if task.answer == "phrase" and kb.looks(SearchOptions()) else []
+        )
+        if teaches(kb, answered):
+            write_calibration(kb, answered, folder / "model" / CALIBRATION, SearchOptions(), {"command": command})
+            outcome = dataclasses.replace(outcome, calibrated_on=len(answered))
     return outcome
 
 
@@ -160,6 +184,29 @@ def _with_own_query_encoder(kb: "KnowledgeBase") -> "KnowledgeBase":
     model.queries = copy.deepcopy(model.queries, {id(words): words})
     kb.model = model
     return kb
+
+
+def _keeper(kb: "KnowledgeBase", queries: Sequence[PreparedQuery], settings: FinetuningSettings) -> Keeper:
+    """What the untuned query encoder answers to other queries than these."""
+    tuned = [query.gold.input or "" for query in queries]
+    count = min(LEARNED, settings.epochs * len(queries)) if settings.keep else 0
+    of_which = kb.shards, kb.model.query_tokenizer, tuned
+    learned = other_queries(*of_which, count, settings.seed)
+    return Keeper(kb, learned, other_queries(*of_which, WATCHED, settings.seed, watched=True), settings.k)
+
+
+def _calibrate(kb: "KnowledgeBase", dev: Sequence[Gold], path: Path, command: str) -> int:
+    """Learn from dev queries how likely answers are to be right; the number of answers, 0 if nothing was learned."""
+    options = SearchOptions()
+    answered = judge(kb, dev, options) if kb.looks(options) else []
+    if not teaches(kb, answered):
+        return 0
+    write_calibration(kb, answered, path, options, {"command": command, "data": "the dev queries of fine-tuning"})
+    return len(answered)
+
+
+def _percent(shares: Sequence[float]) -> list[float]:
+    return [round(100 * share, 2) for share in shares]
 
 
 def _records(triples: Path, dev: Path | None, examples: int, seed: int, note: Note) -> tuple[list[Gold], list[Gold]]:

@@ -1,7 +1,8 @@
 """Loop: one forward pass of the queries serves search and loss; the phrases are those found by the live encoder.
 
 Source: arXiv 2012.12624, section 4.5 and Eq. 11; arXiv 2109.08133, section 5. Beyond the papers: answers on the gold
-pages take part even if the search does not find them, so that hardly any query is without a positive.
+pages take part even if the search does not find them, so that hardly any query is without a positive; and answers to
+other queries are kept (see `keeping`).
 """
 
 import hashlib
@@ -20,6 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from kbq.array_types import Bools
 from kbq.encoding.devices import autocast, padded
 from kbq.errors import TrainingError
+from kbq.finetuning.keeping import Keeper
 from kbq.finetuning.labels import Labeller, Objective, Phrases, PreparedQuery, joined, penalties, retrieve, vectors
 from kbq.kilt.task import Task
 from kbq.training.engine import Run, StepSettings
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 Term = Literal["joint", "start", "end"]
 TERMS: tuple[Term, ...] = ("joint", "start", "end")
+KEEP = 0.75
 
 
 def choices(phrases: Phrases, positive: Bools) -> dict[Term, tuple[Bools, Bools]]:
@@ -59,6 +62,7 @@ class FinetuningSettings(StepSettings):
     epochs: int = 3
     patience: int = 2  # epochs without a better dev score, after which tuning stops
     batch: int = 24
+    keep: float = KEEP  # from 0 to 1: how much the answers to other queries count
 
     def __post_init__(self) -> None:
         for name in ("k", "epochs", "patience", "batch", "accumulate"):
@@ -66,6 +70,8 @@ class FinetuningSettings(StepSettings):
                 raise TrainingError(f"{name} is {count!r}, must be at least 1", is_usage=True)
         if not (isinstance(self.learning_rate, int | float) and 0 <= self.learning_rate < math.inf):
             raise TrainingError(f"learning_rate is {self.learning_rate!r}, must be a number, 0 or more", is_usage=True)
+        if not (isinstance(self.keep, int | float) and 0 <= self.keep <= 1):
+            raise TrainingError(f"keep is {self.keep!r}, must be a number from 0 to 1", is_usage=True)
         if type(self.seed) is not int:
             raise TrainingError(f"seed is {self.seed!r}, must be a whole number", is_usage=True)
 
@@ -102,7 +108,6 @@ class Finetuner(Run):
     """
 
     settings: FinetuningSettings
-    weights = {"loss": 1.0}  # noqa: RUF012 - never changed
     trained_on = "triples"
 
     def __init__(
@@ -112,6 +117,7 @@ class Finetuner(Run):
         queries: Sequence[PreparedQuery],
         settings: FinetuningSettings,
         score: Callable[[], float],
+        keeper: Keeper,
         dev: str = "",
     ) -> None:
         """`score`: how good the query encoder is now on dev data; higher is better. `dev`: a digest of these data."""
@@ -119,9 +125,12 @@ class Finetuner(Run):
         self.labeller = labeller
         self.queries = queries
         self.score = score
+        self.keeper = keeper
         self.dev = dev
+        self.weights = {"loss": 1.0 - settings.keep, "moved": settings.keep}
         self.per_epoch = math.ceil(len(queries) / (settings.batch * settings.accumulate))
         self.scores: list[float] = []  # before tuning, and after each epoch
+        self.agreements: list[float] = []  # with the answers to other queries before tuning; as often
         self.found: list[int] = []  # in each epoch, queries for which the search found a positive
         self.best: list[Tensor] = []
         # Word embeddings belong to the phrase encoder, too: they are frozen.
@@ -135,6 +144,7 @@ class Finetuner(Run):
     def between_rounds(self) -> None:
         """Score dev data, and keep the parameters if they are the best so far; at the end, go back to the best."""
         self.scores.append(self.score())
+        self.agreements.append(self.keeper.agreement())
         if not self._since_best():
             self.best = [value.clone() for value in self.descent.values()]
         if self.is_finished:
@@ -192,7 +202,11 @@ class Finetuner(Run):
         ]
         self.found[-1] += sum(found)
         shares = torch.tensor(found, dtype=torch.float32, device=model.device)
-        return {"loss": torch.stack(terms).mean(dim=0), "found": shares}, tensors[0].numel()
+        losses = {"loss": torch.stack(terms).mean(dim=0), "found": shares}
+        if self.settings.keep:
+            others = len(self.found) * len(self.queries)  # so that each epoch has other ones, as far as there are more
+            losses["moved"] = self.keeper.divergences([others + index for index in members])
+        return losses, tensors[0].numel()
 
     def _tensors(self, phrases: Phrases, positive: Bools) -> dict[str, Tensor]:
         """Vectors of a query's phrases, shape (phrases, dim); penalties and what competes in each term, (phrases,)."""
@@ -217,9 +231,15 @@ class Finetuner(Run):
 
     def state(self) -> dict[str, Any]:
         """All that later steps depend on, with the best parameters so far."""
-        return super().state() | {"scores": self.scores, "found": self.found, "best": self.best}
+        return super().state() | {
+            "scores": self.scores,
+            "agreements": self.agreements,
+            "found": self.found,
+            "best": self.best,
+        }
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go back to a state."""
         super().load_state(state)
-        self.scores, self.found, self.best = state["scores"], state["found"], state["best"]
+        self.scores, self.agreements = state["scores"], state["agreements"]
+        self.found, self.best = state["found"], state["best"]

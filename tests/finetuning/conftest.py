@@ -1,5 +1,6 @@
 """Fixtures: knowledge bases with one or two shards, and one triple for each paragraph that they answer."""
 
+import importlib
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,14 @@ from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput
 from kbq.kilt.text_scores import normalise
 
+MODULE = importlib.import_module("kbq.finetuning.finetune")
 LegalSpans = Callable[[Shard, int], list[tuple[int, int, str]]]
+
+
+@pytest.fixture(autouse=True)
+def few_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few other queries are watched, as 500 take longer than the tuning of these small encoders."""
+    monkeypatch.setattr(MODULE, "WATCHED", 10)
 
 
 @pytest.fixture(scope="session")

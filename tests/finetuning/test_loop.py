@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from kbq.errors import TrainingError
+from kbq.finetuning.keeping import Keeper
 from kbq.finetuning.labels import Labeller, Objective, PreparedQuery, joined, phrases_of, retrieve, vectors
 from kbq.finetuning.loop import (
     Finetuner,
@@ -49,7 +50,8 @@ def tuner_of(
     def first_bias() -> float:
         return float(kb.model.queries.start_head.get_parameter("bias").detach().sum())
 
-    return Finetuner(kb, labeller, queries, settings, score or first_bias)
+    keeper = Keeper(kb, [gold.input or "" for gold in golds[:6]], ["Marie [SEP] capital"], settings.k)
+    return Finetuner(kb, labeller, queries, settings, score or first_bias, keeper)
 
 
 def tune(tuner: Finetuner, checkpoint: Path, stop: int = 10**6) -> list[StepReport]:

@@ -1,11 +1,12 @@
 """Calibrating: triples whose answers are known become the chance that an answer is right. `kbq calibrate`.
 
 A share of the queries is asked a second time without the pages that answer them, so that "nothing is right" is known,
-too. The scores of the outcome are of relations that were left out when they were predicted.
+too. A few triples change little of the model's own calibration, many replace it. The scores of the outcome are of
+relations that were left out when they were predicted.
 """
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,10 +56,11 @@ class CalibrationOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
-    """The best phrase for a query."""
+class JudgedAnswer:
+    """The best phrase for a query; `is_hidden`: of those that are not on its pages."""
 
     relation: str
+    is_hidden: bool
     features: tuple[float, ...]
     is_right: bool
 
@@ -93,25 +95,52 @@ def calibrate(
         raise TrainingError("probabilities rest on the second look, and there is none: leave out --second-look 0")
     golds = read_triples(Path(triples), unanswered=True)
     refuse_unreadable([gold.input or "" for gold in golds], kb.query_tokenizers(options), [gold.id for gold in golds])
+    rows = judge(kb, golds, options, hidden, report)
+    _refuse_useless(rows, str(triples))
+    facts = {"command": command, "data": {Path(triples).name: file_digest(Path(triples))}, "hidden": hidden}
+    return write_calibration(kb, rows, Path(out), options, facts)
+
+
+def judge(
+    kb: "KnowledgeBase",
+    golds: Sequence[Gold],
+    options: SearchOptions,
+    hidden: float = HIDDEN,
+    report: Callable[[int, int], None] = unheard,
+) -> list[JudgedAnswer]:
+    """The best phrase for each query, and for a share of them the best one that is not on a gold page."""
     again = [gold for gold in golds if pages_of(gold) and _is_chosen(gold.id, hidden)]
     asked = [(gold, False) for gold in golds] + [(gold, True) for gold in again]
-    judged: list[_Judged] = []
+    judged: list[JudgedAnswer] = []
     for first in range(0, len(asked), BATCH):
         judged += _judge(kb, asked[first : first + BATCH], options)
         report(len(judged), len(asked))
+    return judged
+
+
+def teaches(kb: "KnowledgeBase", judged: Sequence[JudgedAnswer]) -> bool:
+    """Whether answers say anything about probabilities: without a calibration to change, some must be right."""
+    right = sum(one.is_right for one in judged)
+    return bool(judged) and (kb.own_calibration() is not None or (len(judged) >= LEAST and 0 < right < len(judged)))
+
+
+def write_calibration(
+    kb: "KnowledgeBase", judged: Sequence[JudgedAnswer], out: Path, options: SearchOptions, facts: Mapping[str, object]
+) -> CalibrationOutcome:
+    """Fit a calibration, and write it with its scores and these facts."""
     rows = np.array([one.features for one in judged], np.float64).reshape(-1, len(FEATURES))
     right = np.array([one.is_right for one in judged], np.bool_)
-    _refuse_useless(right, str(triples))
-    chances = _predicted([one.relation for one in judged], rows, right)
+    before = kb.own_calibration()
+    chances = _predicted([one.relation for one in judged], rows, right, before)
     scores = _scores(chances, right)
-    weights, intercept = fit(rows, right)
-    facts = {"command": command, "data": {Path(triples).name: file_digest(Path(triples))}, "hidden": hidden}
+    weights, intercept = fit(rows, right, before)
     calibration = Calibration(
-        mode, dict(zip(FEATURES, weights, strict=True)), intercept, len(right), int(right.sum()),
-        scores["thresholds"], facts | versions() | {"scores": scores},
+        kb.mode(options), dict(zip(FEATURES, weights, strict=True)), intercept, len(right), int(right.sum()),
+        scores["thresholds"], dict(facts) | versions() | {"scores": scores},
     )  # fmt: skip
-    calibration.write(Path(out))
-    return CalibrationOutcome(Path(out), len(right), len(again), int(right.sum()), **scores)
+    calibration.write(out)
+    hidden = sum(one.is_hidden for one in judged)
+    return CalibrationOutcome(out, len(right), hidden, int(right.sum()), **scores)
 
 
 def _is_chosen(identity: str, share: float) -> bool:
@@ -119,7 +148,7 @@ def _is_chosen(identity: str, share: float) -> bool:
     return zlib.crc32(identity.encode("utf-8", "surrogatepass")) < share * 2**32
 
 
-def _judge(kb: "KnowledgeBase", asked: Sequence[tuple[Gold, bool]], options: SearchOptions) -> list[_Judged]:
+def _judge(kb: "KnowledgeBase", asked: Sequence[tuple[Gold, bool]], options: SearchOptions) -> list[JudgedAnswer]:
     """The best phrase for each query; with True, of those that are not on its pages."""
     looks = kb.looks(options)
     texts = [clean_text(gold.input or "") for gold, _ in asked]
@@ -130,17 +159,17 @@ def _judge(kb: "KnowledgeBase", asked: Sequence[tuple[Gold, bool]], options: Sea
         for (gold, is_hidden), hits in zip(asked, found, strict=True)
     ]
     judged = []
-    for (gold, _), text, seen in zip(asked, texts, kb.look_again(texts, phrases, options), strict=True):
+    for (gold, is_hidden), text, seen in zip(asked, texts, kb.look_again(texts, phrases, options), strict=True):
         if seen:
             answers = {normalise(answer) for answer in gold.answers}
             row = tuple(features(text, seen)[0].tolist())
-            judged.append(_Judged(relation_of(gold), row, normalise(seen[0].answer.text) in answers))
+            judged.append(JudgedAnswer(relation_of(gold), is_hidden, row, normalise(seen[0].answer.text) in answers))
     return judged
 
 
-def _refuse_useless(right: Bools, source: str) -> None:
+def _refuse_useless(judged: Sequence[JudgedAnswer], source: str) -> None:
     """Raises TrainingError where there is nothing to learn from."""
-    count, of_right = len(right), int(right.sum())
+    count, of_right = len(judged), sum(one.is_right for one in judged)
     if count < LEAST:
         raise TrainingError(f"{source} gives {count} answers to learn from: give at least {LEAST} triples")
     if of_right in (0, count):
@@ -150,7 +179,7 @@ def _refuse_useless(right: Bools, source: str) -> None:
         )
 
 
-def _predicted(relations: Sequence[str], rows: Doubles, right: Bools) -> Doubles:
+def _predicted(relations: Sequence[str], rows: Doubles, right: Bools, before: Calibration | None) -> Doubles:
     """The chance of each answer, predicted from the relations of other folds; of one relation, from other answers."""
     several = len(set(relations)) > 1
     keys = relations if several else [str(number) for number in range(len(relations))]
@@ -159,7 +188,7 @@ def _predicted(relations: Sequence[str], rows: Doubles, right: Bools) -> Doubles
     for fold in range(FOLDS):
         inside = folds == fold
         if inside.any():
-            weights, intercept = fit(rows[~inside], right[~inside])
+            weights, intercept = fit(rows[~inside], right[~inside], before)
             chances[inside] = chances_of(rows[inside], weights, intercept)
     return chances
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from kbq.answers import SearchOptions
-from kbq.calibrating import calibrate
 from kbq.confidence.calibration import Calibration
 from kbq.errors import KbqError, QueryError, TrainingError
+from kbq.finetuning.calibrating import calibrate
 from kbq.kb import KnowledgeBase
 
 SUBJECTS = ["Marie", "Curie", "Warsaw", "Paris", "river", "city", "place", "birth"]
@@ -121,7 +121,7 @@ def test_another_search_is_refused(judging_kb: KnowledgeBase, file: Path, option
 
 
 def test_without_a_calibration_no_chance_can_be_asked_for(judging_kb: KnowledgeBase) -> None:
-    with pytest.raises(QueryError, match=r"answers have no probability here \(.*calibration.json does not exist\)"):
+    with pytest.raises(QueryError, match=r"answers have no probability here \(.*has no calibration\)"):
         judging_kb.query("Marie", 1, min_probability=0.5)
     with pytest.raises(QueryError, match=r"no probability here \(nothing is looked at again\)"):
         judging_kb.query("Marie", 1, min_probability=0.5, second_look=0)
