@@ -165,6 +165,7 @@ def _tuning(config: ModelConfig) -> dict[str, object]:
         "dev_queries": outcome["dev_queries"],
         "dev_measure": outcome["measure"],
         "dev_scores": outcome["scores"],  # before tuning, and after each epoch
+        "agreements": outcome.get("agreements", []),  # percent of other queries answered as before; as often
         "command": facts["command"],
     }
 

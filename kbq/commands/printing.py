@@ -189,6 +189,8 @@ def finetuning_lines(outcome: FinetuningOutcome) -> list[str]:
     if outcome.hybrid_score is not None:
         factor = f", whose weights are multiplied by {outcome.lexical_factor:g}" if outcome.lexical_factor != 1 else ""
         lines.append(f"dev {outcome.measure}  {outcome.hybrid_score:.1f} together with words{factor}")
+    if outcome.calibrated_on:
+        lines.append(f"probabilities learned from {outcome.calibrated_on:,} answers to dev queries")
     return lines
 
 

@@ -11,8 +11,9 @@ import torch
 
 from kbq.answers import SearchOptions
 from kbq.confidence.calibration import CALIBRATION
+from kbq.encoding.model_folder import write_config
 from kbq.errors import TrainingError
-from kbq.finetuning.calibrating import judge, teaches, write_calibration
+from kbq.finetuning.calibrating import JudgedAnswer, judge, teaches, write_calibration
 from kbq.finetuning.dev_scoring import DevScorer
 from kbq.finetuning.keeping import Keeper
 from kbq.finetuning.labels import Labeller, PreparedQuery, Reach, prepare, readable_queries, with_page_ids
@@ -159,6 +160,8 @@ def finetune(
             factor, hybrid_score = scorer.best_factor(kb.model.config.lexical_factor)
             outcome = dataclasses.replace(outcome, lexical_factor=factor, hybrid_score=round(100 * hybrid_score, 2))
         kb.model.config = dataclasses.replace(kb.model.config, lexical_factor=outcome.lexical_factor)
+        answered = _answered(kb, scorer.asked) if task.answer == "phrase" else []
+        outcome = dataclasses.replace(outcome, calibrated_on=len(answered))
         facts |= {
             "relations": _tuned_relations(kb, golds, outcome),
             "corpora": kb.manifest.corpora,
@@ -168,12 +171,9 @@ def finetune(
             "versions": versions(),
         }
         kb.model.save_query_encoder(folder / "model", facts)
-        answered = (
-            judge(kb, scorer.asked, SearchOptions()) if task.answer == "phrase" and kb.looks(SearchOptions()) else []
-        )
-        if teaches(kb, answered):
+        if answered:
             write_calibration(kb, answered, folder / "model" / CALIBRATION, SearchOptions(), {"command": command})
-            outcome = dataclasses.replace(outcome, calibrated_on=len(answered))
+            write_config(folder / "model", kb.model.config)  # it names all files
     return outcome
 
 
@@ -195,14 +195,10 @@ def _keeper(kb: "KnowledgeBase", queries: Sequence[PreparedQuery], settings: Fin
     return Keeper(kb, learned, other_queries(*of_which, WATCHED, settings.seed, watched=True), settings.k)
 
 
-def _calibrate(kb: "KnowledgeBase", dev: Sequence[Gold], path: Path, command: str) -> int:
-    """Learn from dev queries how likely answers are to be right; the number of answers, 0 if nothing was learned."""
-    options = SearchOptions()
-    answered = judge(kb, dev, options) if kb.looks(options) else []
-    if not teaches(kb, answered):
-        return 0
-    write_calibration(kb, answered, path, options, {"command": command, "data": "the dev queries of fine-tuning"})
-    return len(answered)
+def _answered(kb: "KnowledgeBase", dev: Sequence[Gold]) -> list[JudgedAnswer]:
+    """Answers to dev queries, to learn from them how likely answers are to be right; none, where nothing can be."""
+    answered = judge(kb, dev, SearchOptions()) if kb.looks(SearchOptions()) else []
+    return answered if teaches(kb, answered) else []
 
 
 def _percent(shares: Sequence[float]) -> list[float]:

@@ -1,0 +1,117 @@
+"""Forgetting: what a query encoder gains where it is tuned, and what it loses elsewhere.
+
+    python benchmarks/forgetting.py KB TRAIN.jsonl NAME=KB:GOLD.jsonl [NAME=…] --work FOLDER --runs 5000:0 5000:0:0.5 …
+
+A run is QUERIES:SEED or QUERIES:SEED:KEEP. Every NAME is asked before tuning and after, with the words of its knowledge
+base, without and with a second look (--looks). Finished runs lie in --work and are not run again; two processes may
+share it.
+"""
+
+import argparse
+import json
+import resource
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import reporting
+from kilt import data_sets, sampled_records
+
+from kbq.finetuning.finetune import finetune
+from kbq.finetuning.loop import KEEP
+from kbq.kb import KnowledgeBase
+from kbq.kilt.analysis import bootstrap_interval
+from kbq.kilt.metrics import Rules
+from kbq.kilt.scores import score
+
+SCORES = ("KILT-accuracy", "em")
+
+
+def asked(options: argparse.Namespace, model: Path | None, looks: int) -> dict[str, dict[str, list[float]]]:
+    """By data set and score: the value of each query."""
+    columns = {}
+    for name, folder, gold in data_sets(options.sets):
+        records = sampled_records(gold, options.sample)
+        kb = KnowledgeBase.open(folder, None if model is None else str(model))
+        scores = score(kb.predict(records, "slot_filling", second_look=looks), records, rules=Rules(rouge=False))
+        columns[name] = {each: scores.column(each).tolist() for each in SCORES}
+    return columns
+
+
+def tuned(options: argparse.Namespace, out: Path, examples: int, seed: int, keep: float) -> dict[str, object]:
+    """Tune, and say what it cost."""
+    shutil.rmtree(out, ignore_errors=True)
+    begun = time.process_time()
+    outcome = finetune(
+        KnowledgeBase.open(options.kb), options.train, out, task=options.task, examples=examples, keep=keep, seed=seed,
+        note=print,
+    )  # fmt: skip
+    return {
+        "dev": outcome.scores,
+        "dev with words": outcome.hybrid_score,
+        "answered as before": outcome.agreements,
+        "steps": outcome.steps,
+        "CPU seconds": round(time.process_time() - begun),
+        "peak memory, MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def once(path: Path, make: object) -> dict[str, object]:
+    """What is in a file, made first if it is not there."""
+    if not path.exists():
+        path.write_text(json.dumps(make()), "utf-8")  # type: ignore[operator]
+    found: dict[str, object] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+def compared(after: dict[str, dict[str, list[float]]], before: dict[str, dict[str, list[float]]]) -> dict[str, object]:
+    """By data set and score: the mean in percent, and the gain with its 95 % confidence interval."""
+    rows: dict[str, object] = {}
+    for name, columns in after.items():
+        rows[name] = {"queries": len(columns[SCORES[0]])}
+        for each, values in columns.items():
+            gain = bootstrap_interval(np.array(values) - np.array(before[name][each]))
+            numbers = (np.mean(values), gain.mean, gain.low, gain.high)
+            rows[name][each] = [round(100 * float(number), 2) for number in numbers]  # type: ignore[index]
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kb", type=Path)
+    parser.add_argument("train", type=Path)
+    parser.add_argument("sets", nargs="+", metavar="NAME=KB:GOLD")
+    parser.add_argument("--task", default="slot_filling")
+    parser.add_argument("--looks", type=int, nargs="+", default=[0, 10])
+    parser.add_argument("--sample", type=int, default=0, help="queries of each file, at random; 0: all")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--runs", nargs="+", required=True, metavar="QUERIES:SEED[:KEEP]")
+    parser.add_argument("--name", help="of the results; without it they stay in --work")
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    figures: dict[str, object] = {}
+    for look in options.looks:
+        once(options.work / f"asked-{look}.json", lambda look=look: asked(options, None, look))
+    for run in options.runs:
+        size, seed, keep = (*run.split(":"), KEEP)[:3]
+        out = options.work / f"model-{run}".replace(":", "-")
+        facts = once(
+            options.work / f"{out.name}.json",
+            lambda out=out, s=size, n=seed, k=keep: tuned(options, out, int(s), int(n), float(k)),
+        )
+        figures[run] = {"keep": float(keep)} | facts
+        for look in options.looks:
+            before = once(options.work / f"asked-{look}.json", dict)
+            after = once(
+                options.work / f"{out.name}-asked-{look}.json", lambda out=out, look=look: asked(options, out, look)
+            )
+            figures[run][f"second look {look}"] = compared(after, before)  # type: ignore[index, arg-type]
+        print(run, json.dumps(figures[run]), flush=True)
+    if options.name:
+        files = [path for _, folder, gold in data_sets(options.sets) for path in (folder, gold)]
+        reporting.write(options.name, figures, [options.kb, options.train, *files])
+
+
+if __name__ == "__main__":
+    main()
