@@ -2,9 +2,9 @@
 
     python benchmarks/forgetting.py KB TRAIN.jsonl NAME=KB:GOLD.jsonl [NAME=…] --work FOLDER --runs 5000:0 5000:0:0.5 …
 
-A run is QUERIES:SEED or QUERIES:SEED:KEEP. Every NAME is asked before tuning and after, with the words of its knowledge
-base, without and with a second look (--looks). Finished runs lie in --work and are not run again; two processes may
-share it.
+A run is QUERIES:SEED, with perhaps :KEEP and :RATE behind them. Every NAME is asked before tuning and after, with the
+words of its knowledge base, without and with a second look (--looks). Finished runs lie in --work and are not run
+again; two processes may share it.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import reporting
 from kilt import data_sets, sampled_records
 
 from kbq.finetuning.finetune import finetune
-from kbq.finetuning.loop import KEEP
+from kbq.finetuning.loop import KEEP, LEARNING_RATE
 from kbq.kb import KnowledgeBase
 from kbq.kilt.analysis import bootstrap_interval
 from kbq.kilt.metrics import Rules
@@ -39,15 +39,18 @@ def asked(options: argparse.Namespace, model: Path | None, looks: int) -> dict[s
     return columns
 
 
-def tuned(options: argparse.Namespace, out: Path, examples: int, seed: int, keep: float) -> dict[str, object]:
+def tuned(
+    options: argparse.Namespace, out: Path, examples: int, seed: int, keep: float, rate: float
+) -> dict[str, object]:
     """Tune, and say what it cost."""
     shutil.rmtree(out, ignore_errors=True)
     begun = time.process_time()
     outcome = finetune(
         KnowledgeBase.open(options.kb), options.train, out, task=options.task, examples=examples, keep=keep, seed=seed,
-        note=print,
+        learning_rate=rate, note=print,
     )  # fmt: skip
     return {
+        "triples": outcome.reach.queries,
         "dev": outcome.scores,
         "dev with words": outcome.hybrid_score,
         "answered as before": outcome.agreements,
@@ -86,7 +89,7 @@ def main() -> None:
     parser.add_argument("--looks", type=int, nargs="+", default=[0, 10])
     parser.add_argument("--sample", type=int, default=0, help="queries of each file, at random; 0: all")
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--runs", nargs="+", required=True, metavar="QUERIES:SEED[:KEEP]")
+    parser.add_argument("--runs", nargs="+", required=True, metavar="QUERIES:SEED[:KEEP[:RATE]]")
     parser.add_argument("--name", help="of the results; without it they stay in --work")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
@@ -94,13 +97,12 @@ def main() -> None:
     for look in options.looks:
         once(options.work / f"asked-{look}.json", lambda look=look: asked(options, None, look))
     for run in options.runs:
-        size, seed, keep = (*run.split(":"), KEEP)[:3]
+        numbers = run.split(":")
+        keep, rate = (float(number) for number in (*numbers[2:], *(KEEP, LEARNING_RATE)[len(numbers) - 2 :]))
         out = options.work / f"model-{run}".replace(":", "-")
-        facts = once(
-            options.work / f"{out.name}.json",
-            lambda out=out, s=size, n=seed, k=keep: tuned(options, out, int(s), int(n), float(k)),
-        )
-        figures[run] = {"keep": float(keep)} | facts
+        work = (options, out, int(numbers[0]), int(numbers[1]), keep, rate)
+        facts = once(options.work / f"{out.name}.json", lambda work=work: tuned(*work))
+        figures[run] = {"keep": keep, "learning rate": rate} | facts
         for look in options.looks:
             before = once(options.work / f"asked-{look}.json", dict)
             after = once(

@@ -17,7 +17,7 @@ from kbq.finetuning.calibrating import JudgedAnswer, judge, teaches, write_calib
 from kbq.finetuning.dev_scoring import DevScorer
 from kbq.finetuning.keeping import Keeper
 from kbq.finetuning.labels import Labeller, PreparedQuery, Reach, prepare, readable_queries, with_page_ids
-from kbq.finetuning.loop import KEEP, Finetuner, FinetuningSettings, chosen_objective, chosen_terms
+from kbq.finetuning.loop import KEEP, LEARNING_RATE, Finetuner, FinetuningSettings, chosen_objective, chosen_terms
 from kbq.finetuning.other_queries import other_queries
 from kbq.finetuning.triples import pages_of, read_triples, sample_by_relation, split
 from kbq.kilt.records import Gold
@@ -82,7 +82,7 @@ def finetune(
     patience: int = 2,
     batch: int = 24,
     accumulate: int = 1,
-    learning_rate: float = 2e-4,
+    learning_rate: float = LEARNING_RATE,
     keep: float = KEEP,
     seed: int = 0,
     command: str = "",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Term = Literal["joint", "start", "end"]
 TERMS: tuple[Term, ...] = ("joint", "start", "end")
-KEEP = 0.75
+KEEP, LEARNING_RATE = 0.5, 1e-4  # of higher rates, pulling makes noise
 
 
 def choices(phrases: Phrases, positive: Bools) -> dict[Term, tuple[Bools, Bools]]:
@@ -56,6 +56,7 @@ def _first_of_each(rows: np.ndarray) -> Bools:
 class FinetuningSettings(StepSettings):
     """Everything that decides the outcome besides data and knowledge base."""
 
+    learning_rate: float = LEARNING_RATE
     objective: Objective = "kilt"
     terms: tuple[Term, ...] = TERMS
     k: int = 100  # phrases that compete

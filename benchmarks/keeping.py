@@ -1,0 +1,86 @@
+"""What a tuned query encoder gains and forgets, as tables and a picture, from results/forgetting*.json.
+
+python benchmarks/keeping.py
+"""
+
+from typing import Any
+
+from rendering import figures, table
+
+SETS = {
+    "trex": ("T-REx dev", "KILT-accuracy"),
+    "sample": ("sample", "em"),
+    "redocred": ("Re-DocRED, unseen pages", "KILT-accuracy"),
+    "squad": ("SQuAD dev, open", "em"),
+}
+LOOKS = {"second look 0": "the search alone", "second look 10": "with its second look"}
+
+
+def cell(run: dict[str, Any], look: str, name: str) -> str:
+    """The score after tuning, and what was gained or lost, with half of its 95 % interval."""
+    mean, gain, low, high = run[look][name][SETS[name][1]]
+    return f"{mean:.1f} ({gain:+.1f} ±{(high - low) / 2:.1f})"
+
+
+def forgetting() -> str:
+    """Runs with 5,000 triples, with and without a second look."""
+    rows = []
+    for name, run in figures("forgetting").items():
+        size, seed = name.split(":")[:2]
+        for look, label in LOOKS.items():
+            if look in run:
+                cells = [cell(run, look, each) for each in SETS]
+                rows.append([f"{int(size):,}, seed {seed}", f"{run['keep']:g}", label, *cells])
+    heads = [f"{label}, {score}" for label, score in SETS.values()]
+    return table(["triples", "keep", "answered by", *heads], rows)
+
+
+def forgetting_curve() -> str:
+    """Fewer triples, and other values of `keep`, on a sample of the queries."""
+    rows = []
+    for name, run in figures("forgetting_curve").items():
+        cells = [cell(run, "second look 0", each) for each in SETS]
+        agreement = run["answered as before"][run["dev"].index(max(run["dev"]))]
+        rows.append([f"{int(name.split(':')[0]):,}", f"{run['keep']:g}", f"{agreement:.0f}", *cells])
+    heads = [f"{label}, {score}" for label, score in SETS.values()]
+    return table(["triples", "keep", "other queries as before, %", *heads], rows)
+
+
+def forgetting_short() -> str:
+    """What is gained and lost by 5,000 triples, with and without keeping, in a sentence."""
+    runs = figures("forgetting")
+    kept = next(run for name, run in runs.items() if run["keep"])
+    lost = next(run for name, run in runs.items() if not run["keep"])
+
+    def said(run: dict[str, Any]) -> str:
+        parts = [(label, run["second look 10"][name][score]) for name, (label, score) in SETS.items()]
+        return ", ".join(f"{label} {values[0] - values[1]:.1f} → {values[0]:.1f}" for label, values in parts)
+
+    return f"With 5,000 T-REx triples: {said(kept)}.\nFrom the triples alone (`--keep 0`): {said(lost)}."
+
+
+def draw() -> None:
+    """The curves: T-REx against the other sets over `keep`, and both over the number of triples."""
+    from plotting import picture
+
+    runs = figures("forgetting_curve")
+    with picture("forgetting", 2) as (left, right):
+        for axes, chosen, label in (
+            (left, [run for name, run in runs.items() if int(name.split(":")[0]) == KEEP_AT], "keep"),
+            (right, [run for name, run in runs.items() if name.count(":") == 1], "triples"),
+        ):
+            places = [run["keep"] if label == "keep" else run["triples"] for run in chosen]
+            for name, (title, score) in SETS.items():
+                gains = [run["second look 0"][name][score][1] for run in chosen]
+                ordered = sorted(zip(places, gains, strict=True))
+                axes.plot(*zip(*ordered, strict=True), marker="o", label=title)
+            axes.axhline(0, color="grey", linewidth=0.8)
+            axes.set_xlabel("keep" if label == "keep" else "triples tuned on")
+            axes.set_ylabel("gain, points")
+        right.set_xscale("log")
+
+
+KEEP_AT = 1000  # triples of the runs with several values of `keep`
+
+if __name__ == "__main__":
+    draw()
