@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from kbq.errors import KbqError
 from kbq.filling.claims import Claim, DateValue, NormalForm, PageValue, QuantityValue, Source, write_lines
+from kbq.filling.relations import Relation
 from kbq.system.records import digest_of_bytes
 
 WIKIDATA = "http://www.wikidata.org"
@@ -37,18 +38,19 @@ def write_ntriples(
     path: Path,
     claims: Iterable[Claim],
     source: Source,
-    properties: Mapping[str, str],
+    relations: Iterable[Relation],
     ids: Mapping[str, str] | None = None,
 ) -> None:
     """Write accepted claims as facts, each once.
 
     Args:
-        properties: the property of a relation: an IRI or a P-number of Wikidata. A relation without one is a URN.
-        ids: Q-numbers of Wikidata of subjects, page ids and titles. A subject or page without one is a URN.
+        relations: those with a property, a P-number of Wikidata or an IRI, are named by it, the others by URNs.
+        ids: Q-numbers of Wikidata of subjects, page ids and titles; those without one are named by URNs.
 
     Raises:
         KbqError: the file cannot be written, or a property is no IRI.
     """
+    properties = properties_of(relations)
     facts = (fact(claim, properties, ids or {}) + " ." for claim in claims if claim.accepted)
     write_lines(path, dict.fromkeys(facts))
 
@@ -57,14 +59,19 @@ def write_trig(
     path: Path,
     claims: Iterable[Claim],
     source: Source,
-    properties: Mapping[str, str],
+    relations: Iterable[Relation],
     ids: Mapping[str, str] | None = None,
 ) -> None:
     """Write every accepted claim as a named graph, and in the graph `urn:kbq:provenance` what is known of it.
 
     Args and raises: as `write_ntriples`.
     """
-    write_lines(path, trig(claims, source, properties, ids or {}))
+    write_lines(path, trig(claims, source, properties_of(relations), ids or {}))
+
+
+def properties_of(relations: Iterable[Relation]) -> dict[str, str]:
+    """The properties of relations that have one."""
+    return {relation.name: relation.property for relation in relations if relation.property}
 
 
 def fact(claim: Claim, properties: Mapping[str, str], ids: Mapping[str, str]) -> str:
