@@ -11,9 +11,9 @@ from urllib.parse import quote
 from kbq.errors import KbqError
 from kbq.filling.claims import Claim, DateValue, NormalForm, PageValue, QuantityValue, Source, write_lines
 from kbq.filling.relations import Relation
+from kbq.filling.wikidata import WIKIDATA, p_number, page_number, subject_number
 from kbq.system.records import digest_of_bytes
 
-WIKIDATA = "http://www.wikidata.org"
 XSD = "http://www.w3.org/2001/XMLSchema#"
 EDTF = "http://id.loc.gov/datatypes/edtf/EDTF"
 PREFIXES = f"""@prefix kbq: <urn:kbq:> .
@@ -23,8 +23,6 @@ PREFIXES = f"""@prefix kbq: <urn:kbq:> .
 @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
 @prefix xsd: <{XSD}> .
 """
-P_NUMBER = re.compile(r"(?:https?://www\.wikidata\.org/(?:wiki/Property:|entity/|prop/(?:direct/)?))?(P[1-9][0-9]*)")
-Q_NUMBER = re.compile(r"Q[1-9][0-9]*")
 DATE_TYPES = {4: "gYear", 7: "gYearMonth", 10: "date"}  # of XML Schema, by the length of an ISO date
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -76,9 +74,8 @@ def properties_of(relations: Iterable[Relation]) -> dict[str, str]:
 
 def fact(claim: Claim, properties: Mapping[str, str], ids: Mapping[str, str]) -> str:
     """The triple of a claim, without the full stop."""
-    return (
-        f"{_thing(claim.subject, ids.get(claim.subject))} {_property(claim.relation, properties)} {_object(claim, ids)}"
-    )
+    subject = _thing(claim.subject, subject_number(claim, ids))
+    return f"{subject} {_property(claim.relation, properties)} {_object(claim, ids)}"
 
 
 def claim_urn(claim: Claim) -> str:
@@ -132,7 +129,7 @@ kbq:provenance {{
 }}"""
 
 
-def _thing(name: str, number: str | None) -> str:
+def _thing(name: str, number: str) -> str:
     """A subject, or a page as a value: named by its title, so that the two meet, where it has no Q-number."""
     return f"<{WIKIDATA}/entity/{number}>" if number else f"<urn:kbq:thing:{_quoted(name)}>"
 
@@ -141,8 +138,8 @@ def _property(relation: str, properties: Mapping[str, str]) -> str:
     if relation not in properties:
         return f"<urn:kbq:relation:{_quoted(relation)}>"
     name = properties[relation]
-    if number := P_NUMBER.fullmatch(name):
-        return f"<{WIKIDATA}/prop/direct/{number[1]}>"
+    if number := p_number(name):
+        return f"<{WIKIDATA}/prop/direct/{number}>"
     if _IRI.fullmatch(name) and not _SURROGATE.search(name):
         return f"<{name}>"
     raise KbqError(f"the property of relation {relation!r} is {name!r}: write a P-number of Wikidata, or an IRI")
@@ -151,7 +148,7 @@ def _property(relation: str, properties: Mapping[str, str]) -> str:
 def _object(claim: Claim, ids: Mapping[str, str]) -> str:
     normal: NormalForm | None = claim.normal
     if isinstance(normal, PageValue):
-        return _thing(normal.title, ids.get(normal.page_id) or ids.get(normal.title))
+        return _thing(normal.title, page_number(normal, ids))
     if isinstance(normal, DateValue):
         # XML Schema's own versions disagree on the year 0, and it has no word for decades, centuries and "circa".
         is_plain = re.fullmatch("[0-9-]+", normal.edtf) and normal.edtf[0] != "-" and normal.edtf[:4] != "0000"
