@@ -14,7 +14,7 @@ import msgspec
 from kbq.errors import KbqError
 from kbq.system.files import replacing, writing_to
 from kbq.system.lines import read_json_lines
-from kbq.system.records import as_record
+from kbq.system.records import as_record, digest_of_bytes
 
 ValueType = Literal["text", "page", "date", "quantity"]
 Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -87,6 +87,12 @@ class Claim:
         """The sentence: what is before the value, the value, and what is behind it."""
         start, end = self.start - self.sentence_start, self.end - self.sentence_start
         return self.sentence[:start], self.sentence[start:end], self.sentence[end:]
+
+    @property
+    def digest(self) -> str:
+        """The same for the same value from the same place, in every run."""
+        parts = (self.subject, self.relation, self.value, self.page_id, self.paragraph, self.start, self.end)
+        return digest_of_bytes(repr(parts).encode("utf-8", "backslashreplace"))
 
     def to_dict(self) -> dict[str, Any]:
         """The claim as a line of a file has it: flat, without what there is none of."""

@@ -78,12 +78,6 @@ def fact(claim: Claim, properties: Mapping[str, str], ids: Mapping[str, str]) ->
     return f"{subject} {_property(claim.relation, properties)} {_object(claim, ids)}"
 
 
-def claim_urn(claim: Claim) -> str:
-    """The name of a claim's graph: the same for the same fact from the same place, in every run."""
-    parts = (claim.subject, claim.relation, claim.value, claim.page_id, claim.paragraph, claim.start, claim.end)
-    return f"urn:kbq:claim:{digest_of_bytes(repr(parts).encode('utf-8', 'backslashreplace'))}"
-
-
 def trig(
     claims: Iterable[Claim], source: Source, properties: Mapping[str, str], ids: Mapping[str, str]
 ) -> Iterator[str]:
@@ -111,11 +105,11 @@ def _graphs(claim: Claim, source: Source, run: str, triple: str) -> str:
         quantity = f"\n        kbq:number {_literal(claim.normal.number, 'xsd:decimal')} ;"
         quantity += f" kbq:unit {_literal(claim.normal.unit)} ;" if claim.normal.unit else ""
     return f"""
-<{claim_urn(claim)}> {{
+<urn:kbq:claim:{claim.digest}> {{
     {triple} .
 }}
 kbq:provenance {{
-    <{claim_urn(claim)}> a prov:Entity ;
+    <urn:kbq:claim:{claim.digest}> a prov:Entity ;
         prov:generatedAtTime {_literal(source.time, "xsd:dateTime")} ;
         prov:wasGeneratedBy <{run}> ;{probability}
         kbq:saysTheSame {claim.says_the_same} ;{quantity}

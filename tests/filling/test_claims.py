@@ -53,6 +53,12 @@ def test_a_claim_as_a_line_has_it() -> None:
     }  # fmt: skip
 
 
+def test_a_claim_keeps_its_digest() -> None:
+    assert BIRTH.digest == "62a206cc94c751bc6439eaa7aa4da165"
+    assert replace(BIRTH, probability=0.1, says_the_same=9, accepted=False).digest == BIRTH.digest
+    assert replace(BIRTH, paragraph=3).digest != BIRTH.digest
+
+
 @pytest.mark.parametrize("normal", [None, PageValue("7", "Łódź"), DateValue("199X", 8), QuantityValue("12.5", "km")])
 def test_what_is_written_is_read_again(tmp_path: Path, normal: PageValue | DateValue | QuantityValue | None) -> None:
     claims = [BIRTH, BARE, replace(BIRTH, normal=normal)]
