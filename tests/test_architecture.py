@@ -30,6 +30,7 @@ LAYERS = (
     ("finetuning",),
     ("sample_kb", "description", "changing", "calibrating"),
     ("verifying",),
+    ("filling",),
     ("kb",),
     ("augmentation",),
     ("commands",),

@@ -32,16 +32,11 @@ class Relation:
     """A column to fill, and how. See `read_relations` for the file with the same keys."""
 
     name: str
-    query: tuple[str, ...] = ()  # wordings; the best answers to any of them count
+    query: tuple[str, ...]  # wordings; the best answers to any of them count
     values: Values = "one"
     type: ValueType | None = None  # None: whatever a value certainly is
     min_probability: float | None = None  # None: that of the whole run
     property: str = ""  # P-number of Wikidata, or IRI
-
-    @property
-    def wordings(self) -> tuple[str, ...]:
-        """What is asked; `_` in a name of a column stands for a blank."""
-        return self.query or (self.name.replace("_", " "),)
 
 
 def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> list[Relation]:
@@ -60,11 +55,11 @@ def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> li
         elif str(one).endswith(".toml"):
             relations += read_relations(Path(one))
         else:
-            relations.append(Relation(clean_text(str(one)).strip(), values=values))
+            relations.append(_named(clean_text(str(one)).strip(), {"values": values}))
     if not relations:
         raise KbqError("no relation is given: name those that are wanted, or a file relations.toml")
     for relation in relations:
-        for wording in relation.wordings:
+        for wording in relation.query:
             if not wording.strip() or SEPARATOR.search(wording):
                 raise KbqError(f"relation {relation.name!r} is asked as {wording!r}: write words, without [SEP]")
     for name, count in Counter(relation.name for relation in relations).items():
@@ -92,11 +87,14 @@ def read_relations(path: Path) -> list[Relation]:
         if problem:
             key, reason = problem
             raise KbqError(f"{path}:{_line(text, name, key)}: {name}: {reason}")
-        query = table.get("query", ())
-        relations.append(
-            Relation(**table | {"name": name, "query": (query,) if isinstance(query, str) else tuple(query)})
-        )
+        relations.append(_named(name, table))
     return relations
+
+
+def _named(name: str, table: Mapping[str, Any]) -> Relation:
+    """Without a `query`, the name is asked; `_` in a name of a column stands for a blank."""
+    query = table.get("query", name.replace("_", " "))
+    return Relation(**dict(table) | {"name": name, "query": (query,) if isinstance(query, str) else tuple(query)})
 
 
 def _problem(table: Mapping[str, Any]) -> tuple[str, str] | None:
