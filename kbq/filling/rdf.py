@@ -9,7 +9,16 @@ from pathlib import Path
 from urllib.parse import quote
 
 from kbq.errors import KbqError
-from kbq.filling.claims import Claim, DateValue, NormalForm, PageValue, QuantityValue, Source, write_lines
+from kbq.filling.claims import (
+    Claim,
+    DateValue,
+    NormalForm,
+    PageValue,
+    QuantityValue,
+    Source,
+    without_surrogates,
+    write_lines,
+)
 from kbq.filling.relations import Relation
 from kbq.filling.wikidata import WIKIDATA, p_number, page_number, subject_number
 from kbq.system.records import digest_of_bytes
@@ -25,7 +34,6 @@ PREFIXES = f"""@prefix kbq: <urn:kbq:> .
 """
 DATE_TYPES = {4: "gYear", 7: "gYearMonth", 10: "date"}  # of XML Schema, by the length of an ISO date
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_IN_IRIS = re.compile(r"[\x00-\x20<>\"{}|^`\\\x7f-\x9f]")
 _IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\\x7f-\x9f]+")
 _NOT_IN_LITERALS = re.compile('[\x00-\x1f\x7f"\\\\\ufffe\uffff]')
@@ -134,7 +142,7 @@ def _property(relation: str, properties: Mapping[str, str]) -> str:
     name = properties[relation]
     if number := p_number(name):
         return f"<{WIKIDATA}/prop/direct/{number}>"
-    if _IRI.fullmatch(name) and not _SURROGATE.search(name):
+    if _IRI.fullmatch(name) and name == without_surrogates(name):
         return f"<{name}>"
     raise KbqError(f"the property of relation {relation!r} is {name!r}: write a P-number of Wikidata, or an IRI")
 
@@ -156,12 +164,12 @@ def _page(claim: Claim) -> str:
     """Where the page is, as its corpus says; else a URN."""
     url = claim.metadata.get("url")
     if isinstance(url, str) and re.match(r"https?://[^/]", url):
-        return f"<{_NOT_IN_IRIS.sub(lambda found: quote(found[0], safe=''), _without_surrogates(url))}>"
+        return f"<{_NOT_IN_IRIS.sub(lambda found: quote(found[0], safe=''), without_surrogates(url))}>"
     return f"<urn:kbq:page:{_quoted(claim.page_id)}>"
 
 
 def _quoted(name: str) -> str:
-    return quote(_without_surrogates(name), safe="")
+    return quote(without_surrogates(name), safe="")
 
 
 def _literal(text: str, datatype: str = "") -> str:
@@ -171,14 +179,10 @@ def _literal(text: str, datatype: str = "") -> str:
     "a \"b\"\n\\" "1867"^^xsd:gYear
     """
     escaped = _NOT_IN_LITERALS.sub(
-        lambda found: _SHORT.get(found[0]) or f"\\u{ord(found[0]):04X}", _without_surrogates(text)
+        lambda found: _SHORT.get(found[0]) or f"\\u{ord(found[0]):04X}", without_surrogates(text)
     )
     return f'"{escaped}"' + (f"^^{datatype}" if datatype else "")
 
 
 def _decimal(number: float) -> str:
     return f"{number:.6f}".rstrip("0").ljust(3, "0") if number else "0.0"
-
-
-def _without_surrogates(text: str) -> str:
-    return _SURROGATE.sub("\ufffd", text)

@@ -1,4 +1,4 @@
-"""Review: claims become one HTML file, in which a person accepts and rejects them; it needs no server and no network."""
+"""Review: claims become one HTML file in which a person accepts and rejects them, without server and network."""
 
 import base64
 import dataclasses
@@ -16,7 +16,7 @@ _ENDS_A_SCRIPT = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\
 
 
 def write_review(path: Path, claims: Iterable[Claim], source: Source, relations: Iterable[Relation] = ()) -> None:
-    """Write the page on which all claims are reviewed; it gives a file of decisions, as `docs/reference/formats.md` has it.
+    """Write the page on which all claims are reviewed; what is downloaded from it is a file of decisions.
 
     The claims are data, not HTML, and the page's policy forbids every script but its own, so that no text of a corpus
     can do anything.

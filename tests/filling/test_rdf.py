@@ -140,13 +140,14 @@ def test_sparql_joins_facts_with_probability_and_place(tmp_path: Path) -> None:
         } ORDER BY ?title DESC(?probability)"""
     )  # fmt: skip
     rows = [[None if value is None else value.toPython() for value in row] for row in found]
-    assert [[str(value) if value is not None else None for value in row] for row in rows] == [
-        [f"urn:kbq:claim:{BIRTH.digest}", "urn:kbq:thing:Marie%20Curie", "1867-11-07", "0.93", "https://example.org/curie",
-         "Marie Curie", "paragraph=2", "120", "135", "She was born on ", "7 November 1867", ".", None],
-        [f"urn:kbq:claim:{place.digest}", "urn:kbq:thing:Marie%20Curie", "urn:kbq:thing:Warsaw", "0.71", "urn:kbq:page:S1",
-         "Marie Curie", "paragraph=2", "104", "110", "", "Warsaw", "", None],
-        [f"urn:kbq:claim:{unknown.digest}", "urn:kbq:thing:Marie%20Curie", "12.5 km", None, "urn:kbq:page:" + quote(AWFUL, safe=""),
-         AWFUL, "paragraph=2", "104", "111", "", "12.5 km", "", "km"],
+    curie, page = "urn:kbq:thing:Marie%20Curie", "urn:kbq:page:"
+    assert [[None if value is None else str(value) for value in row] for row in rows] == [
+        [f"urn:kbq:claim:{BIRTH.digest}", curie, "1867-11-07", "0.93", "https://example.org/curie", "Marie Curie",
+         "paragraph=2", "120", "135", "She was born on ", "7 November 1867", ".", None],
+        [f"urn:kbq:claim:{place.digest}", curie, "urn:kbq:thing:Warsaw", "0.71", f"{page}S1", "Marie Curie",
+         "paragraph=2", "104", "110", "", "Warsaw", "", None],
+        [f"urn:kbq:claim:{unknown.digest}", curie, "12.5 km", None, page + quote(AWFUL, safe=""), AWFUL,
+         "paragraph=2", "104", "111", "", "12.5 km", "", "km"],
     ]  # fmt: skip
 
 
