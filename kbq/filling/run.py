@@ -42,7 +42,8 @@ class Run:
 
     def __init__(self, out: Path, description: Mapping[str, object]) -> None:
         """Raises KbqError if `out` is a folder, or it or the claims beside it are of another run."""
-        self._out, self._description = out, description
+        self._out = out
+        self._description = json.loads(json.dumps(description))  # as it will be read
         self.claims = out.with_name(f"{out.stem}.claims.jsonl")
         self.partial = out.with_name(f"{out.name}.partial")
         if out.exists() and not out.is_file():
@@ -53,8 +54,8 @@ class Run:
         if not run_file(out).exists():
             raise KbqError(f"{there} already exists and was not made by kbq fill: choose another --out")
         written = self._written()
-        names = {*description, *written} - {"begun"}
-        differing = sorted(name for name in names if written.get(name, ...) != description.get(name, ...))
+        names = {*self._description, *written} - {"begun"}
+        differing = sorted(name for name in names if written.get(name, ...) != self._description.get(name, ...))
         if differing:
             raise KbqError(
                 f"{there} was made by a run that differs in {', '.join(differing)} (see {run_file(out).name}): choose "
@@ -86,7 +87,7 @@ class Run:
         ):
             if self.partial.stat().st_size == 0:  # new, or of a run that was killed at once
                 begun = datetime.now(UTC).isoformat(timespec="seconds")
-                write_json(run_file(self._out), {"begun": begun} | dict(self._description))
+                write_json(run_file(self._out), {"begun": begun} | self._description)
             yield Progress(*self._done(), file)
             self.partial.unlink()
 
