@@ -9,8 +9,9 @@ import pytest
 
 from kbq.errors import KbqError
 from kbq.filling.claims import read_claims
-from kbq.filling.fill import BATCH, Report
+from kbq.filling.fill import Report
 from kbq.kb import KnowledgeBase
+from kbq.searching.search import BATCH
 from kbq.system.callbacks import unheard
 
 PEOPLE = (
@@ -102,7 +103,7 @@ def test_a_promised_precision_is_the_calibrations_threshold(sample: KnowledgeBas
 
 
 def test_what_is_there_is_checked_against_the_text(sample: KnowledgeBase, people: Path) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"subject": "Marie Curie", "date of birth": "1867", "place of birth": "WARSAW | Paris"},
         {"subject": "Isaac Newton", "date of birth": "1700", "place of birth": ""},
         {"subject": "Zork Blah", "date of birth": "1900", "place of birth": None},
