@@ -4,6 +4,7 @@ A file of claims is JSON lines, one claim a line.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ import msgspec
 from kbq.errors import KbqError
 from kbq.system.files import replacing, writing_to
 from kbq.system.lines import read_json_lines
-from kbq.system.records import as_record
+from kbq.system.records import as_record, digest_of_bytes
 
 ValueType = Literal["text", "page", "date", "quantity"]
 Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -88,6 +89,12 @@ class Claim:
         start, end = self.start - self.sentence_start, self.end - self.sentence_start
         return self.sentence[:start], self.sentence[start:end], self.sentence[end:]
 
+    @property
+    def digest(self) -> str:
+        """The same for the same value from the same place, in every run."""
+        parts = (self.subject, self.relation, self.value, self.page_id, self.paragraph, self.start, self.end)
+        return digest_of_bytes(repr(parts).encode("utf-8", "backslashreplace"))
+
     def to_dict(self) -> dict[str, Any]:
         """The claim as a line of a file has it: flat, without what there is none of."""
         fields: dict[str, Any] = msgspec.to_builtins(self)
@@ -143,6 +150,11 @@ def read_claims(path: Path) -> Iterator[Claim]:
             yield Claim.from_dict(fields)
         except ValueError as error:
             raise KbqError(f"{path}:{number}: {error}: give a file of claims as `kbq fill` writes it") from None
+
+
+def without_surrogates(text: str) -> str:
+    """With U+FFFD for each half of a surrogate pair, which is no character, and which some formats cannot hold."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

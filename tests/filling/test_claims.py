@@ -53,6 +53,12 @@ def test_a_claim_as_a_line_has_it() -> None:
     }  # fmt: skip
 
 
+def test_a_claim_keeps_its_digest() -> None:
+    assert BIRTH.digest == "62a206cc94c751bc6439eaa7aa4da165"
+    assert replace(BIRTH, probability=0.1, says_the_same=9, accepted=False).digest == BIRTH.digest
+    assert replace(BIRTH, paragraph=3).digest != BIRTH.digest
+
+
 @pytest.mark.parametrize("normal", [None, PageValue("7", "Łódź"), DateValue("199X", 8), QuantityValue("12.5", "km")])
 def test_what_is_written_is_read_again(tmp_path: Path, normal: PageValue | DateValue | QuantityValue | None) -> None:
     claims = [BIRTH, BARE, replace(BIRTH, normal=normal)]
@@ -62,14 +68,10 @@ def test_what_is_written_is_read_again(tmp_path: Path, normal: PageValue | DateV
 
 
 @given(st.text(st.characters(exclude_categories=())), st.text(), st.text(min_size=1), st.text())
-def test_any_text_survives(
-    tmp_path_factory: pytest.TempPathFactory, subject: str, before: str, value: str, behind: str
-) -> None:
+def test_any_text_survives(subject: str, before: str, value: str, behind: str) -> None:
     claim = replace(BARE, subject=subject, value=value, start=len(before), end=len(before) + len(value))
     claim = replace(claim, sentence=before + value + behind)
-    path = tmp_path_factory.getbasetemp() / "any.jsonl"
-    write_claims(path, [claim])
-    assert list(read_claims(path)) == [claim]
+    assert Claim.from_dict(json.loads(json.dumps(claim.to_dict()))) == claim
     assert claim.parts == (before, value, behind)
 
 
@@ -99,6 +101,13 @@ def test_a_damaged_line_is_named(tmp_path: Path, change: Callable[[dict[str, Any
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(KbqError, match=r"none/claims.jsonl cannot be written \(No such file or directory\): choose"):
         write_claims(tmp_path / "none" / "claims.jsonl", [])
+
+
+def test_lone_surrogates_are_written_as_escapes(tmp_path: Path) -> None:
+    claim = replace(BARE, subject="half \ud83d of a pair")
+    write_claims(tmp_path / "claims.jsonl", [claim])
+    assert b'"subject": "half \\ud83d of a pair"' in (tmp_path / "claims.jsonl").read_bytes()
+    assert list(read_claims(tmp_path / "claims.jsonl")) == [claim]
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(tmp_path: Path) -> None:
