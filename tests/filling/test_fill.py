@@ -1,6 +1,7 @@
 """Fill: the sample's facts get into tables, killed runs give the same bytes, and what is refused is one sentence."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -276,7 +277,12 @@ def test_damaged_files_of_a_run_are_named(many: Callable[..., Any], tmp_path: Pa
         ({"precision": 0.9}, "min_probability and precision are two thresholds: leave one of them out"),
         ({"overwrite": True, "check": True}, "check changes no cell, so overwrite has no effect"),
         ({"backend": "bm25"}, "BM25 finds no phrase"),
-        ({"out": "out.xyz"}, "out.xyz does not say its format: end it in .csv, .tsv, .jsonl, .parquet, or give"),
+        (
+            {"out": "out.xyz"},
+            "out.xyz is of no known format: end it in .csv, .tsv, .jsonl, .parquet, .nt, .trig, .qs, .html, or give --format",
+        ),
+        ({"out": "out.nt", "check": True}, "a check gives a table, which nt is not: choose from csv, tsv, jsonl, parq"),
+        ({"ids": os.devnull}, "there are no Q-numbers in csv, so --ids has no effect: leave it out"),
         ({"out": "."}, " is a folder: give --out the name of a file"),
     ],
 )
@@ -309,3 +315,21 @@ def test_json_lines_have_lists_of_values(sample: KnowledgeBase, tmp_path: Path) 
     sample.fill(rows, ["place of birth"], tmp_path / "out.jsonl", values="many")
     line = json.loads((tmp_path / "out.jsonl").read_text("utf-8"))
     assert line == {"subject": "Marie Curie", "nested": {"a": [1]}, "place of birth": ["Warsaw"]}
+
+
+def test_claims_become_rdf_quickstatements_and_a_page(sample: KnowledgeBase, tmp_path: Path) -> None:
+    rows, relations = [{"subject": "Marie Curie"}], tmp_path / "relations.toml"
+    relations.write_text('["place of birth"]\nproperty = "P19"\n["record label"]\nproperty = "P264"\n')
+    ids = tmp_path / "ids.tsv"
+    ids.write_text("S001\tQ7186\nWarsaw\tQ270\n")
+    for suffix in ("nt", "trig", "qs"):
+        table = sample.fill(rows, [str(relations)], tmp_path / f"out.{suffix}", ids=ids)
+        (tmp_path / "out.claims.jsonl").unlink()
+    sample.fill(rows, [str(relations)], tmp_path / "out.html")
+    assert (table.counts.filled, table.counts.left_out) == (1, 0)
+    wikidata = "<http://www.wikidata.org/{}>".format
+    fact = f"{wikidata('entity/Q7186')} {wikidata('prop/direct/P19')} {wikidata('entity/Q270')} ."
+    assert (tmp_path / "out.nt").read_text("utf-8") == fact + "\n"
+    assert fact.removesuffix(" .") in (tmp_path / "out.trig").read_text("utf-8")
+    assert (tmp_path / "out.qs").read_text("utf-8").startswith("Q7186\tP19\tQ270\tS1683\ten:")
+    assert '"value": "Warsaw"' in (tmp_path / "out.html").read_text("utf-8")
