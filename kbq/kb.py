@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
     from kbq.encoding.queries import QueryTokenizer
-    from kbq.filling.tables import Table, TableFormat
+    from kbq.filling.outputs import Format
+    from kbq.filling.tables import Table
     from kbq.finetuning.finetune import FinetuningOutcome
     from kbq.kilt.prediction import PredictionOutcome
     from kbq.kilt.task import Task
@@ -698,13 +699,15 @@ class KnowledgeBase:
         overwrite: bool = False,
         check: bool = False,
         decisions: str | Path | None = None,
-        format: TableFormat | None = None,
+        format: Format | None = None,
+        ids: str | Path | None = None,
         dry_run: bool = False,
         backend: Backend = "auto",
         bm25_weight: float | None = None,
         sparta_weight: float | None = None,
         second_look: int | None = None,
         calibration: str | Path | None = None,
+        command: str = "",
         note: Note = unheard,
         report: Callable[[int, int, int], None] = unheard,
     ) -> Table:
@@ -724,7 +727,8 @@ class KnowledgeBase:
             overwrite: fill cells that have a value, too.
             check: change nothing, but compare the values that are there with the text; a table of verdicts is given.
             decisions: JSON lines of values that a person has accepted or rejected.
-            format: of `out`, where its suffix does not say it.
+            format: of `out`, where its suffix does not say it; nt, trig, qs and html have the claims alone.
+            ids: of nt, trig and qs: lines of a subject, page id or title, a tab, and its Q-number of Wikidata.
             dry_run: only say, in `counts`, how much there is to ask, and about how many seconds it takes.
             report: called with the cells that are done, all of them, and those filled.
 
@@ -740,9 +744,8 @@ class KnowledgeBase:
         )  # fmt: skip
         options = FillOptions(subject, values, min_probability, precision, top, limit, overwrite, check)
         return fill(
-            self, table, relations, None if out is None else as_path(out, "out"), options, search, format=format,
-            decisions=None if decisions is None else as_path(decisions, "decisions"), dry_run=dry_run, note=note,
-            report=report,
+            self, table, relations, out, options, search, decisions=decisions, format=format, ids=ids, dry_run=dry_run,
+            command=command, note=note, report=report,
         )  # fmt: skip
 
     # Maintain

@@ -1,6 +1,8 @@
 """Fill: `kbq fill`, and what scores a filled table."""
 
 import dataclasses
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from kbq.filling.tables import Table
 
 app = typer.Typer()
-Format = Literal["csv", "tsv", "jsonl", "parquet"]
+Format = Literal["csv", "tsv", "jsonl", "parquet", "nt", "trig", "qs", "html"]
 
 
 def spread(words: "Sequence[str]", option: str) -> list[str]:
@@ -102,6 +104,10 @@ def fill(
         Path | None, typer.Option(help="Values that a person has accepted or rejected, as the HTML output saves them.")
     ] = None,
     format: Annotated[Format | None, typer.Option(help="Of --out, where its suffix does not say it.")] = None,
+    ids: Annotated[
+        Path | None,
+        typer.Option(help="Of nt, trig and qs: subjects, page ids or titles, each with a tab and its Q-number."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say how much there is to ask, and about how long it takes.")
     ] = False,
@@ -126,7 +132,7 @@ def fill(
     if out is None and not dry_run:
         raise typer.BadParameter("give the file to write, such as --out filled.csv", param_hint="--out")
     if dry_run:
-        refuse_given(context, "with --dry-run", ("out", "format"))
+        refuse_given(context, "with --dry-run", ("out", "format", "ids"))
     from kbq.commands.progress import filling_progress
 
     opened = open_kb(kb, model, device, index)
@@ -135,8 +141,9 @@ def fill(
         filled = opened.fill(
             table, relations or (), out, subject=subject, values=values, min_probability=min_probability,
             precision=precision, top=top, limit=limit, overwrite=overwrite, check=check, decisions=decisions,
-            format=format, dry_run=dry_run, backend=backend, bm25_weight=bm25_weight, sparta_weight=sparta_weight,
-            second_look=second_look, calibration=calibration, note=note, report=report,
+            format=format, ids=ids, dry_run=dry_run, backend=backend, bm25_weight=bm25_weight,
+            sparta_weight=sparta_weight, second_look=second_look, calibration=calibration,
+            command=shlex.join(["kbq", *sys.argv[1:]]), note=note, report=report,
         )  # fmt: skip
     counts = filled.counts
     for problem in counts.unasked[:NAMED]:
@@ -145,6 +152,8 @@ def fill(
         note(f"… and {len(counts.unasked) - NAMED:,} more rows")
     if counts.formulas:
         note(f"{counts.formulas:,} values look like formulas of a spreadsheet: each is behind an apostrophe")
+    if counts.left_out:
+        note(f"{counts.left_out:,} claims cannot be written as QuickStatements: {out}.left-out.jsonl says why")
     tell(dataclasses.asdict(counts) | {"out": out and str(out)}, as_json, *_lines(filled, out, check))
 
 
@@ -173,3 +182,22 @@ def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+
+
+@app.command("evaluate-table", rich_help_panel=FILL)
+def evaluate_table(
+    filled: Annotated[Path, typer.Argument(help="A filled table, or a file of claims.")],
+    gold: Annotated[Path, typer.Argument(help="A table, triples, KILT lines, or a file of LM-KBC or KnowledgeNet.")],
+    subject: Annotated[str, typer.Option(help="The column of subjects in tables.")] = "subject",
+    relations: Annotated[
+        list[str] | None, typer.Option("--relation", help="A column to score in tables; repeat it. By default all.")
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Score a filled table against one that is right: precision, recall and F1 of the values of each cell."""
+    from kbq.filling.scoring import evaluate_table as evaluate
+
+    scores = evaluate(filled, gold, subject, relations or ())
+    table = scores.table()
+    tell(scores.to_dict(), as_json, *(table.csv() if as_csv else table.markdown()).splitlines())

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from kbq.filling.claims import Claim, DateValue
+from kbq.filling.claims import Claim, DateValue, QuantityValue
 from kbq.filling.relations import Relation
 from kbq.filling.slots import subject_of
 from kbq.filling.tables import Row, Table, texts_of
@@ -45,19 +45,21 @@ def _judged(present: str, relation: Relation, claims: Sequence[Claim], titles: T
     """The verdict on a value, and the claim that it rests on; where several values are right, none contradicts."""
     accepted = [claim for claim in claims if claim.accepted]
     for claim in accepted:
-        if is_same(present, claim, relation, titles):
+        if is_same(present, claim, titles):
             return "agrees", claim
     if accepted and relation.values == "one":
         return "contradicts", accepted[0]
     return "not found", None
 
 
-def is_same(present: str, claim: Claim, relation: Relation, titles: Titles) -> bool:
+def is_same(present: str, claim: Claim, titles: Titles) -> bool:
     """Whether a value is that of a claim: by its text, its page, its quantity, or its date, one perhaps more exact."""
     if normalised(present) == normalised(claim.value):
         return True
-    own = titles.page(present) or normal_form(present, relation.type)
-    if isinstance(own, DateValue) and isinstance(claim.normal, DateValue):
-        shorter, longer = sorted((own.edtf, claim.normal.edtf), key=len)
-        return longer == shorter or longer.startswith(f"{shorter}-")
-    return own is not None and own == claim.normal
+    if isinstance(claim.normal, DateValue):
+        own = normal_form(present, "date")
+        shorter, longer = sorted((own.edtf if isinstance(own, DateValue) else "", claim.normal.edtf), key=len)
+        return bool(shorter) and (longer == shorter or longer.startswith(f"{shorter}-"))
+    if isinstance(claim.normal, QuantityValue):
+        return normal_form(present, "quantity") == claim.normal
+    return claim.normal is not None and titles.page(present) == claim.normal

@@ -23,21 +23,13 @@ from kbq.errors import KbqError, QueryError
 from kbq.filling.checking import COLUMNS, checked
 from kbq.filling.claims import Claim, read_claims, write_claims
 from kbq.filling.deciding import Decider, Decisions, read_decisions
+from kbq.filling.outputs import Format, format_of, refuse_unfit, write
 from kbq.filling.relations import Relation, Values, relations_of
 from kbq.filling.run import Progress, Run
 from kbq.filling.slots import Slot, Slots, Wanted, subject_of
-from kbq.filling.tables import (
-    SUFFIXES,
-    Counts,
-    Row,
-    Table,
-    TableFormat,
-    is_empty,
-    read_table,
-    refuse_unwritable,
-    write_table,
-)
+from kbq.filling.tables import Counts, Row, Table, is_empty, read_table
 from kbq.filling.titles import Titles
+from kbq.filling.wikidata import read_ids
 from kbq.searching.search import BATCH
 from kbq.system.callbacks import Note, unheard
 from kbq.system.files import file_digest
@@ -180,7 +172,7 @@ class Filling:
                 values[relation.name] = texts if relation.values == "many" else texts[0]
         return dict(row) | values if values else row
 
-    def description(self, format: TableFormat) -> dict[str, object]:
+    def description(self) -> dict[str, object]:
         """What decides the outcome, by the words in which a difference is told."""
         kb, search = self._kb, self._search
         options = {name.replace("_", " "): value for name, value in msgspec.to_builtins(self._options).items()}
@@ -199,7 +191,6 @@ class Filling:
             "backend": kb.chosen(search.backend),
             "weights": list(kb.weights(search)),
             "second look or calibration": kb.judging(search),
-            "format": format,
             "version of kbq": kbq.__version__,
         }
 
@@ -208,38 +199,41 @@ def fill(
     kb: KnowledgeBase,
     table: str | Path | Iterable[Row] | None,
     relations: Iterable[str | Relation],
-    out: Path | None,
+    out: str | Path | None,
     options: FillOptions,
     search: SearchOptions,
     *,
-    format: TableFormat | None = None,
-    decisions: Path | None = None,
+    decisions: str | Path | None = None,
+    format: Format | None = None,
+    ids: str | Path | None = None,
     dry_run: bool = False,
+    command: str = "",
     note: Note = unheard,
     report: Report = unheard,
 ) -> Table:
     """Fill, or check, the cells of a table; see `KnowledgeBase.fill`."""
     wanted, before = relations_of(relations, options.values), _table(kb, table, options.subject)
-    if out is not None:
-        format = format or format_of(out)
-        refuse_unwritable(before, format)
-    filling = Filling(kb, before, wanted, options, search, read_decisions(decisions) if decisions else {})
+    decided = {} if decisions is None else read_decisions(as_path(decisions, "decisions"))
+    numbers = {} if ids is None else read_ids(as_path(ids, "ids"))
+    path = None if out is None else as_path(out, "out")
+    if path is not None:
+        format = format_of(path, format, options.check, ids is not None)
+        refuse_unfit(before, format)
+    filling = Filling(kb, before, wanted, options, search, decided)
     _hint(kb, before, wanted, note)
     if dry_run:
         return replace(before, counts=replace(filling.counts, seconds=filling.seconds()))
-    if out is None or format is None:
+    if path is None or format is None:
         progress = Progress()
         _ask(filling, progress, report)
         return filling.finished(progress.claims)
-    run = Run(out, filling.description(format))
+    run = Run(path, filling.description() | {"format": format, "ids": sorted(numbers.items())}, command)
     if run.is_complete():
         return filling.finished(list(read_claims(run.claims)))
     with run.going_on() as progress:
         _ask(filling, progress, report)
-        filled = filling.finished(progress.claims)
         write_claims(run.claims, progress.claims)
-        formulas = write_table(filled, out, format)
-    return replace(filled, counts=replace(filled.counts, formulas=formulas))
+        return write(filling.finished(progress.claims), path, format, run.source, wanted, numbers)
 
 
 def _ask(filling: Filling, progress: Progress, report: Report) -> None:
@@ -249,18 +243,6 @@ def _ask(filling: Filling, progress: Progress, report: Report) -> None:
         progress.add(batch)
         filled += sum(bool(claims) and claims[0].accepted for claims in batch)
         report(progress.slots, filling.slots.count, filled)
-
-
-def format_of(path: Path) -> TableFormat:
-    """The format that the suffix of a file stands for.
-
-    Raises:
-        KbqError: it stands for none.
-    """
-    format = SUFFIXES.get(path.suffix.lower())
-    if format is None:
-        raise KbqError(f"{path} does not say its format: end it in {', '.join(SUFFIXES)}, or give --format")
-    return format
 
 
 def _table(kb: KnowledgeBase, table: str | Path | Iterable[Row] | None, subject: str) -> Table:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from kbq.errors import KbqError
-from kbq.filling.claims import Claim
+from kbq.filling.claims import Claim, Source
 from kbq.system.files import run_file, write_json, writing_alone, writing_to
 
 
@@ -40,9 +40,10 @@ class Progress:
 class Run:
     """The files of a run, and what decides its outcome."""
 
-    def __init__(self, out: Path, description: Mapping[str, object]) -> None:
+    def __init__(self, out: Path, description: Mapping[str, object], command: str) -> None:
         """Raises KbqError if `out` is a folder, or it or the claims beside it are of another run."""
-        self._out, self._description = out, description
+        self._out, self._command = out, command
+        self._description = json.loads(json.dumps(description))  # as it will be read
         self.claims = out.with_name(f"{out.stem}.claims.jsonl")
         self.partial = out.with_name(f"{out.name}.partial")
         if out.exists() and not out.is_file():
@@ -53,8 +54,8 @@ class Run:
         if not run_file(out).exists():
             raise KbqError(f"{there} already exists and was not made by kbq fill: choose another --out")
         written = self._written()
-        names = {*description, *written} - {"begun"}
-        differing = sorted(name for name in names if written.get(name, ...) != description.get(name, ...))
+        names = {*self._description, *written} - {"begun", "command"}
+        differing = sorted(name for name in names if written.get(name, ...) != self._description.get(name, ...))
         if differing:
             raise KbqError(
                 f"{there} was made by a run that differs in {', '.join(differing)} (see {run_file(out).name}): choose "
@@ -66,9 +67,11 @@ class Run:
         return self._out.exists() and self.claims.exists() and not self.partial.exists()
 
     @property
-    def begun(self) -> str:
-        """When the run was begun, ISO 8601 in UTC."""
-        return str(self._written()["begun"])
+    def source(self) -> Source:
+        """What the claims come from. Who goes on with a run tells when, and by which command, it was begun."""
+        written = self._written()
+        names = ("version of kbq", "query encoder", "knowledge base", "command", "begun")
+        return Source(*(str(written[name]) for name in names))
 
     @contextmanager
     def going_on(self) -> Iterator[Progress]:
@@ -86,7 +89,7 @@ class Run:
         ):
             if self.partial.stat().st_size == 0:  # new, or of a run that was killed at once
                 begun = datetime.now(UTC).isoformat(timespec="seconds")
-                write_json(run_file(self._out), {"begun": begun} | dict(self._description))
+                write_json(run_file(self._out), {"begun": begun, "command": self._command} | self._description)
             yield Progress(*self._done(), file)
             self.partial.unlink()
 

@@ -57,7 +57,11 @@ class Slots:
         Raises:
             KbqError: the table has no such column of subjects, or no cell to ask for.
         """
-        refuse_missing(table, subject, relations)
+        refuse_missing(table, subject)
+        if any(relation.name == subject for relation in relations):
+            raise KbqError(
+                f"{subject!r} is the column of subjects, and cannot be filled itself: ask for other relations"
+            )
         self._relations = relations
         self._of: dict[str, tuple[int, ...]] = {}  # numbers of relations, by subject
         self.count = 0
@@ -102,17 +106,12 @@ class Slots:
         return sum(len(self._relations[number].query) for numbers in self._of.values() for number in numbers)
 
 
-def refuse_missing(table: Table, subject: str, relations: Sequence[Relation]) -> None:
-    """Raises KbqError if there is no such column of subjects, or it is to be filled itself."""
-    if subject not in table.columns:
-        near = get_close_matches(subject, table.columns, 1, 0.5)
-        others = ", ".join(map(repr, table.columns[:20]))
-        hint = f"is it {near[0]!r}?" if near else f"it has {others}"
-        one = ""
-        if len(table.columns) == 1 and ";" in table.columns[0]:
-            one = " (columns are separated by commas or tabs, not by semicolons)"
-        raise KbqError(f"the table has no column {subject!r}, {hint}{one}: name the column of subjects with --subject")
-    if any(relation.name == subject for relation in relations):
-        raise KbqError(
-            f"{subject!r} is the column of subjects, and cannot be filled itself: leave it out of --relations"
-        )
+def refuse_missing(table: Table, subject: str) -> None:
+    """Raises KbqError if a table has no such column."""
+    if subject in table.columns:
+        return
+    near = get_close_matches(subject, table.columns, 1, 0.5)
+    hint = f"is it {near[0]!r}?" if near else f"it has {', '.join(map(repr, table.columns[:20]))}"
+    if len(table.columns) == 1 and ";" in table.columns[0]:
+        hint += " (commas or tabs separate columns, semicolons do not)"
+    raise KbqError(f"the table has no column {subject!r}, {hint}: name the column of subjects with --subject")

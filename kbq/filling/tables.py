@@ -43,6 +43,7 @@ class Counts:
     queries: int = 0  # for them
     filled: int = 0  # of the cells asked for; of a check: those that agree
     formulas: int = 0  # values that a spreadsheet would compute, written behind an apostrophe
+    left_out: int = 0  # claims that cannot be written as QuickStatements
     unasked: tuple[str, ...] = ()  # why the cells of some rows stay empty
     seconds: float | None = None  # that it would take, about; of a dry run
 

@@ -1,0 +1,169 @@
+"""Scoring: sets of values are compared with gold sets: precision, recall, F1. Source of the rules: LM-KBC 2026.
+
+Of each subject and relation, nothing predicted has precision 1, and where there is nothing to find, recall is 1. Values
+match one to one, by any of their names, as many as possible.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+
+from kbq.filling.value_sets import Names, ValueSets, read_value_sets
+from kbq.filling.values import normal_form, normalised
+from kbq.kilt.report import Cell, Form, Table
+
+ALL, RELATIONS = "all slots", "mean of relations"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotCounts:
+    """Of a subject and a relation: distinct values that were predicted, that are right, and both."""
+
+    predicted: int
+    gold: int
+    matched: int
+
+    @property
+    def precision(self) -> float:
+        """From 0 to 1."""
+        return self.matched / self.predicted if self.predicted else 1.0
+
+    @property
+    def recall(self) -> float:
+        """From 0 to 1."""
+        return self.matched / self.gold if self.gold else 1.0
+
+    @property
+    def f1(self) -> float:
+        """From 0 to 1."""
+        total = self.precision + self.recall
+        return 2 * self.precision * self.recall / total if total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SetScores:
+    """Means over slots (macro), and of all values together (micro); shares from 0 to 1."""
+
+    slots: int
+    coverage: float  # share of the slots for which something is predicted
+    precision: float
+    recall: float
+    f1: float
+    micro_precision: float
+    micro_recall: float
+    micro_f1: float
+
+    @classmethod
+    def of(cls, slots: Sequence[SlotCounts]) -> "SetScores":
+        """The scores of some slots, one at least."""
+        total = SlotCounts(*(sum(column) for column in zip(*map(_row, slots), strict=True)))
+        return cls(
+            slots=len(slots),
+            coverage=_mean(one.predicted > 0 for one in slots),
+            precision=_mean(one.precision for one in slots),
+            recall=_mean(one.recall for one in slots),
+            f1=_mean(one.f1 for one in slots),
+            micro_precision=total.precision,
+            micro_recall=total.recall,
+            micro_f1=total.f1,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableScores:
+    """The scores of a filled table, by relation and in all."""
+
+    by_relation: dict[str, SetScores]
+    all: SetScores  # LM-KBC 2025 and 2026 rank by its `f1`
+    relations: SetScores  # mean of the relations: LM-KBC 2023 ranks by its `f1`
+
+    def table(self) -> Table:
+        """One row for each relation, then both means."""
+        columns: dict[str, Form] = {"relation": "text", "slots": "count", "coverage": "percent"}
+        columns |= dict.fromkeys(("precision", "recall", "F1", "micro P", "micro R", "micro F1"), "percent")
+        scores = [*self.by_relation.items(), (ALL, self.all), (RELATIONS, self.relations)]
+        rows: list[tuple[Cell, ...]] = [(name, *asdict(one).values()) for name, one in scores]
+        return Table(f"sets of values, {self.all.slots:,} subjects with a relation", columns, rows)
+
+    def to_dict(self) -> dict[str, object]:
+        """The same as JSON."""
+        return asdict(self)
+
+
+def evaluate_table(filled: Path, gold: Path, subject: str = "subject", relations: Sequence[str] = ()) -> TableScores:
+    """Score a filled table, or a file of claims, against gold data; see `value_sets` for the formats.
+
+    Raises:
+        KbqError: a file cannot be read.
+        EvaluationError: one of them has no value.
+    """
+    predicted = read_value_sets(filled, subject, relations)
+    return scores_of(predicted, read_value_sets(gold, subject, relations))
+
+
+def scores_of(predicted: ValueSets, gold: ValueSets) -> TableScores:
+    """Every gold slot is scored, and no other."""
+    by_relation: dict[str, list[SlotCounts]] = defaultdict(list)
+    for (subject, relation), values in gold.items():
+        by_relation[relation].append(compared(predicted.get((subject, relation), ()), values))
+    scores = {relation: SetScores.of(slots) for relation, slots in sorted(by_relation.items())}
+    columns = zip(*(asdict(one).values() for one in scores.values()), strict=True)
+    _, *means = [_mean(column) for column in columns]
+    every = SetScores.of(list(chain(*by_relation.values())))
+    return TableScores(scores, every, SetScores(every.slots, *means))
+
+
+def compared(predicted: Iterable[Names], gold: Sequence[Names]) -> SlotCounts:
+    """How many values match: a maximum bipartite matching.
+
+    >>> compared([("U.S.",), ("Mexico",)], [("United States", "US", "U.S."), ("Canada",)])
+    SlotCounts(predicted=2, gold=2, matched=1)
+    """
+    guesses = list(dict.fromkeys(frozenset(map(_compared, names)) for names in predicted))
+    wanted = [frozenset(map(_compared, names)) for names in gold]
+    edges = [[place for place, names in enumerate(wanted) if names & guess] for guess in guesses]
+    return SlotCounts(len(guesses), len(gold), _matched(edges))
+
+
+def _matched(edges: Sequence[Sequence[int]]) -> int:
+    """How many guesses can have a gold value of their own; `edges`: the gold values that each may have."""
+    guess_of: dict[int, int] = {}  # by gold value
+    value_of: dict[int, int] = {}  # by guess
+    for guess in range(len(edges)):
+        wished_by, free = _path(edges, guess, guess_of)
+        while free is not None:  # each guess on the path moves on to what it wished for
+            mover = wished_by[free]
+            left = value_of.get(mover)
+            guess_of[free], value_of[mover] = mover, free
+            free = left
+    return len(value_of)
+
+
+def _path(edges: Sequence[Sequence[int]], guess: int, guess_of: Mapping[int, int]) -> tuple[dict[int, int], int | None]:
+    """Which guess wishes for which gold value, so that this one gets one, and the free value in the end, if any."""
+    wished_by: dict[int, int] = {}
+    waiting = [guess]
+    for one in waiting:
+        for value in edges[one]:
+            if value not in wished_by:
+                wished_by[value] = one
+                if value not in guess_of:
+                    return wished_by, value
+                waiting.append(guess_of[value])
+    return wished_by, None
+
+
+def _compared(name: str) -> object:
+    """What tells names apart: dates and quantities that certainly are such have many spellings."""
+    return normal_form(name) or normalised(name)
+
+
+def _row(slot: SlotCounts) -> tuple[int, int, int]:
+    return slot.predicted, slot.gold, slot.matched
+
+
+def _mean(values: Iterable[float]) -> float:
+    several = list(values)
+    return sum(several) / len(several)
