@@ -27,6 +27,8 @@ DATES = {
     "november, 1867": ("1867-11", 10),
     "Sept. 1939": ("1939-09", 10),
     "7\u00a0November\n1867": ("1867-11-07", 11),
+    "Monday, December 10, 2012": ("2012-12-10", 11),
+    "tuesday 11 April 1995": ("1995-04-11", 11),
     "circa 7 November 1867": ("1867-11-07~", 11),
     "c. 1867": ("1867~", 9),
     "c.1867": ("1867~", 9),
@@ -82,7 +84,7 @@ DOUBTFUL = (
     "4 July", "12/05/2003", "01.02.2003", "31/02/2003", "25/13/2003", "5/5/03", "1867-13-07", "1867-00-07",
     "30 February 1900", "29 February 1900", "31 April 1990", "32 May 1990", "0 May 1990", "00 May 1990", "0 BC",
     "10000 BC", "15 March 44 BC", "15 April 1452", "4 October 1582", "Auguſt 1900", "٧ November 1867",
-    "7 Novembre 1867", "7 November 1867 and 1900", "7 November 1867.", "1234567890 BC",
+    "Monday, December 11, 2012", "7 Novembre 1867", "7 November 1867 and 1900", "7 November 1867.", "1234567890 BC",
     "1.234", "-12.345 km", "1,23", "1,2345", "1,234,56", "0,123", "1.234.567", "192.168.100.200", "12 345",
     "70-80 kg", "70–80", "5 to 6", "between 5 and 6",
     "about 5,000", "more than 5,000", "5,000+", "1st", "3D", "747s", "4x4", "5'11\"", "5½", "½", "12²", "²", "٣", "1e9",
@@ -96,6 +98,8 @@ TYPED_ALONE: dict[str, dict[ValueType | None, DateValue | QuantityValue | None]]
     "6,800 people": {"date": None, "quantity": QuantityValue("6800", "people")},
     "24 episodes": {"date": None, "quantity": QuantityValue("24", "episodes")},
     "5 million inhabitants": {"date": None, "quantity": QuantityValue("5000000", "inhabitants")},
+    "1982 season": {"date": None, "quantity": None},
+    "1,500 characters": {"date": None, "quantity": QuantityValue("1500", "characters")},
     "3 Doors": {"date": None, "quantity": None},
 }
 
