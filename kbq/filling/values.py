@@ -50,7 +50,9 @@ _NUMBER = (
     r"(?P<sign>[-−]?)(?P<whole>[1-9][0-9]{0,2}(?:,[0-9]{3})+|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}"
     r"|[1-9][0-9]{0,2}(?:[\u00a0\u2009\u202f][0-9]{3})+|0|[1-9][0-9]*)(?P<part>\.[0-9]+)?"
 )
-_DOUBTFUL = re.compile(r"[-−]?[1-9][0-9]{0,2}\.[0-9]{3}")  # 1.234: a thousand and more to half of Europe
+_DOUBTFUL = re.compile(  # 1.234, more than a thousand to half of Europe; 12m, which may be millions
+    r"(?<![0-9,])[1-9][0-9]{0,2}\.[0-9]{3}(?![0-9])|[0-9]m$"
+)
 _SCALES = {"thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "bn": 9, "trillion": 12}
 _SCALE = rf"(?:\s?(?P<scale>{'|'.join(_SCALES)})\b)?"
 _CODES = "USD|EUR|GBP|JPY|CHF|CAD|AUD|NZD|CNY|INR|SEK|NOK|DKK|RUB|BRL|MXN|KRW|ZAR|PLN|TRY|SGD|HKD"
@@ -65,8 +67,9 @@ _UNIT = (
 _BEHIND = re.compile(rf"{_NUMBER}{_SCALE}\s?(?P<unit>{_UNIT}|)")
 _IN_FRONT = re.compile(rf"(?P<unit>{_CURRENCY})\s?{_NUMBER}{_SCALE}")
 _COUNTED = re.compile(  # people, episodes, whatever is counted; but no season of 1982, and no part of a number
-    rf"(?![12][0-9]{{3}}\s){_NUMBER}{_SCALE}\s(?!hundred|thousand|lakh|million|crore|billion|trillion|dozen|score|hal[fv]|third|quarter"
-    r"|(?:times|per|point|plus|odd|and|noon)\b)(?P<unit>[^\W\d_]{3,})"
+    rf"(?![12][0-9]{{3}}\s){_NUMBER}{_SCALE}\s"
+    r"(?!hundred|thousand|lakh|million|crore|billion|trillion|dozen|score|hal[fv]|third|quarter)"
+    r"(?!(?:times|per|point|plus|odd|and|noon)\b)(?P<unit>[^\W\d_]{3,})"
 )
 
 
@@ -163,7 +166,7 @@ def _quantity(text: str, anything_counts: bool = False) -> QuantityValue | None:
     found = _BEHIND.fullmatch(text) or _IN_FRONT.fullmatch(text)
     if not found and anything_counts and text.islower():
         found = _COUNTED.fullmatch(text)
-    if not found or (found["part"] and _DOUBTFUL.fullmatch(found["sign"] + found["whole"] + found["part"])):
+    if not found or _DOUBTFUL.search(text):
         return None
     digits = "".join(filter(str.isdigit, found["whole"])) + (found["part"] or "")
     power = _SCALES.get(found["scale"], 0)
