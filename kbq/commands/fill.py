@@ -125,7 +125,8 @@ def fill(
 ) -> None:
     """Fill the empty cells of a table with what the text says, where that is likely enough. A killed run resumes.
 
-    Beside the table, OUT.claims.jsonl has every value with its probability and its place in the text.
+    Beside filled.csv, filled.claims.jsonl has every value with its probability and its place in the text. The same
+    command with another --out of that name, such as filled.html, writes them in that format without asking again.
     """
     if (table is None) != subjects_from_kb:
         raise typer.BadParameter("give either a table or --subjects-from-kb", param_hint="TABLE")

@@ -21,7 +21,7 @@ from kbq.answers import TOP, SearchOptions
 from kbq.dump.manifest import MANIFEST
 from kbq.errors import KbqError, QueryError
 from kbq.filling.checking import COLUMNS, checked
-from kbq.filling.claims import Claim, read_claims, write_claims
+from kbq.filling.claims import Claim
 from kbq.filling.deciding import Decider, Decisions, read_decisions
 from kbq.filling.outputs import Format, format_of, refuse_unfit, write
 from kbq.filling.relations import Relation, Values, relations_of
@@ -227,13 +227,17 @@ def fill(
         progress = Progress()
         _ask(filling, progress, report)
         return filling.finished(progress.claims)
-    run = Run(path, filling.description() | {"format": format, "ids": sorted(numbers.items())}, command)
-    if run.is_complete():
-        return filling.finished(list(read_claims(run.claims)))
-    with run.going_on() as progress:
-        _ask(filling, progress, report)
-        write_claims(run.claims, progress.claims)
-        return write(filling.finished(progress.claims), path, format, run.source, wanted, numbers)
+    run = Run(path, filling.description(), {"format": format, "ids": sorted(numbers.items())}, command)
+    claims = run.claims()
+    if claims is None:
+        with run.going_on() as progress:
+            _ask(filling, progress, report)
+        claims = progress.claims
+    filled = filling.finished(claims)
+    if path.exists():
+        return filled
+    run.begin_output()
+    return write(filled, path, format, run.source, wanted, numbers)
 
 
 def _ask(filling: Filling, progress: Progress, report: Report) -> None:
