@@ -177,11 +177,11 @@ def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
 def _duration(seconds: float) -> str:
     """A time in words.
 
-    >>> _duration(5.2), _duration(600), _duration(7200)
-    ('5 seconds', '10 minutes', '2.0 hours')
+    >>> _duration(0.2), _duration(90), _duration(600), _duration(7200)
+    ('a second', '90 seconds', '10 minutes', '2.0 hours')
     """
     if seconds < 120:
-        return f"{seconds:.0f} seconds"
+        return f"{seconds:.0f} seconds" if seconds >= 1.5 else "a second"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 

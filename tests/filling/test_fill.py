@@ -139,10 +139,11 @@ def test_a_dry_run_asks_a_few_and_writes_nothing(sample: KnowledgeBase, people: 
 
 def test_what_may_be_mistyped_is_said(sample: KnowledgeBase, people: Path) -> None:
     said: list[str] = []
-    sample.fill(people, ["plase of birth"], subject="name", limit=1, note=said.append)
+    sample.fill(people, ["plase of birth", "Place_of_birth"], subject="name", limit=1, note=said.append)
     assert said == [
         "the table has no column 'plase of birth', so it is added: is 'place of birth' meant?",
         "no page has the word 'plase' of 'plase of birth': is 'place' meant?",
+        "the table has no column 'Place_of_birth', so it is added: is 'place of birth' meant?",
     ]
 
 
