@@ -125,7 +125,8 @@ def fill(
 ) -> None:
     """Fill the empty cells of a table with what the text says, where that is likely enough. A killed run resumes.
 
-    Beside the table, OUT.claims.jsonl has every value with its probability and its place in the text.
+    Beside filled.csv, filled.claims.jsonl has every value with its probability and its place in the text. The same
+    command with another --out of that name, such as filled.html, writes them in that format without asking again.
     """
     if (table is None) != subjects_from_kb:
         raise typer.BadParameter("give either a table or --subjects-from-kb", param_hint="TABLE")
@@ -176,11 +177,11 @@ def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
 def _duration(seconds: float) -> str:
     """A time in words.
 
-    >>> _duration(5.2), _duration(600), _duration(7200)
-    ('5 seconds', '10 minutes', '2.0 hours')
+    >>> _duration(0.2), _duration(90), _duration(600), _duration(7200)
+    ('a second', '90 seconds', '10 minutes', '2.0 hours')
     """
     if seconds < 120:
-        return f"{seconds:.0f} seconds"
+        return f"{seconds:.0f} seconds" if seconds >= 1.5 else "a second"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 

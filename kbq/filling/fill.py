@@ -21,7 +21,7 @@ from kbq.answers import TOP, SearchOptions
 from kbq.dump.manifest import MANIFEST
 from kbq.errors import KbqError, QueryError
 from kbq.filling.checking import COLUMNS, checked
-from kbq.filling.claims import Claim, read_claims, write_claims
+from kbq.filling.claims import Claim
 from kbq.filling.deciding import Decider, Decisions, read_decisions
 from kbq.filling.outputs import Format, format_of, refuse_unfit, write
 from kbq.filling.relations import Relation, Values, relations_of
@@ -29,6 +29,7 @@ from kbq.filling.run import Progress, Run
 from kbq.filling.slots import Slot, Slots, Wanted, subject_of
 from kbq.filling.tables import Counts, Row, Table, is_empty, read_table
 from kbq.filling.titles import Titles
+from kbq.filling.values import normalised
 from kbq.filling.wikidata import read_ids
 from kbq.searching.search import BATCH
 from kbq.system.callbacks import Note, unheard
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase
 
 MIN_PROBABILITY = 0.5
+LIKENESS = 0.9  # of a relation to a column: one letter differs; "date of birth" is not "place of birth"
 WARM_UP, TIMED = 8, 64  # slots that a dry run asks for: before time is taken, and then
 Report = Callable[[int, int, int], None]  # called with the slots that are done, all of them, and those filled
 
@@ -227,13 +229,17 @@ def fill(
         progress = Progress()
         _ask(filling, progress, report)
         return filling.finished(progress.claims)
-    run = Run(path, filling.description() | {"format": format, "ids": sorted(numbers.items())}, command)
-    if run.is_complete():
-        return filling.finished(list(read_claims(run.claims)))
-    with run.going_on() as progress:
-        _ask(filling, progress, report)
-        write_claims(run.claims, progress.claims)
-        return write(filling.finished(progress.claims), path, format, run.source, wanted, numbers)
+    run = Run(path, filling.description(), {"format": format, "ids": sorted(numbers.items())}, command)
+    claims = run.claims()
+    if claims is None:
+        with run.going_on() as progress:
+            _ask(filling, progress, report)
+        claims = progress.claims
+    filled = filling.finished(claims)
+    if path.exists():
+        return filled
+    run.begin_output()
+    return write(filled, path, format, run.source, wanted, numbers)
 
 
 def _ask(filling: Filling, progress: Progress, report: Report) -> None:
@@ -274,13 +280,12 @@ def _problem(text: str, tokenizers: Sequence[QueryTokenizer]) -> str:
 
 def _hint(kb: KnowledgeBase, table: Table, relations: Sequence[Relation], note: Note) -> None:
     """Say which relations may be mistyped."""
+    columns = {normalised(column): column for column in table.columns}
     for relation in relations:
-        near = get_close_matches(relation.name, table.columns, 1, 0.8)
+        near = get_close_matches(normalised(relation.name), columns, 1, LIKENESS)
         if near and relation.name not in table.columns:
-            note(f"the table has no column {relation.name!r}, so it is added: is {near[0]!r} meant?")
-        for word, meant in {
-            word: meant for text in relation.query for word, meant in kb.unknown_words(text).items()
-        }.items():
+            note(f"the table has no column {relation.name!r}, so it is added: is {columns[near[0]]!r} meant?")
+        for word, meant in kb.unknown_words(" ".join(relation.query)).items():
             note(f"no page has the word {word!r} of {relation.name!r}" + (f": is {meant!r} meant?" if meant else ""))
     untuned = kb.model.config.untuned_relations(f"x [SEP] {text}" for relation in relations for text in relation.query)
     if untuned:

@@ -50,7 +50,13 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows by column, each cell a text, a list of texts, or whatever else its file has; `claims` are what filled it."""
+    """Rows by column, each cell a text, a list of texts, or whatever else its file has; `claims` are what filled it.
+
+    >>> import kbq
+    >>> table = kbq.KnowledgeBase.sample().fill([{"subject": "Marie Curie"}], ["place of birth"])
+    >>> table.rows, table.counts.filled, table.claims[0].title
+    ([{'subject': 'Marie Curie', 'place of birth': 'Warsaw'}], 1, 'Marie Curie')
+    """
 
     columns: tuple[str, ...]
     rows: Sequence[Row]

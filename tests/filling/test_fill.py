@@ -62,7 +62,7 @@ def test_empty_cells_are_filled_and_all_else_stays(sample: KnowledgeBase, people
     )
     assert birth.probability == pytest.approx(0.91, abs=0.03)
     assert [claim.accepted for claim in claims if claim.subject == "Zork Blah"] == [False, False, False]
-    assert not people.with_name("out.csv.partial").exists()
+    assert not people.with_name("out.claims.partial").exists()
     answer = sample.query("Marie Curie [SEP] place of birth", k=10)[0]
     assert (answer.text, round(answer.probability or 0, 4), answer.place) == (
         birth.value, birth.probability, (birth.page_id, birth.paragraph, birth.start, birth.end),
@@ -139,10 +139,11 @@ def test_a_dry_run_asks_a_few_and_writes_nothing(sample: KnowledgeBase, people: 
 
 def test_what_may_be_mistyped_is_said(sample: KnowledgeBase, people: Path) -> None:
     said: list[str] = []
-    sample.fill(people, ["plase of birth"], subject="name", limit=1, note=said.append)
+    sample.fill(people, ["plase of birth", "Place_of_birth"], subject="name", limit=1, note=said.append)
     assert said == [
         "the table has no column 'plase of birth', so it is added: is 'place of birth' meant?",
         "no page has the word 'plase' of 'plase of birth': is 'place' meant?",
+        "the table has no column 'Place_of_birth', so it is added: is 'place of birth' meant?",
     ]
 
 
@@ -197,7 +198,7 @@ def test_a_killed_run_resumes_with_the_same_bytes(torn: bytes, many: Callable[..
         with pytest.raises(Killed):
             many(out, stopping_after(slots))
         assert not out.exists()
-        with out.with_name("out.csv.partial").open("ab") as file:
+        with out.with_name("out.claims.partial").open("ab") as file:
             file.write(torn)
     seen: list[int] = []
     many(out, lambda done, total, filled: seen.append(done))
@@ -240,14 +241,14 @@ def test_a_knowledge_base_that_has_grown_is_noticed(judging_model: Path, pages: 
     with pytest.raises(Killed):
         kb.fill(rows, ["river"], out, min_probability=0.0, report=stopping_after(1))
     kb = KnowledgeBase.build(pages[4:6], tmp_path / "kb", append=True, device="cpu")
-    with pytest.raises(KbqError, match=r"out\.jsonl\.partial was made by a run that differs in knowledge base \(see"):
+    with pytest.raises(KbqError, match=r"out\.claims\.partial was made by a run that differs in knowledge base \(see"):
         kb.fill(rows, ["river"], out, min_probability=0.0)
 
 
-@pytest.mark.parametrize("name", ["out.csv", "out.claims.jsonl", "out.csv.partial"])
+@pytest.mark.parametrize("name", ["out.csv", "out.claims.jsonl", "out.claims.partial"])
 def test_a_file_of_somebody_else_is_left_alone(name: str, many: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / name).write_text("mine")
-    with pytest.raises(KbqError, match=rf"{name} already exists and was not made by kbq fill: choose another --out"):
+    with pytest.raises(KbqError, match=rf"{name} already exists and was not made by this run of kbq fill: choose"):
         many(tmp_path / "out.csv")
     assert (tmp_path / name).read_text() == "mine"
 
@@ -256,12 +257,12 @@ def test_damaged_files_of_a_run_are_named(many: Callable[..., Any], tmp_path: Pa
     out = tmp_path / "out.csv"
     with pytest.raises(Killed):
         many(out, stopping_after(BATCH))
-    partial = tmp_path / "out.csv.partial"
+    partial = tmp_path / "out.claims.partial"
     partial.write_bytes(b"{}\n" + partial.read_bytes())
-    with pytest.raises(KbqError, match=r"out\.csv\.partial:1 is damaged: delete the file to begin anew"):
+    with pytest.raises(KbqError, match=r"out\.claims\.partial:1 is damaged: delete the file to begin anew"):
         many(out)
-    (tmp_path / "out.csv.run.json").write_text("[")
-    with pytest.raises(KbqError, match=r"out\.csv\.run\.json is damaged .*: delete it and the files beside it"):
+    (tmp_path / "out.run.json").write_text("[")
+    with pytest.raises(KbqError, match=r"out\.run\.json is damaged .*: delete it and what the run has made"):
         many(out)
 
 
@@ -277,11 +278,11 @@ def test_damaged_files_of_a_run_are_named(many: Callable[..., Any], tmp_path: Pa
         ({"precision": 0.9}, "min_probability and precision are two thresholds: leave one of them out"),
         ({"overwrite": True, "check": True}, "check changes no cell, so overwrite has no effect"),
         ({"backend": "bm25"}, "BM25 finds no phrase"),
+        ({"out": "out.nt", "check": True}, "a check gives a table, which nt is not: choose from csv, tsv, jsonl, parq"),
         (
             {"out": "out.xyz"},
-            "out.xyz is of no known format: end it in .csv, .tsv, .jsonl, .parquet, .nt, .trig, .qs, .html, or give --format",
+            "out.xyz is of no known format: end it in .csv, .tsv, .jsonl, .parquet, .nt, .trig, .qs, ",
         ),
-        ({"out": "out.nt", "check": True}, "a check gives a table, which nt is not: choose from csv, tsv, jsonl, parq"),
         ({"ids": os.devnull}, "there are no Q-numbers in csv, so --ids has no effect: leave it out"),
         ({"out": "."}, " is a folder: give --out the name of a file"),
     ],
@@ -306,7 +307,7 @@ def test_a_full_disk_is_said(many: Callable[..., Any], tmp_path: Path, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("kbq.filling.run.Progress.add", full)
-    with pytest.raises(KbqError, match=r"out\.csv\.partial cannot be written \(No space left on device\): free disk"):
+    with pytest.raises(KbqError, match=r"out\.claims\.partial cannot be written \(No space left on device\): free"):
         many(tmp_path / "out.csv")
 
 
@@ -324,8 +325,11 @@ def test_claims_become_rdf_quickstatements_and_a_page(sample: KnowledgeBase, tmp
     ids.write_text("S001\tQ7186\nWarsaw\tQ270\n")
     for suffix in ("nt", "trig", "qs"):
         table = sample.fill(rows, [str(relations)], tmp_path / f"out.{suffix}", ids=ids)
-        (tmp_path / "out.claims.jsonl").unlink()
-    sample.fill(rows, [str(relations)], tmp_path / "out.html")
+    seen: list[tuple[int, int, int]] = []
+    sample.fill(rows, [str(relations)], tmp_path / "out.html", report=lambda *numbers: seen.append(numbers))
+    assert seen == []  # nothing is asked again
+    with pytest.raises(KbqError, match=r"out\.nt was made with other ids \(see out\.run\.json\): choose another --out"):
+        sample.fill(rows, [str(relations)], tmp_path / "out.nt")
     assert (table.counts.filled, table.counts.left_out) == (1, 0)
     wikidata = "<http://www.wikidata.org/{}>".format
     fact = f"{wikidata('entity/Q7186')} {wikidata('prop/direct/P19')} {wikidata('entity/Q270')} ."
