@@ -34,8 +34,9 @@ PREFIXES = f"""@prefix kbq: <urn:kbq:> .
 """
 DATE_TYPES = {4: "gYear", 7: "gYearMonth", 10: "date"}  # of XML Schema, by the length of an ISO date
 
-_NOT_IN_IRIS = re.compile(r"[\x00-\x20<>\"{}|^`\\\x7f-\x9f]")
-_IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\\x7f-\x9f]+")
+_PART = r"(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*"
+_IRI = re.compile(rf"(?!https?:)[A-Za-z][A-Za-z0-9+.-]*:{_PART}(?:#{_PART})?", re.ASCII)  # a URI, strictly
+_URL = re.compile(rf"https?://(?:[\w.~-]|%[0-9A-Fa-f]{{2}})+(?::[0-9]*)?(?:[/?]{_PART})?(?:#{_PART})?", re.ASCII)
 _NOT_IN_LITERALS = re.compile('[\x00-\x1f\x7f"\\\\\ufffe\uffff]')
 _SHORT = {"\b": r"\b", "\t": r"\t", "\n": r"\n", "\f": r"\f", "\r": r"\r", '"': r"\"", "\\": r"\\"}
 
@@ -142,7 +143,7 @@ def _property(relation: str, properties: Mapping[str, str]) -> str:
     name = properties[relation]
     if number := p_number(name):
         return f"<{WIKIDATA}/prop/direct/{number}>"
-    if _IRI.fullmatch(name) and name == without_surrogates(name):
+    if _URL.fullmatch(name) or _IRI.fullmatch(name):
         return f"<{name}>"
     raise KbqError(f"the property of relation {relation!r} is {name!r}: write a P-number of Wikidata, or an IRI")
 
@@ -163,8 +164,10 @@ def _object(claim: Claim, ids: Mapping[str, str]) -> str:
 def _page(claim: Claim) -> str:
     """Where the page is, as its corpus says; else a URN."""
     url = claim.metadata.get("url")
-    if isinstance(url, str) and re.match(r"https?://[^/]", url):
-        return f"<{_NOT_IN_IRIS.sub(lambda found: quote(found[0], safe=''), without_surrogates(url))}>"
+    if isinstance(url, str):
+        url = quote(re.sub("%(?![0-9A-Fa-f]{2})", "%25", without_surrogates(url)), safe="%/:?#@!$&'()*+,;=~")
+        if _URL.fullmatch(url):
+            return f"<{url}>"
     return f"<urn:kbq:page:{_quoted(claim.page_id)}>"
 
 

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kbq.errors import KbqError
-from kbq.filling.claims import Claim, DateValue, PageValue, QuantityValue, Source
+from kbq.filling.claims import Claim, DateValue, PageValue, QuantityValue, Source, without_surrogates
 from kbq.filling.rdf import fact, trig, write_ntriples, write_trig
 from kbq.filling.relations import Relation
 
@@ -102,7 +102,9 @@ def test_every_name_of_a_property_of_wikidata(tmp_path: Path, name: str) -> None
     assert f" <{WDT}P569> " in (tmp_path / "f.nt").read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", ["birthdate", " ", "P0", "http://x y", "http://x/<a>", "http://x/\ud800", "p569"])
+@pytest.mark.parametrize(
+    "name", ["birthdate", " ", "P0", "http://x y", "http://x/<a>", "http://x/\ud800", "p569", "http://x/#a#b"]
+)
 def test_a_property_that_is_no_iri_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(KbqError, match=r"the property of relation 'date of birth' is .*: write a P-number of Wikidata"):
         write_ntriples(tmp_path / "f.nt", [BIRTH], SOURCE, [Relation("date of birth", ("born",), property=name)])
@@ -155,8 +157,14 @@ def test_sparql_joins_facts_with_probability_and_place(tmp_path: Path) -> None:
     ("url", "expected"),
     [
         ("https://example.org/a b<c>", "https://example.org/a%20b%3Cc%3E"),
-        ("https://de.wikipedia.org/wiki/Łódź?a=1&b=%20#c", "https://de.wikipedia.org/wiki/Łódź?a=1&b=%20#c"),
-        ("https://example.org/\ud800\n", "https://example.org/\ufffd%0A"),
+        (
+            "https://pl.wikipedia.org/wiki/Łódź?a=1&b=%20#c",
+            "https://pl.wikipedia.org/wiki/%C5%81%C3%B3d%C5%BA?a=1&b=%20#c",
+        ),
+        ("https://example.org/\ud800\n\ufff0", "https://example.org/%EF%BF%BD%0A%EF%BF%B0"),
+        ("https://example.org:8080/100%", "https://example.org:8080/100%25"),
+        ("https://example.org/#a#b", "urn:kbq:page:S1"),
+        ("https://example.org:port/", "urn:kbq:page:S1"),
         ("javascript:alert(1)", "urn:kbq:page:S1"),
         ("https://", "urn:kbq:page:S1"),
         (7, "urn:kbq:page:S1"),
@@ -183,3 +191,25 @@ def test_every_text_is_found_as_it_was(text: str) -> None:
     for name in ("exact", "prefix", "suffix"):
         found = list(data.objects(None, rdflib.URIRef(f"http://www.w3.org/ns/oa#{name}")))
         assert [str(each) for each in found] == [whole if name == "exact" else ""]
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()), min_size=1)
+
+
+@given(
+    ANY_TEXT,
+    ANY_TEXT | st.text("ab%25#?/[]@:é "),
+    st.sampled_from(["https://e.org/", "http://", "https://e.org:", "x:"]),
+)
+def test_a_strict_parser_refuses_nothing(text: str, rest: str, begin: str) -> None:
+    oxigraph: Any = pytest.importorskip("pyoxigraph", reason="rdflib reads IRIs that are none: pip install pyoxigraph")
+    claim = saying(text, subject=text, relation=text, page_id=text, title=text, metadata={"url": begin + rest})
+    quads = oxigraph.parse("".join(trig([claim], SOURCE, {}, {})), format=oxigraph.RdfFormat.TRIG)
+    exact = "http://www.w3.org/ns/oa#exact"
+    assert [quad.object.value for quad in quads if quad.predicate.value == exact] == [without_surrogates(text)]
+    try:
+        line = fact(claim, {text: begin + rest}, {})
+    except KbqError:
+        return
+    (triple,) = oxigraph.parse(f"{line} .", format=oxigraph.RdfFormat.N_TRIPLES)
+    assert triple.predicate.value == begin + rest
