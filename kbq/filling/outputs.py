@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from kbq.errors import KbqError
+from kbq.filling.claim_tables import write_long
 from kbq.filling.claims import Source
 from kbq.filling.quickstatements import write_quickstatements
 from kbq.filling.rdf import write_ntriples, write_trig
@@ -13,7 +14,8 @@ from kbq.filling.relations import Relation
 from kbq.filling.review import write_review
 from kbq.filling.tables import Table, TableFormat, refuse_unwritable, write_table
 
-ClaimFormat = Literal["nt", "trig", "qs", "html"]
+LongFormat = Literal["long.csv", "long.tsv", "long.parquet"]
+ClaimFormat = Literal["nt", "trig", "qs", "html", LongFormat]
 Format = TableFormat | ClaimFormat  # each is a suffix, too
 WITH_IDS = ("nt", "trig", "qs")  # things have Q-numbers there
 
@@ -25,7 +27,8 @@ def format_of(path: Path, format: str | None, is_check: bool, has_ids: bool) -> 
         KbqError: it is unknown, or has no place for what is asked for.
     """
     tables, every = get_args(TableFormat), (*get_args(TableFormat), *get_args(ClaimFormat))
-    found = format or path.suffix.lower().removeprefix(".")
+    name = path.name.lower()
+    found = format or next((end for end in reversed(every) if name.endswith(f".{end}")), "")
     if found not in every:
         raise KbqError(f"{path} is of no known format: end it in .{', .'.join(every)}, or give --format")
     if is_check and found not in tables:
@@ -43,6 +46,8 @@ def refuse_unfit(table: Table, format: Format) -> None:
     """
     if format in get_args(TableFormat):
         refuse_unwritable(table, format)  # type: ignore[arg-type]
+    elif format == "long.parquet":
+        refuse_unwritable(table, "parquet")
 
 
 def write(
@@ -62,6 +67,8 @@ def write(
         left_out = write_quickstatements(path, table.claims, source, relations, ids)
     elif format == "html":
         write_review(path, table.claims, source, relations)
+    elif format in get_args(LongFormat):
+        formulas = write_long(path, table.claims, format.removeprefix("long."))  # type: ignore[arg-type]
     else:
-        formulas = write_table(table, path, format)
+        formulas = write_table(table, path, format)  # type: ignore[arg-type]
     return replace(table, counts=replace(table.counts, formulas=formulas, left_out=left_out))

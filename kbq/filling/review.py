@@ -29,7 +29,14 @@ def write_review(path: Path, claims: Iterable[Claim], source: Source, relations:
         found = re.search(f"<{name}>(.*?)</{name}>", page, re.DOTALL)
         digest = hashlib.sha256((found[1] if found else "").encode()).digest()
         page = page.replace(mark, f"sha256-{base64.b64encode(digest).decode()}")
-    described = [{"id": claim.digest} | claim.to_dict() for claim in claims]
-    content = json.dumps({"source": dataclasses.asdict(source), "claims": described}, ensure_ascii=False)
     before, behind = page.split(">DATA<")
-    write_lines(path, [f"{before}>{content.translate(_ENDS_A_SCRIPT)}<{behind}".removesuffix("\n")])
+    write_lines(path, [f"{before}>{described(claims, source)}<{behind}".removesuffix("\n")])
+
+
+def described(claims: Iterable[Claim], source: Source) -> str:
+    """The data of the page: JSON without any character by which HTML could end it."""
+    content = {
+        "source": dataclasses.asdict(source),
+        "claims": [{"id": claim.digest} | claim.to_dict() for claim in claims],
+    }
+    return json.dumps(content, ensure_ascii=False).translate(_ENDS_A_SCRIPT)

@@ -22,6 +22,8 @@ _NAMES = "January|February|March|April|May|June|July|August|September|October|No
 _MONTHS = {name[:3]: number for number, name in enumerate(_NAMES.split("|"), 1)}
 _MONTH = rf"(?P<month>{_NAMES}|{'|'.join(_MONTHS)}|Sept)\.?"
 _DAY = r"(?P<day>0?[1-9]|[123][0-9])(?:st|nd|rd|th)?"
+_WEEKDAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
+_WEEKDAY = rf"(?:(?P<weekday>{_WEEKDAYS}),? )?"
 _BEFORE = r"(?P<before>B\.? ?C\.?(?: ?E\.?)?)"
 _ERA = rf"(?:{_BEFORE}|A\.?D\.?|C\.?E\.?)"
 _YEAR = rf"(?:A\.?D\.? (?P<ad>[0-9]{{1,4}})|(?P<of_era>[0-9]{{1,4}}) {_ERA}|(?P<year>[12][0-9]{{3}}))"
@@ -35,8 +37,8 @@ _CENTURY, _DECADE, *_DATES = (
     for form in (
         rf"(?:the )?(?:(?P<number>[0-9]{{1,2}})(?:st|nd|rd|th)|(?P<word>{_ORDINALS}))[ -]century(?: {_ERA})?",
         r"(?:the )?([12][0-9]{2})0['’]?s",
-        rf"{_CIRCA}(?:the )?{_DAY}(?: of)? {_MONTH},? {_YEAR}",
-        rf"{_CIRCA}{_MONTH} {_DAY},? {_YEAR}",
+        rf"{_CIRCA}{_WEEKDAY}(?:the )?{_DAY}(?: of)? {_MONTH},? {_YEAR}",
+        rf"{_CIRCA}{_WEEKDAY}{_MONTH} {_DAY},? {_YEAR}",
         rf"{_CIRCA}{_MONTH},? {_YEAR}",
         rf"{_CIRCA}{_YEAR}",
         r"(?P<year>[12][0-9]{3})-(?P<month>0[1-9]|1[0-2])-(?P<day>0[1-9]|[123][0-9])",
@@ -48,7 +50,9 @@ _NUMBER = (
     r"(?P<sign>[-−]?)(?P<whole>[1-9][0-9]{0,2}(?:,[0-9]{3})+|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}"
     r"|[1-9][0-9]{0,2}(?:[\u00a0\u2009\u202f][0-9]{3})+|0|[1-9][0-9]*)(?P<part>\.[0-9]+)?"
 )
-_DOUBTFUL = re.compile(r"[-−]?[1-9][0-9]{0,2}\.[0-9]{3}")  # 1.234: a thousand and more to half of Europe
+_DOUBTFUL = re.compile(  # 1.234, more than a thousand to half of Europe; 12m, which may be millions
+    r"(?<![0-9,])[1-9][0-9]{0,2}\.[0-9]{3}(?![0-9])|[0-9]m$"
+)
 _SCALES = {"thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "bn": 9, "trillion": 12}
 _SCALE = rf"(?:\s?(?P<scale>{'|'.join(_SCALES)})\b)?"
 _CODES = "USD|EUR|GBP|JPY|CHF|CAD|AUD|NZD|CNY|INR|SEK|NOK|DKK|RUB|BRL|MXN|KRW|ZAR|PLN|TRY|SGD|HKD"
@@ -62,9 +66,10 @@ _UNIT = (
 )
 _BEHIND = re.compile(rf"{_NUMBER}{_SCALE}\s?(?P<unit>{_UNIT}|)")
 _IN_FRONT = re.compile(rf"(?P<unit>{_CURRENCY})\s?{_NUMBER}{_SCALE}")
-_COUNTED = re.compile(  # people, episodes, whatever is counted, but no part of a number
-    rf"{_NUMBER}{_SCALE}\s(?!hundred|thousand|lakh|million|crore|billion|trillion|dozen|score|hal[fv]|third|quarter"
-    r"|(?:times|per|point|plus|odd|and|noon)\b)(?P<unit>[^\W\d_]{3,})"
+_COUNTED = re.compile(  # people, episodes, whatever is counted; but no season of 1982, and no part of a number
+    rf"(?![12][0-9]{{3}}\s){_NUMBER}{_SCALE}\s"
+    r"(?!hundred|thousand|lakh|million|crore|billion|trillion|dozen|score|hal[fv]|third|quarter)"
+    r"(?!(?:times|per|point|plus|odd|and|noon)\b)(?P<unit>[^\W\d_]{3,})"
 )
 
 
@@ -131,7 +136,11 @@ def _named(parts: dict[str, str | None]) -> DateValue | None:
     year = 1 - year if parts.get("before") else year  # 1 BC is the year 0
     month = parts.get("month")
     number = 0 if not month else int(month) if month.isdigit() else _MONTHS[month[:3].title()]
-    return _day_or_longer(year, number, int(parts.get("day") or 0), "~" if parts.get("circa") else "")
+    named = _day_or_longer(year, number, int(parts.get("day") or 0), "~" if parts.get("circa") else "")
+    weekday = parts.get("weekday")
+    if named and weekday and _WEEKDAYS.split("|")[date.fromisoformat(named.edtf[:10]).weekday()] != weekday.title():
+        return None
+    return named
 
 
 def _day_or_longer(year: int, month: int, day: int, mark: str = "") -> DateValue | None:
@@ -157,7 +166,7 @@ def _quantity(text: str, anything_counts: bool = False) -> QuantityValue | None:
     found = _BEHIND.fullmatch(text) or _IN_FRONT.fullmatch(text)
     if not found and anything_counts and text.islower():
         found = _COUNTED.fullmatch(text)
-    if not found or (found["part"] and _DOUBTFUL.fullmatch(found["sign"] + found["whole"] + found["part"])):
+    if not found or _DOUBTFUL.search(text):
         return None
     digits = "".join(filter(str.isdigit, found["whole"])) + (found["part"] or "")
     power = _SCALES.get(found["scale"], 0)

@@ -10,6 +10,7 @@ import pytest
 from kbq.errors import KbqError
 from kbq.filling.claim_tables import COLUMNS, long_table, to_arrow, write_long
 from kbq.filling.claims import Claim, DateValue, PageValue, QuantityValue
+from kbq.filling.outputs import format_of
 
 BIRTH = Claim(
     subject="Marie Curie", relation="date of birth", value="7 November 1867", probability=0.93, accepted=True,
@@ -42,6 +43,17 @@ def test_a_long_table() -> None:
     table = long_table([BIRTH, LENGTH, PLACE])
     assert list(table.columns) == list(COLUMNS)
     assert [list(row.values()) for row in table.rows] == ROWS
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("a.long.csv", "long.csv"), ("a.LONG.TSV", "long.tsv"), ("a.long.parquet", "long.parquet"), ("a.csv", "csv"),
+        ("long.csv", "csv"), ("a.html", "html"), ("a.claims.parquet", "parquet"),
+    ],
+)  # fmt: skip
+def test_the_suffix_says_that_a_table_is_long(name: str, format: str) -> None:
+    assert format_of(Path(name), None, False, False) == format
 
 
 def test_csv(tmp_path: Path) -> None:
