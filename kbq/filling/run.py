@@ -57,9 +57,8 @@ class Run:
             KbqError: `out` is a folder, or a file is there that this run has not made.
         """
         self.out, self._output = out, json.loads(json.dumps(output))  # as it will be read
-        self._facts, self._claims, self._partial = (
-            out.with_name(f"{out.stem}.{name}") for name in ("run.json", "claims.jsonl", "claims.partial")
-        )
+        stem, names = out.stem.removesuffix(".long"), ("run.json", "claims.jsonl", "claims.partial")
+        self._facts, self._claims, self._partial = (out.with_name(f"{stem}.{name}") for name in names)
         if out.exists() and not out.is_file():
             raise KbqError(f"{out} is {'a folder' if out.is_dir() else 'not a file'}: give --out the name of a file")
         self._written = {"command": command, "outputs": {}} | json.loads(json.dumps(description))
