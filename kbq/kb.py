@@ -736,7 +736,8 @@ class KnowledgeBase:
             KbqError: the table or the relations cannot be used, or `out` is of another run.
             QueryError: answers have no probability here, or the precision cannot be promised.
         """
-        from kbq.filling.fill import FillOptions, fill
+        from kbq.filling.fill import fill
+        from kbq.filling.options import FillOptions
 
         search = SearchOptions(
             LOOKS if second_look is None else max(LOOKS, second_look), "phrase", backend, bm25_weight, sparta_weight,

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from kbq.filling.tables import Table
 
 app = typer.Typer()
-Format = Literal["csv", "tsv", "jsonl", "parquet", "nt", "trig", "qs", "html"]
+Format = Literal[
+    "csv", "tsv", "jsonl", "parquet", "long.csv", "long.tsv", "long.parquet", "nt", "trig", "qs", "html"
+]  # those of kbq/filling/outputs.py, which is not loaded for the help
 
 
 def spread(words: "Sequence[str]", option: str) -> list[str]:

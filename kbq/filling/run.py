@@ -57,13 +57,14 @@ class Run:
             KbqError: `out` is a folder, or a file is there that this run has not made.
         """
         self.out, self._output = out, json.loads(json.dumps(output))  # as it will be read
-        self._facts, self._claims, self._partial = (
-            out.with_name(f"{out.stem}.{name}") for name in ("run.json", "claims.jsonl", "claims.partial")
-        )
+        stem, names = out.stem.removesuffix(".long"), ("run.json", "claims.jsonl", "claims.partial")
+        self._facts, self._claims, self._partial = (out.with_name(f"{stem}.{name}") for name in names)
         if out.exists() and not out.is_file():
             raise KbqError(f"{out} is {'a folder' if out.is_dir() else 'not a file'}: give --out the name of a file")
         self._written = {"command": command, "outputs": {}} | json.loads(json.dumps(description))
-        there = [path for path in (self._partial, self._claims, out) if path.exists()]
+        # An empty file is left by a run that was killed at once: nothing is lost, whoever began it.
+        is_under_way = self._partial.exists() and self._partial.stat().st_size > 0
+        there = [self._partial] * is_under_way + [path for path in (self._claims, out) if path.exists()]
         if there:
             self._written = self._read(there[0])
 

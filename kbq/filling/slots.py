@@ -75,10 +75,8 @@ class Slots:
                 if number not in known and (wanted == "all" or is_empty(row.get(relation.name)) == (wanted == "empty"))
             ]
             more = more[: limit - self.count] if limit else more
-            longest = max(
-                (query for number in more for query in Slot(name, relations[number]).queries), key=len, default=""
-            )
-            problem = problem_of(longest) if name and more else ""
+            queries = (query for number in more if name for query in Slot(name, relations[number]).queries)
+            problem = next(filter(None, map(problem_of, queries)), "")
             if problem:
                 self.unasked.append(f"row {place}: {problem}")
             elif name and more:
@@ -87,15 +85,13 @@ class Slots:
         if self.unasked and not self.count:
             raise KbqError("no subject can be asked for", self.unasked)
         if not self.count:
+            cell, instead = {
+                "empty": ("an empty cell", "--overwrite asks for all cells, and --check compares them"),
+                "present": ("a cell with a value", "leave out --check"),
+                "all": ("a cell", "give the table some rows"),
+            }[wanted]
             columns = ", ".join(repr(relation.name) for relation in relations)
-            raise KbqError(
-                f"no row has a subject and {'an empty' if wanted == 'empty' else 'a filled'} cell in {columns}: "
-                + (
-                    "--overwrite asks for all cells, --check compares them"
-                    if wanted == "empty"
-                    else "leave out --check"
-                )
-            )
+            raise KbqError(f"no row has a subject and {cell} in {columns}: {instead}")
 
     def __iter__(self) -> Iterator[Slot]:
         return (Slot(name, self._relations[number]) for name, numbers in self._of.items() for number in numbers)

@@ -4,10 +4,13 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from kbq.__main__ import main
+from kbq.commands import fill as commands
+from kbq.filling import outputs
 
 Run = Callable[..., tuple[object, str, str]]
 TABLE = "name,place of birth\nMarie Curie,\nZork Blah,\n"
@@ -88,6 +91,11 @@ def test_what_is_wrong_is_one_sentence(words: tuple[str, ...], status: int, said
     assert (code, out) == (status, "")
     assert said in " ".join(err.replace("│", " ").split())
     assert [path.name for path in Path().iterdir()] == ["t.csv"]
+
+
+def test_the_formats_are_those_that_can_be_written() -> None:
+    tables, claims = map(get_args, get_args(outputs.Format))
+    assert {*get_args(commands.Format)} == {*tables, *claims}
 
 
 def test_notes_go_to_standard_error(run: Run) -> None:

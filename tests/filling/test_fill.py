@@ -194,6 +194,7 @@ def stopping_after(slots: int) -> Report:
 def test_a_killed_run_resumes_with_the_same_bytes(torn: bytes, many: Callable[..., Any], tmp_path: Path) -> None:
     many(tmp_path / "whole.csv")
     out = tmp_path / "out.csv"
+    (tmp_path / "out.claims.partial").touch()  # of a run that was killed at once
     for slots in (0, BATCH, 2 * BATCH):
         with pytest.raises(Killed):
             many(out, stopping_after(slots))
@@ -326,7 +327,8 @@ def test_claims_become_rdf_quickstatements_and_a_page(sample: KnowledgeBase, tmp
     for suffix in ("nt", "trig", "qs"):
         table = sample.fill(rows, [str(relations)], tmp_path / f"out.{suffix}", ids=ids)
     seen: list[tuple[int, int, int]] = []
-    sample.fill(rows, [str(relations)], tmp_path / "out.html", report=lambda *numbers: seen.append(numbers))
+    for name in ("out.html", "out.csv", "out.long.csv"):
+        sample.fill(rows, [str(relations)], tmp_path / name, report=lambda *numbers: seen.append(numbers))
     assert seen == []  # nothing is asked again
     with pytest.raises(KbqError, match=r"out\.nt was made with other ids \(see out\.run\.json\): choose another --out"):
         sample.fill(rows, [str(relations)], tmp_path / "out.nt")
@@ -336,4 +338,6 @@ def test_claims_become_rdf_quickstatements_and_a_page(sample: KnowledgeBase, tmp
     assert (tmp_path / "out.nt").read_text("utf-8") == fact + "\n"
     assert fact.removesuffix(" .") in (tmp_path / "out.trig").read_text("utf-8")
     assert (tmp_path / "out.qs").read_text("utf-8").startswith("Q7186\tP19\tQ270\tS1683\ten:")
+    assert (tmp_path / "out.csv").read_text("utf-8") == "subject,place of birth,record label\nMarie Curie,Warsaw,\n"
+    assert (tmp_path / "out.long.csv").read_text("utf-8").startswith("subject,relation,value,probability,accepted")
     assert '"value": "Warsaw"' in (tmp_path / "out.html").read_text("utf-8")
