@@ -95,7 +95,7 @@ def trig(
     yield f"""{PREFIXES}
 kbq:provenance {{
     <{run}> a prov:Activity ;
-        prov:endedAtTime {_literal(source.time, "xsd:dateTime")} ;
+        prov:startedAtTime {_literal(source.time, "xsd:dateTime")} ;
         prov:wasAssociatedWith [ a prov:SoftwareAgent ; rdfs:label {_literal(f"kbq {source.kbq_version}")} ] ;
         prov:used <urn:kbq:knowledge-base:{_quoted(source.knowledge_base)}> , <urn:kbq:model:{_quoted(source.model)}> ;
         kbq:command {_literal(source.command)} .

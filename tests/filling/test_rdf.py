@@ -153,6 +153,34 @@ def test_sparql_joins_facts_with_probability_and_place(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_the_example_of_the_documentation(tmp_path: Path) -> None:
+    source = Source(
+        "0.2.0", "68e100da6bef2a1b", "0d53ada2d5b138da", "kbq fill people.csv …", "2026-11-25T03:58:34+00:00"
+    )
+    before = "Marie Curie was born in Warsaw, then part of the Russian Empire, on "
+    sentence = f"{before}7 November 1867 as Maria Salomea Skłodowska."
+    claim = replace(
+        BIRTH,
+        probability=0.8317,
+        page_id="S001",
+        paragraph=0,
+        start=68,
+        end=83,
+        sentence=sentence,
+        sentence_start=0,
+        metadata={},
+    )
+    write_trig(tmp_path / "f.trig", [claim], source, RELATIONS, {"Marie Curie": "Q7186"})
+    formats = (Path(__file__).parents[2] / "docs" / "reference" / "formats.md").read_text("utf-8")
+    written = formats.partition("```turtle\n")[2].partition("```")[0]
+    assert written == (tmp_path / "f.trig").read_text("utf-8")
+    query = formats.partition("```sparql\n")[2].partition("```")[0]
+    found = rdflib.Dataset().parse(data=written, format="trig").query(query)
+    assert [[str(value) for value in row] for row in found] == [
+        [WD + "Q7186", WDT + "P569", "1867-11-07", "0.8317", "Marie Curie", "7 November 1867"]
+    ]
+
+
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
