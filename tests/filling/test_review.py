@@ -3,6 +3,7 @@
 import html.parser
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -85,6 +86,15 @@ def test_every_text_is_found_in_the_data(text: str) -> None:
     data = described([saying("x", subject=text)], SOURCE)
     assert not set(data) & set("<>&\u2028\u2029")
     assert json.loads(data)["claims"][0]["subject"] == text
+
+
+def test_the_script_is_javascript(page: Path, tmp_path: Path) -> None:
+    node = which("node")
+    if not node:
+        pytest.skip("node is not installed")
+    (tmp_path / "script.js").write_text(Scripts(page.read_text("utf-8")).scripts[1], "utf-8")
+    checked = subprocess.run([node, "--check", tmp_path / "script.js"], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
 
 
 # In a browser
