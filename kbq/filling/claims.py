@@ -98,7 +98,8 @@ class Claim:
     def to_dict(self) -> dict[str, Any]:
         """The claim as a line of a file has it: flat, without what there is none of."""
         fields: dict[str, Any] = msgspec.to_builtins(self)
-        return {name: value for name, value in fields.items() if value or name not in ("normal", *_PERHAPS_EMPTY)}
+        may_lack = ("normal", "alternatives", "metadata")
+        return {name: value for name, value in fields.items() if value or name not in may_lack}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
@@ -114,9 +115,6 @@ class Claim:
         if claim.start < claim.sentence_start or claim.parts[1] != claim.value:
             raise ValueError(f"value {claim.value!r:.60} is not at its place in the sentence")
         return claim
-
-
-_PERHAPS_EMPTY = ("alternatives", "metadata")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from kbq.filling.claims import (
     write_lines,
 )
 from kbq.filling.relations import Relation
-from kbq.filling.wikidata import WIKIDATA, p_number, page_number, subject_number
+from kbq.filling.wikidata import URL, WIKIDATA, page_number, property_iri, subject_number
 from kbq.system.records import digest_of_bytes
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
@@ -34,9 +34,6 @@ PREFIXES = f"""@prefix kbq: <urn:kbq:> .
 """
 DATE_TYPES = {4: "gYear", 7: "gYearMonth", 10: "date"}  # of XML Schema, by the length of an ISO date
 
-_PART = r"(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*"
-_IRI = re.compile(rf"(?!https?:)[A-Za-z][A-Za-z0-9+.-]*:{_PART}(?:#{_PART})?", re.ASCII)  # a URI, strictly
-_URL = re.compile(rf"https?://(?:[\w.~-]|%[0-9A-Fa-f]{{2}})+(?::[0-9]*)?(?:[/?]{_PART})?(?:#{_PART})?", re.ASCII)
 _NOT_IN_LITERALS = re.compile('[\x00-\x1f\x7f"\\\\\ufffe\uffff]')
 _SHORT = {"\b": r"\b", "\t": r"\t", "\n": r"\n", "\f": r"\f", "\r": r"\r", '"': r"\"", "\\": r"\\"}
 
@@ -140,12 +137,11 @@ def _thing(name: str, number: str) -> str:
 def _property(relation: str, properties: Mapping[str, str]) -> str:
     if relation not in properties:
         return f"<urn:kbq:relation:{_quoted(relation)}>"
-    name = properties[relation]
-    if number := p_number(name):
-        return f"<{WIKIDATA}/prop/direct/{number}>"
-    if _URL.fullmatch(name) or _IRI.fullmatch(name):
-        return f"<{name}>"
-    raise KbqError(f"the property of relation {relation!r} is {name!r}: write a P-number of Wikidata, or an IRI")
+    if iri := property_iri(properties[relation]):
+        return f"<{iri}>"
+    raise KbqError(
+        f"the property of relation {relation!r} is {properties[relation]!r}: write a P-number of Wikidata, or an IRI"
+    )
 
 
 def _object(claim: Claim, ids: Mapping[str, str]) -> str:
@@ -166,7 +162,7 @@ def _page(claim: Claim) -> str:
     url = claim.metadata.get("url")
     if isinstance(url, str):
         url = quote(re.sub("%(?![0-9A-Fa-f]{2})", "%25", without_surrogates(url)), safe="%/:?#@!$&'()*+,;=~")
-        if _URL.fullmatch(url):
+        if URL.fullmatch(url):
             return f"<{url}>"
     return f"<urn:kbq:page:{_quoted(claim.page_id)}>"
 

@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args
 
 from kbq.errors import KbqError
 from kbq.filling.claims import ValueType
+from kbq.filling.wikidata import property_iri
 from kbq.special_tokens import SEPARATOR
 from kbq.system.lines import clean_text, read_text
 from kbq.system.paths import given
@@ -111,8 +112,8 @@ def _problem(table: Mapping[str, Any]) -> tuple[str, str] | None:
             return key, f"{key} is {value!r}: choose from {', '.join(choices[key])}"
         if key == "min_probability" and not (type(value) in (int, float) and 0 <= value <= 1):
             return key, f"{key} is {value!r}: write a number from 0 to 1"
-        if key == "property" and not isinstance(value, str):
-            return key, f"{key} is {value!r}: write a P-number, or an IRI"
+        if key == "property" and not (isinstance(value, str) and property_iri(value)):
+            return key, f"{key} is {value!r}: write a P-number of Wikidata, or an IRI"
         texts = value if isinstance(value, list) else [value]
         if key == "query" and not (texts and all(isinstance(text, str) for text in texts)):
             return key, f"{key} is {value!r}: write a text, or a list of texts"

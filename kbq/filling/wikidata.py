@@ -12,6 +12,10 @@ WIKIDATA = "http://www.wikidata.org"
 _SITE = r"(?:https?://www\.wikidata\.org/(?:wiki/(?:Property:)?|entity/|prop/(?:direct/)?))?"
 _P_NUMBER, _Q_NUMBER = re.compile(_SITE + "(P[1-9][0-9]*)"), re.compile(_SITE + "(Q[1-9][0-9]*)")
 
+_PART = r"(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*"
+_IRI = re.compile(rf"(?!https?:)[A-Za-z][A-Za-z0-9+.-]*:{_PART}(?:#{_PART})?", re.ASCII)  # as a URI, strictly
+URL = re.compile(rf"https?://(?:[\w.~-]|%[0-9A-Fa-f]{{2}})+(?::[0-9]*)?(?:[/?]{_PART})?(?:#{_PART})?", re.ASCII)
+
 
 def p_number(property: str) -> str:
     """The P-number that a property is, as such or in an IRI of Wikidata; "" where it is another one.
@@ -21,6 +25,17 @@ def p_number(property: str) -> str:
     """
     found = _P_NUMBER.fullmatch(property)
     return found[1] if found else ""
+
+
+def property_iri(property: str) -> str:
+    """The IRI of a property, which is one, or has a P-number; "" where it is neither.
+
+    >>> property_iri("P19"), property_iri("http://schema.org/birthPlace"), property_iri("birth place")
+    ('http://www.wikidata.org/prop/direct/P19', 'http://schema.org/birthPlace', '')
+    """
+    if number := p_number(property):
+        return f"{WIKIDATA}/prop/direct/{number}"
+    return property if URL.fullmatch(property) or _IRI.fullmatch(property) else ""
 
 
 def subject_number(claim: Claim, ids: Mapping[str, str]) -> str:

@@ -41,7 +41,12 @@ def test_names_and_files_make_relations(tmp_path: Path) -> None:
         ('"many"', '"some"', ":11: children: values is 'some': choose from one, many"),
         ('"page"', '"entity"', ":7: place of birth: type is 'entity': choose from text, page, date, quantity"),
         ("0.7", "70", ":12: children: min_probability is 70: write a number from 0 to 1"),
-        ('"P19"', "19", ":8: place of birth: property is 19: write a P-number, or an IRI"),
+        ('"P19"', "19", ":8: place of birth: property is 19: write a P-number of Wikidata, or an IRI"),
+        (
+            "P19",
+            "birth place",
+            ":8: place of birth: property is 'birth place': write a P-number of Wikidata, or an IRI",
+        ),
         ('"born in"', "1", ":6: place of birth: query is ['place of birth', 1]: write a text, or a list of texts"),
         ("[children]", "employer = 1\n[children]", ":10: place of birth: key 'employer' is unknown: choose from"),
         ('\n["place', 'name = "x"\n["place', ":1: name is outside of a table: write [relation] above it"),
