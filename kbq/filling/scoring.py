@@ -6,12 +6,16 @@ match one to one, by any of their names, as many as possible.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from kbq.filling.value_sets import Names, ValueSets, read_value_sets
+import numpy as np
+
+from kbq.filling.value_sets import Guesses, Names, ValueSets, read_guesses, read_value_sets
 from kbq.filling.values import normal_form, normalised
+from kbq.kilt.confidence import aurc, coverage_at
 from kbq.kilt.report import Cell, Form, Table
 
 ALL, RELATIONS = "all slots", "mean of relations"
@@ -54,10 +58,18 @@ class SetScores:
     micro_precision: float
     micro_recall: float
     micro_f1: float
+    aurc: float | None = None  # of the best guesses, accepted or not, by their probabilities; None: there are none
+    coverage_90: float | None = None  # share of the slots whose best guesses can be accepted with nine in ten right
 
     @classmethod
-    def of(cls, slots: Sequence[SlotCounts]) -> "SetScores":
-        """The scores of some slots, one at least."""
+    def of(cls, slots: Sequence[SlotCounts], guesses: Sequence[tuple[float, bool]] = ()) -> "SetScores":
+        """The scores of some slots, one at least.
+
+        Args:
+            guesses: of slots that have one: its probability, and whether it is right.
+        """
+        chances = np.array([chance for chance, _ in guesses], np.float64)
+        right = np.array([is_right for _, is_right in guesses], np.bool_)
         total = SlotCounts(*(sum(column) for column in zip(*map(_row, slots), strict=True)))
         return cls(
             slots=len(slots),
@@ -68,6 +80,8 @@ class SetScores:
             micro_precision=total.precision,
             micro_recall=total.recall,
             micro_f1=total.f1,
+            aurc=aurc(chances, right) if guesses else None,
+            coverage_90=coverage_at(chances, right, 0.9, len(slots)).share if guesses else None,
         )
 
 
@@ -83,8 +97,9 @@ class TableScores:
         """One row for each relation, then both means."""
         columns: dict[str, Form] = {"relation": "text", "slots": "count", "coverage": "percent"}
         columns |= dict.fromkeys(("precision", "recall", "F1", "micro P", "micro R", "micro F1"), "percent")
+        columns |= {"AURC": "decimals", "coverage at 90 % precision": "percent"} if self.all.aurc is not None else {}
         scores = [*self.by_relation.items(), (ALL, self.all), (RELATIONS, self.relations)]
-        rows: list[tuple[Cell, ...]] = [(name, *asdict(one).values()) for name, one in scores]
+        rows: list[tuple[Cell, ...]] = [(name, *list(asdict(one).values())[: len(columns) - 1]) for name, one in scores]
         return Table(f"sets of values, {self.all.slots:,} subjects with a relation", columns, rows)
 
     def to_dict(self) -> dict[str, object]:
@@ -100,19 +115,23 @@ def evaluate_table(filled: Path, gold: Path, subject: str = "subject", relations
         EvaluationError: one of them has no value.
     """
     predicted = read_value_sets(filled, subject, relations)
-    return scores_of(predicted, read_value_sets(gold, subject, relations))
+    return scores_of(predicted, read_value_sets(gold, subject, relations), read_guesses(filled))
 
 
-def scores_of(predicted: ValueSets, gold: ValueSets) -> TableScores:
+def scores_of(predicted: ValueSets, gold: ValueSets, guesses: Guesses | None = None) -> TableScores:
     """Every gold slot is scored, and no other."""
-    by_relation: dict[str, list[SlotCounts]] = defaultdict(list)
+    slots: dict[str, list[SlotCounts]] = defaultdict(list)
+    judged: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for (subject, relation), values in gold.items():
-        by_relation[relation].append(compared(predicted.get((subject, relation), ()), values))
-    scores = {relation: SetScores.of(slots) for relation, slots in sorted(by_relation.items())}
-    columns = zip(*(asdict(one).values() for one in scores.values()), strict=True)
-    _, *means = [_mean(column) for column in columns]
-    every = SetScores.of(list(chain(*by_relation.values())))
-    return TableScores(scores, every, SetScores(every.slots, *means))
+        slots[relation].append(compared(predicted.get((subject, relation), ()), values))
+        if guesses and (subject, relation) in guesses:
+            names, chance = guesses[subject, relation]
+            judged[relation].append((chance, compared([names], values).matched > 0))
+    scores = {relation: SetScores.of(slots[relation], judged[relation]) for relation in sorted(slots)}
+    every = SetScores.of(list(chain(*slots.values())), list(chain(*judged.values())))
+    columns = {name: [getattr(one, name) for one in scores.values()] for name in asdict(every) if name != "slots"}
+    means: dict[str, Any] = {name: None if None in column else _mean(column) for name, column in columns.items()}
+    return TableScores(scores, every, replace(every, **means))
 
 
 def compared(predicted: Iterable[Names], gold: Sequence[Names]) -> SlotCounts:

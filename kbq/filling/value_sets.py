@@ -20,6 +20,8 @@ from kbq.special_tokens import slot_of
 Names: TypeAlias = tuple[str, ...]  # of one value, each as good as the others
 Key: TypeAlias = tuple[str, str]  # subject and relation, as values are compared
 ValueSets: TypeAlias = dict[Key, list[Names]]
+Guesses: TypeAlias = dict[Key, tuple[Names, float]]  # with its probability
+CLAIM_COLUMNS = {"subject", "relation", "value", "accepted"}
 
 
 def read_value_sets(path: Path, subject: str = "subject", relations: Sequence[str] = ()) -> ValueSets:
@@ -46,6 +48,18 @@ def read_value_sets(path: Path, subject: str = "subject", relations: Sequence[st
     if not found:
         raise EvaluationError(f"{path} has no value to score")
     return dict(found)
+
+
+def read_guesses(path: Path) -> Guesses:
+    """The best value of each slot of a file of claims, accepted or not, with its probability; {} of any other file."""
+    table = read_table(path)
+    guesses: Guesses = {}
+    if {*table.columns} >= CLAIM_COLUMNS:
+        for row in table.rows:
+            if row["probability"] is not None:
+                key = normalised(subject_of(row["subject"])), normalised(row["relation"])
+                guesses.setdefault(key, ((row["value"],), row["probability"]))
+    return guesses
 
 
 Sets: TypeAlias = Iterator[tuple[object, object, list[Names]]]
@@ -108,7 +122,7 @@ def _knowledgenet(rows: Sequence[Row]) -> Sets:
 
 
 READERS: tuple[tuple[set[str], Callable[[Sequence[Row]], Sets]], ...] = (
-    ({"subject", "relation", "value", "accepted"}, _claims),
+    (CLAIM_COLUMNS, _claims),
     ({"subject", "relation", "object"}, _triples),
     ({"input", "output"}, _kilt),
     ({"SubjectEntity", "Relation", "ObjectEntities"}, _lm_kbc),

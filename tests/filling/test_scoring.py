@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -164,8 +165,15 @@ def test_a_filled_table_and_its_claims_have_the_same_scores(
     (tmp_path / "wide.csv").write_text("name,r,other\nA,x,\nB,,\n")
     (tmp_path / "gold.csv").write_text("name,r\nA,x\nB,x\n")
     by_claims = evaluate_table(claims, tmp_path / "gold.csv", "name")
-    assert evaluate_table(tmp_path / "wide.csv", tmp_path / "gold.csv", "name", ["r"]) == by_claims
+    by_table = evaluate_table(tmp_path / "wide.csv", tmp_path / "gold.csv", "name", ["r"])
+    assert by_table.all == replace(by_claims.all, aurc=None, coverage_90=None)
     assert (by_claims.all.precision, by_claims.all.recall, by_claims.all.f1) == (1.0, 0.5, 0.5)
+    assert (by_claims.all.aurc, by_claims.all.coverage_90) == (0.0, 1.0)  # the guess for B is right, but not accepted
+    wrong = write_json_lines(
+        "w.jsonl", claim | {"subject": "B", "probability": 0.95}, claim | {"value": "q", "sentence": "q"}
+    )
+    by_relation = evaluate_table(wrong, tmp_path / "gold.csv", "name").by_relation["r"]
+    assert (by_relation.aurc, by_relation.coverage_90) == (0.25, 0.5)  # risks 0 and 1/2
     damaged = write_json_lines("d.jsonl", claim | {"value": "q"})
     with pytest.raises(EvaluationError, match=r"d\.jsonl has a line that differs"):
         read_value_sets(damaged)
