@@ -17,7 +17,7 @@ from kbq.filling.options import FillOptions
 from kbq.filling.outputs import Format, format_of, refuse_unfit, write
 from kbq.filling.relations import Relation, relations_of
 from kbq.filling.run import Progress, Run
-from kbq.filling.tables import Row, Table, read_table
+from kbq.filling.tables import Row, Table, is_formula, read_table, shown
 from kbq.filling.values import normalised
 from kbq.filling.wikidata import read_ids
 from kbq.system.callbacks import Note, unheard
@@ -56,6 +56,9 @@ def fill(
         refuse_unfit(before, format)
     filling = Filling(kb, before, wanted, options, search, decided)
     _hint(kb, before, wanted, note)
+    formulas = sum(is_formula(shown(cell)) for row in before.rows for cell in row.values())
+    if formulas and format in ("csv", "tsv"):
+        note(f"{formulas:,} cells of the table look like formulas of a spreadsheet, and are written as they were")
     if dry_run:
         return replace(before, counts=replace(filling.counts, seconds=filling.seconds()))
     if path is None or format is None:

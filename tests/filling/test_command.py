@@ -99,10 +99,11 @@ def test_the_formats_are_those_that_can_be_written() -> None:
 
 
 def test_notes_go_to_standard_error(run: Run) -> None:
-    Path("t.csv").write_text("name\nMarie Curie\nx [SEP] y\n", "utf-8")
+    Path("t.csv").write_text("name,n\nMarie Curie,=1+1\nx [SEP] y,-5\n", "utf-8")
     status, out, err = run(
-        "fill", "t.csv", "--subject", "name", "--relations", "plase of birth", "--out", "o.jsonl", "--json"
+        "fill", "t.csv", "--subject", "name", "--relations", "plase of birth", "--out", "o.csv", "--json"
     )
     assert (status, json.loads(out)["cells"]) == (0, 1)
     assert "no page has the word 'plase' of 'plase of birth': is 'place' meant?" in err
+    assert "1 cells of the table look like formulas of a spreadsheet, and are written as they were" in err
     assert "row 2: the query 'x [SEP] y [SEP] plase of birth' has 2 \"[SEP]\"" in err
