@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from kbq.errors import EvaluationError
 from kbq.filling.value_sets import Guesses, Names, ValueSets, read_guesses, read_value_sets
 from kbq.filling.values import normal_form, normalised
 from kbq.kilt.confidence import aurc, coverage_at
@@ -112,10 +113,12 @@ def evaluate_table(filled: Path, gold: Path, subject: str = "subject", relations
 
     Raises:
         KbqError: a file cannot be read.
-        EvaluationError: one of them has no value.
+        EvaluationError: there is nothing to score.
     """
-    predicted = read_value_sets(filled, subject, relations)
-    return scores_of(predicted, read_value_sets(gold, subject, relations), read_guesses(filled))
+    wanted = read_value_sets(gold, subject, relations)
+    if not wanted:
+        raise EvaluationError(f"{gold} has no value to compare with: fill in some that are right")
+    return scores_of(read_value_sets(filled, subject, relations), wanted, read_guesses(filled))
 
 
 def scores_of(predicted: ValueSets, gold: ValueSets, guesses: Guesses | None = None) -> TableScores:

@@ -33,7 +33,7 @@ def read_value_sets(path: Path, subject: str = "subject", relations: Sequence[st
 
     Raises:
         KbqError: the file cannot be read.
-        EvaluationError: it has no value, or a line that does not fit the others.
+        EvaluationError: it has a line that does not fit the others.
     """
     table = read_table(path)
     columns = set(table.columns)
@@ -45,8 +45,6 @@ def read_value_sets(path: Path, subject: str = "subject", relations: Sequence[st
             slot += [names for names in values if names not in slot]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise EvaluationError(f"{path} has a line that differs from the others ({error!r:.80}): repair it") from None
-    if not found:
-        raise EvaluationError(f"{path} has no value to score")
     return dict(found)
 
 

@@ -83,7 +83,7 @@ def test_a_check_and_a_dry_run_say_what_there_is(run: Run) -> None:
         ((*FILL, "--out", "o.csv", "--precision", "0.9", "--min-probability", "0.7"), 2, "two thresholds: leave one"),
         (("fill", "no.csv", "--relations", "x", "--out", "o.csv"), 1, "no.csv: cannot be read (No such file or dir"),
         ((*FILL, "--out", "t.csv"), 1, "t.csv already exists and was not made by this run of kbq fill"),
-        (("evaluate-table", "t.csv", "t.csv", "--subject", "name"), 1, "t.csv has no value to score"),
+        (("evaluate-table", "t.csv", "t.csv", "--subject", "name"), 1, "t.csv has no value to compare with"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(words: tuple[str, ...], status: int, said: str, run: Run) -> None:

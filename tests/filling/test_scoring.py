@@ -139,7 +139,6 @@ def test_gold_files_of_all_kinds(content: object, values: ValueSets, tmp_path: P
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("subject,born\nA,\n", "gold has no value to score"),
         ("name,born\nA,x\n", "the table has no column 'subject', it has 'name', 'born'"),
         ('{"input": 1, "output": []}\n', "gold has a line that differs from the others"),
         (
@@ -174,6 +173,10 @@ def test_a_filled_table_and_its_claims_have_the_same_scores(
     )
     by_relation = evaluate_table(wrong, tmp_path / "gold.csv", "name").by_relation["r"]
     assert (by_relation.aurc, by_relation.coverage_90) == (0.25, 0.5)  # risks 0 and 1/2
+    (tmp_path / "empty.csv").write_text("name,r\nA,\n")
+    assert evaluate_table(tmp_path / "empty.csv", tmp_path / "gold.csv", "name").all.precision == 1.0
+    with pytest.raises(EvaluationError, match=r"empty\.csv has no value to compare with: fill in some that are right"):
+        evaluate_table(claims, tmp_path / "empty.csv", "name")
     damaged = write_json_lines("d.jsonl", claim | {"value": "q"})
     with pytest.raises(EvaluationError, match=r"d\.jsonl has a line that differs"):
         read_value_sets(damaged)
