@@ -9,6 +9,7 @@ import statistics
 from typing import Any
 
 import confidence
+import filling
 import keeping
 import scale
 from rendering import ROOT, earlier, figures, interval, table
@@ -450,12 +451,14 @@ def main() -> None:
             "speed-short": speed_short,
         },
         "docs/guides/ask.md": {"words-short": words_short, "second-look-short": confidence.second_look_short},
+        "docs/guides/fill.md": {"fill-short": filling.fill_short},
         "docs/guides/fine-tune.md": {
             "finetuning-short": finetuning_short,
             "forgetting-short": keeping.forgetting_short,
         },
         "docs/results/index.md": {"quality": quality},
         "docs/results/confidence.md": {"second-look": confidence.second_look, "trust": confidence.trust},
+        "docs/results/filling.md": {"fill": filling.fill},
         "docs/results/speed.md": {"speed": speed},
         "docs/results/words.md": {"words": words},
         "docs/results/finetuning.md": {

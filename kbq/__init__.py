@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kbq.answers import Answer
     from kbq.corpus.pages import Page
     from kbq.corpus.readers import read_corpus
+    from kbq.filling.tables import Table
     from kbq.kb import KnowledgeBase
     from kbq.kilt.evaluation import evaluate
     from kbq.kilt.task import Task
@@ -39,6 +40,7 @@ __all__ = [
     "ModelError",
     "Page",
     "QueryError",
+    "Table",
     "Task",
     "TrainingError",
     "evaluate",
@@ -49,6 +51,7 @@ _MODULES = {
     "Answer": "kbq.answers",
     "KnowledgeBase": "kbq.kb",
     "Page": "kbq.corpus.pages",
+    "Table": "kbq.filling.tables",
     "Task": "kbq.kilt.task",
     "evaluate": "kbq.kilt.evaluation",
     "read_corpus": "kbq.corpus.readers",

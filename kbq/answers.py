@@ -26,6 +26,7 @@ K, DEPTH, RETRIEVAL_WEIGHT, LOOKS = (
     0.1,
     10,
 )  # what `kbq query` and `KnowledgeBase.query` ask for unless told otherwise
+TOP = 3  # alternatives that `kbq fill` keeps
 CONTEXT = 500  # characters of the evidence that JSON has on either side of an answer: most paragraphs are whole
 MOST_MARKS = 32  # by which this may be exceeded, so as not to part a letter from its marks: Unicode's limit is 30
 JOINER = "\u200d"  # between the parts of an emoji

@@ -14,6 +14,7 @@ from kbq.answers import (
     DEPTH,
     LOOKS,
     RETRIEVAL_WEIGHT,
+    TOP,
     WORDS_ALONE,
     Answer,
     Backend,
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
     from kbq.encoding.queries import QueryTokenizer
+    from kbq.filling.outputs import Format
+    from kbq.filling.tables import Table
     from kbq.finetuning.calibrating import CalibrationOutcome
     from kbq.finetuning.finetune import FinetuningOutcome
     from kbq.kilt.prediction import PredictionOutcome
@@ -692,6 +695,71 @@ class KnowledgeBase:
             return predict_records(chosen, records, self, options, with_text, report)
         read_manifest(self.folder)  # it may have been removed meanwhile
         return predict_file(chosen, records, self, as_path(out, "out"), options, with_text, report)
+
+    def fill(
+        self,
+        table: str | Path | Iterable[Mapping[str, Any]] | None,
+        relations: Iterable[str],
+        out: str | Path | None = None,
+        *,
+        subject: str = "subject",
+        values: Literal["one", "many"] = "one",
+        min_probability: float | None = None,
+        precision: float | None = None,
+        top: int = TOP,
+        limit: int = 0,
+        overwrite: bool = False,
+        check: bool = False,
+        decisions: str | Path | None = None,
+        format: Format | None = None,
+        ids: str | Path | None = None,
+        dry_run: bool = False,
+        backend: Backend = "auto",
+        bm25_weight: float | None = None,
+        sparta_weight: float | None = None,
+        second_look: int | None = None,
+        calibration: str | Path | None = None,
+        command: str = "",
+        note: Note = unheard,
+        report: Callable[[int, int, int], None] = unheard,
+    ) -> Table:
+        """Fill the empty cells of a table with what the text says, where that is likely enough, each with its evidence.
+
+        Args:
+            table: a file (CSV, TSV, JSON lines, Parquet), or rows; None: a row for each page, its title is the subject.
+            relations: the columns to fill, which are added where they are missing, and files relations.toml.
+            out: the table that is written, with its claims beside it; a run that was killed resumes. Without it, the
+                table is returned only.
+            subject: the column of subjects.
+            values: whether a cell gets the best value, or all that are likely enough; of relations given by name.
+            min_probability: of a value, below which a cell stays empty; by default 0.5.
+            precision: instead of it, the share of values to be right, which the calibration promises above a threshold.
+            top: alternatives that a cell's claim keeps.
+            limit: cells that are asked for at most; 0: all.
+            overwrite: fill cells that have a value, too.
+            check: change nothing, but compare the values that are there with the text; a table of verdicts is given.
+            decisions: JSON lines of values that a person has accepted or rejected.
+            format: of `out`, where its suffix does not say it; nt, trig, qs and html have the claims alone.
+            ids: of nt, trig and qs: lines of a subject, page id or title, a tab, and its Q-number of Wikidata.
+            dry_run: only say, in `counts`, how much there is to ask, and about how many seconds it takes.
+            report: called with the cells that are done, all of them, and those filled.
+
+        Raises:
+            KbqError: the table or the relations cannot be used, or `out` is of another run.
+            QueryError: answers have no probability here, or the precision cannot be promised.
+        """
+        from kbq.filling.fill import fill
+        from kbq.filling.options import FillOptions
+
+        search = SearchOptions(
+            LOOKS if second_look is None else max(LOOKS, second_look), "phrase", backend, bm25_weight, sparta_weight,
+            second_look=second_look, calibration=_name(calibration, "a calibration"),
+        )  # fmt: skip
+        options = FillOptions(subject, values, min_probability, precision, top, limit, overwrite, check)
+        return fill(
+            self, table, relations, out, options, search, decisions=decisions, format=format, ids=ids, dry_run=dry_run,
+            command=command, note=note, report=report,
+        )  # fmt: skip
 
     # Maintain
 

@@ -30,6 +30,7 @@ LAYERS = (
     ("finetuning",),
     ("sample_kb", "description", "changing"),
     ("verifying",),
+    ("filling",),
     ("kb",),
     ("augmentation",),
     ("commands",),

@@ -43,6 +43,7 @@ def test_one_top_level_name(names: list[str]) -> None:
         "kbq/sample/articles.jsonl",
         "kbq/sample/queries.jsonl",
         "kbq/kilt/evaluation.py",
+        "kbq/filling/review.html",
     ],
 )
 def test_what_is_needed_is_there(name: str, names: list[str]) -> None:

@@ -95,6 +95,23 @@ def counting_progress(title: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: show(f"{done:,} of {total:,}", done, total)
 
 
+@contextmanager
+def filling_progress(title: str) -> Iterator[Callable[[int, int, int], None]]:
+    """Shows cells, cells per second of this run, and how many are filled."""
+    begun = time.monotonic()
+    before: list[int] = []  # what an earlier, killed run had done
+
+    with _counted_bar(title) as show:
+
+        def report(done: int, total: int, filled: int) -> None:
+            if not before:
+                before.append(done)
+            speed = (done - before[0]) / max(1e-9, time.monotonic() - begun)
+            show(f"{done:,} of {total:,} cells, {filled:,} filled, {speed:,.1f} cells/s", done, total)
+
+        yield report
+
+
 class _Show(Protocol):
     """Shows a text, and how much of how much is done where that is known."""
 

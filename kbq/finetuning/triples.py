@@ -2,6 +2,7 @@
 
 A table is CSV or TSV with a header, or JSON lines: `subject`, `relation`, `object`, and perhaps `aliases` (other names
 of the object; in CSV and TSV with `|` between them) and `page` (id or title). Equal subject and relation are one query.
+A line with the `decision` "reject", as the review of claims writes it, is no triple.
 """
 
 import csv
@@ -124,6 +125,8 @@ Row = tuple[int, Mapping[str, object]]  # line number, and the columns by name
 def _json_rows(path: Path, first: Line, rest: Iterator[Line]) -> Iterator[Row]:
     for number, fields in parse_json_lines(chain([first], rest), str(path), TrainingError):
         _check_columns(path, number, fields)
+        if fields.get("decision") == "reject":
+            continue
         for name in (*COLUMNS, "page"):
             if isinstance(fields.get(name), list | dict):
                 raise TrainingError(f"{path}:{number}: {name} is a list or an object, must be one text")

@@ -63,6 +63,17 @@ def read_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLi
     Raises:
         KbqError: the file is missing, unreadable or damaged; the class is `error`.
     """
+    for number, text in _decoded(source, error, on_bad_line):
+        yield number, text.rstrip("\r\n")
+
+
+def read_text(source: str, error: type[KbqError] = KbqError) -> str:
+    """A whole file as text, every line end as it is; see `read_lines`."""
+    return "".join(text for _, text in _decoded(source, error, refuse))
+
+
+def _decoded(source: str, error: type[KbqError], on_bad_line: BadLine) -> Iterator[Line]:
+    """The lines of a file with their ends."""
     name = source_name(source)
     number = 0
     try:
@@ -74,7 +85,7 @@ def read_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLi
                     byte = f"byte {reason.start + 1} is 0x{line[reason.start]:02x}"
                     on_bad_line(error(f"{name}:{number}: not UTF-8 ({byte}): convert the file to UTF-8"))
                 else:
-                    yield number, text.rstrip("\r\n")
+                    yield number, text
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as reason:
         if isinstance(reason, OSError) and reason.strerror:
             raise error(f"{name}: cannot be read ({reason.strerror}): check its path and permissions") from reason

@@ -114,6 +114,17 @@ def test_columns_come_in_any_order_and_case_and_others_are_ignored(read: Callabl
     assert golds[0].outputs[0].evidence is None
 
 
+def test_a_rejected_value_of_a_review_is_no_triple(read: Callable[[str], list[Gold]]) -> None:
+    decided = {"value": "Warsaw", "page_id": "7", "paragraph": 0, "start": 3, "end": 9, "object": "Warsaw", "page": "7"}
+    slot = {"subject": "Marie Curie", "relation": "birth"}
+    lines = [slot | decided | {"decision": decision} for decision in ("reject", "accept")]
+    lines[0]["object"] = "Poland"
+    golds = read("\n".join(map(json.dumps, lines)))
+    assert contents(golds) == [("Marie Curie [SEP] birth", [("Warsaw", "7")])]
+    with pytest.raises(TrainingError, match="has no triple with an answer"):
+        read(json.dumps(lines[0]))
+
+
 def test_values_that_are_numbers_are_text(read: Callable[[str], list[Gold]]) -> None:
     golds = read('{"subject": 1984, "relation": "year", "object": 0, "page": 12}\n')
     assert contents(golds) == [("1984 [SEP] year", [("0", "12")])]

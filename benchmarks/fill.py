@@ -1,0 +1,144 @@
+"""Fill: how many cells of T-REx's table are filled, how many of them rightly, and how fast.
+
+python benchmarks/fill.py KB GOLD.jsonl [--subjects 1000] [--wide 40] [--timed 30]
+
+Gold cells are asked for with every value that is found, and thresholds are applied afterwards. Then again where three
+in ten of the pages that answer them are not searched: their cells are rightly empty. T-REx does not know all that is
+true: a value that is right, but not in T-REx, counts as wrong.
+"""
+
+import argparse
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import reporting
+from trust import gold_pages, is_hidden
+
+from kbq.answers import LOOKS, SearchOptions
+from kbq.dump.pages import Pages
+from kbq.filling.claims import Claim
+from kbq.filling.scoring import scores_of
+from kbq.filling.tables import read_table
+from kbq.filling.value_sets import ValueSets, read_value_sets
+from kbq.filling.values import normalised
+from kbq.kb import KnowledgeBase
+from kbq.special_tokens import slot_of
+
+THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+SCORES = ("coverage", "precision", "recall", "f1", "micro_precision", "micro_recall", "micro_f1")
+HIDDEN, SEED = 0.3, 7
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kb", type=Path)
+    parser.add_argument("gold", type=Path)
+    parser.add_argument("--subjects", type=int, default=1000, help="whose gold cells are asked for")
+    parser.add_argument("--wide", type=int, default=40, help="subjects of which all relations are asked for")
+    parser.add_argument("--timed", type=int, default=30, help="subjects of which ten relations are timed")
+    options = parser.parse_args()
+    kb = KnowledgeBase.open(options.kb)
+    pages = {slot_of(row["input"]) or ("", ""): gold_pages(row) for row in read_table(options.gold).rows}
+    subjects, relations = (sorted(set(names)) for names in zip(*pages, strict=True))
+    chosen = random.Random(SEED).sample(subjects, options.subjects)
+    relations_of = defaultdict(set)
+    for subject, relation in pages:
+        relations_of[subject].add(relation)
+    asked = {subject: relations_of[subject] for subject in chosen}
+    gold = {
+        key: values for key, values in read_value_sets(options.gold).items() if key[0] in set(map(normalised, chosen))
+    }
+    lost = {key(*slot) for slot, found in pages.items() if found and all(is_hidden(page, HIDDEN) for page in found)}
+    hidden = {page for found in pages.values() for page in found if is_hidden(page, HIDDEN)}
+    left = kb.with_pages([page for page in Pages(kb.shards).ids() if page not in hidden])
+    promised = promise(kb)
+    wide = claims_of(kb, {subject: set(relations) for subject in chosen[: options.wide]}, relations)
+    figures: dict[str, object] = {
+        "gold cells": len(gold),
+        "of these, without their pages": len(lost & set(gold)),
+        "threshold of 0.9": promised,
+        "all pages": curves(claims_of(kb, asked, relations), gold, promised),
+        "without three in ten": curves(
+            claims_of(left, asked, relations), {key: [] if key in lost else gold[key] for key in gold}, promised
+        ),
+        "all relations": {
+            "cells": options.wide * len(relations),
+            "filled": {str(least): len(predicted(wide, least, False)) for least in (0.5, promised)},
+        },
+        "cells per CPU second": timed(kb, chosen[: options.timed], relations[:10]),
+    }
+    reporting.write("fill", figures, [options.kb, options.gold], SEED)
+
+
+def promise(kb: KnowledgeBase) -> float:
+    """The threshold above which nine in ten are promised to be right."""
+    calibration = kb.calibration(SearchOptions())
+    return round(float((calibration and calibration.thresholds["0.9"]) or 1.0), 4)
+
+
+def key(subject: str, relation: str) -> tuple[str, str]:
+    return normalised(subject), normalised(relation)
+
+
+def claims_of(kb: KnowledgeBase, asked: Mapping[str, set[str]], relations: Sequence[str]) -> Sequence[Claim]:
+    """All values that are found for the cells asked for; the others have a value already."""
+    rows = [
+        {"subject": subject} | {relation: "" if relation in wanted else "known" for relation in relations}
+        for subject, wanted in asked.items()
+    ]
+    return kb.fill(rows, relations, values="many", min_probability=0.0, top=0).claims
+
+
+def curves(claims: Sequence[Claim], gold: ValueSets, promised: float) -> dict[str, object]:
+    """Scores by threshold, with one value and with many."""
+    found: dict[str, object] = {}
+    for name, many in (("one value", False), ("many values", True)):
+        found[name] = by_threshold = {}
+        for least in (*THRESHOLDS, promised):
+            scores = scores_of(predicted(claims, least, many), gold).all
+            by_threshold[str(least)] = {score: round(getattr(scores, score), 4) for score in SCORES}
+    return found
+
+
+def predicted(claims: Sequence[Claim], least: float, many: bool) -> ValueSets:
+    """The values of a table whose cells have what is at least so likely."""
+    values: ValueSets = defaultdict(list)
+    seen: set[tuple[str, str]] = set()
+    for claim in claims:
+        slot = key(claim.subject, claim.relation)
+        if (many or slot not in seen) and (claim.probability or 0.0) >= least:
+            values[slot].append((claim.value,))
+        seen.add(slot)
+    return values
+
+
+def timed(kb: KnowledgeBase, subjects: Sequence[str], relations: Sequence[str]) -> dict[str, float]:
+    """Cells per CPU second, by a table and one query after another, with a second look and without."""
+    queries = [f"{subject} [SEP] {relation}" for subject in subjects for relation in relations]
+    rows = [{"subject": subject} for subject in subjects]
+    found: dict[str, float] = {}
+    for name, looks in (("with a second look", None), ("without", 0)):
+
+        def table(looks: int | None = looks) -> None:
+            kb.fill(rows, relations, min_probability=0.0, second_look=looks)
+
+        def singly(looks: int | None = looks) -> None:
+            for query in queries:
+                kb.query(query, k=LOOKS, second_look=looks)
+
+        for way, work in (("table", table), ("one by one", singly)):
+            found[f"{way}, {name}"] = round(len(queries) / cpu_seconds(work), 2)
+    return found
+
+
+def cpu_seconds(work: Callable[[], None]) -> float:
+    begun = time.process_time()
+    work()
+    return time.process_time() - begun
+
+
+if __name__ == "__main__":
+    main()

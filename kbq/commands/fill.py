@@ -1,0 +1,206 @@
+"""Fill: `kbq fill`, and what scores a filled table."""
+
+import dataclasses
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.core import TyperCommand
+
+from kbq.answers import TOP
+from kbq.commands.ask import open_kb
+from kbq.commands.options import (
+    FILL,
+    BackendName,
+    Bm25Weight,
+    CalibrationFile,
+    Device,
+    IndexName,
+    Json,
+    Kb,
+    PageIds,
+    SecondLook,
+    SpartaWeight,
+    TunedModel,
+    output_path,
+    refuse_given,
+)
+from kbq.commands.terminal import note, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kbq.filling.tables import Table
+
+app = typer.Typer()
+Format = Literal[
+    "csv", "tsv", "jsonl", "parquet", "long.csv", "long.tsv", "long.parquet", "nt", "trig", "qs", "html"
+]  # those of kbq/filling/outputs.py, which is not loaded for the help
+
+
+def spread(words: "Sequence[str]", option: str) -> list[str]:
+    """A command line in which each of the values behind an option has it in front.
+
+    >>> spread(["t.csv", "--relations", "born", "died", "--out", "o.csv"], "--relations")
+    ['t.csv', '--relations', 'born', '--relations', 'died', '--out', 'o.csv']
+    """
+    spread_words: list[str] = []
+    inside = False
+    for word in words:
+        inside = word == option or (inside and not word.startswith("-"))
+        if inside and word != option and spread_words[-1] != option:
+            spread_words.append(option)
+        spread_words.append(word)
+    return spread_words
+
+
+class FillCommand(TyperCommand):
+    """A command whose `--relations` takes all words up to the next option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the command line."""
+        return super().parse_args(ctx, spread(args, "--relations"))
+
+
+@app.command(cls=FillCommand, rich_help_panel=FILL)
+def fill(
+    context: typer.Context,
+    table: Annotated[
+        str | None, typer.Argument(help="CSV, TSV, JSON lines or Parquet; - is standard input.", show_default=False)
+    ] = None,
+    relations: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME…", help="Columns to fill, or a file relations.toml; several, up to the next option."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(callback=output_path, help="The filled table; its suffix says the format.")
+    ] = None,
+    subject: Annotated[str, typer.Option(help="The column of subjects.")] = "subject",
+    subjects_from_kb: Annotated[
+        bool, typer.Option("--subjects-from-kb", help="Instead of a table: the title of every page is a subject.")
+    ] = False,
+    values: Annotated[
+        Literal["one", "many"], typer.Option(help="Fill in the best value, or all that are likely enough.")
+    ] = "one",
+    min_probability: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, max=1.0, show_default="0.5", help="Leave cells empty whose values are less likely right."
+        ),
+    ] = None,
+    precision: Annotated[
+        float | None,
+        typer.Option(help="Instead of it: the share of values to be right, as far as the calibration promises it."),
+    ] = None,
+    top: Annotated[int, typer.Option(min=0, help="Alternatives to keep with each cell's claim.")] = TOP,
+    limit: Annotated[int, typer.Option(min=0, help="Ask for so many cells at most; 0: all.")] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Fill cells that have a value, too.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare the values that are there with the text instead, and say where.")
+    ] = False,
+    decisions: Annotated[
+        Path | None, typer.Option(help="Values that a person has accepted or rejected, as the HTML output saves them.")
+    ] = None,
+    format: Annotated[Format | None, typer.Option(help="Of --out, where its suffix does not say it.")] = None,
+    ids: Annotated[
+        Path | None,
+        typer.Option(help="Of nt, trig and qs: subjects, page ids or titles, each with a tab and its Q-number."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how much there is to ask, and about how long it takes.")
+    ] = False,
+    kb: Kb = None,
+    pages: PageIds = None,
+    model: TunedModel = None,
+    backend: BackendName = "auto",
+    bm25_weight: Bm25Weight = None,
+    sparta_weight: SpartaWeight = None,
+    second_look: SecondLook = None,
+    calibration: CalibrationFile = None,
+    index: IndexName = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Fill the empty cells of a table with what the text says, where that is likely enough. A killed run resumes.
+
+    Beside filled.csv, filled.claims.jsonl has every value with its probability and its place in the text. The same
+    command with another --out of that name, such as filled.html, writes them in that format without asking again.
+    """
+    if (table is None) != subjects_from_kb:
+        raise typer.BadParameter("give either a table or --subjects-from-kb", param_hint="TABLE")
+    if out is None and not dry_run:
+        raise typer.BadParameter("give the file to write, such as --out filled.csv", param_hint="--out")
+    if dry_run:
+        refuse_given(context, "with --dry-run", ("out", "format", "ids"))
+    from kbq.commands.progress import filling_progress
+
+    opened = open_kb(kb, model, device, index)
+    opened = opened if pages is None else opened.with_pages(pages)
+    with filling_progress(f"{'checking' if check else 'filling'} {table or opened.folder}") as report:
+        filled = opened.fill(
+            table, relations or (), out, subject=subject, values=values, min_probability=min_probability,
+            precision=precision, top=top, limit=limit, overwrite=overwrite, check=check, decisions=decisions,
+            format=format, ids=ids, dry_run=dry_run, backend=backend, bm25_weight=bm25_weight,
+            sparta_weight=sparta_weight, second_look=second_look, calibration=calibration,
+            command=shlex.join(["kbq", *sys.argv[1:]]), note=note, report=report,
+        )  # fmt: skip
+    counts = filled.counts
+    for problem in counts.unasked[:NAMED]:
+        note(f"{problem}; its cells stay as they are")
+    if len(counts.unasked) > NAMED:
+        note(f"… and {len(counts.unasked) - NAMED:,} more rows")
+    if counts.formulas:
+        note(f"{counts.formulas:,} values look like formulas of a spreadsheet: each is behind an apostrophe")
+    if counts.left_out:
+        note(f"{counts.left_out:,} claims cannot be written as QuickStatements: {out}.left-out.jsonl says why")
+    tell(dataclasses.asdict(counts) | {"out": out and str(out)}, as_json, *_lines(filled, out, check))
+
+
+NAMED = 10  # rows that cannot be asked for
+
+
+def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
+    """What a person is told."""
+    counts = filled.counts
+    asked = f"{counts.cells:,} cells of {counts.rows:,} rows"
+    if counts.seconds is not None:
+        return [f"{asked}: {counts.queries:,} queries, about {_duration(counts.seconds)}"]
+    if not check:
+        return [f"{out}: {counts.filled:,} of {asked} filled ({counts.filled / counts.cells:.0%})"]
+    verdicts = [row["verdict"] for row in filled.rows]
+    found = ", ".join(f"{verdicts.count(verdict):,} {verdict}" for verdict in ("agrees", "contradicts", "not found"))
+    return [f"{out}: {len(verdicts):,} values of {counts.rows:,} rows: {found}"]
+
+
+def _duration(seconds: float) -> str:
+    """A time in words.
+
+    >>> _duration(0.2), _duration(90), _duration(600), _duration(7200)
+    ('a second', '90 seconds', '10 minutes', '2.0 hours')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} seconds" if seconds >= 1.5 else "a second"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+
+
+@app.command("evaluate-table", rich_help_panel=FILL)
+def evaluate_table(
+    filled: Annotated[Path, typer.Argument(help="A filled table, or a file of claims.")],
+    gold: Annotated[Path, typer.Argument(help="A table, triples, KILT lines, or a file of LM-KBC or KnowledgeNet.")],
+    subject: Annotated[str, typer.Option(help="The column of subjects in tables.")] = "subject",
+    relations: Annotated[
+        list[str] | None, typer.Option("--relation", help="A column to score in tables; repeat it. By default all.")
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Score a filled table against one that is right: precision, recall and F1 of the values of each cell."""
+    from kbq.filling.scoring import evaluate_table as evaluate
+
+    scores = evaluate(filled, gold, subject, relations or ())
+    table = scores.table()
+    tell(scores.to_dict(), as_json, *(table.csv() if as_csv else table.markdown()).splitlines())

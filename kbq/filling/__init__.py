@@ -1,0 +1,1 @@
+"""Filling: tables of subjects and relations get their empty cells from a knowledge base, each with its evidence."""

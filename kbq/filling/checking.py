@@ -1,0 +1,65 @@
+"""Checking: values that a table has are compared with what the text says: agrees, contradicts, or not found."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from kbq.filling.claims import Claim, DateValue, QuantityValue
+from kbq.filling.relations import Relation
+from kbq.filling.slots import subject_of
+from kbq.filling.tables import Row, Table, texts_of
+from kbq.filling.titles import Titles
+from kbq.filling.values import normal_form, normalised
+
+Verdict = Literal["agrees", "contradicts", "not found"]
+EVIDENCE = ("value", "probability", "page_id", "title", "paragraph", "start", "end", "sentence")
+COLUMNS = ("subject", "relation", "present", "verdict", *EVIDENCE)
+
+
+def checked(
+    table: Table,
+    subject: str,
+    relations: Sequence[Relation],
+    claims: Mapping[tuple[str, str], Sequence[Claim]],
+    titles: Titles,
+) -> list[Row]:
+    """A row for each value that is present: its verdict, and what the text says, with its place.
+
+    Args:
+        claims: by subject and relation.
+    """
+    rows: list[Row] = []
+    for row in table.rows:
+        name = subject_of(row.get(subject))
+        for relation in relations:
+            said = claims.get((name, relation.name), ())
+            for present in texts_of(row.get(relation.name)) if said else ():
+                verdict, claim = _judged(present, relation, said, titles)
+                evidence = {key: getattr(claim, key) for key in EVIDENCE} if claim else dict.fromkeys(EVIDENCE)
+                rows.append(
+                    {"subject": name, "relation": relation.name, "present": present, "verdict": verdict} | evidence
+                )
+    return rows
+
+
+def _judged(present: str, relation: Relation, claims: Sequence[Claim], titles: Titles) -> tuple[Verdict, Claim | None]:
+    """The verdict on a value, and the claim that it rests on; where several values are right, none contradicts."""
+    accepted = [claim for claim in claims if claim.accepted]
+    for claim in accepted:
+        if is_same(present, claim, titles):
+            return "agrees", claim
+    if accepted and relation.values == "one":
+        return "contradicts", accepted[0]
+    return "not found", None
+
+
+def is_same(present: str, claim: Claim, titles: Titles) -> bool:
+    """Whether a value is that of a claim: by its text, its page, its quantity, or its date, one perhaps more exact."""
+    if normalised(present) == normalised(claim.value):
+        return True
+    if isinstance(claim.normal, DateValue):
+        own = normal_form(present, "date")
+        shorter, longer = sorted((own.edtf if isinstance(own, DateValue) else "", claim.normal.edtf), key=len)
+        return bool(shorter) and (longer == shorter or longer.startswith(f"{shorter}-"))
+    if isinstance(claim.normal, QuantityValue):
+        return normal_form(present, "quantity") == claim.normal
+    return claim.normal is not None and titles.page(present) == claim.normal

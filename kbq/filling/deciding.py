@@ -1,0 +1,142 @@
+"""Deciding: the answers to a slot become its claims: distinct values, each with its normal form, likely or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from kbq.answers import Answer, is_likely
+from kbq.errors import KbqError
+from kbq.filling.claims import Alternative, Claim, DateValue, NormalForm, QuantityValue
+from kbq.filling.relations import Relation
+from kbq.filling.slots import Slot, subject_of
+from kbq.filling.titles import Titles
+from kbq.filling.values import normal_form, normalised
+from kbq.searching.units import Sentences
+from kbq.system.lines import read_json_lines
+
+Decision = Literal["accept", "reject"]
+Decisions: TypeAlias = Mapping[tuple[str, str], Mapping[str, Decision]]  # by subject and relation, then by value
+DEMANDED = {"date": DateValue, "quantity": QuantityValue}  # types that a value without this form cannot have
+
+
+def read_decisions(path: Path) -> Decisions:
+    """What a person decided on values: JSON lines of subject, relation, value, and decision (accept or reject).
+
+    Raises:
+        KbqError: it cannot be read, or a line lacks one of these.
+    """
+    decisions: dict[tuple[str, str], dict[str, Decision]] = {}
+    for number, fields in read_json_lines(str(path)):
+        texts = [fields.get(name) for name in ("subject", "relation", "value", "decision")]
+        if not all(isinstance(text, str) for text in texts) or texts[3] not in ("accept", "reject"):
+            raise KbqError(
+                f"{path}:{number}: is no decision: write subject, relation, value, and decision, which is accept or "
+                "reject"
+            )
+        subject, relation, value, decision = map(str, texts)
+        decided = decisions.setdefault((subject_of(subject), relation), {})
+        decided[normalised(value)] = "accept" if decision == "accept" else "reject"
+    return decisions
+
+
+@dataclass(slots=True)
+class _Value:
+    """A value, its best answer, and all places that have it."""
+
+    answer: Answer
+    normal: NormalForm | None
+    places: set[tuple[str, int, int, int]] = field(default_factory=set)
+
+    @property
+    def key(self) -> str:
+        return normalised(self.answer.text)
+
+
+class Decider:
+    """Makes claims of answers."""
+
+    def __init__(self, titles: Titles, min_probability: float, top: int, decisions: Decisions) -> None:
+        """`top`: how many alternatives a cell keeps."""
+        self._titles, self._min_probability, self._top, self._decisions = titles, min_probability, top, decisions
+        self._sentences = lru_cache(256)(Sentences)
+
+    def claims(self, slot: Slot, answers: Iterable[Sequence[Answer]]) -> list[Claim]:
+        """The claims that are accepted or, where none is, the best guess; none where nothing was found.
+
+        Args:
+            answers: to each wording, best first.
+        """
+        relation, decided = slot.relation, self._decisions.get((slot.subject, slot.relation.name), {})
+        ranked = sorted(filter(None, answers), key=lambda found: -_worth(found[0]))
+        values = [value for value in self._distinct(chain(*ranked), relation) if decided.get(value.key) != "reject"]
+        threshold = self._min_probability if relation.min_probability is None else relation.min_probability
+        demanded = DEMANDED.get(relation.type or "", object)
+        possible = [value for value in values if isinstance(value.normal, demanded)]
+        chosen = [value for value in values if decided.get(value.key) == "accept"]
+        if relation.values == "many":
+            chosen += [value for value in possible if value not in chosen and is_likely(value.answer, threshold)]
+        elif not chosen:
+            chosen = [value for value in possible[:1] if is_likely(value.answer, threshold)]
+        shown, is_accepted = (chosen, True) if chosen else ((possible or values)[:1], False)
+        others = [value.answer for value in values if value not in shown][: self._top]
+        alternatives = tuple(Alternative(o.text, _rounded(o.probability), o.page_id, o.title) for o in others)
+        return [self._claim(slot, value, is_accepted, alternatives if value is shown[0] else ()) for value in shown]
+
+    def _distinct(self, answers: Iterable[Answer], relation: Relation) -> list[_Value]:
+        """The values in the order of their first answers; equal texts, or equal normal forms, are one value."""
+        by_key: dict[object, _Value] = {}
+        values: list[_Value] = []
+        for answer in answers:
+            normal = self._normal(answer.text, relation)
+            keys = [normalised(answer.text), *([] if normal is None else [normal])]
+            value = next((by_key[key] for key in keys if key in by_key), None)
+            if value is None:
+                value = _Value(answer, normal)
+                values.append(value)
+            value.places.add(answer.place)
+            by_key |= {key: value for key in keys if key not in by_key}
+        return values
+
+    def _normal(self, text: str, relation: Relation) -> NormalForm | None:
+        if relation.type in ("date", "quantity"):
+            return normal_form(text, relation.type)
+        if relation.type == "text":
+            return None
+        page = self._titles.page(text)
+        return page if page or relation.type == "page" else normal_form(text)
+
+    def _claim(self, slot: Slot, value: _Value, is_accepted: bool, alternatives: tuple[Alternative, ...]) -> Claim:
+        answer = value.answer
+        first, last = self._sentences(answer.context).around(answer.start, answer.end)
+        return Claim(
+            subject=slot.subject,
+            relation=slot.relation.name,
+            value=answer.text,
+            probability=_rounded(answer.probability),
+            accepted=is_accepted,
+            page_id=answer.page_id,
+            title=answer.title,
+            paragraph=answer.paragraph,
+            start=answer.start,
+            end=answer.end,
+            sentence=answer.context[first:last],
+            sentence_start=first,
+            normal=value.normal,
+            says_the_same=len(value.places),
+            alternatives=alternatives,
+            metadata=answer.metadata,
+        )
+
+
+def _worth(answer: Answer) -> float:
+    """By what the best answers to several wordings are compared: a second look's scores are logarithms of odds."""
+    return answer.score if answer.probability is None else answer.probability
+
+
+def _rounded(probability: float | None) -> float | None:
+    return None if probability is None else round(probability, 4)

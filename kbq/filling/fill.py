@@ -1,0 +1,118 @@
+"""Fill: a table and relations become a filled table and its claims, in memory or in files. `kbq fill`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kbq.answers import SearchOptions
+from kbq.filling.deciding import read_decisions
+from kbq.filling.filling import Filling
+from kbq.filling.options import FillOptions
+from kbq.filling.outputs import Format, format_of, refuse_unfit, write
+from kbq.filling.relations import Relation, relations_of
+from kbq.filling.run import Progress, Run
+from kbq.filling.tables import Row, Table, is_formula, read_table, shown
+from kbq.filling.values import normalised
+from kbq.filling.wikidata import read_ids
+from kbq.system.callbacks import Note, unheard
+from kbq.system.paths import as_path
+
+if TYPE_CHECKING:
+    from kbq.kb import KnowledgeBase
+
+LIKENESS = 0.9  # of a relation to a column: one letter differs; "date of birth" is not "place of birth"
+Report = Callable[[int, int, int], None]  # called with the slots that are done, all of them, and those filled
+
+
+def fill(
+    kb: KnowledgeBase,
+    table: str | Path | Iterable[Row] | None,
+    relations: Iterable[str | Relation],
+    out: str | Path | None,
+    options: FillOptions,
+    search: SearchOptions,
+    *,
+    decisions: str | Path | None = None,
+    format: Format | None = None,
+    ids: str | Path | None = None,
+    dry_run: bool = False,
+    command: str = "",
+    note: Note = unheard,
+    report: Report = unheard,
+) -> Table:
+    """Fill, or check, the cells of a table; see `KnowledgeBase.fill`."""
+    wanted, before = relations_of(relations, options.values), _table(kb, table, options.subject)
+    decided = {} if decisions is None else read_decisions(as_path(decisions, "decisions"))
+    numbers = {} if ids is None else read_ids(as_path(ids, "ids"))
+    path = None if out is None else as_path(out, "out")
+    if path is not None:
+        format = format_of(path, format, options.check, ids is not None)
+        refuse_unfit(before, format)
+    filling = Filling(kb, before, wanted, options, search, decided)
+    _hint(kb, before, wanted, note)
+    formulas = sum(is_formula(shown(cell)) for row in before.rows for cell in row.values())
+    if formulas and format in ("csv", "tsv"):
+        note(f"{formulas:,} cells of the table look like formulas of a spreadsheet, and are written as they were")
+    if dry_run:
+        return replace(before, counts=replace(filling.counts, seconds=filling.seconds()))
+    if path is None or format is None:
+        progress = Progress()
+        _ask(filling, progress, report)
+        return filling.finished(progress.claims)
+    run = Run(path, filling.description(), {"format": format, "ids": sorted(numbers.items())}, command)
+    claims = run.claims()
+    if claims is None:
+        with run.going_on() as progress:
+            _ask(filling, progress, report)
+        claims = progress.claims
+    filled = filling.finished(claims)
+    if path.exists():
+        return filled
+    run.begin_output()
+    return write(filled, path, format, run.source, wanted, numbers)
+
+
+def _ask(filling: Filling, progress: Progress, report: Report) -> None:
+    filled = len({(claim.subject, claim.relation) for claim in progress.claims if claim.accepted})
+    report(progress.slots, filling.slots.count, filled)
+    for batch in filling.batches(progress.slots):
+        progress.add(batch)
+        filled += sum(bool(claims) and claims[0].accepted for claims in batch)
+        report(progress.slots, filling.slots.count, filled)
+
+
+def _table(kb: KnowledgeBase, table: str | Path | Iterable[Row] | None, subject: str) -> Table:
+    """A table that is read, or given; where there is none, every page's title with its id."""
+    if isinstance(table, str | Path):
+        return read_table(as_path(table, "the table"))
+    if table is not None:
+        return Table.of(table)
+    rows: list[Row] = []
+    for shard in kb.shards:
+        found = (
+            shard.live_pages()
+            if shard.shown is None
+            else np.bincount(shard.paragraph_pages, shard.shown, len(shard.ids))
+        )
+        rows += [{"page_id": shard.ids[page], subject: shard.titles[page]} for page in np.flatnonzero(found).tolist()]
+    return Table(("page_id", subject), rows)
+
+
+def _hint(kb: KnowledgeBase, table: Table, relations: Sequence[Relation], note: Note) -> None:
+    """Say which relations may be mistyped."""
+    columns = {normalised(column): column for column in table.columns}
+    for relation in relations:
+        near = get_close_matches(normalised(relation.name), columns, 1, LIKENESS)
+        if near and relation.name not in table.columns:
+            note(f"the table has no column {relation.name!r}, so it is added: is {columns[near[0]]!r} meant?")
+        for word, meant in kb.unknown_words(" ".join(relation.query)).items():
+            note(f"no page has the word {word!r} of {relation.name!r}" + (f": is {meant!r} meant?" if meant else ""))
+    untuned = kb.model.config.untuned_relations(f"x [SEP] {text}" for relation in relations for text in relation.query)
+    if untuned:
+        note(f"the query encoder was not tuned on {', '.join(map(repr, untuned))}")

@@ -1,0 +1,124 @@
+"""QuickStatements: accepted claims become commands for Wikidata, with reference and quotation (version 1).
+
+Sources: magnusmanske/quickstatements, WikiMovimentoBrasil/quickstatements3 (parsers of V1).
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from kbq.errors import KbqError
+from kbq.filling.claims import Claim, DateValue, PageValue, QuantityValue, Source, write_lines
+from kbq.filling.relations import Relation
+from kbq.filling.wikidata import p_number, page_number, subject_number
+from kbq.system.lines import clean_text
+
+LONGEST = 1500  # characters of a text in Wikidata
+CIRCA = ("P1480", "Q5727902")  # sourcing circumstances: circa
+
+
+def write_quickstatements(
+    path: Path,
+    claims: Iterable[Claim],
+    source: Source,
+    relations: Iterable[Relation],
+    ids: Mapping[str, str] | None = None,
+    language: str = "en",
+) -> int:
+    """Write a command for every accepted claim; those that cannot be written go to `left_out_path(path)`, with reasons.
+
+    Args:
+        ids: Q-numbers of Wikidata of subjects, page ids, titles and units; see `read_ids`.
+        language: of the text, as Wikidata calls it.
+
+    Returns:
+        How many were left out.
+
+    Raises:
+        KbqError: a file cannot be written, or the language is none.
+    """
+    if not re.fullmatch("[a-z][a-z-]*", language):
+        raise KbqError(f"language {language!r} is no code of a language: write one such as en, or de")
+    by_name = {relation.name: relation for relation in relations}
+    commands: dict[str, None] = {}  # in order, each once
+    left_out = []
+    for claim in (claim for claim in claims if claim.accepted):
+        try:
+            commands[command(claim, source, by_name.get(claim.relation), ids or {}, language)] = None
+        except KbqError as reason:
+            left_out.append(json.dumps({"reason": str(reason)} | claim.to_dict(), ensure_ascii=False))
+    write_lines(path, commands)
+    write_lines(left_out_path(path), left_out)
+    return len(left_out)
+
+
+def left_out_path(path: Path) -> Path:
+    """Where the claims go that cannot be written to `path`: JSON lines, with a `reason` each."""
+    return path.with_name(f"{path.name}.left-out.jsonl")
+
+
+def command(claim: Claim, source: Source, relation: Relation | None, ids: Mapping[str, str], language: str) -> str:
+    """The line of a claim.
+
+    Raises:
+        KbqError: there is none, and why.
+    """
+    subject = subject_number(claim, ids)
+    if not subject:
+        raise KbqError(f"subject {claim.subject!r} has no Q-number: add it to --ids")
+    number = p_number(relation.property) if relation else ""
+    if not relation or not number:
+        raise KbqError(f"relation {claim.relation!r} has no P-number: write it as property of the relation")
+    fields = [subject, number, _value(claim, relation, ids)]
+    if isinstance(claim.normal, DateValue) and claim.normal.edtf.endswith("~"):
+        fields += CIRCA
+    url = claim.metadata.get("url")
+    if isinstance(url, str) and re.fullmatch(r"https?://[^\s/][^\s\"]*", url):
+        fields += ["S854", f'"{url}"', "S813", f"+{source.time[:10]}T00:00:00Z/11"]
+    return "\t".join([*fields, "S1683", f'{language}:"{_quotation(claim)}"'])
+
+
+def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
+    match claim.normal:
+        case PageValue() as page:
+            if number := page_number(page, ids):
+                return number
+            raise KbqError(f"page {page.title!r} ({page.page_id}) has no Q-number: add it to --ids")
+        case DateValue() as date:
+            return time_of(date)
+        case QuantityValue(number=number, unit=unit):
+            if unit and unit not in ids:
+                raise KbqError(f"unit {unit!r} has no Q-number: add it to --ids")
+            return number + (ids[unit].replace("Q", "U") if unit else "")
+    if relation.type != "text":
+        raise KbqError(
+            f"value {claim.value!r:.60} is certainly no page, date or quantity, nor {relation.name!r} of type text"
+        )
+    return f'"{_one_line(claim.value)}"'
+
+
+def time_of(date: DateValue) -> str:
+    """A date as QuickStatements has it: its parts that are not known are 00, and there is no year 0.
+
+    >>> [time_of(DateValue(*date)) for date in (("1867-11-07", 11), ("-0043~", 9), ("199X", 8), ("18XX", 7))]
+    ['+1867-11-07T00:00:00Z/11', '-0044-00-00T00:00:00Z/9', '+1990-00-00T00:00:00Z/8', '+1801-00-00T00:00:00Z/7']
+    """
+    sign, digits, month, day = re.match("(-?)([0-9X]{4})(?:-([0-9]{2}))?(?:-([0-9]{2}))?", date.edtf).groups()  # type: ignore[union-attr]
+    # A century has the second of its years, which belongs to it by every way of counting.
+    year = int(digits.replace("XX", "01").replace("X", "0"))
+    if "X" not in digits and (sign or not year):
+        sign, year = "-", year + 1
+    return f"{sign or '+'}{year:04}-{month or '00'}-{day or '00'}T00:00:00Z/{date.precision}"
+
+
+def _quotation(claim: Claim) -> str:
+    """The sentence; of a long one, what is around the value."""
+    before, value, behind = claim.parts
+    beside = max(0, LONGEST - len(value)) // 2
+    return _one_line((before[-beside:] if beside else "") + value + behind[:beside])[:LONGEST].strip()
+
+
+def _one_line(text: str) -> str:
+    """Without tabs and line ends, which end a field."""
+    return " ".join(clean_text(text).split())

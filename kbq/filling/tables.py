@@ -1,0 +1,298 @@
+"""Tables: CSV, TSV, JSON lines and Parquet become rows by column, and rows become such files again, in their order."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from kbq.errors import KbqError, first_line
+from kbq.system.files import replacing, writing_to
+from kbq.system.lines import parse_json_lines, read_text, source_name
+from kbq.system.paths import as_path, given
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kbq.filling.claims import Claim
+
+TableFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet"]
+Row: TypeAlias = Mapping[str, Any]
+SUFFIXES: dict[str, TableFormat] = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".parquet": "parquet"}
+SEPARATOR = "|"  # between the values of a cell
+FORMULA = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet computes, where it is the first character of a cell
+NUMBER = re.compile(r"[+-]?\d[\d.,\s]*%?")
+BREAKS = re.compile(r"[\t\r\n]+")  # what TSV has no form for
+NEEDS_PYARROW = "needs pyarrow: pip install 'kbq[tables]', or use CSV"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was asked for, and what came of it."""
+
+    rows: int = 0
+    cells: int = 0  # asked for; equal subjects count once
+    queries: int = 0  # for them
+    filled: int = 0  # of the cells asked for; of a check: those that agree
+    formulas: int = 0  # values that a spreadsheet would compute, written behind an apostrophe
+    left_out: int = 0  # claims that cannot be written as QuickStatements
+    unasked: tuple[str, ...] = ()  # why the cells of some rows stay empty
+    seconds: float | None = None  # that it would take, about; of a dry run
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows by column, each cell a text, a list of texts, or whatever else its file has; `claims` are what filled it.
+
+    >>> import kbq
+    >>> table = kbq.KnowledgeBase.sample().fill([{"subject": "Marie Curie"}], ["place of birth"])
+    >>> table.rows, table.counts.filled, table.claims[0].title
+    ([{'subject': 'Marie Curie', 'place of birth': 'Warsaw'}], 1, 'Marie Curie')
+    """
+
+    columns: tuple[str, ...]
+    rows: Sequence[Row]
+    claims: tuple[Claim, ...] = ()
+    counts: Counts = Counts()
+    before: Table | None = None  # that was filled
+    arrow: Any = None  # the pyarrow.Table that it was read from
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Table:
+        """A table of rows that are given in Python.
+
+        Raises:
+            KbqError: they are not mappings whose keys are texts.
+        """
+        several = list(given(rows, KbqError, "the table is", "a path, or a list of rows"))
+        columns: dict[str, None] = {}
+        for number, row in enumerate(several, start=1):
+            if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
+                raise KbqError(f"row {number} of the table is {row!r:.60}: give a mapping from columns to values")
+            columns |= dict.fromkeys(row)
+        return cls(tuple(columns), several)
+
+    def is_filled(self, row: int, column: str) -> bool:
+        """Whether a cell got its value from the knowledge base."""
+        if self.before is None or self.rows[row] is self.before.rows[row]:
+            return False
+        return self.rows[row].get(column) is not self.before.rows[row].get(column)
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write the wide table."""
+        write_table(self, as_path(path, "path"), "csv")
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The wide table as a data frame.
+
+        Raises:
+            KbqError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise KbqError("to_pandas needs pandas: pip install pandas") from None
+        return pd.DataFrame([[row.get(name) for name in self.columns] for row in self.rows], columns=list(self.columns))
+
+    def __repr__(self) -> str:
+        return f"Table({len(self.rows):,} rows, {len(self.columns):,} columns, {len(self.claims):,} claims)"
+
+
+def is_empty(value: object) -> bool:
+    """Whether a cell has no value.
+
+    >>> [is_empty(value) for value in (None, "", " ", [], math.nan, 0, False, "x")]
+    [True, True, True, True, True, False, False, False]
+    """
+    if isinstance(value, float):
+        return math.isnan(value)
+    return value is None or value == [] or (isinstance(value, str) and not value.strip())
+
+
+def texts_of(value: object) -> list[str]:
+    """The values of a cell as texts.
+
+    >>> texts_of("Paris | Rome"), texts_of(["Paris", 1815]), texts_of(None)
+    (['Paris', 'Rome'], ['Paris', '1815'], [])
+    """
+    parts = [] if is_empty(value) else value if isinstance(value, list) else str(value).split(SEPARATOR)
+    return [text for text in (str(part).strip() for part in parts) if text]
+
+
+def read_table(path: str | Path) -> Table:
+    """A table with a header, or JSON objects, one a line; plain or compressed, - for standard input.
+
+    Parquet is recognised by its suffix; of the others, JSON lines and TSV also by their first line.
+
+    Raises:
+        KbqError: the file cannot be read, is empty, has two columns of one name, or rows that do not fit.
+    """
+    name, suffix = source_name(str(path)), Path(path).suffix.lower()
+    if suffix in (".xlsx", ".xls", ".ods"):
+        raise KbqError(f"{name} is a spreadsheet, which kbq does not read: save it as CSV in UTF-8")
+    if suffix == ".parquet":
+        return _read_parquet(Path(path))
+    text = read_text(str(path))
+    first = text.lstrip().partition("\n")[0]
+    if not first:
+        raise KbqError(f"{name} is empty: write a header with the names of the columns, and a row for each subject")
+    if SUFFIXES.get(suffix) == "jsonl" or first.startswith("{"):
+        return Table.of(fields for _, fields in parse_json_lines(enumerate(text.split("\n"), start=1), str(path)))
+    return _read_separated(name, text, suffix == ".tsv" or (suffix != ".csv" and "\t" in first))
+
+
+def _read_separated(name: str, text: str, is_tsv: bool) -> Table:
+    limit = csv.field_size_limit(sys.maxsize)
+    lines = StringIO(text, newline="")
+    # In TSV a quotation mark is a letter like any other: "Heroes" is a song.
+    reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if is_tsv else csv.reader(lines, strict=True)
+    columns: list[str] = []
+    rows: list[Row] = []
+    problems: list[str] = []
+    try:
+        for values in reader:
+            if not columns:
+                columns = values
+                _refuse_repeated(name, columns)
+            elif any(values[len(columns) :]):
+                problem = f"{len(values)} values for {len(columns)} columns"
+                problems.append(f"{name}:{reader.line_num}: {problem}: put quotes around a value that holds a comma")
+            elif values:  # a blank line is no row
+                rows.append(dict(zip(columns, values, strict=False)))
+    except csv.Error as error:
+        raise KbqError(
+            f"{name}:{reader.line_num}: {error}: is it a CSV or TSV file, and all its quotation marks closed?"
+        ) from None
+    finally:
+        csv.field_size_limit(limit)
+    if problems:
+        raise KbqError(f"{name} has {len(problems)} rows that cannot be used", problems)
+    return Table(tuple(columns), rows)
+
+
+def _read_parquet(path: Path) -> Table:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise KbqError(f"{path} {NEEDS_PYARROW}") from None
+    try:
+        arrow = pyarrow.parquet.read_table(path)
+    except (OSError, pyarrow.ArrowException) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or first_line(error)
+        raise KbqError(f"{path} cannot be read ({reason}): check that it is a Parquet file") from None
+    _refuse_repeated(str(path), arrow.column_names)
+    return Table(tuple(arrow.column_names), arrow.to_pylist(), arrow=arrow)
+
+
+def _refuse_repeated(name: str, columns: Sequence[str]) -> None:
+    for column, count in Counter(columns).items():
+        if count > 1:
+            raise KbqError(f"{name} has {count} columns {column!r}: give each its own name")
+
+
+def write_table(table: Table, path: Path, format: TableFormat) -> int:
+    """Replace a file by the table; how many of its values a spreadsheet would compute: they get an apostrophe.
+
+    That is done to values from the knowledge base alone, and in CSV and TSV alone; all other cells are as they were.
+
+    Raises:
+        KbqError: it cannot be written.
+    """
+    formulas = 0
+    with writing_to(path, KbqError, goes_on=True), replacing(path) as partial:
+        if format == "parquet":
+            _write_parquet(table, partial)
+            return 0
+        with partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+            if format == "jsonl":
+                file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in table.rows)
+                return 0
+            file.write(_line(table.columns, format))
+            for number, row in enumerate(table.rows):
+                texts = [shown(row.get(column)) for column in table.columns]
+                for place, column in enumerate(table.columns):
+                    if is_formula(texts[place]) and table.is_filled(number, column):
+                        texts[place] = f"'{texts[place]}"
+                        formulas += 1
+                file.write(_line(texts, format))
+    return formulas
+
+
+def is_formula(text: str) -> bool:
+    """Whether a spreadsheet may compute a text.
+
+    >>> [is_formula(text) for text in ("=1+1", "@SUM(A1)", "-5", "+49 171 1", "- 5 km", "Paris")]
+    [True, True, False, False, True, False]
+    """
+    return FORMULA.match(text) is not None and not NUMBER.fullmatch(text)
+
+
+def refuse_unwritable(table: Table, format: TableFormat) -> None:
+    """Refuse a table that a format has no form for, before work is spent on it.
+
+    Raises:
+        KbqError: a cell has a tab or a line end, which TSV cannot hold; or pyarrow is missing.
+    """
+    if format == "parquet":
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            raise KbqError(f"Parquet {NEEDS_PYARROW}") from None
+    for number, row in enumerate(table.rows if format == "tsv" else (), start=1):
+        for column in table.columns:
+            if BREAKS.search(shown(row.get(column))):
+                raise KbqError(
+                    f"row {number} has a tab or a line end in {column!r}, which TSV cannot hold: write CSV instead"
+                )
+
+
+def shown(value: object) -> str:
+    """A cell as one text.
+
+    >>> shown(None), shown(["Paris", "Rome"]), shown(1815), shown({"a": 1})
+    ('', 'Paris|Rome', '1815', '{"a": 1}')
+    """
+    if isinstance(value, str):
+        return value
+    if is_empty(value):
+        return ""
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return SEPARATOR.join(value)
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict | bool) else str(value)
+
+
+def _line(texts: Sequence[str], format: TableFormat) -> str:
+    if format == "tsv":
+        return "\t".join(BREAKS.sub(" ", text) for text in texts) + "\n"
+    buffer = StringIO(newline="")
+    csv.writer(buffer, lineterminator="\r\n").writerow(texts)  # with these ends, it quotes either of them in a cell
+    return buffer.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _write_parquet(table: Table, path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    arrow = table.arrow if table.before is None else table.before.arrow
+    arrays = []
+    for column in table.columns:
+        values = [None if is_empty(row.get(column)) else row[column] for row in table.rows]
+        is_old = arrow is not None and column in arrow.column_names
+        if is_old and not any(table.is_filled(row, column) for row in range(len(values))):
+            arrays.append(arrow.column(column))
+            continue
+        try:
+            arrays.append(pyarrow.array(values, pyarrow.string() if values.count(None) == len(values) else None))
+        except (pyarrow.ArrowException, TypeError, OverflowError):  # values of several types
+            texts = [None if value is None else shown(value) for value in values]
+            arrays.append(pyarrow.array(texts, pyarrow.string()))
+    pyarrow.parquet.write_table(pyarrow.table(arrays, names=list(table.columns)), path)
