@@ -173,14 +173,14 @@ def finetuning_lines(outcome: FinetuningOutcome) -> list[str]:
     reach, before, after = outcome.reach, outcome.scores[0], max(outcome.scores)
     unnamed = f", of {reach.unnamed:,} no page is named" if reach.unnamed else ""
     nowhere = f"; answers of {reach.nowhere:,} of these do not occur in it" if reach.nowhere else ""
-    with_positives = f"{outcome.found[0]:,}, at last {outcome.found[-1]:,}"
+    passes = f", {outcome.passes} times an epoch" if outcome.passes > 1 else ""
     lines = [
-        f"{outcome.out}: {outcome.steps:,} steps on {reach.queries:,} queries, "
+        f"{outcome.out}: {outcome.steps:,} steps on {reach.queries:,} queries{passes}, "
         f"{reach.unreadable:,} unreadable left out",
         f"answers of {reach.on_page:,} queries are phrases of a gold page, of {reach.dropped:,} only words the filter "
         f"dropped, of {reach.elsewhere:,} not there; {reach.no_page:,} have no page in the knowledge base"
         f"{unnamed}{nowhere}",
-        f"the search found a right phrase for {with_positives} of {reach.queries:,} queries",
+        f"the search found a right phrase for {outcome.found[0]:.1f} %, at last for {outcome.found[-1]:.1f} % of them",
         f"dev {outcome.measure}  {before:.1f} → {after:.1f}  ({outcome.dev_queries:,} queries)",
         f"of other queries, {outcome.agreements[outcome.best]:.1f} % are answered as before",
     ]

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase
 
 MOST_NAMED = 10  # missing pages that a note names
+ENOUGH, MOST_PASSES = (
+    1000,
+    7,
+)  # queries of an epoch, for which few triples are passed over several times; at most so often
 LEARNED, WATCHED = 2000, 500  # other queries whose answers are learned not to be forgotten, and those that tell whether
 
 
@@ -47,7 +51,8 @@ class FinetuningOutcome:
     measure: str
     scores: Sequence[float]  # of dev queries, in percent: before tuning, and after each epoch
     agreements: Sequence[float]  # percent of other queries answered as before tuning: before it, and after each epoch
-    found: Sequence[int]  # queries for which the search found a positive, in each epoch
+    found: Sequence[float]  # percent of the queries for which the search found a positive, in each epoch
+    passes: int  # over the triples in each epoch
     steps: int
     lexical_factor: float = 1.0  # by which the weights of words beside the vectors are multiplied
     hybrid_score: float | None = None  # of dev queries with words, in percent; None: the knowledge base has no words
@@ -150,11 +155,13 @@ def finetune(
         if len(scored) < len(dev_golds):
             note(f"{len(dev_golds) - len(scored)} of {len(dev_golds)} dev queries cannot be read: left out")
         scorer = DevScorer(task, scored, kb)
-        tuner = Finetuner(kb, labeller, queries, settings, scorer.score, _keeper(kb, queries, settings), scorer.digest)
+        passes = max(1, min(MOST_PASSES, ENOUGH // len(queries)))
+        keeper = _keeper(kb, queries, settings)
+        tuner = Finetuner(kb, labeller, passes * queries, settings, scorer.score, keeper, scorer.digest)
         tuner.run(folder / "checkpoint.pt", report)
         outcome = FinetuningOutcome(
-            out, reach, len(scorer), scorer.measure, _percent(tuner.scores), _percent(tuner.agreements), tuner.found,
-            tuner.descent.done,
+            out, reach, len(scorer), scorer.measure, _percent(tuner.scores), _percent(tuner.agreements),
+            _percent([count / len(tuner.queries) for count in tuner.found]), passes, tuner.descent.done,
         )  # fmt: skip
         if kb.chosen("auto") == "hybrid":
             factor, hybrid_score = scorer.best_factor(kb.model.config.lexical_factor)

@@ -21,9 +21,10 @@ LegalSpans = Callable[[Shard, int], list[tuple[int, int, str]]]
 
 
 @pytest.fixture(autouse=True)
-def few_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few other queries are watched, as 500 take longer than the tuning of these small encoders."""
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An epoch is one pass, and few other queries are watched: 500 take longer than the tuning of a small encoder."""
     monkeypatch.setattr(MODULE, "WATCHED", 10)
+    monkeypatch.setattr(MODULE, "ENOUGH", 1)
 
 
 @pytest.fixture(scope="session")

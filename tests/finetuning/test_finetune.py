@@ -418,10 +418,10 @@ def test_a_loss_that_is_no_number_leaves_the_checkpoint(
             descent._loss = descent._loss + float("nan")
         plain(descent)
 
-    monkeypatch.setattr(Descent, "step", step)
-    with pytest.raises(TrainingError, match="the loss is nan at step"):
-        run(asked, own_kb)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(Descent, "step", step)
+        with pytest.raises(TrainingError, match="the loss is nan at step"):
+            run(asked, own_kb)
     assert not asked["out"].exists()
     rest = run(asked, KnowledgeBase.open(own_kb.folder, device="cpu"))
     assert len(rest.scores) == 3
@@ -484,3 +484,14 @@ def test_a_tuned_encoder_has_probabilities_of_its_own(
     assert 0 < answer.probability < 1
     untuned = judging_kb.query("Marie [SEP] birth", 1)[0]
     assert untuned.probability is None  # the model itself has no calibration
+
+
+def test_few_triples_are_passed_over_several_times(
+    asked: Asked, own_kb: KnowledgeBase, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbq.finetuning.finetune.ENOUGH", 4 * len(rows) + 1)
+    outcome = run(asked, own_kb)
+    assert (outcome.passes, outcome.reach.queries) == (4, len(rows))
+    assert outcome.steps == 2 * -(-4 * len(rows) // 5)
+    assert all(0 <= share <= 100 for share in outcome.found)
+    assert f"steps on {len(rows)} queries, 4 times an epoch" in "".join(finetuning_lines(outcome))
