@@ -140,7 +140,7 @@ def evaluate(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the last of the tables as CSV.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Score KILT predictions exactly as the leaderboard does."""
+    """Score KILT predictions exactly as the leaderboard does. Tables are scored by `kbq evaluate-table`."""
     from kbq.kilt.evaluation import RefusedError
     from kbq.kilt.evaluation import evaluate as evaluate_predictions
 
