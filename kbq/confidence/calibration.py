@@ -22,9 +22,7 @@ CALIBRATION = "calibration.json"
 FORMAT = 1
 HIDDEN = 0.3  # share of the queries that are asked again without their pages, to fit one
 PENALTY = 1.0  # of half the sum of squared weights
-BELIEF = (
-    30.0  # the same, of their distance from those of another calibration: better on three data sets than 1, 10, 100
-)
+BELIEF = 30.0  # of half their squared distance from those of another calibration, if there is one
 MOST = 30.0  # a logit: a chance is never 0 or 1
 STEPS, CLOSE = 100, 1e-9  # of Newton's method: most, and the change of weights after the last
 Number = Annotated[float, Meta(ge=-1e9, le=1e9)]
@@ -118,6 +116,8 @@ def fit(rows: Doubles, right: Bools, before: Calibration | None = None) -> tuple
     Args:
         before: a calibration to which the weights are drawn, instead of 0: few items change little of it.
     """
+    if before is not None and not len(rows):
+        return list(before.weights.values()), before.intercept
     means, scales = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-9)
     inputs = np.column_stack([(rows - means) / scales, np.ones(len(rows))])
     goal = right.astype(np.float64)
@@ -125,10 +125,8 @@ def fit(rows: Doubles, right: Bools, before: Calibration | None = None) -> tuple
         expected, penalty = np.zeros(inputs.shape[1]), np.diag([PENALTY] * rows.shape[1] + [0.0])
     else:
         weights = np.array(list(before.weights.values()))
-        expected, penalty = (
-            np.append(weights * scales, before.intercept + weights @ means),
-            BELIEF * np.eye(len(weights) + 1),
-        )
+        expected = np.append(weights * scales, before.intercept + weights @ means)
+        penalty = BELIEF * np.eye(len(expected))
     solution = expected.copy()
     for _ in range(STEPS):
         chances = chances_of(inputs, solution.tolist(), 0.0)

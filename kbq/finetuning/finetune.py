@@ -34,10 +34,7 @@ if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase
 
 MOST_NAMED = 10  # missing pages that a note names
-ENOUGH, MOST_PASSES = (
-    1000,
-    7,
-)  # queries of an epoch, for which few triples are passed over several times; at most so often
+ENOUGH, MOST_PASSES = 1000, 7  # queries of an epoch: few triples are passed over several times, but not more often
 LEARNED, WATCHED = 2000, 500  # other queries whose answers are learned not to be forgotten, and those that tell whether
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from kbq.confidence.calibration import PENALTY, Calibration, SearchMode, chances_of, fit
+from kbq.confidence.calibration import BELIEF, PENALTY, Calibration, SearchMode, chances_of, fit
 from kbq.confidence.features import FEATURES
 from kbq.errors import ModelError
 
@@ -95,3 +95,33 @@ def test_what_differs_is_named() -> None:
         "query encoder q1, not q2",
         "scores vectors + 4 BM25, not vectors",
     ]
+
+
+def test_few_items_change_little_and_none_nothing() -> None:
+    random = np.random.default_rng(1)
+    rows, right = random.normal(size=(400, len(FEATURES))), random.random(400) < 0.5
+    rows[:, 0] += 2.0 * right
+    weights, intercept = fit(rows, right)
+    before = Calibration(MODE, dict(zip(FEATURES, weights, strict=True)), intercept, 400, int(right.sum()), {}, {})
+    assert fit(rows[:0], right[:0], before) == (weights, intercept)
+    few, _ = fit(rows[:3], ~right[:3], before)
+    many, _ = fit(np.tile(rows, (20, 1)), np.tile(~right, 20), before)
+    assert few[0] == pytest.approx(weights[0], rel=0.3)
+    assert many[0] < 0 < weights[0]
+
+
+def test_drawing_is_a_penalty_on_the_distance() -> None:
+    random = np.random.default_rng(2)
+    rows, right = random.normal(size=(50, len(FEATURES))), random.random(50) < 0.4
+    before = Calibration(MODE, dict.fromkeys(FEATURES, 0.5), -1.0, 1, 1, {}, {})
+
+    def cost(solution: Any) -> float:
+        scales, means = rows.std(axis=0), rows.mean(axis=0)
+        logits = rows @ (solution[:-1] / scales) + solution[-1] - (solution[:-1] / scales) @ means
+        expected = np.append(0.5 * scales, -1.0 + 0.5 * means.sum())
+        loss = np.logaddexp(0, np.where(right, -logits, logits)).sum()
+        return float(loss + BELIEF / 2 * ((solution - expected) ** 2).sum())
+
+    found = minimize(cost, np.zeros(len(FEATURES) + 1), method="BFGS", options={"gtol": 1e-7}).x
+    weights, _ = fit(rows, right, before)
+    assert weights == pytest.approx(found[:-1] / rows.std(axis=0), abs=1e-4)

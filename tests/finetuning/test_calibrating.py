@@ -8,7 +8,8 @@ import pytest
 from kbq.answers import SearchOptions
 from kbq.confidence.calibration import Calibration
 from kbq.errors import KbqError, QueryError, TrainingError
-from kbq.finetuning.calibrating import calibrate
+from kbq.finetuning.calibrating import calibrate, judge, teaches, write_calibration
+from kbq.finetuning.triples import read_triples
 from kbq.kb import KnowledgeBase
 
 SUBJECTS = ["Marie", "Curie", "Warsaw", "Paris", "river", "city", "place", "birth"]
@@ -153,3 +154,16 @@ def test_triples_that_teach_nothing_are_refused(
     with pytest.raises(KbqError, match=r"missing.jsonl"):
         judging_kb.calibrate(tmp_path / "missing.jsonl", tmp_path / "c.json")
     assert not (tmp_path / "c.json").exists()
+
+
+def test_a_single_answer_changes_hardly_anything(judging_kb: KnowledgeBase, file: Path, tmp_path: Path) -> None:
+    before = Calibration.read(file)
+    kb = judging_kb.with_model(judging_kb.model.source)
+    kb.own_calibration = lambda: before  # type: ignore[method-assign]
+    golds = read_triples(write(tmp_path / "one.jsonl", some_right(judging_kb)[:1]))
+    judged = judge(kb, golds, SearchOptions(), hidden=0.0)
+    assert teaches(kb, judged)
+    outcome = write_calibration(kb, judged, tmp_path / "c.json", SearchOptions(), {})
+    assert (outcome.queries, outcome.auroc, outcome.thresholds) == (1, None, {"0.9": None, "0.95": None})
+    after = Calibration.read(tmp_path / "c.json")
+    assert list(after.weights.values()) == pytest.approx(list(before.weights.values()), abs=0.2)
