@@ -719,11 +719,11 @@ def test_finetune_query_predict_info(run: Run, triples: Path, kb_folder: Path, t
     (outcome,) = tuned.documents
     assert isinstance(outcome["reach"], dict)
     assert (outcome["reach"]["queries"], outcome["dev_queries"], outcome["out"]) == (15, 3, str(tmp_path / "tuned"))
-    assert (outcome["measure"], outcome["steps"]) == ("KILT-accuracy", 2)
+    assert (outcome["measure"], outcome["steps"]) == ("KILT-accuracy", 9)
     told = run("finetune", triples, "--out", tmp_path / "other", *options, "--terms", "joint", "--objective", "phrase")
     assert (told.status, told.err) == (0, "")
     lines = told.out.splitlines()
-    assert lines[0] == f"{tmp_path / 'other'}: 2 steps on 15 queries, 0 unreadable left out"
+    assert lines[0] == f"{tmp_path / 'other'}: 9 steps on 15 queries, 7 times an epoch, 0 unreadable left out"
     assert lines[1].startswith("answers of ")
     (score,) = (line for line in lines if line.startswith("dev KILT-accuracy  "))
     assert score.endswith("(3 queries)")
