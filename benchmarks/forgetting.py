@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 import reporting
 from kilt import data_sets, sampled_records
+from second_look import percent
 
 from kbq.finetuning.finetune import finetune
 from kbq.finetuning.loop import KEEP, LEARNING_RATE
 from kbq.kb import KnowledgeBase
-from kbq.kilt.analysis import bootstrap_interval
 from kbq.kilt.metrics import Rules
 from kbq.kilt.scores import score
 
@@ -74,9 +74,8 @@ def compared(after: dict[str, dict[str, list[float]]], before: dict[str, dict[st
     for name, columns in after.items():
         rows[name] = {"queries": len(columns[SCORES[0]])}
         for each, values in columns.items():
-            gain = bootstrap_interval(np.array(values) - np.array(before[name][each]))
-            numbers = (np.mean(values), gain.mean, gain.low, gain.high)
-            rows[name][each] = [round(100 * float(number), 2) for number in numbers]  # type: ignore[index]
+            gain = percent(np.array(values) - np.array(before[name][each]))
+            rows[name][each] = [round(100 * float(np.mean(values)), 2), *gain]  # type: ignore[index]
     return rows
 
 

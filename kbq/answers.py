@@ -8,7 +8,8 @@ import math
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, get_args
+from pathlib import Path
+from typing import Literal, TypeAlias, TypedDict, get_args
 
 from kbq.errors import QueryError
 
@@ -82,6 +83,19 @@ class SearchOptions:
     def chosen_unit(self) -> Unit:
         """The unit; where none is asked for, the smallest that can be found."""
         return self.unit or ("paragraph" if self.reader is None and self.backend in WORDS_ALONE else "phrase")
+
+
+class SearchWords(TypedDict, total=False):
+    """The options of a search that methods take by name alone; see `SearchOptions`."""
+
+    bm25_weight: float | None
+    sparta_weight: float | None
+    reader: str | Path | None
+    depth: int
+    retrieval_weight: float
+    second_look: int | None
+    min_probability: float
+    calibration: str | Path | None
 
 
 @dataclass(frozen=True, slots=True)

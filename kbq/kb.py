@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args, overload
 
 from kbq.answers import (
     DEPTH,
@@ -51,7 +51,7 @@ from kbq.words.sparta import TERMS, index_sparta
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from kbq.answers import CorpusFormat, WantedKind, WordBackend
+    from kbq.answers import CorpusFormat, SearchWords, WantedKind, WordBackend
     from kbq.array_types import Floats
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
@@ -255,15 +255,7 @@ class KnowledgeBase:
         k: int = ...,
         unit: Unit | None = ...,
         backend: Backend = ...,
-        *,
-        bm25_weight: float | None = ...,
-        sparta_weight: float | None = ...,
-        reader: str | Path | None = ...,
-        depth: int = ...,
-        retrieval_weight: float = ...,
-        second_look: int | None = ...,
-        min_probability: float = ...,
-        calibration: str | Path | None = ...,
+        **options: Unpack[SearchWords],
     ) -> list[Answer]: ...
     @overload
     def query(
@@ -272,15 +264,7 @@ class KnowledgeBase:
         k: int = ...,
         unit: Unit | None = ...,
         backend: Backend = ...,
-        *,
-        bm25_weight: float | None = ...,
-        sparta_weight: float | None = ...,
-        reader: str | Path | None = ...,
-        depth: int = ...,
-        retrieval_weight: float = ...,
-        second_look: int | None = ...,
-        min_probability: float = ...,
-        calibration: str | Path | None = ...,
+        **options: Unpack[SearchWords],
     ) -> list[list[Answer]]: ...
     def query(
         self,
@@ -621,15 +605,8 @@ class KnowledgeBase:
         top_pages: int = ...,
         with_text: bool = ...,
         backend: Backend = ...,
-        bm25_weight: float | None = ...,
-        sparta_weight: float | None = ...,
-        reader: str | Path | None = ...,
-        depth: int = ...,
-        retrieval_weight: float = ...,
-        second_look: int | None = ...,
-        min_probability: float = ...,
-        calibration: str | Path | None = ...,
         report: Callable[[int, int], None] = ...,
+        **options: Unpack[SearchWords],
     ) -> list[dict[str, Any]]: ...
     @overload
     def predict(
@@ -641,15 +618,8 @@ class KnowledgeBase:
         top_pages: int = ...,
         with_text: bool = ...,
         backend: Backend = ...,
-        bm25_weight: float | None = ...,
-        sparta_weight: float | None = ...,
-        reader: str | Path | None = ...,
-        depth: int = ...,
-        retrieval_weight: float = ...,
-        second_look: int | None = ...,
-        min_probability: float = ...,
-        calibration: str | Path | None = ...,
         report: Callable[[int, int], None] = ...,
+        **options: Unpack[SearchWords],
     ) -> PredictionOutcome: ...
     def predict(
         self,

@@ -4,7 +4,6 @@ A file of claims is JSON lines, one claim a line.
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -148,11 +147,6 @@ def read_claims(path: Path) -> Iterator[Claim]:
             yield Claim.from_dict(fields)
         except ValueError as error:
             raise KbqError(f"{path}:{number}: {error}: give a file of claims as `kbq fill` writes it") from None
-
-
-def without_surrogates(text: str) -> str:
-    """With U+FFFD for each half of a surrogate pair, which is no character, and which some formats cannot hold."""
-    return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

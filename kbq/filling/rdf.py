@@ -16,11 +16,11 @@ from kbq.filling.claims import (
     PageValue,
     QuantityValue,
     Source,
-    without_surrogates,
     write_lines,
 )
 from kbq.filling.relations import Relation
 from kbq.filling.wikidata import URL, WIKIDATA, page_number, property_iri, subject_number
+from kbq.system.lines import without_surrogates
 from kbq.system.records import digest_of_bytes
 
 XSD = "http://www.w3.org/2001/XMLSchema#"

@@ -5,7 +5,7 @@ match one to one, by any of their names, as many as possible.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -149,32 +149,15 @@ def compared(predicted: Iterable[Names], gold: Sequence[Names]) -> SlotCounts:
     return SlotCounts(len(guesses), len(gold), _matched(edges))
 
 
-def _matched(edges: Sequence[Sequence[int]]) -> int:
+def _matched(edges: Sequence[Iterable[int]]) -> int:
     """How many guesses can have a gold value of their own; `edges`: the gold values that each may have."""
-    guess_of: dict[int, int] = {}  # by gold value
-    value_of: dict[int, int] = {}  # by guess
-    for guess in range(len(edges)):
-        wished_by, free = _path(edges, guess, guess_of)
-        while free is not None:  # each guess on the path moves on to what it wished for
-            mover = wished_by[free]
-            left = value_of.get(mover)
-            guess_of[free], value_of[mover] = mover, free
-            free = left
-    return len(value_of)
+    import networkx  # imported on demand: it takes a quarter of a second
 
-
-def _path(edges: Sequence[Sequence[int]], guess: int, guess_of: Mapping[int, int]) -> tuple[dict[int, int], int | None]:
-    """Which guess wishes for which gold value, so that this one gets one, and the free value in the end, if any."""
-    wished_by: dict[int, int] = {}
-    waiting = [guess]
-    for one in waiting:
-        for value in edges[one]:
-            if value not in wished_by:
-                wished_by[value] = one
-                if value not in guess_of:
-                    return wished_by, value
-                waiting.append(guess_of[value])
-    return wished_by, None
+    graph = networkx.Graph()
+    guesses = [("guess", number) for number in range(len(edges))]
+    graph.add_nodes_from(guesses)
+    graph.add_edges_from((guess, value) for guess, values in zip(guesses, edges, strict=True) for value in values)
+    return len(networkx.bipartite.maximum_matching(graph, guesses)) // 2
 
 
 def _compared(name: str) -> object:

@@ -6,7 +6,6 @@ import csv
 import json
 import math
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from kbq.errors import KbqError, first_line
 from kbq.system.files import replacing, writing_to
-from kbq.system.lines import parse_json_lines, read_text, source_name
+from kbq.system.lines import parse_json_lines, read_text, separated_values, source_name
 from kbq.system.paths import as_path, given
 
 if TYPE_CHECKING:
@@ -150,29 +149,18 @@ def read_table(path: str | Path) -> Table:
 
 
 def _read_separated(name: str, text: str, is_tsv: bool) -> Table:
-    limit = csv.field_size_limit(sys.maxsize)
-    lines = StringIO(text, newline="")
-    # In TSV a quotation mark is a letter like any other: "Heroes" is a song.
-    reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if is_tsv else csv.reader(lines, strict=True)
     columns: list[str] = []
     rows: list[Row] = []
     problems: list[str] = []
-    try:
-        for values in reader:
-            if not columns:
-                columns = values
-                _refuse_repeated(name, columns)
-            elif any(values[len(columns) :]):
-                problem = f"{len(values)} values for {len(columns)} columns"
-                problems.append(f"{name}:{reader.line_num}: {problem}: put quotes around a value that holds a comma")
-            elif values:  # a blank line is no row
-                rows.append(dict(zip(columns, values, strict=False)))
-    except csv.Error as error:
-        raise KbqError(
-            f"{name}:{reader.line_num}: {error}: is it a CSV or TSV file, and all its quotation marks closed?"
-        ) from None
-    finally:
-        csv.field_size_limit(limit)
+    for number, values in separated_values(StringIO(text, newline=""), name, is_tsv):
+        if not columns:
+            columns = values
+            _refuse_repeated(name, columns)
+        elif any(values[len(columns) :]):
+            problem = f"{len(values)} values for {len(columns)} columns"
+            problems.append(f"{name}:{number}: {problem}: put quotes around a value that holds a comma")
+        elif values:  # a blank line is no row
+            rows.append(dict(zip(columns, values, strict=False)))
     if problems:
         raise KbqError(f"{name} has {len(problems)} rows that cannot be used", problems)
     return Table(tuple(columns), rows)

@@ -19,7 +19,7 @@ from kbq.errors import TrainingError
 from kbq.kilt.records import PAGE, Gold, GoldOutput, Problems, read_golds
 from kbq.kilt.scores import relation_of
 from kbq.special_tokens import slot_of
-from kbq.system.lines import Line, clean_text, parse_json_lines, read_lines
+from kbq.system.lines import Line, clean_text, parse_json_lines, read_lines, separated_values
 
 COLUMNS = ("subject", "relation", "object")
 MORE_COLUMNS = ("aliases", "page")
@@ -138,22 +138,13 @@ def _table_rows(path: Path, first: Line, rest: Iterator[Line], problems: list[st
     header = [name.strip().lower() for name in next(csv.reader([first[1]], delimiter="\t" if is_tsv else ","))]
     _check_columns(path, first[0], header)
     texts = (line + "\n" for _, line in rest)
-    # In TSV a quotation mark is a letter like any other: "Heroes" is a song.
-    reader = csv.reader(texts, delimiter="\t", quoting=csv.QUOTE_NONE) if is_tsv else csv.reader(texts, strict=True)
-    number = first[0]
-    try:
-        for values in reader:
-            number = first[0] + reader.line_num
-            if any(value.strip() for value in values[len(header) :]):
-                problem = f"{len(values)} values for {len(header)} columns"
-                problems.append(f"{path}:{number}: {problem}: put quotes around a value that holds a comma")
-            elif any(value.strip() for value in values):
-                # A short line lacks its last columns; `_merged` says so where they are needed.
-                yield number, dict(zip(header, values, strict=False))
-    except csv.Error as error:
-        raise TrainingError(
-            f"{path}:{number + 1}: {error}: is it a CSV or TSV file, and all its quotation marks closed?"
-        ) from None
+    for number, values in separated_values(texts, str(path), is_tsv, TrainingError, first[0] + 1):
+        if any(value.strip() for value in values[len(header) :]):
+            problem = f"{len(values)} values for {len(header)} columns"
+            problems.append(f"{path}:{number}: {problem}: put quotes around a value that holds a comma")
+        elif any(value.strip() for value in values):
+            # A short line lacks its last columns; `_merged` says so where they are needed.
+            yield number, dict(zip(header, values, strict=False))
 
 
 def _check_columns(path: Path, number: int, columns: Sequence[str] | Mapping[str, object]) -> None:

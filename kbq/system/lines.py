@@ -5,6 +5,7 @@ The caller gives the class of the errors, so that a damaged corpus is a `CorpusE
 """
 
 import bz2
+import csv
 import gzip
 import io
 import json
@@ -41,7 +42,12 @@ def clean_text(text: str) -> str:
     >>> clean_text("Cafe\u0301\x00\r\n")
     'Café  \n'
     """
-    return _SURROGATE.sub("\ufffd", _CONTROL.sub(" ", normal_form("NFC", text)))
+    return without_surrogates(_CONTROL.sub(" ", normal_form("NFC", text)))
+
+
+def without_surrogates(text: str) -> str:
+    """With U+FFFD for each half of a surrogate pair, which is no character, and which no file can hold."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def source_name(source: str) -> str:
@@ -70,6 +76,34 @@ def read_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLi
 def read_text(source: str, error: type[KbqError] = KbqError) -> str:
     """A whole file as text, every line end as it is; see `read_lines`."""
     return "".join(text for _, text in _decoded(source, error, refuse))
+
+
+def separated_values(
+    lines: Iterable[str], name: str, is_tsv: bool, error: type[KbqError] = KbqError, first: int = 1
+) -> Iterator[tuple[int, list[str]]]:
+    """The values of each row of CSV, or of TSV, with the number of its last line.
+
+    Args:
+        lines: with their ends.
+        name: of the file, for messages.
+        first: the number of the first line.
+
+    Raises:
+        KbqError: a row is malformed; the class is `error`.
+    """
+    limit = csv.field_size_limit(sys.maxsize)
+    # In TSV a quotation mark is a letter like any other: "Heroes" is a song.
+    reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if is_tsv else csv.reader(lines, strict=True)
+    number = first - 1
+    try:
+        for values in reader:
+            number = first - 1 + reader.line_num
+            yield number, values
+    except csv.Error as reason:
+        problem = f"{reason}: is it a CSV or TSV file, and all its quotation marks closed?"
+        raise error(f"{name}:{number + 1}: {problem}") from None
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _decoded(source: str, error: type[KbqError], on_bad_line: BadLine) -> Iterator[Line]:

@@ -10,9 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kbq.errors import KbqError
-from kbq.filling.claims import Claim, DateValue, PageValue, QuantityValue, Source, without_surrogates
+from kbq.filling.claims import Claim, DateValue, PageValue, QuantityValue, Source
 from kbq.filling.rdf import fact, trig, write_ntriples, write_trig
 from kbq.filling.relations import Relation
+from kbq.system.lines import without_surrogates
 
 rdflib: Any = pytest.importorskip("rdflib", reason="what is written is read by rdflib: pip install rdflib")
 
