@@ -29,6 +29,12 @@ NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 EVERY = 1.0  # seconds between two looks at a folder
 AGAIN = 10.0  # seconds after which what could not be opened is tried again
 FIRST = "kbq"  # is asked for before a knowledge base counts as open
+RELATIONS = (
+    "place of birth", "date of birth", "place of death", "date of death", "occupation", "employer", "educated at",
+    "spouse", "award received", "field of work", "country of citizenship", "author", "director", "composer", "creator",
+    "publisher", "publication date", "genre", "discoverer or inventor", "named after", "country", "capital",
+    "official language", "headquarters location", "founded by", "inception", "manufacturer", "architect", "length",
+)  # fmt: skip
 log = logging.getLogger("kbq.serving")
 
 
@@ -104,6 +110,15 @@ class ServedKb:
     def titles(self, prefix: str, limit: int = 10) -> list[Title]:
         """The first titles that begin with a prefix, whatever its case and accents."""
         return self._opened.titles.beginning_with(prefix, limit)
+
+    def some_titles(self, count: int) -> list[Title]:
+        """As many titles from all over the alphabet, always the same ones."""
+        return self._opened.titles.spread(count)
+
+    @property
+    def relations(self) -> list[str]:
+        """Relations to suggest: those that its query encoder was tuned on, or those that are often asked for."""
+        return self.kb.model.config.tuned_relations or list(RELATIONS)
 
     async def reopen(self, batcher: Batcher, metrics: Metrics) -> None:
         """Take what is in the folder now, if that has changed and every file is whole; else stay with what is open."""
