@@ -17,14 +17,6 @@ from .conftest import Running, running
 EVIL = "<script>document.title='bad'</script><img src=x onerror=\"document.title='bad'\">"
 SWITCHES = ("headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-sync")
 QUIET = ("disable-background-networking", "disable-component-update")
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 AXE = Path(os.environ.get("AXE_CORE", Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"))
 SUBJECTS = "Marie Curie\nIsaac Newton\nZork Blah"
 
@@ -170,7 +162,8 @@ def test_the_page_is_walked_with_the_tabulator(tab: Any, service: Running) -> No
     for _ in range(12):
         tab.keyboard.press("Tab")
         seen.append(tab.evaluate("document.activeElement.innerText || document.activeElement.id"))
-    assert seen[:8] == ["Skip to the content", "kbq\nsample", "Ask", "Fill a table", "API", "subject", "relation", "Ask"]
+    assert seen[:5] == ["Skip to the content", "kbq\nsample", "Ask", "Fill a table", "API"]
+    assert seen[5:8] == ["subject", "relation", "Ask"]
     assert "Marie Curie" in seen
 
 
