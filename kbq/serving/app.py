@@ -36,7 +36,7 @@ def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
         description="Answers slot queries from knowledge bases of phrases, with evidence.",
     )  # fmt: skip
     app.state.services = Services(served, batcher, Filler(batcher), settings, metrics)
-    app.add_middleware(Guard, settings=settings, metrics=metrics)
+    app.add_middleware(Guard, settings=settings, batcher=batcher, metrics=metrics)
     app.add_exception_handler(KbqError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)

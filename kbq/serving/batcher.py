@@ -117,12 +117,20 @@ class Batcher:
         """`ask`, with answers that are less likely than asked for, too, and with unknown words."""
         if not texts:
             return []
-        if self._queries + len(texts) > max(self._most, len(texts) if not self._queries else 0):
-            self._metrics.dropped.labels("queue full").inc()
-            raise OverloadedError(min(LONGEST_WAIT, max(1, math.ceil(self._queries * self._per_query))))
+        self.refuse_overload(len(texts))
         future = asyncio.get_running_loop().create_future()
         found: list[Found] = await self._outcome(_Waiting(future, kb, tuple(texts), options, spell), deadline)
         return found
+
+    def refuse_overload(self, queries: int) -> None:
+        """Refuse so many more queries where too many wait; a request alone is never too many.
+
+        Raises:
+            OverloadedError: says when to try again.
+        """
+        if self._queries and self._queries + queries > self._most:
+            self._metrics.dropped.labels("queue full").inc()
+            raise OverloadedError(min(LONGEST_WAIT, max(1, math.ceil(self._queries * self._per_query))))
 
     async def call(self, work: Callable[[], T], deadline: float | None = None) -> T:
         """What some other work returns, done by the thread that searches: nothing else may use an encoder meanwhile.
