@@ -85,9 +85,11 @@ class Client:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     retry_after = 0.0  # seconds that the last answer said to wait
+    was_sent = False  # whether the last request reached an open connection
 
     async def post(self, path: str, document: object) -> tuple[int, bytes]:
         """The status and the body of an answer; 0 where the connection ended before it had come."""
+        self.was_sent = False
         try:
             if self._streams is None:
                 self._streams = await asyncio.open_connection("127.0.0.1", self._port)
@@ -95,6 +97,8 @@ class Client:
             body = json.dumps(document).encode()
             head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            await writer.drain()
+            self.was_sent = True
             headers = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
             length = int(headers.partition("content-length: ")[2].partition("\r\n")[0])
             answer = await reader.readexactly(length)

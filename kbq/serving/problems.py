@@ -37,7 +37,9 @@ class OverloadedError(RefusedError):
 
     def __init__(self, seconds: int) -> None:
         super().__init__(
-            503, f"too many queries wait: try again in {seconds} seconds", headers={"Retry-After": str(seconds)}
+            503,
+            f"too many queries wait: try again in {seconds} second{'s' * (seconds > 1)}",
+            headers={"Retry-After": str(seconds)},
         )
 
 

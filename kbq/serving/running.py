@@ -50,7 +50,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, settings: ServeSettings, started: Callable[[], None]) -> None:
         """A server for an application, not running yet."""
-        seconds = int(settings.seconds)
+        seconds = max(1, int(settings.seconds))
         super().__init__(
             uvicorn.Config(
                 app, http=PatientProtocol, ws="none", log_config=None, access_log=False, server_header=False,
