@@ -108,7 +108,7 @@ async def filled(table: Table, services: Services) -> AsyncIterator[dict[str, An
             async for line in lines:
                 yield line
         except KbqError as error:  # the answer has begun
-            yield {"problem": document(error)}
+            yield {"problem": document(error, services.kbs.hidden)}
 
     return all_lines()
 

@@ -61,9 +61,10 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
 
 async def _refused(request: Request, error: Exception) -> Response:
     """A problem as a document for programs, and as a page for people."""
+    services: Services = request.app.state.services
     refused = error if isinstance(error, KbqError) else RefusedError(500, str(error))
     is_read_by_person = not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", "")
-    return pages.error_page(request, refused) if is_read_by_person else response_to(refused)
+    return pages.error_page(request, refused) if is_read_by_person else response_to(refused, services.kbs.hidden)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
