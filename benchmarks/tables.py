@@ -455,6 +455,7 @@ def main() -> None:
         "docs/guides/fine-tune.md": {
             "finetuning-short": finetuning_short,
             "forgetting-short": keeping.forgetting_short,
+            "merging-short": keeping.merging_short,
         },
         "docs/results/index.md": {"quality": quality},
         "docs/results/confidence.md": {"second-look": confidence.second_look, "trust": confidence.trust},
@@ -465,6 +466,7 @@ def main() -> None:
             "finetuning": finetuning,
             "forgetting": keeping.forgetting,
             "forgetting-curve": keeping.forgetting_curve,
+            "merging": keeping.merging,
         },
         "docs/results/training.md": {"ablation": ablation, "determinism": determinism},
         "docs/results/scale.md": {
