@@ -34,6 +34,10 @@ class QueryError(KbqError):
     """A query, or a combination of search options, that cannot be answered."""
 
 
+class ClusterError(KbqError):
+    """A cluster, or a machine of it, that cannot be used or does not answer."""
+
+
 class TrainingError(KbqError):
     """Training data that cannot be used, or a training run that cannot continue."""
 

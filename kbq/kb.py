@@ -30,6 +30,7 @@ from kbq.dump.changes import Changes, delete, page_ids, refuse_unknown
 from kbq.dump.damage import damage_explained
 from kbq.dump.manifest import read_manifest, refuse_other_model
 from kbq.dump.pages import Pages
+from kbq.dump.workers import processes
 from kbq.encoding.model import Model
 from kbq.encoding.model_folder import local_folder
 from kbq.encoding.queries import refuse_unreadable
@@ -120,6 +121,7 @@ class KnowledgeBase:
         append: bool = False,
         skip_bad_lines: bool = False,
         workers: int = 1,
+        ray: str | None = None,
         device: str = "auto",
         report: Callable[[Counts], None] = unheard,
         report_stage: Report = silent,
@@ -137,6 +139,7 @@ class KnowledgeBase:
             sparta: folder of a SPARTA model whose impacts are added, the strongest `terms` of each sentence.
             skip_bad_lines: leave bad lines out, with a note, instead of refusing the corpus.
             workers: processes that encode; several need a main module that can be imported, as `multiprocessing` says.
+            ray: the address of a Ray cluster whose machines encode, in place of `workers`; `local` starts one here.
             report: called after each block with what this build has written so far.
             report_stage: called with the progress of what follows: indexes and words.
 
@@ -144,11 +147,17 @@ class KnowledgeBase:
             KnowledgeBaseError: the folder is in use, not writable, or holds another build; or the index needs faiss.
             ModelError: the knowledge base to append to was built with another model.
             CorpusError: the corpus cannot be read; nothing is published.
+            ClusterError: the cluster cannot be used.
         """
         folder = as_path(folder, "the folder of a knowledge base")
+        hire = processes(workers)
+        if ray is not None:
+            from kbq.cluster.encoding import hiring_on
+
+            hire = hiring_on(ray)
         manifest, opened, bad_lines = build(
             corpus, folder, model, format=format, index=index, bm25=bm25, sparta=sparta, terms=terms, append=append,
-            skip_bad_lines=skip_bad_lines, workers=workers, device=device, report=report, report_stage=report_stage,
+            skip_bad_lines=skip_bad_lines, hire=hire, device=device, report=report, report_stage=report_stage,
             note=note,
         )  # fmt: skip
         kb = cls(folder, manifest, opened, may_leave_gpu=True)
@@ -779,8 +788,9 @@ class KnowledgeBase:
             workers=workers, report=report, report_stage=report_stage, note=note,
         )  # fmt: skip
 
-    def _updated(self, corpus: str | Path | Iterable[Page], **options: Any) -> Self:
-        manifest, changes, bad_lines = update(corpus, self.folder, lambda: self.model, **options)
+    def _updated(self, corpus: str | Path | Iterable[Page], workers: int, **options: Any) -> Self:
+        hire = processes(workers)
+        manifest, changes, bad_lines = update(corpus, self.folder, lambda: self.model, hire=hire, **options)
         kb = self._opened(self.folder, manifest, self.model, self.index.kind)
         kb.changes, kb.bad_lines = changes, bad_lines
         return kb

@@ -36,6 +36,7 @@ from kbq.commands.options import (
     Kb,
     MinProbability,
     PageIds,
+    Ray,
     ReaderName,
     RetrievalWeight,
     SecondLook,
@@ -84,6 +85,7 @@ def build(
     workers: Annotated[
         int, typer.Option(min=1, max=256, help="Processes that encode, each with one thread, on GPUs by turns.")
     ] = 1,
+    ray: Ray = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -92,6 +94,8 @@ def build(
         refuse_given(context, "without --sparta", ("terms",))
     if append:
         refuse_given(context, "with --append", ("bm25",))
+    if ray is not None:
+        refuse_given(context, "with --ray", ("workers",))
     from kbq.commands.progress import build_progress
     from kbq.kb import KnowledgeBase
     from kbq.system.files import folder_bytes
@@ -99,8 +103,8 @@ def build(
     with build_progress(f"building {kb}") as (report, report_stage):
         built = KnowledgeBase.build(
             corpus, kb, model, format=format, index=index, bm25=bm25, sparta=sparta, terms=terms, append=append,
-            skip_bad_lines=skip_bad_lines, workers=workers, device=device, report=report, report_stage=report_stage,
-            note=note,
+            skip_bad_lines=skip_bad_lines, workers=workers, ray=ray, device=device, report=report,
+            report_stage=report_stage, note=note,
         )  # fmt: skip
     counts, size = built.counts, folder_bytes(kb)
     kept = counts.rows / max(1, counts.tokens)

@@ -1,0 +1,177 @@
+"""Connection: an address becomes a Ray cluster, all nodes of which compute the same bits as this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import torch
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+import kbq
+from kbq.encoding.devices import fast_dtype
+from kbq.errors import ClusterError, first_line
+from kbq.system.machine import cpu_has
+
+LOCAL = "local"  # the address of a cluster that this process starts, and ends
+LOOPBACK = "127.0.0.2"  # Ray replaces 127.0.0.1 by the address that other machines see
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 60.0  # for a node to start a process that says what it is
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """What decides the bits of vectors and scores on a machine."""
+
+    kbq: str
+    torch: str
+    cpu: str  # how it multiplies
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine of a cluster."""
+
+    id: str
+    address: str
+    cpus: int
+
+
+class Cluster:
+    """A cluster that this process is connected to, until `close`."""
+
+    def __init__(self, address: str, nodes: list[Node], is_ours: bool) -> None:
+        self.address, self.nodes, self._is_ours = address, nodes, is_ours
+
+    @property
+    def cpus(self) -> int:
+        """How many tasks of one thread run at a time."""
+        return sum(node.cpus for node in self.nodes)
+
+    def close(self) -> None:
+        """End the connection, if it began here, and all that runs for it."""
+        if self._is_ours:
+            ray.shutdown()
+
+
+def connect(address: str) -> Cluster:
+    """Connect to the cluster at this address, `HOST:PORT` of its head or `local`, and look at its nodes.
+
+    Raises:
+        ClusterError: there is none, or a node computes otherwise.
+    """
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        _initialise(address)
+    cluster = Cluster(address, living_nodes(), is_ours)
+    try:
+        refuse_unlike(cluster.nodes)
+    except ClusterError:
+        cluster.close()
+        raise
+    return cluster
+
+
+def _initialise(address: str) -> None:
+    options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.ERROR}
+    if address == LOCAL:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # Ray's default, said silently
+        options |= {"_node_ip_address": LOOPBACK, "include_dashboard": False}
+    else:
+        _refuse_deaf(address)
+    try:
+        ray.init(address, **options)
+    except (RayError, OSError, RuntimeError, ValueError) as error:
+        raise ClusterError(f"the Ray cluster at {address} cannot be used: {first_line(error)}") from None
+
+
+def _refuse_deaf(address: str) -> None:
+    """Ray waits for minutes where nobody listens, and then ends the process."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        raise ClusterError(
+            f"{address!r} is not the address of a Ray cluster: write HOST:PORT of its head, such as 10.0.0.1:6379, "
+            f"or {LOCAL}",
+            is_usage=True,
+        )
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ClusterError(
+            f"no Ray cluster answers at {address} ({first_line(error)}): start its head there with "
+            f"`ray start --head --port {port}`, and see that no firewall is between"
+        ) from None
+
+
+def living_nodes() -> list[Node]:
+    """The nodes of the cluster, by their addresses."""
+    alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    nodes = [Node(one["NodeID"], one["NodeManagerAddress"], int(one["Resources"].get("CPU", 0))) for one in alive]
+    return sorted(nodes, key=lambda node: (node.address, node.id))
+
+
+def own_software() -> Software:
+    """That of this machine."""
+    capability, number = torch.backends.cpu.get_cpu_capability(), fast_dtype(torch.device("cpu"))
+    tiles = " with AMX" if cpu_has("amx_bf16") else ""
+    return Software(kbq.__version__, torch.__version__, f"{platform.machine()} {capability}{tiles} in {number}")
+
+
+def software_of(nodes: list[Node]) -> dict[Node, Software | str]:
+    """What each node says of itself, or why it says nothing."""
+
+    def looked_at() -> Any:  # a function in a function: a node that lacks kbq can load it, too
+        try:
+            from kbq.cluster.connection import own_software
+        except Exception as error:
+            return f"has no kbq that works ({error}): install the same one on all nodes"
+        return own_software()
+
+    asked = {node: on_node(looked_at, node).remote() for node in nodes}
+    found: dict[Node, Software | str] = {}
+    for node, answer in asked.items():
+        try:
+            found[node] = ray.get(answer, timeout=ANSWER_SECONDS)
+        except GetTimeoutError:
+            found[node] = f"does not answer in {ANSWER_SECONDS:.0f} seconds: start it again"
+        except RayError as error:
+            found[node] = f"cannot be used: {first_line(error)}"
+    return found
+
+
+def on_node(function: Callable[..., Any], node: Node) -> Any:
+    """A function as a remote one that runs on this node."""
+    place = NodeAffinitySchedulingStrategy(node.id, soft=False)
+    return ray.remote(function).options(num_cpus=0, scheduling_strategy=place, max_retries=0)
+
+
+def refuse_unlike(nodes: list[Node]) -> None:
+    """Raises ClusterError if a node would compute other bits than this machine, which merges what they compute."""
+    own, problems = own_software(), []
+    for node, software in software_of(nodes).items():
+        if isinstance(software, str):
+            problems.append(f"node {node.address} {software}")
+        else:
+            problems += [f"node {node.address} {difference}" for difference in _differences(software, own)]
+    if len(problems) == 1:
+        raise ClusterError(f"{problems[0]}")
+    if problems:
+        raise ClusterError(f"{len(problems)} nodes of the cluster cannot be used", problems)
+
+
+def _differences(there: Software, here: Software) -> Iterator[str]:
+    for name, remedy in (("kbq", "install the same"), ("torch", "install the same")):
+        if getattr(there, name) != getattr(here, name):
+            yield f"has {name} {getattr(there, name)}, this machine {getattr(here, name)}: {remedy} on all nodes"
+    if there.cpu != here.cpu:
+        yield (
+            f"multiplies as {there.cpu}, this machine as {here.cpu}: their vectors would differ, so use machines "
+            "of one kind"
+        )

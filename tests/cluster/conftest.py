@@ -1,0 +1,66 @@
+"""Fixtures: a Ray cluster of three nodes on loopback addresses, shared by all tests of this folder."""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
+
+STORE = 100 * 2**20  # bytes of each node's object store
+HEAD = 2  # the last number of its loopback address
+
+if importlib.util.find_spec("ray") is None:
+    collect_ignore_glob = ["*.py"]
+
+
+class Nodes:
+    """The nodes of a cluster, by the last number of their loopback addresses: 127.0.0.2, …"""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster as RayCluster
+
+        options: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}
+        self._cluster: Cluster = RayCluster(
+            initialize_head=True, head_node_args=options | {"node_ip_address": f"127.0.0.{HEAD}"}
+        )
+        self.running: dict[int, Any] = {HEAD: self._cluster.head_node}
+        self.address: str = self._cluster.address
+
+    def add(self, number: int) -> None:
+        """Start a node, if it does not run."""
+        if number not in self.running:
+            self.running[number] = self._cluster.add_node(
+                num_cpus=1, object_store_memory=STORE, node_ip_address=f"127.0.0.{number}"
+            )
+
+    def kill(self, number: int) -> None:
+        """Kill the processes of a node, as if its machine were switched off."""
+        self._cluster.remove_node(self.running.pop(number), allow_graceful=False)
+
+    def end(self) -> None:
+        """End all of them."""
+        self._cluster.shutdown()  # type: ignore[no-untyped-call]
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """All files below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="session")
+def three_nodes() -> Iterator[Nodes]:
+    """A cluster of three nodes, to which this process is connected; the nodes cannot be told from machines."""
+    import ray
+
+    import kbq.cluster  # noqa: F401 — settings of Ray
+
+    nodes = Nodes()
+    for number in (HEAD + 1, HEAD + 2):
+        nodes.add(number)
+    yield nodes
+    ray.shutdown()
+    nodes.end()
