@@ -6,7 +6,7 @@ pages ── encoding/ ──► phrase dump (dump/) ──► rows (indexing/) 
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args, overload
 
@@ -41,7 +41,7 @@ from kbq.reading.second_look import before_others, second_look
 from kbq.sample_kb import Building, quietly, sample_folder
 from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT, LexicalScores, WordIndexes
 from kbq.searching.indexes import IndexSpec, add_index
-from kbq.searching.search import BATCH, SearchContext, Wanted, search, search_several
+from kbq.searching.search import BATCH, Search, SearchContext, Wanted, search_several
 from kbq.system.callbacks import Note, Report, silent, unheard
 from kbq.system.lines import clean_text
 from kbq.system.paths import as_path, given
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kbq.answers import CorpusFormat, SearchWords, WantedKind, WordBackend
-    from kbq.array_types import Floats
+    from kbq.array_types import Bools, Floats
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from kbq.filling.tables import Table
     from kbq.finetuning.calibrating import CalibrationOutcome
     from kbq.finetuning.finetune import FinetuningOutcome
+    from kbq.indexing.base import Index
     from kbq.kilt.prediction import PredictionOutcome
     from kbq.kilt.task import Task
     from kbq.reading.reader import Reader
@@ -83,26 +84,45 @@ class KnowledgeBase:
         model: Model,
         index: IndexKind | None = None,
         may_leave_gpu: bool = False,
+        ray: str | None = None,
     ) -> None:
         """Open the shards, the index and the words; `KnowledgeBase.open` is the usual way.
 
         Args:
             index: the kind that is searched, instead of the manifest's first.
             may_leave_gpu: search on the CPU where the model's GPUs have no room for the vectors.
+            ray: the address of a Ray cluster whose machines search the shards.
         """
         refuse_other_model(folder, manifest, model)
         self.folder = folder
         self.manifest = manifest
         self.model = model
         self.index = manifest.entry(folder, index)
-        self._may_leave_gpu = may_leave_gpu
+        self._may_leave_gpu, self._ray = may_leave_gpu, ray
         with damage_explained(folder, manifest):
             self.shards = manifest.open_shards(folder, manifest.parts())  # an index looks at its own files
-            self._opened_index = open_index(self.shards, self.index, model.device, may_leave_gpu)
+            self._open_search()
             self.words = WordIndexes(folder, manifest, self.shards)
         self._readers: dict[str, Reader] = {}
         self._calibrations: dict[Path, Calibration] = {}
         self._chosen_pages: tuple[str, ...] = ()  # that it answers from; none: all
+
+    def _open_search(self, shown: Sequence[Bools] = ()) -> None:
+        """Open what searches the shards: an index here or, on a cluster, many.
+
+        `shown`: of each shard, the pages that may be answered with; none: all. Shapes: (pages,).
+        """
+        self._opened_index: Index | None = None
+        self._search: Search
+        if self._ray is None:
+            self._search = partial(search_several, self.search_context)
+        else:
+            from kbq.cluster.searcher import open_searcher
+
+            penalty = self.model.config.length_penalty
+            self._search = open_searcher(
+                self._ray, self.folder, self.manifest, self.index, self.shards, shown, penalty
+            ).search_several
 
     # Build and open
 
@@ -171,37 +191,47 @@ class KnowledgeBase:
         model: str | Path | None = None,
         *,
         index: IndexKind | None = None,
+        ray: str | None = None,
         device: str = "auto",
     ) -> Self:
         """Open a published knowledge base with its own model, or with one whose query side was tuned for it.
 
         Args:
             index: the kind that is searched; by default the one that was built last.
+            ray: the address of a Ray cluster whose machines search the shards, which must lie in the same folder on
+                each; `local` starts one here.
             device: `auto`, `cpu`, `cuda` or `cuda:n`; `auto` searches on the CPU where the GPUs have too little room.
 
         Raises:
             KnowledgeBaseError: missing, incomplete, damaged, of another format version, or without this index.
             ModelError: the model is missing or belongs to another phrase encoder.
+            ClusterError: the cluster cannot be used.
         """
         folder = as_path(folder, "the folder of a knowledge base")
         manifest = read_manifest(folder)
         if index is not None and index not in get_args(IndexKind):
             kinds = ", ".join(get_args(IndexKind))
             raise KnowledgeBaseError(f"index kind {index!r} is unknown: choose from {kinds}", is_usage=True)
-        return cls._opened(folder, manifest, model_of(folder, manifest, model, device), index, device == "auto")
+        return cls._opened(folder, manifest, model_of(folder, manifest, model, device), index, device == "auto", ray)
 
     @classmethod
     def _opened(
-        cls, folder: Path, manifest: Manifest, model: Model, index: IndexKind | None, may_leave_gpu: bool = True
+        cls,
+        folder: Path,
+        manifest: Manifest,
+        model: Model,
+        index: IndexKind | None,
+        may_leave_gpu: bool = True,
+        ray: str | None = None,
     ) -> Self:
         """Open what this manifest describes or, if it has been replaced meanwhile, what the present one does."""
         try:
-            return cls(folder, manifest, model, index, may_leave_gpu)
+            return cls(folder, manifest, model, index, may_leave_gpu, ray)
         except KnowledgeBaseError:
             published = read_manifest(folder)
             if published == manifest:
                 raise
-            return cls(folder, published, model, index, may_leave_gpu)
+            return cls(folder, published, model, index, may_leave_gpu, ray)
 
     @classmethod
     def sample(
@@ -232,7 +262,7 @@ class KnowledgeBase:
             ModelError: it is missing, or belongs to another phrase encoder.
         """
         opened = Model.open(as_path(model, "a model"), str(self.model.device))
-        kb = self._opened(self.folder, self.manifest, opened, self.index.kind)
+        kb = self._opened(self.folder, self.manifest, opened, self.index.kind, ray=self._ray)
         return kb.with_pages(self._chosen_pages) if self._chosen_pages else kb
 
     def with_pages(self, pages: str | Path | Iterable[str]) -> Self:
@@ -244,7 +274,7 @@ class KnowledgeBase:
         Raises:
             KnowledgeBaseError: it does not have one of them; all of these are named.
         """
-        kb = self._opened(self.folder, self.manifest, self.model, self.index.kind)
+        kb = self._opened(self.folder, self.manifest, self.model, self.index.kind, ray=self._ray)
         ids = page_ids(pages)
         shown, unknown = Pages(kb.shards).chosen(ids)
         refuse_unknown(self.folder, unknown)
@@ -252,7 +282,7 @@ class KnowledgeBase:
             shard.show_only(chosen)
         kb._chosen_pages = tuple(ids)
         kb.pages_digest = digest_of_bytes("\n".join(sorted(ids)).encode("utf-8", "surrogatepass"))
-        kb._opened_index = open_index(kb.shards, kb.index, kb.model.device, kb._may_leave_gpu)
+        kb._open_search(shown)
         return kb
 
     # Ask
@@ -436,14 +466,14 @@ class KnowledgeBase:
                 return [[scores.best(query, unit, k) for query in range(len(texts))] for k, unit in wanted]
             lexical = self.words.all_scores(texts, *self.weights(options)) if backend == "hybrid" else ()
             queries = self.model.in_row_units(*self.model.encode_queries(texts))
-            return search_several(self.search_context, queries, wanted, lexical)
+            return self._search(queries, wanted, lexical)
 
     def search_vectors(
         self, starts: Floats, ends: Floats, k: int = K, unit: Unit = "phrase", lexical: Sequence[LexicalScores] = ()
     ) -> list[list[Answer]]:
         """`search` for queries that are encoded already; `lexical` scores are added. Shapes: (queries, dim)."""
         SearchOptions(k, unit)  # refuses what has no meaning
-        return search(self.search_context, self.model.in_row_units(starts, ends), k, unit, lexical)
+        return self._search(self.model.in_row_units(starts, ends), [(k, unit)], lexical)[0]
 
     def explain(self, text: str, k: int = 3, backend: WordBackend = "bm25") -> list[tuple[Answer, dict[str, float]]]:
         """The k best paragraphs by words alone, each with what every term of the query adds to its score.
@@ -865,7 +895,9 @@ class KnowledgeBase:
 
     @property
     def search_context(self) -> SearchContext:
-        """What a search needs of the knowledge base."""
+        """What a search here needs of the knowledge base; on a cluster, its index is opened when that is asked for."""
+        if self._opened_index is None:
+            self._opened_index = open_index(self.shards, self.index, self.model.device, self._may_leave_gpu)
         return SearchContext(self.shards, self._opened_index, self.model.config.length_penalty)
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import platform
 import socket
 from collections.abc import Callable, Iterator
@@ -81,8 +80,8 @@ def connect(address: str) -> Cluster:
 
 def _initialise(address: str) -> None:
     options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.ERROR}
+    logging.getLogger("ray").setLevel(logging.ERROR)
     if address == LOCAL:
-        os.environ.setdefault("RAY_AUTH_MODE", "token")  # Ray's default, said silently
         options |= {"_node_ip_address": LOOPBACK, "include_dashboard": False}
     else:
         _refuse_deaf(address)

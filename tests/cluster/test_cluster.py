@@ -1,11 +1,9 @@
 """Cluster: the bytes of a build and the answers of a search are those of one machine, whatever dies, or one is told."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kbq.cluster.connection import connect
 from kbq.corpus.pages import Page
 from kbq.dump import building
 from kbq.encoding.model import Model
