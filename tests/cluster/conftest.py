@@ -1,5 +1,6 @@
 """Fixtures: a Ray cluster of three nodes on loopback addresses, shared by all tests of this folder."""
 
+import contextlib
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,17 @@ class Nodes:
     def kill(self, number: int) -> None:
         """Kill the processes of a node, as if its machine were switched off."""
         self._cluster.remove_node(self.running.pop(number), allow_graceful=False)
+
+    def worker_processes(self, *names: str) -> list[int]:
+        """The processes of all nodes that Ray shows with one of these names."""
+        raylets = {info.process.pid for node in self.running.values() for info in node.all_processes["raylet"]}
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has ended
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent in raylets and (folder / "cmdline").read_text().startswith(names):
+                    found.append(int(folder.name))
+        return found
 
     def end(self) -> None:
         """End all of them."""

@@ -1,29 +1,139 @@
 """Cluster: the bytes of a build and the answers of a search are those of one machine, whatever dies, or one is told."""
 
+import dataclasses
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from kbq.corpus.pages import Page
+from kbq.answers import IndexKind, SearchOptions, Unit
+from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building
+from kbq.dump.manifest import read_manifest
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
+from kbq.searching import indexes
+from kbq.words.sparta import index_sparta
+from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
 from .conftest import Nodes, snapshot
 
+if TYPE_CHECKING:
+    from kbq.dump.shards import Counts
+
 pytestmark = pytest.mark.xdist_group("ray")  # one process has the cluster
 
+WORDS = ["the", "city", "river", "was", "born", "in", "of", "Paris", "Warsaw", "Marie", "Curie", "place", "birth"]
+SOURCE = random.Random(6)
+QUERIES = [
+    f"{' '.join(SOURCE.choices(WORDS, k=SOURCE.randint(1, 6)))} [SEP] {' '.join(SOURCE.choices(WORDS, k=2))}"
+    for _ in range(6)
+]
 
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """About two pages a block, about three blocks a shard."""
-    monkeypatch.setattr(building, "BLOCK_CHARACTERS", 300)
-    monkeypatch.setattr(building, "SHARD_ROWS", 60)
+
+@pytest.fixture(scope="module", autouse=True)
+def small() -> Iterator[None]:
+    """About two pages a block, and small shards."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(building, "BLOCK_CHARACTERS", 300)
+        patch.setattr(building, "SHARD_ROWS", 170)
+        patch.setattr(indexes, "OWN_QUERIES", 30)
+        yield
+
+
+@pytest.fixture(scope="module")
+def corpus() -> list[Page]:
+    """150 pages, in which some paragraphs occur twice, with equal scores."""
+    source = random.Random(3)
+    texts = [" ".join(source.choices(WORDS, k=6)) + ". Born in Paris." for _ in range(150)]
+    return [Page(f"P{n}", "Page", (Paragraph(0, texts[n]), Paragraph(2, texts[n // 2]))) for n in range(150)]
+
+
+@pytest.fixture(scope="module")
+def model_of_all(new_model: Callable[..., Model], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose answers depend on words and on lengths, too."""
+    folder, model = tmp_path_factory.mktemp("cluster") / "model", new_model()
+    model.config = dataclasses.replace(model.config, lexical_factor=0.5, length_penalty=0.1)
+    model.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(corpus: list[Page], model_of_all: Path, checkpoint: Path) -> Path:
+    """A knowledge base of eight or so shards, with every kind of index."""
+    pytest.importorskip("faiss")
+    folder = model_of_all.parent
+    SpartaModel.new(str(checkpoint), SpartaConfig()).save(folder / "sparta")
+    kb = KnowledgeBase.build(corpus, folder / "kb", model_of_all, device="cpu")
+    for kind in ("disk", "tiny", "compact"):
+        kb = kb.index_vectors(kind, recall=0.0)
+    index_sparta(folder / "kb", folder / "sparta", device="cpu")
+    assert 7 <= len(read_manifest(folder / "kb").shards) <= 12
+    return folder / "kb"
+
+
+@pytest.fixture(scope="module")
+def far(folder: Path, three_nodes: Nodes) -> KnowledgeBase:
+    """The knowledge base with its compact index, searched by three actors."""
+    return KnowledgeBase.open(folder, device="cpu", ray=three_nodes.address)
+
+
+@pytest.fixture(scope="module")
+def near(folder: Path) -> KnowledgeBase:
+    """The same, searched in this process."""
+    return KnowledgeBase.open(folder, device="cpu")
+
+
+def process_of(kb: KnowledgeBase, number: int) -> int:
+    """The process of an actor."""
+    import ray
+
+    pid: int = ray.get(actors_of(kb)[number].handle.__ray_call__.remote(lambda self: os.getpid()))
+    return pid
+
+
+def actors_of(kb: KnowledgeBase) -> list[Any]:
+    return list(kb._search.__self__._actors)  # type: ignore[attr-defined]
 
 
 def test_a_cluster_writes_the_bytes_of_one_machine(
-    three_nodes: Nodes, small_blocks: None, pages: list[Page], model: Model, tmp_path: Path
+    three_nodes: Nodes, corpus: list[Page], model: Model, tmp_path: Path
 ) -> None:
-    KnowledgeBase.build(pages, tmp_path / "one", model)
-    KnowledgeBase.build(pages, tmp_path / "ray", model, ray=three_nodes.address)
-    assert snapshot(tmp_path / "ray") == snapshot(tmp_path / "one")
+    KnowledgeBase.build(corpus[:40], tmp_path / "one", model)
+    KnowledgeBase.build(corpus[:30], tmp_path / "ray", model, ray=three_nodes.address)
+    one = snapshot(tmp_path / "one")
+    struck: list[int] = []
+
+    def strike(counts: "Counts") -> None:
+        if counts.pages >= 5 and not struck:
+            struck.extend(three_nodes.worker_processes("ray::_encode", "ray::IDLE"))
+            for process in struck:
+                os.kill(process, signal.SIGKILL)
+
+    KnowledgeBase.build(corpus[:40], tmp_path / "killed", model, ray=three_nodes.address, report=strike)
+    assert snapshot(tmp_path / "killed") == one
+    assert len(struck) >= 1
+
+
+def same_answers(near: KnowledgeBase, far: KnowledgeBase) -> None:
+    for backend in ("dense", "hybrid"):
+        for unit in get_args(Unit):
+            for k in (1, 3, 1000):
+                options = SearchOptions(k, unit, backend)
+                assert far.search(QUERIES, options) == near.search(QUERIES, options), (backend, unit, k)
+
+
+def test_actors_find_what_one_process_finds(near: KnowledgeBase, far: KnowledgeBase) -> None:
+    assert len(actors_of(far)) == 3
+    same_answers(near, far)
+    assert far.search(QUERIES[:1], SearchOptions(3)) == near.search(QUERIES[:1], SearchOptions(3))
+
+
+@pytest.mark.parametrize("kind", ["exact", "disk", "tiny"])
+def test_every_kind_of_index_is_searched_alike(folder: Path, three_nodes: Nodes, kind: IndexKind) -> None:
+    near = KnowledgeBase.open(folder, device="cpu", index=kind)
+    same_answers(near, KnowledgeBase.open(folder, device="cpu", index=kind, ray=three_nodes.address))
