@@ -239,6 +239,7 @@ class KnowledgeBase:
         model: str | Path | None = None,
         *,
         index: IndexKind | None = None,
+        ray: str | None = None,
         device: str = "auto",
         building: Building = quietly,
     ) -> Self:
@@ -253,7 +254,7 @@ class KnowledgeBase:
         >>> KnowledgeBase.sample().query("Marie Curie [SEP] place of birth", k=1)[0].text
         'Warsaw'
         """
-        return cls.open(sample_folder(cls.build, building), model, index=index, device=device)
+        return cls.open(sample_folder(cls.build, building), model, index=index, ray=ray, device=device)
 
     def with_model(self, model: str | Path | FinetuningOutcome) -> Self:
         """The same knowledge base, asked with another query encoder: one that `finetune` has made for it.

@@ -60,6 +60,9 @@ class Cluster:
             ray.shutdown()
 
 
+_ALIKE: set[str] = set()  # nodes that have been looked at; those of another cluster have other ids
+
+
 def connect(address: str) -> Cluster:
     """Connect to the cluster at this address, `HOST:PORT` of its head or `local`, and look at its nodes.
 
@@ -152,9 +155,9 @@ def on_node(function: Callable[..., Any], node: Node) -> Any:
 
 
 def refuse_unlike(nodes: list[Node]) -> None:
-    """Raises ClusterError if a node would compute other bits than this machine, which merges what they compute."""
+    """Raises ClusterError if a node would compute other bits than this machine; each is looked at once."""
     own, problems = own_software(), []
-    for node, software in software_of(nodes).items():
+    for node, software in software_of([node for node in nodes if node.id not in _ALIKE]).items():
         if isinstance(software, str):
             problems.append(f"node {node.address} {software}")
         else:
@@ -163,6 +166,7 @@ def refuse_unlike(nodes: list[Node]) -> None:
         raise ClusterError(f"{problems[0]}")
     if problems:
         raise ClusterError(f"{len(problems)} nodes of the cluster cannot be used", problems)
+    _ALIKE.update(node.id for node in nodes)
 
 
 def _differences(there: Software, here: Software) -> Iterator[str]:

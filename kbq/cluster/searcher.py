@@ -7,12 +7,13 @@ elsewhere if need be, and asked again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from kbq.cluster.connection import Cluster, Node, connect
@@ -106,25 +107,19 @@ class RaySearcher:
     def _gathered(self, ask: Callable[[_Actor], Any], seconds: float) -> list[Any]:
         """What all actors answer, in order."""
         asked = [ask(actor) for actor in self._actors]
-        try:
-            answers: list[Any] = ray.get(asked, timeout=seconds)
-            return answers
-        except (GetTimeoutError, RayError):
-            done, _ = ray.wait(asked, num_returns=len(asked), timeout=0, fetch_local=False)
-        problems = {
-            actor: problem
-            for actor, answer in zip(self._actors, asked, strict=True)
-            if (problem := _problem(answer) if answer in done else f"does not answer in {seconds:.0f} seconds")
-        }
+        done, _ = ray.wait(asked, num_returns=len(asked), timeout=seconds)
+        if len(done) == len(asked):
+            with suppress(RayError):
+                answers: list[Any] = ray.get(asked)
+                return answers
+        missing = []
         for actor, answer in zip(self._actors, asked, strict=True):
-            if answer not in done:  # it is stopped, perhaps: the next question finds another in its place
+            if problem := _problem(answer) if answer in done else f"no answer in {seconds:.0f} seconds":
+                missing.append(f"{actor.group.names} of {actor.group.folder}, node {actor.node.address}: {problem}")
+            if answer not in done:  # it is stopped, perhaps: who asks again finds another in its place
                 ray.kill(actor.handle, no_restart=False)
-        missing = [
-            f"{actor.group.names} of {actor.group.folder} on node {actor.node.address}: {problem}"
-            for actor, problem in problems.items()
-        ]
         raise ClusterError(
-            f"{len(missing)} of {len(self._actors)} groups of shards could not be searched: {missing[0]}", missing[1:]
+            f"{len(missing)} of {len(asked)} groups of shards were not searched: {missing[0]}", missing[1:]
         )
 
 

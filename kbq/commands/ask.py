@@ -142,6 +142,7 @@ def query(
     calibration: CalibrationFile = None,
     model: TunedModel = None,
     index: IndexName = None,
+    ray: Ray = None,
     device: Device = "auto",
     context: Evidence = CONTEXT,
     as_json: Json = False,
@@ -156,7 +157,7 @@ def query(
         k, unit, backend, bm25_weight, sparta_weight, reader, depth, retrieval_weight, second_look, min_probability,
         None if calibration is None else str(calibration),
     )  # fmt: skip
-    opened = open_kb(kb, model, device, index)
+    opened = open_kb(kb, model, device, index, ray)
     opened = opened if pages is None else opened.with_pages(pages)
     opened.check(options)
     evidence = context if as_json else None
@@ -289,14 +290,18 @@ def info(
 
 
 def open_kb(
-    folder: Path | None, model: str | None = None, device: str = "auto", index: "IndexKind | None" = None
+    folder: Path | None,
+    model: str | None = None,
+    device: str = "auto",
+    index: "IndexKind | None" = None,
+    ray: str | None = None,
 ) -> "KnowledgeBase":
     """A knowledge base, or the bundled sample where no folder is given."""
     from kbq.kb import KnowledgeBase
 
     if folder is not None:
-        return KnowledgeBase.open(folder, model, index=index, device=device)
-    return KnowledgeBase.sample(model, index=index, device=device, building=_building)
+        return KnowledgeBase.open(folder, model, index=index, ray=ray, device=device)
+    return KnowledgeBase.sample(model, index=index, ray=ray, device=device, building=_building)
 
 
 @contextmanager
@@ -313,7 +318,7 @@ def refuse_idle(context: typer.Context, backend: Backend, reader: str | None) ->
     if reader is None:
         refuse_given(context, "without --reader", ("depth", "retrieval_weight"))
     if backend in WORDS_ALONE:
-        refuse_given(context, f"with --backend {backend}", ("index",))
+        refuse_given(context, f"with --backend {backend}", ("index", "ray"))
 
 
 def read_queries(texts: "Sequence[str]", source: str | None) -> list[tuple[str, str]]:

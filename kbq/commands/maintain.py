@@ -65,16 +65,17 @@ def sync(
             dry_run=dry_run, workers=workers)  # fmt: skip
 
 
-def _update(kb: Path, corpus: str, model: str | None, device: str, as_json: bool, **options: Any) -> None:
+def _update(kb: Path, corpus: str, model: str | None, device: str, as_json: bool, workers: int, **options: Any) -> None:
     from kbq.changing import model_of, update
     from kbq.commands.progress import build_progress
     from kbq.dump.manifest import read_manifest
+    from kbq.dump.workers import processes
 
-    manifest = read_manifest(kb)
+    manifest, hire = read_manifest(kb), processes(workers)
     with build_progress(f"updating {kb}") as (report, report_stage):
         after, changes, bad_lines = update(
-            corpus, kb, lambda: model_of(kb, manifest, model, device), report=report, report_stage=report_stage,
-            note=note, **options,
+            corpus, kb, lambda: model_of(kb, manifest, model, device), hire=hire, report=report,
+            report_stage=report_stage, note=note, **options,
         )  # fmt: skip
     would = "would be " if options["dry_run"] else ""
     tell(

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import random
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,16 +12,18 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 
 from kbq.answers import IndexKind, SearchOptions, Unit
+from kbq.cluster import connection, searcher
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building
 from kbq.dump.manifest import read_manifest
 from kbq.encoding.model import Model
+from kbq.errors import ClusterError
 from kbq.kb import KnowledgeBase
 from kbq.searching import indexes
 from kbq.words.sparta import index_sparta
 from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
-from .conftest import Nodes, snapshot
+from .conftest import HEAD, Nodes, snapshot
 
 if TYPE_CHECKING:
     from kbq.dump.shards import Counts
@@ -137,3 +140,81 @@ def test_actors_find_what_one_process_finds(near: KnowledgeBase, far: KnowledgeB
 def test_every_kind_of_index_is_searched_alike(folder: Path, three_nodes: Nodes, kind: IndexKind) -> None:
     near = KnowledgeBase.open(folder, device="cpu", index=kind)
     same_answers(near, KnowledgeBase.open(folder, device="cpu", index=kind, ray=three_nodes.address))
+
+
+def test_an_actor_that_is_killed_is_started_again(near: KnowledgeBase, far: KnowledgeBase) -> None:
+    before = process_of(far, 1)
+    os.kill(before, signal.SIGKILL)
+    assert far.query(QUERIES, 3) == near.query(QUERIES, 3)
+    assert process_of(far, 1) != before
+
+
+def test_an_actor_that_is_stopped_is_said_and_replaced(
+    near: KnowledgeBase, far: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped, names = process_of(far, 2), actors_of(far)[2].group.names
+    monkeypatch.setattr(searcher, "SEARCH_SECONDS", 1.0)
+    os.kill(stopped, signal.SIGSTOP)
+    with pytest.raises(ClusterError, match=rf"1 of 3 groups .* {names} of .*, node 127.*: no answer in 1 seconds"):
+        far.query(QUERIES, 3)
+    monkeypatch.undo()
+    assert far.query(QUERIES, 3) == near.query(QUERIES, 3)
+    assert process_of(far, 2) != stopped
+
+
+def test_a_node_that_is_killed_is_replaced_by_another(
+    near: KnowledgeBase, far: KnowledgeBase, three_nodes: Nodes
+) -> None:
+    try:
+        three_nodes.kill(HEAD + 1)
+        assert far.query(QUERIES, 3) == near.query(QUERIES, 3)
+    finally:
+        three_nodes.add(HEAD + 1)
+
+
+def test_only_chosen_pages_answer(near: KnowledgeBase, far: KnowledgeBase) -> None:
+    ids = [f"P{number}" for number in range(0, 150, 7)]
+    assert far.with_pages(ids).query(QUERIES, 30) == near.with_pages(ids).query(QUERIES, 30)
+
+
+def test_a_folder_that_a_node_does_not_have_is_said(
+    folder: Path, far: KnowledgeBase, three_nodes: Nodes, tmp_path: Path
+) -> None:
+    groups = [dataclasses.replace(actor.group, folder=tmp_path / "kb") for actor in actors_of(far)]
+    with pytest.raises(ClusterError, match=rf"3 of 3 groups .* {groups[0].names} of {tmp_path}/kb, node 127.0.0.2: "):
+        searcher.RaySearcher(connection.connect(three_nodes.address), groups)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("kbq", "9.9", r"has kbq .*, this machine 9.9: install the same on all nodes"),
+        ("torch", "9.9", r"has torch .*, this machine 9.9: install the same on all nodes"),
+        ("cpu", "x in float32", r"multiplies as .*, this machine as x in float32: their vectors would differ"),
+    ],
+)
+def test_nodes_that_compute_otherwise_are_refused(
+    three_nodes: Nodes, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    other = dataclasses.replace(connection.own_software(), **{name: value})
+    monkeypatch.setattr(connection, "_ALIKE", set())
+    monkeypatch.setattr(connection, "own_software", lambda: other)
+    with pytest.raises(ClusterError, match="3 nodes of the cluster cannot be used") as raised:
+        connection.connect(three_nodes.address)
+    assert [problem.split()[1] for problem in raised.value.problems] == ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
+    assert re.search(said, raised.value.problems[0])
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("garbage", "'garbage' is not the address of a Ray cluster: write HOST:PORT of its head"),
+        ("ray://127.0.0.2:10001", "is not the address of a Ray cluster"),
+        ("127.0.0.2:99999999", "no Ray cluster answers at 127.0.0.2:99999999"),
+        ("127.0.0.9:1", r"no Ray cluster answers at 127.0.0.9:1 \(.*refused\): start its head there with"),
+        ("nowhere.invalid:6379", "no Ray cluster answers at nowhere.invalid:6379"),
+    ],
+)
+def test_wrong_addresses_are_refused_at_once(address: str, said: str) -> None:
+    with pytest.raises(ClusterError, match=said):
+        connection._initialise(address)
