@@ -35,7 +35,7 @@ from kbq.encoding.model import Model
 from kbq.encoding.model_folder import local_folder
 from kbq.encoding.queries import refuse_unreadable
 from kbq.errors import KnowledgeBaseError, QueryError
-from kbq.indexing.factory import open_index
+from kbq.indexing.factory import build_missing, open_index
 from kbq.reading.network import judge_digest
 from kbq.reading.second_look import before_others, second_look
 from kbq.sample_kb import Building, quietly, sample_folder
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from kbq.finetuning.calibrating import CalibrationOutcome
     from kbq.finetuning.finetune import FinetuningOutcome
     from kbq.indexing.base import Index
+    from kbq.indexing.factory import Build
     from kbq.kilt.prediction import PredictionOutcome
     from kbq.kilt.task import Task
     from kbq.reading.reader import Reader
@@ -85,6 +86,7 @@ class KnowledgeBase:
         index: IndexKind | None = None,
         may_leave_gpu: bool = False,
         ray: str | None = None,
+        pages: Sequence[str] = (),
     ) -> None:
         """Open the shards, the index and the words; `KnowledgeBase.open` is the usual way.
 
@@ -92,8 +94,10 @@ class KnowledgeBase:
             index: the kind that is searched, instead of the manifest's first.
             may_leave_gpu: search on the CPU where the model's GPUs have no room for the vectors.
             ray: the address of a Ray cluster whose machines search the shards.
+            pages: ids of those that it answers from; none: of all.
         """
         refuse_other_model(folder, manifest, model)
+        self._chosen_pages = pages
         self.folder = folder
         self.manifest = manifest
         self.model = model
@@ -101,13 +105,21 @@ class KnowledgeBase:
         self._may_leave_gpu, self._ray = may_leave_gpu, ray
         with damage_explained(folder, manifest):
             self.shards = manifest.open_shards(folder, manifest.parts())  # an index looks at its own files
-            self._open_search()
+            self._open_search(self._show_only(pages) if pages else [])
             self.words = WordIndexes(folder, manifest, self.shards)
         self._readers: dict[str, Reader] = {}
         self._calibrations: dict[Path, Calibration] = {}
-        self._chosen_pages: tuple[str, ...] = ()  # that it answers from; none: all
 
-    def _open_search(self, shown: Sequence[Bools] = ()) -> None:
+    def _show_only(self, pages: Sequence[str]) -> list[Bools]:
+        """Answer from these pages only; returns whether each page of each shard is one. Shapes: (pages,)."""
+        shown, unknown = Pages(self.shards).chosen(pages)
+        refuse_unknown(self.folder, unknown)
+        for shard, chosen in zip(self.shards, shown, strict=True):
+            shard.show_only(chosen)
+        self.pages_digest = digest_of_bytes("\n".join(sorted(pages)).encode("utf-8", "surrogatepass"))
+        return shown
+
+    def _open_search(self, shown: Sequence[Bools]) -> None:
         """Open what searches the shards: an index here or, on a cluster, many.
 
         `shown`: of each shard, the pages that may be answered with; none: all. Shapes: (pages,).
@@ -223,15 +235,16 @@ class KnowledgeBase:
         index: IndexKind | None,
         may_leave_gpu: bool = True,
         ray: str | None = None,
+        pages: Sequence[str] = (),
     ) -> Self:
         """Open what this manifest describes or, if it has been replaced meanwhile, what the present one does."""
         try:
-            return cls(folder, manifest, model, index, may_leave_gpu, ray)
+            return cls(folder, manifest, model, index, may_leave_gpu, ray, pages)
         except KnowledgeBaseError:
             published = read_manifest(folder)
             if published == manifest:
                 raise
-            return cls(folder, published, model, index, may_leave_gpu, ray)
+            return cls(folder, published, model, index, may_leave_gpu, ray, pages)
 
     @classmethod
     def sample(
@@ -263,8 +276,7 @@ class KnowledgeBase:
             ModelError: it is missing, or belongs to another phrase encoder.
         """
         opened = Model.open(as_path(model, "a model"), str(self.model.device))
-        kb = self._opened(self.folder, self.manifest, opened, self.index.kind, ray=self._ray)
-        return kb.with_pages(self._chosen_pages) if self._chosen_pages else kb
+        return self._again(opened, self._chosen_pages)
 
     def with_pages(self, pages: str | Path | Iterable[str]) -> Self:
         """The same knowledge base, answering from these pages only: they are chosen before the best answers are.
@@ -275,16 +287,11 @@ class KnowledgeBase:
         Raises:
             KnowledgeBaseError: it does not have one of them; all of these are named.
         """
-        kb = self._opened(self.folder, self.manifest, self.model, self.index.kind, ray=self._ray)
-        ids = page_ids(pages)
-        shown, unknown = Pages(kb.shards).chosen(ids)
-        refuse_unknown(self.folder, unknown)
-        for shard, chosen in zip(kb.shards, shown, strict=True):
-            shard.show_only(chosen)
-        kb._chosen_pages = tuple(ids)
-        kb.pages_digest = digest_of_bytes("\n".join(sorted(ids)).encode("utf-8", "surrogatepass"))
-        kb._open_search(shown)
-        return kb
+        return self._again(self.model, page_ids(pages))
+
+    def _again(self, model: Model, pages: Sequence[str]) -> Self:
+        """The same knowledge base, opened with this model, to answer from these pages."""
+        return self._opened(self.folder, self.manifest, model, self.index.kind, ray=self._ray, pages=tuple(pages))
 
     # Ask
 
@@ -861,6 +868,7 @@ class KnowledgeBase:
         recall: float = 0.99,
         queries: Sequence[str] = (),
         filter: float | None = None,
+        ray: str | None = None,
         report: Report = silent,
     ) -> Self:
         """Build an index over the vectors, beside those that exist, and open the knowledge base with it.
@@ -869,13 +877,20 @@ class KnowledgeBase:
             recall: share of the ten best phrases of exact search that it must find.
             queries: like those to come; by default slots of the knowledge base's own pages.
             filter: index only tokens with a filter logit above this.
+            ray: the address of a Ray cluster whose machines build it, a shard each; `local` starts one here.
 
         Raises:
             KnowledgeBaseError: faiss is missing, or the folder cannot be written.
+            ClusterError: the cluster cannot be used.
         """
+        build: Build = build_missing
+        if ray is not None:
+            from kbq.cluster.indexing import building_on
+
+            build = building_on(ray)
         asked = tuple(given(queries, QueryError, "queries are", "a list of texts"))
         refuse_unreadable(asked, [self.model.query_tokenizer])
-        manifest = add_index(self.folder, self.model, IndexSpec(kind, recall, asked, filter), report)
+        manifest = add_index(self.folder, self.model, IndexSpec(kind, recall, asked, filter), report, build)
         return type(self)(self.folder, manifest, self.model, may_leave_gpu=True)
 
     def index_bm25(self, report: Report = silent) -> Self:

@@ -63,8 +63,11 @@ class Cluster:
 _ALIKE: set[str] = set()  # nodes that have been looked at; those of another cluster have other ids
 
 
-def connect(address: str) -> Cluster:
+def connect(address: str, alike: bool = True) -> Cluster:
     """Connect to the cluster at this address, `HOST:PORT` of its head or `local`, and look at its nodes.
+
+    Args:
+        alike: refuse nodes that compute otherwise than this machine.
 
     Raises:
         ClusterError: there is none, or a node computes otherwise.
@@ -73,11 +76,12 @@ def connect(address: str) -> Cluster:
     if is_ours:
         _initialise(address)
     cluster = Cluster(address, living_nodes(), is_ours)
-    try:
-        refuse_unlike(cluster.nodes)
-    except ClusterError:
-        cluster.close()
-        raise
+    if alike:
+        try:
+            refuse_unlike(cluster.nodes)
+        except ClusterError:
+            cluster.close()
+            raise
     return cluster
 
 
@@ -121,9 +125,10 @@ def living_nodes() -> list[Node]:
 
 def own_software() -> Software:
     """That of this machine."""
-    capability, number = torch.backends.cpu.get_cpu_capability(), fast_dtype(torch.device("cpu"))
+    number = str(fast_dtype(torch.device("cpu"))).removeprefix("torch.")
     tiles = " with AMX" if cpu_has("amx_bf16") else ""
-    return Software(kbq.__version__, torch.__version__, f"{platform.machine()} {capability}{tiles} in {number}")
+    cpu = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}{tiles} in {number}"
+    return Software(kbq.__version__, torch.__version__, cpu)
 
 
 def software_of(nodes: list[Node]) -> dict[Node, Software | str]:
@@ -161,7 +166,7 @@ def refuse_unlike(nodes: list[Node]) -> None:
         if isinstance(software, str):
             problems.append(f"node {node.address} {software}")
         else:
-            problems += [f"node {node.address} {difference}" for difference in _differences(software, own)]
+            problems += [f"node {node.address} {difference}" for difference in differences(software, own)]
     if len(problems) == 1:
         raise ClusterError(f"{problems[0]}")
     if problems:
@@ -169,10 +174,11 @@ def refuse_unlike(nodes: list[Node]) -> None:
     _ALIKE.update(node.id for node in nodes)
 
 
-def _differences(there: Software, here: Software) -> Iterator[str]:
-    for name, remedy in (("kbq", "install the same"), ("torch", "install the same")):
-        if getattr(there, name) != getattr(here, name):
-            yield f"has {name} {getattr(there, name)}, this machine {getattr(here, name)}: {remedy} on all nodes"
+def differences(there: Software, here: Software) -> Iterator[str]:
+    """What keeps a machine from computing what another does."""
+    for name, one, other in (("kbq", there.kbq, here.kbq), ("torch", there.torch, here.torch)):
+        if one != other:
+            yield f"has {name} {one}, this machine {other}: install the same on all nodes"
     if there.cpu != here.cpu:
         yield (
             f"multiplies as {there.cpu}, this machine as {here.cpu}: their vectors would differ, so use machines "

@@ -1,7 +1,7 @@
 """Groups: neighbouring shards of a knowledge base are opened and searched in a process of a node."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from kbq.answers import Answer
 from kbq.array_types import Bools, Floats
 from kbq.dump.damage import damage_explained
 from kbq.dump.manifest import IndexEntry, Manifest
+from kbq.dump.shards import Shard
 from kbq.indexing.base import Whole
 from kbq.indexing.factory import open_index
 from kbq.indexing.inner_products import CPU
@@ -37,6 +38,23 @@ class Group:
         """The shards, as errors name them."""
         names = [shard.name for shard in self.manifest.shards]
         return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+
+
+def divided(
+    folder: Path,
+    manifest: Manifest,
+    index: IndexEntry,
+    shards: Sequence[Shard],
+    count: int,
+    shown: Sequence[Bools] = (),
+    length_penalty: float = 0.0,
+) -> list[Group]:
+    """A knowledge base in this number of groups, or fewer; see `Group`."""
+    whole, folder = Whole.of(shards), folder.resolve()
+    return [
+        Group(folder, replace(manifest, shards=manifest.shards[part]), index, whole, tuple(shown[part]), length_penalty)
+        for part in whole.parts(count)
+    ]
 
 
 class _Opened(NamedTuple):

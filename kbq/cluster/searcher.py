@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from kbq.cluster.connection import Cluster, Node, connect
-from kbq.cluster.groups import Group, GroupSearch
+from kbq.cluster.connection import Node, connect
+from kbq.cluster.groups import Group, GroupSearch, divided
 from kbq.errors import ClusterError, KbqError, first_line
-from kbq.indexing.base import Whole
 from kbq.searching.search import merged
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kbq.answers import Answer
     from kbq.array_types import Bools, Floats
     from kbq.dump.manifest import IndexEntry, Manifest
@@ -36,7 +36,9 @@ ASKED_AGAIN = 2  # times, where an actor dies
 
 
 @dataclass(frozen=True, slots=True)
-class _Actor:
+class Actor:
+    """A process that searches a group of shards."""
+
     group: Group
     node: Node  # where it was started first
     handle: Any
@@ -60,33 +62,26 @@ def open_searcher(
         ClusterError: the cluster cannot be used, or a node cannot open its shards.
     """
     cluster = connect(address)
-    whole, resolved = Whole.of(shards), folder.resolve()
-    return RaySearcher(
-        cluster,
-        [
-            Group(
-                resolved, replace(manifest, shards=manifest.shards[part]), index, whole, tuple(shown[part]),
-                length_penalty,
-            )
-            for part in whole.parts(max(1, cluster.cpus))
-        ],
-    )  # fmt: skip
+    groups = divided(folder, manifest, index, shards, max(1, cluster.cpus), shown, length_penalty)
+    searcher = RaySearcher(cluster.nodes, groups)
+    searcher.open()
+    return searcher
 
 
 class RaySearcher:
-    """The shards of a knowledge base, open on the nodes of a cluster as long as this object exists."""
+    """The shards of a knowledge base on the nodes of a cluster, where they stay open as long as this object exists."""
 
-    def __init__(self, cluster: Cluster, groups: Sequence[Group]) -> None:
-        """Raises ClusterError if a node cannot open its shards."""
-        self._cluster = cluster
-        nodes = spread(cluster.nodes, len(groups))
-        self._actors = [_started(group, node, nodes.count(node)) for group, node in zip(groups, nodes, strict=True)]
-        self._gathered(lambda actor: actor.handle.open.remote(), OPEN_SECONDS)
+    def __init__(self, nodes: Sequence[Node], groups: Sequence[Group]) -> None:
+        places = spread(nodes, len(groups))
+        self.actors = [_started(group, node, places.count(node)) for group, node in zip(groups, places, strict=True)]
 
-    @property
-    def places(self) -> list[tuple[str, str]]:
-        """The shards of each group, and the address of the node where they were opened first."""
-        return [(actor.group.names, actor.node.address) for actor in self._actors]
+    def open(self) -> None:
+        """Open the shards. Raises ClusterError if a node cannot."""
+        self._answers(lambda actor: actor.handle.open.remote(), OPEN_SECONDS)
+
+    def problems(self) -> list[str]:
+        """What keeps each actor from opening its shards; empty: nothing."""
+        return self._outcome(lambda actor: actor.handle.open.remote(), OPEN_SECONDS)[1]
 
     def search_several(
         self, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores] = ()
@@ -97,30 +92,39 @@ class RaySearcher:
             ClusterError: shards cannot be searched; they are named.
         """
         words = [scores.queries for scores in lexical]
-        found = self._gathered(lambda actor: actor.handle.search.remote(queries, wanted, words), SEARCH_SECONDS)
-        most = max(1, self._actors[0].group.whole.rows)
+        found = self._answers(lambda actor: actor.handle.search.remote(queries, wanted, words), SEARCH_SECONDS)
+        most = max(1, self.actors[0].group.whole.rows)
         return [
             [merged(parts, min(k, most)) for parts in zip(*of_groups, strict=True)]
             for (k, _), of_groups in zip(wanted, zip(*found, strict=True), strict=True)
         ]
 
-    def _gathered(self, ask: Callable[[_Actor], Any], seconds: float) -> list[Any]:
+    def _answers(self, ask: Callable[[Actor], Any], seconds: float) -> list[Any]:
         """What all actors answer, in order."""
-        asked = [ask(actor) for actor in self._actors]
-        done, _ = ray.wait(asked, num_returns=len(asked), timeout=seconds)
-        if len(done) == len(asked):
+        answers, problems = self._outcome(ask, seconds)
+        missing = [
+            f"{actor.group.names} of {actor.group.folder}, node {actor.node.address}: {problem}"
+            for actor, problem in zip(self.actors, problems, strict=True)
+            if problem
+        ]
+        if missing:
+            raise ClusterError(
+                f"{len(missing)} of {len(problems)} groups of shards were not searched: {missing[0]}", missing[1:]
+            )
+        return answers
+
+    def _outcome(self, ask: Callable[[Actor], Any], seconds: float) -> tuple[list[Any], list[str]]:
+        """What all actors answer or, if one does not, why; empty: it does."""
+        asked = [ask(actor) for actor in self.actors]
+        late = ray.wait(asked, num_returns=len(asked), timeout=seconds)[1]
+        if not late:
             with suppress(RayError):
-                answers: list[Any] = ray.get(asked)
-                return answers
-        missing = []
-        for actor, answer in zip(self._actors, asked, strict=True):
-            if problem := _problem(answer) if answer in done else f"no answer in {seconds:.0f} seconds":
-                missing.append(f"{actor.group.names} of {actor.group.folder}, node {actor.node.address}: {problem}")
-            if answer not in done:  # it is stopped, perhaps: who asks again finds another in its place
+                return ray.get(asked), [""] * len(asked)
+        for actor, answer in zip(self.actors, asked, strict=True):
+            if answer in late:  # it is stopped, perhaps: who asks again finds another in its place
                 ray.kill(actor.handle, no_restart=False)
-        raise ClusterError(
-            f"{len(missing)} of {len(asked)} groups of shards were not searched: {missing[0]}", missing[1:]
-        )
+        unanswered = f"no answer in {seconds:.0f} seconds"
+        return [], [unanswered if answer in late else _problem(answer) for answer in asked]
 
 
 def spread(nodes: Sequence[Node], count: int) -> list[Node]:
@@ -136,7 +140,7 @@ def spread(nodes: Sequence[Node], count: int) -> list[Node]:
     return chosen
 
 
-def _started(group: Group, node: Node, together: int) -> _Actor:
+def _started(group: Group, node: Node, together: int) -> Actor:
     """An actor on a node, where this number of them share the CPUs; Ray may start it elsewhere if the node dies."""
     threads = max(1, node.cpus // together)
     options = {
@@ -145,7 +149,7 @@ def _started(group: Group, node: Node, together: int) -> _Actor:
         "max_task_retries": ASKED_AGAIN,
         "scheduling_strategy": NodeAffinitySchedulingStrategy(node.id, soft=True),
     }
-    return _Actor(group, node, ray.remote(GroupSearch).options(**options).remote(group, threads))
+    return Actor(group, node, ray.remote(GroupSearch).options(**options).remote(group, threads))
 
 
 def _problem(answer: Any) -> str:

@@ -10,7 +10,7 @@ import typer
 from kbq.answers import CorpusFormat, WantedKind
 from kbq.commands import printing
 from kbq.commands.application import Commands
-from kbq.commands.options import MAINTAIN, Device, Json, Terms, TunedModel, output_path, refuse_given
+from kbq.commands.options import MAINTAIN, Device, Json, Ray, Terms, TunedModel, output_path, refuse_given
 from kbq.commands.terminal import note, tell
 from kbq.errors import KbqError
 
@@ -185,6 +185,7 @@ def index_vectors(
         typer.Option(help="Index only tokens with a filter logit above this; the model's own: kbq info."),
     ] = None,
     model: TunedModel = None,
+    ray: Ray = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -194,7 +195,7 @@ def index_vectors(
     from kbq.commands.progress import stage_progress
     from kbq.description import index_facts
     from kbq.dump.manifest import read_manifest
-    from kbq.indexing.factory import chosen_kind
+    from kbq.indexing.factory import Build, build_missing, chosen_kind
     from kbq.searching.indexes import IndexSpec, add_index
 
     if kind == "exact":
@@ -203,9 +204,14 @@ def index_vectors(
     if chosen_kind(manifest, kind) == "exact":
         refuse_given(context, "with exact search", ("recall", "queries"))
     texts = tuple(text for _, text in read_queries([], queries)) if queries is not None else ()
+    build: Build = build_missing
+    if ray is not None:
+        from kbq.cluster.indexing import building_on
+
+        build = building_on(ray)
     with stage_progress(f"indexing {kb}") as report:
         spec = IndexSpec(kind, recall, texts, filter)
-        manifest = add_index(kb, model_of(kb, manifest, model, device), spec, report)
+        manifest = add_index(kb, model_of(kb, manifest, model, device), spec, report, build)
     facts = index_facts(kb, manifest, manifest.index)
     tell({"kb": str(kb), **dataclasses.asdict(facts)}, as_json, f"{kb}: {printing.index_line(facts)}")
     if facts.recall < facts.target:

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import random
 import re
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
+import kbq
 from kbq.answers import IndexKind, SearchOptions, Unit
 from kbq.cluster import connection, searcher
+from kbq.cluster.checking import check
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building
 from kbq.dump.manifest import read_manifest
@@ -100,7 +103,7 @@ def process_of(kb: KnowledgeBase, number: int) -> int:
 
 
 def actors_of(kb: KnowledgeBase) -> list[Any]:
-    return list(kb._search.__self__._actors)  # type: ignore[attr-defined]
+    return list(kb._search.__self__.actors)  # type: ignore[attr-defined]
 
 
 def test_a_cluster_writes_the_bytes_of_one_machine(
@@ -182,7 +185,7 @@ def test_a_folder_that_a_node_does_not_have_is_said(
 ) -> None:
     groups = [dataclasses.replace(actor.group, folder=tmp_path / "kb") for actor in actors_of(far)]
     with pytest.raises(ClusterError, match=rf"3 of 3 groups .* {groups[0].names} of {tmp_path}/kb, node 127.0.0.2: "):
-        searcher.RaySearcher(connection.connect(three_nodes.address), groups)
+        searcher.RaySearcher(connection.connect(three_nodes.address).nodes, groups).open()
 
 
 @pytest.mark.parametrize(
@@ -218,3 +221,33 @@ def test_nodes_that_compute_otherwise_are_refused(
 def test_wrong_addresses_are_refused_at_once(address: str, said: str) -> None:
     with pytest.raises(ClusterError, match=said):
         connection._initialise(address)
+
+
+def test_a_cluster_builds_the_index_of_one_machine(folder: Path, three_nodes: Nodes, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "kb", ignore=shutil.ignore_patterns("disk"))
+    kb = KnowledgeBase.open(folder, device="cpu", index="exact")
+    for path in (tmp_path / "kb").glob("shard-*/compact"):
+        shutil.rmtree(path)
+    far = KnowledgeBase(tmp_path / "kb", kb.manifest, kb.model, "exact")
+    assert far.index_vectors("compact", recall=0.0, ray=three_nodes.address).index == kb.manifest.index
+    for part in kb.manifest.parts(kb.manifest.index):
+        assert snapshot(tmp_path / "kb" / part) == snapshot(folder / part)
+
+
+def test_a_check_names_nodes_and_shards(folder: Path, three_nodes: Nodes) -> None:
+    report = check(three_nodes.address, folder)
+    assert [(node.address, node.cpus, node.problem) for node in report.nodes] == [
+        (f"127.0.0.{number}", 1, "") for number in (2, 3, 4)
+    ]
+    assert [(group.node, group.problem) for group in report.groups] == [(f"127.0.0.{n}", "") for n in (2, 3, 4)]
+    assert report.groups[0].shards.startswith("shard-00000 to shard-")
+    assert report.problems == ()
+
+
+def test_a_check_says_what_is_wrong(folder: Path, three_nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = dataclasses.replace(connection.own_software(), kbq="9.9")
+    monkeypatch.setattr("kbq.cluster.checking.own_software", lambda: other)
+    report = check(three_nodes.address, folder)
+    said = f"node 127.0.0.4 has kbq {kbq.__version__}, this machine 9.9: install the same on all nodes"
+    assert report.problems[2] == said
+    assert report.groups == ()
