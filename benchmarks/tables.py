@@ -8,6 +8,7 @@ Rewrites what stands between `<!-- figures:NAME -->` and `<!-- /figures -->`.
 import statistics
 from typing import Any
 
+import cluster_tables
 import confidence
 import filling
 import keeping
@@ -467,6 +468,11 @@ def main() -> None:
             "forgetting-curve": keeping.forgetting_curve,
         },
         "docs/results/training.md": {"ablation": ablation, "determinism": determinism},
+        "docs/results/cluster.md": {
+            "cluster-builds": cluster_tables.cluster_builds,
+            "cluster-kills": cluster_tables.cluster_kills,
+            "cluster-searches": cluster_tables.cluster_searches,
+        },
         "docs/results/scale.md": {
             "kinds": scale.kinds,
             "growth": scale.growth,

@@ -46,6 +46,6 @@ class EvaluationError(KbqError):
     """Predictions or gold data that cannot be scored."""
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of another library's error message, to be quoted in one of ours."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -72,9 +72,13 @@ def connect(address: str, alike: bool = True) -> Cluster:
     Raises:
         ClusterError: there is none, or a node computes otherwise.
     """
+    if address != LOCAL:
+        _refuse_deaf(address)
     is_ours = not ray.is_initialized()
     if is_ours:
         _initialise(address)
+    elif address != LOCAL:
+        _refuse_other(address)
     cluster = Cluster(address, living_nodes(), is_ours)
     if alike:
         try:
@@ -90,12 +94,13 @@ def _initialise(address: str) -> None:
     logging.getLogger("ray").setLevel(logging.ERROR)
     if address == LOCAL:
         options |= {"_node_ip_address": LOOPBACK, "include_dashboard": False}
-    else:
-        _refuse_deaf(address)
     try:
         ray.init(address, **options)
-    except (RayError, OSError, RuntimeError, ValueError) as error:
-        raise ClusterError(f"the Ray cluster at {address} cannot be used: {first_line(error)}") from None
+    except (RayError, OSError, RuntimeError, ValueError, SystemExit) as error:
+        raise ClusterError(
+            f"the Ray cluster at {address} cannot be used ({first_line(error)}): is this its head, with the same Ray, "
+            "is the token right (`ray get-auth-token`), and is this machine one of its nodes?"
+        ) from None
 
 
 def _refuse_deaf(address: str) -> None:
@@ -114,6 +119,17 @@ def _refuse_deaf(address: str) -> None:
             f"no Ray cluster answers at {address} ({first_line(error)}): start its head there with "
             f"`ray start --head --port {port}`, and see that no firewall is between"
         ) from None
+
+
+def _refuse_other(address: str) -> None:
+    """A process is connected to one cluster at a time."""
+    host, _, port = address.rpartition(":")
+    connected = ray.get_runtime_context().gcs_address
+    if f"{socket.gethostbyname(host)}:{port}" != connected:
+        raise ClusterError(
+            f"this process is connected to the Ray cluster at {connected}: use that, or call ray.shutdown() before "
+            f"{address}"
+        )
 
 
 def living_nodes() -> list[Node]:

@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -220,7 +221,19 @@ def test_nodes_that_compute_otherwise_are_refused(
 )
 def test_wrong_addresses_are_refused_at_once(address: str, said: str) -> None:
     with pytest.raises(ClusterError, match=said):
-        connection._initialise(address)
+        connection.connect(address)
+
+
+def test_a_process_has_one_cluster(far: KnowledgeBase, three_nodes: Nodes) -> None:
+    host, port = three_nodes.address.split(":")
+    with (
+        socket.create_server((host, 0)) as other,
+        pytest.raises(
+            ClusterError, match=f"this process is connected to the Ray cluster at {host}:{port}: use that, or"
+        ),
+    ):
+        connection.connect(f"{host}:{other.getsockname()[1]}")
+    assert connection.connect(connection.LOCAL).nodes == connection.connect(three_nodes.address).nodes
 
 
 def test_a_cluster_builds_the_index_of_one_machine(folder: Path, three_nodes: Nodes, tmp_path: Path) -> None:
