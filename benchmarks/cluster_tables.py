@@ -1,6 +1,11 @@
 """Cluster tables: what results/cluster.json says, as Markdown; no Ray is needed."""
 
 from rendering import figures, table
+from scale import WIKIPEDIA_TOKENS, WIKIPEDIA_VECTORS
+
+NODES, CORES = 4, 16  # of the example
+ALL = NODES * CORES
+NETWORK = 10e9 / 8  # bytes per second
 
 
 def cluster_builds() -> str:
@@ -45,3 +50,47 @@ def cluster_searches() -> str:
         )
     head = ["actors", "answers that differ", "empty trip, ms", "one query, one process", "one query, actors"]
     return table([*head, "64 queries, one process", "64 queries, actors"], rows)
+
+
+def cluster_wikipedia() -> str:
+    """All of English Wikipedia on several machines, from what was measured."""
+    rows = [*_encoding(), *_index()]
+    return table([f"all of English Wikipedia, {NODES} nodes of {CORES} cores", "arithmetic", "result"], rows)
+
+
+def _encoding() -> list[list[str]]:
+    found, tokens = figures("cluster")["head"], f"{WIKIPEDIA_TOKENS / 1e9:g} billion tokens"
+    speed = figures("encoder_bf16")["wiki"]["now"]["tokens per second"]
+    received, head = (
+        WIKIPEDIA_TOKENS / found["tokens"] * found[name] for name in ("bytes_received", "head_cpu_seconds")
+    )
+    return [
+        ["encoding", f"{tokens} / {speed:,} a second / {ALL} cores", _hours(WIKIPEDIA_TOKENS / speed / ALL)],
+        ["what the head does meanwhile", f"{tokens} × {1e6 * head / WIKIPEDIA_TOKENS:.2f} µs", _hours(head)],
+        ["what the head receives", f"{received / 1e9:.0f} GB at 10 Gbit/s", f"{received / NETWORK / 60:.0f} minutes"],
+    ]
+
+
+def _index() -> list[list[str]]:
+    measured, millions = figures("index_kinds_all"), WIKIPEDIA_VECTORS / 1e6
+    compact = measured["compact, recall 0.99"]
+    build = compact["build and calibration, CPU seconds"] * 1e6 / measured["vectors"]
+    size = compact["bytes per vector, beside the dump"] * millions / 1000
+    speed = compact["queries per CPU second, 64 at a time"] * measured["vectors"] / WIKIPEDIA_VECTORS
+    return [
+        [
+            "compact index, with its recall as if that were shared, too",
+            f"{millions:.0f} million × {build:.0f} CPU s a million / {ALL} cores",
+            f"{build * millions / ALL / 60:.0f} minutes",
+        ],
+        ["its memory, each node", f"{size:.0f} GB / {NODES}", f"{size / NODES:.0f} GB"],
+        [
+            "its search, 64 at a time",
+            f"{speed:.2g} queries per CPU s × {ALL} cores",
+            f"{speed * ALL:.0f} queries per s",
+        ],
+    ]
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours"

@@ -472,6 +472,7 @@ def main() -> None:
             "cluster-builds": cluster_tables.cluster_builds,
             "cluster-kills": cluster_tables.cluster_kills,
             "cluster-searches": cluster_tables.cluster_searches,
+            "cluster-wikipedia": cluster_tables.cluster_wikipedia,
         },
         "docs/results/scale.md": {
             "kinds": scale.kinds,

@@ -70,9 +70,10 @@ def check(address: str, kb: Path | None = None, index: IndexKind | None = None) 
                 reports.append(NodeReport(node.address, node.cpus, facts.kbq, facts.torch, facts.cpu, problem))
         usable = [node for node, report in zip(cluster.nodes, reports, strict=True) if not report.problem]
         groups: list[GroupReport] = []
-        if kb is not None and manifest is not None and usable:
-            shards, count = manifest.open_shards(kb), sum(node.cpus for node in usable)
-            searcher = RaySearcher(usable, divided(kb, manifest, manifest.entry(kb, index), shards, max(1, count)))
+        cpus = sum(node.cpus for node in usable)
+        if kb is not None and manifest is not None and cpus:
+            shards = manifest.open_shards(kb)
+            searcher = RaySearcher(usable, divided(kb, manifest, manifest.entry(kb, index), shards, cpus))
             groups = [
                 GroupReport(actor.group.names, actor.node.address, problem)
                 for actor, problem in zip(searcher.actors, searcher.problems(), strict=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import ray
 import torch
+from ray._private import worker
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -80,18 +81,21 @@ def connect(address: str, alike: bool = True) -> Cluster:
     elif address != LOCAL:
         _refuse_other(address)
     cluster = Cluster(address, living_nodes(), is_ours)
-    if alike:
-        try:
+    try:
+        if alike:
             refuse_unlike(cluster.nodes)
-        except ClusterError:
-            cluster.close()
-            raise
+        if not cluster.cpus:
+            raise ClusterError(f"the nodes of the cluster at {address} have no CPUs: start one with some")
+    except ClusterError:
+        cluster.close()
+        raise
     return cluster
 
 
 def _initialise(address: str) -> None:
     options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.ERROR}
     logging.getLogger("ray").setLevel(logging.ERROR)
+    worker.print_to_stdstream = lambda data, ignore_prefix: None  # else Ray prints between the answers of a command
     if address == LOCAL:
         options |= {"_node_ip_address": LOOPBACK, "include_dashboard": False}
     try:

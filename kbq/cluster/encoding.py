@@ -39,7 +39,7 @@ class RayWorkers:
     """Tasks of one thread on all nodes of a cluster; see `Workers`. A task whose process or node dies is done again."""
 
     def __init__(self, cluster: Cluster, model: Model) -> None:
-        self.count = max(1, cluster.cpus)
+        self.count = cluster.cpus
         self._cluster = cluster
         self._model = ray.put(packed(model))
         self._encode = ray.remote(_encode).options(num_cpus=1, max_retries=DEATHS)
@@ -65,8 +65,8 @@ class RayWorkers:
                 f"a block was not encoded in {BLOCK_SECONDS / 60:.0f} minutes: look for a node that has stopped with "
                 f"`kbq cluster check {self._cluster.address}`; {RESUMES}"
             ) from None
-        except RayTaskError:
-            raise
+        except RayTaskError as error:
+            raise error.cause from None
         except RayError as error:
             raise ClusterError(
                 f"workers died {DEATHS + 1} times over a block, perhaps for lack of memory ({first_line(error)}): "

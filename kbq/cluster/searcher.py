@@ -7,9 +7,8 @@ elsewhere if need be, and asked again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -44,6 +43,14 @@ class Actor:
     handle: Any
 
 
+class _Outcome(NamedTuple):
+    """An answer or, if there is none, why."""
+
+    answer: Any
+    problem: str = ""
+    state: Literal["", "wrong", "late", "lost"] = ""  # lost: its process has died, or cannot be reached
+
+
 def open_searcher(
     address: str,
     folder: Path,
@@ -62,7 +69,7 @@ def open_searcher(
         ClusterError: the cluster cannot be used, or a node cannot open its shards.
     """
     cluster = connect(address)
-    groups = divided(folder, manifest, index, shards, max(1, cluster.cpus), shown, length_penalty)
+    groups = divided(folder, manifest, index, shards, cluster.cpus, shown, length_penalty)
     searcher = RaySearcher(cluster.nodes, groups)
     searcher.open()
     return searcher
@@ -77,11 +84,11 @@ class RaySearcher:
 
     def open(self) -> None:
         """Open the shards. Raises ClusterError if a node cannot."""
-        self._answers(lambda actor: actor.handle.open.remote(), OPEN_SECONDS)
+        self._answers(_open, OPEN_SECONDS)
 
     def problems(self) -> list[str]:
         """What keeps each actor from opening its shards; empty: nothing."""
-        return self._outcome(lambda actor: actor.handle.open.remote(), OPEN_SECONDS)[1]
+        return [outcome.problem for outcome in self._outcomes(_open, OPEN_SECONDS)]
 
     def search_several(
         self, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores] = ()
@@ -101,42 +108,69 @@ class RaySearcher:
 
     def _answers(self, ask: Callable[[Actor], Any], seconds: float) -> list[Any]:
         """What all actors answer, in order."""
-        answers, problems = self._outcome(ask, seconds)
+        outcomes = self._outcomes(ask, seconds)
         missing = [
-            f"{actor.group.names} of {actor.group.folder}, node {actor.node.address}: {problem}"
-            for actor, problem in zip(self.actors, problems, strict=True)
-            if problem
+            f"{actor.group.names} of {actor.group.folder}, node {actor.node.address}: {outcome.problem}"
+            for actor, outcome in zip(self.actors, outcomes, strict=True)
+            if outcome.problem
         ]
         if missing:
             raise ClusterError(
-                f"{len(missing)} of {len(problems)} groups of shards were not searched: {missing[0]}", missing[1:]
+                f"{len(missing)} of {len(outcomes)} groups of shards were not searched: {missing[0]}", missing[1:]
             )
-        return answers
+        return [outcome.answer for outcome in outcomes]
 
-    def _outcome(self, ask: Callable[[Actor], Any], seconds: float) -> tuple[list[Any], list[str]]:
-        """What all actors answer or, if one does not, why; empty: it does."""
-        asked = [ask(actor) for actor in self.actors]
-        late = ray.wait(asked, num_returns=len(asked), timeout=seconds)[1]
-        if not late:
-            with suppress(RayError):
-                return ray.get(asked), [""] * len(asked)
-        for actor, answer in zip(self.actors, asked, strict=True):
-            if answer in late:  # it is stopped, perhaps: who asks again finds another in its place
+    def _outcomes(self, ask: Callable[[Actor], Any], seconds: float) -> list[_Outcome]:
+        """What comes of asking all actors; those that die are asked again."""
+        outcomes = _received([ask(actor) for actor in self.actors], seconds)
+        for _ in range(ASKED_AGAIN):
+            lost = [actor for actor, outcome in zip(self.actors, outcomes, strict=True) if outcome.state == "lost"]
+            if not lost:
+                break
+            opened = [actor.handle.open.options(max_task_retries=-1).remote() for actor in lost]  # until Ray has
+            ray.wait(opened, num_returns=len(opened), timeout=seconds)  # started them again
+            again = iter(_received([ask(actor) for actor in lost], seconds))
+            outcomes = [next(again) if outcome.state == "lost" else outcome for outcome in outcomes]
+        for actor, outcome in zip(self.actors, outcomes, strict=True):
+            if outcome.state == "late":  # it is stopped, perhaps: who asks again finds another in its place
                 ray.kill(actor.handle, no_restart=False)
-        unanswered = f"no answer in {seconds:.0f} seconds"
-        return [], [unanswered if answer in late else _problem(answer) for answer in asked]
+        return outcomes
+
+
+def _open(actor: Actor) -> Any:
+    return actor.handle.open.remote()
+
+
+def _received(asked: Sequence[Any], seconds: float) -> list[_Outcome]:
+    """What comes of what has been asked, after so many seconds at most."""
+    late = set(ray.wait(list(asked), num_returns=len(asked), timeout=seconds)[1])
+    return [
+        _Outcome(None, f"no answer in {seconds:.0f} seconds", "late") if one in late else _outcome(one) for one in asked
+    ]
+
+
+def _outcome(asked: Any) -> _Outcome:
+    try:
+        return _Outcome(ray.get(asked))
+    except RayTaskError as error:
+        if not isinstance(error.cause, KbqError | OSError | MemoryError):
+            raise
+        return _Outcome(None, str(error.cause) or "not enough memory", "wrong")
+    except RayError as error:
+        return _Outcome(None, f"its process died {ASKED_AGAIN + 1} times ({first_line(error)})", "lost")
 
 
 def spread(nodes: Sequence[Node], count: int) -> list[Node]:
-    """The nodes for this number of actors, each node as often as it has CPUs, in proportion.
+    """The nodes for this number of actors, each in proportion to its CPUs, of which one at least must have some.
 
     >>> two, one = Node("a", "10.0.0.1", 2), Node("b", "10.0.0.2", 1)
     >>> [node.id for node in spread([two, one], 6)]
     ['a', 'a', 'b', 'a', 'a', 'b']
     """
     chosen: list[Node] = []
+    working = [node for node in nodes if node.cpus]
     for _ in range(count):
-        chosen.append(min(nodes, key=lambda node: (chosen.count(node) + 1) / max(0.5, node.cpus)))
+        chosen.append(min(working, key=lambda node: (chosen.count(node) + 1) / node.cpus))
     return chosen
 
 
@@ -146,20 +180,6 @@ def _started(group: Group, node: Node, together: int) -> Actor:
     options = {
         "num_cpus": 0,  # so that it never waits for a build to end
         "max_restarts": -1,
-        "max_task_retries": ASKED_AGAIN,
         "scheduling_strategy": NodeAffinitySchedulingStrategy(node.id, soft=True),
     }
     return Actor(group, node, ray.remote(GroupSearch).options(**options).remote(group, threads))
-
-
-def _problem(answer: Any) -> str:
-    """Why there is no answer; empty: there is one."""
-    try:
-        ray.get(answer)
-    except RayTaskError as error:
-        if not isinstance(error.cause, KbqError):
-            raise
-        return str(error.cause)
-    except RayError as error:
-        return f"its process died {ASKED_AGAIN + 1} times ({first_line(error)})"
-    return ""

@@ -1,7 +1,6 @@
 """Fixtures: a Ray cluster of three nodes on loopback addresses, shared by all tests of this folder."""
 
 import contextlib
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,6 @@ if TYPE_CHECKING:
 
 STORE = 100 * 2**20  # bytes of each node's object store
 HEAD = 2  # the last number of its loopback address
-
-if importlib.util.find_spec("ray") is None:
-    collect_ignore_glob = ["*.py"]
 
 
 class Nodes:

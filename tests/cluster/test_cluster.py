@@ -7,6 +7,8 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -15,8 +17,6 @@ import pytest
 
 import kbq
 from kbq.answers import IndexKind, SearchOptions, Unit
-from kbq.cluster import connection, searcher
-from kbq.cluster.checking import check
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building
 from kbq.dump.manifest import read_manifest
@@ -31,6 +31,10 @@ from .conftest import HEAD, Nodes, snapshot
 
 if TYPE_CHECKING:
     from kbq.dump.shards import Counts
+
+pytest.importorskip("ray", reason="Ray, which is optional, is not installed")
+from kbq.cluster import connection, searcher
+from kbq.cluster.checking import check
 
 pytestmark = pytest.mark.xdist_group("ray")  # one process has the cluster
 
@@ -140,6 +144,7 @@ def test_actors_find_what_one_process_finds(near: KnowledgeBase, far: KnowledgeB
     assert far.search(QUERIES[:1], SearchOptions(3)) == near.search(QUERIES[:1], SearchOptions(3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["exact", "disk", "tiny"])
 def test_every_kind_of_index_is_searched_alike(folder: Path, three_nodes: Nodes, kind: IndexKind) -> None:
     near = KnowledgeBase.open(folder, device="cpu", index=kind)
@@ -156,22 +161,25 @@ def test_an_actor_that_is_killed_is_started_again(near: KnowledgeBase, far: Know
 def test_an_actor_that_is_stopped_is_said_and_replaced(
     near: KnowledgeBase, far: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped, names = process_of(far, 2), actors_of(far)[2].group.names
-    monkeypatch.setattr(searcher, "SEARCH_SECONDS", 1.0)
+    stopped, group = process_of(far, 2), actors_of(far)[2].group
+    monkeypatch.setattr(searcher, "SEARCH_SECONDS", 3.0)
     os.kill(stopped, signal.SIGSTOP)
-    with pytest.raises(ClusterError, match=rf"1 of 3 groups .* {names} of .*, node 127.*: no answer in 1 seconds"):
+    with pytest.raises(ClusterError, match="of 3 groups of shards were not searched: shard-") as raised:
         far.query(QUERIES, 3)
+    said = "\n".join([str(raised.value), *raised.value.problems])  # on a busy machine, another one may be late, too
+    assert f"{group.names} of {group.folder}, node {actors_of(far)[2].node.address}: no answer in 3 seconds" in said
     monkeypatch.undo()
     assert far.query(QUERIES, 3) == near.query(QUERIES, 3)
     assert process_of(far, 2) != stopped
 
 
 def test_a_node_that_is_killed_is_replaced_by_another(
-    near: KnowledgeBase, far: KnowledgeBase, three_nodes: Nodes
+    near: KnowledgeBase, far: KnowledgeBase, three_nodes: Nodes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     try:
         three_nodes.kill(HEAD + 1)
         assert far.query(QUERIES, 3) == near.query(QUERIES, 3)
+        assert capfd.readouterr().out == ""  # Ray's own messages are not between the answers of a command
     finally:
         three_nodes.add(HEAD + 1)
 
@@ -264,3 +272,11 @@ def test_a_check_says_what_is_wrong(folder: Path, three_nodes: Nodes, monkeypatc
     said = f"node 127.0.0.4 has kbq {kbq.__version__}, this machine 9.9: install the same on all nodes"
     assert report.problems[2] == said
     assert report.groups == ()
+
+
+def test_a_command_prints_what_it_prints_on_one_machine(folder: Path, three_nodes: Nodes) -> None:
+    def printed(*words: str) -> str:
+        command = [sys.executable, "-m", "kbq", "query", *QUERIES[:2], "--kb", str(folder), "--json", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert printed("--ray", three_nodes.address) == printed()
