@@ -8,6 +8,7 @@ Rewrites what stands between `<!-- figures:NAME -->` and `<!-- /figures -->`.
 import statistics
 from typing import Any
 
+import cluster_tables
 import confidence
 import filling
 import keeping
@@ -469,6 +470,12 @@ def main() -> None:
             "merging": keeping.merging,
         },
         "docs/results/training.md": {"ablation": ablation, "determinism": determinism},
+        "docs/results/cluster.md": {
+            "cluster-builds": cluster_tables.cluster_builds,
+            "cluster-kills": cluster_tables.cluster_kills,
+            "cluster-searches": cluster_tables.cluster_searches,
+            "cluster-wikipedia": cluster_tables.cluster_wikipedia,
+        },
         "docs/results/scale.md": {
             "kinds": scale.kinds,
             "growth": scale.growth,
