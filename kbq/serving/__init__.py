@@ -1,0 +1,1 @@
+"""Serving: one process answers many people and programs."""
