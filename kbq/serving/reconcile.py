@@ -1,0 +1,176 @@
+"""Reconcile: the addresses of the Reconciliation Service API 0.2, as OpenRefine asks them.
+
+    /reconcile                  the manifest; with `queries` candidates, with `extend` cells of new columns
+    /reconcile/suggest/entity   pages by the beginning of their title; also /property and /type
+    /reconcile/properties       relations that could be asked for
+    /reconcile/preview          a page as HTML, for a frame; /flyout the same in JSON
+
+The same behind /reconcile/kb/NAME for the knowledge base of that name. Source: reconciliation-api.github.io/specs/0.2.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
+
+from kbq.errors import KbqError
+from kbq.finetuning.other_queries import RELATIONS
+from kbq.serving.access import RECONCILE
+from kbq.serving.candidates import Candidate, Name, candidates, is_match
+from kbq.serving.extension import Extension, extended
+from kbq.serving.manifest import MOST, TYPE, manifest
+from kbq.serving.preview import HEADERS, beginning, fragment, preview
+from kbq.serving.problems import RefusedError, status_of, without_paths
+from kbq.serving.services import Services, WithServices
+from kbq.serving.slot_filling import SlotFiller
+
+T = TypeVar("T", dict[str, Name], Extension)
+SUGGESTIONS = 20
+
+
+class _Route(APIRoute):
+    """Errors are such as clients of the protocol look for."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def answered(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except KbqError as error:
+                document = {"status": "error", "message": without_paths(str(error))}
+                return _json(document, status_of(error), getattr(error, "headers", None))
+
+        return answered
+
+
+class _Asked:
+    """A request, and what it is answered from."""
+
+    def __init__(self, request: Request, services: Services) -> None:
+        self._request, self._services = request, services
+        self._served = services.kbs.named(request.path_params.get("name"))
+        self._fields: Mapping[str, Any] = request.query_params
+        self._filler = SlotFiller(self._served, services.batcher)
+
+    async def service(self) -> Response:
+        """The manifest, candidates, or cells of new columns."""
+        if self._request.method == "POST":
+            self._fields = await self._request.form()
+        if "queries" in self._fields:
+            return await self._candidates(self._read("queries", dict[str, Name]))
+        if "extend" in self._fields:
+            return await self._extension(self._read("extend", Extension))
+        if self._request.method == "POST":
+            raise RefusedError(400, "the request has neither queries nor extend: send one of them as a field of a form")
+        root, path = self._services.address(self._request), self._request.url.path.rstrip("/")
+        key = self._field("api_key") if self._services.settings.keys else ""
+        return _json(manifest(self._served.name, root, path, key, self._filler.min_probability))
+
+    def _read(self, field: str, type: type[T]) -> T:
+        """The JSON in a field of the form."""
+        try:
+            read = msgspec.json.decode(str(self._fields[field]), type=type, strict=False)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+            raise RefusedError(400, f"{field} cannot be read: {error}: send JSON as the protocol has it") from None
+        count = len(read.ids if isinstance(read, Extension) else read)
+        if count > MOST:
+            raise RefusedError(413, f"{field} has {count:,} entries, at most {MOST} are taken: send several requests")
+        return read
+
+    async def _candidates(self, names: Mapping[str, Name]) -> Response:
+        found = await candidates(list(names.values()), self._filler)
+        results = {
+            key: {"result": [self._candidate(one, is_match(each) and one is each[0]) for one in each]}
+            for key, each in zip(names, found, strict=True)
+        }
+        return _json(results)
+
+    def _candidate(self, one: Candidate, is_match: bool) -> dict[str, Any]:
+        features = {"name": one.page.likeness, **one.agrees}
+        return self._named(one.page.page_id) | {
+            "type": [TYPE],
+            "score": one.score,
+            "match": is_match,
+            "features": [{"id": name, "value": value} for name, value in features.items()],
+        }
+
+    def _named(self, page_id: str) -> dict[str, Any]:
+        page = self._served.page(page_id)
+        return {"id": page.id, "name": page.title, "description": beginning(page)}
+
+    async def _extension(self, request: Extension) -> Response:
+        pages = [self._served.page(page_id) for page_id in dict.fromkeys(request.ids) if self._served.has_page(page_id)]
+        return _json(await extended(request, pages, self._filler))
+
+    async def suggested_pages(self) -> Response:
+        """Pages whose title begins with the prefix, and the page that has it for its id."""
+        prefix = self._field("prefix")
+        ids = [prefix] if self._served.has_page(prefix) else []
+        ids += [title.page_id for title in self._served.titles(prefix, SUGGESTIONS)]
+        return _json({"result": [self._named(page_id) | {"notable": [TYPE]} for page_id in dict.fromkeys(ids)]})
+
+    async def suggested_relations(self) -> Response:
+        """Relations with these letters, and the letters themselves: any relation can be asked for."""
+        prefix = " ".join(self._field("prefix").split())
+        found = [name for name in self._relations() if prefix.casefold() in name.casefold()][:SUGGESTIONS]
+        found.sort(key=lambda name: not name.casefold().startswith(prefix.casefold()))
+        names = dict.fromkeys([*found, *([prefix] if prefix else [])])
+        return _json({"result": [{"id": name, "name": name} for name in names]})
+
+    async def suggested_types(self) -> Response:
+        """There is one type."""
+        return _json({"result": [TYPE]})
+
+    async def proposed(self) -> Response:
+        """Relations for new columns."""
+        limit = self._field("limit")
+        names = self._relations()[: int(limit) if limit.isdecimal() else None]
+        properties = [{"id": name, "name": name} for name in names]
+        return _json({"type": self._field("type") or TYPE["id"], "properties": properties})
+
+    def _relations(self) -> list[str]:
+        """Those that the query encoder was tuned on, and common ones."""
+        return list(dict.fromkeys([*self._served.kb.model.config.tuned_relations, *RELATIONS]))
+
+    async def preview(self) -> Response:
+        """A page as HTML."""
+        return Response(preview(self._served.page(self._field("id"))), 200, HEADERS, "text/html")
+
+    async def flyout(self) -> Response:
+        """The same as a part of a page."""
+        page = self._served.page(self._field("id"))
+        return _json({"id": page.id, "html": fragment(page)})
+
+    def _field(self, name: str) -> str:
+        return str(self._fields.get(name, ""))
+
+
+def _json(document: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """JSON in ASCII: halves of characters, which a client may have sent, are escaped."""
+    return Response(json.dumps(document), status, headers, "application/json")
+
+
+def _endpoint(answer: Callable[[_Asked], Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
+    async def answered(request: Request, services: WithServices) -> Response:
+        return await answer(_Asked(request, services))
+
+    return answered
+
+
+router = APIRouter(route_class=_Route, include_in_schema=False)
+for _base in (RECONCILE, f"{RECONCILE}/kb/{{name}}"):
+    for _path, _answer in {
+        "": _Asked.service,
+        "/": _Asked.service,
+        "/suggest/entity": _Asked.suggested_pages,
+        "/suggest/property": _Asked.suggested_relations,
+        "/suggest/type": _Asked.suggested_types,
+        "/properties": _Asked.proposed,
+        "/preview": _Asked.preview,
+        "/flyout": _Asked.flyout,
+    }.items():
+        router.add_api_route(_base + _path, _endpoint(_answer), methods=["GET", "POST"])
