@@ -159,7 +159,7 @@ class KnowledgeBase:
     def open(
         cls,
         folder: str | Path,
-        model: str | Path | None = None,
+        model: str | Path | Model | None = None,
         *,
         index: IndexKind | None = None,
         device: str = "auto",
@@ -167,6 +167,7 @@ class KnowledgeBase:
         """Open a published knowledge base with its own model, or with one whose query side was tuned for it.
 
         Args:
+            model: a folder, a name, or one that is open, which several knowledge bases can share.
             index: the kind that is searched; by default the one that was built last.
             device: `auto`, `cpu`, `cuda` or `cuda:n`; `auto` searches on the CPU where the GPUs have too little room.
 
@@ -179,7 +180,8 @@ class KnowledgeBase:
         if index is not None and index not in get_args(IndexKind):
             kinds = ", ".join(get_args(IndexKind))
             raise KnowledgeBaseError(f"index kind {index!r} is unknown: choose from {kinds}", is_usage=True)
-        return cls._opened(folder, manifest, model_of(folder, manifest, model, device), index, device == "auto")
+        opened = model if isinstance(model, Model) else model_of(folder, manifest, model, device)
+        return cls._opened(folder, manifest, opened, index, device == "auto")
 
     @classmethod
     def _opened(

@@ -33,6 +33,7 @@ LAYERS = (
     ("filling",),
     ("kb",),
     ("augmentation",),
+    ("serving",),
     ("commands",),
     ("__main__",),
 )

@@ -1,1 +1,1 @@
-"""Serving: one process answers many people and programs."""
+"""Serving: knowledge bases answer people and programs over HTTP, many at once."""

@@ -1,0 +1,120 @@
+"""API: the routes under /v1, whose requests and answers are JSON."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import PlainTextResponse, Response
+
+import kbq
+from kbq.answers import CONTEXT, Backend, K, SearchOptions, Unit
+from kbq.serving.documents import page_document, query_document
+from kbq.serving.metrics import TYPE
+from kbq.serving.problems import RefusedError
+from kbq.serving.services import Services, WithServices
+
+MOST_QUERIES, MOST_ANSWERS, LONGEST = 64, 100, 4096
+Text = Annotated[str, Field(min_length=1, max_length=LONGEST)]
+KbName = Annotated[str | None, Field(max_length=64, description="a name; by default the first that is served")]
+
+
+def json_only(request: Request) -> None:
+    """Refuse what is not said to be JSON: a form of another site can send that, JSON it cannot.
+
+    Raises:
+        RefusedError: of another type.
+    """
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method == "POST" and given != "application/json":
+        raise RefusedError(415, f"the content type is {given!r:.60}: send application/json")
+
+
+router = APIRouter(prefix="/v1", dependencies=[Depends(json_only)])
+health = APIRouter()
+
+
+class Asked(BaseModel):
+    """What may be asked for, as `kbq query` takes it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    queries: Annotated[list[Text], Field(min_length=1, max_length=MOST_QUERIES)]
+    k: Annotated[int, Field(ge=1, le=MOST_ANSWERS)] = K
+    unit: Unit | None = None
+    backend: Backend = "auto"
+    reader: Literal["default"] | None = None
+    second_look: Annotated[int | None, Field(ge=0, le=MOST_ANSWERS)] = None
+    min_probability: Annotated[float, Field(ge=0, le=1)] = 0.0
+    context: Annotated[int, Field(ge=0, le=100_000)] = CONTEXT
+    kb: KbName = None
+
+    @property
+    def options(self) -> SearchOptions:
+        """The same for a search; raises QueryError where options do not fit."""
+        return SearchOptions(
+            self.k, self.unit, self.backend, reader=self.reader, second_look=self.second_look,
+            min_probability=self.min_probability,
+        )  # fmt: skip
+
+
+@router.post("/query")
+async def query(asked: Asked, services: WithServices) -> dict[str, Any]:
+    """Answer queries, each `subject [SEP] relation` or a question: documents such as `kbq query --json` prints."""
+    kb = services.kbs.named(asked.kb)
+    found = await services.batcher.found(kb, asked.queries, asked.options)
+    documents = [query_document(one, asked.min_probability, asked.context) for one in found]
+    for document in documents:
+        services.metrics.answers.labels(kb.name, "answered" if document["answers"] else "none").inc()
+    return {"kb": kb.name, "results": documents}
+
+
+@router.get("/pages/{page_id:path}")
+async def page(page_id: str, services: WithServices, kb: str | None = None) -> dict[str, Any]:
+    """A page with its paragraphs."""
+    return page_document(services.kbs.named(kb).page(page_id))
+
+
+@router.get("/titles")
+async def titles(
+    services: WithServices,
+    prefix: Annotated[str, Query(max_length=LONGEST)] = "",
+    limit: Annotated[int, Query(ge=1, le=50)] = 10,
+    kb: str | None = None,
+) -> dict[str, Any]:
+    """Pages whose titles begin with some letters, whatever their case and accents."""
+    found = services.kbs.named(kb).titles(prefix, limit)
+    return {"titles": [{"id": page_id, "title": title} for page_id, title in found]}
+
+
+@router.get("/kbs")
+async def knowledge_bases(services: WithServices) -> dict[str, Any]:
+    """The knowledge bases that are served, the first is asked where none is named."""
+    return {"version": kbq.__version__, "kbs": described(services)}
+
+
+def described(services: Services) -> list[dict[str, Any]]:
+    """Each knowledge base with its size."""
+    return [
+        {"name": one.name, **one.kb.counts.facts, "index": one.kb.index.kind, "problem": one.problem}
+        for one in services.kbs
+    ]
+
+
+@health.get("/healthz")
+async def healthz() -> dict[str, str]:
+    """Whether the process is alive."""
+    return {"status": "alive"}
+
+
+@health.get("/readyz")
+async def readyz(services: WithServices) -> dict[str, Any]:
+    """Whether queries are answered; `problem` says why a changed knowledge base is not served, but the one before."""
+    return {"status": "ready", "kbs": [{"name": one.name, "problem": one.problem} for one in services.kbs]}
+
+
+@health.get("/metrics")
+async def metrics(services: WithServices) -> Response:
+    """What is counted and timed, as Prometheus reads it."""
+    for one in services.kbs:
+        services.metrics.pages.labels(one.name).set(one.kb.counts.pages)
+    return PlainTextResponse(services.metrics.text(), media_type=TYPE)

@@ -1,0 +1,87 @@
+"""App: knowledge bases become a web application: its API, its pages, and what they have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+import kbq
+from kbq.errors import KbqError
+from kbq.serving import api
+from kbq.serving.batcher import Batcher
+from kbq.serving.guard import Guard
+from kbq.serving.knowledge_bases import FIRST, KnowledgeBases
+from kbq.serving.metrics import Metrics
+from kbq.serving.problems import response, response_to
+from kbq.serving.services import Services
+
+if TYPE_CHECKING:
+    from kbq.serving.settings import ServeSettings
+
+
+def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
+    """The application that serves these knowledge bases."""
+    metrics = Metrics()
+    batcher = Batcher(settings.queue, settings.seconds, metrics)
+    app = FastAPI(
+        title="kbq", version=kbq.__version__, docs_url=None, redoc_url=None, lifespan=_running,
+        description="Answers slot queries from knowledge bases of phrases, with evidence.",
+    )  # fmt: skip
+    app.state.services = Services(served, batcher, settings, metrics)
+    app.add_middleware(Guard, settings=settings, metrics=metrics)
+    app.add_exception_handler(KbqError, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.include_router(api.health)
+    app.include_router(api.router)
+    return app
+
+
+@asynccontextmanager
+async def _running(app: FastAPI) -> AsyncIterator[None]:
+    """Before the first request, every knowledge base has answered; while the service runs, folders are watched."""
+    services: Services = app.state.services
+    async with services.batcher as batcher:
+        for one in services.kbs:
+            await batcher.call(lambda kb=one.kb: kb.query(FIRST, 1), deadline=float("inf"))  # type: ignore[misc]
+        watching = asyncio.create_task(services.kbs.watch(batcher, services.metrics))
+        yield
+        watching.cancel()
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    return response_to(error) if isinstance(error, KbqError) else response(500, "")
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """A request that is not what its route takes: the fields are named, but not what they hold."""
+    problems = error.errors() if isinstance(error, RequestValidationError) else []
+    if any(problem["type"] == "json_invalid" for problem in problems):
+        return response(400, "the request is not JSON: send one object {…}")
+    fields = [{"field": _field(problem["loc"]), "problem": str(problem["msg"])} for problem in problems]
+    first = f"{fields[0]['field']}: {fields[0]['problem']}" if fields else "the request is invalid"
+    return response(422, first, fields)
+
+
+def _field(place: tuple[object, ...]) -> str:
+    """The name of a field, such as queries[3]."""
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in place[1:]]
+    return "".join(parts).removeprefix(".") or str(place[0] if place else "request")
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    headers = error.headers if isinstance(error, HTTPException) else None
+    details = {
+        400: "the request cannot be read: send JSON in UTF-8",
+        404: "there is nothing at this address: /api lists what there is",
+        405: f"{request.method} is not allowed here: use {(headers or {}).get('Allow', 'GET')}",
+    }
+    return response(status, details.get(status, str(getattr(error, "detail", ""))), headers=headers)
