@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 import kbq
 from kbq.errors import KbqError
-from kbq.serving import api
+from kbq.serving import api, reconcile, tools
 from kbq.serving.batcher import Batcher
 from kbq.serving.guard import Guard
 from kbq.serving.knowledge_bases import FIRST, KnowledgeBases
@@ -41,6 +41,9 @@ def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
     app.add_exception_handler(HTTPException, _http)
     app.include_router(api.health)
     app.include_router(api.router)
+    app.include_router(reconcile.router)
+    app.state.mcp = tools.applications(app.state.services)
+    app.router.routes.extend(route for one in app.state.mcp for route in one.routes)
     return app
 
 
@@ -48,9 +51,11 @@ def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
 async def _running(app: FastAPI) -> AsyncIterator[None]:
     """Before the first request, every knowledge base has answered; while the service runs, folders are watched."""
     services: Services = app.state.services
-    async with services.batcher as batcher:
+    async with services.batcher as batcher, AsyncExitStack() as running:
         for one in services.kbs:
             await batcher.call(lambda kb=one.kb: kb.query(FIRST, 1), deadline=float("inf"))  # type: ignore[misc]
+        for one in app.state.mcp:
+            await running.enter_async_context(one.router.lifespan_context(one))
         watching = asyncio.create_task(services.kbs.watch(batcher, services.metrics))
         yield
         watching.cancel()

@@ -62,9 +62,9 @@ async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Can
     """The candidates of each name, best first.
 
     Raises:
-        KbqError: a property is not a relation that can be asked for.
+        QueryError: a property is not a relation that can be asked for.
     """
-    pages = await asyncio.to_thread(_pages, names, filler.served.title_words)
+    pages = await asyncio.to_thread(_pages, names, filler.served.words)
     asked = [
         (number, page, other, relation_named(other.pid, "many"))
         for number, name in enumerate(names)

@@ -35,7 +35,7 @@ class Column:
         """What is asked.
 
         Raises:
-            KbqError: it cannot be asked.
+            QueryError: it cannot be asked.
         """
         named = relation_named(self.id, "one" if self.settings.limit == 1 else "many")
         return replace(named, min_probability=self.settings.probability)
@@ -56,7 +56,7 @@ async def extended(request: Extension, pages: Sequence[Page], filler: SlotFiller
         pages: those of the ids that there are.
 
     Raises:
-        KbqError: a relation cannot be asked for.
+        QueryError: a relation cannot be asked for.
     """
     columns = [(column, column.relation()) for column in request.properties]
     asked = [(page, column, relation) for page in pages for column, relation in columns]

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from kbq.dump.manifest import MANIFEST, read_manifest
 from kbq.dump.pages import Pages
 from kbq.errors import KbqError
+from kbq.filling.titles import Titles
 from kbq.kb import KnowledgeBase
+from kbq.serving.matching import TitleWords
 from kbq.serving.problems import RefusedError, without_paths
 from kbq.serving.titles import Title, TitlePrefixes
 from kbq.verifying import verify
@@ -69,6 +71,7 @@ class _Opened:
     def __init__(self, kb: KnowledgeBase) -> None:
         self.kb, self.pages, self.titles = kb, Pages(kb.shards), TitlePrefixes(kb.shards)
         self.pages.is_known("")  # makes the table
+        self.values, self.words = Titles(kb.shards), TitleWords(kb.shards)  # which make theirs on first use
 
 
 class ServedKb:
@@ -100,6 +103,20 @@ class ServedKb:
         if place is None:
             raise RefusedError(404, f"{self.name} has no page {page_id!r:.80}")
         return self._opened.kb.shards[place.shard].page(place.page)
+
+    def has_page(self, page_id: str) -> bool:
+        """Whether there is a page with this id."""
+        return self._opened.pages.is_known(page_id)
+
+    @property
+    def values(self) -> Titles:
+        """The pages that a value can be, by their titles."""
+        return self._opened.values
+
+    @property
+    def words(self) -> TitleWords:
+        """The words of titles, by which names are matched."""
+        return self._opened.words
 
     def titles(self, prefix: str, limit: int = 10) -> list[Title]:
         """The first titles that begin with a prefix, whatever its case and accents."""

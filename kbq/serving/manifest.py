@@ -33,8 +33,8 @@ def manifest(name: str, root: str, path: str, key: str, min_probability: float) 
     return {
         "versions": ["0.1", "0.2"],
         "name": f"{name} (kbq)",
-        "identifierSpace": f"{root}/pages/",
-        "schemaSpace": f"{root}/relations/",
+        "identifierSpace": f"{root}{path}/pages/",
+        "schemaSpace": f"{root}{path}/relations/",
         "documentation": f"{root}/",
         "serviceVersion": kbq.__version__,
         "batchSize": MOST,

@@ -7,8 +7,8 @@ from kbq.corpus.pages import Page
 from kbq.system.lines import without_surrogates
 
 DESCRIPTION, PARAGRAPH, PARAGRAPHS = 160, 600, 3  # characters, and how many paragraphs
-HEADERS = {  # for a frame of any other page, which may be in the address of a file
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; sandbox"
+HEADERS = {  # it may be in a frame of any page, and can do nothing there
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; sandbox"
 }
 STYLE = """
 body { margin: 0; padding: .75rem 1rem; font: 14px/1.5 system-ui, sans-serif; color: #1d2129; background: #fff }

@@ -128,9 +128,9 @@ class _Asked:
     async def proposed(self) -> Response:
         """Relations for new columns."""
         limit = self._field("limit")
-        names = self._relations()[: int(limit) if limit.isdecimal() else None]
-        properties = [{"id": name, "name": name} for name in names]
-        return _json({"type": self._field("type") or TYPE["id"], "properties": properties})
+        wanted = {"limit": int(limit)} if limit.isdecimal() and limit.isascii() else {}
+        properties = [{"id": name, "name": name} for name in self._relations()[: wanted.get("limit")]]
+        return _json({"type": self._field("type") or TYPE["id"], "properties": properties} | wanted)
 
     def _relations(self) -> list[str]:
         """Those that the query encoder was tuned on, and common ones."""

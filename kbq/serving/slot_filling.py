@@ -1,4 +1,4 @@
-"""Slot filling: slots are asked for in batches, through the queue of the service, and become the claims of `kbq fill`."""
+"""Slot filling: slots are asked for in batches, through the queue of the service; they become claims of `kbq fill`."""
 
 from collections.abc import Sequence
 
