@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
 from kbq.corpus.pages import Page
+from kbq.errors import QueryError
 from kbq.filling.claims import Claim, PageValue
 from kbq.filling.relations import Relation, relation_named
 from kbq.filling.slots import Slot, subject_of
@@ -29,16 +31,31 @@ class Column:
     """A relation that becomes a column."""
 
     id: str
-    settings: Settings = Settings()
+    settings: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def chosen(self) -> Settings:
+        """The settings, as far as there are any; a field that was left empty has none.
+
+        Raises:
+            QueryError: one has no meaning.
+        """
+        given = {name: value for name, value in self.settings.items() if value not in ("", None)}
+        try:
+            return msgspec.convert(given, Settings, strict=False)
+        except msgspec.ValidationError as error:
+            raise QueryError(f"the settings of {self.id!r:.80} have no meaning: {error}") from None
+
+    @property
     def relation(self) -> Relation:
         """What is asked.
 
         Raises:
             QueryError: it cannot be asked.
         """
-        named = relation_named(self.id, "one" if self.settings.limit == 1 else "many")
-        return replace(named, min_probability=self.settings.probability)
+        chosen = self.chosen
+        named = relation_named(self.id, "one" if chosen.limit == 1 else "many")
+        return replace(named, min_probability=chosen.probability)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +75,16 @@ async def extended(request: Extension, pages: Sequence[Page], filler: SlotFiller
     Raises:
         QueryError: a relation cannot be asked for.
     """
-    columns = [(column, column.relation()) for column in request.properties]
-    asked = [(page, column, relation) for page in pages for column, relation in columns]
-    claims = await filler.claims([Slot(subject_of(page.title), relation) for page, _, relation in asked])
+    columns = [(column.id, column.relation, column.chosen) for column in request.properties]
+    asked = [(page, *column) for page in pages for column in columns]
+    claims = await filler.claims([Slot(subject_of(page.title), relation) for page, _, relation, _ in asked])
     rows: dict[str, dict[str, list[dict[str, Any]]]] = {
-        page_id: {column.id: [] for column, _ in columns} for page_id in request.ids
+        page_id: {column: [] for column, _, _ in columns} for page_id in request.ids
     }
-    for (page, column, _), said in zip(asked, claims, strict=True):
-        accepted = [claim for claim in said if claim.accepted][: column.settings.limit or None]
-        rows[page.id][column.id] = [_cell(claim, column.settings.content) for claim in accepted]
-    return {"meta": [{"id": column.id, "name": column.id} for column, _ in columns], "rows": rows}
+    for (page, column, _, chosen), said in zip(asked, claims, strict=True):
+        accepted = [claim for claim in said if claim.accepted][: chosen.limit or None]
+        rows[page.id][column] = [_cell(claim, chosen.content) for claim in accepted]
+    return {"meta": [{"id": column, "name": column} for column, _, _ in columns], "rows": rows}
 
 
 def _cell(claim: Claim, content: Content) -> dict[str, Any]:

@@ -65,8 +65,9 @@ class Tools:
 
     async def fetch(self, id: Annotated[str, Field(description="The id of a page.", max_length=4096)]) -> FetchedPage:
         """Read a page by its id, as the other tools give it."""
-        with _refusals():
-            page = self._served.page(id)
+        if not self._served.has_page(id):
+            raise ToolError(f"{self._served.name} has no page {id!r:.80}: take the id of one that search has found")
+        page = self._served.page(id)
         return FetchedPage(page.id, page.title, _text(page), _url(page.id, page.metadata), dict(page.metadata))
 
     async def fill_slot(
