@@ -73,8 +73,8 @@ class _Asked:
     def _read(self, field: str, type: type[T]) -> T:
         """The JSON in a field of the form."""
         try:
-            read = msgspec.json.decode(str(self._fields[field]), type=type, strict=False)
-        except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+            read = msgspec.convert(json.loads(str(self._fields[field])), type, strict=False)
+        except (ValueError, RecursionError) as error:  # msgspec's are ValueErrors, too
             raise RefusedError(400, f"{field} cannot be read: {error}: send JSON as the protocol has it") from None
         count = len(read.ids if isinstance(read, Extension) else read)
         if count > MOST:
