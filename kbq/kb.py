@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from kbq.encoding.queries import QueryTokenizer
     from kbq.filling.outputs import Format
     from kbq.filling.tables import Table
+    from kbq.filling.titles import Titles
     from kbq.finetuning.calibrating import CalibrationOutcome
     from kbq.finetuning.finetune import FinetuningOutcome
     from kbq.kilt.prediction import PredictionOutcome
@@ -854,6 +855,13 @@ class KnowledgeBase:
         from kbq.description import describe
 
         return describe(self.folder)
+
+    @cached_property
+    def titles(self) -> Titles:
+        """Which page alone has a title; see `Titles`."""
+        from kbq.filling.titles import Titles
+
+        return Titles(self.shards)
 
     @property
     def search_context(self) -> SearchContext:

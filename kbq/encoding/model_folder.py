@@ -58,15 +58,14 @@ class ModelConfig:
 
     @property
     def tuned_relations(self) -> list[str]:
-        """The relations of slot queries on which a query encoder was fine-tuned; none if it was not."""
+        """The relations on which a fine-tuned query encoder was trained; none if not fine-tuned."""
         facts = self.training.get("finetuning")
         named = facts.get("relations") if isinstance(facts, dict) else None
         return list(map(str, named)) if isinstance(named, list | tuple) else []
 
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
         """The relations of slot queries on which a fine-tuned query encoder was not trained; none if not fine-tuned."""
-        tuned = set(self.tuned_relations)
-        relations = {slot[1] for slot in map(slot_of, queries) if slot}
+        tuned, relations = set(self.tuned_relations), {slot[1] for slot in map(slot_of, queries) if slot}
         return sorted(relations - tuned) if tuned else []
 
 

@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from kbq.errors import KbqError, QueryError
+from kbq.errors import KbqError
 from kbq.filling.claims import ValueType
 from kbq.filling.wikidata import property_iri
 from kbq.special_tokens import SEPARATOR
@@ -71,7 +71,7 @@ def relation_named(name: str, values: Values = "one") -> Relation:
     """The relation of this name; nothing else is known of it.
 
     Raises:
-        QueryError: it cannot be asked.
+        KbqError: it cannot be asked.
     """
     relation = _named(clean_text(name).strip(), {"values": values})
     _refuse_unaskable(relation)
@@ -110,7 +110,7 @@ def _named(name: str, table: Mapping[str, Any]) -> Relation:
 def _refuse_unaskable(relation: Relation) -> None:
     for wording in relation.query:
         if not wording.strip() or SEPARATOR.search(wording):
-            raise QueryError(f"relation {relation.name!r} is asked as {wording!r}: write words, without [SEP]")
+            raise KbqError(f"relation {relation.name!r} is asked as {wording!r}: write words, without [SEP]")
 
 
 def _problem(table: Mapping[str, Any]) -> tuple[str, str] | None:

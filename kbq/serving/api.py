@@ -1,19 +1,25 @@
 """API: the routes under /v1, whose requests and answers are JSON."""
 
+import json
+from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 import kbq
-from kbq.answers import CONTEXT, Backend, K, SearchOptions, Unit
+from kbq.answers import CONTEXT, TOP, Backend, K, SearchOptions, Unit
+from kbq.errors import KbqError
+from kbq.filling.options import MIN_PROBABILITY, FillOptions
 from kbq.serving.documents import page_document, query_document
 from kbq.serving.metrics import TYPE
-from kbq.serving.problems import RefusedError
+from kbq.serving.problems import RefusedError, document
 from kbq.serving.services import Services, WithServices
 
 MOST_QUERIES, MOST_ANSWERS, LONGEST = 64, 100, 4096
+MOST_CELLS, MOST_RELATIONS = 1000, 20
+LINES = "application/x-ndjson"
 Text = Annotated[str, Field(min_length=1, max_length=LONGEST)]
 KbName = Annotated[str | None, Field(max_length=64, description="a name; by default the first that is served")]
 
@@ -62,10 +68,51 @@ async def query(asked: Asked, services: WithServices) -> dict[str, Any]:
     """Answer queries, each `subject [SEP] relation` or a question: documents such as `kbq query --json` prints."""
     kb = services.kbs.named(asked.kb)
     found = await services.batcher.found(kb, asked.queries, asked.options)
-    documents = [query_document(one, asked.min_probability, asked.context) for one in found]
-    for document in documents:
-        services.metrics.answers.labels(kb.name, "answered" if document["answers"] else "none").inc()
-    return {"kb": kb.name, "results": documents}
+    results = [query_document(one, asked.min_probability, asked.context) for one in found]
+    for result in results:
+        services.metrics.answers.labels(kb.name, "answered" if result["answers"] else "none").inc()
+    return {"kb": kb.name, "results": results}
+
+
+class Table(BaseModel):
+    """A table to fill: each subject with each relation is a cell."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    subjects: Annotated[list[Text], Field(min_length=1, max_length=MOST_CELLS)]
+    relations: Annotated[list[Text], Field(min_length=1, max_length=MOST_RELATIONS)]
+    values: Literal["one", "many"] = "one"
+    min_probability: Annotated[float, Field(ge=0, le=1)] = MIN_PROBABILITY
+    top: Annotated[int, Field(ge=0, le=10)] = TOP
+    kb: KbName = None
+
+
+@router.post("/fill", response_class=StreamingResponse)
+async def fill(table: Table, services: WithServices) -> StreamingResponse:
+    """Fill a table: a line of JSON for each cell with its claims, as soon as it is asked; the last has the table."""
+    cells = await filled(table, services)
+    return StreamingResponse((json.dumps(line, ensure_ascii=False) + "\n" async for line in cells), media_type=LINES)
+
+
+async def filled(table: Table, services: Services) -> AsyncIterator[dict[str, Any]]:
+    """The lines of a table, the first of which is there already: what cannot be asked has been refused."""
+    if len(table.subjects) * len(table.relations) > MOST_CELLS:
+        cells = len(table.subjects) * len(table.relations)
+        raise RefusedError(422, f"the table has {cells:,} cells: ask for {MOST_CELLS:,} at most")
+    options = FillOptions("subject", table.values, table.min_probability, top=table.top)
+    kb = services.kbs.named(table.kb)
+    lines = services.filler.lines(kb, table.subjects, table.relations, options)
+    first = await anext(lines)
+
+    async def all_lines() -> AsyncIterator[dict[str, Any]]:
+        yield first
+        try:
+            async for line in lines:
+                yield line
+        except KbqError as error:  # the answer has begun
+            yield {"problem": document(error)}
+
+    return all_lines()
 
 
 @router.get("/pages/{page_id:path}")
@@ -90,6 +137,11 @@ async def titles(
 async def knowledge_bases(services: WithServices) -> dict[str, Any]:
     """The knowledge bases that are served, the first is asked where none is named."""
     return {"version": kbq.__version__, "kbs": described(services)}
+
+
+def as_json(document: Mapping[str, Any]) -> Response:
+    """A document as a response."""
+    return JSONResponse(document)
 
 
 def described(services: Services) -> list[dict[str, Any]]:

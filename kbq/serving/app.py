@@ -14,12 +14,13 @@ from starlette.responses import Response
 
 import kbq
 from kbq.errors import KbqError
-from kbq.serving import api, reconcile, tools
+from kbq.serving import api, pages, reconcile, tools
 from kbq.serving.batcher import Batcher
+from kbq.serving.filling import Filler
 from kbq.serving.guard import Guard
 from kbq.serving.knowledge_bases import FIRST, KnowledgeBases
 from kbq.serving.metrics import Metrics
-from kbq.serving.problems import response, response_to
+from kbq.serving.problems import RefusedError, response_to
 from kbq.serving.services import Services
 
 if TYPE_CHECKING:
@@ -34,14 +35,16 @@ def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
         title="kbq", version=kbq.__version__, docs_url=None, redoc_url=None, lifespan=_running,
         description="Answers slot queries from knowledge bases of phrases, with evidence.",
     )  # fmt: skip
-    app.state.services = Services(served, batcher, settings, metrics)
+    app.state.services = Services(served, batcher, Filler(batcher), settings, metrics)
     app.add_middleware(Guard, settings=settings, metrics=metrics)
     app.add_exception_handler(KbqError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.include_router(api.health)
     app.include_router(api.router)
+    app.include_router(pages.router)
     app.include_router(reconcile.router)
+    app.mount("/static", pages.static_files(), name="static")
     app.state.mcp = tools.applications(app.state.services)
     app.router.routes.extend(route for one in app.state.mcp for route in one.routes)
     return app
@@ -62,17 +65,20 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    return response_to(error) if isinstance(error, KbqError) else response(500, "")
+    """A problem as a document for programs, and as a page for people."""
+    refused = error if isinstance(error, KbqError) else RefusedError(500, str(error))
+    is_read_by_person = not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", "")
+    return pages.error_page(request, refused) if is_read_by_person else response_to(refused)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
     """A request that is not what its route takes: the fields are named, but not what they hold."""
     problems = error.errors() if isinstance(error, RequestValidationError) else []
     if any(problem["type"] == "json_invalid" for problem in problems):
-        return response(400, "the request is not JSON: send one object {…}")
-    fields = [{"field": _field(problem["loc"]), "problem": str(problem["msg"])} for problem in problems]
-    first = f"{fields[0]['field']}: {fields[0]['problem']}" if fields else "the request is invalid"
-    return response(422, first, fields)
+        return await _refused(request, RefusedError(400, "the request is not JSON: send one object {…}"))
+    fields = {_field(problem["loc"]): str(problem["msg"]) for problem in problems}
+    first = ": ".join(next(iter(fields.items()), ("the request", "it is invalid")))
+    return await _refused(request, RefusedError(422, first, fields=fields))
 
 
 def _field(place: tuple[object, ...]) -> str:
@@ -82,11 +88,12 @@ def _field(place: tuple[object, ...]) -> str:
 
 
 async def _http(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    headers = error.headers if isinstance(error, HTTPException) else None
-    details = {
+    """What the framework refuses, in words of ours."""
+    status, headers = getattr(error, "status_code", 500), getattr(error, "headers", None) or {}
+    sentences = {
         400: "the request cannot be read: send JSON in UTF-8",
         404: "there is nothing at this address: /api lists what there is",
-        405: f"{request.method} is not allowed here: use {(headers or {}).get('Allow', 'GET')}",
+        405: f"{request.method} is not allowed here: use {headers.get('allow') or headers.get('Allow', 'GET')}",
     }
-    return response(status, details.get(status, str(getattr(error, "detail", ""))), headers=headers)
+    sentence = sentences.get(status, str(getattr(error, "detail", "")))
+    return await _refused(request, RefusedError(status, sentence, headers=headers))

@@ -62,7 +62,7 @@ async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Can
     """The candidates of each name, best first.
 
     Raises:
-        QueryError: a property is not a relation that can be asked for.
+        KbqError: a property is not a relation that can be asked for.
     """
     pages = await asyncio.to_thread(_pages, names, filler.served.words)
     asked = [
@@ -76,7 +76,7 @@ async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Can
     agrees: dict[tuple[int, str], dict[str, bool]] = {}
     for (number, page, other, _), said in zip(asked, claims, strict=True):
         if any(claim.accepted for claim in said):
-            agrees.setdefault((number, page.page_id), {})[other.pid] = _is_said(other.v, said, filler.served.values)
+            agrees.setdefault((number, page.page_id), {})[other.pid] = _is_said(other.v, said, filler.served.kb.titles)
     found = [
         [Candidate(page, agrees.get((number, page.page_id), {})) for page in each] for number, each in enumerate(pages)
     ]

@@ -8,8 +8,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from kbq.serving.guard import HEADERS, PATIENCE
-from kbq.serving.problems import response
+from kbq.serving.guard import CLOSE, HEADERS, PATIENCE
+from kbq.serving.problems import RefusedError, response_to
 
 
 class PatientProtocol(H11Protocol):
@@ -51,7 +51,7 @@ class PatientProtocol(H11Protocol):
         self._refuse(400, "this is no request of HTTP/1.1")
 
     def _refuse(self, status: int, sentence: str) -> None:
-        refused = response(status, sentence, headers=HEADERS | {"Connection": "close"})
+        refused = response_to(RefusedError(status, sentence, headers=HEADERS | CLOSE))
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             reason = str(refused.status_code).encode()
             head = h11.Response(status_code=status, headers=refused.raw_headers, reason=reason)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from kbq.corpus.pages import Page
-from kbq.errors import QueryError
+from kbq.errors import KbqError
 from kbq.filling.claims import Claim, PageValue
 from kbq.filling.relations import Relation, relation_named
 from kbq.filling.slots import Slot, subject_of
@@ -38,20 +38,20 @@ class Column:
         """The settings, as far as there are any; a field that was left empty has none.
 
         Raises:
-            QueryError: one has no meaning.
+            KbqError: one has no meaning.
         """
         given = {name: value for name, value in self.settings.items() if value not in ("", None)}
         try:
             return msgspec.convert(given, Settings, strict=False)
         except msgspec.ValidationError as error:
-            raise QueryError(f"the settings of {self.id!r:.80} have no meaning: {error}") from None
+            raise KbqError(f"the settings of {self.id!r:.80} have no meaning: {error}") from None
 
     @property
     def relation(self) -> Relation:
         """What is asked.
 
         Raises:
-            QueryError: it cannot be asked.
+            KbqError: it cannot be asked.
         """
         chosen = self.chosen
         named = relation_named(self.id, "one" if chosen.limit == 1 else "many")
@@ -73,7 +73,7 @@ async def extended(request: Extension, pages: Sequence[Page], filler: SlotFiller
         pages: those of the ids that there are.
 
     Raises:
-        QueryError: a relation cannot be asked for.
+        KbqError: a relation cannot be asked for.
     """
     columns = [(column.id, column.relation, column.chosen) for column in request.properties]
     asked = [(page, *column) for page in pages for column in columns]

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
 from kbq.serving.access import origin_headers, refuse_host, refuse_key
-from kbq.serving.problems import RefusedError, response, response_to
+from kbq.serving.problems import RefusedError, response_to
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -93,7 +93,8 @@ class Guard:
             log.exception("a request failed", extra={"request": exchange.id})
             if exchange.status:
                 return
-            refused = response(500, f"something has failed here: the log says more about request {exchange.id}")
+            sentence = f"something has failed here: the log says more about request {exchange.id}"
+            refused = response_to(RefusedError(500, sentence))
         await refused(scope, receive, send)
 
     def _refusal(self, exchange: _Exchange) -> Response | None:

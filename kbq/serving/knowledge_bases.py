@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from kbq.dump.manifest import MANIFEST, read_manifest
 from kbq.dump.pages import Pages
 from kbq.errors import KbqError
-from kbq.filling.titles import Titles
 from kbq.kb import KnowledgeBase
 from kbq.serving.matching import TitleWords
 from kbq.serving.problems import RefusedError, without_paths
@@ -31,6 +30,12 @@ NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 EVERY = 1.0  # seconds between two looks at a folder
 AGAIN = 10.0  # seconds after which what could not be opened is tried again
 FIRST = "kbq"  # is asked for before a knowledge base counts as open
+RELATIONS = (
+    "place of birth", "date of birth", "place of death", "date of death", "occupation", "employer", "educated at",
+    "spouse", "award received", "field of work", "country of citizenship", "author", "director", "composer", "creator",
+    "publisher", "publication date", "genre", "discoverer or inventor", "named after", "country", "capital",
+    "official language", "headquarters location", "founded by", "inception", "manufacturer", "architect", "length",
+)  # fmt: skip
 log = logging.getLogger("kbq.serving")
 
 
@@ -71,7 +76,7 @@ class _Opened:
     def __init__(self, kb: KnowledgeBase) -> None:
         self.kb, self.pages, self.titles = kb, Pages(kb.shards), TitlePrefixes(kb.shards)
         self.pages.is_known("")  # makes the table
-        self.values, self.words = Titles(kb.shards), TitleWords(kb.shards)  # which make theirs on first use
+        self.words = TitleWords(kb.shards)  # makes its own on first use
 
 
 class ServedKb:
@@ -109,11 +114,6 @@ class ServedKb:
         return self._opened.pages.is_known(page_id)
 
     @property
-    def values(self) -> Titles:
-        """The pages that a value can be, by their titles."""
-        return self._opened.values
-
-    @property
     def words(self) -> TitleWords:
         """The words of titles, by which names are matched."""
         return self._opened.words
@@ -121,6 +121,15 @@ class ServedKb:
     def titles(self, prefix: str, limit: int = 10) -> list[Title]:
         """The first titles that begin with a prefix, whatever its case and accents."""
         return self._opened.titles.beginning_with(prefix, limit)
+
+    def some_titles(self, count: int) -> list[Title]:
+        """As many titles from all over the alphabet, always the same ones."""
+        return self._opened.titles.spread(count)
+
+    @property
+    def relations(self) -> list[str]:
+        """Relations to suggest: those that its query encoder was tuned on, or those that are often asked for."""
+        return self.kb.model.config.tuned_relations or list(RELATIONS)
 
     async def reopen(self, batcher: Batcher, metrics: Metrics) -> None:
         """Take what is in the folder now, if that has changed and every file is whole; else stay with what is open."""

@@ -39,7 +39,7 @@ def manifest(name: str, root: str, path: str, key: str, min_probability: float) 
         "serviceVersion": kbq.__version__,
         "batchSize": MOST,
         "defaultTypes": [TYPE],
-        "view": {"url": f"{root}/page/{{{{id}}}}"},
+        "view": {"url": f"{root}/page/{{{{id}}}}?kb={name}"},
         "preview": {"url": f"{root}{path}/preview?id={{{{id}}}}{with_key}", "width": WIDTH, "height": HEIGHT},
         "suggest": {
             "entity": at("/suggest/entity")

@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import PurePath
 
 from starlette.responses import Response
 
-from kbq.errors import MOST_PROBLEMS, KbqError, QueryError
+from kbq.errors import MOST_PROBLEMS, KbqError, KnowledgeBaseError, ModelError
 from kbq.system.lines import without_surrogates
 
 TYPE = "application/problem+json"
@@ -20,10 +20,16 @@ class RefusedError(KbqError):
     """A request that is refused; `status` is that of HTTP."""
 
     def __init__(
-        self, status: int, message: str, problems: Sequence[str] = (), headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        message: str,
+        *,
+        fields: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(message, problems)
-        self.status, self.headers = status, dict(headers or {})
+        """`fields`: what is wrong with each field of the request; `headers`: of the response."""
+        super().__init__(message)
+        self.status, self.fields, self.headers = status, dict(fields or {}), dict(headers or {})
 
 
 class OverloadedError(RefusedError):
@@ -46,28 +52,30 @@ def status_of(error: KbqError) -> int:
     """The status of an error: the request is at fault, or the server's files are."""
     if isinstance(error, RefusedError):
         return error.status
-    return 422 if isinstance(error, QueryError) or error.is_usage else 500
+    is_ours = isinstance(error, KnowledgeBaseError | ModelError) and not error.is_usage
+    return 500 if is_ours else 422
 
 
-def document(status: int, detail: str, errors: Iterable[Mapping[str, str]] = ()) -> dict[str, object]:
-    """The problem document of a status; `errors` are single problems, each with the field that has it."""
-    phrase = PHRASES.get(status) or HTTPStatus(status).phrase
-    found = list(errors)[:MOST_PROBLEMS]
-    return {"title": phrase, "status": status, "detail": detail} | ({"errors": found} if found else {})
+def document(error: KbqError) -> dict[str, object]:
+    """The problem document of an error: its sentence and, where there are several, single problems and their fields."""
+    status = status_of(error)
+    found: dict[str, object] = {"title": title_of(status), "status": status, "detail": without_paths(str(error))}
+    fields = error.fields.items() if isinstance(error, RefusedError) else ()
+    errors = [{"field": name, "problem": problem} for name, problem in fields]
+    errors += [{"problem": without_paths(problem)} for problem in error.problems]
+    return found | ({"errors": errors[:MOST_PROBLEMS]} if errors else {})
 
 
-def response(
-    status: int, detail: str, errors: Iterable[Mapping[str, str]] = (), headers: Mapping[str, str] | None = None
-) -> Response:
-    """A response that is a problem document."""
-    content = json.dumps(document(status, without_paths(detail), errors), ensure_ascii=False)
-    return Response(without_surrogates(content), status, headers, TYPE)
+def title_of(status: int) -> str:
+    """The name of a status."""
+    return PHRASES.get(status) or HTTPStatus(status).phrase
 
 
 def response_to(error: KbqError) -> Response:
-    """The response to an error of kbq."""
-    errors = [{"problem": without_paths(problem)} for problem in error.problems]
-    return response(status_of(error), str(error), errors, getattr(error, "headers", None))
+    """The response to an error: a problem document."""
+    content = json.dumps(document(error), ensure_ascii=False)
+    headers = error.headers if isinstance(error, RefusedError) else None
+    return Response(without_surrogates(content), status_of(error), headers, TYPE)
 
 
 def without_paths(text: str) -> str:

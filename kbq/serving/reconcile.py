@@ -10,6 +10,7 @@ The same behind /reconcile/kb/NAME for the knowledge base of that name. Source: 
 
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from textwrap import shorten
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,18 +18,20 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from kbq.errors import KbqError
-from kbq.finetuning.other_queries import RELATIONS
 from kbq.serving.access import RECONCILE
 from kbq.serving.candidates import Candidate, Name, candidates, is_match
 from kbq.serving.extension import Extension, extended
 from kbq.serving.manifest import MOST, TYPE, manifest
-from kbq.serving.preview import HEADERS, beginning, fragment, preview
+from kbq.serving.pages import templates
 from kbq.serving.problems import RefusedError, status_of, without_paths
 from kbq.serving.services import Services, WithServices
 from kbq.serving.slot_filling import SlotFiller
+from kbq.system.lines import without_surrogates
 
 T = TypeVar("T", dict[str, Name], Extension)
 SUGGESTIONS = 20
+DESCRIPTION = 160  # characters
+FRAMED = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; sandbox"}
 
 
 class _Route(APIRoute):
@@ -100,7 +103,8 @@ class _Asked:
 
     def _named(self, page_id: str) -> dict[str, Any]:
         page = self._served.page(page_id)
-        return {"id": page.id, "name": page.title, "description": beginning(page)}
+        first = page.paragraphs[0].text if page.paragraphs else ""
+        return {"id": page.id, "name": page.title, "description": shorten(first, DESCRIPTION, placeholder=" …")}
 
     async def _extension(self, request: Extension) -> Response:
         pages = [self._served.page(page_id) for page_id in dict.fromkeys(request.ids) if self._served.has_page(page_id)]
@@ -116,7 +120,7 @@ class _Asked:
     async def suggested_relations(self) -> Response:
         """Relations with these letters, and the letters themselves: any relation can be asked for."""
         prefix = " ".join(self._field("prefix").split())
-        found = [name for name in self._relations() if prefix.casefold() in name.casefold()][:SUGGESTIONS]
+        found = [name for name in self._served.relations if prefix.casefold() in name.casefold()][:SUGGESTIONS]
         found.sort(key=lambda name: not name.casefold().startswith(prefix.casefold()))
         names = dict.fromkeys([*found, *([prefix] if prefix else [])])
         return _json({"result": [{"id": name, "name": name} for name in names]})
@@ -129,21 +133,20 @@ class _Asked:
         """Relations for new columns."""
         limit = self._field("limit")
         wanted = {"limit": int(limit)} if limit.isdecimal() and limit.isascii() else {}
-        properties = [{"id": name, "name": name} for name in self._relations()[: wanted.get("limit")]]
+        properties = [{"id": name, "name": name} for name in self._served.relations[: wanted.get("limit")]]
         return _json({"type": self._field("type") or TYPE["id"], "properties": properties} | wanted)
 
-    def _relations(self) -> list[str]:
-        """Those that the query encoder was tuned on, and common ones."""
-        return list(dict.fromkeys([*self._served.kb.model.config.tuned_relations, *RELATIONS]))
-
     async def preview(self) -> Response:
-        """A page as HTML."""
-        return Response(preview(self._served.page(self._field("id"))), 200, HEADERS, "text/html")
+        """A page as HTML, which may be in a frame of any other page, and can do nothing there."""
+        return Response(self._rendered("preview.html"), 200, FRAMED, "text/html")
 
     async def flyout(self) -> Response:
         """The same as a part of a page."""
+        return _json({"id": self._field("id"), "html": self._rendered("flyout.html")})
+
+    def _rendered(self, template: str) -> str:
         page = self._served.page(self._field("id"))
-        return _json({"id": page.id, "html": fragment(page)})
+        return without_surrogates(templates.get_template(template).render(page=page))
 
     def _field(self, name: str) -> str:
         return str(self._fields.get(name, ""))

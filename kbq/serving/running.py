@@ -95,9 +95,7 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "event": record.getMessage(),
         }
-        line |= {
-            name: value for name, value in vars(record).items() if name not in STANDARD and name != "color_message"
-        }
+        line |= {name: value for name, value in vars(record).items() if name not in STANDARD}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from kbq.serving.batcher import Batcher
+from kbq.serving.filling import Filler
 from kbq.serving.knowledge_bases import KnowledgeBases
 from kbq.serving.metrics import Metrics
 from kbq.serving.settings import ServeSettings
@@ -17,6 +18,7 @@ class Services:
 
     kbs: KnowledgeBases
     batcher: Batcher
+    filler: Filler
     settings: ServeSettings
     metrics: Metrics
 

@@ -36,7 +36,7 @@ class SlotFiller:
         accepts = self.served.kb.model.query_tokenizer.accepts
         queries = [[query for query in slot.queries if accepts(query)] for slot in slots]
         answers = iter(await self._answers([query for of_slot in queries for query in of_slot]))
-        decider = Decider(self.served.values, self.min_probability, TOP, {})
+        decider = Decider(self.served.kb.titles, self.min_probability, TOP, {})
         claims = []
         for number, (slot, of_slot) in enumerate(zip(slots, queries, strict=True)):
             said = [next(answers) for _ in of_slot]

@@ -37,6 +37,14 @@ class TitlePrefixes:
         rows = map(self._title, range(first, min(first + limit, len(self._places))))
         return list(takewhile(lambda found: normalised(found.title).startswith(wanted), rows))
 
+    def spread(self, count: int) -> list[Title]:
+        """As many titles from all over the alphabet, or all, where there are fewer."""
+        most = len(self._places)
+        return [
+            self._title(row)
+            for row in dict.fromkeys(np.linspace(0, max(0, most - 1), min(count, most)).astype(int).tolist())
+        ]
+
     def _title(self, row: int) -> Title:
         shard, page = self._places[row]
         return Title(self._shards[shard].ids[int(page)], self._shards[shard].titles[int(page)])

@@ -115,9 +115,7 @@ class Tools:
 
 def server(served: ServedKb, batcher: Batcher) -> MCPServer:
     """An MCP server for a knowledge base; the batcher must run while it does."""
-    shard = served.kb.shards[0]
-    titles = [shard.titles[len(shard.titles) * number // EXAMPLES] for number in range(EXAMPLES)]
-    examples = ", ".join(dict.fromkeys(titles))
+    examples = ", ".join(one.title for one in served.some_titles(EXAMPLES))
     made = MCPServer(
         "kbq",
         title=f"{served.name} (kbq)",
