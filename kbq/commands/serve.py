@@ -88,7 +88,7 @@ def _folders(kbs: Sequence[str], models: Sequence[str], index: IndexKind | None,
         tuned, others = {next(iter(paths)): models[0]}, []
     if others:
         raise typer.BadParameter(
-            f"{others[0]!r} is no name of a knowledge base: write NAME=FOLDER", param_hint="--model"
+            f"no knowledge base is named {others[0]!r}: write NAME=FOLDER", param_hint="--model"
         )
     return {name: Folder(Path(path), tuned.get(name, ""), index, device) for name, path in paths.items()}
 

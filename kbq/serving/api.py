@@ -64,13 +64,11 @@ class Asked(BaseModel):
 
 
 @router.post("/query")
-async def query(asked: Asked, services: WithServices) -> dict[str, Any]:
+async def query(request: Request, asked: Asked, services: WithServices) -> dict[str, Any]:
     """Answer queries, each `subject [SEP] relation` or a question: documents such as `kbq query --json` prints."""
     kb = services.kbs.named(asked.kb)
-    found = await services.batcher.found(kb, asked.queries, asked.options)
+    found = await services.found(request, kb, asked.queries, asked.options)
     results = [query_document(one, asked.min_probability, asked.context) for one in found]
-    for result in results:
-        services.metrics.answers.labels(kb.name, "answered" if result["answers"] else "none").inc()
     return {"kb": kb.name, "results": results}
 
 

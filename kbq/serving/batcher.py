@@ -146,7 +146,7 @@ class Batcher:
             if not request.outcome.cancelled():
                 raise
             self._metrics.dropped.labels("late").inc()
-            raise LateError(round(limit - request.since, 1)) from None
+            raise LateError(max(0.0, round(limit - request.since, 1))) from None
 
     def _count(self, queries: int) -> None:
         self._queries += queries

@@ -130,8 +130,10 @@ class Guard:
         seconds, status = time.monotonic() - exchange.since, exchange.status or 499
         self._metrics.requests.labels(exchange.route, str(status)).inc()
         self._metrics.seconds.labels(exchange.route).observe(seconds)
-        facts = {"request": exchange.id, "method": exchange.scope["method"], "route": exchange.route}
-        log.info("request", extra=facts | {"status": status, "seconds": round(seconds, 4)})
+        facts: dict[str, object] = {"request": exchange.id, "method": exchange.scope["method"], "route": exchange.route}
+        facts |= {"status": status, "seconds": round(seconds, 4)}
+        queries = exchange.scope["state"].get("queries") if self._settings.log_queries else None
+        log.info("request", extra=facts | ({"queries": queries} if queries else {}))
 
 
 class _HungUpError(Exception):

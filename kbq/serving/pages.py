@@ -52,21 +52,21 @@ async def ask(
     view: dict[str, Any] = {"text": text, "subject": shown[0], "relation": shown[1], "k": k, "most": MORE_ANSWERS}
     if not text:
         return _page("ask.html", request, services, served, view | {"cards": None, "examples": served.some_titles(6)})
-    (found,) = await services.batcher.found(served, [text], SearchOptions(k))
+    (found,) = await services.found(request, served, [text], SearchOptions(k))
     view |= {"cards": cards(served.name, found.answers), "unknown_words": found.unknown_words}
     return _page("ask.html", request, services, served, view)
 
 
 @router.get("/index.json")
 async def ask_json(
-    services: WithServices, q: Words = "", subject: Words = "", relation: Words = "", kb: str = "",
+    request: Request, services: WithServices, q: Words = "", subject: Words = "", relation: Words = "", kb: str = "",
     k: Annotated[int, Query(ge=1, le=MORE_ANSWERS)] = ANSWERS,
 ) -> dict[str, Any]:  # fmt: skip
     """The answers of the page as JSON; without a query, what is served."""
     text = asked_text(q, subject, relation)
     if not text:
         return await api.knowledge_bases(services)
-    return await api.query(api.Asked(queries=[text], k=k, kb=kb or None), services)
+    return await api.query(request, api.Asked(queries=[text], k=k, kb=kb or None), services)
 
 
 @router.get("/page/{page_id:path}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import socket
 import sys
@@ -36,8 +37,8 @@ def serve(served: KnowledgeBases, settings: ServeSettings, started: Callable[[st
     Raises:
         KbqError: the port is taken, or the address is not one of this machine.
     """
-    log_as_json()
     listening = listen(settings)
+    log_as_json()
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again when it has ended: that is no failure
         signal.signal(number, lambda *_: None)
     server = Server(create_app(served, settings), settings, lambda: started(address(settings, listening)))
@@ -74,7 +75,7 @@ def listen(settings: ServeSettings) -> socket.socket:
         family = socket.getaddrinfo(settings.host or None, settings.port, flags=socket.AI_PASSIVE)[0][0]
         return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise KbqError(f"{settings.host}:{settings.port} cannot be served ({reason}): choose another --port") from None
 
 
