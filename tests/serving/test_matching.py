@@ -2,7 +2,8 @@
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from kbq.corpus.pages import Page
 from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
-from kbq.serving.matching import MISTYPED, SIMILAR, TitleWords, words_of
+from kbq.serving.matching import MISTYPED, SIMILAR, TitleWords
 from kbq.words.spelling import edits
 
 TITLES = ["Marie Curie", "Pierre Curie", "Emma", "EMMA", "War and Peace", "Łódź", "1984", "Peace", "!!!", "Marie Curie"]
@@ -70,14 +71,12 @@ def test_no_titles_no_pages(shards_of: Callable[..., list[Shard]]) -> None:
     assert TitleWords(shards_of(["Emma", "Emma"], deleted=["P0", "P1"])).pages("Emma", 5) == []
 
 
-def plain_likeness(name: str, title: str, titles: Sequence[str]) -> float:
-    """The same in plain words."""
-    count = {word: sum(word in words_of(other) for other in titles) for word in words_of(" ".join(titles))}
-    weight = {word: math.log1p((len(titles) - number + 0.5) / (number + 0.5)) for word, number in count.items()}
-    theirs, shared, total = set(words_of(title)), 0.0, 0.0
-    for word in set(words_of(name)):
-        factor, forms = (1.0, {word}) if word in count else (MISTYPED, edits(word) & set(count))
-        total += max((factor * weight[form] for form in forms), default=math.log1p((len(titles) + 0.5) / 0.5))
+def plain_likeness(name: str, title: str, weight: Mapping[str, float], unseen: float) -> float:
+    """The same in plain words: `weight` is that of each word of a title, `unseen` that of a word of none."""
+    theirs, shared, total = set(title.split()), 0.0, 0.0
+    for word in set(name.split()):
+        factor, forms = (1.0, {word}) if word in weight else (MISTYPED, edits(word) & set(weight))
+        total += max((factor * weight[form] for form in forms), default=unseen)
         shared += max((factor * weight[form] for form in forms & theirs), default=0.0)
     return min(1.0, 2 * shared / (total + sum(weight[word] for word in theirs)))
 
@@ -87,12 +86,14 @@ def test_likeness_is_that_of_a_plain_computation(shards_of: Callable[..., list[S
     vocabulary = ["curie", "marie", "maria", "curia", "river", "rivers", "peace", "place", "of", "the"]
     titles = [" ".join(source.choices(vocabulary, k=source.randint(1, 4))) for _ in range(60)]
     words = TitleWords(shards_of(titles))
+    counts = Counter(word for title in titles for word in set(title.split()))
+    weight = {word: math.log1p((60 - count + 0.5) / (count + 0.5)) for word, count in counts.items()}
     for _ in range(100):
         name = " ".join(source.choices([*vocabulary, "marje", "rivver", "unseen"], k=source.randint(1, 4)))
         found = words.pages(name, len(titles))
         assert [page.likeness for page in found] == sorted((page.likeness for page in found), reverse=True)
         likeness = {page.page_id: page.likeness for page in found if not page.has_name}
         for number, title in enumerate(titles):
-            if sorted(words_of(title)) != sorted(words_of(name)):
-                wanted = round(SIMILAR * plain_likeness(name, title, titles), 4)
+            if sorted(title.split()) != sorted(name.split()):
+                wanted = SIMILAR * plain_likeness(name, title, weight, math.log1p(60.5 / 0.5))
                 assert likeness.get(f"P{number}", 0.0) == pytest.approx(wanted, abs=1e-4)

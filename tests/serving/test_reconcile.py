@@ -4,9 +4,8 @@ The schemas here are our own: they say what the specification of version 0.2 dem
 """
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -18,10 +17,8 @@ from kbq.corpus.pages import Page
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
 from kbq.sample_kb import ARTICLES
-from kbq.serving.app import create_app
-from kbq.serving.knowledge_bases import Folder, open_knowledge_bases
-from kbq.serving.running import Server, listen
-from kbq.serving.settings import ServeSettings
+
+from .conftest import Serve, running
 
 KEY = "a-key-of-sixteen-letters"
 EVIL = "<script>alert(1)</script> & \"Co'"
@@ -128,7 +125,7 @@ def checked(answer: httpx2.Response, schema: str, status: int = 200) -> Any:
 
 
 @pytest.fixture(scope="module")
-def folders(model: Model, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Folder]:
+def folders(model: Model, sample: KnowledgeBase, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The sample, and pages with names that are the same, or that would be obeyed."""
     pages = [
         Page("1", "Emma", ["Emma is a novel by Jane Austen."]),
@@ -138,30 +135,13 @@ def folders(model: Model, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     ]
     folder = tmp_path_factory.mktemp("kbs") / "names"
     KnowledgeBase.build(pages, folder, model)
-    return {"sample": Folder(KnowledgeBase.sample().folder), "names": Folder(folder)}
-
-
-@contextmanager
-def serving(folders: dict[str, Folder], **settings: Any) -> Iterator[httpx2.Client]:
-    """A client of a service that runs in this process."""
-    chosen = ServeSettings(port=0, **settings)
-    listening, started = listen(chosen), threading.Event()
-    server = Server(create_app(open_knowledge_bases(folders), chosen), chosen, started.set)
-    thread = threading.Thread(target=server.run, args=[[listening]])
-    thread.start()
-    assert started.wait(60)
-    try:
-        with httpx2.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=60) as client:
-            yield client
-    finally:
-        server.should_exit = True
-        thread.join()
+    return {"sample": sample.folder, "names": folder}
 
 
 @pytest.fixture(scope="module")
-def client(folders: dict[str, Folder]) -> Iterator[httpx2.Client]:
-    with serving(folders) as running:
-        yield running
+def client(folders: dict[str, Path]) -> Iterator[httpx2.Client]:
+    with running(folders) as service:
+        yield service.client
 
 
 def reconcile(client: httpx2.Client, *names: dict[str, Any], at: str = "/reconcile") -> list[list[dict[str, Any]]]:
@@ -366,14 +346,14 @@ def test_strange_names_are_only_names(client: httpx2.Client) -> None:
     assert [one["name"] for one in checked(answer, "results")["\ud800 key"]["result"]] == ["Emma"]
 
 
-def test_a_key_may_be_in_the_address(folders: dict[str, Folder]) -> None:
-    with serving(folders, keys=(KEY,)) as client:
-        assert client.get("/reconcile").status_code == 401
-        manifest = checked(client.get(f"/reconcile?api_key={KEY}"), "manifest")
-        assert manifest["authentication"] == {"type": "apiKey", "name": "api_key", "in": "query"}
-        assert client.get(manifest["preview"]["url"].replace("{{id}}", "S001")).status_code == 200
-        asked = {"queries": '{"q0": {"query": "Marie Curie"}}'}
-        assert client.post(f"/reconcile?api_key={KEY}", data=asked).json()["q0"]["result"][0]["id"] == "S001"
+def test_a_key_may_be_in_the_address(folders: dict[str, Path], serve: Serve) -> None:
+    client = serve(folders, keys=(KEY,)).client
+    assert client.get("/reconcile").status_code == 401
+    manifest = checked(client.get(f"/reconcile?api_key={KEY}"), "manifest")
+    assert manifest["authentication"] == {"type": "apiKey", "name": "api_key", "in": "query"}
+    assert client.get(manifest["preview"]["url"].replace("{{id}}", "S001")).status_code == 200
+    asked = {"queries": '{"q0": {"query": "Marie Curie"}}'}
+    assert client.post(f"/reconcile?api_key={KEY}", data=asked).json()["q0"]["result"][0]["id"] == "S001"
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # of pandas, in the client
