@@ -24,7 +24,7 @@ Text = Annotated[str, Field(min_length=1, max_length=LONGEST)]
 KbName = Annotated[str | None, Field(max_length=64, description="a name; by default the first that is served")]
 
 
-def json_only(request: Request) -> None:
+async def json_only(request: Request) -> None:
     """Refuse what is not said to be JSON: a form of another site can send that, JSON it cannot.
 
     Raises:
@@ -108,7 +108,7 @@ async def filled(table: Table, services: Services) -> AsyncIterator[dict[str, An
             async for line in lines:
                 yield line
         except KbqError as error:  # the answer has begun
-            yield {"problem": document(error)}
+            yield {"problem": document(error, services.kbs.hidden)}
 
     return all_lines()
 

@@ -36,7 +36,7 @@ def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
         description="Answers slot queries from knowledge bases of phrases, with evidence.",
     )  # fmt: skip
     app.state.services = Services(served, batcher, Filler(batcher), settings, metrics)
-    app.add_middleware(Guard, settings=settings, metrics=metrics)
+    app.add_middleware(Guard, settings=settings, batcher=batcher, metrics=metrics)
     app.add_exception_handler(KbqError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -66,9 +66,10 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
 
 async def _refused(request: Request, error: Exception) -> Response:
     """A problem as a document for programs, and as a page for people."""
+    services: Services = request.app.state.services
     refused = error if isinstance(error, KbqError) else RefusedError(500, str(error))
     is_read_by_person = not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", "")
-    return pages.error_page(request, refused) if is_read_by_person else response_to(refused)
+    return pages.error_page(request, refused) if is_read_by_person else response_to(refused, services.kbs.hidden)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -12,10 +12,11 @@ import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from kbq.answers import SearchOptions, is_likely
+from kbq.answers import is_likely
 from kbq.encoding.queries import refuse_unreadable
 from kbq.searching.search import BATCH
 from kbq.serving.metrics import Metrics
@@ -23,14 +24,13 @@ from kbq.serving.problems import LateError, OverloadedError
 from kbq.serving.settings import QUEUE, SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from kbq.answers import Answer
+    from kbq.answers import Answer, SearchOptions
     from kbq.kb import KnowledgeBase
     from kbq.serving.knowledge_bases import ServedKb
 
 T = TypeVar("T")
-USUAL = SearchOptions()
 LONGEST_WAIT = 60  # seconds that a client is told to wait at most
 AT_ONCE = 0.05  # seconds of a query, before any has been timed
 
@@ -45,21 +45,29 @@ class Found:
     is_exact: bool
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class _Waiting:
-    """What waits: queries or, without a knowledge base, some other work for the thread."""
+    """What waits in the queue, and what will come of it."""
 
     outcome: asyncio.Future[Any]
-    kb: ServedKb | None = None
-    texts: Sequence[str] = ()
-    options: SearchOptions = USUAL
-    spell: bool = False  # whether unknown words are looked for
-    work: Callable[[], object] | None = None
     since: float = field(default_factory=time.monotonic)
+    texts: Sequence[str] = ()
 
-    def goes_with(self, other: _Waiting) -> bool:
-        """Whether both can be searched together."""
-        return self.work is None and other.work is None and self.kb is other.kb and self.options == other.options
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Queries(_Waiting):
+    """Queries, which are searched together with others of the same knowledge base and options."""
+
+    kb: ServedKb
+    options: SearchOptions
+    spell: bool  # whether unknown words are looked for
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Work(_Waiting):
+    """Anything else that needs the thread."""
+
+    work: Callable[[], object]
 
 
 class Batcher:
@@ -117,12 +125,21 @@ class Batcher:
         """`ask`, with answers that are less likely than asked for, too, and with unknown words."""
         if not texts:
             return []
-        if self._queries + len(texts) > max(self._most, len(texts) if not self._queries else 0):
+        self.refuse_overload(len(texts))
+        future = asyncio.get_running_loop().create_future()
+        request = _Queries(outcome=future, texts=tuple(texts), kb=kb, options=options, spell=spell)
+        found: list[Found] = await self._outcome(request, deadline)
+        return found
+
+    def refuse_overload(self, queries: int) -> None:
+        """Refuse so many more queries where too many wait; a request alone is never too many.
+
+        Raises:
+            OverloadedError: says when to try again.
+        """
+        if self._queries and self._queries + queries > self._most:
             self._metrics.dropped.labels("queue full").inc()
             raise OverloadedError(min(LONGEST_WAIT, max(1, math.ceil(self._queries * self._per_query))))
-        future = asyncio.get_running_loop().create_future()
-        found: list[Found] = await self._outcome(_Waiting(future, kb, tuple(texts), options, spell), deadline)
-        return found
 
     async def call(self, work: Callable[[], T], deadline: float | None = None) -> T:
         """What some other work returns, done by the thread that searches: nothing else may use an encoder meanwhile.
@@ -131,7 +148,7 @@ class Batcher:
             LateError: the deadline has passed before.
         """
         future = asyncio.get_running_loop().create_future()
-        outcome: T = await self._outcome(_Waiting(future, work=work), deadline)
+        outcome: T = await self._outcome(_Work(outcome=future, work=work), deadline)
         return outcome
 
     async def _outcome(self, request: _Waiting, deadline: float | None) -> Any:
@@ -180,7 +197,7 @@ class Batcher:
         for request in self._queue:
             if request.outcome.done():  # given up
                 self._count(-len(request.texts))
-            elif not batch or (batch[0].goes_with(request) and len(request.texts) <= room):
+            elif not batch or (_go_together(batch[0], request) and len(request.texts) <= room):
                 batch.append(request)
                 room -= len(request.texts)
             else:
@@ -199,30 +216,43 @@ class Batcher:
             self._per_query += (seconds / queries - self._per_query) / 8
 
 
+def _go_together(one: _Waiting, other: _Waiting) -> bool:
+    """Whether both can be searched together."""
+    if not (isinstance(one, _Queries) and isinstance(other, _Queries)):
+        return False
+    return one.kb is other.kb and one.options == other.options
+
+
 def _done(batch: Sequence[_Waiting]) -> list[Any]:
     """What comes of each request of a batch: its outcome, or the exception that it raises."""
-    if batch[0].work is not None:
-        return [_outcome_of(batch[0].work)]
-    if batch[0].kb is None:
-        raise ValueError("a request without queries and work")
-    kb, options = batch[0].kb.kb, batch[0].options
-    problems = [_outcome_of(lambda request=request: _refuse(kb, request)) for request in batch]  # type: ignore[misc]
+    queries = [request for request in batch if isinstance(request, _Queries)]
+    if queries:
+        return _searched(queries[0].kb.kb, queries[0].options, queries)
+    return [_outcome_of(request.work) for request in batch if isinstance(request, _Work)]
+
+
+def _searched(kb: KnowledgeBase, options: SearchOptions, batch: Sequence[_Queries]) -> list[Any]:
+    """`_done` for queries: those that can be asked are searched together."""
+    problems = [_outcome_of(partial(_refuse, kb, request)) for request in batch]
     texts = [text for request, problem in zip(batch, problems, strict=True) if not problem for text in request.texts]
     found = _outcome_of(lambda: iter(kb.search(texts, options) if texts else ()))
     if isinstance(found, Exception):
         return [problem or found for problem in problems]
-    return [problem or _found(kb, request, found) for request, problem in zip(batch, problems, strict=True)]
+    return [
+        problem or _outcome_of(partial(_found, kb, request, list(islice(found, len(request.texts)))))
+        for request, problem in zip(batch, problems, strict=True)
+    ]
 
 
-def _refuse(kb: KnowledgeBase, request: _Waiting) -> None:
+def _refuse(kb: KnowledgeBase, request: _Queries) -> None:
     kb.check(request.options)
     refuse_unreadable(request.texts, kb.query_tokenizers(request.options))
 
 
-def _found(kb: KnowledgeBase, request: _Waiting, answers: Iterator[list[Answer]]) -> list[Found]:
+def _found(kb: KnowledgeBase, request: _Queries, answers: Sequence[list[Answer]]) -> list[Found]:
     return [
         Found(text, found, kb.unknown_words(text) if request.spell else {}, kb.is_exact(request.options))
-        for text, found in zip(request.texts, list(islice(answers, len(request.texts))), strict=True)
+        for text, found in zip(request.texts, answers, strict=True)
     ]
 
 

@@ -22,9 +22,11 @@ from kbq.serving.problems import RefusedError, response_to
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from kbq.serving.batcher import Batcher
     from kbq.serving.metrics import Metrics
     from kbq.serving.settings import ServeSettings
 
+QUERIES = "/v1/query"  # is refused before it is read where too many wait: thousands are refused in a second
 LARGEST = 1_000_000  # bytes of a request
 DISCARDED = 64_000_000  # bytes of a larger one that are read, so that its client reads the answer
 PATIENCE = 10.0  # seconds in which a request must have arrived
@@ -62,8 +64,8 @@ class _Exchange:
 class Guard:
     """The outermost layer of the service."""
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics) -> None:
-        self._app, self._settings, self._metrics = app, settings, metrics
+    def __init__(self, app: ASGIApp, settings: ServeSettings, batcher: Batcher, metrics: Metrics) -> None:
+        self._app, self._settings, self._batcher, self._metrics = app, settings, batcher, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; everything else, such as the beginning and the end of the service, is passed on."""
@@ -104,6 +106,8 @@ class Guard:
         if exchange.scope["method"] == "OPTIONS" and origin_headers(self._settings, path, headers.get("origin", "")):
             return Response(status_code=204)
         refuse_key(self._settings, path, headers, exchange.scope["query_string"].decode("latin-1"))
+        if path == QUERIES:
+            self._batcher.refuse_overload(1)
         return None
 
     def _sender(self, exchange: _Exchange, send: Send) -> Send:

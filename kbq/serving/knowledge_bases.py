@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -131,6 +132,16 @@ class ServedKb:
         """Relations to suggest: those that its query encoder was tuned on, or those that are often asked for."""
         return self.kb.model.config.tuned_relations or list(RELATIONS)
 
+    def hidden(self, text: str) -> str:
+        """A text with the name of this knowledge base instead of the place where it or its model lies."""
+        model = self.kb.model
+        places = {str(self._folder.path), str(self._folder.path.absolute()), str(self.kb.folder)}
+        for place in sorted(places, key=len, reverse=True):
+            text = text.replace(place, self.name)
+        for place in (model.source, model.config.base or ""):
+            text = text.replace(place, Path(place).name) if "/" in place else text
+        return without_paths(text)
+
     async def reopen(self, batcher: Batcher, metrics: Metrics) -> None:
         """Take what is in the folder now, if that has changed and every file is whole; else stay with what is open."""
         stamp, now = self._folder.stamp, time.monotonic()
@@ -139,9 +150,9 @@ class ServedKb:
         self._seen, self._tried = stamp, now
         try:
             opened = await asyncio.to_thread(self._checked)
-            await batcher.call(lambda: opened.kb.query(FIRST, 1))
-        except (KbqError, OSError) as error:
-            self.problem = without_paths(str(error))
+            await batcher.call(lambda: opened.kb.query(FIRST, 1), deadline=math.inf)
+        except Exception as error:  # whatever is wrong with it, it is not taken
+            self.problem = self.hidden(str(error) or type(error).__name__)
             metrics.reopened.labels(self.name, "refused").inc()
             log.error("a changed knowledge base is refused", extra={"kb": self.name, "problem": str(error)})
             return
@@ -177,6 +188,12 @@ class KnowledgeBases:
             names = ", ".join(self._by_name)
             raise RefusedError(404, f"there is no knowledge base {name!r:.80}: choose from {names}")
         return found
+
+    def hidden(self, text: str) -> str:
+        """A text that names no place on this machine."""
+        for one in self:
+            text = one.hidden(text)
+        return text
 
     async def watch(self, batcher: Batcher, metrics: Metrics) -> None:
         """Reopen what has changed, for ever."""

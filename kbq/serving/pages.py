@@ -17,7 +17,7 @@ from kbq.serving import api
 from kbq.serving.api import LONGEST
 from kbq.serving.documents import page_document
 from kbq.serving.knowledge_bases import ServedKb
-from kbq.serving.problems import RefusedError, status_of, title_of, without_paths
+from kbq.serving.problems import RefusedError, status_of, title_of
 from kbq.serving.services import Services, WithServices
 from kbq.serving.views import asked_text, cards, claim_cells, marked_paragraphs, rows_of, slot_of_text
 from kbq.system.lines import without_surrogates
@@ -154,7 +154,7 @@ def error_page(request: Request, error: KbqError) -> Response:
     """A problem as a person reads it."""
     services: Services = request.app.state.services
     served, status = next(iter(services.kbs)), status_of(error)
-    view = {"title": title_of(status), "problem": without_paths(str(error))}
+    view = {"title": title_of(status), "problem": services.kbs.hidden(str(error))}
     answer = _page("error.html", request, services, served, view)
     answer.status_code = status
     answer.headers.update(getattr(error, "headers", {}))

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import PurePath
 
@@ -37,7 +37,9 @@ class OverloadedError(RefusedError):
 
     def __init__(self, seconds: int) -> None:
         super().__init__(
-            503, f"too many queries wait: try again in {seconds} seconds", headers={"Retry-After": str(seconds)}
+            503,
+            f"too many queries wait: try again in {seconds} second{'s' * (seconds > 1)}",
+            headers={"Retry-After": str(seconds)},
         )
 
 
@@ -56,13 +58,17 @@ def status_of(error: KbqError) -> int:
     return 500 if is_ours else 422
 
 
-def document(error: KbqError) -> dict[str, object]:
-    """The problem document of an error: its sentence and, where there are several, single problems and their fields."""
+def document(error: KbqError, hidden: Callable[[str], str]) -> dict[str, object]:
+    """The problem document of an error: its sentence and, where there are several, single problems and their fields.
+
+    Args:
+        hidden: gives a text without the places on this machine that are in it.
+    """
     status = status_of(error)
-    found: dict[str, object] = {"title": title_of(status), "status": status, "detail": without_paths(str(error))}
+    found: dict[str, object] = {"title": title_of(status), "status": status, "detail": hidden(str(error))}
     fields = error.fields.items() if isinstance(error, RefusedError) else ()
     errors = [{"field": name, "problem": problem} for name, problem in fields]
-    errors += [{"problem": without_paths(problem)} for problem in error.problems]
+    errors += [{"problem": hidden(problem)} for problem in error.problems]
     return found | ({"errors": errors[:MOST_PROBLEMS]} if errors else {})
 
 
@@ -71,9 +77,9 @@ def title_of(status: int) -> str:
     return PHRASES.get(status) or HTTPStatus(status).phrase
 
 
-def response_to(error: KbqError) -> Response:
-    """The response to an error: a problem document."""
-    content = json.dumps(document(error), ensure_ascii=False)
+def response_to(error: KbqError, hidden: Callable[[str], str] = str) -> Response:
+    """The response to an error: a problem document; see `document`."""
+    content = json.dumps(document(error, hidden), ensure_ascii=False)
     headers = error.headers if isinstance(error, RefusedError) else None
     return Response(without_surrogates(content), status_of(error), headers, TYPE)
 

@@ -50,7 +50,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, settings: ServeSettings, started: Callable[[], None]) -> None:
         """A server for an application, not running yet."""
-        seconds = int(settings.seconds)
+        seconds = max(1, int(settings.seconds))
         super().__init__(
             uvicorn.Config(
                 app, http=PatientProtocol, ws="none", log_config=None, access_log=False, server_header=False,
@@ -73,7 +73,10 @@ def listen(settings: ServeSettings) -> socket.socket:
     """
     try:
         family = socket.getaddrinfo(settings.host or None, settings.port, flags=socket.AI_PASSIVE)[0][0]
-        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+        listening = socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+        # asyncio does this for its own sockets: an answer is sent at once, even while its beginning is unacknowledged.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise KbqError(f"{settings.host}:{settings.port} cannot be served ({reason}): choose another --port") from None

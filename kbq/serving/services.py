@@ -38,7 +38,7 @@ class Services:
         return self.settings.public_url.rstrip("/") or str(request.base_url).rstrip("/")
 
 
-def _of(request: Request) -> Services:
+async def _of(request: Request) -> Services:  # a plain function would be run in a thread
     services: Services = request.app.state.services
     return services
 

@@ -37,7 +37,11 @@ class Running:
         self.client = httpx2.Client(base_url=self.address, timeout=60)
 
     def _run(self) -> None:
-        asyncio.run(self._server.serve([self._socket]))
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        await self._server.serve([self._socket])
 
     def query(self, *texts: str, **options: Any) -> list[dict[str, Any]]:
         """The documents of some queries."""

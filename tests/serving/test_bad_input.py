@@ -1,8 +1,10 @@
 """Bad input: whatever is sent, the answer is a problem document with the right status, and the service goes on."""
 
 import json
+import shutil
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -195,6 +197,17 @@ def test_a_client_that_hangs_up_does_no_harm(service: Running) -> None:
         with socket.create_connection(("127.0.0.1", service.port)) as connection:
             connection.sendall(b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
     assert service.query("Marie Curie [SEP] spouse", k=1)[0]["answers"][0]["text"]
+
+
+def test_no_place_of_a_knowledge_base_is_shown(serve: Serve, kb_folder: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(kb_folder, tmp_path / "of a secret" / "my kb"))
+    service = serve({"tiny": folder})
+    answer = service.client.post(QUERY, **query(backend="bm25"))
+    is_problem(answer, 422, "tiny has no BM25 index")
+    for problem in (answer, service.client.post(QUERY, **query(min_probability=0.5))):
+        assert problem.status_code == 422
+        assert "secret" not in problem.text
+        assert str(tmp_path.parent) not in problem.text
 
 
 @pytest.mark.parametrize(

@@ -96,12 +96,12 @@ def test_queries_are_not_logged(kb_folder: Path) -> None:
         assert "secret" not in said
 
 
-def test_a_person_is_told_the_address(kb_folder: Path) -> None:
-    with command(str(kb_folder), "--port", "0", "--device", "cpu") as process:
+def test_without_a_knowledge_base_the_sample_is_served() -> None:
+    with command("--port", "0", "--device", "cpu") as process:
         assert process.stdout
         line = process.stdout.readline().strip()
         assert line.startswith("http://127.0.0.1:")
-        assert line.endswith("/  serves kb")
+        assert line.endswith("/  serves sample")
         process.terminate()
         assert process.wait(60) == 0
 
@@ -127,3 +127,10 @@ def test_what_cannot_be_served_is_one_sentence(refused: Refused, kb_folder: Path
     assert refused(kb, "--model", "other=x")[1] == (
         "Error: Invalid value for --model: no knowledge base is named 'other': write NAME=FOLDER"
     )
+
+
+def test_what_must_be_installed_is_said(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("kbq.serving")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    assert refused() == (1, "error: kbq serve needs further packages: pip install 'kbq[serve]'")
