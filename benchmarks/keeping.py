@@ -12,6 +12,7 @@ SETS = {
     "sample": ("sample", "em"),
     "redocred": ("Re-DocRED, unseen pages", "KILT-accuracy"),
     "squad": ("SQuAD dev, open", "em"),
+    "linking": ("entity linking", "KILT-accuracy"),
 }
 LOOKS = {"second look 0": "the search alone", "second look 10": "with its second look"}
 

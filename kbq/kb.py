@@ -35,6 +35,7 @@ from kbq.encoding.model_folder import local_folder
 from kbq.encoding.queries import refuse_unreadable
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.indexing.factory import open_index
+from kbq.reading.judge import TaughtJudge
 from kbq.reading.network import judge_digest
 from kbq.reading.second_look import before_others, second_look
 from kbq.sample_kb import Building, quietly, sample_folder
@@ -345,8 +346,12 @@ class KnowledgeBase:
         self, texts: Sequence[str], phrases: Sequence[Sequence[Answer]], options: SearchOptions
     ) -> list[list[Look]]:
         """Judge the phrases found for each text again: they have a new order, but no probabilities yet."""
-        reader = self.reader(self._base)
-        return second_look(reader, texts, phrases, reader.retrieval_weight * self.worth(options))
+        return second_look(self.judging_reader, texts, phrases, self.worth(options), self.taught_judge)
+
+    @property
+    def judging_reader(self) -> Reader:
+        """The model's own reader."""
+        return self.reader(self._base)
 
     @property
     def _base(self) -> str:
@@ -354,9 +359,25 @@ class KnowledgeBase:
         return self.model.config.base or self.model.source
 
     @cached_property
-    def _judge(self) -> str:
-        """The digest of the reader that judges phrases; empty: the model has none."""
+    def reader_digest(self) -> str:
+        """That of the reader that judges phrases; empty: the model has none."""
         return judge_digest(local_folder(self._base))
+
+    @cached_property
+    def taught_judge(self) -> TaughtJudge | None:
+        """The judge of the relations that the query encoder was tuned on, if it came out better than the reader's own.
+
+        Raises:
+            ModelError: it is damaged, or was taught with another reader.
+        """
+        folder, has_base = local_folder(self.model.source), self.model.config.base
+        return TaughtJudge.open(folder, self.reader_digest, self.model.device) if has_base else None
+
+    @property
+    def _judge(self) -> str:
+        """What judges phrases, as digests; empty: nothing."""
+        taught = self.taught_judge if self.reader_digest else None
+        return f"{self.reader_digest} {taught.fingerprint}" if taught else self.reader_digest
 
     def looks(self, options: SearchOptions) -> int:
         """How many phrases of a query are looked at again.
@@ -370,7 +391,7 @@ class KnowledgeBase:
             "a reader reads" if options.reader is not None
             else f"{options.backend} finds no phrases" if options.backend in WORDS_ALONE
             else f"{options.chosen_unit}s are asked for" if options.chosen_unit not in ("phrase", "page")
-            else f"the model {self._base} has no reader that judges phrases" if not self._judge else ""
+            else f"the model {self._base} has no reader that judges phrases" if not self.reader_digest else ""
         )  # fmt: skip
         if reason and options.second_look:
             raise QueryError(f"--second-look has no effect where {reason}: leave it out", is_usage=True)
