@@ -117,7 +117,7 @@ class Client:
 
 
 @asynccontextmanager
-async def clients(port: int, count: int) -> AsyncIterator[list[Client]]:
+async def connected(port: int, count: int) -> AsyncIterator[list[Client]]:
     """As many clients, whose connections are closed at the end."""
     made = [Client(port) for _ in range(count)]
     try:
@@ -145,7 +145,7 @@ def asked(port: int, texts: Sequence[str], count: int, requests: int, patient: b
                 if patient and status == 503:
                     await asyncio.sleep(client.retry_after)
 
-        async with clients(port, count) as several:
+        async with connected(port, count) as several:
             begun = time.perf_counter()
             await asyncio.gather(*map(client_asks, several))
             load.wall = time.perf_counter() - begun

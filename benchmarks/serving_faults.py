@@ -21,7 +21,7 @@ from pathlib import Path
 
 import reporting
 from measuring import inputs
-from service import Client, Load, Service, asked, clients, serving
+from service import Client, Load, Service, asked, connected, serving
 
 from kbq.corpus.pages import Page
 from kbq.kb import KnowledgeBase
@@ -46,8 +46,8 @@ def main() -> None:
         kb = Path(shutil.copytree(KnowledgeBase.sample(device="cpu").folder, Path(folder) / "kb"))
         figures["SIGTERM under load"] = [terminated(kb, texts) for _ in range(options.rounds)]
         figures["kill -9, then started again"] = killed(kb, texts, options.kills)
-        figures["pages added while it is asked"] = changed(kb, texts, lambda: added(kb))
-        figures["replaced by a damaged one while it is asked"] = changed(kb, texts, lambda: damaged(kb))
+        figures["pages added while it is asked"] = changed(kb, texts, added, "pages")
+        figures["replaced by a damaged one while it is asked"] = changed(kb, texts, damaged, "problem")
     with serving("--device", "cpu") as service:
         figures["soak"] = soaked(service, texts, options.soak)
     reporting.write("serving_faults", figures, [QUERIES], SEED)
@@ -69,7 +69,7 @@ async def load_until(port: int, texts: Sequence[str], work: Callable[[], object]
             if not status:
                 return
 
-    async with clients(port, CLIENTS) as several:
+    async with connected(port, CLIENTS) as several:
         asking = [asyncio.create_task(client_asks(client)) for client in several]
         await asyncio.sleep(after)
         await asyncio.to_thread(work)
@@ -122,18 +122,17 @@ def first_answer(service: Service, text: str) -> str:
     return f"{status} {body.decode()}"
 
 
-def changed(kb: Path, texts: Sequence[str], change: Callable[[], object]) -> dict[str, object]:
-    """What clients see while the folder is changed, until the service has noticed it."""
+def changed(kb: Path, texts: Sequence[str], change: Callable[[Path], object], fact: str) -> dict[str, object]:
+    """What clients see while the folder is changed, until the service says something else of it."""
     with serving(*serve(kb)) as service:
-        before = first_answer(service, texts[0])
-        found: dict[str, object] = {}
+        before, found = told(service), dict[str, object]()
 
         def change_and_wait() -> None:
-            change()
+            change(kb)
             begun = time.perf_counter()
-            while not (found.get("problem") or found.get("pages") == 199) and time.perf_counter() - begun < 60:
-                found.update(told(service))
-            found["seconds until it is noticed"] = round(time.perf_counter() - begun, 2)
+            while (now := told(service))[fact] == before[fact] and time.perf_counter() - begun < 60:
+                time.sleep(0.05)
+            found.update(now | {"seconds until it is noticed": round(time.perf_counter() - begun, 2)})
 
         load = asyncio.run(load_until(service.port, texts, change_and_wait, after=1.0))
         probe = json.loads(first_answer(service, PROBE).partition(" ")[2])["results"][0]["answers"][0]
@@ -142,7 +141,6 @@ def changed(kb: Path, texts: Sequence[str], change: Callable[[], object]) -> dic
             | found
             | {
                 "the new page is found": probe["page_id"] == NEW.id,
-                "answers as before": first_answer(service, texts[0]) == before,
             }
         )
 
@@ -181,7 +179,7 @@ def soaked(service: Service, texts: Sequence[str], seconds: float) -> dict[str, 
     """Load for a long time: what the process takes, and how fast it is, in the first tenth and the last."""
     parts, ends = [], time.monotonic() + seconds
     asked(service.port, texts, CLIENTS, 2000, **WAY)
-    while time.monotonic() < ends:
+    while not parts or time.monotonic() < ends:
         load = asked(service.port, texts, CLIENTS, 2000, **WAY)
         parts.append((load, service.megabytes(), service.descriptors()))
     tenth = max(1, len(parts) // 10)

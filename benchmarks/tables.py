@@ -12,6 +12,7 @@ import confidence
 import filling
 import keeping
 import scale
+import served
 from rendering import ROOT, earlier, figures, interval, table
 
 from kbq.answers import RETRIEVAL_WEIGHT
@@ -459,6 +460,8 @@ def main() -> None:
         "docs/results/index.md": {"quality": quality},
         "docs/results/confidence.md": {"second-look": confidence.second_look, "trust": confidence.trust},
         "docs/results/filling.md": {"fill": filling.fill},
+        "docs/guides/serve.md": {"serving-short": served.serving_short},
+        "docs/results/serving.md": {"serving": served.serving, "crowd": served.crowd, "faults": served.faults},
         "docs/results/speed.md": {"speed": speed},
         "docs/results/words.md": {"words": words},
         "docs/results/finetuning.md": {

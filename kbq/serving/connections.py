@@ -8,7 +8,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from kbq.serving.guard import CLOSE, HEADERS, PATIENCE
+from kbq.serving.guard import CLOSE, ENDS, HEADERS, PATIENCE
 from kbq.serving.problems import RefusedError, response_to
 
 
@@ -45,6 +45,12 @@ class PatientProtocol(H11Protocol):
         if self._limit is not None:
             self._limit.cancel()
             self._limit = None
+
+    def shutdown(self) -> None:
+        """The service ends: the answer under way is the last on this connection, and says so."""
+        if self.scope is not None:
+            self.scope["state"][ENDS] = True
+        super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what cannot be read."""

@@ -31,6 +31,7 @@ LARGEST = 1_000_000  # bytes of a request
 DISCARDED = 64_000_000  # bytes of a larger one that are read, so that its client reads the answer
 PATIENCE = 10.0  # seconds in which a request must have arrived
 CLOSE = {"Connection": "close"}  # what has not been read of a request is no other request
+ENDS = "ends"  # in the state of a request: the service ends, and so does its connection
 ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
@@ -124,6 +125,8 @@ class Guard:
                     del answer["X-Frame-Options"]
                 answer.update(origin_headers(self._settings, path, origin))
                 answer["X-Request-Id"] = exchange.id
+                if exchange.scope["state"].get(ENDS):
+                    answer["Connection"] = "close"
             elif not message.get("more_body"):
                 exchange.is_sent = True
             await send(message)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kbq.serving.knowledge_bases import KnowledgeBases
 
 BACKLOG = 2048  # connections that wait to be accepted
+KEPT = 75  # seconds for which an idle connection stays open: longer than proxies keep theirs
 STANDARD = {*vars(logging.makeLogRecord({})), "color_message"}  # what every record of a log has, or uvicorn adds
 
 
@@ -54,7 +55,8 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app, http=PatientProtocol, ws="none", log_config=None, access_log=False, server_header=False,
-                backlog=BACKLOG, timeout_graceful_shutdown=seconds, lifespan="on", proxy_headers=False,
+                backlog=BACKLOG, timeout_keep_alive=KEPT, timeout_graceful_shutdown=seconds, lifespan="on",
+                proxy_headers=False,
             )
         )  # fmt: skip
         self._told = started
