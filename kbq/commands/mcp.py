@@ -15,7 +15,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel=SERVE)
 def mcp(
-    kb: Annotated[Path | None, typer.Argument(help="A knowledge base; without it the bundled sample is used.")] = None,
+    kb: Annotated[Path | None, typer.Argument(metavar="[KB]", help="A folder; without one the bundled sample.")] = None,
     model: TunedModel = None,
     index: IndexName = None,
     device: Device = "auto",
