@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import kbq
 
-MOST = 50  # queries, or pages to extend, of one request
+MOST_NAMES, MOST_CELLS = 25, 1000  # of one request
 TYPE = {"id": "page", "name": "Page"}
 WIDTH, HEIGHT = 430, 300  # of a preview, in pixels
 CONTENTS = {
@@ -37,7 +37,7 @@ def manifest(name: str, root: str, path: str, key: str, min_probability: float) 
         "schemaSpace": f"{root}{path}/relations/",
         "documentation": f"{root}/",
         "serviceVersion": kbq.__version__,
-        "batchSize": MOST,
+        "batchSize": MOST_NAMES,
         "defaultTypes": [TYPE],
         "view": {"url": f"{root}/page/{{{{id}}}}?kb={name}"},
         "preview": {"url": f"{root}{path}/preview?id={{{{id}}}}{with_key}", "width": WIDTH, "height": HEIGHT},

@@ -31,7 +31,6 @@ STROKES = str.maketrans(BARE)
 class NamedPage:
     """A page whose title is like a name."""
 
-    place: Place
     page_id: str
     title: str
     likeness: float  # from 0 to 1
@@ -62,7 +61,7 @@ class TitleWords:
         for place, shared in self._table.most_alike(words, max(limit, COMPARED)):
             found.setdefault(place, self._likeness(name, words, place, shared))
         ranked = sorted(found.items(), key=lambda one: -one[1])[:limit]
-        return [NamedPage(place, *self._names(place), round(likeness, 4)) for place, likeness in ranked]
+        return [NamedPage(*self._names(place), round(likeness, 4)) for place, likeness in ranked]
 
     def _names(self, place: Place) -> tuple[str, str]:
         shard = self._shards[place.shard]

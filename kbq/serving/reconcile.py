@@ -21,7 +21,7 @@ from kbq.errors import KbqError
 from kbq.serving.access import RECONCILE
 from kbq.serving.candidates import Candidate, Name, candidates, is_match
 from kbq.serving.extension import Extension, extended
-from kbq.serving.manifest import MOST, TYPE, manifest
+from kbq.serving.manifest import MOST_CELLS, MOST_NAMES, TYPE, manifest
 from kbq.serving.pages import templates
 from kbq.serving.problems import RefusedError, status_of, without_paths
 from kbq.serving.services import Services, WithServices
@@ -76,15 +76,12 @@ class _Asked:
     def _read(self, field: str, type: type[T]) -> T:
         """The JSON in a field of the form."""
         try:
-            read = msgspec.convert(json.loads(str(self._fields[field])), type, strict=False)
+            return msgspec.convert(json.loads(str(self._fields[field])), type, strict=False)
         except (ValueError, RecursionError) as error:  # msgspec's are ValueErrors, too
             raise RefusedError(400, f"{field} cannot be read: {error}: send JSON as the protocol has it") from None
-        count = len(read.ids if isinstance(read, Extension) else read)
-        if count > MOST:
-            raise RefusedError(413, f"{field} has {count:,} entries, at most {MOST} are taken: send several requests")
-        return read
 
     async def _candidates(self, names: Mapping[str, Name]) -> Response:
+        _refuse_more("names", len(names), MOST_NAMES)
         found = await candidates(list(names.values()), self._filler)
         results = {
             key: {"result": [self._candidate(one, is_match(each) and one is each[0]) for one in each]}
@@ -107,6 +104,7 @@ class _Asked:
         return {"id": page.id, "name": page.title, "description": shorten(first, DESCRIPTION, placeholder=" …")}
 
     async def _extension(self, request: Extension) -> Response:
+        _refuse_more("cells", len(request.ids) * len(request.properties), MOST_CELLS)
         pages = [self._served.page(page_id) for page_id in dict.fromkeys(request.ids) if self._served.has_page(page_id)]
         return _json(await extended(request, pages, self._filler))
 
@@ -150,6 +148,13 @@ class _Asked:
 
     def _field(self, name: str) -> str:
         return str(self._fields.get(name, ""))
+
+
+def _refuse_more(things: str, count: int, most: int) -> None:
+    if count > most:
+        raise RefusedError(
+            413, f"the request has {count:,} {things}, at most {most:,} are taken: send several requests"
+        )
 
 
 def _json(document: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

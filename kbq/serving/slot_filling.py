@@ -1,6 +1,7 @@
 """Slot filling: slots are asked for in batches, through the queue of the service; they become claims of `kbq fill`."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 
 from kbq.answers import LOOKS, TOP, Answer, SearchOptions
 from kbq.filling.claims import Claim
@@ -35,11 +36,20 @@ class SlotFiller:
         """
         accepts = self.served.kb.model.query_tokenizer.accepts
         queries = [[query for query in slot.queries if accepts(query)] for slot in slots]
-        answers = iter(await self._answers([query for of_slot in queries for query in of_slot]))
+        answers = await self._answers([query for of_slot in queries for query in of_slot])
+        return await asyncio.to_thread(self._decided, slots, queries, answers, pages)
+
+    def _decided(
+        self,
+        slots: Sequence[Slot],
+        queries: Sequence[Sequence[str]],
+        answers: Iterable[list[Answer]],
+        pages: Sequence[str],
+    ) -> list[list[Claim]]:
         decider = Decider(self.served.kb.titles, self.min_probability, TOP, {})
-        claims = []
+        left, claims = iter(answers), []
         for number, (slot, of_slot) in enumerate(zip(slots, queries, strict=True)):
-            said = [next(answers) for _ in of_slot]
+            said = [next(left) for _ in of_slot]
             if pages:
                 said = [[answer for answer in each if answer.page_id == pages[number]] for each in said]
             claims.append(decider.claims(slot, said))

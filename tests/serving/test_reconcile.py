@@ -310,10 +310,10 @@ def test_nothing_in_a_page_is_obeyed(client: httpx2.Client) -> None:
         ({"queries": '{"q0": {"query": "x", "limit": "many"}}'}, 400, "Expected `float`, got `str`"),
         ({"queries": '{"q0": {"query": "x", "properties": [{"v": 1}]}}'}, 400, "missing required field `pid`"),
         ({"queries": '{"q0": ' + "[" * 100_000 + "]" * 100_000 + "}"}, 400, "queries cannot be read"),
-        ({"queries": json.dumps({str(number): {} for number in range(51)})}, 413, "queries has 51 entries, at most 50"),
+        ({"queries": json.dumps({str(number): {} for number in range(26)})}, 413, "has 26 names, at most 25 are taken"),
         ({"queries": '{"q0": {"query": "Emma", "properties": [{"pid": "", "v": 1}]}}'}, 422, "relation ''"),
         ({"extend": '{"properties": []}'}, 400, "missing required field `ids`"),
-        ({"extend": json.dumps({"ids": ["1"] * 51})}, 413, "extend has 51 entries"),
+        ({"extend": json.dumps({"ids": ["1"] * 501, "properties": [{"id": "a"}] * 2})}, 413, "has 1,002 cells"),
         ({"extend": '{"ids": ["1"], "properties": [{"id": "a [SEP] b"}]}'}, 422, "write words, without [SEP]"),
         (
             {"extend": '{"ids": ["1"], "properties": [{"id": "a", "settings": {"limit": -1}}]}'},
