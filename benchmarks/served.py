@@ -95,5 +95,6 @@ def soaked(soak: dict[str, Any]) -> list[str]:
     facts = [f"{first[name]:,.0f} and {last[name]:,.0f} {name}" for name in ("MB", "descriptors", "p99, ms")]
     return [
         f"{soak['seconds'] / 60:.0f} minutes pass",
-        f"{answered:,} answered, {sum(counts.values()) - answered} not; in the first tenth and the last: {'; '.join(facts)}",
+        f"{answered:,} answered, {sum(counts.values()) - answered} not; in the first tenth and the last: "
+        f"{'; '.join(facts)}",
     ]

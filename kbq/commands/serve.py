@@ -24,7 +24,7 @@ NEEDS_SERVE = "needs further packages: pip install 'kbq[serve]'"
 def serve(
     kbs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KB]...", help="Folders, or NAME=FOLDER; without one the bundled sample."),
+        typer.Argument(metavar="KB", help="Folders, or NAME=FOLDER; without one the bundled sample."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen at; others than this machine need a key.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
@@ -39,7 +39,7 @@ def serve(
     ] = None,
     queue: Annotated[int, typer.Option(min=1, max=100_000, help="Queries that wait at most; more are refused.")] = 256,
     seconds: Annotated[
-        float, typer.Option(min=0.1, max=3600, help="After which a request is given up; and in which it ends.")
+        float, typer.Option(min=0.1, max=3600, help="Time for a request to be answered; and to end, when told to.")
     ] = 30.0,
     model: Annotated[
         list[str] | None,
@@ -87,9 +87,7 @@ def _folders(kbs: Sequence[str], models: Sequence[str], index: IndexKind | None,
     if len(paths) == 1 and len(models) == 1 and others and "=" not in models[0]:
         tuned, others = {next(iter(paths)): models[0]}, []
     if others:
-        raise typer.BadParameter(
-            f"no knowledge base is named {others[0]!r}: write NAME=FOLDER", param_hint="--model"
-        )
+        raise typer.BadParameter(f"no knowledge base is named {others[0]!r}: write NAME=FOLDER", param_hint="--model")
     return {name: Folder(Path(path), tuned.get(name, ""), index, device) for name, path in paths.items()}
 
 

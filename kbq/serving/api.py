@@ -14,7 +14,7 @@ from kbq.errors import KbqError
 from kbq.filling.options import MIN_PROBABILITY, FillOptions
 from kbq.serving.documents import page_document, query_document
 from kbq.serving.metrics import TYPE
-from kbq.serving.problems import RefusedError, document
+from kbq.serving.problems import DESCRIBED, RefusedError, document
 from kbq.serving.services import Services, WithServices
 
 MOST_QUERIES, MOST_ANSWERS, LONGEST = 64, 100, 4096
@@ -35,7 +35,7 @@ async def json_only(request: Request) -> None:
         raise RefusedError(415, f"the content type is {given!r:.60}: send application/json")
 
 
-router = APIRouter(prefix="/v1", dependencies=[Depends(json_only)])
+router = APIRouter(prefix="/v1", dependencies=[Depends(json_only)], responses={"4XX": DESCRIBED, "5XX": DESCRIBED})
 health = APIRouter()
 
 

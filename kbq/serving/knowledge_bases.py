@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 EVERY = 1.0  # seconds between two looks at a folder
-AGAIN = 10.0  # seconds after which what could not be opened is tried again
+AGAIN, MOST_AGAIN = 10.0, 600.0  # seconds after which what was refused is read again: ever more, up to ten minutes
 FIRST = "kbq"  # is asked for before a knowledge base counts as open
 RELATIONS = (
     "place of birth", "date of birth", "place of death", "date of death", "occupation", "employer", "educated at",
@@ -91,7 +91,8 @@ class ServedKb:
         """
         self.name = name
         self.problem = ""  # why what is in the folder now is not served
-        self._folder, self._seen, self._tried = folder, folder.stamp, time.monotonic()
+        self._folder, self._seen = folder, folder.stamp
+        self._next, self._pause = 0.0, AGAIN  # when what is refused is tried again, and after how many seconds then
         self._opened = _Opened(folder.opened(others))
 
     @property
@@ -145,9 +146,11 @@ class ServedKb:
     async def reopen(self, batcher: Batcher, metrics: Metrics) -> None:
         """Take what is in the folder now, if that has changed and every file is whole; else stay with what is open."""
         stamp, now = self._folder.stamp, time.monotonic()
-        if stamp == self._seen and not (self.problem and now - self._tried > AGAIN):
+        if stamp != self._seen:
+            self._seen, self._pause = stamp, AGAIN
+        elif not self.problem or now < self._next:
             return
-        self._seen, self._tried = stamp, now
+        self._next, self._pause = now + self._pause, min(2 * self._pause, MOST_AGAIN)
         try:
             opened = await asyncio.to_thread(self._checked)
             await batcher.call(lambda: opened.kb.query(FIRST, 1), deadline=math.inf)

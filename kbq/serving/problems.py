@@ -12,6 +12,13 @@ from kbq.errors import MOST_PROBLEMS, KbqError, KnowledgeBaseError, ModelError
 from kbq.system.lines import without_surrogates
 
 TYPE = "application/problem+json"
+_TEXTS = {name: {"type": "string"} for name in ("title", "detail")}
+_ERROR = {"type": "object", "properties": {name: {"type": "string"} for name in ("field", "problem")}}
+SCHEMA = {
+    "type": "object",
+    "properties": {**_TEXTS, "status": {"type": "integer"}, "errors": {"type": "array", "items": _ERROR}},
+}
+DESCRIBED = {"description": "A problem (RFC 9457).", "content": {TYPE: {"schema": SCHEMA}}}  # in OpenAPI
 PHRASES = {413: "Content Too Large", 422: "Unprocessable Content"}  # of RFC 9110; Python has older ones
 _PATH = re.compile(r"(?<![\w.:/<])/(?:[\w.@+~-]+/)+[\w.@+~-]*")
 

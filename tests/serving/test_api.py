@@ -140,5 +140,6 @@ def test_every_route_is_described(service: Running) -> None:
     routes = service.client.get("/openapi.json").json()
     assert routes["openapi"].startswith("3.1")
     assert {"/v1/query", "/v1/fill", "/v1/pages/{page_id}", "/v1/titles", "/v1/kbs", "/healthz"} <= set(routes["paths"])
+    assert set(routes["paths"]["/v1/query"]["post"]["responses"]) == {"200", "4XX", "5XX"}
     page = service.client.get("/api").text
     assert all(path in page for path in routes["paths"])

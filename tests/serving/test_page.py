@@ -126,7 +126,7 @@ def test_a_table_is_filled_reviewed_and_downloaded(tab: Any, service: Running, t
     def saved(name: str) -> str:
         with tab.expect_download() as download:
             tab.get_by_role("button", name=name).click()
-        path = tmp_path / download.value.suggested_filename
+        path = tmp_path / str(download.value.suggested_filename)
         download.value.save_as(path)
         return path.read_text("utf-8")
 
@@ -187,7 +187,7 @@ def test_a_table_without_scripts(bare_tab: Any, service: Running) -> None:
 def is_harmless(tab: Any) -> bool:
     """Whether nothing of the corpus became an element, and no script has run."""
     made = tab.evaluate("document.querySelectorAll('main script, main img').length")
-    return tab.title() != "bad" and made == 0
+    return bool(tab.title() != "bad" and made == 0)
 
 
 @pytest.mark.parametrize("path", ["/", "/?subject=Zo%C3%AB&relation=born&k=20", f"/?q={EVIL}", "/api"])
