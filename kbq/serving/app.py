@@ -15,6 +15,7 @@ from starlette.responses import Response
 import kbq
 from kbq.errors import KbqError
 from kbq.serving import api, pages, reconcile, tools
+from kbq.serving.access import is_reconciliation
 from kbq.serving.batcher import Batcher
 from kbq.serving.filling import Filler
 from kbq.serving.guard import Guard
@@ -68,8 +69,11 @@ async def _refused(request: Request, error: Exception) -> Response:
     """A problem as a document for programs, and as a page for people."""
     services: Services = request.app.state.services
     refused = error if isinstance(error, KbqError) else RefusedError(500, str(error))
-    is_read_by_person = not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", "")
-    return pages.error_page(request, refused) if is_read_by_person else response_to(refused, services.kbs.hidden)
+    path, accepted = request.url.path, request.headers.get("accept", "")
+    for_reconciliation = is_reconciliation(path)
+    if "text/html" in accepted and not (for_reconciliation or path.startswith("/v1/")):
+        return pages.error_page(request, refused)
+    return response_to(refused, services.kbs.hidden, for_reconciliation)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

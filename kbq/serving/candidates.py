@@ -12,7 +12,7 @@ from kbq.filling.checking import is_same
 from kbq.filling.claims import Claim, PageValue
 from kbq.filling.relations import relation_named
 from kbq.filling.slots import Slot, subject_of
-from kbq.filling.tables import shown
+from kbq.filling.tables import is_empty, shown
 from kbq.filling.titles import Titles
 from kbq.serving.matching import NamedPage, TitleWords
 from kbq.serving.slot_filling import SlotFiller
@@ -70,6 +70,7 @@ async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Can
         for number, name in enumerate(names)
         for page in pages[number][:CHECKED]
         for other in name.properties
+        if not is_empty(other.v)
     ]
     slots = [Slot(subject_of(page.title), relation) for _, page, _, relation in asked]
     claims = await filler.claims(slots, [page.page_id for _, page, _, _ in asked])

@@ -22,6 +22,7 @@ from kbq.words.spelling import BARE, edits
 
 IDENTICAL, SAME_TITLE, SAME_WORDS, SIMILAR = 1.0, 0.99, 0.95, 0.9  # likeness; SIMILAR: at most, with other words
 MISTYPED = 0.9  # of the weight of a word that is one typing error away
+MOST_WORDS = 32  # of a name that are looked up
 LONGEST = 4096  # characters of a name: no title has more
 COMPARED = 64  # titles at least that are compared as a whole
 STROKES = str.maketrans(BARE)
@@ -98,7 +99,7 @@ class _Table:
 
     def most_alike(self, words: Sequence[str], limit: int) -> Iterator[tuple[Place, float]]:
         """Pages that share a word, with the share of both their words that is the same (Dice), by weight."""
-        found = [self._pages_with(word) for word in dict.fromkeys(words)]
+        found = [self._pages_with(word) for word in dict.fromkeys(words[:MOST_WORDS])]
         unseen = float(self._weight(np.zeros(1))[0])
         total = sum(float(weights.max(initial=0.0)) or unseen for _, weights in found)
         pages, which = np.unique(np.concatenate([*(pages for pages, _ in found), _NO_PAGES]), return_inverse=True)

@@ -9,21 +9,19 @@ The same behind /reconcile/kb/NAME for the knowledge base of that name. Source: 
 """
 
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from textwrap import shorten
 from typing import Any, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Request, Response
-from fastapi.routing import APIRoute
 
-from kbq.errors import KbqError
 from kbq.serving.access import RECONCILE
 from kbq.serving.candidates import Candidate, Name, candidates, is_match
 from kbq.serving.extension import Extension, extended
 from kbq.serving.manifest import MOST_CELLS, MOST_NAMES, TYPE, manifest
 from kbq.serving.pages import templates
-from kbq.serving.problems import RefusedError, status_of, without_paths
+from kbq.serving.problems import RefusedError
 from kbq.serving.services import Services, WithServices
 from kbq.serving.slot_filling import SlotFiller
 from kbq.system.lines import without_surrogates
@@ -32,22 +30,6 @@ T = TypeVar("T", dict[str, Name], Extension)
 SUGGESTIONS = 20
 DESCRIPTION = 160  # characters
 FRAMED = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; sandbox"}
-
-
-class _Route(APIRoute):
-    """Errors are such as clients of the protocol look for."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def answered(request: Request) -> Response:
-            try:
-                return await handle(request)
-            except KbqError as error:
-                document = {"status": "error", "message": without_paths(str(error))}
-                return _json(document, status_of(error), getattr(error, "headers", None))
-
-        return answered
 
 
 class _Asked:
@@ -136,7 +118,7 @@ class _Asked:
 
     async def preview(self) -> Response:
         """A page as HTML, which may be in a frame of any other page, and can do nothing there."""
-        return Response(self._rendered("preview.html"), 200, FRAMED, "text/html")
+        return Response(self._rendered("preview.html"), headers=FRAMED, media_type="text/html")
 
     async def flyout(self) -> Response:
         """The same as a part of a page."""
@@ -157,9 +139,9 @@ def _refuse_more(things: str, count: int, most: int) -> None:
         )
 
 
-def _json(document: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def _json(document: Mapping[str, Any]) -> Response:
     """JSON in ASCII: halves of characters, which a client may have sent, are escaped."""
-    return Response(json.dumps(document), status, headers, "application/json")
+    return Response(json.dumps(document), media_type="application/json")
 
 
 def _endpoint(answer: Callable[[_Asked], Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
@@ -169,7 +151,7 @@ def _endpoint(answer: Callable[[_Asked], Awaitable[Response]]) -> Callable[..., 
     return answered
 
 
-router = APIRouter(route_class=_Route, include_in_schema=False)
+router = APIRouter(include_in_schema=False)
 for _base in (RECONCILE, f"{RECONCILE}/kb/{{name}}"):
     for _path, _answer in {
         "": _Asked.service,

@@ -25,7 +25,6 @@ from kbq.filling.slots import Slot, subject_of
 from kbq.serving.batcher import Batcher
 from kbq.serving.facts import Fact, FetchedPage, FilledRow, FilledSlot, FilledTable, FoundPage, FoundPages
 from kbq.serving.knowledge_bases import ServedKb
-from kbq.serving.problems import without_paths
 from kbq.serving.services import Services
 from kbq.serving.slot_filling import SlotFiller
 
@@ -59,7 +58,7 @@ class Tools:
         limit: Annotated[int, Field(ge=1, le=20)] = 5,
     ) -> FoundPages:
         """Find pages for a question or some words, each with the phrase that answers best; fetch reads a page."""
-        with _refusals():
+        with _refusals(self._served):
             (answers,) = await self._batcher.ask(self._served, [query], SearchOptions(limit, "page"))
         return FoundPages([_found(answer) for answer in answers])
 
@@ -104,7 +103,7 @@ class Tools:
 
     async def _claims(self, subjects: list[str], relations: list[str]) -> list[list[list[Claim]]]:
         """The claims of every relation of every subject."""
-        with _refusals():
+        with _refusals(self._served):
             wanted = [relation_named(relation, "many") for relation in relations]
             slots = [Slot(subject_of(subject), relation) for subject in subjects for relation in wanted]
             tokenizers = [self._served.kb.model.query_tokenizer]
@@ -164,13 +163,13 @@ def applications(services: Services) -> list[Starlette]:
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
+def _refusals(served: ServedKb) -> Iterator[None]:
     """What kbq refuses, the model reads."""
     try:
         yield
     except KbqError as error:
         problems = "; ".join(error.problems[:MOST_PROBLEMS])
-        raise ToolError(without_paths(f"{error}: {problems}" if problems else str(error))) from None
+        raise ToolError(served.hidden(f"{error}: {problems}" if problems else str(error))) from None
 
 
 def _found(answer: Answer) -> FoundPage:

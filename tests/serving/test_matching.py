@@ -55,6 +55,7 @@ def words(shards_of: Callable[..., list[Shard]]) -> TitleWords:
         ("xyzzy", []),
         ("\x00\ud800", []),
         ("Emma" * 2000, []),
+        (" ".join(["word"] * 900), []),
     ],
 )
 def test_a_name_finds_the_pages_that_have_it(name: str, found: list[tuple[str, float]], words: TitleWords) -> None:

@@ -216,19 +216,21 @@ def test_other_cells_tell_candidates_apart(client: httpx2.Client) -> None:
     as_page = {"pid": "place of birth", "v": {"id": "S111", "name": "Warsaw"}}
     denied = {"pid": "place of birth", "v": "London"}
     unknown = {"pid": "record label", "v": "Motown"}
+    blank = {"pid": "place of birth", "v": " "}
     several = {"pid": "place of birth", "v": ["Rome", "warsaw"]}
     found = reconcile(
         client,
         *({"query": "Marie Curie", "properties": [other]} for other in (said, as_page, denied, unknown, several)),
+        {"query": "Marie Curie", "properties": [blank, said]},
         {"query": "Curie", "properties": [said]},
     )
     features = [each[0]["features"][1:] for each in found]
     agrees = [{"id": "place of birth", "value": True}]
-    assert features == [agrees, agrees, [{"id": "place of birth", "value": False}], [], agrees, agrees]
-    assert [(each[0]["score"], each[0]["match"]) for each in found[:5]] == [
-        (100.0, True), (100.0, True), (71.4, False), (100.0, True), (100.0, True),
+    assert features == [agrees, agrees, [{"id": "place of birth", "value": False}], [], agrees, agrees, agrees]
+    assert [(each[0]["score"], each[0]["match"]) for each in found[:6]] == [
+        (100.0, True), (100.0, True), (71.4, False), (100.0, True), (100.0, True), (100.0, True),
     ]  # fmt: skip
-    assert [(one["name"], one["match"]) for one in found[5][:1]] == [("Marie Curie", False)]
+    assert [(one["name"], one["match"]) for one in found[6][:1]] == [("Marie Curie", False)]
 
 
 @pytest.mark.parametrize(
@@ -335,7 +337,11 @@ def test_bad_requests_are_told_as_the_protocol_has_it(
 def test_unknown_pages_and_knowledge_bases(client: httpx2.Client) -> None:
     checked(client.get("/reconcile/kb/none"), "error", 404)
     assert checked(client.get("/reconcile/preview?id=none"), "error", 404)["message"] == "sample has no page 'none'"
-    checked(client.get("/reconcile/flyout"), "error", 404)
+    checked(client.get("/reconcile/flyout", headers={"Accept": "text/html"}), "error", 404)
+    checked(client.get("/reconcile/none"), "error", 404)
+    checked(client.delete("/reconcile"), "error", 405)
+    checked(client.post("/reconcile", content=b"x" * 2_000_000), "error", 413)
+    checked(client.post("/reconcile", headers={"Host": "evil.example"}), "error", 421)
 
 
 def test_strange_names_are_only_names(client: httpx2.Client) -> None:
@@ -348,7 +354,7 @@ def test_strange_names_are_only_names(client: httpx2.Client) -> None:
 
 def test_a_key_may_be_in_the_address(folders: dict[str, Path], serve: Serve) -> None:
     client = serve(folders, keys=(KEY,)).client
-    assert client.get("/reconcile").status_code == 401
+    assert "a key is needed" in checked(client.get("/reconcile"), "error", 401)["message"]
     manifest = checked(client.get(f"/reconcile?api_key={KEY}"), "manifest")
     assert manifest["authentication"] == {"type": "apiKey", "name": "api_key", "in": "query"}
     assert client.get(manifest["preview"]["url"].replace("{{id}}", "S001")).status_code == 200
