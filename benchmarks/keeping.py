@@ -90,8 +90,8 @@ def merging_short() -> str:
         for name in ("untuned", "a", "b", "merged")
     }
     return (
-        f"Two query encoders, tuned on {found['queries']:,} triples of either half of T-REx's relations, take their own "
-        f"half from {of_half['untuned'][0]:.1f} to {of_half['a'][0]:.1f} and from {of_half['untuned'][1]:.1f} to "
+        f"Two query encoders, tuned on {found['queries']:,} triples of either half of T-REx's relations, take their "
+        f"own half from {of_half['untuned'][0]:.1f} to {of_half['a'][0]:.1f} and from {of_half['untuned'][1]:.1f} to "
         f"{of_half['b'][1]:.1f};\nmerged, they have {of_half['merged'][0]:.1f} and {of_half['merged'][1]:.1f} "
         "([what fine-tuning gains](../results/finetuning.md#several-tunings-in-one))."
     )

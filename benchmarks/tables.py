@@ -12,7 +12,9 @@ import cluster_tables
 import confidence
 import filling
 import keeping
+import reconciled
 import scale
+import served
 from rendering import ROOT, earlier, figures, interval, table
 
 from kbq.answers import RETRIEVAL_WEIGHT
@@ -461,6 +463,14 @@ def main() -> None:
         "docs/results/index.md": {"quality": quality},
         "docs/results/confidence.md": {"second-look": confidence.second_look, "trust": confidence.trust},
         "docs/results/filling.md": {"fill": filling.fill},
+        "docs/guides/openrefine.md": {"reconciliation-short": reconciled.reconciliation_short},
+        "docs/guides/serve.md": {"serving-short": served.serving_short},
+        "docs/results/serving.md": {
+            "serving": served.serving,
+            "crowd": served.crowd,
+            "faults": served.faults,
+            "reconciliation": reconciled.reconciliation,
+        },
         "docs/results/speed.md": {"speed": speed},
         "docs/results/words.md": {"words": words},
         "docs/results/finetuning.md": {

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from kbq.encoding.queries import QueryTokenizer
     from kbq.filling.outputs import Format
     from kbq.filling.tables import Table
+    from kbq.filling.titles import Titles
     from kbq.finetuning.calibrating import CalibrationOutcome
     from kbq.finetuning.finetune import FinetuningOutcome
     from kbq.indexing.base import Index
@@ -201,7 +202,7 @@ class KnowledgeBase:
     def open(
         cls,
         folder: str | Path,
-        model: str | Path | None = None,
+        model: str | Path | Model | None = None,
         *,
         index: IndexKind | None = None,
         ray: str | None = None,
@@ -210,6 +211,7 @@ class KnowledgeBase:
         """Open a published knowledge base with its own model, or with one whose query side was tuned for it.
 
         Args:
+            model: a folder, a name, or one that is open, which several knowledge bases can share.
             index: the kind that is searched; by default the one that was built last.
             ray: the address of a Ray cluster whose machines search the shards, which must lie in the same folder on
                 each; `local` starts one here.
@@ -225,7 +227,8 @@ class KnowledgeBase:
         if index is not None and index not in get_args(IndexKind):
             kinds = ", ".join(get_args(IndexKind))
             raise KnowledgeBaseError(f"index kind {index!r} is unknown: choose from {kinds}", is_usage=True)
-        return cls._opened(folder, manifest, model_of(folder, manifest, model, device), index, device == "auto", ray)
+        opened = model if isinstance(model, Model) else model_of(folder, manifest, model, device)
+        return cls._opened(folder, manifest, opened, index, device == "auto", ray)
 
     @classmethod
     def _opened(
@@ -929,6 +932,13 @@ class KnowledgeBase:
         from kbq.description import describe
 
         return describe(self.folder)
+
+    @cached_property
+    def titles(self) -> Titles:
+        """Which page alone has a title; see `Titles`."""
+        from kbq.filling.titles import Titles
+
+        return Titles(self.shards)
 
     @property
     def search_context(self) -> SearchContext:
