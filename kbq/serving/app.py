@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
@@ -14,7 +14,8 @@ from starlette.responses import Response
 
 import kbq
 from kbq.errors import KbqError
-from kbq.serving import api, pages
+from kbq.serving import api, pages, reconcile, tools
+from kbq.serving.access import is_reconciliation
 from kbq.serving.batcher import Batcher
 from kbq.serving.filling import Filler
 from kbq.serving.guard import Guard
@@ -43,7 +44,10 @@ def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
     app.include_router(api.health)
     app.include_router(api.router)
     app.include_router(pages.router)
+    app.include_router(reconcile.router)
     app.mount("/static", pages.static_files(), name="static")
+    app.state.mcp = tools.applications(app.state.services)
+    app.router.routes.extend(route for one in app.state.mcp for route in one.routes)
     return app
 
 
@@ -51,9 +55,11 @@ def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
 async def _running(app: FastAPI) -> AsyncIterator[None]:
     """Before the first request, every knowledge base has answered; while the service runs, folders are watched."""
     services: Services = app.state.services
-    async with services.batcher as batcher:
+    async with services.batcher as batcher, AsyncExitStack() as running:
         for one in services.kbs:
             await batcher.call(lambda kb=one.kb: kb.query(FIRST, 1), deadline=float("inf"))  # type: ignore[misc]
+        for one in app.state.mcp:
+            await running.enter_async_context(one.router.lifespan_context(one))
         watching = asyncio.create_task(services.kbs.watch(batcher, services.metrics))
         yield
         watching.cancel()
@@ -63,8 +69,11 @@ async def _refused(request: Request, error: Exception) -> Response:
     """A problem as a document for programs, and as a page for people."""
     services: Services = request.app.state.services
     refused = error if isinstance(error, KbqError) else RefusedError(500, str(error))
-    is_read_by_person = not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", "")
-    return pages.error_page(request, refused) if is_read_by_person else response_to(refused, services.kbs.hidden)
+    path, accepted = request.url.path, request.headers.get("accept", "")
+    for_reconciliation = is_reconciliation(path)
+    if "text/html" in accepted and not (for_reconciliation or path.startswith("/v1/")):
+        return pages.error_page(request, refused)
+    return response_to(refused, services.kbs.hidden, for_reconciliation)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
-from kbq.serving.access import origin_headers, refuse_host, refuse_key
+from kbq.serving.access import is_reconciliation, origin_headers, refuse_host, refuse_key
 from kbq.serving.problems import RefusedError, response_to
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Guard:
                 await _while_connected(self._app, exchange, body, receive, send)
                 return
         except RefusedError as error:
-            refused = response_to(error)
+            refused = response_to(error, for_reconciliation=is_reconciliation(scope["path"]))
         except _HungUpError:
             return
         except Exception:
@@ -97,7 +97,7 @@ class Guard:
             if exchange.status:
                 return
             sentence = f"something has failed here: the log says more about request {exchange.id}"
-            refused = response_to(RefusedError(500, sentence))
+            refused = response_to(RefusedError(500, sentence), for_reconciliation=is_reconciliation(scope["path"]))
         await refused(scope, receive, send)
 
     def _refusal(self, exchange: _Exchange) -> Response | None:

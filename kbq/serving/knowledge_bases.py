@@ -16,6 +16,7 @@ from kbq.dump.manifest import MANIFEST, read_manifest
 from kbq.dump.pages import Pages
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
+from kbq.serving.matching import TitleWords
 from kbq.serving.problems import RefusedError, without_paths
 from kbq.serving.titles import Title, TitlePrefixes
 from kbq.verifying import verify
@@ -76,6 +77,7 @@ class _Opened:
     def __init__(self, kb: KnowledgeBase) -> None:
         self.kb, self.pages, self.titles = kb, Pages(kb.shards), TitlePrefixes(kb.shards)
         self.pages.is_known("")  # makes the table
+        self.words = TitleWords(kb.shards)  # makes its own on first use
 
 
 class ServedKb:
@@ -108,6 +110,15 @@ class ServedKb:
         if place is None:
             raise RefusedError(404, f"{self.name} has no page {page_id!r:.80}")
         return self._opened.kb.shards[place.shard].page(place.page)
+
+    def has_page(self, page_id: str) -> bool:
+        """Whether there is a page with this id."""
+        return self._opened.pages.is_known(page_id)
+
+    @property
+    def words(self) -> TitleWords:
+        """The words of titles, by which names are matched."""
+        return self._opened.words
 
     def titles(self, prefix: str, limit: int = 10) -> list[Title]:
         """The first titles that begin with a prefix, whatever its case and accents."""

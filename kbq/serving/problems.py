@@ -84,11 +84,12 @@ def title_of(status: int) -> str:
     return PHRASES.get(status) or HTTPStatus(status).phrase
 
 
-def response_to(error: KbqError, hidden: Callable[[str], str] = str) -> Response:
-    """The response to an error: a problem document; see `document`."""
-    content = json.dumps(document(error, hidden), ensure_ascii=False)
+def response_to(error: KbqError, hidden: Callable[[str], str] = str, for_reconciliation: bool = False) -> Response:
+    """The response to an error: a problem document (see `document`), or what clients of reconciliation look for."""
+    told = {"status": "error", "message": hidden(str(error))} if for_reconciliation else document(error, hidden)
     headers = error.headers if isinstance(error, RefusedError) else None
-    return Response(without_surrogates(content), status_of(error), headers, TYPE)
+    media_type = "application/json" if for_reconciliation else TYPE
+    return Response(without_surrogates(json.dumps(told, ensure_ascii=False)), status_of(error), headers, media_type)
 
 
 def without_paths(text: str) -> str:
