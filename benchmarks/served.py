@@ -8,7 +8,6 @@ WAYS = {"with a second look": "with a second look, the default", "without": "`se
 PER_CPU = "queries per CPU second"
 MEASURES = (PER_CPU, "queries per second", "p50, ms", "p99, ms")
 BATCH, ALONE = "library, 64 at a time", "library, one at a time"
-LONGER = "one client: overhead at the median, ms"
 
 
 def serving_short() -> str:
@@ -34,16 +33,24 @@ def serving() -> str:
         for kind, one in measured.items():
             rows.append([label if kind == BATCH else "", kind, *(f"{one[name]:,.1f}" for name in MEASURES)])
         ours = (measured[f"service, {count} clients"][PER_CPU] for count in (8, 64, 256))
-        waits = f"{found[way][LONGER]:.1f} ms"
-        shares.append([label, *(f"{one / measured[BATCH][PER_CPU]:.0%}" for one in ours), waits])
+        shares.append([label, *(f"{one / measured[BATCH][PER_CPU]:.0%}" for one in ours)])
     head = [
         "share of the library's batch throughput",
         "8 clients",
         "64",
         "256",
-        "one client waits longer, at the median",
     ]
     return "\n\n".join((table([f"{found['queries']} queries", "", *MEASURES], rows), table(head, shares)))
+
+
+def in_turn() -> str:
+    """One query at a time, by the library and by the service."""
+    kinds = [f"{kind}, lowest tenth and median, ms" for kind in ("library", "service")]
+    rows = []
+    for way, found in figures("serving_in_turn").items():
+        times = [" and ".join(f"{one:.1f}" for one in found[kind]) for kind in kinds]
+        rows.append([WAYS[way], *times, f"{found['median of the differences, ms']:.1f}"])
+    return table(["the sample, one client", *kinds, "median of the differences, ms"], rows)
 
 
 def crowd() -> str:

@@ -1,6 +1,6 @@
 """Serving: throughput and latency of `kbq serve` beside the library, in one run.
 
-python benchmarks/serving.py KB QUERIES.jsonl [--queries 512] [--rounds 2] [--crowd]
+python benchmarks/serving.py KB QUERIES.jsonl [--queries 512] [--rounds 2] [--crowd | --in-turn]
 
 The library searches in this process, 64 queries at a time and one at a time, as a server does that answers one request
 after another. The service runs in a process of its own; clients take some of the machine, too, so queries per CPU
@@ -9,6 +9,7 @@ processes only ever slow one down.
 """
 
 import argparse
+import asyncio
 import statistics
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import reporting
 from measuring import inputs
-from service import Service, asked, serving
+from service import Client, Service, asked, serving
 
 from kbq.answers import SearchOptions
 from kbq.kb import KnowledgeBase
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--queries", dest="count", type=int, default=512, help="asked in every measurement")
     parser.add_argument("--rounds", type=int, default=2, help="of which the best counts")
     parser.add_argument("--crowd", action="store_true", help="instead, 1,000 clients at once, without a second look")
+    parser.add_argument("--in-turn", action="store_true", help="instead, the library and one client, query by query")
     options = parser.parse_args()
     texts = inputs(options.queries, options.count)
     figures: dict[str, object]
@@ -47,6 +49,11 @@ def main() -> None:
         reporting.write("serving_crowd", figures, [options.kb, options.queries], 0)
         return
     kb = KnowledgeBase.open(options.kb, device="cpu")
+    if options.in_turn:
+        with serving(str(options.kb), "--device", "cpu") as service:
+            figures = {name: in_turn(kb, service, texts, way) for name, way in WAYS.items()}
+        reporting.write("serving_in_turn", figures, [options.kb, options.queries], 0)
+        return
     figures = {"queries": len(texts)}
     with serving(str(options.kb), "--device", "cpu", "--seconds", PATIENT) as service:
         for name, way in WAYS.items():
@@ -110,6 +117,31 @@ def compared(found: dict[str, Figures]) -> dict[str, object]:
             found["service, 64 clients"][per_cpu] / library_batch[per_cpu], 3
         ),
         "one client: overhead at the median, ms": round(overhead, 1),
+    }
+
+
+def in_turn(kb: KnowledgeBase, service: Service, texts: Sequence[str], way: dict[str, int]) -> dict[str, object]:
+    """How long a query takes by the library and by the service, which are asked in turn: both have the same company."""
+    options, taken = SearchOptions(**way), list[tuple[float, float]]()
+
+    async def ask() -> None:
+        client = Client(service.port)
+        for text in (*texts[:WARM_UP], *texts):
+            begun = time.perf_counter()
+            kb.search([text], options)
+            between = time.perf_counter()
+            await client.post("/v1/query", {"queries": [text], **way})
+            taken.append((1000 * (between - begun), 1000 * (time.perf_counter() - between)))
+        client.close()
+
+    asyncio.run(ask())
+    pairs = taken[WARM_UP:]
+    ours, theirs = ([round(one, 1) for one in statistics.quantiles(times, n=10)] for times in zip(*pairs, strict=True))
+    return {
+        "queries": len(pairs),
+        "library, lowest tenth and median, ms": [ours[0], ours[4]],
+        "service, lowest tenth and median, ms": [theirs[0], theirs[4]],
+        "median of the differences, ms": round(statistics.median(one - other for other, one in pairs), 1),
     }
 
 

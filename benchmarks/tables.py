@@ -467,6 +467,7 @@ def main() -> None:
         "docs/guides/serve.md": {"serving-short": served.serving_short},
         "docs/results/serving.md": {
             "serving": served.serving,
+            "in-turn": served.in_turn,
             "crowd": served.crowd,
             "faults": served.faults,
             "reconciliation": reconciled.reconciliation,
