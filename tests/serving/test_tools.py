@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -115,6 +116,26 @@ def test_slots_over_standard_input_and_output_while_the_sample_is_built(era: Era
 
     asyncio.run(run())
     assert [path.name.startswith("sample-") for path in tmp_path.iterdir()] == [True]
+
+
+@pytest.mark.slow
+def test_a_page_that_is_added_meanwhile_is_found(kb_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(kb_folder, tmp_path / "kb")
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "kbq", "mcp", str(folder)], env=dict(os.environ)
+    )
+
+    async def run() -> str:
+        async with Client(command) as client:
+            assert "has no page 'new'" in await refusal(client, "fetch", id="new")
+            KnowledgeBase.open(folder, device="cpu").update([Page("new", "New", ["The river."])])
+            for _ in range(10_000):
+                answer = await client.call_tool("fetch", {"id": "new"})
+                if not answer.is_error:
+                    return str((answer.structured_content or {})["text"])
+        return ""
+
+    assert asyncio.run(run()) == "The river."
 
 
 def test_a_table_is_filled_as_kbq_fill_does(served: ServedKb, sample: KnowledgeBase) -> None:
