@@ -25,7 +25,7 @@ from kbq.searching.search import BATCH
 
 CLIENTS = (1, 8, 64, 256)
 CROWD = 1000
-WARM_UP, PAIRS = 64, 200
+WARM_UP, PAIRS = 64, 100
 WAYS = {"with a second look": {}, "without": {"second_look": 0}}
 Figures = dict[str, float]
 

@@ -163,8 +163,8 @@ def test_http_1_0_is_answered(connection: socket.socket) -> None:
     ids=["nothing", "part of the headers", "part of the body"],
 )
 def test_nobody_is_waited_for(monkeypatch: pytest.MonkeyPatch, serve: Serve, kb_folder: Any, sent: bytes) -> None:
-    monkeypatch.setattr(guard, "PATIENCE", 0.2)
-    monkeypatch.setattr(connections, "PATIENCE", 0.2)
+    monkeypatch.setattr(guard, "PATIENCE", 1.0)
+    monkeypatch.setattr(connections, "PATIENCE", 1.0)
     service = serve({"tiny": kb_folder})
     with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
         connection.sendall(sent)

@@ -241,6 +241,7 @@ def test_pages_are_small(tab: Any, service: Running) -> None:
     assert 10_000 < sum(sizes) < 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(browser: Any, service: Running, scheme: str) -> None:
     if not AXE.is_file():

@@ -54,6 +54,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_what_was_accepted_is_answered_before_the_end(kb_folder: Path, number: signal.Signals) -> None:
     with command(f"tiny={kb_folder}", "--port", "0", "--json", "--queue", "512", "--log-queries") as process:
@@ -83,6 +84,7 @@ def test_what_was_accepted_is_answered_before_the_end(kb_folder: Path, number: s
         assert logged[-1]["queries"][0] == "the river"
 
 
+@pytest.mark.slow
 def test_queries_are_not_logged(kb_folder: Path) -> None:
     with command(str(kb_folder), "--port", "0", "--json", "--device", "cpu") as process:
         base = address_of(process)
@@ -96,6 +98,7 @@ def test_queries_are_not_logged(kb_folder: Path) -> None:
         assert "secret" not in said
 
 
+@pytest.mark.slow
 def test_without_a_knowledge_base_the_sample_is_served() -> None:
     with command("--port", "0", "--device", "cpu") as process:
         assert process.stdout
