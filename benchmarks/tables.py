@@ -8,6 +8,7 @@ Rewrites what stands between `<!-- figures:NAME -->` and `<!-- /figures -->`.
 import statistics
 from typing import Any
 
+import cluster_tables
 import confidence
 import filling
 import keeping
@@ -457,6 +458,7 @@ def main() -> None:
         "docs/guides/fine-tune.md": {
             "finetuning-short": finetuning_short,
             "forgetting-short": keeping.forgetting_short,
+            "merging-short": keeping.merging_short,
         },
         "docs/results/index.md": {"quality": quality},
         "docs/results/confidence.md": {"second-look": confidence.second_look, "trust": confidence.trust},
@@ -475,8 +477,15 @@ def main() -> None:
             "finetuning": finetuning,
             "forgetting": keeping.forgetting,
             "forgetting-curve": keeping.forgetting_curve,
+            "merging": keeping.merging,
         },
         "docs/results/training.md": {"ablation": ablation, "determinism": determinism},
+        "docs/results/cluster.md": {
+            "cluster-builds": cluster_tables.cluster_builds,
+            "cluster-kills": cluster_tables.cluster_kills,
+            "cluster-searches": cluster_tables.cluster_searches,
+            "cluster-wikipedia": cluster_tables.cluster_wikipedia,
+        },
         "docs/results/scale.md": {
             "kinds": scale.kinds,
             "growth": scale.growth,

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
+    from kbq.dump.workers import Hire
     from kbq.system.callbacks import Note, Report
 
 
@@ -62,7 +63,7 @@ def build(
     terms: int,
     append: bool,
     skip_bad_lines: bool,
-    workers: int,
+    hire: Hire | None,
     device: str,
     report: Callable[[Counts], None],
     report_stage: Report,
@@ -70,8 +71,8 @@ def build(
 ) -> tuple[Manifest, Model, int]:
     """Publish a knowledge base; see `KnowledgeBase.build`. Returns the number of bad lines that were left out, too."""
     IndexSpec(index)  # what has no meaning is refused before hours of work, as is a wrong folder
-    for what, count in (("workers", workers), ("terms", terms)):
-        _at_least_one(what, count)
+    if type(terms) is not int or terms < 1:
+        raise KnowledgeBaseError(f"terms is {terms!r}, must be at least 1", is_usage=True)
     if sparta is not None:
         SpartaModel.open(as_path(sparta, "a SPARTA model"), "cpu")
         if not append and is_knowledge_base(folder):  # of a run killed while adding impacts, perhaps
@@ -94,7 +95,7 @@ def build(
             before = manifest_before(folder, model, append)
             for entry in before.entries:
                 kept_queries(folder, entry)  # damaged ones are reported before hours of encoding
-            shards, digest = build_shards(pages, model, folder, before.next_shard, report, workers)
+            shards, digest = build_shards(pages, model, folder, before.next_shard, report, hire)
             after = before.with_shards(shards, digest)
             spec = IndexSpec.as_before(folder, before, chosen_kind(after, index))
             manifest = _publish(folder, after, model, spec, before.bm25 if append else bm25, report_stage)
@@ -118,7 +119,7 @@ def update(
     delete_missing: bool,
     dry_run: bool,
     skip_bad_lines: bool,
-    workers: int,
+    hire: Hire | None,
     report: Callable[[Counts], None],
     report_stage: Report,
     note: Note,
@@ -131,7 +132,6 @@ def update(
     Returns:
         The manifest, what has changed, and the number of bad lines that were left out.
     """
-    _at_least_one("workers", workers)
     published = read_manifest(folder)  # before the corpus is read
     bad_lines = BadLines(corpus, skip_bad_lines, note)
     pages = _pages(corpus, format, bad_lines, ())
@@ -141,7 +141,7 @@ def update(
             pass
         return published, comparison.changes(delete_missing), bad_lines.count
     try:
-        manifest, changes = _updated(folder, pages, open_model, delete_missing, workers, report, report_stage)
+        manifest, changes = _updated(folder, pages, open_model, delete_missing, hire, report, report_stage)
     except OtherCorpusError:
         if not isinstance(corpus, str | Path) or pipe_name(Path(corpus)):
             raise  # it cannot be read again
@@ -149,7 +149,7 @@ def update(
         (folder / STATE).unlink(missing_ok=True)
         bad_lines = BadLines(corpus, skip_bad_lines, note)
         pages = _pages(corpus, format, bad_lines, ())
-        manifest, changes = _updated(folder, pages, open_model, delete_missing, workers, report, report_stage)
+        manifest, changes = _updated(folder, pages, open_model, delete_missing, hire, report, report_stage)
     if published.sparta and not manifest.sparta:
         note(WITHOUT_IMPACTS.format(kb=folder))
     return manifest, changes, bad_lines.count
@@ -160,7 +160,7 @@ def _updated(
     pages: Iterator[Page],
     open_model: Callable[[], Model],
     delete_missing: bool,
-    workers: int,
+    hire: Hire | None,
     report: Callable[[Counts], None],
     report_stage: Report,
 ) -> tuple[Manifest, Changes]:
@@ -175,7 +175,7 @@ def _updated(
             for entry in before.entries:
                 kept_queries(folder, entry)
             new = itertools.chain([first], to_encode)
-            after = before.with_shards(*build_shards(new, model, folder, before.next_shard, report, workers))
+            after = before.with_shards(*build_shards(new, model, folder, before.next_shard, report, hire))
             after = without(after, shards, comparison.gone(delete_missing))
             spec = IndexSpec.as_before(folder, before, chosen_kind(after, "auto"))
             manifest = _publish(folder, after, model, spec, before.bm25, report_stage)
@@ -266,8 +266,3 @@ def _publish(
     manifest = publish(folder, manifest)
     remove_unnamed(folder, manifest)
     return manifest
-
-
-def _at_least_one(what: str, count: object) -> None:
-    if type(count) is not int or count < 1:
-        raise KnowledgeBaseError(f"{what} is {count!r}, must be at least 1", is_usage=True)

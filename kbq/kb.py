@@ -6,7 +6,7 @@ pages ── encoding/ ──► phrase dump (dump/) ──► rows (indexing/) 
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args, overload
 
@@ -30,18 +30,19 @@ from kbq.dump.changes import Changes, delete, page_ids, refuse_unknown
 from kbq.dump.damage import damage_explained
 from kbq.dump.manifest import read_manifest, refuse_other_model
 from kbq.dump.pages import Pages
+from kbq.dump.workers import processes
 from kbq.encoding.model import Model
 from kbq.encoding.model_folder import local_folder
 from kbq.encoding.queries import refuse_unreadable
 from kbq.errors import KnowledgeBaseError, QueryError
-from kbq.indexing.factory import open_index
+from kbq.indexing.factory import build_missing, open_index
 from kbq.reading.judge import TaughtJudge
 from kbq.reading.network import judge_digest
 from kbq.reading.second_look import before_others, second_look
 from kbq.sample_kb import Building, quietly, sample_folder
 from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT, LexicalScores, WordIndexes
 from kbq.searching.indexes import IndexSpec, add_index
-from kbq.searching.search import BATCH, SearchContext, Wanted, search, search_several
+from kbq.searching.search import BATCH, Search, SearchContext, Wanted, search_several
 from kbq.system.callbacks import Note, Report, silent, unheard
 from kbq.system.lines import clean_text
 from kbq.system.paths import as_path, given
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kbq.answers import CorpusFormat, SearchWords, WantedKind, WordBackend
-    from kbq.array_types import Floats
+    from kbq.array_types import Bools, Floats
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
     from kbq.filling.titles import Titles
     from kbq.finetuning.calibrating import CalibrationOutcome
     from kbq.finetuning.finetune import FinetuningOutcome
+    from kbq.indexing.base import Index
+    from kbq.indexing.factory import Build
     from kbq.kilt.prediction import PredictionOutcome
     from kbq.kilt.task import Task
     from kbq.reading.reader import Reader
@@ -84,26 +87,56 @@ class KnowledgeBase:
         model: Model,
         index: IndexKind | None = None,
         may_leave_gpu: bool = False,
+        ray: str | None = None,
+        pages: Sequence[str] = (),
     ) -> None:
         """Open the shards, the index and the words; `KnowledgeBase.open` is the usual way.
 
         Args:
             index: the kind that is searched, instead of the manifest's first.
             may_leave_gpu: search on the CPU where the model's GPUs have no room for the vectors.
+            ray: the address of a Ray cluster whose machines search the shards.
+            pages: ids of those that it answers from; none: of all.
         """
         refuse_other_model(folder, manifest, model)
+        self._chosen_pages = pages
         self.folder = folder
         self.manifest = manifest
         self.model = model
         self.index = manifest.entry(folder, index)
-        self._may_leave_gpu = may_leave_gpu
+        self._may_leave_gpu, self._ray = may_leave_gpu, ray
         with damage_explained(folder, manifest):
             self.shards = manifest.open_shards(folder, manifest.parts())  # an index looks at its own files
-            self._opened_index = open_index(self.shards, self.index, model.device, may_leave_gpu)
+            self._open_search(self._show_only(pages) if pages else [])
             self.words = WordIndexes(folder, manifest, self.shards)
         self._readers: dict[str, Reader] = {}
         self._calibrations: dict[Path, Calibration] = {}
-        self._chosen_pages: tuple[str, ...] = ()  # that it answers from; none: all
+
+    def _show_only(self, pages: Sequence[str]) -> list[Bools]:
+        """Answer from these pages only; returns whether each page of each shard is one. Shapes: (pages,)."""
+        shown, unknown = Pages(self.shards).chosen(pages)
+        refuse_unknown(self.folder, unknown)
+        for shard, chosen in zip(self.shards, shown, strict=True):
+            shard.show_only(chosen)
+        self.pages_digest = digest_of_bytes("\n".join(sorted(pages)).encode("utf-8", "surrogatepass"))
+        return shown
+
+    def _open_search(self, shown: Sequence[Bools]) -> None:
+        """Open what searches the shards: an index here or, on a cluster, many.
+
+        `shown`: of each shard, the pages that may be answered with; none: all. Shapes: (pages,).
+        """
+        self._opened_index: Index | None = None
+        self._search: Search
+        if self._ray is None:
+            self._search = partial(search_several, self.search_context)
+        else:
+            from kbq.cluster.searcher import open_searcher
+
+            penalty = self.model.config.length_penalty
+            self._search = open_searcher(
+                self._ray, self.folder, self.manifest, self.index, self.shards, shown, penalty
+            ).search_several
 
     # Build and open
 
@@ -122,6 +155,7 @@ class KnowledgeBase:
         append: bool = False,
         skip_bad_lines: bool = False,
         workers: int = 1,
+        ray: str | None = None,
         device: str = "auto",
         report: Callable[[Counts], None] = unheard,
         report_stage: Report = silent,
@@ -139,6 +173,7 @@ class KnowledgeBase:
             sparta: folder of a SPARTA model whose impacts are added, the strongest `terms` of each sentence.
             skip_bad_lines: leave bad lines out, with a note, instead of refusing the corpus.
             workers: processes that encode; several need a main module that can be imported, as `multiprocessing` says.
+            ray: the address of a Ray cluster whose machines encode, in place of `workers`; `local` starts one here.
             report: called after each block with what this build has written so far.
             report_stage: called with the progress of what follows: indexes and words.
 
@@ -146,11 +181,17 @@ class KnowledgeBase:
             KnowledgeBaseError: the folder is in use, not writable, or holds another build; or the index needs faiss.
             ModelError: the knowledge base to append to was built with another model.
             CorpusError: the corpus cannot be read; nothing is published.
+            ClusterError: the cluster cannot be used.
         """
         folder = as_path(folder, "the folder of a knowledge base")
+        hire = processes(workers)
+        if ray is not None:
+            from kbq.cluster.encoding import hiring_on
+
+            hire = hiring_on(ray)
         manifest, opened, bad_lines = build(
             corpus, folder, model, format=format, index=index, bm25=bm25, sparta=sparta, terms=terms, append=append,
-            skip_bad_lines=skip_bad_lines, workers=workers, device=device, report=report, report_stage=report_stage,
+            skip_bad_lines=skip_bad_lines, hire=hire, device=device, report=report, report_stage=report_stage,
             note=note,
         )  # fmt: skip
         kb = cls(folder, manifest, opened, may_leave_gpu=True)
@@ -164,6 +205,7 @@ class KnowledgeBase:
         model: str | Path | Model | None = None,
         *,
         index: IndexKind | None = None,
+        ray: str | None = None,
         device: str = "auto",
     ) -> Self:
         """Open a published knowledge base with its own model, or with one whose query side was tuned for it.
@@ -171,11 +213,14 @@ class KnowledgeBase:
         Args:
             model: a folder, a name, or one that is open, which several knowledge bases can share.
             index: the kind that is searched; by default the one that was built last.
+            ray: the address of a Ray cluster whose machines search the shards, which must lie in the same folder on
+                each; `local` starts one here.
             device: `auto`, `cpu`, `cuda` or `cuda:n`; `auto` searches on the CPU where the GPUs have too little room.
 
         Raises:
             KnowledgeBaseError: missing, incomplete, damaged, of another format version, or without this index.
             ModelError: the model is missing or belongs to another phrase encoder.
+            ClusterError: the cluster cannot be used.
         """
         folder = as_path(folder, "the folder of a knowledge base")
         manifest = read_manifest(folder)
@@ -183,20 +228,27 @@ class KnowledgeBase:
             kinds = ", ".join(get_args(IndexKind))
             raise KnowledgeBaseError(f"index kind {index!r} is unknown: choose from {kinds}", is_usage=True)
         opened = model if isinstance(model, Model) else model_of(folder, manifest, model, device)
-        return cls._opened(folder, manifest, opened, index, device == "auto")
+        return cls._opened(folder, manifest, opened, index, device == "auto", ray)
 
     @classmethod
     def _opened(
-        cls, folder: Path, manifest: Manifest, model: Model, index: IndexKind | None, may_leave_gpu: bool = True
+        cls,
+        folder: Path,
+        manifest: Manifest,
+        model: Model,
+        index: IndexKind | None,
+        may_leave_gpu: bool = True,
+        ray: str | None = None,
+        pages: Sequence[str] = (),
     ) -> Self:
         """Open what this manifest describes or, if it has been replaced meanwhile, what the present one does."""
         try:
-            return cls(folder, manifest, model, index, may_leave_gpu)
+            return cls(folder, manifest, model, index, may_leave_gpu, ray, pages)
         except KnowledgeBaseError:
             published = read_manifest(folder)
             if published == manifest:
                 raise
-            return cls(folder, published, model, index, may_leave_gpu)
+            return cls(folder, published, model, index, may_leave_gpu, ray, pages)
 
     @classmethod
     def sample(
@@ -204,6 +256,7 @@ class KnowledgeBase:
         model: str | Path | None = None,
         *,
         index: IndexKind | None = None,
+        ray: str | None = None,
         device: str = "auto",
         building: Building = quietly,
     ) -> Self:
@@ -218,7 +271,7 @@ class KnowledgeBase:
         >>> KnowledgeBase.sample().query("Marie Curie [SEP] place of birth", k=1)[0].text
         'Warsaw'
         """
-        return cls.open(sample_folder(cls.build, building), model, index=index, device=device)
+        return cls.open(sample_folder(cls.build, building), model, index=index, ray=ray, device=device)
 
     def with_model(self, model: str | Path | FinetuningOutcome) -> Self:
         """The same knowledge base, asked with another query encoder: one that `finetune` has made for it.
@@ -227,8 +280,7 @@ class KnowledgeBase:
             ModelError: it is missing, or belongs to another phrase encoder.
         """
         opened = Model.open(as_path(model, "a model"), str(self.model.device))
-        kb = self._opened(self.folder, self.manifest, opened, self.index.kind)
-        return kb.with_pages(self._chosen_pages) if self._chosen_pages else kb
+        return self._again(opened, self._chosen_pages)
 
     def with_pages(self, pages: str | Path | Iterable[str]) -> Self:
         """The same knowledge base, answering from these pages only: they are chosen before the best answers are.
@@ -239,16 +291,11 @@ class KnowledgeBase:
         Raises:
             KnowledgeBaseError: it does not have one of them; all of these are named.
         """
-        kb = self._opened(self.folder, self.manifest, self.model, self.index.kind)
-        ids = page_ids(pages)
-        shown, unknown = Pages(kb.shards).chosen(ids)
-        refuse_unknown(self.folder, unknown)
-        for shard, chosen in zip(kb.shards, shown, strict=True):
-            shard.show_only(chosen)
-        kb._chosen_pages = tuple(ids)
-        kb.pages_digest = digest_of_bytes("\n".join(sorted(ids)).encode("utf-8", "surrogatepass"))
-        kb._opened_index = open_index(kb.shards, kb.index, kb.model.device, kb._may_leave_gpu)
-        return kb
+        return self._again(self.model, page_ids(pages))
+
+    def _again(self, model: Model, pages: Sequence[str]) -> Self:
+        """The same knowledge base, opened with this model, to answer from these pages."""
+        return self._opened(self.folder, self.manifest, model, self.index.kind, ray=self._ray, pages=tuple(pages))
 
     # Ask
 
@@ -451,14 +498,14 @@ class KnowledgeBase:
                 return [[scores.best(query, unit, k) for query in range(len(texts))] for k, unit in wanted]
             lexical = self.words.all_scores(texts, *self.weights(options)) if backend == "hybrid" else ()
             queries = self.model.in_row_units(*self.model.encode_queries(texts))
-            return search_several(self.search_context, queries, wanted, lexical)
+            return self._search(queries, wanted, lexical)
 
     def search_vectors(
         self, starts: Floats, ends: Floats, k: int = K, unit: Unit = "phrase", lexical: Sequence[LexicalScores] = ()
     ) -> list[list[Answer]]:
         """`search` for queries that are encoded already; `lexical` scores are added. Shapes: (queries, dim)."""
         SearchOptions(k, unit)  # refuses what has no meaning
-        return search(self.search_context, self.model.in_row_units(starts, ends), k, unit, lexical)
+        return self._search(self.model.in_row_units(starts, ends), [(k, unit)], lexical)[0]
 
     def explain(self, text: str, k: int = 3, backend: WordBackend = "bm25") -> list[tuple[Answer, dict[str, float]]]:
         """The k best paragraphs by words alone, each with what every term of the query adds to its score.
@@ -803,8 +850,9 @@ class KnowledgeBase:
             workers=workers, report=report, report_stage=report_stage, note=note,
         )  # fmt: skip
 
-    def _updated(self, corpus: str | Path | Iterable[Page], **options: Any) -> Self:
-        manifest, changes, bad_lines = update(corpus, self.folder, lambda: self.model, **options)
+    def _updated(self, corpus: str | Path | Iterable[Page], workers: int, **options: Any) -> Self:
+        hire = processes(workers)
+        manifest, changes, bad_lines = update(corpus, self.folder, lambda: self.model, hire=hire, **options)
         kb = self._opened(self.folder, manifest, self.model, self.index.kind)
         kb.changes, kb.bad_lines = changes, bad_lines
         return kb
@@ -844,6 +892,7 @@ class KnowledgeBase:
         recall: float = 0.99,
         queries: Sequence[str] = (),
         filter: float | None = None,
+        ray: str | None = None,
         report: Report = silent,
     ) -> Self:
         """Build an index over the vectors, beside those that exist, and open the knowledge base with it.
@@ -852,13 +901,20 @@ class KnowledgeBase:
             recall: share of the ten best phrases of exact search that it must find.
             queries: like those to come; by default slots of the knowledge base's own pages.
             filter: index only tokens with a filter logit above this.
+            ray: the address of a Ray cluster whose machines build it, a shard each; `local` starts one here.
 
         Raises:
             KnowledgeBaseError: faiss is missing, or the folder cannot be written.
+            ClusterError: the cluster cannot be used.
         """
+        build: Build = build_missing
+        if ray is not None:
+            from kbq.cluster.indexing import building_on
+
+            build = building_on(ray)
         asked = tuple(given(queries, QueryError, "queries are", "a list of texts"))
         refuse_unreadable(asked, [self.model.query_tokenizer])
-        manifest = add_index(self.folder, self.model, IndexSpec(kind, recall, asked, filter), report)
+        manifest = add_index(self.folder, self.model, IndexSpec(kind, recall, asked, filter), report, build)
         return type(self)(self.folder, manifest, self.model, may_leave_gpu=True)
 
     def index_bm25(self, report: Report = silent) -> Self:
@@ -886,7 +942,9 @@ class KnowledgeBase:
 
     @property
     def search_context(self) -> SearchContext:
-        """What a search needs of the knowledge base."""
+        """What a search here needs of the knowledge base; on a cluster, its index is opened when that is asked for."""
+        if self._opened_index is None:
+            self._opened_index = open_index(self.shards, self.index, self.model.device, self._may_leave_gpu)
         return SearchContext(self.shards, self._opened_index, self.model.config.length_penalty)
 
     @property

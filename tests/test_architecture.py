@@ -30,7 +30,7 @@ LAYERS = (
     ("finetuning",),
     ("sample_kb", "description", "changing"),
     ("verifying",),
-    ("filling",),
+    ("filling", "cluster"),
     ("kb",),
     ("augmentation",),
     ("serving",),

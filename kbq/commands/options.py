@@ -79,6 +79,12 @@ CalibrationFile = Annotated[
     Path | None, typer.Option("--calibration", help="What `kbq calibrate` wrote, instead of the model's own.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:n.")]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="The head of a Ray cluster whose machines do the work; `local` starts one here."
+    ),
+]
 Kb = Annotated[Path | None, typer.Option(help="A knowledge base; without it the bundled sample is used.")]
 TunedModel = Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")]
 Guess = Annotated[Path, typer.Argument(metavar="FILE", help="KILT predictions, plain or compressed.")]

@@ -16,7 +16,7 @@ from kbq.corpus.pages import Page
 from kbq.dump.manifest import FORMAT, STATE, Manifest, is_knowledge_base, read_manifest, refuse_other_model
 from kbq.dump.shard_writer import Progress, ShardWriter, page_digest
 from kbq.dump.shards import Counts, ShardEntry, shard_name
-from kbq.dump.workers import encode_blocks
+from kbq.dump.workers import Hire, encode_blocks
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.system.files import reading_problem
@@ -81,11 +81,11 @@ def build_shards(
     folder: Path,
     first_shard: int,
     report: Callable[[Counts], None],
-    workers: int = 1,
+    hire: Hire | None = None,
 ) -> tuple[list[ShardEntry], str]:
     """Write the shards, or those that are missing; returns them and a digest of the corpus.
 
-    `workers` processes encode; only this process writes, block by block.
+    `hire` gives the workers that encode, None: this process does. Only this process writes, block by block.
 
     Raises:
         KnowledgeBaseError: the folder holds an unfinished build with another model or of another corpus, or a damaged
@@ -103,7 +103,7 @@ def build_shards(
         ) from None
     try:
         blocks = _new_blocks(pages, state, folder)
-        for block, encoded in encode_blocks(model, blocks, lambda block: block.pages, workers):
+        for block, encoded in encode_blocks(model, blocks, lambda block: block.pages, hire):
             if writer.counts.rows >= SHARD_ROWS:
                 state = replace(state, finished=(*state.finished, writer.close()), current=Progress())
                 writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)

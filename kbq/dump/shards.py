@@ -123,7 +123,7 @@ class Shard:
             raise KnowledgeBaseError(f"shard {reading_problem(folder, error, REPAIR)}") from None
         self.folder = folder
         self._stay = stay
-        self.deleted = read_deleted(folder, deleted)
+        self.deleted_list, self.deleted = deleted, read_deleted(folder, deleted)
         self.live: Bools | None = None  # whether each paragraph is of a page that is left; None: all are
         self.shown: Bools | None = None  # whether a search may answer with it
         if len(self.deleted):

@@ -63,6 +63,12 @@ class ModelConfig:
         named = facts.get("relations") if isinstance(facts, dict) else None
         return list(map(str, named)) if isinstance(named, list | tuple) else []
 
+    @property
+    def begun_with(self) -> str:
+        """The fingerprint of the query encoder with which fine-tuning began; empty if it is not known."""
+        facts = self.training.get("finetuning")
+        return str(facts.get("begun_with", "")) if isinstance(facts, dict) else ""
+
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
         """The relations of slot queries on which a fine-tuned query encoder was not trained; none if not fine-tuned."""
         tuned, relations = set(self.tuned_relations), {slot[1] for slot in map(slot_of, queries) if slot}

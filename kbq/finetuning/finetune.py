@@ -139,6 +139,7 @@ def finetune(
         golds, dev_golds = _records(triples, dev, examples, seed, note)
         facts: dict[str, object] = {
             "command": command,
+            "begun_with": kb.model.config.query_fingerprint,
             "triples": _source(triples),
             "examples": examples,
             "dev": None if dev is None else _source(dev),
