@@ -15,6 +15,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent, TextResourceContents
 
+from kbq.__main__ import main
 from kbq.corpus.pages import Page
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
@@ -263,3 +264,23 @@ def test_mcp_over_http_is_guarded_as_the_service(sample: KnowledgeBase, serve: S
             await three_slots(client)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("", "error: no-kb does not exist: make a knowledge base with `kbq build CORPUS no-kb`\n"),
+        ("mcp", "error: kbq mcp needs further packages: pip install 'kbq[serve]'\n"),
+    ],
+)
+def test_what_cannot_be_opened_is_one_sentence(
+    missing: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if missing:
+        monkeypatch.delitem(sys.modules, "kbq.serving.tools", raising=False)
+        monkeypatch.setitem(sys.modules, missing, None)
+        monkeypatch.setitem(sys.modules, f"{missing}.server", None)
+    monkeypatch.setattr(sys, "argv", ["kbq", "mcp", "no-kb"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert (end.value.code, *capsys.readouterr()) == (1, "", said)
