@@ -12,7 +12,7 @@ from msgspec import Meta
 import kbq
 from kbq.answers import IndexKind
 from kbq.dump.damage import advice, damage_explained, sentence
-from kbq.dump.shards import REPAIR, Counts, HexDigits, Shard, ShardEntry
+from kbq.dump.shards import REPAIR, Counts, HexDigits, PhraseLimit, Shard, ShardEntry
 from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.system.files import reading_problem, writing_alone, writing_to
 from kbq.system.machine import stays_in_memory
@@ -75,6 +75,7 @@ class Manifest:
     bm25: bool = False  # whether every shard has a BM25 index
     sparta: HexDigits = ""  # name of the SPARTA index that every shard has; empty: none
     seals: dict[str, str] = field(default_factory=dict)
+    phrases: PhraseLimit = PhraseLimit()
     kbq: str = kbq.__version__
 
     @property
@@ -151,7 +152,7 @@ class Manifest:
         if damage is not None:
             raise KnowledgeBaseError(sentence(folder, damage))
         stay = stays_in_memory(self.vector_bytes)
-        shards = [Shard(folder / entry.name, stay, entry.deleted) for entry in self.shards]
+        shards = [Shard(folder / entry.name, stay, entry.deleted, self.phrases) for entry in self.shards]
         for shard, entry in zip(shards, self.shards, strict=True):
             if (shard.vectors.shape, len(shard.ids)) != ((entry.size.rows, self.dim), entry.size.pages):
                 raise KnowledgeBaseError(

@@ -72,6 +72,18 @@ class Counts(Summed):
         return dict(zip(names, astuple(self), strict=True))
 
 
+@dataclass(frozen=True, slots=True)
+class PhraseLimit:
+    """How long the phrases of a knowledge base may be; `tokens` and `rows` count the first and the last, too.
+
+    `repeats`: rows of a paragraph may repeat earlier ones, where the windows of another encoder overlapped.
+    """
+
+    tokens: Annotated[int, Meta(ge=1, le=20)] = 20  # L in arXiv 2012.12624
+    rows: Annotated[int, Meta(ge=1, le=20)] = 20
+    repeats: bool = False
+
+
 HexDigits = Annotated[str, Meta(pattern="^[0-9a-f]*$")]
 
 
@@ -94,12 +106,15 @@ class ShardEntry:
 class Shard:
     """A finished shard, memory-mapped. Rows and paragraphs are numbered within the shard, from 0."""
 
-    def __init__(self, folder: Path, stay: bool = True, deleted: str = "") -> None:
+    def __init__(
+        self, folder: Path, stay: bool = True, deleted: str = "", limit: PhraseLimit = PhraseLimit()
+    ) -> None:
         """Raises KnowledgeBaseError if a file is missing or damaged, or lengths differ.
 
         Args:
             stay: whether vectors stay in memory once read; if not, they are prefetched.
             deleted: digest of the list of deleted pages, if there is one.
+            limit: how long phrases may be.
         """
         if not folder.is_dir():
             raise KnowledgeBaseError(f"shard {folder} is missing: restore it, or {REPAIR}")
@@ -122,6 +137,7 @@ class Shard:
         except (OSError, ValueError, MemoryError) as error:
             raise KnowledgeBaseError(f"shard {reading_problem(folder, error, REPAIR)}") from None
         self.folder = folder
+        self.limit = limit
         self._stay = stay
         self.deleted = read_deleted(folder, deleted)
         self.live: Bools | None = None  # whether each paragraph is of a page that is left; None: all are
