@@ -41,12 +41,14 @@ from kbq.words.sparta import compact_sparta, index_sparta
 from kbq.words.sparta_model import SpartaModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
 
     from kbq.answers import CorpusFormat, WantedKind
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
-    from kbq.dump.shards import Counts
+    from kbq.dump.shards import Counts, PhraseLimit
+    from kbq.dump.workers import Encoded
     from kbq.system.callbacks import Note, Report
 
 
@@ -104,6 +106,35 @@ def build(
     elif published is not None and published.sparta:
         note(WITHOUT_IMPACTS.format(kb=folder))
     return manifest, model, bad_lines.count
+
+
+def publish_encoded(
+    pages: Iterable[Page],
+    encode: Callable[[Sequence[Any]], Encoded],
+    folder: Path,
+    model: Model,
+    *,
+    phrases: PhraseLimit,
+    bm25: bool,
+    report: Callable[[Counts], None],
+    report_stage: Report,
+) -> Manifest:
+    """Publish a new knowledge base of pages that the model has encoded elsewhere; a killed run resumes.
+
+    Args:
+        encode: gives the paragraphs of a block of pages.
+        phrases: how long phrases may be.
+
+    Raises:
+        KnowledgeBaseError: the folder is in use, not writable, or holds something else.
+    """
+    with writing_to(folder, KnowledgeBaseError, goes_on=True):
+        folder.mkdir(parents=True, exist_ok=True)
+        with writing_alone(folder):
+            before = replace(manifest_before(folder, model, append=False), phrases=phrases)
+            after = before.with_shards(*build_shards(pages, model, folder, 0, report, encode=encode))
+            spec = IndexSpec(chosen_kind(after, "auto"))
+            return _publish(folder, after, model, spec, bm25, report_stage)
 
 
 WITHOUT_IMPACTS = "the new pages have no learned impacts, so none are used: kbq index sparta {kb} MODEL"

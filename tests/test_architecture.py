@@ -33,6 +33,7 @@ LAYERS = (
     ("filling",),
     ("kb",),
     ("augmentation",),
+    ("importing",),
     ("commands",),
     ("__main__",),
 )

@@ -8,15 +8,16 @@ are cut in the same way and therefore give the same bytes.
 import contextlib
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import FORMAT, STATE, Manifest, is_knowledge_base, read_manifest, refuse_other_model
 from kbq.dump.shard_writer import Progress, ShardWriter, page_digest
 from kbq.dump.shards import Counts, ShardEntry, shard_name
-from kbq.dump.workers import encode_blocks
+from kbq.dump.workers import Encoded, encode_blocks
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.system.files import reading_problem
@@ -82,10 +83,14 @@ def build_shards(
     first_shard: int,
     report: Callable[[Counts], None],
     workers: int = 1,
+    encode: Callable[[Sequence[Any]], Encoded] | None = None,
 ) -> tuple[list[ShardEntry], str]:
     """Write the shards, or those that are missing; returns them and a digest of the corpus.
 
     `workers` processes encode; only this process writes, block by block.
+
+    Args:
+        encode: gives the paragraphs of a block of pages, where the model has encoded them before.
 
     Raises:
         KnowledgeBaseError: the folder holds an unfinished build with another model or of another corpus, or a damaged
@@ -103,7 +108,11 @@ def build_shards(
         ) from None
     try:
         blocks = _new_blocks(pages, state, folder)
-        for block, encoded in encode_blocks(model, blocks, lambda block: block.pages, workers):
+        encoded_blocks = (
+            encode_blocks(model, blocks, lambda block: block.pages, workers) if encode is None
+            else ((block, encode(block.pages)) for block in blocks)
+        )  # fmt: skip
+        for block, encoded in encoded_blocks:
             if writer.counts.rows >= SHARD_ROWS:
                 state = replace(state, finished=(*state.finished, writer.close()), current=Progress())
                 writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)

@@ -75,7 +75,7 @@ class Manifest:
     bm25: bool = False  # whether every shard has a BM25 index
     sparta: HexDigits = ""  # name of the SPARTA index that every shard has; empty: none
     seals: dict[str, str] = field(default_factory=dict)
-    phrases: PhraseLimit = PhraseLimit()
+    phrases: PhraseLimit = field(default_factory=PhraseLimit)
     kbq: str = kbq.__version__
 
     @property

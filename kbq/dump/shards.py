@@ -106,9 +106,7 @@ class ShardEntry:
 class Shard:
     """A finished shard, memory-mapped. Rows and paragraphs are numbered within the shard, from 0."""
 
-    def __init__(
-        self, folder: Path, stay: bool = True, deleted: str = "", limit: PhraseLimit = PhraseLimit()
-    ) -> None:
+    def __init__(self, folder: Path, stay: bool = True, deleted: str = "", limit: PhraseLimit = PhraseLimit()) -> None:
         """Raises KnowledgeBaseError if a file is missing or damaged, or lengths differ.
 
         Args:

@@ -45,7 +45,7 @@ from kbq.encoding.model_folder import (
     unpacked,
     write_config,
 )
-from kbq.encoding.official import OfficialCheckpoint, is_official, read_checkpoint, read_vocabulary
+from kbq.encoding.official import TABLE, OfficialCheckpoint, is_official, read_checkpoint, read_vocabulary
 from kbq.encoding.phrases import PhraseEncoder
 from kbq.encoding.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
 from kbq.encoding.tokenizer import Forms
@@ -181,6 +181,26 @@ class Model:
             )
         tokenizer = read_vocabulary(vocabulary, shape.vocab_size)
         return cls._assembled(folder, checkpoint.config(), tokenizer, Bert(shape), checkpoint.weights, device)
+
+    def take_queries_of(self, checkpoint: OfficialCheckpoint) -> None:
+        """Encode queries with an official checkpoint that was tuned from the one that this model was made of.
+
+        Raises:
+            ModelError: this model is not of such a checkpoint, or of one with other sizes or word embeddings.
+        """
+        folder, source, own = checkpoint.folder, self.source, self.phrases.backbone.config
+        if self.config.base or not self.config.official_queries:
+            kind = "is a query encoder itself" if self.config.base else "was not made of a checkpoint of DensePhrases"
+            raise ModelError(f"{source} {kind}: give the model of the checkpoint that {folder} was tuned from")
+        weights = {name: value for name, value in checkpoint.weights.items() if name.startswith("queries.")}
+        tables = [weights.pop(f"queries.{side}.{TABLE}", None) for side in ("start", "end")]
+        table = _word_embeddings(self.phrases).detach().cpu()
+        if own.written != checkpoint.shape.written or not all(one is None or torch.equal(one, table) for one in tables):
+            raise ModelError(
+                f"the query encoders of {folder} have other sizes or word embeddings than the model {source}: give the "
+                "model of the checkpoint that they were tuned from"
+            )
+        load_weights(self.queries, weights, "queries.", folder, given=_word_embeddings(self.phrases))
 
     @classmethod
     def _assembled(
