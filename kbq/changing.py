@@ -80,6 +80,8 @@ def build(
             command = f"kbq index sparta {folder} {sparta}"
             raise KnowledgeBaseError(f"{folder} is built: add the impacts with `{command}`")
     published = read_manifest(folder) if append else None
+    if published is not None:
+        published.refuse_codes(folder)
     if not isinstance(model, Model):
         name = None if model is None else str(as_path(model, "a model"))
         model = model_of(folder, published, name, device) if published else Model.open(name or "default", device)
@@ -99,7 +101,8 @@ def build(
             shards, digest = build_shards(pages, model, folder, before.next_shard, report, workers)
             after = before.with_shards(shards, digest)
             spec = IndexSpec.as_before(folder, before, chosen_kind(after, index))
-            manifest = _publish(folder, after, model, spec, before.bm25 if append else bm25, report_stage)
+            after = build_indexes(folder, after, model, spec, report_stage)
+            manifest = _publish(folder, after, before.bm25 if append else bm25, report_stage)
     if sparta is not None:
         index_sparta(folder, sparta, terms, device, report_stage)
         manifest = read_manifest(folder)
@@ -118,12 +121,14 @@ def publish_encoded(
     bm25: bool,
     report: Callable[[Counts], None],
     report_stage: Report,
+    index: Callable[[Manifest], Manifest] | None = None,
 ) -> Manifest:
     """Publish a new knowledge base of pages that the model has encoded elsewhere; a killed run resumes.
 
     Args:
         encode: gives the paragraphs of a block of pages.
         phrases: how long phrases may be.
+        index: gives the manifest with an index that was built elsewhere, too; no vectors are written then.
 
     Raises:
         KnowledgeBaseError: the folder is in use, not writable, or holds something else.
@@ -132,9 +137,13 @@ def publish_encoded(
         folder.mkdir(parents=True, exist_ok=True)
         with writing_alone(folder):
             before = replace(manifest_before(folder, model, append=False), phrases=phrases)
-            after = before.with_shards(*build_shards(pages, model, folder, 0, report, encode=encode))
-            spec = IndexSpec(chosen_kind(after, "auto"))
-            return _publish(folder, after, model, spec, bm25, report_stage)
+            built = build_shards(pages, model, folder, 0, report, encode=encode, with_vectors=index is None)
+            after = before.with_shards(*built)
+            if index is None:
+                after = build_indexes(folder, after, model, IndexSpec(chosen_kind(after, "auto")), report_stage)
+            else:
+                after = index(after)
+            return _publish(folder, after, bm25, report_stage)
 
 
 WITHOUT_IMPACTS = "the new pages have no learned impacts, so none are used: kbq index sparta {kb} MODEL"
@@ -164,6 +173,7 @@ def update(
     """
     _at_least_one("workers", workers)
     published = read_manifest(folder)  # before the corpus is read
+    published.refuse_codes(folder)
     bad_lines = BadLines(corpus, skip_bad_lines, note)
     pages = _pages(corpus, format, bad_lines, ())
     if dry_run:
@@ -209,7 +219,8 @@ def _updated(
             after = before.with_shards(*build_shards(new, model, folder, before.next_shard, report, workers))
             after = without(after, shards, comparison.gone(delete_missing))
             spec = IndexSpec.as_before(folder, before, chosen_kind(after, "auto"))
-            manifest = _publish(folder, after, model, spec, before.bm25, report_stage)
+            after = build_indexes(folder, after, model, spec, report_stage)
+            manifest = _publish(folder, after, before.bm25, report_stage)
         else:
             (folder / STATE).unlink(missing_ok=True)  # of an update that is not wanted any more
             manifest = before
@@ -231,6 +242,7 @@ def compact(folder: Path, open_model: Callable[[], Model], threshold: float = 0.
     if not (isinstance(threshold, int | float) and 0 <= threshold <= 1):
         raise KnowledgeBaseError(f"threshold is {threshold!r}, must be from 0 to 1", is_usage=True)
     with changing(folder) as manifest:
+        manifest.refuse_codes(folder)
         if (folder / STATE).exists():
             raise KnowledgeBaseError(
                 f"{folder} has an unfinished update: run the same command again, or delete {folder / STATE}"
@@ -287,11 +299,8 @@ def _pages(
     return checked_pages(given(corpus, CorpusError, "a corpus is", "a path, or a list of pages"), known_ids)
 
 
-def _publish(
-    folder: Path, after: Manifest, model: Model, spec: IndexSpec, bm25: bool, report_stage: Report
-) -> Manifest:
-    """Index the new shards and publish them."""
-    manifest = build_indexes(folder, after, model, spec, report_stage)
+def _publish(folder: Path, manifest: Manifest, bm25: bool, report_stage: Report) -> Manifest:
+    """Index the words of new shards, and publish them."""
     if bm25:
         manifest = add_bm25(folder, manifest, report_stage)
     manifest = publish(folder, manifest)

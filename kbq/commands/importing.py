@@ -64,6 +64,27 @@ def dump(
     _tell(imported, as_json)
 
 
+@importing.command()
+def index(
+    dump: Dump,
+    kb: NewKb,
+    name: Annotated[str, typer.Option(help="Folder of the index in DUMP, such as start/1048576_flat_OPQ96.")],
+    model: Checkpoint,
+    bm25: Words = True,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Make a knowledge base of an index alone, without a phrase dump; its codes stay where they are. It resumes."""
+    from kbq.commands.progress import build_progress
+    from kbq.importing.index import import_index
+
+    with build_progress(f"importing {kb}") as (report, report_stage):
+        imported = import_index(
+            dump, kb, model, name, bm25=bm25, device=device, report=report, report_stage=report_stage
+        )
+    _tell(imported, as_json)
+
+
 def _tell(imported: "Imported", as_json: bool) -> None:
     """Say what a knowledge base holds, and which tokens of the dump are not in its text."""
     from kbq.system.files import folder_bytes

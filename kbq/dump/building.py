@@ -84,6 +84,7 @@ def build_shards(
     report: Callable[[Counts], None],
     workers: int = 1,
     encode: Callable[[Sequence[Any]], Encoded] | None = None,
+    with_vectors: bool = True,
 ) -> tuple[list[ShardEntry], str]:
     """Write the shards, or those that are missing; returns them and a digest of the corpus.
 
@@ -91,17 +92,18 @@ def build_shards(
 
     Args:
         encode: gives the paragraphs of a block of pages, where the model has encoded them before.
+        with_vectors: write them.
 
     Raises:
         KnowledgeBaseError: the folder holds an unfinished build with another model or of another corpus, or a damaged
             one; or a worker died.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    state = _read_state(folder, model, first_shard)
+    state, dim = _read_state(folder, model, first_shard), model.dim if with_vectors else None
     report(_total(state))
     write_record(folder / STATE, state, FORMAT)  # first, as a build starts only in an empty folder, or with this file
     try:
-        writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
+        writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), dim, state.current)
     except ValueError as error:
         raise KnowledgeBaseError(
             f"{folder} holds an unfinished build, which is damaged ({error}): {_how_to_restart(folder, first_shard)}"
@@ -115,7 +117,7 @@ def build_shards(
         for block, encoded in encoded_blocks:
             if writer.counts.rows >= SHARD_ROWS:
                 state = replace(state, finished=(*state.finished, writer.close()), current=Progress())
-                writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
+                writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), dim, state.current)
             for page, digest, paragraphs in zip(block.pages, block.digests, encoded, strict=True):
                 writer.append(page, digest, paragraphs)
             state = replace(state, pages=block.consumed, corpus=block.digest, current=writer.sync())

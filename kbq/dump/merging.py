@@ -27,6 +27,8 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
             or `out` is not empty or cannot be written.
     """
     manifests = [read_manifest(folder) for folder in folders]
+    for folder, manifest in zip(folders, manifests, strict=True):
+        manifest.refuse_codes(folder)
     _refuse_other_models(folders, manifests)
     opened = [m.open_shards(folder) for folder, m in zip(folders, manifests, strict=True)]
     shards = [shard for of_kb in opened for shard in of_kb]

@@ -34,7 +34,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from kbq.answers import Answer
-from kbq.array_types import Bools, Rows
+from kbq.array_types import Bools, Doubles, Floats, Rows
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump.arrays import GrowingArray, Texts, open_array
 from kbq.errors import KnowledgeBaseError
@@ -48,6 +48,7 @@ DIGEST_BYTES = 16
 REPAIR = "build the knowledge base again"
 LOGIT_STEPS = 8  # to a logit of 1; logits beyond ±15.9 are clipped
 OPENS, CLOSES = 1, 2
+CHUNK = 128  # rows converted to float64 at a time for final scores: they fit in a CPU's cache
 TEXTS = "texts", "ids", "titles", "metadata"
 
 
@@ -117,10 +118,7 @@ class Shard:
         if not folder.is_dir():
             raise KnowledgeBaseError(f"shard {folder} is missing: restore it, or {REPAIR}")
         try:
-            self.vectors: NDArray[np.int8] = _typed(folder, "vectors", np.int8, 2)
-            # Mapped a second time, for random access, as advice applies to a whole mapping.
-            self._scattered = open_array(folder / "vectors.npy")
-            expect_random_access(self._scattered.ctypes.data, self._scattered.nbytes)
+            self.shape = self._open_vectors(folder)  # rows and dimensions
             self.positions = _typed(folder, "positions", np.uint32)
             self.starts = _typed(folder, "starts", np.uint32)
             self.ends = _typed(folder, "ends", np.uint32)
@@ -144,9 +142,17 @@ class Shard:
             self.show_only(self.live_pages())
             self.live = self.shown
 
+    def _open_vectors(self, folder: Path) -> tuple[int, int]:
+        """Map the vectors; returns their shape. Raises OSError or ValueError."""
+        self.vectors: NDArray[np.int8] = _typed(folder, "vectors", np.int8, 2)
+        # Mapped a second time, for random access, as advice applies to a whole mapping.
+        self._scattered = open_array(folder / "vectors.npy")
+        expect_random_access(self._scattered.ctypes.data, self._scattered.nbytes)
+        return len(self.vectors), self.vectors.shape[1]
+
     def _refuse_misfits(self) -> None:
         """Raises ValueError if files do not belong together."""
-        rows = {len(array) for array in (self.vectors, self.positions, self.starts, self.ends, self.edges)}
+        rows = {self.shape[0], *map(len, (self.positions, self.starts, self.ends, self.edges))}
         per_paragraph = (
             self.paragraph_rows,
             self.paragraph_numbers,
@@ -155,7 +161,7 @@ class Shard:
             self.texts,
         )
         fits = (
-            rows == {int(self.paragraph_rows[-1]) if len(self.paragraph_rows) else len(self.vectors)}
+            rows == {int(self.paragraph_rows[-1]) if len(self.paragraph_rows) else self.shape[0]}
             and len({len(entries) for entries in per_paragraph}) == 1
             and len(self.ids) == len(self.titles) == len(self.metadata) == len(self.page_digests)
             and all(texts.is_complete for texts in (self.texts, self.ids, self.titles, self.metadata))
@@ -254,6 +260,19 @@ class Shard:
         for run in runs if len(ascending) else []:
             prefetch(begin + int(run[0]) * size, int(run[-1] + 1 - run[0]) * size)
         return self._scattered.take(rows, axis=0)
+
+    def inner_products(self, rows: Rows, queries: Floats | Doubles) -> Floats:
+        """The inner products of some rows with each query, for final scores.
+
+        Those of queries in whole steps (`in_steps`) are exact before they are rounded once, so they are always the
+        same. Shapes: rows (rows,), queries (queries, dim), result (rows, queries).
+        """
+        columns = queries.T
+        products = np.empty((len(rows), len(queries)), np.float32)
+        for first in range(0, len(rows), CHUNK):
+            part = slice(first, first + CHUNK)
+            products[part] = self.vectors_of(rows[part]).astype(np.float64) @ columns
+        return products
 
     def paragraphs_of(self, rows: Rows) -> Rows:
         """The paragraph of each row. Shape: that of `rows`."""

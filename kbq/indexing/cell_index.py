@@ -15,7 +15,7 @@ from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.indexing.base import Bonus, Candidates, ShardGroup, Whole, everything, ranges
 from kbq.indexing.cells import Cells
-from kbq.indexing.inner_products import in_steps, row_inner_products
+from kbq.indexing.inner_products import in_steps
 
 MOST_HITS = 2**22  # of the queries that are searched together, before rescoring: about 130 MB
 LEAST_HITS = 50  # starts, and ends, to find at least in all groups: the ten best phrases score above so many's bound
@@ -132,7 +132,7 @@ class CellIndex:
         scores = np.empty(len(rows), np.float32)
         for number in np.unique(shards):
             in_shard = shards == number
-            scores[in_shard] = row_inner_products(self._shards[number], rows[in_shard], query[None])[:, 0]
+            scores[in_shard] = self._shards[number].inner_products(rows[in_shard], query[None])[:, 0]
         best = np.argsort(-scores, kind="stable")[:k]
         return Hits(scores[best], shards[best], rows[best])
 

@@ -13,7 +13,6 @@ import numpy as np
 from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.indexing.base import MAX_TOKENS, Candidates, ranges
-from kbq.indexing.inner_products import row_inner_products
 
 RANGES = 4096  # whose maxima are computed together
 
@@ -68,7 +67,7 @@ def find_spans(
     starts, added = _opening(shard, candidates)
     _, stop = shard.row_range(shard.paragraphs_of(starts))
     rows = _union(starts, np.minimum(stop, starts + max_tokens))  # consecutive rows are at least a token apart
-    products = row_inner_products(shard, rows, query)
+    products = shard.inner_products(rows, query)
     products[~shard.closes(rows), 1] = -np.inf
     place = np.searchsorted(rows, starts)
     if added is not None:
