@@ -157,7 +157,8 @@ def _read_tensors(path: Path) -> NamedTensors:
             warnings.filterwarnings("ignore", "Detected pickle protocol")
             content = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
-        raise ModelError(reading_problem(path, error, "give the folder of an official checkpoint")) from None
+        advice = "give the folder of an official checkpoint" if isinstance(error, FileNotFoundError) else AGAIN
+        raise ModelError(reading_problem(path, error, advice)) from None
     except pickle.UnpicklingError:
         raise ModelError(
             f"{path} holds more than tensors, or is damaged: reading the rest could run code, so nothing is read; "
@@ -205,11 +206,14 @@ def _shape(folder: Path, stored: Mapping[str, Tensor]) -> BertConfig:
     }  # fmt: skip
     try:
         written = _object(folder / BERT_CONFIG)
+        for name, size in sizes.items():
+            if written.get(name, size) != size:
+                raise ValueError(f"{name} is {written[name]!r}, the weights have {size}")
+        if written.get("hidden_act", "gelu") != "gelu":
+            raise ValueError(f"hidden_act is {written['hidden_act']!r}, only 'gelu' is supported")
         heads = written.get("num_attention_heads")
-        said = {name: written[name] for name in sizes if name in written and written[name] != sizes[name]}
-        if said or written.get("hidden_act", "gelu") != "gelu" or not isinstance(heads, int):
-            name = next(iter(said), "num_attention_heads" if not isinstance(heads, int) else "hidden_act")
-            raise ValueError(f"{name} is {written.get(name)!r}, the weights have {sizes.get(name, 'need of another')}")
+        if not isinstance(heads, int):
+            raise ValueError(f"num_attention_heads is {heads!r}, must be a number")
         eps = {"layer_norm_eps": written.get("layer_norm_eps", 1e-12)}
         return BertConfig({"model_type": "bert", "full_precision": True, "num_attention_heads": heads} | sizes | eps)
     except (OSError, ValueError) as error:

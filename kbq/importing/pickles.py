@@ -19,7 +19,7 @@ VALUES = {
 IGNORED = {"PROTO", "FRAME"}
 TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 DTYPE = "numpy dtype"  # the only thing that may be named
-LARGEST = 2**30  # bytes of one value
+INTEGERS = "i4", "i8"  # what it may be called with
 
 
 class UnsafePickleError(ValueError):
@@ -49,7 +49,7 @@ def pickled_items(file: IO[bytes]) -> Iterator[tuple[Any, Any]]:
                     return
                 break
             yield from machine.carry_out(operation.name, argument)
-    except (IndexError, KeyError, TypeError) as error:
+    except (IndexError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the pickle is damaged: {error!r}") from None
     raise ValueError("it does not hold a pickled dict")
 
@@ -60,6 +60,7 @@ class _Machine:
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
+        self.memorised = 0  # what was to be memorised, also what was not
         self.outer: dict[Any, Any] | None = None  # the first dict: its items are handed out, not kept
 
     def carry_out(self, name: str, argument: Any) -> list[tuple[Any, Any]]:
@@ -82,8 +83,9 @@ class _Machine:
         elif name in ("SETITEM", "SETITEMS"):
             return self._set_items(name == "SETITEMS")
         elif name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            if not isinstance(stack[-1], bytes | dict):
-                self.memo[len(self.memo) if argument is None else argument] = stack[-1]
+            if not isinstance(stack[-1], bytes | dict):  # they would keep the whole file in memory
+                self.memo[self.memorised if argument is None else argument] = stack[-1]
+            self.memorised += 1
         elif name in ("BINGET", "LONG_BINGET"):
             stack.append(self.memo[argument])
         elif name not in IGNORED:
@@ -116,7 +118,7 @@ class _Machine:
             stack.append(_DtypeName())
         elif name == "REDUCE":
             description, called = stack.pop(), stack.pop()
-            if not isinstance(called, _DtypeName) or not isinstance(description[0], str):
+            if not isinstance(called, _DtypeName) or description[0] not in INTEGERS:
                 raise UnsafePickleError("the pickle calls something")
             stack.append(np.dtype(description[0]))
         elif name == "BUILD":
