@@ -11,6 +11,7 @@ from typing import Any
 import confidence
 import filling
 import keeping
+import official
 import scale
 from rendering import ROOT, earlier, figures, interval, table
 
@@ -459,6 +460,11 @@ def main() -> None:
         "docs/results/index.md": {"quality": quality},
         "docs/results/confidence.md": {"second-look": confidence.second_look, "trust": confidence.trust},
         "docs/results/filling.md": {"fill": filling.fill},
+        "docs/results/official.md": {
+            "official-answers": official.answers_table,
+            "official-sizes": official.sizes_table,
+            "official-wikipedia": official.wikipedia_table,
+        },
         "docs/results/speed.md": {"speed": speed},
         "docs/results/words.md": {"words": words},
         "docs/results/finetuning.md": {

@@ -133,6 +133,8 @@ def publish_encoded(
     Raises:
         KnowledgeBaseError: the folder is in use, not writable, or holds something else.
     """
+    if is_knowledge_base(folder):
+        raise KnowledgeBaseError(f"{folder} already holds a knowledge base: choose another folder")
     with writing_to(folder, KnowledgeBaseError, goes_on=True):
         folder.mkdir(parents=True, exist_ok=True)
         with writing_alone(folder):

@@ -78,6 +78,7 @@ class Codes:
         self.centroids = self._floats(
             layout.centroids, layout.code_bytes, CENTROIDS, layout.dim // layout.code_bytes
         ).copy()
+        self._begins = CENTROIDS * np.arange(layout.code_bytes)  # of the products with the centroids of each byte
         self._tables = lru_cache(TABLES)(self._tables_of)
 
     def _floats(self, begin: int, *shape: int) -> Floats:
@@ -86,29 +87,30 @@ class Codes:
         return floats
 
     def _tables_of(self, query: bytes) -> tuple[Doubles, Doubles]:
-        """A query, rotated, and its products with all centroids. Shapes: (dim,), (code bytes, CENTROIDS)."""
+        """A query, rotated, and its products with all centroids. Shapes: (dim,), (code bytes × CENTROIDS,)."""
         vector = np.frombuffer(query, np.float64) / self.layout.step
         rotated = self._rotation @ vector
         table: Doubles = (self.centroids * rotated.reshape(self.layout.code_bytes, 1, -1)).sum(axis=2)
-        return rotated, table
+        return rotated, table.ravel()
 
     @cached_property
     def _rotation(self) -> Doubles:
         return self.rotation.astype(np.float64)
 
-    def inner_products(self, places: Rows, query: Doubles) -> Floats:
-        """Of the rows with codes at these places with a query in the units of rows; see `Shard.inner_products`.
+    def inner_products(self, places: Rows, queries: Doubles) -> Floats:
+        """Of the rows with codes at these places with queries in the units of rows; see `Shard.inner_products`.
 
         Each is a sum of the same terms in the same order, whatever rows are asked for beside it.
-        Shapes: (rows,), (dim,), result (rows,).
+        Shapes: (rows,), (queries, dim), result (rows, queries).
         """
-        rotated, table = self._tables(query.astype(np.float64).tobytes())
         named, numbers = np.unique(self._list_of(places), return_inverse=True)
-        coarse = (self.means[named] * rotated).sum(axis=1)[numbers]
-        codes = self._codes_at(places)
-        fine = table[np.arange(codes.shape[1]), codes].sum(axis=1)
-        constant = self.layout.offset / self.layout.step * float(query.sum())
-        products: Floats = (coarse + fine - constant).astype(np.float32)
+        means, terms = self.means[named], self._codes_at(places) + self._begins
+        products = np.empty((len(places), len(queries)), np.float32)
+        for column, query in enumerate(queries):
+            rotated, table = self._tables(query.tobytes())
+            constant = self.layout.offset / self.layout.step * float(query.sum())
+            coarse = (means * rotated).sum(axis=1)[numbers]
+            products[:, column] = coarse + table.take(terms).sum(axis=1) - constant
         return products
 
     def vectors_at(self, places: Rows) -> Floats:
@@ -120,7 +122,8 @@ class Codes:
 
     def _codes_at(self, places: Rows) -> NDArray[np.uint8]:
         """Shape: (rows, code bytes)."""
-        codes: NDArray[np.uint8] = self._bytes[places[:, None] + np.arange(self.layout.code_bytes)]
+        every = np.lib.stride_tricks.sliding_window_view(self._bytes, self.layout.code_bytes)
+        codes: NDArray[np.uint8] = every[places]
         return codes
 
     def _list_of(self, places: Rows) -> Rows:
@@ -171,8 +174,7 @@ class CodedShard(Shard):
 
     def inner_products(self, rows: Rows, queries: Floats | Doubles) -> Floats:
         """See `Shard`."""
-        products = [self.codes.inner_products(self._places[rows], query) for query in queries]
-        return np.stack(products, axis=1)
+        return self.codes.inner_products(self._places[rows], queries.astype(np.float64))
 
 
 def codes_instead_of_vectors(folder: Path) -> str:

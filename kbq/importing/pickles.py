@@ -20,6 +20,7 @@ IGNORED = {"PROTO", "FRAME"}
 TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 DTYPE = "numpy dtype"  # the only thing that may be named
 INTEGERS = "i4", "i8"  # what it may be called with
+ROOM, DICT = 2**28, 500  # bytes to keep of what may be mentioned again, and what a dict counts as
 
 
 class UnsafePickleError(ValueError):
@@ -55,12 +56,13 @@ def pickled_items(file: IO[bytes]) -> Iterator[tuple[Any, Any]]:
 
 
 class _Machine:
-    """The stack and the memo of a pickle. Texts and types are memorised, as a pickle may mention them again."""
+    """The stack and the memo of a pickle, in which bytes and dicts are kept as long as there is room."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
-        self.memorised = 0  # what was to be memorised, also what was not
+        self.memorised = 0  # also what was not kept
+        self.room = ROOM
         self.outer: dict[Any, Any] | None = None  # the first dict: its items are handed out, not kept
 
     def carry_out(self, name: str, argument: Any) -> list[tuple[Any, Any]]:
@@ -83,14 +85,21 @@ class _Machine:
         elif name in ("SETITEM", "SETITEMS"):
             return self._set_items(name == "SETITEMS")
         elif name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            if not isinstance(stack[-1], bytes | dict):  # they would keep the whole file in memory
-                self.memo[self.memorised if argument is None else argument] = stack[-1]
-            self.memorised += 1
+            self._memorise(self.memorised if argument is None else argument, stack[-1])
         elif name in ("BINGET", "LONG_BINGET"):
             stack.append(self.memo[argument])
         elif name not in IGNORED:
             self._type(name, argument)
         return []
+
+    def _memorise(self, number: int, value: Any) -> None:
+        """Remember a value that the pickle may mention again."""
+        self.memorised += 1
+        if isinstance(value, bytes | dict):
+            self.room -= len(value) if isinstance(value, bytes) else DICT
+            if self.room < 0:  # they would keep the whole file in memory
+                return
+        self.memo[number] = value
 
     def _set_items(self, several: bool) -> list[tuple[Any, Any]]:
         values = self._above_mark() if several else [self.stack.pop(-2), self.stack.pop()]

@@ -18,6 +18,7 @@ from kbq.errors import KnowledgeBaseError
 from kbq.indexing.base import ShardGroup, Whole
 from kbq.indexing.cell_index import CellIndex, Hits
 from kbq.indexing.cells import Cells, load_faiss
+from kbq.indexing.index_folder import open_folders
 from kbq.indexing.inner_products import in_steps
 from kbq.system.machine import available_memory, stays_in_memory
 
@@ -30,6 +31,7 @@ def open_official(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
     Raises:
         KnowledgeBaseError: faiss is not installed, or the means of the lists do not fit in memory.
     """
+    open_folders(shards, entry)  # looks at their files
     codes = next(shard.codes for shard in shards if isinstance(shard, CodedShard))
     need, free = codes.means.nbytes, available_memory()
     if need > free:

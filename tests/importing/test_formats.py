@@ -38,6 +38,19 @@ def test_plain_values(protocol: int, count: int) -> None:
     assert items(pickle.dumps(content, protocol)) == content
 
 
+@pytest.mark.parametrize(("room", "fits"), [(2**28, True), (2000, False)])
+def test_values_that_are_mentioned_again(room: int, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there is room for: a file of 20 GB is read with little memory."""
+    monkeypatch.setattr("kbq.importing.pickles.ROOM", room)
+    content = {str(number): {"bytes": b"x" * 300, "number": number} for number in range(1000, 1020)}
+    content |= {"again": content["1019"], "first": content["1000"]}
+    if fits:
+        assert items(pickle.dumps(content, 3)) == content
+    else:
+        with pytest.raises(ValueError, match=r"the pickle is damaged: KeyError"):
+            items(pickle.dumps(content, 3))
+
+
 class Asks:
     """Pickled as a call."""
 
