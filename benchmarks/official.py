@@ -337,10 +337,10 @@ def sizes_table() -> str:
             rates = [f"{facts[f'searches, {together} at a time']:,.0f}" for together in (1, 64)]
             searches.append([name, f"{facts['vectors']:,}", *rates, str(facts["MiB"])])
     step = found["the official step"]
+    taken = f"takes {step['cpu_seconds']:.1f} CPU seconds and {step['MiB']} MiB"
     official = (
-        f"What the official figures call the search step, {step['searches']} searches for four units in both indexes with\n"
-        f"all that is loaded for them, takes {step['cpu_seconds']:.1f} CPU seconds and {step['MiB']} MiB; the official\n"
-        "code took 3 and 370 on a similar machine."
+        f"What the official figures call the search step, {step['searches']} searches for four units in both indexes\n"
+        f"with all that is loaded for them, {taken}; the official code took 3 and 370\non a similar machine."
     )
     imports = table(["step", "vectors", "CPU seconds", "MiB", "MB written"], rows)
     asked = table(["step", "vectors", "per CPU second, one at a time", "64 at a time", "MiB"], searches)

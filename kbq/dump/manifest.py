@@ -33,7 +33,10 @@ Number = Annotated[int, Meta(ge=0)]
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """An index of the shards; its recall is the share of exact search's ten best phrases that it finds."""
+    """An index of the shards; its recall is the share of exact search's ten best phrases that it finds.
+
+    That of an official index is not known: there are no vectors to search exactly.
+    """
 
     kind: IndexKind = "exact"
     probes: Annotated[int, Meta(ge=1)] = 1  # cells of each shard to search for a query

@@ -112,7 +112,9 @@ def _with_codes(folder: Path, manifest: Manifest, path: Path, index: FaissFile, 
     np.save(codes / RUNS, runs)
     seal_folder(codes)
     _write_places(folder, manifest, path, index, runs, Stage(report, "codes found", index.layout.vectors))
-    return replace(manifest, index=IndexEntry("official", probes=min(PROBES, index.layout.lists)))
+    return replace(
+        manifest, index=IndexEntry("official", probes=min(PROBES, index.layout.lists), target=0.0, recall=0.0)
+    )
 
 
 def _link(path: Path, link: Path) -> None:

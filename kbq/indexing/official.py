@@ -1,7 +1,7 @@
 """Official: the codes of an index of DensePhrases are searched where they lie, over all shards of a knowledge base.
 
-faiss finds the best codes in the lists that are probed, for the start and for the end of a phrase. Then the rows of
-their paragraphs are scored, from the same codes.
+faiss finds the best codes in the lists that are probed, for the start and for the end of a phrase. Each is paired with
+the best end, or the best start, within reach in its paragraph, scored from the same codes.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from kbq.dump.codes import CodedShard, Codes
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.base import ShardGroup, Whole
+from kbq.indexing.base import ShardGroup, Whole, ranges
 from kbq.indexing.cell_index import CellIndex, Hits
 from kbq.indexing.cells import Cells, load_faiss
 from kbq.indexing.index_folder import open_folders
@@ -68,6 +68,16 @@ class OfficialIndex(CellIndex):
             shards: Rows = np.searchsorted(self._begins, rows, side="right") - 1
             hits.append(self._rescored(query, shards, rows - self._begins[shards], k))
         return hits
+
+    def _rows_near(self, number: int, sides: Sequence[Hits]) -> Rows:
+        """The rows that are hits for a start, and those from which a phrase may end at a hit for an end.
+
+        Other rows of the paragraphs would each be a read from another place of a file that memory may not hold.
+        """
+        first, last = (side.rows[side.shards == number] for side in sides)
+        ending = np.sort(last)
+        before = ranges(np.maximum(ending - self._shards[number].limit.rows + 1, 0), ending + 1)
+        return np.unique(np.concatenate([first, before]))
 
 
 def _shown_ids(codes: Codes, shown: Bools) -> Bools:
