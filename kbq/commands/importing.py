@@ -39,7 +39,7 @@ def checkpoint(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a model of a checkpoint, plain or tuned for queries; its vectors are those of the official code."""
+    """Make a model of a checkpoint. Its vectors are those of the official code."""
     from kbq.importing.checkpoint import import_checkpoint
 
     made = import_checkpoint(source, out, vocabulary=vocabulary, base=base, command=shlex.join(["kbq", *sys.argv[1:]]))
@@ -55,12 +55,14 @@ def checkpoint(
 def dump(
     dump: Dump, kb: NewKb, model: Checkpoint, bm25: Words = True, device: Device = "auto", as_json: Json = False
 ) -> None:
-    """Make a knowledge base of a phrase dump (HDF5), with its vectors as they are. A killed run resumes."""
+    """Make a knowledge base of a phrase dump. Its vectors stay as they are; a killed run resumes."""
     from kbq.commands.progress import build_progress
     from kbq.importing.dump import import_dump
 
     with build_progress(f"importing {kb}") as (report, report_stage):
-        imported = import_dump(dump, kb, model, bm25=bm25, device=device, report=report, report_stage=report_stage)
+        imported = import_dump(
+            dump, kb, model, bm25=bm25, device=device, report=report, report_stage=report_stage, note=note
+        )
     _tell(imported, as_json)
 
 
@@ -74,13 +76,21 @@ def index(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Make a knowledge base of an index alone, without a phrase dump; its codes stay where they are. It resumes."""
+    """Make a knowledge base of an index alone. Its codes stay where they are; a killed run resumes."""
     from kbq.commands.progress import build_progress
     from kbq.importing.index import import_index
 
     with build_progress(f"importing {kb}") as (report, report_stage):
         imported = import_index(
-            dump, kb, model, name, bm25=bm25, device=device, report=report, report_stage=report_stage
+            dump,
+            kb,
+            model,
+            name,
+            bm25=bm25,
+            device=device,
+            report=report,
+            report_stage=report_stage,
+            note=note,
         )
     _tell(imported, as_json)
 

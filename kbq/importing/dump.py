@@ -10,7 +10,8 @@ from kbq.dump.shards import Counts
 from kbq.encoding.model import Model
 from kbq.importing import hdf5
 from kbq.importing.documents import LIMIT, Misfits, pages_of
-from kbq.system.callbacks import Report, silent, unheard
+from kbq.importing.likeness import warn_unlike
+from kbq.system.callbacks import Note, Report, silent, unheard
 from kbq.system.paths import as_path
 
 
@@ -32,6 +33,7 @@ def import_dump(
     device: str = "auto",
     report: Callable[[Counts], None] = unheard,
     report_stage: Report = silent,
+    note: Note = unheard,
 ) -> Imported:
     """Make a knowledge base of a phrase dump, document by document; a run that was killed resumes.
 
@@ -40,6 +42,7 @@ def import_dump(
         folder: of the new knowledge base.
         model: the checkpoint that the dump was made with, or the model that was made of it.
         bm25: index the words, too.
+        note: called if vectors, texts and model do not seem to fit.
 
     Raises:
         CorpusError: a file is missing or damaged, or holds vectors of another model.
@@ -54,4 +57,5 @@ def import_dump(
         pages_of(hdf5.documents(source, opened.dim), misfits), hdf5.encoded, out, opened, phrases=LIMIT, bm25=bm25,
         report=report, report_stage=report_stage,
     )  # fmt: skip
+    warn_unlike(manifest.open_shards(out), opened, note)
     return Imported(out, manifest, misfits)

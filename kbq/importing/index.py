@@ -23,10 +23,11 @@ from kbq.importing.dump import Imported
 from kbq.importing.faiss_file import ID_BYTES, FaissFile, read_layout
 from kbq.importing.hdf5 import load_h5py
 from kbq.importing.ids import IndexedRows
+from kbq.importing.likeness import warn_unlike
 from kbq.importing.metadata import METADATA, metadata_documents
 from kbq.indexing.cells import load_faiss
 from kbq.indexing.official import PROBES
-from kbq.system.callbacks import Report, Stage, silent, unheard
+from kbq.system.callbacks import Note, Report, Stage, silent, unheard
 from kbq.system.files import reading_problem
 from kbq.system.paths import as_path
 from kbq.system.records import write_record
@@ -46,6 +47,7 @@ def import_index(
     device: str = "auto",
     report: Callable[[Counts], None] = unheard,
     report_stage: Report = silent,
+    note: Note = unheard,
 ) -> Imported:
     """Make a knowledge base of an index without its phrase dump; a run that was killed resumes.
 
@@ -57,6 +59,7 @@ def import_index(
         model: the checkpoint that the index was made with, or the model that was made of it.
         name: the folder of the index within `dump`, such as start/1048576_flat_OPQ96.
         bm25: index the words, too.
+        note: called if vectors, texts and model do not seem to fit.
 
     Raises:
         CorpusError: a file is missing, damaged, or of another dump, or is not an index that can be read.
@@ -86,6 +89,7 @@ def import_index(
         pages_of(documents, misfits), _encoded, out, opened, phrases=LIMIT, bm25=bm25, report=report,
         report_stage=report_stage, index=with_codes,
     )  # fmt: skip
+    warn_unlike(manifest.open_shards(out), opened, note)
     return Imported(out, manifest, misfits)
 
 

@@ -235,3 +235,21 @@ def test_h5py_is_asked_for(official: Any, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(KbqError, match=r'are read with h5py: install it with pip install "kbq\[official\]"'):
         import_dump(official.dump, tmp_path / "kb", official.checkpoint, device="cpu")
+
+
+def test_another_checkpoint_of_the_same_size_is_noted(copied: Any, tmp_path: Path) -> None:
+    import torch
+
+    notes: list[str] = []
+    import_dump(copied.dump, tmp_path / "right", copied.checkpoint, device="cpu", note=notes.append)
+    assert notes == []
+    path = copied.checkpoint / "pytorch_model.bin"
+    weights = torch.load(path, weights_only=True)
+    name = "phrase_encoder.encoder.layer.1.attention.output.dense.weight"
+    torch.save(weights | {name: weights[name].flip(0) * 9}, path)
+    import_dump(copied.dump, tmp_path / "wrong", copied.checkpoint, device="cpu", note=notes.append)
+    (note,) = notes
+    assert note.startswith(
+        "paragraph 2 of document 10 has other vectors than the model gives it (their correlation is "
+    )
+    assert note.endswith("): is this the checkpoint that it was made with, and are all files of one dump?")

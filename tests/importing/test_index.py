@@ -1,6 +1,7 @@
 """Indexes: a knowledge base of codes answers as brute force over reconstructed vectors does; what it cannot do."""
 
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -281,3 +282,21 @@ def test_faiss_is_asked_for(made: Callable[..., Any], monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(KbqError, match=r"this index needs faiss"):
         made()
+
+
+def test_metadata_of_another_dump_that_happens_to_fit_is_noted(
+    copied: Any, chunk: Callable[..., bytes], tmp_path: Path
+) -> None:
+    """A text with the same words in another order."""
+    notes: list[str] = []
+    import_index(copied.dump, tmp_path / "right", copied.checkpoint, WHOLE, device="cpu", note=notes.append)
+    assert notes == []
+    path = copied.dump / METADATA
+    documents = pickle.loads(path.read_bytes())
+    *before, last = copied.texts[1].context.split(" [PAR] ")
+    other = " [PAR] ".join([*before, " ".join(reversed(last.split(" ")))])
+    documents["10"]["context"] = chunk(other.encode(), 8)
+    path.write_bytes(pickle.dumps(documents, 3))
+    import_index(copied.dump, tmp_path / "wrong", copied.checkpoint, WHOLE, device="cpu", note=notes.append)
+    (note,) = notes
+    assert note.startswith("paragraph 2 of document 10 has other vectors than the model gives it")
