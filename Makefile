@@ -4,7 +4,7 @@ check:
 	ruff check .
 	ruff format --check .
 	mypy
-	pytest -q -n auto
+	pytest -q -n auto --dist loadgroup
 
 docs: # the site, in build/site: pip install -e ".[docs]"
 	python docs/generate_commands.py

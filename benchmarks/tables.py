@@ -8,11 +8,14 @@ Rewrites what stands between `<!-- figures:NAME -->` and `<!-- /figures -->`.
 import statistics
 from typing import Any
 
+import cluster_tables
 import confidence
 import filling
 import keeping
 import official
+import reconciled
 import scale
+import served
 from rendering import ROOT, earlier, figures, interval, table
 
 from kbq.answers import RETRIEVAL_WEIGHT
@@ -456,6 +459,7 @@ def main() -> None:
         "docs/guides/fine-tune.md": {
             "finetuning-short": finetuning_short,
             "forgetting-short": keeping.forgetting_short,
+            "merging-short": keeping.merging_short,
         },
         "docs/results/index.md": {"quality": quality},
         "docs/results/confidence.md": {"second-look": confidence.second_look, "trust": confidence.trust},
@@ -465,14 +469,29 @@ def main() -> None:
             "official-sizes": official.sizes_table,
             "official-wikipedia": official.wikipedia_table,
         },
+        "docs/guides/openrefine.md": {"reconciliation-short": reconciled.reconciliation_short},
+        "docs/guides/serve.md": {"serving-short": served.serving_short},
+        "docs/results/serving.md": {
+            "serving": served.serving,
+            "crowd": served.crowd,
+            "faults": served.faults,
+            "reconciliation": reconciled.reconciliation,
+        },
         "docs/results/speed.md": {"speed": speed},
         "docs/results/words.md": {"words": words},
         "docs/results/finetuning.md": {
             "finetuning": finetuning,
             "forgetting": keeping.forgetting,
             "forgetting-curve": keeping.forgetting_curve,
+            "merging": keeping.merging,
         },
         "docs/results/training.md": {"ablation": ablation, "determinism": determinism},
+        "docs/results/cluster.md": {
+            "cluster-builds": cluster_tables.cluster_builds,
+            "cluster-kills": cluster_tables.cluster_kills,
+            "cluster-searches": cluster_tables.cluster_searches,
+            "cluster-wikipedia": cluster_tables.cluster_wikipedia,
+        },
         "docs/results/scale.md": {
             "kinds": scale.kinds,
             "growth": scale.growth,

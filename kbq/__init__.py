@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kbq.errors import (
+    ClusterError,
     CorpusError,
     EvaluationError,
     KbqError,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 __all__ = [
     "Answer",
+    "ClusterError",
     "CorpusError",
     "EvaluationError",
     "KbqError",

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts, PhraseLimit
-    from kbq.dump.workers import Encoded
+    from kbq.dump.workers import Encoded, Hire
     from kbq.system.callbacks import Note, Report
 
 
@@ -64,7 +64,7 @@ def build(
     terms: int,
     append: bool,
     skip_bad_lines: bool,
-    workers: int,
+    hire: Hire | None,
     device: str,
     report: Callable[[Counts], None],
     report_stage: Report,
@@ -72,8 +72,8 @@ def build(
 ) -> tuple[Manifest, Model, int]:
     """Publish a knowledge base; see `KnowledgeBase.build`. Returns the number of bad lines that were left out, too."""
     IndexSpec(index)  # what has no meaning is refused before hours of work, as is a wrong folder
-    for what, count in (("workers", workers), ("terms", terms)):
-        _at_least_one(what, count)
+    if type(terms) is not int or terms < 1:
+        raise KnowledgeBaseError(f"terms is {terms!r}, must be at least 1", is_usage=True)
     if sparta is not None:
         SpartaModel.open(as_path(sparta, "a SPARTA model"), "cpu")
         if not append and is_knowledge_base(folder):  # of a run killed while adding impacts, perhaps
@@ -98,7 +98,7 @@ def build(
             before = manifest_before(folder, model, append)
             for entry in before.entries:
                 kept_queries(folder, entry)  # damaged ones are reported before hours of encoding
-            shards, digest = build_shards(pages, model, folder, before.next_shard, report, workers)
+            shards, digest = build_shards(pages, model, folder, before.next_shard, report, hire)
             after = before.with_shards(shards, digest)
             spec = IndexSpec.as_before(folder, before, chosen_kind(after, index))
             after = build_indexes(folder, after, model, spec, report_stage)
@@ -160,7 +160,7 @@ def update(
     delete_missing: bool,
     dry_run: bool,
     skip_bad_lines: bool,
-    workers: int,
+    hire: Hire | None,
     report: Callable[[Counts], None],
     report_stage: Report,
     note: Note,
@@ -173,7 +173,6 @@ def update(
     Returns:
         The manifest, what has changed, and the number of bad lines that were left out.
     """
-    _at_least_one("workers", workers)
     published = read_manifest(folder)  # before the corpus is read
     published.refuse_codes(folder)
     bad_lines = BadLines(corpus, skip_bad_lines, note)
@@ -184,7 +183,7 @@ def update(
             pass
         return published, comparison.changes(delete_missing), bad_lines.count
     try:
-        manifest, changes = _updated(folder, pages, open_model, delete_missing, workers, report, report_stage)
+        manifest, changes = _updated(folder, pages, open_model, delete_missing, hire, report, report_stage)
     except OtherCorpusError:
         if not isinstance(corpus, str | Path) or pipe_name(Path(corpus)):
             raise  # it cannot be read again
@@ -192,7 +191,7 @@ def update(
         (folder / STATE).unlink(missing_ok=True)
         bad_lines = BadLines(corpus, skip_bad_lines, note)
         pages = _pages(corpus, format, bad_lines, ())
-        manifest, changes = _updated(folder, pages, open_model, delete_missing, workers, report, report_stage)
+        manifest, changes = _updated(folder, pages, open_model, delete_missing, hire, report, report_stage)
     if published.sparta and not manifest.sparta:
         note(WITHOUT_IMPACTS.format(kb=folder))
     return manifest, changes, bad_lines.count
@@ -203,7 +202,7 @@ def _updated(
     pages: Iterator[Page],
     open_model: Callable[[], Model],
     delete_missing: bool,
-    workers: int,
+    hire: Hire | None,
     report: Callable[[Counts], None],
     report_stage: Report,
 ) -> tuple[Manifest, Changes]:
@@ -218,7 +217,7 @@ def _updated(
             for entry in before.entries:
                 kept_queries(folder, entry)
             new = itertools.chain([first], to_encode)
-            after = before.with_shards(*build_shards(new, model, folder, before.next_shard, report, workers))
+            after = before.with_shards(*build_shards(new, model, folder, before.next_shard, report, hire))
             after = without(after, shards, comparison.gone(delete_missing))
             spec = IndexSpec.as_before(folder, before, chosen_kind(after, "auto"))
             after = build_indexes(folder, after, model, spec, report_stage)
@@ -308,8 +307,3 @@ def _publish(folder: Path, manifest: Manifest, bm25: bool, report_stage: Report)
     manifest = publish(folder, manifest)
     remove_unnamed(folder, manifest)
     return manifest
-
-
-def _at_least_one(what: str, count: object) -> None:
-    if type(count) is not int or count < 1:
-        raise KnowledgeBaseError(f"{what} is {count!r}, must be at least 1", is_usage=True)

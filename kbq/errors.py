@@ -34,6 +34,10 @@ class QueryError(KbqError):
     """A query, or a combination of search options, that cannot be answered."""
 
 
+class ClusterError(KbqError):
+    """A cluster, or a machine of it, that cannot be used or does not answer."""
+
+
 class TrainingError(KbqError):
     """Training data that cannot be used, or a training run that cannot continue."""
 
@@ -42,6 +46,6 @@ class EvaluationError(KbqError):
     """Predictions or gold data that cannot be scored."""
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of another library's error message, to be quoted in one of ours."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

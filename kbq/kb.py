@@ -7,7 +7,7 @@ pages ── encoding/ ──► phrase dump (dump/) ──► rows (indexing/) 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args, overload
 
@@ -31,17 +31,19 @@ from kbq.dump.changes import Changes, delete, page_ids, refuse_unknown
 from kbq.dump.damage import damage_explained
 from kbq.dump.manifest import read_manifest, refuse_other_model
 from kbq.dump.pages import Pages
+from kbq.dump.workers import processes
 from kbq.encoding.model import Model
 from kbq.encoding.model_folder import local_folder
 from kbq.encoding.queries import refuse_unreadable
 from kbq.errors import KnowledgeBaseError, QueryError
-from kbq.indexing.factory import open_index
+from kbq.indexing.factory import build_missing, open_index
+from kbq.reading.judge import TaughtJudge
 from kbq.reading.network import judge_digest
 from kbq.reading.second_look import before_others, second_look
 from kbq.sample_kb import Building, quietly, sample_folder
 from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT, LexicalScores, WordIndexes
 from kbq.searching.indexes import IndexSpec, add_index
-from kbq.searching.search import BATCH, SearchContext, Wanted, search, search_several
+from kbq.searching.search import BATCH, Search, SearchContext, Wanted, search_several
 from kbq.system.callbacks import Note, Report, silent, unheard
 from kbq.system.lines import clean_text
 from kbq.system.paths import as_path, given
@@ -53,15 +55,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kbq.answers import CorpusFormat, SearchWords, WantedKind, WordBackend
-    from kbq.array_types import Floats
+    from kbq.array_types import Bools, Floats
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
     from kbq.encoding.queries import QueryTokenizer
     from kbq.filling.outputs import Format
     from kbq.filling.tables import Table
+    from kbq.filling.titles import Titles
     from kbq.finetuning.calibrating import CalibrationOutcome
     from kbq.finetuning.finetune import FinetuningOutcome
+    from kbq.indexing.base import Index
+    from kbq.indexing.factory import Build
     from kbq.kilt.prediction import PredictionOutcome
     from kbq.kilt.task import Task
     from kbq.reading.reader import Reader
@@ -83,26 +88,57 @@ class KnowledgeBase:
         model: Model,
         index: IndexKind | None = None,
         may_leave_gpu: bool = False,
+        ray: str | None = None,
+        pages: Sequence[str] = (),
     ) -> None:
         """Open the shards, the index and the words; `KnowledgeBase.open` is the usual way.
 
         Args:
             index: the kind that is searched, instead of the manifest's first.
             may_leave_gpu: search on the CPU where the model's GPUs have no room for the vectors.
+            ray: the address of a Ray cluster whose machines search the shards.
+            pages: ids of those that it answers from; none: of all.
         """
         refuse_other_model(folder, manifest, model)
+        self._chosen_pages = pages
         self.folder = folder
         self.manifest = manifest
         self.model = model
         self.index = manifest.entry(folder, index)
-        self._may_leave_gpu = may_leave_gpu
+        self._may_leave_gpu, self._ray = may_leave_gpu, ray
         with damage_explained(folder, manifest):
             self.shards = manifest.open_shards(folder, manifest.parts())  # an index looks at its own files
-            self._opened_index = open_index(self.shards, self.index, model.device, may_leave_gpu)
+            self._open_search(self._show_only(pages) if pages else [])
             self.words = WordIndexes(folder, manifest, self.shards)
         self._readers: dict[str, Reader] = {}
         self._calibrations: dict[Path, Calibration] = {}
-        self._chosen_pages: tuple[str, ...] = ()  # that it answers from; none: all
+
+    def _show_only(self, pages: Sequence[str]) -> list[Bools]:
+        """Answer from these pages only; returns whether each page of each shard is one. Shapes: (pages,)."""
+        shown, unknown = Pages(self.shards).chosen(pages)
+        refuse_unknown(self.folder, unknown)
+        for shard, chosen in zip(self.shards, shown, strict=True):
+            shard.show_only(chosen)
+        self.pages_digest = digest_of_bytes("\n".join(sorted(pages)).encode("utf-8", "surrogatepass"))
+        return shown
+
+    def _open_search(self, shown: Sequence[Bools]) -> None:
+        """Open what searches the shards: an index here or, on a cluster, many.
+
+        `shown`: of each shard, the pages that may be answered with; none: all. Shapes: (pages,).
+        """
+        self._opened_index: Index | None = None
+        self._search: Search
+        if self._ray is None:
+            self._search = partial(search_several, self.search_context)
+        else:
+            from kbq.cluster.searcher import open_searcher
+
+            self.manifest.refuse_codes(self.folder)
+            penalty = self.model.config.length_penalty
+            self._search = open_searcher(
+                self._ray, self.folder, self.manifest, self.index, self.shards, shown, penalty
+            ).search_several
 
     # Build and open
 
@@ -121,6 +157,7 @@ class KnowledgeBase:
         append: bool = False,
         skip_bad_lines: bool = False,
         workers: int = 1,
+        ray: str | None = None,
         device: str = "auto",
         report: Callable[[Counts], None] = unheard,
         report_stage: Report = silent,
@@ -138,6 +175,7 @@ class KnowledgeBase:
             sparta: folder of a SPARTA model whose impacts are added, the strongest `terms` of each sentence.
             skip_bad_lines: leave bad lines out, with a note, instead of refusing the corpus.
             workers: processes that encode; several need a main module that can be imported, as `multiprocessing` says.
+            ray: the address of a Ray cluster whose machines encode, in place of `workers`; `local` starts one here.
             report: called after each block with what this build has written so far.
             report_stage: called with the progress of what follows: indexes and words.
 
@@ -145,11 +183,17 @@ class KnowledgeBase:
             KnowledgeBaseError: the folder is in use, not writable, or holds another build; or the index needs faiss.
             ModelError: the knowledge base to append to was built with another model.
             CorpusError: the corpus cannot be read; nothing is published.
+            ClusterError: the cluster cannot be used.
         """
         folder = as_path(folder, "the folder of a knowledge base")
+        hire = processes(workers)
+        if ray is not None:
+            from kbq.cluster.encoding import hiring_on
+
+            hire = hiring_on(ray)
         manifest, opened, bad_lines = build(
             corpus, folder, model, format=format, index=index, bm25=bm25, sparta=sparta, terms=terms, append=append,
-            skip_bad_lines=skip_bad_lines, workers=workers, device=device, report=report, report_stage=report_stage,
+            skip_bad_lines=skip_bad_lines, hire=hire, device=device, report=report, report_stage=report_stage,
             note=note,
         )  # fmt: skip
         kb = cls(folder, manifest, opened, may_leave_gpu=True)
@@ -160,40 +204,53 @@ class KnowledgeBase:
     def open(
         cls,
         folder: str | Path,
-        model: str | Path | None = None,
+        model: str | Path | Model | None = None,
         *,
         index: IndexKind | None = None,
+        ray: str | None = None,
         device: str = "auto",
     ) -> Self:
         """Open a published knowledge base with its own model, or with one whose query side was tuned for it.
 
         Args:
+            model: a folder, a name, or one that is open, which several knowledge bases can share.
             index: the kind that is searched; by default the one that was built last.
+            ray: the address of a Ray cluster whose machines search the shards, which must lie in the same folder on
+                each; `local` starts one here.
             device: `auto`, `cpu`, `cuda` or `cuda:n`; `auto` searches on the CPU where the GPUs have too little room.
 
         Raises:
             KnowledgeBaseError: missing, incomplete, damaged, of another format version, or without this index.
             ModelError: the model is missing or belongs to another phrase encoder.
+            ClusterError: the cluster cannot be used.
         """
         folder = as_path(folder, "the folder of a knowledge base")
         manifest = read_manifest(folder)
         if index is not None and index not in get_args(IndexKind):
             kinds = ", ".join(get_args(IndexKind))
             raise KnowledgeBaseError(f"index kind {index!r} is unknown: choose from {kinds}", is_usage=True)
-        return cls._opened(folder, manifest, model_of(folder, manifest, model, device), index, device == "auto")
+        opened = model if isinstance(model, Model) else model_of(folder, manifest, model, device)
+        return cls._opened(folder, manifest, opened, index, device == "auto", ray)
 
     @classmethod
     def _opened(
-        cls, folder: Path, manifest: Manifest, model: Model, index: IndexKind | None, may_leave_gpu: bool = True
+        cls,
+        folder: Path,
+        manifest: Manifest,
+        model: Model,
+        index: IndexKind | None,
+        may_leave_gpu: bool = True,
+        ray: str | None = None,
+        pages: Sequence[str] = (),
     ) -> Self:
         """Open what this manifest describes or, if it has been replaced meanwhile, what the present one does."""
         try:
-            return cls(folder, manifest, model, index, may_leave_gpu)
+            return cls(folder, manifest, model, index, may_leave_gpu, ray, pages)
         except KnowledgeBaseError:
             published = read_manifest(folder)
             if published == manifest:
                 raise
-            return cls(folder, published, model, index, may_leave_gpu)
+            return cls(folder, published, model, index, may_leave_gpu, ray, pages)
 
     @classmethod
     def sample(
@@ -201,6 +258,7 @@ class KnowledgeBase:
         model: str | Path | None = None,
         *,
         index: IndexKind | None = None,
+        ray: str | None = None,
         device: str = "auto",
         building: Building = quietly,
     ) -> Self:
@@ -215,7 +273,7 @@ class KnowledgeBase:
         >>> KnowledgeBase.sample().query("Marie Curie [SEP] place of birth", k=1)[0].text
         'Warsaw'
         """
-        return cls.open(sample_folder(cls.build, building), model, index=index, device=device)
+        return cls.open(sample_folder(cls.build, building), model, index=index, ray=ray, device=device)
 
     def with_model(self, model: str | Path | FinetuningOutcome) -> Self:
         """The same knowledge base, asked with another query encoder: one that `finetune` has made for it.
@@ -224,8 +282,7 @@ class KnowledgeBase:
             ModelError: it is missing, or belongs to another phrase encoder.
         """
         opened = Model.open(as_path(model, "a model"), str(self.model.device))
-        kb = self._opened(self.folder, self.manifest, opened, self.index.kind)
-        return kb.with_pages(self._chosen_pages) if self._chosen_pages else kb
+        return self._again(opened, self._chosen_pages)
 
     def with_pages(self, pages: str | Path | Iterable[str]) -> Self:
         """The same knowledge base, answering from these pages only: they are chosen before the best answers are.
@@ -236,16 +293,11 @@ class KnowledgeBase:
         Raises:
             KnowledgeBaseError: it does not have one of them; all of these are named.
         """
-        kb = self._opened(self.folder, self.manifest, self.model, self.index.kind)
-        ids = page_ids(pages)
-        shown, unknown = Pages(kb.shards).chosen(ids)
-        refuse_unknown(self.folder, unknown)
-        for shard, chosen in zip(kb.shards, shown, strict=True):
-            shard.show_only(chosen)
-        kb._chosen_pages = tuple(ids)
-        kb.pages_digest = digest_of_bytes("\n".join(sorted(ids)).encode("utf-8", "surrogatepass"))
-        kb._opened_index = open_index(kb.shards, kb.index, kb.model.device, kb._may_leave_gpu)
-        return kb
+        return self._again(self.model, page_ids(pages))
+
+    def _again(self, model: Model, pages: Sequence[str]) -> Self:
+        """The same knowledge base, opened with this model, to answer from these pages."""
+        return self._opened(self.folder, self.manifest, model, self.index.kind, ray=self._ray, pages=tuple(pages))
 
     # Ask
 
@@ -343,8 +395,12 @@ class KnowledgeBase:
         self, texts: Sequence[str], phrases: Sequence[Sequence[Answer]], options: SearchOptions
     ) -> list[list[Look]]:
         """Judge the phrases found for each text again: they have a new order, but no probabilities yet."""
-        reader = self.reader(self._base)
-        return second_look(reader, texts, phrases, reader.retrieval_weight * self.worth(options))
+        return second_look(self.judging_reader, texts, phrases, self.worth(options), self.taught_judge)
+
+    @property
+    def judging_reader(self) -> Reader:
+        """The model's own reader."""
+        return self.reader(self._base)
 
     @property
     def _base(self) -> str:
@@ -352,9 +408,25 @@ class KnowledgeBase:
         return self.model.config.base or self.model.source
 
     @cached_property
-    def _judge(self) -> str:
-        """The digest of the reader that judges phrases; empty: the model has none."""
+    def reader_digest(self) -> str:
+        """That of the reader that judges phrases; empty: the model has none."""
         return judge_digest(local_folder(self._base))
+
+    @cached_property
+    def taught_judge(self) -> TaughtJudge | None:
+        """The judge of the relations that the query encoder was tuned on, if it came out better than the reader's own.
+
+        Raises:
+            ModelError: it is damaged, or was taught with another reader.
+        """
+        folder, has_base = local_folder(self.model.source), self.model.config.base
+        return TaughtJudge.open(folder, self.reader_digest, self.model.device) if has_base else None
+
+    @property
+    def _judge(self) -> str:
+        """What judges phrases, as digests; empty: nothing."""
+        taught = self.taught_judge if self.reader_digest else None
+        return f"{self.reader_digest} {taught.fingerprint}" if taught else self.reader_digest
 
     def looks(self, options: SearchOptions) -> int:
         """How many phrases of a query are looked at again.
@@ -368,7 +440,7 @@ class KnowledgeBase:
             "a reader reads" if options.reader is not None
             else f"{options.backend} finds no phrases" if options.backend in WORDS_ALONE
             else f"{options.chosen_unit}s are asked for" if options.chosen_unit not in ("phrase", "page")
-            else f"the model {self._base} has no reader that judges phrases" if not self._judge else ""
+            else f"the model {self._base} has no reader that judges phrases" if not self.reader_digest else ""
         )  # fmt: skip
         if reason and options.second_look:
             raise QueryError(f"--second-look has no effect where {reason}: leave it out", is_usage=True)
@@ -428,7 +500,7 @@ class KnowledgeBase:
                 return [[scores.best(query, unit, k) for query in range(len(texts))] for k, unit in wanted]
             lexical = self.words.all_scores(texts, *self.weights(options)) if backend == "hybrid" else ()
             vectors = self.model.encode_queries(texts)
-            found = search_several(self.search_context, self.model.in_row_units(*vectors), wanted, lexical)
+            found = self._search(self.model.in_row_units(*vectors), wanted, lexical)
             return [_shifted(each, self.model.score_offsets(*vectors)) for each in found]
 
     def search_vectors(
@@ -436,7 +508,7 @@ class KnowledgeBase:
     ) -> list[list[Answer]]:
         """`search` for queries that are encoded already; `lexical` scores are added. Shapes: (queries, dim)."""
         SearchOptions(k, unit)  # refuses what has no meaning
-        found = search(self.search_context, self.model.in_row_units(starts, ends), k, unit, lexical)
+        (found,) = self._search(self.model.in_row_units(starts, ends), [(k, unit)], lexical)
         return _shifted(found, self.model.score_offsets(starts, ends))
 
     def explain(self, text: str, k: int = 3, backend: WordBackend = "bm25") -> list[tuple[Answer, dict[str, float]]]:
@@ -782,8 +854,9 @@ class KnowledgeBase:
             workers=workers, report=report, report_stage=report_stage, note=note,
         )  # fmt: skip
 
-    def _updated(self, corpus: str | Path | Iterable[Page], **options: Any) -> Self:
-        manifest, changes, bad_lines = update(corpus, self.folder, lambda: self.model, **options)
+    def _updated(self, corpus: str | Path | Iterable[Page], workers: int, **options: Any) -> Self:
+        hire = processes(workers)
+        manifest, changes, bad_lines = update(corpus, self.folder, lambda: self.model, hire=hire, **options)
         kb = self._opened(self.folder, manifest, self.model, self.index.kind)
         kb.changes, kb.bad_lines = changes, bad_lines
         return kb
@@ -823,6 +896,7 @@ class KnowledgeBase:
         recall: float = 0.99,
         queries: Sequence[str] = (),
         filter: float | None = None,
+        ray: str | None = None,
         report: Report = silent,
     ) -> Self:
         """Build an index over the vectors, beside those that exist, and open the knowledge base with it.
@@ -831,13 +905,20 @@ class KnowledgeBase:
             recall: share of the ten best phrases of exact search that it must find.
             queries: like those to come; by default slots of the knowledge base's own pages.
             filter: index only tokens with a filter logit above this.
+            ray: the address of a Ray cluster whose machines build it, a shard each; `local` starts one here.
 
         Raises:
             KnowledgeBaseError: faiss is missing, or the folder cannot be written.
+            ClusterError: the cluster cannot be used.
         """
+        build: Build = build_missing
+        if ray is not None:
+            from kbq.cluster.indexing import building_on
+
+            build = building_on(ray)
         asked = tuple(given(queries, QueryError, "queries are", "a list of texts"))
         refuse_unreadable(asked, [self.model.query_tokenizer])
-        manifest = add_index(self.folder, self.model, IndexSpec(kind, recall, asked, filter), report)
+        manifest = add_index(self.folder, self.model, IndexSpec(kind, recall, asked, filter), report, build)
         return type(self)(self.folder, manifest, self.model, may_leave_gpu=True)
 
     def index_bm25(self, report: Report = silent) -> Self:
@@ -856,9 +937,18 @@ class KnowledgeBase:
 
         return describe(self.folder)
 
+    @cached_property
+    def titles(self) -> Titles:
+        """Which page alone has a title; see `Titles`."""
+        from kbq.filling.titles import Titles
+
+        return Titles(self.shards)
+
     @property
     def search_context(self) -> SearchContext:
-        """What a search needs of the knowledge base."""
+        """What a search here needs of the knowledge base; on a cluster, its index is opened when that is asked for."""
+        if self._opened_index is None:
+            self._opened_index = open_index(self.shards, self.index, self.model.device, self._may_leave_gpu)
         return SearchContext(self.shards, self._opened_index, self.model.config.length_penalty)
 
     @property

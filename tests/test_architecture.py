@@ -30,10 +30,11 @@ LAYERS = (
     ("finetuning",),
     ("sample_kb", "description", "changing"),
     ("verifying",),
-    ("filling",),
+    ("filling", "cluster"),
     ("kb",),
     ("augmentation",),
     ("importing",),
+    ("serving",),
     ("commands",),
     ("__main__",),
 )

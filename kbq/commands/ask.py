@@ -36,6 +36,7 @@ from kbq.commands.options import (
     Kb,
     MinProbability,
     PageIds,
+    Ray,
     ReaderName,
     RetrievalWeight,
     SecondLook,
@@ -84,6 +85,7 @@ def build(
     workers: Annotated[
         int, typer.Option(min=1, max=256, help="Processes that encode, each with one thread, on GPUs by turns.")
     ] = 1,
+    ray: Ray = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -92,6 +94,8 @@ def build(
         refuse_given(context, "without --sparta", ("terms",))
     if append:
         refuse_given(context, "with --append", ("bm25",))
+    if ray is not None:
+        refuse_given(context, "with --ray", ("workers",))
     from kbq.commands.progress import build_progress
     from kbq.kb import KnowledgeBase
     from kbq.system.files import folder_bytes
@@ -99,8 +103,8 @@ def build(
     with build_progress(f"building {kb}") as (report, report_stage):
         built = KnowledgeBase.build(
             corpus, kb, model, format=format, index=index, bm25=bm25, sparta=sparta, terms=terms, append=append,
-            skip_bad_lines=skip_bad_lines, workers=workers, device=device, report=report, report_stage=report_stage,
-            note=note,
+            skip_bad_lines=skip_bad_lines, workers=workers, ray=ray, device=device, report=report,
+            report_stage=report_stage, note=note,
         )  # fmt: skip
     counts, size = built.counts, folder_bytes(kb)
     kept = counts.rows / max(1, counts.tokens)
@@ -138,6 +142,7 @@ def query(
     calibration: CalibrationFile = None,
     model: TunedModel = None,
     index: IndexName = None,
+    ray: Ray = None,
     device: Device = "auto",
     context: Evidence = CONTEXT,
     as_json: Json = False,
@@ -152,7 +157,7 @@ def query(
         k, unit, backend, bm25_weight, sparta_weight, reader, depth, retrieval_weight, second_look, min_probability,
         None if calibration is None else str(calibration),
     )  # fmt: skip
-    opened = open_kb(kb, model, device, index)
+    opened = open_kb(kb, model, device, index, ray)
     opened = opened if pages is None else opened.with_pages(pages)
     opened.check(options)
     evidence = context if as_json else None
@@ -285,14 +290,18 @@ def info(
 
 
 def open_kb(
-    folder: Path | None, model: str | None = None, device: str = "auto", index: "IndexKind | None" = None
+    folder: Path | None,
+    model: str | None = None,
+    device: str = "auto",
+    index: "IndexKind | None" = None,
+    ray: str | None = None,
 ) -> "KnowledgeBase":
     """A knowledge base, or the bundled sample where no folder is given."""
     from kbq.kb import KnowledgeBase
 
     if folder is not None:
-        return KnowledgeBase.open(folder, model, index=index, device=device)
-    return KnowledgeBase.sample(model, index=index, device=device, building=_building)
+        return KnowledgeBase.open(folder, model, index=index, ray=ray, device=device)
+    return KnowledgeBase.sample(model, index=index, ray=ray, device=device, building=_building)
 
 
 @contextmanager
@@ -309,7 +318,7 @@ def refuse_idle(context: typer.Context, backend: Backend, reader: str | None) ->
     if reader is None:
         refuse_given(context, "without --reader", ("depth", "retrieval_weight"))
     if backend in WORDS_ALONE:
-        refuse_given(context, f"with --backend {backend}", ("index",))
+        refuse_given(context, f"with --backend {backend}", ("index", "ray"))
 
 
 def read_queries(texts: "Sequence[str]", source: str | None) -> list[tuple[str, str]]:

@@ -21,6 +21,7 @@ from kbq.commands.options import (
     Json,
     Kb,
     PageIds,
+    Ray,
     SecondLook,
     SpartaWeight,
     TunedModel,
@@ -122,6 +123,7 @@ def fill(
     second_look: SecondLook = None,
     calibration: CalibrationFile = None,
     index: IndexName = None,
+    ray: Ray = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -138,7 +140,7 @@ def fill(
         refuse_given(context, "with --dry-run", ("out", "format", "ids"))
     from kbq.commands.progress import filling_progress
 
-    opened = open_kb(kb, model, device, index)
+    opened = open_kb(kb, model, device, index, ray)
     opened = opened if pages is None else opened.with_pages(pages)
     with filling_progress(f"{'checking' if check else 'filling'} {table or opened.folder}") as report:
         filled = opened.fill(

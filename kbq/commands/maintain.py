@@ -10,7 +10,7 @@ import typer
 from kbq.answers import CorpusFormat, WantedKind
 from kbq.commands import printing
 from kbq.commands.application import Commands
-from kbq.commands.options import MAINTAIN, Device, Json, Terms, TunedModel, output_path, refuse_given
+from kbq.commands.options import MAINTAIN, Device, Json, Ray, Terms, TunedModel, output_path, refuse_given
 from kbq.commands.terminal import note, tell
 from kbq.errors import KbqError
 
@@ -65,16 +65,17 @@ def sync(
             dry_run=dry_run, workers=workers)  # fmt: skip
 
 
-def _update(kb: Path, corpus: str, model: str | None, device: str, as_json: bool, **options: Any) -> None:
+def _update(kb: Path, corpus: str, model: str | None, device: str, as_json: bool, workers: int, **options: Any) -> None:
     from kbq.changing import model_of, update
     from kbq.commands.progress import build_progress
     from kbq.dump.manifest import read_manifest
+    from kbq.dump.workers import processes
 
-    manifest = read_manifest(kb)
+    manifest, hire = read_manifest(kb), processes(workers)
     with build_progress(f"updating {kb}") as (report, report_stage):
         after, changes, bad_lines = update(
-            corpus, kb, lambda: model_of(kb, manifest, model, device), report=report, report_stage=report_stage,
-            note=note, **options,
+            corpus, kb, lambda: model_of(kb, manifest, model, device), hire=hire, report=report,
+            report_stage=report_stage, note=note, **options,
         )  # fmt: skip
     would = "would be " if options["dry_run"] else ""
     tell(
@@ -184,6 +185,7 @@ def index_vectors(
         typer.Option(help="Index only tokens with a filter logit above this; the model's own: kbq info."),
     ] = None,
     model: TunedModel = None,
+    ray: Ray = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -193,7 +195,7 @@ def index_vectors(
     from kbq.commands.progress import stage_progress
     from kbq.description import index_facts
     from kbq.dump.manifest import read_manifest
-    from kbq.indexing.factory import chosen_kind
+    from kbq.indexing.factory import Build, build_missing, chosen_kind
     from kbq.searching.indexes import IndexSpec, add_index
 
     if kind == "exact":
@@ -202,9 +204,14 @@ def index_vectors(
     if chosen_kind(manifest, kind) == "exact":
         refuse_given(context, "with exact search", ("recall", "queries"))
     texts = tuple(text for _, text in read_queries([], queries)) if queries is not None else ()
+    build: Build = build_missing
+    if ray is not None:
+        from kbq.cluster.indexing import building_on
+
+        build = building_on(ray)
     with stage_progress(f"indexing {kb}") as report:
         spec = IndexSpec(kind, recall, texts, filter)
-        manifest = add_index(kb, model_of(kb, manifest, model, device), spec, report)
+        manifest = add_index(kb, model_of(kb, manifest, model, device), spec, report, build)
     facts = index_facts(kb, manifest, manifest.index)
     tell({"kb": str(kb), **dataclasses.asdict(facts)}, as_json, f"{kb}: {printing.index_line(facts)}")
     if facts.recall < facts.target:

@@ -24,6 +24,7 @@ from kbq.commands.options import (
     MinProbability,
     PageIds,
     PagesOf,
+    Ray,
     ReaderName,
     RetrievalWeight,
     SecondLook,
@@ -64,6 +65,7 @@ def predict(
     top_pages: Annotated[int, typer.Option(min=1, help="Pages of each provenance.")] = 20,
     with_text: Annotated[bool, typer.Option("--with-text", help="Write each page's paragraph too.")] = False,
     index: IndexName = None,
+    ray: Ray = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -77,7 +79,7 @@ def predict(
         note("without --kb is given: the bundled sample is used")
     if backend in WORDS_ALONE and reader is None and chosen.answer == "phrase":
         note(f"with --backend {backend} answers are whole paragraphs: --reader reads phrases in them")
-    opened = open_kb(kb, model, device, index)
+    opened = open_kb(kb, model, device, index, ray)
     opened = opened if pages is None else opened.with_pages(pages)
     with counting_progress(f"predicting {out}") as report:
         outcome = opened.predict(

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MOST_WEIGHT = 1e6  # of what is added to vectors' scores: beyond, these are lost in rounding
-ASK, FILL, TEACH, MEASURE, MAINTAIN = "Ask", "Fill", "Teach", "Measure (KILT)", "Maintain"  # panels of the help
+ASK, FILL, SERVE, TEACH = "Ask", "Fill", "Serve", "Teach"  # panels of the help
+MEASURE, MAINTAIN = "Measure (KILT)", "Maintain"
 
 
 def output_path(path: Path | None) -> Path | None:
@@ -78,6 +79,12 @@ CalibrationFile = Annotated[
     Path | None, typer.Option("--calibration", help="What `kbq calibrate` wrote, instead of the model's own.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:n.")]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="The head of a Ray cluster whose machines do the work; `local` starts one here."
+    ),
+]
 Kb = Annotated[Path | None, typer.Option(help="A knowledge base; without it the bundled sample is used.")]
 TunedModel = Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")]
 Guess = Annotated[Path, typer.Argument(metavar="FILE", help="KILT predictions, plain or compressed.")]

@@ -17,7 +17,7 @@ from kbq.corpus.pages import Page
 from kbq.dump.manifest import FORMAT, STATE, Manifest, is_knowledge_base, read_manifest, refuse_other_model
 from kbq.dump.shard_writer import Progress, ShardWriter, page_digest
 from kbq.dump.shards import Counts, ShardEntry, shard_name
-from kbq.dump.workers import Encoded, encode_blocks
+from kbq.dump.workers import Encoded, Hire, encode_blocks
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.system.files import reading_problem
@@ -82,13 +82,13 @@ def build_shards(
     folder: Path,
     first_shard: int,
     report: Callable[[Counts], None],
-    workers: int = 1,
+    hire: Hire | None = None,
     encode: Callable[[Sequence[Any]], Encoded] | None = None,
     with_vectors: bool = True,
 ) -> tuple[list[ShardEntry], str]:
     """Write the shards, or those that are missing; returns them and a digest of the corpus.
 
-    `workers` processes encode; only this process writes, block by block.
+    `hire` gives the workers that encode, None: this process does. Only this process writes, block by block.
 
     Args:
         encode: gives the paragraphs of a block of pages, where the model has encoded them before.
@@ -111,7 +111,7 @@ def build_shards(
     try:
         blocks = _new_blocks(pages, state, folder)
         encoded_blocks = (
-            encode_blocks(model, blocks, lambda block: block.pages, workers) if encode is None
+            encode_blocks(model, blocks, lambda block: block.pages, hire) if encode is None
             else ((block, encode(block.pages)) for block in blocks)
         )  # fmt: skip
         for block, encoded in encoded_blocks:

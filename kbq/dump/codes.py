@@ -181,5 +181,6 @@ def codes_instead_of_vectors(folder: Path) -> str:
     """Why a knowledge base that was imported from an index alone can do less."""
     return (
         f"{folder} was imported from an index of DensePhrases and has its codes instead of vectors, so it is searched "
-        "with that index only, and nothing can be added to it: import the phrase dump for that, with `kbq import dump`"
+        "with that index only, on one machine, and nothing can be added to it: import the phrase dump for that, with "
+        "`kbq import dump`"
     )

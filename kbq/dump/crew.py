@@ -36,6 +36,7 @@ class Crew(Generic[Task, Done]):
 
     def __init__(self, equip: Equip[Task, Done], equipment: bytes, devices: Sequence[str]) -> None:
         """`equip` is called once in each process; it must be a function that can be imported there."""
+        self.count = len(devices)
         self._workers = [_Worker(equip, equipment, device) for device in devices]
         self._threads = ThreadPoolExecutor(len(devices))
         self._free: SimpleQueue[_Worker] = SimpleQueue()

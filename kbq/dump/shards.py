@@ -135,7 +135,7 @@ class Shard:
         self.folder = folder
         self.limit = limit
         self._stay = stay
-        self.deleted = read_deleted(folder, deleted)
+        self.deleted_list, self.deleted = deleted, read_deleted(folder, deleted)
         self.live: Bools | None = None  # whether each paragraph is of a page that is left; None: all are
         self.shown: Bools | None = None  # whether a search may answer with it
         if len(self.deleted):

@@ -1,8 +1,8 @@
 """Workers: blocks of pages become the kept tokens of their paragraphs, in this process or in several others.
 
-Each worker process has its own copy of the model and computes with one thread, on the CPU or on one of the GPUs.
-Results are in the order of the blocks, and workers write no files: so the bytes of a build do not depend on the number
-of workers, nor on how many of them die.
+Each worker has its own copy of the model and computes with one thread, on the CPU or on one of the GPUs. Results are in
+the order of the blocks, and workers write no files: so the bytes of a build do not depend on the number of workers, nor
+on how many of them die.
 """
 
 import io
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -26,40 +26,81 @@ from kbq.dump.shards import CLOSES, OPENS
 from kbq.encoding.model import Model
 from kbq.encoding.phrases import EncodedBatch, encode_batches
 from kbq.encoding.windows import Window, tokenize, windows
+from kbq.errors import KnowledgeBaseError
 
 Block = TypeVar("Block")
 Encoded = list[list[EncodedParagraph]]
 AHEAD = 1  # blocks that are queued for each worker, so that none waits for the disk
 
 
+class Workers(Protocol):
+    """What encodes the pages of blocks: a `Crew` of this machine, or tasks on several (`kbq/cluster/encoding.py`)."""
+
+    @property
+    def count(self) -> int:
+        """How many blocks are encoded at a time."""
+
+    def submit(self, task: Sequence[Page], /) -> Future[Encoded]:
+        """Have the pages of a block encoded."""
+
+    def result(self, future: Future[Encoded], /) -> Encoded:
+        """Wait for the pages of a block. Raises KnowledgeBaseError: workers died, again and again."""
+
+    def dismiss(self) -> None:
+        """End all work."""
+
+
+Hire = Callable[[Model], Workers]  # gives workers that encode with this model
+
+
 def encode_blocks(
-    model: Model, blocks: Iterable[Block], pages_of: Callable[[Block], Sequence[Page]], workers: int
+    model: Model, blocks: Iterable[Block], pages_of: Callable[[Block], Sequence[Page]], hire: Hire | None = None
 ) -> Iterator[tuple[Block, Encoded]]:
-    """Yield each block with the encoded paragraphs of its pages, in order; with one worker, encode in this process.
+    """Yield each block with the encoded paragraphs of its pages, in order; without workers, encode in this process.
 
     Raises:
         KnowledgeBaseError: workers died, again and again.
     """
-    if workers == 1:
+    if hire is None:
         for block in blocks:
             yield block, encode_pages(model, pages_of(block))
         return
-    pickled = io.BytesIO()
-    torch.save(model, pickled)  # pickle would always load it to the GPU that it comes from
-    gpus = torch.cuda.device_count()
-    devices = [device_of(number, model.device, gpus) for number in range(workers)]
-    crew: Crew[Sequence[Page], Encoded] = Crew(_encoder, pickled.getvalue(), devices)
+    workers = hire(model)
     waiting: deque[tuple[Block, Future[Encoded]]] = deque()
     try:
         for block in blocks:
-            waiting.append((block, crew.submit(pages_of(block))))
-            if len(waiting) > workers * (1 + AHEAD):
+            waiting.append((block, workers.submit(pages_of(block))))
+            if len(waiting) > workers.count * (1 + AHEAD):
                 done, encoded = waiting.popleft()
-                yield done, crew.result(encoded)
+                yield done, workers.result(encoded)
         for done, encoded in waiting:
-            yield done, crew.result(encoded)
+            yield done, workers.result(encoded)
     finally:
-        crew.dismiss()
+        workers.dismiss()
+
+
+def processes(count: int) -> Hire | None:
+    """What encodes in this number of processes; None for one: this process encodes.
+
+    Raises:
+        KnowledgeBaseError: the number is below 1.
+    """
+    if type(count) is not int or count < 1:
+        raise KnowledgeBaseError(f"workers is {count!r}, must be at least 1", is_usage=True)
+
+    def hire(model: Model) -> Workers:
+        gpus = torch.cuda.device_count()
+        devices = [device_of(number, model.device, gpus) for number in range(count)]
+        return Crew(encoder, packed(model), devices)
+
+    return None if count == 1 else hire
+
+
+def packed(model: Model) -> bytes:
+    """A model as bytes, for `encoder`."""
+    pickled = io.BytesIO()
+    torch.save(model, pickled)  # pickle would always load it to the GPU that it comes from
+    return pickled.getvalue()
 
 
 def device_of(number: int, device: torch.device, gpus: int) -> str:
@@ -71,11 +112,11 @@ def device_of(number: int, device: torch.device, gpus: int) -> str:
     return f"cuda:{((device.index or 0) + number) % gpus}" if device.type == "cuda" else str(device)
 
 
-def _encoder(pickled: bytes, device: str) -> Callable[[Sequence[Page]], Encoded]:
+def encoder(packed: bytes, device: str) -> Callable[[Sequence[Page]], Encoded]:
     """In a worker process: what encodes the pages of a block."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
-    model: Model = torch.load(io.BytesIO(pickled), "cpu", weights_only=False)
+    model: Model = torch.load(io.BytesIO(packed), "cpu", weights_only=False)
     model.phrases.to(device)
     return partial(encode_pages, model)
 

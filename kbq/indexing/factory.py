@@ -1,7 +1,7 @@
 """Factory: an index kind becomes the index of a knowledge base: choosing, building and opening it."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -20,6 +20,7 @@ from kbq.indexing.inner_products import CPU, devices_for
 from kbq.indexing.official import open_official
 from kbq.system.callbacks import Report, silent
 
+Build = Callable[[Sequence[Shard], IndexEntry, Floats, torch.device, Report], None]  # `build_missing`
 EXACT_ROWS = 2_000_000  # above, exact search becomes slow
 
 

@@ -1,7 +1,8 @@
 """Words: the word indexes that a knowledge base has beside its vectors, and what they add to a query's scores."""
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -16,7 +17,7 @@ from kbq.dump.shards import Shard
 from kbq.errors import QueryError
 from kbq.searching.texts import shared_texts
 from kbq.special_tokens import mention_in, slot_of
-from kbq.words.bm25 import missing_words, open_bm25, query_words
+from kbq.words.bm25 import WordStatistics, missing_words, open_bm25, query_words
 from kbq.words.sparta import PieceTokenizer, SentenceImpacts
 from kbq.words.spelling import common_word, written_here
 
@@ -24,6 +25,15 @@ from kbq.words.spelling import common_word, written_here
 # the default model is 0.5). How they were chosen: docs/decisions.md.
 BM25_WEIGHT, SPARTA_WEIGHT = 8.0, 4.0
 SPELLINGS = 4096  # words whose suggestions are kept
+
+
+@dataclass(frozen=True, slots=True)
+class WordQueries:
+    """Queries as their terms, for one source of scores: what `LexicalScores` of shards that are elsewhere need."""
+
+    terms: Sequence[Sequence[str]]
+    weight: float
+    statistics: WordStatistics | None  # of BM25, those of the whole knowledge base; None: of learned impacts
 
 
 class ParagraphIndex(Protocol):
@@ -34,6 +44,9 @@ class ParagraphIndex(Protocol):
 
     def parts(self, terms: Sequence[str], paragraph: int) -> dict[str, float]:
         """What each term adds to the score of a paragraph."""
+
+    def statistics(self, terms: Iterable[str], /) -> WordStatistics | None:
+        """What scores of these terms depend on beside the shard; None: on nothing."""
 
 
 class LexicalScores:
@@ -55,6 +68,12 @@ class LexicalScores:
     def of_shards(self, shards: slice) -> "LexicalScores":
         """The same scores of some of the shards."""
         return LexicalScores(self._shards[shards], self._indexes[shards], self._terms, self._weight)
+
+    @property
+    def queries(self) -> WordQueries:
+        """What is asked, without the shards; there must be some."""
+        words = {term for terms in self._terms for term in terms}
+        return WordQueries(self._terms, self._weight, self._indexes[0].statistics(words))
 
     def bonus(self, shard: int, queries: Sequence[int]) -> Floats:
         """What the paragraphs of a shard add to the scores of their phrases. Shape: (queries, paragraphs)."""

@@ -14,7 +14,7 @@ from kbq.dump.manifest import FORMAT, IndexEntry, Manifest, changing, refuse_oth
 from kbq.dump.shards import Shard
 from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.factory import build_missing, chosen_kind, is_built, remove_others
+from kbq.indexing.factory import Build, build_missing, chosen_kind, is_built, remove_others
 from kbq.searching.recall import calibrate, own_queries
 from kbq.system.callbacks import Report, silent
 from kbq.system.files import reading_problem
@@ -61,8 +61,17 @@ class IndexSpec:
         return cls(wanted, entry.target, kept_queries(folder, entry), entry.filter)
 
 
-def build_indexes(folder: Path, manifest: Manifest, model: Model, spec: IndexSpec, report: Report = silent) -> Manifest:
+def build_indexes(
+    folder: Path,
+    manifest: Manifest,
+    model: Model,
+    spec: IndexSpec,
+    report: Report = silent,
+    build: Build = build_missing,
+) -> Manifest:
     """Build an index, and extend all others to new shards; returns the new manifest, which the caller writes.
+
+    `build`: does so for the shards that lack it, here or elsewhere.
 
     Raises:
         KnowledgeBaseError: faiss is not installed, the folder cannot be written, or there is a filter for exact search.
@@ -91,7 +100,7 @@ def build_indexes(folder: Path, manifest: Manifest, model: Model, spec: IndexSpe
     for kind, entry in unfinished.items():
         digest = _digest(queries[kind], model)
         texts = queries[kind] or own_queries(shards, model, OWN_QUERIES)
-        entries[kind] = _build_and_measure(shards, replace(entry, asked=digest), model, texts, report)
+        entries[kind] = _build_and_measure(shards, replace(entry, asked=digest), model, texts, report, build)
         if queries[kind]:
             write_record(queries_file(folder, digest), Queries(tuple(queries[kind])), FORMAT)
     built = [part for part in manifest.parts(*(entries[kind] for kind in unfinished)) if part not in whole]
@@ -99,8 +108,10 @@ def build_indexes(folder: Path, manifest: Manifest, model: Model, spec: IndexSpe
     return replace(manifest.without_seals(built), index=default, others=tuple(entries.values()))
 
 
-def add_index(folder: Path, model: Model, spec: IndexSpec, report: Report = silent) -> Manifest:
-    """Add an index to a knowledge base, beside its others, and make it the default.
+def add_index(
+    folder: Path, model: Model, spec: IndexSpec, report: Report = silent, build: Build = build_missing
+) -> Manifest:
+    """Add an index to a knowledge base, beside its others, and make it the default; see `build_indexes`.
 
     Raises:
         KnowledgeBaseError: faiss is not installed, the folder cannot be written, or there is a filter for exact search.
@@ -110,7 +121,7 @@ def add_index(folder: Path, model: Model, spec: IndexSpec, report: Report = sile
     with changing(folder) as before:
         before.refuse_codes(folder)
         refuse_other_model(folder, before, model)
-        manifest = build_indexes(folder, before, model, spec, report)
+        manifest = build_indexes(folder, before, model, spec, report, build)
         manifest = write_manifest(folder, manifest)
         remove_unnamed(folder, manifest)
     return manifest
@@ -155,11 +166,11 @@ def kept_queries(folder: Path, entry: IndexEntry) -> tuple[str, ...]:
 
 
 def _build_and_measure(
-    shards: Sequence[Shard], entry: IndexEntry, model: Model, texts: Sequence[str], report: Report
+    shards: Sequence[Shard], entry: IndexEntry, model: Model, texts: Sequence[str], report: Report, build: Build
 ) -> IndexEntry:
     queries = model.in_row_units(*model.encode_queries(texts))
     test_count = min(MEASURED, -(-len(texts) // 2))
     training = slice(test_count if len(texts) > 1 else 0, None)  # a single query is used for both
     training_vectors = np.concatenate([queries[training, 0], queries[training, 1]])
-    build_missing(shards, entry, training_vectors, model.device, report)
+    build(shards, entry, training_vectors, model.device, report)
     return calibrate(shards, entry, queries[:test_count], model.device, model.config.length_penalty, report)

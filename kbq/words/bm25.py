@@ -10,8 +10,8 @@ import math
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,18 @@ class WordCounts(Postings):
         return self.lengths if self.live is None else self.lengths[self.live]
 
 
+@dataclass(frozen=True, slots=True)
+class WordStatistics:
+    """The statistics of the paragraphs of a knowledge base, as far as some words need them."""
+
+    mean_length: float
+    weights: Mapping[str, float]
+
+    def idf(self, word: str) -> float:
+        """The weight of one of these words."""
+        return self.weights[word]
+
+
 class Statistics:
     """The statistics of the paragraphs of a knowledge base: their number, mean length, and document frequencies."""
 
@@ -196,9 +208,17 @@ class Statistics:
 class BM25Index(ImpactIndex):
     """The BM25 index of one shard, with the statistics of the whole knowledge base."""
 
-    def __init__(self, counts: WordCounts, statistics: Statistics) -> None:
+    def __init__(self, counts: WordCounts, statistics: Statistics | WordStatistics) -> None:
         super().__init__(counts, len(counts.lengths))
-        self._lengths, self._statistics = counts.lengths, statistics
+        self._counts, self._lengths, self._statistics = counts, counts.lengths, statistics
+
+    def statistics(self, words: Iterable[str]) -> WordStatistics:
+        """What scores of these words depend on beside this shard."""
+        return WordStatistics(self._statistics.mean_length, {word: self._statistics.idf(word) for word in words})
+
+    def within(self, statistics: WordStatistics) -> "BM25Index":
+        """The same shard, among others that are not here."""
+        return BM25Index(self._counts, statistics)
 
     def impacts(self, term: str) -> tuple[NDArray[np.int32], Floats]:
         """The paragraphs that contain a word, and its weight in each. Shapes: (paragraphs with it,)."""

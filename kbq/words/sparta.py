@@ -9,7 +9,7 @@ import hashlib
 import shutil
 import zipfile
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -220,6 +220,9 @@ class SentenceImpacts:
         best = np.zeros(self._count, np.float32)
         np.maximum.at(best, self.paragraphs, self._index.scores(terms))
         return best
+
+    def statistics(self, terms: Iterable[str]) -> None:
+        """Scores depend on nothing beside this shard."""
 
     def parts(self, terms: Sequence[str], paragraph: int) -> dict[str, float]:
         """What each term contributes to the score of a paragraph, that of its best sentence."""

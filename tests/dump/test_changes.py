@@ -13,7 +13,7 @@ from kbq.answers import Backend
 from kbq.corpus.pages import Page
 from kbq.dump import compacting
 from kbq.dump.manifest import STATE, read_manifest
-from kbq.dump.workers import encode_blocks
+from kbq.dump.workers import Hire, encode_blocks
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
@@ -86,8 +86,8 @@ def test_a_page_may_come_back(changing: KnowledgeBase) -> None:
 def test_only_what_has_changed_is_encoded(changing: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[str] = []
 
-    def counting(model: Model, blocks: Any, pages_of: Callable[[Any], list[Page]], workers: int) -> Any:
-        for block, result in encode_blocks(model, blocks, pages_of, workers):
+    def counting(model: Model, blocks: Any, pages_of: Callable[[Any], list[Page]], hire: Hire | None) -> Any:
+        for block, result in encode_blocks(model, blocks, pages_of, hire):
             encoded.extend(page.id for page in pages_of(block))
             yield block, result
 

@@ -58,7 +58,7 @@ def dies(pickled: bytes, device: str) -> None:
 def test_workers_that_die_again_and_again_are_said(
     pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "_encoder", dies)
+    monkeypatch.setattr(workers, "encoder", dies)
     with pytest.raises(
         KnowledgeBaseError, match=r"workers died 3 times, .* fewer --workers; the same command resumes from there"
     ):
@@ -69,7 +69,7 @@ def test_workers_that_die_again_and_again_are_said(
 
 
 def dies_twice(pickled: bytes, device: str) -> Callable[[Sequence[Page]], workers.Encoded]:
-    encode = workers._encoder(pickled, device)
+    encode = workers.encoder(pickled, device)
 
     def encode_or_die(pages: Sequence[Page]) -> workers.Encoded:
         encoded = encode(pages)
@@ -88,7 +88,7 @@ def test_two_deaths_are_survived_with_the_same_bytes(
     KnowledgeBase.build(pages, tmp_path / "whole", model)
     (tmp_path / "marks").mkdir()
     monkeypatch.setenv("KBQ_TEST_MARKS", str(tmp_path / "marks"))
-    monkeypatch.setattr(workers, "_encoder", dies_twice)
+    monkeypatch.setattr(workers, "encoder", dies_twice)
     KnowledgeBase.build(pages, tmp_path / "kb", model, workers=2)
     assert sorted(path.name for path in (tmp_path / "marks").iterdir()) == ["first", "second"]
     assert snapshot(tmp_path / "kb") == snapshot(tmp_path / "whole")
@@ -98,7 +98,7 @@ def test_two_deaths_are_survived_with_the_same_bytes(
 ORPHANS = """
 import sys
 from kbq.encoding.model import Model
-from kbq.dump.workers import encode_blocks
+from kbq.dump.workers import encode_blocks, processes
 from kbq.corpus.pages import Page, Paragraph
 
 def blocks():
@@ -106,7 +106,7 @@ def blocks():
         yield [Page("1", "Title", (Paragraph(0, "the city"),))]
 
 if __name__ == "__main__":
-    for block, encoded in encode_blocks(Model.open(sys.argv[1], "cpu"), blocks(), list, 2):
+    for block, encoded in encode_blocks(Model.open(sys.argv[1], "cpu"), blocks(), list, processes(2)):
         print("encoded", flush=True)
 """
 

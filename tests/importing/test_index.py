@@ -20,7 +20,7 @@ from kbq.verifying import verify
 
 h5py, faiss = pytest.importorskip("h5py"), pytest.importorskip("faiss")
 WHOLE, FILTERED, PARTS = "start/4_flat_OPQ4", "start/4_flat_OPQ4_ft0", "start/3_flat_OPQ4_parts"
-CODES = r"has its codes instead of vectors, so it is searched with that index only, and nothing can be added to it: "
+CODES = "has its codes instead of vectors, so it is searched with that index only, on one machine, and nothing can be "
 
 
 @pytest.fixture(scope="module", params=[WHOLE, FILTERED, PARTS])
@@ -127,11 +127,12 @@ def test_what_needs_vectors_is_refused(official: Any, made: Callable[..., Any], 
         "compact": lambda: kb.compact(),
         "index": lambda: kb.index_vectors("compact"),
         "exact": lambda: KnowledgeBase.open(folder, index="exact"),
+        "ray": lambda: KnowledgeBase.open(folder, ray="127.0.0.1:1"),
         "merge": lambda: merge(tmp_path / "merged", [folder, folder]),
         "vectors": lambda: kb.shards[0].vectors,
     }
     for what, command in refused.items():
-        with pytest.raises(KnowledgeBaseError, match=CODES + "import the phrase dump for that, with `kbq import dump`"):
+        with pytest.raises(KnowledgeBaseError, match=CODES + "added to it: import the phrase dump"):
             raise AssertionError(f"{what} was not refused: {command()}")
     left = kb.delete(["0"])
     assert left.counts.pages == 4

@@ -1,0 +1,96 @@
+"""Cluster tables: what results/cluster.json says, as Markdown; no Ray is needed."""
+
+from rendering import figures, table
+from scale import WIKIPEDIA_TOKENS, WIKIPEDIA_VECTORS
+
+NODES, CORES = 4, 16  # of the example
+ALL = NODES * CORES
+NETWORK = 10e9 / 8  # bytes per second
+
+
+def cluster_builds() -> str:
+    """CPU seconds and bytes on one machine and on nodes."""
+    found = figures("cluster")["build"]
+    alone = found["one_process_cpu_seconds"]
+    rows = [["one process, no Ray", f"{alone:.0f}", "", ""]]
+    for each in found["clusters"]:
+        spent, nodes = each["cpu_seconds"], each["nodes"]
+        same = f"all {each['files']}" if each["same_bytes"] else "no"
+        rows.append([f"{nodes} node{'s' * (nodes > 1)}", f"{spent:.0f}", f"{spent / alone:.2f}×", same])
+    head = [f"{found['tokens']:,} tokens", "CPU seconds in all", "beside one process", "files with the same bytes"]
+    return table(head, rows)
+
+
+def cluster_kills() -> str:
+    """Builds that went on, or were resumed, after a kill."""
+    found = figures("cluster")["kills"].items()
+    return table(
+        ["killed", "builds", "same bytes"], [[what, str(o["killed"]), str(o["same_bytes"])] for what, o in found]
+    )
+
+
+def cluster_searches() -> str:
+    """What actors add to a search."""
+    found = figures("cluster")["search"]
+    rows = []
+    for farm in found["farms"]:
+        trip = farm["empty_trip_ms"]
+        pairs = [farm[name] for name in ("one_query_ms", "batch_of_64_ms")]
+        rows.append(
+            [
+                str(farm["actors"]),
+                f"{farm['answers_differing']} of {farm['answers_compared']:,}",
+                f"{trip['median']:.1f} ({trip['fewest']:.1f})",
+                *(
+                    f"{pair[name]['median']:.1f} ({pair[name]['fewest']:.1f})"
+                    for pair in pairs
+                    for name in ("one process", "actors")
+                ),
+            ]
+        )
+    head = ["actors", "answers that differ", "empty trip, ms", "one query, one process", "one query, actors"]
+    return table([*head, "64 queries, one process", "64 queries, actors"], rows)
+
+
+def cluster_wikipedia() -> str:
+    """All of English Wikipedia on several machines, from what was measured."""
+    rows = [*_encoding(), *_index()]
+    return table([f"all of English Wikipedia, {NODES} nodes of {CORES} cores", "arithmetic", "result"], rows)
+
+
+def _encoding() -> list[list[str]]:
+    found, tokens = figures("cluster")["head"], f"{WIKIPEDIA_TOKENS / 1e9:g} billion tokens"
+    speed = figures("encoder_bf16")["wiki"]["now"]["tokens per second"]
+    received, head = (
+        WIKIPEDIA_TOKENS / found["tokens"] * found[name] for name in ("bytes_received", "head_cpu_seconds")
+    )
+    return [
+        ["encoding", f"{tokens} / {speed:,} a second / {ALL} cores", _hours(WIKIPEDIA_TOKENS / speed / ALL)],
+        ["what the head does meanwhile", f"{tokens} × {1e6 * head / WIKIPEDIA_TOKENS:.2f} µs", _hours(head)],
+        ["what the head receives", f"{received / 1e9:.0f} GB at 10 Gbit/s", f"{received / NETWORK / 60:.0f} minutes"],
+    ]
+
+
+def _index() -> list[list[str]]:
+    measured, millions = figures("index_kinds_all"), WIKIPEDIA_VECTORS / 1e6
+    compact = measured["compact, recall 0.99"]
+    build = compact["build and calibration, CPU seconds"] * 1e6 / measured["vectors"]
+    size = compact["bytes per vector, beside the dump"] * millions / 1000
+    speed = compact["queries per CPU second, 64 at a time"] * measured["vectors"] / WIKIPEDIA_VECTORS
+    return [
+        [
+            "compact index, with its recall as if that were shared, too",
+            f"{millions:.0f} million × {build:.0f} CPU s a million / {ALL} cores",
+            f"{build * millions / ALL / 60:.0f} minutes",
+        ],
+        ["its memory, each node", f"{size:.0f} GB / {NODES}", f"{size / NODES:.0f} GB"],
+        [
+            "its search, 64 at a time",
+            f"{speed:.2g} queries per CPU s × {ALL} cores",
+            f"{speed * ALL:.0f} queries per s",
+        ],
+    ]
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours"

@@ -1,0 +1,13 @@
+"""Cluster: the machines of a Ray cluster encode a corpus, and search the shards of a knowledge base, as one would."""
+
+import os
+
+from kbq.errors import ClusterError, first_line
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # before Ray is loaded: else it reports to its makers
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what it will do one day, without a warning
+os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")  # what else it has to say is in its own log files
+try:
+    import ray as _ray  # noqa: F401
+except ImportError as missing:
+    raise ClusterError(f'--ray needs Ray ({first_line(missing)}): pip install "kbq[ray]"') from None

@@ -1,0 +1,206 @@
+"""Connection: an address becomes a Ray cluster, all nodes of which compute the same bits as this machine."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import torch
+from ray._private import worker
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+import kbq
+from kbq.encoding.devices import fast_dtype
+from kbq.errors import ClusterError, first_line
+from kbq.system.machine import cpu_has
+
+LOCAL = "local"  # the address of a cluster that this process starts, and ends
+LOOPBACK = "127.0.0.2"  # Ray replaces 127.0.0.1 by the address that other machines see
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 60.0  # for a node to start a process that says what it is
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """What decides the bits of vectors and scores on a machine."""
+
+    kbq: str
+    torch: str
+    cpu: str  # how it multiplies
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine of a cluster."""
+
+    id: str
+    address: str
+    cpus: int
+
+
+class Cluster:
+    """A cluster that this process is connected to, until `close`."""
+
+    def __init__(self, address: str, nodes: list[Node], is_ours: bool) -> None:
+        self.address, self.nodes, self._is_ours = address, nodes, is_ours
+
+    @property
+    def cpus(self) -> int:
+        """How many tasks of one thread run at a time."""
+        return sum(node.cpus for node in self.nodes)
+
+    def close(self) -> None:
+        """End the connection, if it began here, and all that runs for it."""
+        if self._is_ours:
+            ray.shutdown()
+
+
+_ALIKE: set[str] = set()  # nodes that have been looked at; those of another cluster have other ids
+
+
+def connect(address: str, alike: bool = True) -> Cluster:
+    """Connect to the cluster at this address, `HOST:PORT` of its head or `local`, and look at its nodes.
+
+    Args:
+        alike: refuse nodes that compute otherwise than this machine.
+
+    Raises:
+        ClusterError: there is none, or a node computes otherwise.
+    """
+    if address != LOCAL:
+        _refuse_deaf(address)
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        _initialise(address)
+    elif address != LOCAL:
+        _refuse_other(address)
+    cluster = Cluster(address, living_nodes(), is_ours)
+    try:
+        if alike:
+            refuse_unlike(cluster.nodes)
+        if not cluster.cpus:
+            raise ClusterError(f"the nodes of the cluster at {address} have no CPUs: start one with some")
+    except ClusterError:
+        cluster.close()
+        raise
+    return cluster
+
+
+def _initialise(address: str) -> None:
+    options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.ERROR}
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    worker.print_to_stdstream = lambda data, ignore_prefix: None  # else Ray prints between the answers of a command
+    if address == LOCAL:
+        options |= {"_node_ip_address": LOOPBACK, "include_dashboard": False}
+    try:
+        ray.init(address, **options)
+    except (RayError, OSError, RuntimeError, ValueError, SystemExit) as error:
+        raise ClusterError(
+            f"the Ray cluster at {address} cannot be used ({first_line(error)}): is this its head, with the same Ray, "
+            "is the token right (`ray get-auth-token`), and is this machine one of its nodes?"
+        ) from None
+
+
+def _refuse_deaf(address: str) -> None:
+    """Ray waits for minutes where nobody listens, and then ends the process."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        raise ClusterError(
+            f"{address!r} is not the address of a Ray cluster: write HOST:PORT of its head, such as 10.0.0.1:6379, "
+            f"or {LOCAL}",
+            is_usage=True,
+        )
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ClusterError(
+            f"no Ray cluster answers at {address} ({first_line(error)}): start its head there with "
+            f"`ray start --head --port {port}`, and see that no firewall is between"
+        ) from None
+
+
+def _refuse_other(address: str) -> None:
+    """A process is connected to one cluster at a time."""
+    host, _, port = address.rpartition(":")
+    connected = ray.get_runtime_context().gcs_address
+    if f"{socket.gethostbyname(host)}:{port}" != connected:
+        raise ClusterError(
+            f"this process is connected to the Ray cluster at {connected}: use that, or call ray.shutdown() before "
+            f"{address}"
+        )
+
+
+def living_nodes() -> list[Node]:
+    """The nodes of the cluster, by their addresses."""
+    alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    nodes = [Node(one["NodeID"], one["NodeManagerAddress"], int(one["Resources"].get("CPU", 0))) for one in alive]
+    return sorted(nodes, key=lambda node: (node.address, node.id))
+
+
+def own_software() -> Software:
+    """That of this machine."""
+    number = str(fast_dtype(torch.device("cpu"))).removeprefix("torch.")
+    tiles = " with AMX" if cpu_has("amx_bf16") else ""
+    cpu = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}{tiles} in {number}"
+    return Software(kbq.__version__, torch.__version__, cpu)
+
+
+def software_of(nodes: list[Node]) -> dict[Node, Software | str]:
+    """What each node says of itself, or why it says nothing."""
+
+    def looked_at() -> Any:  # a function in a function: a node that lacks kbq can load it, too
+        try:
+            from kbq.cluster.connection import own_software
+        except Exception as error:
+            return f"has no kbq that works ({error}): install the same one on all nodes"
+        return own_software()
+
+    asked = {node: on_node(looked_at, node).remote() for node in nodes}
+    found: dict[Node, Software | str] = {}
+    for node, answer in asked.items():
+        try:
+            found[node] = ray.get(answer, timeout=ANSWER_SECONDS)
+        except GetTimeoutError:
+            found[node] = f"does not answer in {ANSWER_SECONDS:.0f} seconds: start it again"
+        except RayError as error:
+            found[node] = f"cannot be used: {first_line(error)}"
+    return found
+
+
+def on_node(function: Callable[..., Any], node: Node) -> Any:
+    """A function as a remote one that runs on this node."""
+    place = NodeAffinitySchedulingStrategy(node.id, soft=False)
+    return ray.remote(function).options(num_cpus=0, scheduling_strategy=place, max_retries=0)
+
+
+def refuse_unlike(nodes: list[Node]) -> None:
+    """Raises ClusterError if a node would compute other bits than this machine; each is looked at once."""
+    own, problems = own_software(), []
+    for node, software in software_of([node for node in nodes if node.id not in _ALIKE]).items():
+        if isinstance(software, str):
+            problems.append(f"node {node.address} {software}")
+        else:
+            problems += [f"node {node.address} {difference}" for difference in differences(software, own)]
+    if len(problems) == 1:
+        raise ClusterError(f"{problems[0]}")
+    if problems:
+        raise ClusterError(f"{len(problems)} nodes of the cluster cannot be used", problems)
+    _ALIKE.update(node.id for node in nodes)
+
+
+def differences(there: Software, here: Software) -> Iterator[str]:
+    """What keeps a machine from computing what another does."""
+    for name, one, other in (("kbq", there.kbq, here.kbq), ("torch", there.torch, here.torch)):
+        if one != other:
+            yield f"has {name} {one}, this machine {other}: install the same on all nodes"
+    if there.cpu != here.cpu:
+        yield (
+            f"multiplies as {there.cpu}, this machine as {here.cpu}: their vectors would differ, so use machines "
+            "of one kind"
+        )

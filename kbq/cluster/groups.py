@@ -1,0 +1,109 @@
+"""Groups: neighbouring shards of a knowledge base are opened and searched in a process of a node."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from kbq.answers import Answer
+from kbq.array_types import Bools, Floats
+from kbq.dump.damage import damage_explained
+from kbq.dump.manifest import IndexEntry, Manifest
+from kbq.dump.shards import Shard
+from kbq.indexing.base import Whole
+from kbq.indexing.factory import open_index
+from kbq.indexing.inner_products import CPU
+from kbq.searching.hybrid import LexicalScores, ParagraphIndex, WordQueries
+from kbq.searching.search import SearchContext, Wanted, search_several
+from kbq.words.bm25 import BM25Index, open_bm25
+from kbq.words.sparta import SentenceImpacts
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Neighbouring shards, and what a search of them must know of the others."""
+
+    folder: Path
+    manifest: Manifest  # which names these shards only
+    index: IndexEntry
+    whole: Whole
+    shown: tuple[Bools, ...]  # of each shard, the pages that may be answered with; none: all
+    length_penalty: float
+
+    @property
+    def names(self) -> str:
+        """The shards, as errors name them."""
+        names = [shard.name for shard in self.manifest.shards]
+        return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+
+
+def divided(
+    folder: Path,
+    manifest: Manifest,
+    index: IndexEntry,
+    shards: Sequence[Shard],
+    count: int,
+    shown: Sequence[Bools] = (),
+    length_penalty: float = 0.0,
+) -> list[Group]:
+    """A knowledge base in this number of groups, or fewer; see `Group`."""
+    whole, folder = Whole.of(shards), folder.resolve()
+    return [
+        Group(folder, replace(manifest, shards=manifest.shards[part]), index, whole, tuple(shown[part]), length_penalty)
+        for part in whole.parts(count)
+    ]
+
+
+class _Opened(NamedTuple):
+    """The open files of a group; the indexes of words have an item for each shard, or none."""
+
+    context: SearchContext
+    bm25: Sequence[BM25Index]
+    sparta: Sequence[ParagraphIndex]
+
+
+class GroupSearch:
+    """The search of one group, in a process of its own. Its files are opened when they are first needed, and stay so.
+
+    A process that Ray has started again thus says what is wrong when it is asked.
+    """
+
+    def __init__(self, group: Group, threads: int) -> None:
+        torch.set_num_threads(threads)
+        self._group = group
+
+    def open(self) -> None:
+        """Open the files.
+
+        Raises:
+            KnowledgeBaseError: they are missing here, damaged, or of another knowledge base.
+        """
+        self._opened  # noqa: B018
+
+    def search(
+        self, queries: Floats, wanted: Sequence[Wanted], words: Sequence[WordQueries]
+    ) -> list[list[list[Answer]]]:
+        """See `search_several`; the k best answers of this group."""
+        group, (context, bm25, sparta) = self._group, self._opened
+        with damage_explained(group.folder, group.manifest):
+            lexical = []
+            for one in words:
+                indexes = sparta if one.statistics is None else [index.within(one.statistics) for index in bm25]
+                lexical.append(LexicalScores(context.shards, indexes, one.terms, one.weight))
+            return search_several(context, queries, wanted, lexical)
+
+    @cached_property
+    def _opened(self) -> _Opened:
+        group, manifest = self._group, self._group.manifest
+        shards = manifest.open_shards(group.folder, manifest.parts())
+        for shard, pages in zip(shards, group.shown, strict=bool(group.shown)):
+            shard.show_only(pages)
+        index = open_index(shards, group.index, CPU, whole=group.whole)
+        return _Opened(
+            SearchContext(shards, index, group.length_penalty),
+            open_bm25(shards) if manifest.bm25 else [],
+            [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else [],
+        )
