@@ -4,15 +4,34 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from kbq.changing import publish_encoded
 from kbq.dump.manifest import Manifest
 from kbq.dump.shards import Counts
 from kbq.encoding.model import Model
+from kbq.encoding.official import OFFSET, STEP
+from kbq.errors import ModelError
 from kbq.importing import hdf5
 from kbq.importing.documents import LIMIT, Misfits, pages_of
 from kbq.importing.likeness import warn_unlike
 from kbq.system.callbacks import Note, Report, silent, unheard
 from kbq.system.paths import as_path
+
+
+def opened_model(model: str | Path | Model, device: str) -> Model:
+    """A model that reads queries and stores values as the official code does.
+
+    Raises:
+        ModelError: it is missing or damaged, or was not made of an official checkpoint.
+    """
+    opened = model if isinstance(model, Model) else Model.open(as_path(model, "a model"), device)
+    if opened.config.value_offset != OFFSET or not np.allclose(opened.scale, STEP):
+        raise ModelError(
+            f"the model {opened.source} was not made of a checkpoint of DensePhrases: give the checkpoint that made "
+            "the vectors"
+        )
+    return opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +65,13 @@ def import_dump(
 
     Raises:
         CorpusError: a file is missing or damaged, or holds vectors of another model.
+        ModelError: see `opened_model`.
         KnowledgeBaseError: the folder is in use, not writable, or holds something else.
     """
     source, out = as_path(dump, "a phrase dump"), as_path(folder, "the folder of a knowledge base")
     hdf5.dump_files(source)
     hdf5.load_h5py()
-    opened = model if isinstance(model, Model) else Model.open(as_path(model, "a model"), device)
+    opened = opened_model(model, device)
     misfits = Misfits()
     manifest = publish_encoded(
         pages_of(hdf5.documents(source, opened.dim), misfits), hdf5.encoded, out, opened, phrases=LIMIT, bm25=bm25,

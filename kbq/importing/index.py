@@ -19,7 +19,7 @@ from kbq.encoding.model import Model
 from kbq.encoding.official import AGAIN
 from kbq.errors import CorpusError
 from kbq.importing.documents import LIMIT, DocumentPage, Misfits, pages_of
-from kbq.importing.dump import Imported
+from kbq.importing.dump import Imported, opened_model
 from kbq.importing.faiss_file import ID_BYTES, FaissFile, read_layout
 from kbq.importing.hdf5 import load_h5py
 from kbq.importing.ids import IndexedRows
@@ -63,6 +63,7 @@ def import_index(
 
     Raises:
         CorpusError: a file is missing, damaged, or of another dump, or is not an index that can be read.
+        ModelError: see `opened_model`.
         KnowledgeBaseError: the folder is in use, not writable, or holds something else; or faiss is not installed.
     """
     source, out = as_path(dump, "a dump"), as_path(folder, "the folder of a knowledge base")
@@ -72,7 +73,7 @@ def import_index(
         index = read_layout(path)
     except (OSError, ValueError) as error:
         raise CorpusError(reading_problem(path, error, f"{AGAIN}, or name another index with --name")) from None
-    opened = model if isinstance(model, Model) else Model.open(as_path(model, "a model"), device)
+    opened = opened_model(model, device)
     if index.layout.dim != opened.dim:
         raise CorpusError(
             f"{path} has vectors of {index.layout.dim} dimensions, the model of {opened.dim}: give the checkpoint that "

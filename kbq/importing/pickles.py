@@ -7,7 +7,7 @@ as a whole, and there is nothing in it that could run.
 
 import pickletools
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -27,6 +27,22 @@ class UnsafePickleError(ValueError):
     """A pickle that asks for more than plain values."""
 
 
+class _Bounded:
+    """A file of which no more is read than there is: a pickle may say that a text has exabytes."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._left = file.seek(0, 2)
+        file.seek(0)
+        self.readline = file.readline
+        self._file = file
+
+    def read(self, size: int) -> bytes:
+        """The next bytes. Raises ValueError if there are fewer."""
+        if size > self._left:
+            raise ValueError(f"the pickle says that a value has {size:,} bytes, more than the file")
+        return self._file.read(size)
+
+
 class _Mark:
     """Where a tuple, or the items of a dict, begin."""
 
@@ -42,9 +58,9 @@ def pickled_items(file: IO[bytes]) -> Iterator[tuple[Any, Any]]:
         UnsafePickleError: it names or calls something else.
         ValueError: it is damaged, or holds no dict.
     """
-    machine = _Machine()
+    machine, bounded = _Machine(), cast(IO[bytes], _Bounded(file))
     try:
-        for operation, argument, _ in pickletools.genops(file):
+        for operation, argument, _ in pickletools.genops(bounded):
             if operation.name == "STOP":
                 if len(machine.stack) == 1 and machine.stack[0] is machine.outer:
                     return

@@ -84,6 +84,12 @@ def test_a_call_of_a_type_with_something_else() -> None:
         items(pickle.dumps({"0": Asks(np.dtype, "O", False, True)}, 3))
 
 
+@pytest.mark.parametrize("start", [struct.pack("<BQ", 0x8E, 2**62), struct.pack("<cI", b"B", 2**31)])
+def test_a_size_beyond_the_file(start: bytes) -> None:
+    with pytest.raises(ValueError, match=r"says that a value has .* bytes, more than the file"):
+        items(b"\x80\x04}(" + start + b"abc")
+
+
 @pytest.mark.parametrize("content", [b"", b"\x80\x03", b"\x80\x03}", b"\x80\x03).", b"no pickle", b"\x80\x03}q\x00(X"])
 def test_what_is_no_pickled_dict(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):

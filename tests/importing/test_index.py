@@ -13,7 +13,7 @@ from kbq.corpus.pages import Page
 from kbq.dump import building
 from kbq.dump.codes import CodedShard
 from kbq.dump.merging import merge
-from kbq.errors import CorpusError, KbqError, KnowledgeBaseError
+from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, ModelError
 from kbq.importing.index import import_index
 from kbq.kb import KnowledgeBase
 from kbq.verifying import verify
@@ -273,7 +273,7 @@ def test_a_size_that_says_too_much(copied: Any, made: Callable[..., Any]) -> Non
 
 
 def test_another_model_is_refused(official: Any, tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"has vectors of 16 dimensions, the model of 384: give the checkpoint"):
+    with pytest.raises(ModelError, match=r"the model default was not made of a checkpoint of DensePhrases: give the"):
         import_index(official.dump, tmp_path / "kb", "default", WHOLE, device="cpu")
 
 
@@ -301,3 +301,26 @@ def test_metadata_of_another_dump_that_happens_to_fit_is_noted(
     import_index(copied.dump, tmp_path / "wrong", copied.checkpoint, WHOLE, device="cpu", note=notes.append)
     (note,) = notes
     assert note.startswith("paragraph 2 of document 10 has other vectors than the model gives it")
+
+
+def test_pickles_that_are_not_needed_are_not_opened(copied: Any, made: Callable[..., Any], tmp_path: Path) -> None:
+    """The official code has some more, which would run code when it reads them."""
+
+    class Malicious:
+        def __reduce__(self) -> Any:
+            return Path.touch, (tmp_path / "ran",)
+
+    content = pickle.dumps(Malicious())
+    for path in (WHOLE + "/avg_vec.pkl", WHOLE + "/std_vec.pkl", "../checkpoint/training_args.bin"):
+        (copied.dump / path).write_bytes(content)
+    made(copied)
+    assert not (tmp_path / "ran").exists()
+    pickle.loads(content)
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_file_that_has_moved_is_named(copied: Any, made: Callable[..., Any], tmp_path: Path) -> None:
+    made(copied)
+    (tmp_path / "kb" / "official" / "index.faiss").unlink()
+    with pytest.raises(KnowledgeBaseError, match=r"official/index.faiss is missing: import the index again with"):
+        KnowledgeBase.open(tmp_path / "kb", device="cpu")
