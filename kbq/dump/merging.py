@@ -88,6 +88,11 @@ def _refuse_other_models(folders: Sequence[Path], manifests: Sequence[Manifest])
                 f"{folder} was built with the model {manifest.model} ({manifest.model_fingerprint}), {folders[0]} with "
                 f"{first.model} ({first.model_fingerprint}): build one of them again with the other's model"
             )
+        if manifest.phrases != first.phrases:
+            raise KnowledgeBaseError(
+                f"phrases have at most {manifest.phrases.rows} tokens in {folder}, {first.phrases.rows} in "
+                f"{folders[0]}, as one was imported from DensePhrases: ask them one by one"
+            )
 
 
 def _refuse_pages_in_two(shards: Sequence[Shard], stage: Stage) -> None:

@@ -261,3 +261,26 @@ def test_another_checkpoint_of_the_same_size_is_noted(copied: Any, tmp_path: Pat
         "paragraph 2 of document 10 has other vectors than the model gives it (their correlation is "
     )
     assert note.endswith("): is this the checkpoint that it was made with, and are all files of one dump?")
+
+
+def test_it_is_not_merged_with_longer_phrases(kb: KnowledgeBase, official: Any, tmp_path: Path) -> None:
+    from kbq.corpus.pages import Page
+    from kbq.dump.merging import merge
+
+    KnowledgeBase.build(
+        [Page("new", "Paris", "the city of Paris")], tmp_path / "own", official.checkpoint, device="cpu"
+    )
+    with pytest.raises(KnowledgeBaseError, match=r"at most 20 tokens in .*own, 10 in .*kb, as one was imported"):
+        merge(tmp_path / "merged", [kb.folder, tmp_path / "own"])
+
+
+def test_pages_are_added(official: Any, tmp_path: Path) -> None:
+    """They are encoded with the offset and the steps of the dump, so their scores can be compared."""
+    from kbq.corpus.pages import Page
+
+    folder = import_dump(official.dump, tmp_path / "kb", official.checkpoint, device="cpu").folder
+    kb = KnowledgeBase.open(folder, device="cpu").update([Page("new", "Paris", "the city of Paris")])
+    assert kb.counts.pages == 6
+    scores = [answer.score for answer in kb.query("Paris", 300, unit="page", backend="dense")]
+    assert len(scores) == 6
+    assert max(scores) - min(scores) < 30
