@@ -117,6 +117,8 @@ def index_line(facts: IndexFacts) -> str:
     if facts.kind == "exact":
         return "exact, compares every vector: nothing is missed"
     probes = f"{facts.probes:,} probe{'s' * (facts.probes > 1)}"
+    if facts.kind == "official":
+        return f"official, the codes of an imported index, {facts.bytes_per_vector:,} more bytes per vector, {probes}"
     return (
         f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds {facts.recall:.2%} of the ten best phrases "
         f"({facts.target:.2%} asked for, {facts.queries:,} queries) with {probes}"
