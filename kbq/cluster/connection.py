@@ -119,8 +119,9 @@ def _refuse_deaf(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
         raise ClusterError(
-            f"no Ray cluster answers at {address} ({first_line(error)}): start its head there with "
+            f"no Ray cluster answers at {address} ({reason}): start its head there with "
             f"`ray start --head --port {port}`, and see that no firewall is between"
         ) from None
 
