@@ -55,7 +55,7 @@ def cluster(count: int) -> Iterator[Any]:
     """A cluster of this number of nodes, with a CPU each, that ends with the block."""
     from ray.cluster_utils import Cluster
 
-    os.environ["RAY_worker_niceness"] = "0"  # else all others on a busy machine go before
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - else all others on a busy machine go before
 
     def options(number: int) -> dict[str, Any]:
         return {"num_cpus": 1, "object_store_memory": STORE, "node_ip_address": f"127.0.0.{number + 2}"}

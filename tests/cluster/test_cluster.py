@@ -274,6 +274,7 @@ def test_a_check_says_what_is_wrong(folder: Path, three_nodes: Nodes, monkeypatc
     assert report.groups == ()
 
 
+@pytest.mark.slow
 def test_a_command_prints_what_it_prints_on_one_machine(folder: Path, three_nodes: Nodes) -> None:
     def printed(*words: str) -> str:
         command = [sys.executable, "-m", "kbq", "query", *QUERIES[:2], "--kb", str(folder), "--json", *words]
