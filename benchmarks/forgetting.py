@@ -3,8 +3,8 @@
     python benchmarks/forgetting.py KB TRAIN.jsonl NAME=KB:GOLD.jsonl [NAME=…] --work FOLDER --runs 5000:0 5000:0:0.5 …
 
 A run is QUERIES:SEED, with perhaps :KEEP and :RATE behind them. Every NAME is asked before tuning and after, with the
-words of its knowledge base, without and with a second look (--looks). Finished runs lie in --work and are not run
-again; two processes may share it.
+words of its knowledge base, without and with a second look (--looks); the one called `linking` has mentions to link,
+the others slots and questions. Finished runs lie in --work and are not run again; two processes may share it.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from kbq.kilt.metrics import Rules
 from kbq.kilt.scores import score
 
 SCORES = ("KILT-accuracy", "em")
+TASKS = {"linking": "entity_linking"}
 
 
 def asked(options: argparse.Namespace, model: Path | None, looks: int) -> dict[str, dict[str, list[float]]]:
@@ -34,7 +35,8 @@ def asked(options: argparse.Namespace, model: Path | None, looks: int) -> dict[s
     for name, folder, gold in data_sets(options.sets):
         records = sampled_records(gold, options.sample)
         kb = KnowledgeBase.open(folder, None if model is None else str(model))
-        scores = score(kb.predict(records, "slot_filling", second_look=looks), records, rules=Rules(rouge=False))
+        predictions = kb.predict(records, TASKS.get(name, "slot_filling"), second_look=looks)
+        scores = score(predictions, records, rules=Rules(rouge=False))
         columns[name] = {each: scores.column(each).tolist() for each in SCORES}
     return columns
 

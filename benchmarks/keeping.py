@@ -12,6 +12,7 @@ SETS = {
     "sample": ("sample", "em"),
     "redocred": ("Re-DocRED, unseen pages", "KILT-accuracy"),
     "squad": ("SQuAD dev, open", "em"),
+    "linking": ("entity linking", "KILT-accuracy"),
 }
 LOOKS = {"second look 0": "the search alone", "second look 10": "with its second look"}
 
@@ -59,6 +60,40 @@ def forgetting_short() -> str:
     return (
         f"With 5,000 T-REx triples, without a second look: {said(kept)}.\n"
         f"From the triples alone (`--keep 0`): {said(lost)}."
+    )
+
+
+def merging() -> str:
+    """Two query encoders, each tuned on half of the relations, and both in one."""
+    found = figures("merging")
+    names = {
+        "untuned": "no triples",
+        "a": f"{found['queries']:,} of half a",
+        "b": f"{found['queries']:,} of half b",
+        "merged": "both, merged",
+    }
+    halves = {f"half {half}": (f"T-REx dev, half {half}", "KILT-accuracy") for half in "ab"}
+    sets = halves | {name: SETS[name] for name in SETS if name in found["untuned"]["second look 0"]}
+    rows = [
+        [label, answered, *(f"{found[name][look][each][score]:.1f}" for each, (_, score) in sets.items())]
+        for name, label in names.items()
+        for look, answered in LOOKS.items()
+    ]
+    return table(["tuned on", "answered by", *(f"{label}, {score}" for label, score in sets.values())], rows)
+
+
+def merging_short() -> str:
+    """What is kept of both, in a sentence."""
+    found = figures("merging")
+    of_half = {
+        name: [found[name]["second look 10"][f"half {half}"]["KILT-accuracy"] for half in "ab"]
+        for name in ("untuned", "a", "b", "merged")
+    }
+    return (
+        f"Two query encoders, tuned on {found['queries']:,} triples of either half of T-REx's relations, take their "
+        f"own half from {of_half['untuned'][0]:.1f} to {of_half['a'][0]:.1f} and from {of_half['untuned'][1]:.1f} to "
+        f"{of_half['b'][1]:.1f};\nmerged, they have {of_half['merged'][0]:.1f} and {of_half['merged'][1]:.1f} "
+        "([what fine-tuning gains](../results/finetuning.md#several-tunings-in-one))."
     )
 
 

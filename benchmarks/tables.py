@@ -12,7 +12,9 @@ import cluster_tables
 import confidence
 import filling
 import keeping
+import reconciled
 import scale
+import served
 from rendering import ROOT, earlier, figures, interval, table
 
 from kbq.answers import RETRIEVAL_WEIGHT
@@ -456,16 +458,26 @@ def main() -> None:
         "docs/guides/fine-tune.md": {
             "finetuning-short": finetuning_short,
             "forgetting-short": keeping.forgetting_short,
+            "merging-short": keeping.merging_short,
         },
         "docs/results/index.md": {"quality": quality},
         "docs/results/confidence.md": {"second-look": confidence.second_look, "trust": confidence.trust},
         "docs/results/filling.md": {"fill": filling.fill},
+        "docs/guides/openrefine.md": {"reconciliation-short": reconciled.reconciliation_short},
+        "docs/guides/serve.md": {"serving-short": served.serving_short},
+        "docs/results/serving.md": {
+            "serving": served.serving,
+            "crowd": served.crowd,
+            "faults": served.faults,
+            "reconciliation": reconciled.reconciliation,
+        },
         "docs/results/speed.md": {"speed": speed},
         "docs/results/words.md": {"words": words},
         "docs/results/finetuning.md": {
             "finetuning": finetuning,
             "forgetting": keeping.forgetting,
             "forgetting-curve": keeping.forgetting_curve,
+            "merging": keeping.merging,
         },
         "docs/results/training.md": {"ablation": ablation, "determinism": determinism},
         "docs/results/cluster.md": {

@@ -36,6 +36,7 @@ from kbq.encoding.model_folder import local_folder
 from kbq.encoding.queries import refuse_unreadable
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.indexing.factory import build_missing, open_index
+from kbq.reading.judge import TaughtJudge
 from kbq.reading.network import judge_digest
 from kbq.reading.second_look import before_others, second_look
 from kbq.sample_kb import Building, quietly, sample_folder
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from kbq.encoding.queries import QueryTokenizer
     from kbq.filling.outputs import Format
     from kbq.filling.tables import Table
+    from kbq.filling.titles import Titles
     from kbq.finetuning.calibrating import CalibrationOutcome
     from kbq.finetuning.finetune import FinetuningOutcome
     from kbq.indexing.base import Index
@@ -200,7 +202,7 @@ class KnowledgeBase:
     def open(
         cls,
         folder: str | Path,
-        model: str | Path | None = None,
+        model: str | Path | Model | None = None,
         *,
         index: IndexKind | None = None,
         ray: str | None = None,
@@ -209,6 +211,7 @@ class KnowledgeBase:
         """Open a published knowledge base with its own model, or with one whose query side was tuned for it.
 
         Args:
+            model: a folder, a name, or one that is open, which several knowledge bases can share.
             index: the kind that is searched; by default the one that was built last.
             ray: the address of a Ray cluster whose machines search the shards, which must lie in the same folder on
                 each; `local` starts one here.
@@ -224,7 +227,8 @@ class KnowledgeBase:
         if index is not None and index not in get_args(IndexKind):
             kinds = ", ".join(get_args(IndexKind))
             raise KnowledgeBaseError(f"index kind {index!r} is unknown: choose from {kinds}", is_usage=True)
-        return cls._opened(folder, manifest, model_of(folder, manifest, model, device), index, device == "auto", ray)
+        opened = model if isinstance(model, Model) else model_of(folder, manifest, model, device)
+        return cls._opened(folder, manifest, opened, index, device == "auto", ray)
 
     @classmethod
     def _opened(
@@ -389,8 +393,12 @@ class KnowledgeBase:
         self, texts: Sequence[str], phrases: Sequence[Sequence[Answer]], options: SearchOptions
     ) -> list[list[Look]]:
         """Judge the phrases found for each text again: they have a new order, but no probabilities yet."""
-        reader = self.reader(self._base)
-        return second_look(reader, texts, phrases, reader.retrieval_weight * self.worth(options))
+        return second_look(self.judging_reader, texts, phrases, self.worth(options), self.taught_judge)
+
+    @property
+    def judging_reader(self) -> Reader:
+        """The model's own reader."""
+        return self.reader(self._base)
 
     @property
     def _base(self) -> str:
@@ -398,9 +406,25 @@ class KnowledgeBase:
         return self.model.config.base or self.model.source
 
     @cached_property
-    def _judge(self) -> str:
-        """The digest of the reader that judges phrases; empty: the model has none."""
+    def reader_digest(self) -> str:
+        """That of the reader that judges phrases; empty: the model has none."""
         return judge_digest(local_folder(self._base))
+
+    @cached_property
+    def taught_judge(self) -> TaughtJudge | None:
+        """The judge of the relations that the query encoder was tuned on, if it came out better than the reader's own.
+
+        Raises:
+            ModelError: it is damaged, or was taught with another reader.
+        """
+        folder, has_base = local_folder(self.model.source), self.model.config.base
+        return TaughtJudge.open(folder, self.reader_digest, self.model.device) if has_base else None
+
+    @property
+    def _judge(self) -> str:
+        """What judges phrases, as digests; empty: nothing."""
+        taught = self.taught_judge if self.reader_digest else None
+        return f"{self.reader_digest} {taught.fingerprint}" if taught else self.reader_digest
 
     def looks(self, options: SearchOptions) -> int:
         """How many phrases of a query are looked at again.
@@ -414,7 +438,7 @@ class KnowledgeBase:
             "a reader reads" if options.reader is not None
             else f"{options.backend} finds no phrases" if options.backend in WORDS_ALONE
             else f"{options.chosen_unit}s are asked for" if options.chosen_unit not in ("phrase", "page")
-            else f"the model {self._base} has no reader that judges phrases" if not self._judge else ""
+            else f"the model {self._base} has no reader that judges phrases" if not self.reader_digest else ""
         )  # fmt: skip
         if reason and options.second_look:
             raise QueryError(f"--second-look has no effect where {reason}: leave it out", is_usage=True)
@@ -908,6 +932,13 @@ class KnowledgeBase:
         from kbq.description import describe
 
         return describe(self.folder)
+
+    @cached_property
+    def titles(self) -> Titles:
+        """Which page alone has a title; see `Titles`."""
+        from kbq.filling.titles import Titles
+
+        return Titles(self.shards)
 
     @property
     def search_context(self) -> SearchContext:

@@ -33,6 +33,7 @@ LAYERS = (
     ("filling", "cluster"),
     ("kb",),
     ("augmentation",),
+    ("serving",),
     ("commands",),
     ("__main__",),
 )

@@ -44,6 +44,9 @@ def test_one_top_level_name(names: list[str]) -> None:
         "kbq/sample/queries.jsonl",
         "kbq/kilt/evaluation.py",
         "kbq/filling/review.html",
+        "kbq/serving/templates/base.html",
+        "kbq/serving/static/style.css",
+        "kbq/serving/static/table.js",
     ],
 )
 def test_what_is_needed_is_there(name: str, names: list[str]) -> None:

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MOST_WEIGHT = 1e6  # of what is added to vectors' scores: beyond, these are lost in rounding
-ASK, FILL, TEACH, MEASURE, MAINTAIN = "Ask", "Fill", "Teach", "Measure (KILT)", "Maintain"  # panels of the help
+ASK, FILL, SERVE, TEACH = "Ask", "Fill", "Serve", "Teach"  # panels of the help
+MEASURE, MAINTAIN = "Measure (KILT)", "Maintain"
 
 
 def output_path(path: Path | None) -> Path | None:

@@ -189,6 +189,10 @@ def finetuning_lines(outcome: FinetuningOutcome) -> list[str]:
     if outcome.hybrid_score is not None:
         factor = f", whose weights are multiplied by {outcome.lexical_factor:g}" if outcome.lexical_factor != 1 else ""
         lines.append(f"dev {outcome.measure}  {outcome.hybrid_score:.1f} together with words{factor}")
+    if outcome.taught_on:
+        shares = outcome.right_at_second_look
+        of_dev = f": right are {shares[0]:.1f} → {shares[1]:.1f} % of the dev answers" if shares else ""
+        lines.append(f"the second look learned from {outcome.taught_on:,} queries{of_dev}")
     if outcome.calibrated_on:
         lines.append(f"probabilities learned from {outcome.calibrated_on:,} answers to dev queries")
     return lines

@@ -130,6 +130,28 @@ def calibrate(
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.calibration_lines(outcome))
 
 
+@app.command("merge-models", rich_help_panel=TEACH)
+def merge_models(
+    models: Annotated[
+        list[str], typer.Argument(help="Query encoders that were tuned from the same model.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(callback=output_path, help="Folder of the new query encoder.")],
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Make one query encoder of several that were tuned apart; it has learned the relations of all of them."""
+    from kbq.finetuning.merging import merge_models as merge
+
+    outcome = merge(models, out, device=device, command=_command())
+    count = len(outcome.relations)
+    tell(
+        dataclasses.asdict(outcome) | {"out": str(out)},
+        as_json,
+        f"{out}: {count} relation{'s' if count != 1 else ''} of {len(models)} query encoders",
+        f"its answers have no probabilities yet: kbq calibrate TRIPLES --model {out} --kb KB --out FILE",
+    )
+
+
 @train.command()
 def encoders(
     context: typer.Context,

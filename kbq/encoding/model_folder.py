@@ -56,12 +56,22 @@ class ModelConfig:
         if not isinstance(self.length_penalty, int | float) or not 0 <= self.length_penalty < math.inf:
             raise ValueError(f"length_penalty is {self.length_penalty!r}, must be a number, 0 or more")
 
-    def untuned_relations(self, queries: Iterable[str]) -> list[str]:
-        """The relations of slot queries on which a fine-tuned query encoder was not trained; none if not fine-tuned."""
+    @property
+    def tuned_relations(self) -> list[str]:
+        """The relations on which a fine-tuned query encoder was trained; none if not fine-tuned."""
         facts = self.training.get("finetuning")
         named = facts.get("relations") if isinstance(facts, dict) else None
-        tuned = set(map(str, named)) if isinstance(named, list | tuple) else set()
-        relations = {slot[1] for slot in map(slot_of, queries) if slot}
+        return list(map(str, named)) if isinstance(named, list | tuple) else []
+
+    @property
+    def begun_with(self) -> str:
+        """The fingerprint of the query encoder with which fine-tuning began; empty if it is not known."""
+        facts = self.training.get("finetuning")
+        return str(facts.get("begun_with", "")) if isinstance(facts, dict) else ""
+
+    def untuned_relations(self, queries: Iterable[str]) -> list[str]:
+        """The relations of slot queries on which a fine-tuned query encoder was not trained; none if not fine-tuned."""
+        tuned, relations = set(self.tuned_relations), {slot[1] for slot in map(slot_of, queries) if slot}
         return sorted(relations - tuned) if tuned else []
 
 

@@ -24,7 +24,6 @@ from kbq.filling.options import FillOptions
 from kbq.filling.relations import Relation
 from kbq.filling.slots import Slot, Slots, Wanted, subject_of
 from kbq.filling.tables import Counts, Row, Table, is_empty
-from kbq.filling.titles import Titles
 from kbq.searching.search import BATCH
 from kbq.system.files import file_digest
 from kbq.system.records import digest_of_bytes
@@ -50,7 +49,7 @@ class Filling:
     ) -> None:
         """Raises KbqError where nothing can be asked, or nothing would have a probability."""
         self._kb, self._table, self._relations, self._options, self._search = kb, table, relations, options, search
-        self._decisions, self._titles = decisions, Titles(kb.shards)
+        self._decisions, self._titles = decisions, kb.titles
         self._threshold = options.threshold(kb, search)
         for relation in relations:
             if relation.min_probability is not None:
@@ -63,10 +62,10 @@ class Filling:
         )
         self.counts = Counts(len(table.rows), self.slots.count, self.slots.queries, unasked=tuple(self.slots.unasked))
 
-    def batches(self, done: int) -> Iterator[list[list[Claim]]]:
-        """The claims of the slots behind those that are done, by slot."""
+    def batches(self, done: int, size: int = BATCH) -> Iterator[list[list[Claim]]]:
+        """The claims of the slots behind those that are done, by slot; so many slots are asked together."""
         left = islice(self.slots, done, None)
-        while batch := list(islice(left, BATCH)):
+        while batch := list(islice(left, size)):
             yield self._claims(batch)
 
     def seconds(self) -> float:

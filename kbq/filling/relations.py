@@ -56,17 +56,26 @@ def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> li
         elif str(one).endswith(".toml"):
             relations += read_relations(Path(one))
         else:
-            relations.append(_named(clean_text(str(one)).strip(), {"values": values}))
+            relations.append(relation_named(str(one), values))
     if not relations:
         raise KbqError("no relation is given: name those that are wanted, or a file relations.toml")
     for relation in relations:
-        for wording in relation.query:
-            if not wording.strip() or SEPARATOR.search(wording):
-                raise KbqError(f"relation {relation.name!r} is asked as {wording!r}: write words, without [SEP]")
+        _refuse_unaskable(relation)
     for name, count in Counter(relation.name for relation in relations).items():
         if count > 1:
             raise KbqError(f"relation {name!r} is given {count} times: once is enough")
     return relations
+
+
+def relation_named(name: str, values: Values = "one") -> Relation:
+    """The relation of this name; nothing else is known of it.
+
+    Raises:
+        KbqError: it cannot be asked.
+    """
+    relation = _named(clean_text(name).strip(), {"values": values})
+    _refuse_unaskable(relation)
+    return relation
 
 
 def read_relations(path: Path) -> list[Relation]:
@@ -96,6 +105,12 @@ def _named(name: str, table: Mapping[str, Any]) -> Relation:
     """Without a `query`, the name is asked; `_` in a name of a column stands for a blank."""
     query = table.get("query", name.replace("_", " "))
     return Relation(**dict(table) | {"name": name, "query": (query,) if isinstance(query, str) else tuple(query)})
+
+
+def _refuse_unaskable(relation: Relation) -> None:
+    for wording in relation.query:
+        if not wording.strip() or SEPARATOR.search(wording):
+            raise KbqError(f"relation {relation.name!r} is asked as {wording!r}: write words, without [SEP]")
 
 
 def _problem(table: Mapping[str, Any]) -> tuple[str, str] | None:

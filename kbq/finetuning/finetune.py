@@ -15,6 +15,7 @@ from kbq.encoding.model_folder import write_config
 from kbq.errors import TrainingError
 from kbq.finetuning.calibrating import JudgedAnswer, judge, teaches, write_calibration
 from kbq.finetuning.dev_scoring import DevScorer
+from kbq.finetuning.judging import teach_judge
 from kbq.finetuning.keeping import Keeper
 from kbq.finetuning.labels import Labeller, PreparedQuery, Reach, prepare, readable_queries, with_page_ids
 from kbq.finetuning.loop import KEEP, LEARNING_RATE, Finetuner, FinetuningSettings, chosen_objective, chosen_terms
@@ -53,6 +54,8 @@ class FinetuningOutcome:
     steps: int
     lexical_factor: float = 1.0  # by which the weights of words beside the vectors are multiplied
     hybrid_score: float | None = None  # of dev queries with words, in percent; None: the knowledge base has no words
+    taught_on: int = 0  # queries that taught the second look's judge; 0: it stays as it was
+    right_at_second_look: tuple[float, float] | None = None  # percent of dev queries, before it was taught and after
     calibrated_on: int = 0  # answers to dev queries, from which the probabilities of its answers were learned; 0: none
 
     @property
@@ -136,6 +139,7 @@ def finetune(
         golds, dev_golds = _records(triples, dev, examples, seed, note)
         facts: dict[str, object] = {
             "command": command,
+            "begun_with": kb.model.config.query_fingerprint,
             "triples": _source(triples),
             "examples": examples,
             "dev": None if dev is None else _source(dev),
@@ -164,6 +168,12 @@ def finetune(
             factor, hybrid_score = scorer.best_factor(kb.model.config.lexical_factor)
             outcome = dataclasses.replace(outcome, lexical_factor=factor, hybrid_score=round(100 * hybrid_score, 2))
         kb.model.config = dataclasses.replace(kb.model.config, lexical_factor=outcome.lexical_factor)
+        teaching = None
+        if task.answer == "phrase" and keep < 1 and kb.looks(SearchOptions()):
+            teaching = teach_judge(kb, [query.gold for query in queries], scorer.asked, seed)
+        if teaching:
+            kb.taught_judge = teaching.taught
+            outcome = dataclasses.replace(outcome, taught_on=teaching.queries, right_at_second_look=teaching.right)
         answered = _answered(kb, scorer.asked) if task.answer == "phrase" else []
         outcome = dataclasses.replace(outcome, calibrated_on=len(answered))
         facts |= {
@@ -175,9 +185,11 @@ def finetune(
             "versions": versions(),
         }
         kb.model.save_query_encoder(folder / "model", facts)
+        if kb.taught_judge:
+            kb.taught_judge.save(folder / "model")
         if answered:
             write_calibration(kb, answered, folder / "model" / CALIBRATION, SearchOptions(), {"command": command})
-            write_config(folder / "model", kb.model.config)  # it names all files
+        write_config(folder / "model", kb.model.config)  # it names all files
     return outcome
 
 

@@ -51,6 +51,7 @@ from kbq.encoding.phrases import window_tensors
 from kbq.encoding.queries import QueryTokenizer, marker_tokens
 from kbq.encoding.windows import Window, cut
 from kbq.errors import ModelError, QueryError
+from kbq.reading.judge import PhraseJudge
 from kbq.system.files import reading_problem, writing_to
 from kbq.system.machine import give_memory_back
 from kbq.system.seals import seal_folder
@@ -58,7 +59,6 @@ from kbq.system.seals import seal_folder
 READER = "reader.safetensors"
 HALF = 0.501  # of a step between two int8 values, and a little for rounding
 JUDGE = "judge."  # how the names of the weights of a judge of phrases begin
-POINTS = 10  # of the search: about as much as a logit
 SHARED = "phrases."  # how the names of the phrase encoder's weights begin
 WRITTEN_FOR = "phrase_fingerprint"  # of the model
 
@@ -68,26 +68,6 @@ class AnswerLogits(NamedTuple):
 
     start_logits: Tensor
     end_logits: Tensor
-
-
-class PhraseJudge(nn.Module):
-    """How much more likely a phrase is right than that none is, from the states of its first and its last token.
-
-    What it says is added to the logits of these tokens to open and to close the answer.
-    """
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.inner = nn.Linear(2 * dim, dim)
-        self.outer = nn.Linear(dim, 1)
-        self.none = nn.Parameter(torch.zeros(1))  # the logit of "no phrase is right"
-        self.retrieval = nn.Parameter(torch.zeros(1))  # what POINTS of the search are worth
-
-    def forward(self, firsts: Tensor, lasts: Tensor) -> Tensor:
-        """Shapes: (phrases, dim), result (phrases,)."""
-        hidden = nn.functional.gelu(self.inner(torch.cat([firsts, lasts], dim=1)))
-        result: Tensor = self.outer(hidden)[:, 0] - self.none
-        return result
 
 
 class QuestionAnswering(nn.Module):
@@ -288,11 +268,6 @@ class ReaderNetwork:
         if not isinstance(network, QuestionAnswering) or network.judge is None:
             raise ModelError(f"the reader of {self.source} does not judge phrases: recipes/ has how one is taught")
         return network, network.judge
-
-    @property
-    def retrieval_weight(self) -> float:
-        """What a point of the search is worth, beside what phrases are judged."""
-        return float(self.judging[1].retrieval.detach()) / POINTS
 
     def check_tokenizer(self, tokenizer: Any) -> None:
         """Refuse another tokenizer: its tokens are not those that the reader has logits for.

@@ -18,6 +18,7 @@ from kbq.encoding.bert import more_rows
 from kbq.encoding.devices import autocast, batch_tokens, buckets
 from kbq.encoding.phrases import window_tensors
 from kbq.reading.excerpts import Excerpt, excerpts
+from kbq.reading.judge import PhraseJudge, TaughtJudge
 from kbq.reading.network import ReaderNetwork
 from kbq.searching.spans import best_ends
 from kbq.special_tokens import mention_in
@@ -32,19 +33,25 @@ class Look(NamedTuple):
     is_proposed: bool  # by the reader: the search has not found it
 
 
-class JudgedWindow(NamedTuple):
+class ReadWindow(NamedTuple):
     """The phrases of an excerpt, then the proposed one if it is another, as first and last token of its text.
 
-    Shapes: judged (phrases,), logits of each token to open and to close the answer (2, tokens).
+    Shapes: edges, the states that a judge reads (phrases, 2 dim), tokens, the sums of the logits of both tokens
+    (phrases,), logits of each token to open and to close the answer (2, tokens).
     """
 
     spans: list[tuple[int, int]]
-    judged: Tensor
+    edges: Tensor
+    tokens: Tensor
     logits: Tensor
 
 
 def second_look(
-    reader: ReaderNetwork, texts: Sequence[str], phrases: Sequence[Sequence[Answer]], weight: float
+    reader: ReaderNetwork,
+    texts: Sequence[str],
+    phrases: Sequence[Sequence[Answer]],
+    worth: float = 1.0,
+    taught: TaughtJudge | None = None,
 ) -> list[list[Look]]:
     """The phrases of each query that were judged again and those that the reader proposes, in their new order.
 
@@ -52,49 +59,68 @@ def second_look(
 
     Args:
         phrases: those found for each query, which do not overlap, best first.
-        weight: of a point of the search, beside the logarithm of odds.
+        worth: what a point of the search is worth, in points of the search that judges were taught with.
+        taught: judges the queries of its relations, instead of the reader's own judge.
     """
+    own = reader.judging[1]
     looks: list[list[Look]] = [[] for _ in texts]
     readable = [
         number
         for number, text in enumerate(texts)
         if phrases[number] and not mention_in(text) and reader.query_tokenizer.accepts(text)
     ]
+    judges = [taught.judge if taught and taught.judges(texts[number]) else own for number in readable]
     queries = [reader.query_tokenizer.ids_of(texts[number]) for number in readable]
-    for number, judged in zip(readable, look_again(reader, queries, [phrases[n] for n in readable]), strict=True):
-        looks[number] = in_order(judged, weight)
+    found = look_again(reader, queries, [phrases[number] for number in readable], judges)
+    for number, judge, judged in zip(readable, judges, found, strict=True):
+        looks[number] = in_order(judged, judge.retrieval_weight * worth)
     return looks
 
 
 def look_again(
-    reader: ReaderNetwork, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]]
+    reader: ReaderNetwork,
+    queries: Sequence[Sequence[int]],
+    found: Sequence[Sequence[Answer]],
+    judges: Sequence[PhraseJudge],
 ) -> list[list[Look]]:
     """Judge the phrases found for each query, in their order; those that the reader proposes follow.
 
     Args:
         queries: token ids, `[CLS] … [SEP]`.
         found: phrases that do not overlap, best first, a list for each query.
+        judges: of each query.
     """
-    parts = [excerpts(reader.tokenizer, ids, each, reader.length) for ids, each in zip(queries, found, strict=True)]
     with torch.inference_mode():
-        judged = iter(judge_windows(reader, [excerpt for part in parts for excerpt in part]))
-    return [
-        _looks(phrases, [(excerpt, next(judged)) for excerpt in part])
-        for phrases, part in zip(found, parts, strict=True)
-    ]
+        read = read_around(reader, queries, found)
+        return [
+            _looks(phrases, windows, judged(judge, [window for _, window in windows]).tolist())
+            for phrases, windows, judge in zip(found, read, judges, strict=True)
+        ]
 
 
-def judge_windows(reader: ReaderNetwork, windows: Sequence[Excerpt]) -> list[JudgedWindow]:
-    """Read windows, batched by length; with gradients where these are on."""
-    judged: list[Any] = [None] * len(windows)
+def read_around(
+    reader: ReaderNetwork, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]]
+) -> list[list[tuple[Excerpt, ReadWindow]]]:
+    """Read the phrases found for each query in their surroundings; with gradients where these are on."""
+    parts = [excerpts(reader.tokenizer, ids, each, reader.length) for ids, each in zip(queries, found, strict=True)]
+    windows = [excerpt for part in parts for excerpt in part]
+    read: list[Any] = [None] * len(windows)
     for members in buckets([len(one.window.ids) for one in windows], batch_tokens(reader.device)):
-        for member, window in zip(members, _judged(reader, [windows[member] for member in members]), strict=True):
-            judged[member] = window
-    return judged
+        for member, window in zip(members, _read(reader, [windows[member] for member in members]), strict=True):
+            read[member] = window
+    every = iter(read)
+    return [[(excerpt, next(every)) for excerpt in part] for part in parts]
 
 
-def _judged(reader: ReaderNetwork, windows: Sequence[Excerpt]) -> Iterator[JudgedWindow]:
-    network, judge = reader.judging
+def judged(judge: PhraseJudge, windows: Sequence[ReadWindow]) -> Tensor:
+    """The logarithms of the odds of all phrases of a query, window after window. Shape: (phrases,)."""
+    tokens = torch.cat([window.tokens for window in windows])
+    alone: Tensor = judge(more_rows(torch.cat([window.edges for window in windows])))[: len(tokens)]
+    return alone + tokens
+
+
+def _read(reader: ReaderNetwork, windows: Sequence[Excerpt]) -> Iterator[ReadWindow]:
+    network, _ = reader.judging
     tensors = window_tensors(
         [one.window for one in windows], reader.tokenizer.pad_token_id, reader.uses_segments, reader.device
     )
@@ -111,30 +137,33 @@ def _judged(reader: ReaderNetwork, windows: Sequence[Excerpt]) -> Iterator[Judge
         spans_of.append([*excerpt.spans, *([] if proposed in excerpt.spans else [proposed])])
         places += [(row, first + start, first + end) for start, end in spans_of[-1]]
     rows, starts, ends = torch.tensor(places, device=reader.device).T
-    firsts, lasts = more_rows(states[rows, starts]), more_rows(states[rows, ends])
-    judged = judge(firsts, lasts)[: len(rows)] + logits[rows, 0, starts] + logits[rows, 1, ends]
-    for row, (excerpt, spans, part) in enumerate(
-        zip(windows, spans_of, judged.split([len(spans) for spans in spans_of]), strict=True)
-    ):
-        first = excerpt.window.first
-        yield JudgedWindow(spans, part, logits[row, :, first : first + excerpt.window.count])
+    counts = [len(spans) for spans in spans_of]
+    edges = torch.split(torch.cat([states[rows, starts], states[rows, ends]], dim=1), counts)
+    tokens = torch.split(logits[rows, 0, starts] + logits[rows, 1, ends], counts)
+    for row, excerpt in enumerate(windows):
+        inside = slice(excerpt.window.first, excerpt.window.first + excerpt.window.count)
+        yield ReadWindow(spans_of[row], edges[row], tokens[row], logits[row, :, inside])
 
 
-def _looks(phrases: Sequence[Answer], windows: Sequence[tuple[Excerpt, JudgedWindow]]) -> list[Look]:
-    """The looks of one query."""
-    judged: dict[int, float] = {}
+def _looks(
+    phrases: Sequence[Answer], windows: Sequence[tuple[Excerpt, ReadWindow]], values: Sequence[float]
+) -> list[Look]:
+    """The looks of one query; `values`: what all phrases of its windows are judged."""
+    found: dict[int, float] = {}
     proposed: list[Look] = []
+    left = iter(values)
     for excerpt, window in windows:
-        values, answers, count = window.judged.tolist(), answers_in(excerpt, window, phrases), len(excerpt.numbers)
-        judged |= zip(excerpt.numbers, values, strict=False)
-        for answer, value in zip(answers[count:], values[count:], strict=True):
+        answers, count = answers_in(excerpt, window, phrases), len(excerpt.numbers)
+        found |= {number: next(left) for number in excerpt.numbers}
+        for answer in answers[count:]:
+            value = next(left)
             # More than one phrase would have to give way to it, and fewer would be left than were asked for.
             if sum(_overlap(answer, other) for other in answers[:count]) < 2:
                 proposed.append(Look(answer, answer.score, value, True))
-    return [Look(phrase, phrase.score, judged[number], False) for number, phrase in enumerate(phrases)] + proposed
+    return [Look(phrase, phrase.score, found[number], False) for number, phrase in enumerate(phrases)] + proposed
 
 
-def answers_in(excerpt: Excerpt, window: JudgedWindow, phrases: Sequence[Answer]) -> list[Answer]:
+def answers_in(excerpt: Excerpt, window: ReadWindow, phrases: Sequence[Answer]) -> list[Answer]:
     """What was judged in a window: the phrases of the excerpt, then the proposed one, with the best of their scores.
 
     Args:

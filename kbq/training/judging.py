@@ -1,4 +1,4 @@
-"""Judging: what was judged in the windows of a query, and what is right there, become the losses of the second look.
+"""Judging: what was read in the windows of a query, and what is right there, become the losses of the second look.
 
 Phrases compete with each other and with "none of these is right", and so do the tokens around them. Source: arXiv
 1710.10723 (paragraphs compete); arXiv 2012.12624, Eq. 5 (the share of all that is right).
@@ -12,21 +12,21 @@ from torch import Tensor
 from kbq.corpus.sentences import whole_words
 from kbq.encoding.windows import token_span
 from kbq.reading.excerpts import Excerpt
-from kbq.reading.network import POINTS, PhraseJudge
-from kbq.reading.second_look import JudgedWindow, answers_in
+from kbq.reading.judge import POINTS, PhraseJudge
+from kbq.reading.second_look import ReadWindow, answers_in, judged
 from kbq.training.losses import marginal_losses
 from kbq.training.mined_queries import Label, MinedQuery
 
-JudgedExcerpts = Sequence[tuple[Excerpt, JudgedWindow]]  # of one query
+ReadExcerpts = Sequence[tuple[Excerpt, ReadWindow]]  # of one query
 
 
-def query_losses(judge: PhraseJudge, query: MinedQuery, windows: JudgedExcerpts) -> tuple[Tensor, Tensor]:
+def query_losses(judge: PhraseJudge, query: MinedQuery, windows: ReadExcerpts) -> tuple[Tensor, Tensor]:
     """The losses of the phrases of one query, and of the tokens around them; of no dimension."""
     phrases = [phrase for excerpt, window in windows for phrase in answers_in(excerpt, window, query.phrases)]
     labels = [query.label(phrase) for phrase in phrases]
-    judged = torch.cat([window.judged for _, window in windows])
-    found = judged.new_tensor([phrase.score for phrase in phrases])
-    scores = judged + judge.retrieval * (found - found.max()) / POINTS
+    alone = judged(judge, [window for _, window in windows])
+    found = alone.new_tensor([phrase.score for phrase in phrases])
+    scores = alone + judge.retrieval * (found - found.max()) / POINTS
     return phrase_loss(scores, labels), token_loss(query, windows, judge.none / 2, is_nothing_right(labels))
 
 
@@ -54,7 +54,7 @@ def phrase_loss(scores: Tensor, labels: Sequence[Label]) -> Tensor:
     return marginal_losses(competing[None], *masks)[0]
 
 
-def token_loss(query: MinedQuery, windows: JudgedExcerpts, none: Tensor, is_none: bool) -> Tensor:
+def token_loss(query: MinedQuery, windows: ReadExcerpts, none: Tensor, is_none: bool) -> Tensor:
     """-log of the share of the tokens that open answers among all tokens and "none", and the same for those that close.
 
     Windows of other pages in which an answer occurs take no part. The loss is 0 where there is nothing to choose.

@@ -19,9 +19,9 @@ from kbq.encoding.backbone import saved_tokenizer
 from kbq.encoding.devices import choose_device
 from kbq.encoding.model_folder import local_folder, read_config, write_config
 from kbq.errors import TrainingError
-from kbq.reading.excerpts import excerpts
-from kbq.reading.network import PhraseJudge, QuestionAnswering, ReaderNetwork, open_reader, save_reader
-from kbq.reading.second_look import judge_windows
+from kbq.reading.judge import PhraseJudge
+from kbq.reading.network import QuestionAnswering, ReaderNetwork, open_reader, save_reader
+from kbq.reading.second_look import read_around
 from kbq.training.batches import passages_digest, weights_digest
 from kbq.training.engine import SEEDS, Run, StepReport, StepSettings
 from kbq.training.examples import as_paths
@@ -92,19 +92,13 @@ class SecondLookRun(Run):
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
         """The two losses of each query; shapes: (queries,)."""
         queries, reader = [self.queries[index] for index in members], self.reader
-        parts = [
-            excerpts(reader.tokenizer, reader.query_tokenizer.ids_of(query.text), query.phrases, reader.length)
-            for query in queries
-        ]
-        windows = [excerpt for part in parts for excerpt in part]
-        judged = iter(judge_windows(reader, windows))
         _, judge = reader.judging
-        losses = [
-            query_losses(judge, query, [(excerpt, next(judged)) for excerpt in part])
-            for query, part in zip(queries, parts, strict=True)
-        ]
+        ids = [reader.query_tokenizer.ids_of(query.text) for query in queries]
+        read = read_around(reader, ids, [query.phrases for query in queries])
+        losses = [query_losses(judge, query, windows) for query, windows in zip(queries, read, strict=True)]
         of_phrases, of_tokens = (torch.stack(each) for each in zip(*losses, strict=True))
-        return {"phrases": of_phrases, "tokens": of_tokens}, sum(len(excerpt.window.ids) for excerpt in windows)
+        tokens = sum(len(excerpt.window.ids) for windows in read for excerpt, _ in windows)
+        return {"phrases": of_phrases, "tokens": of_tokens}, tokens
 
     def digest(self) -> str:
         """A digest of initial weights and queries."""

@@ -117,11 +117,11 @@ def test_a_phrase_is_judged_by_itself(judging_kb: KnowledgeBase) -> None:
     reader = judging_kb.reader(judging_kb._base)
     found = judging_kb.query(QUERIES[0], 6, second_look=0)
     ids = reader.query_tokenizer.ids_of(QUERIES[0])
-    (together,) = module.look_again(reader, [ids], [found])
+    (together,) = module.look_again(reader, [ids], [found], [reader.judging[1]])
     assert [one.answer for one in together[:6]] == found
     for paragraph in {(one.page_id, one.paragraph) for one in found}:
         mine = [one for one in found if (one.page_id, one.paragraph) == paragraph]
-        (alone,) = module.look_again(reader, [ids], [mine])
+        (alone,) = module.look_again(reader, [ids], [mine], [reader.judging[1]])
         of_all = [one for one in together if (one.answer.page_id, one.answer.paragraph) == paragraph]
         assert [(one.judged, one.answer.place) for one in alone] == [(one.judged, one.answer.place) for one in of_all]
 
@@ -130,7 +130,7 @@ def test_the_reader_proposes_what_it_would_have_chosen(judging_kb: KnowledgeBase
     """Its logits decide; the judge adds the same to all phrases here."""
     reader = judging_kb.reader(judging_kb._base)
     found = judging_kb.query(QUERIES[0], 8, second_look=0)
-    (looks,) = module.look_again(reader, [reader.query_tokenizer.ids_of(QUERIES[0])], [found])
+    (looks,) = module.look_again(reader, [reader.query_tokenizer.ids_of(QUERIES[0])], [found], [reader.judging[1]])
     proposed = [one for one in looks if one.is_proposed]
     assert proposed
     for one in proposed:
@@ -143,7 +143,7 @@ def test_the_reader_proposes_what_it_would_have_chosen(judging_kb: KnowledgeBase
         before = {name: value.clone() for name, value in judge.state_dict().items()}
         judge.outer.weight.zero_()
         judge.outer.bias.zero_()
-        (plain,) = module.look_again(reader, [reader.query_tokenizer.ids_of(QUERIES[0])], [found])
+        (plain,) = module.look_again(reader, [reader.query_tokenizer.ids_of(QUERIES[0])], [found], [reader.judging[1]])
         judge.load_state_dict(before)
     for one in (one for one in plain if one.is_proposed):
         near = [
@@ -193,7 +193,7 @@ def test_a_model_without_a_judge_does_without(kb: KnowledgeBase, qa_checkpoint: 
     with pytest.raises(QueryError, match="has no reader that judges phrases: leave it out"):
         kb.query(QUERIES[0], 3, second_look=10)
     with pytest.raises(ModelError, match="does not judge phrases"):
-        module.look_again(Reader.open(str(qa_checkpoint), "cpu"), [[2, 8, 3]], [[answer(0, 5, 1.0)]])
+        module.second_look(Reader.open(str(qa_checkpoint), "cpu"), ["the river"], [[answer(0, 5, 1.0)]])
 
 
 def test_the_judge_is_stored_with_the_reader(judging_model: Path) -> None:

@@ -22,11 +22,12 @@ from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.reading.excerpts import excerpts
 from kbq.reading.network import ReaderNetwork, open_reader, save_reader
-from kbq.reading.second_look import JudgedWindow
+from kbq.reading.second_look import ReadWindow
 from kbq.training.engine import StepReport
-from kbq.training.judging import JudgedExcerpts, phrase_loss, query_losses, token_loss
+from kbq.training.judging import ReadExcerpts, phrase_loss, query_losses, token_loss
 from kbq.training.mined_queries import Label, MinedQuery, as_line, read_mined
 from kbq.training.second_look import (
+    NONE,
     SecondLookRun,
     TeachingSettings,
     judging_reader,
@@ -38,6 +39,7 @@ from kbq.training.second_look import (
 ROOT = Path(__file__).parents[2]
 TEXT = "Marie was born in Paris."  # six tokens
 OTHER = "Paris in the river."
+DIM = 4
 SETTINGS = TeachingSettings(epochs=10, batch=4, learning_rate=1e-2, phrases=3, hidden=0.0)
 Asked = dict[str, Any]  # arguments of `teach_second_look`
 
@@ -123,25 +125,26 @@ def test_right_phrases_compete_with_all_others_and_none(odds: list[float], label
 
 
 @pytest.fixture
-def read(make_tokenizer: Callable[..., Any]) -> Callable[..., JudgedExcerpts]:
-    """The windows of a query, with these logarithms of odds for their phrases, and logits of 0 for all tokens."""
+def read(make_tokenizer: Callable[..., Any]) -> Callable[..., ReadExcerpts]:
+    """The windows of a query, with these logarithms of odds by a new judge, and logits of 0 for all tokens."""
 
-    def make(query: MinedQuery, *judged: Sequence[float], proposed: tuple[int, int] | None = None) -> JudgedExcerpts:
+    def make(query: MinedQuery, *judged: Sequence[float], proposed: tuple[int, int] | None = None) -> ReadExcerpts:
         parts = excerpts(make_tokenizer(), [2, 3], query.phrases, 256)
         more = [] if proposed is None else [proposed]
-        return [
-            (part, JudgedWindow([*part.spans, *more], torch.tensor(values), torch.zeros(2, part.window.count)))
-            for part, values in zip(parts, judged, strict=True)
-        ]
+        read = []
+        for part, values in zip(parts, judged, strict=True):
+            edges, tokens = torch.zeros(len(values), 2 * DIM), torch.tensor(values) + NONE
+            read.append((part, ReadWindow([*part.spans, *more], edges, tokens, torch.zeros(2, part.window.count))))
+        return read
 
     return make
 
 
-def token_share(query: MinedQuery, windows: JudgedExcerpts, none: float = 0.0, is_none: bool = False) -> float:
+def token_share(query: MinedQuery, windows: ReadExcerpts, none: float = 0.0, is_none: bool = False) -> float:
     return math.exp(-float(token_loss(query, windows, torch.tensor([none]), is_none)))
 
 
-def test_tokens_of_answers_compete_with_all_others_and_none(read: Callable[..., JudgedExcerpts]) -> None:
+def test_tokens_of_answers_compete_with_all_others_and_none(read: Callable[..., ReadExcerpts]) -> None:
     query = mined(phrase("Marie"), answers=["PARIS", "Rome", " "])
     (window,) = read(query, [0.0])
     assert token_share(query, [window]) == pytest.approx(1 / 7)
@@ -153,14 +156,14 @@ def test_tokens_of_answers_compete_with_all_others_and_none(read: Callable[..., 
     assert token_share(query, [window]) == pytest.approx(math.sqrt(4 / 10 * 14 / 20))
 
 
-def test_where_no_answer_occurs_none_is_right_or_nothing(read: Callable[..., JudgedExcerpts]) -> None:
+def test_where_no_answer_occurs_none_is_right_or_nothing(read: Callable[..., ReadExcerpts]) -> None:
     query = mined(phrase("Marie"), answers=["Rome", "ari"])  # part of a word is no answer
     windows = read(query, [0.0])
     assert token_share(query, windows, none=math.log(2), is_none=True) == pytest.approx(2 / 8)
     assert token_share(query, windows) == 1
 
 
-def test_windows_of_other_pages_with_the_answer_take_no_part(read: Callable[..., JudgedExcerpts]) -> None:
+def test_windows_of_other_pages_with_the_answer_take_no_part(read: Callable[..., ReadExcerpts]) -> None:
     here, there = phrase("Paris"), phrase("river", "2", context=OTHER)
     both = mined(here, there)
     assert token_share(both, read(both, [0.0], [0.0])) == pytest.approx(1 / 7)
@@ -171,8 +174,8 @@ def test_windows_of_other_pages_with_the_answer_take_no_part(read: Callable[...,
     assert token_share(alone, read(alone, [0.0]), is_none=True) == 1  # "none" has no rival
 
 
-def test_a_phrase_has_what_it_is_judged_and_a_share_of_the_search(read: Callable[..., JudgedExcerpts]) -> None:
-    judge = new_judge(4)
+def test_a_phrase_has_what_it_is_judged_and_a_share_of_the_search(read: Callable[..., ReadExcerpts]) -> None:
+    judge = new_judge(DIM)
     assert (judge.none.item(), judge.retrieval.item()) == (8.0, 0.5)
     query = mined(phrase("Marie", score=50.0), phrase("Paris", score=30.0))
     loss, of_tokens = query_losses(judge, query, read(query, [0.0, 2.0]))
@@ -183,12 +186,12 @@ def test_a_phrase_has_what_it_is_judged_and_a_share_of_the_search(read: Callable
     assert judge.retrieval.grad.item() == pytest.approx(2 - 2 * math.e / (math.e + 2))
 
 
-def test_what_the_reader_proposes_takes_part(read: Callable[..., JudgedExcerpts]) -> None:
+def test_what_the_reader_proposes_takes_part(read: Callable[..., ReadExcerpts]) -> None:
     query = mined(phrase("Marie", score=50.0), phrase("born", score=30.0))
     windows = read(query, [0.0, 0.0, 3.0], proposed=(4, 4))  # "Paris", with the 50 points of "Marie"
-    loss, _ = query_losses(new_judge(4), query, windows)
+    loss, _ = query_losses(new_judge(DIM), query, windows)
     assert loss.item() == pytest.approx(math.log(math.e**3 + 1 + 1 / math.e + 1) - 3)
-    wrong, _ = query_losses(new_judge(4), query, read(query, [0.0, 0.0, 3.0], proposed=(1, 1)))
+    wrong, _ = query_losses(new_judge(DIM), query, read(query, [0.0, 0.0, 3.0], proposed=(1, 1)))
     assert wrong.item() == pytest.approx(math.log(math.e**3 + 1 + 1 / math.e + 1))  # "none" is right
 
 

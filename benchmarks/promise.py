@@ -1,0 +1,83 @@
+"""Promise: whether the precision that a calibration promises above its threshold is kept on other queries.
+
+python benchmarks/promise.py NAME=KB:GOLD.jsonl [NAME=…] [--draws 200] [--sample 2000] [--model MODEL]
+
+Again and again, half of the queries, drawn at random, make a calibration, as `kbq calibrate` does, and the other half
+is answered with it. A promise counts as kept where at least that share of the answers above the threshold is right.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import reporting
+from kilt import data_sets, sampled
+
+from kbq.answers import SearchOptions
+from kbq.confidence.calibration import Calibration, chances_of
+from kbq.finetuning.calibrating import JudgedAnswer, judge, write_calibration
+from kbq.finetuning.triples import read_triples
+from kbq.kb import KnowledgeBase
+
+PRECISIONS = ("0.9", "0.95")
+RANGE = (0.05, 0.5, 0.95)  # quantiles of the draws
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sets", nargs="+", metavar="NAME=KB:GOLD")
+    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--sample", type=int, default=0, help="queries of each file, at random; 0: all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--model")
+    parser.add_argument("--name", default="promise")
+    options = parser.parse_args()
+    figures: dict[str, object] = {}
+    files: list[Path] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, where, gold in data_sets(options.sets):
+            files += [where, gold]
+            kb = KnowledgeBase.open(where, options.model)
+            golds = read_triples(sampled(gold, options.sample, Path(folder)))
+            answered = judge(kb, golds, SearchOptions(), hidden=0.0)
+            figures[name] = kept(kb, answered, options.draws, options.seed, Path(folder) / "calibration.json")
+            print(name, figures[name], flush=True)
+    reporting.write(options.name, figures, files)
+
+
+def kept(kb: KnowledgeBase, answered: list[JudgedAnswer], draws: int, seed: int, path: Path) -> dict[str, object]:
+    """How often each precision was promised and kept, and what share was answered above the threshold, and rightly."""
+    numbers = np.random.default_rng(seed)
+    rows = np.array([one.features for one in answered], np.float64)
+    right = np.array([one.is_right for one in answered])
+    found: dict[str, list[tuple[float, float]]] = {precision: [] for precision in PRECISIONS}
+    for _ in range(draws):
+        order = numbers.permutation(len(answered))
+        learned, asked = np.split(order, [len(order) // 2])
+        outcome = write_calibration(kb, [answered[number] for number in learned], path, SearchOptions(), {})
+        calibration = Calibration.read(path)
+        chances = chances_of(rows[asked], list(calibration.weights.values()), calibration.intercept)
+        for precision in PRECISIONS:
+            threshold = outcome.thresholds[precision]
+            above = chances >= (2.0 if threshold is None else threshold)
+            if above.any():
+                found[precision].append((float(above.mean()), float(right[asked][above].mean())))
+    figures: dict[str, object] = {"queries": len(answered), "right": percent(float(right.mean())), "draws": draws}
+    for precision, pairs in found.items():
+        columns = zip(*pairs, strict=True)
+        ranges = [[percent(value) for value in np.quantile(column, RANGE)] for column in columns]
+        figures[precision] = {
+            "promised": len(pairs),
+            "kept": sum(share >= float(precision) for _, share in pairs),
+            **dict(zip(("answered", "right"), ranges, strict=False)),
+        }
+    return figures
+
+
+def percent(share: float) -> float:
+    return round(100 * share, 1)
+
+
+if __name__ == "__main__":
+    main()

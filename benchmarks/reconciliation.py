@@ -1,0 +1,226 @@
+"""Reconciliation: which names OpenRefine would match, rightly and wrongly, and what it gets for new columns.
+
+python benchmarks/reconciliation.py SAMPLE GOLD.jsonl LARGE [--names 2000]
+
+Names are titles and variants of them, sent to `kbq serve` as OpenRefine sends them: ten at a time, one request after
+another. A name is matched wrongly where the service is certain of another page. Then each name is asked as if its page
+were not there: whatever is certain then is wrong. GOLD has slots of SAMPLE.
+"""
+
+import argparse
+import json
+import random
+import re
+import time
+import unicodedata
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any
+
+import httpx2
+import reporting
+from service import Service, serving
+
+from kbq.dump.manifest import read_manifest
+from kbq.filling.tables import read_table
+from kbq.filling.values import normalised
+from kbq.serving.matching import words_of
+from kbq.special_tokens import slot_of
+from kbq.words.spelling import edits
+
+SEED, TOGETHER = 7, 10
+CERTAIN = 95  # score of a title that has the words of the name, and no others
+COLUMNS = ("place of birth", "date of birth", "place of death")
+Document = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sample", type=Path)
+    parser.add_argument("gold", type=Path)
+    parser.add_argument("large", type=Path)
+    parser.add_argument("--names", type=int, default=2000, help="of LARGE, drawn at random")
+    options = parser.parse_args()
+    with serving(f"sample={options.sample}", f"large={options.large}", "--device", "cpu") as service:
+        sample, large = (Reconciliation(service, name) for name in ("sample", "large"))
+        titles, all_titles = titles_of(options.sample), titles_of(options.large)
+        some = random.Random(SEED).sample(sorted(all_titles), options.names)
+        figures = {
+            "sample": {"pages": len(titles), "names": matched(sample, titles)},
+            "large": {
+                "pages": len(all_titles),
+                "one letter from another": alike(all_titles.values()),
+                "names": matched(large, {page_id: all_titles[page_id] for page_id in some}),
+            },
+            "session": session(sample, dict(islice(titles.items(), 100))),
+            "cells of known value": known_cells(sample, options.gold, titles),
+        }
+    reporting.write("reconciliation", figures, [options.sample, options.gold, options.large], SEED)
+
+
+class Reconciliation:
+    """A client of the service."""
+
+    def __init__(self, service: Service, kb: str) -> None:
+        self._client = httpx2.Client(base_url=f"http://127.0.0.1:{service.port}/reconcile/kb/{kb}", timeout=60)
+        self.cpu_seconds = service.cpu_seconds
+
+    def candidates(self, names: Sequence[str]) -> list[list[Document]]:
+        """Of each name, best first."""
+        found: list[list[Document]] = []
+        for part in parts(names):
+            queries = {f"q{number}": {"query": name} for number, name in enumerate(part)}
+            found += [one["result"] for one in self._sent("queries", queries).values()]
+        return found
+
+    def cells(self, ids: Sequence[str], columns: Sequence[str]) -> dict[str, dict[str, list[Document]]]:
+        """By page and column."""
+        rows: dict[str, dict[str, list[Document]]] = {}
+        for part in parts(ids):
+            rows |= self._sent("extend", {"ids": part, "properties": [{"id": column} for column in columns]})["rows"]
+        return rows
+
+    def _sent(self, field: str, document: Document) -> Document:
+        answer = self._client.post("", data={field: json.dumps(document)})
+        answer.raise_for_status()
+        return answer.json()
+
+
+def titles_of(kb: Path) -> dict[str, str]:
+    """By the ids of pages."""
+    shards = read_manifest(kb).open_shards(kb)
+    return {page_id: shard.titles[number] for shard in shards for number, page_id in shard.live_ids()}
+
+
+def parts(items: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (items[first : first + TOGETHER] for first in range(0, len(items), TOGETHER))
+
+
+# Names
+
+
+def without_accents(title: str) -> str:
+    return "".join(letter for letter in unicodedata.normalize("NFKD", title) if not unicodedata.combining(letter))
+
+
+def surname_first(title: str) -> str:
+    first, _, last = title.rpartition(" ")
+    return f"{last}, {first}" if first else title
+
+
+def mistyped(title: str) -> str:
+    """One letter within a word of four or more is left out, doubled, replaced, or changes places with the next."""
+    source = random.Random(f"{SEED} {title}")
+    places = [at for word in re.finditer(r"[^\W\d_]{4,}", title) for at in range(word.start() + 1, word.end() - 1)]
+    if not places:
+        return title
+    at = source.choice(places)
+    letter, following = title[at], title[at + 1]
+    typed = source.choice(
+        [following, letter * 2 + following, source.choice(ascii_lowercase) + following, following + letter]
+    )
+    return title[:at] + typed + title[at + 2 :]
+
+
+VARIANTS: dict[str, Callable[[str], str]] = {
+    "as it is": str,
+    "in lower case": str.lower,
+    "in capitals": str.upper,
+    "without accents": without_accents,
+    "last word first": surname_first,
+    "one letter mistyped": mistyped,
+}
+
+
+def matched(service: Reconciliation, titles: Mapping[str, str]) -> Document:
+    """How many names of each kind are matched; those that the variant changes, only."""
+    found: Document = {}
+    for kind, variant in VARIANTS.items():
+        names = {page_id: variant(title) for page_id, title in titles.items()}
+        names = {page_id: name for page_id, name in names.items() if variant is str or name != titles[page_id]}
+        begun = service.cpu_seconds()
+        candidates = dict(zip(names, service.candidates(list(names.values())), strict=True))
+        cpu = 1000 * (service.cpu_seconds() - begun) / len(names)
+        found[kind] = counts(candidates) | {"CPU milliseconds per name": round(cpu, 1)}
+    return found
+
+
+def counts(candidates: Mapping[str, Sequence[Document]]) -> Document:
+    """Of names, by the ids of the pages that are meant."""
+    firsts = {page_id: each[0] for page_id, each in candidates.items() if each}
+    certain = {page_id: first for page_id, first in firsts.items() if first["match"]}
+    absent = {page_id: [one for one in each if one["id"] != page_id] for page_id, each in candidates.items()}
+    return {
+        "names": len(candidates),
+        "matched rightly": sum(first["id"] == page_id for page_id, first in certain.items()),
+        "matched wrongly": sum(first["id"] != page_id for page_id, first in certain.items()),
+        "first candidate right": sum(first["id"] == page_id for page_id, first in firsts.items()),
+        "among the candidates": sum(page_id in [one["id"] for one in each] for page_id, each in candidates.items()),
+        "matched wrongly without the page": sum(map(is_certain, absent.values())),
+    }
+
+
+def is_certain(candidates: Sequence[Document]) -> bool:
+    """Whether the first of these would be matched."""
+    scores = [one["score"] for one in candidates[:2]]
+    return scores[:1] >= [CERTAIN] and scores[1:] < scores[:1]
+
+
+def alike(titles: Iterable[str]) -> int:
+    """How many titles become another by one typing error in one word, so that either could be meant."""
+    words = {tuple(sorted(words_of(title))) for title in titles}
+    return sum(any(other in words for other in mistakes(one)) for one in words)
+
+
+def mistakes(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for place, word in enumerate(words):
+        for typed in edits(word) if word.isalpha() else ():
+            yield tuple(sorted((*words[:place], typed, *words[place + 1 :])))
+
+
+# Columns
+
+
+def session(service: Reconciliation, titles: Mapping[str, str]) -> Document:
+    """What a person waits for, who reconciles 100 names and adds three columns."""
+    clocks = [(time.perf_counter(), service.cpu_seconds())]
+    candidates = service.candidates(list(titles.values()))
+    clocks.append((time.perf_counter(), service.cpu_seconds()))
+    rows = service.cells(list(titles), COLUMNS)
+    clocks.append((time.perf_counter(), service.cpu_seconds()))
+    taken = [[round(b - a, 2) for a, b in zip(*pair, strict=True)] for pair in pairwise(clocks)]
+    return {
+        "names": len(titles),
+        "matched rightly": counts(dict(zip(titles, candidates, strict=True)))["matched rightly"],
+        "columns": list(COLUMNS),
+        "cells filled": sum(bool(cell) for row in rows.values() for cell in row.values()),
+        "rows with every column": sum(list(row) == list(COLUMNS) for row in rows.values()),
+        "seconds for the names, and of the CPU": taken[0],
+        "seconds for the columns, and of the CPU": taken[1],
+    }
+
+
+def known_cells(service: Reconciliation, gold: Path, titles: Mapping[str, str]) -> Document:
+    """How many cells whose value is known are filled, and rightly."""
+    values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))  # by relation and page
+    ids = {title: page_id for page_id, title in titles.items()}
+    for record in read_table(gold).rows:
+        subject, relation = slot_of(record["input"]) or ("", "")
+        if subject in ids:  # the others are of things that have no page
+            answers = (output["answer"] for output in record["output"] if "answer" in output)
+            values[relation][ids[subject]] |= set(map(normalised, answers))
+    found = {"cells": sum(map(len, values.values())), "filled": 0, "right": 0, "with a page": 0}
+    for relation, known in values.items():
+        for page_id, row in service.cells(list(known), [relation]).items():
+            for value in row[relation]:
+                found["filled"] += 1
+                found["right"] += normalised(value.get("name") or value["str"]) in known[page_id]
+                found["with a page"] += "id" in value
+    return found
+
+
+if __name__ == "__main__":
+    main()

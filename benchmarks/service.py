@@ -1,0 +1,154 @@
+"""Service: `kbq serve` in a process of its own, and clients that ask it, each on its own connection."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from itertools import cycle
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Service:
+    """A service that runs."""
+
+    process: subprocess.Popen[str]
+    port: int
+
+    def cpu_seconds(self) -> float:
+        """That it has taken so far, all its threads together."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def megabytes(self) -> float:
+        """That it has in memory, without what is mapped from files."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return round(next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024, 1)
+
+    def descriptors(self) -> int:
+        """Files and connections that it has open."""
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
+
+@contextmanager
+def serving(*words: str) -> Iterator[Service]:
+    """`kbq serve`, which is killed at the end if it has not ended."""
+    command = [sys.executable, "-m", "kbq", "serve", *words, "--port", "0", "--json"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as process:
+        try:
+            assert process.stdout
+            address = json.loads(process.stdout.readline())["address"]
+            yield Service(process, int(address.rstrip("/").rpartition(":")[2]))
+        finally:
+            process.kill()
+
+
+@dataclass
+class Load:
+    """What clients have seen: the seconds of every answer by its status (0: none came), and how long all took."""
+
+    seconds: dict[int, list[float]] = field(default_factory=dict)
+    wall: float = 0.0
+
+    def add(self, status: int, seconds: float) -> None:
+        self.seconds.setdefault(status, []).append(seconds)
+
+    @property
+    def answered(self) -> list[float]:
+        return sorted(self.seconds.get(200, []))
+
+    def percentile(self, share: float, status: int = 200) -> float:
+        """In milliseconds."""
+        ordered = sorted(self.seconds.get(status, [0.0]))
+        return round(1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 1)
+
+    def counts(self) -> dict[str, int]:
+        return {str(status): len(times) for status, times in sorted(self.seconds.items())}
+
+
+class Client:
+    """One connection, kept open."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    retry_after = 0.0  # seconds that the last answer said to wait
+    was_sent = False  # whether the last request reached an open connection
+
+    async def post(self, path: str, document: object) -> tuple[int, bytes]:
+        """The status and the body of an answer; 0 where the connection ended before it had come."""
+        self.was_sent = False
+        try:
+            if self._streams is None:
+                self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+            reader, writer = self._streams
+            body = json.dumps(document).encode()
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            await writer.drain()
+            self.was_sent = True
+            headers = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            length = int(headers.partition("content-length: ")[2].partition("\r\n")[0])
+            answer = await reader.readexactly(length)
+            self.retry_after = float(headers.partition("retry-after: ")[2].partition("\r\n")[0] or 0)
+            if "connection: close" in headers:
+                self.close()
+            return int(headers.split()[1]), answer
+        except (OSError, asyncio.IncompleteReadError):
+            self.close()
+            return 0, b""
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+@asynccontextmanager
+async def connected(port: int, count: int) -> AsyncIterator[list[Client]]:
+    """As many clients, whose connections are closed at the end."""
+    made = [Client(port) for _ in range(count)]
+    try:
+        yield made
+    finally:
+        for client in made:
+            client.close()
+
+
+def asked(port: int, texts: Sequence[str], count: int, requests: int, patient: bool = False, **options: object) -> Load:
+    """So many clients make so many requests together, each the next one when its last is answered.
+
+    Args:
+        patient: a client that is refused waits as long as it is told to.
+    """
+
+    async def ask() -> Load:
+        load, left, queries = Load(), iter(range(requests)), cycle(texts)
+
+        async def client_asks(client: Client) -> None:
+            for _ in left:
+                begun = time.perf_counter()
+                status, _ = await client.post("/v1/query", {"queries": [next(queries)], **options})
+                load.add(status, time.perf_counter() - begun)
+                if patient and status == 503:
+                    await asyncio.sleep(client.retry_after)
+
+        async with connected(port, count) as several:
+            begun = time.perf_counter()
+            await asyncio.gather(*map(client_asks, several))
+            load.wall = time.perf_counter() - begun
+        return load
+
+    return asyncio.run(ask())

@@ -1,0 +1,149 @@
+"""Serving: throughput and latency of `kbq serve` beside the library, in one run.
+
+python benchmarks/serving.py KB QUERIES.jsonl [--queries 512] [--rounds 2]
+
+The library searches in this process, 64 queries at a time and one at a time, as a server does that answers one request
+after another. The service runs in a process of its own; clients take some of the machine, too, so queries per CPU
+second of the process that searches are what can be compared. Rounds alternate, and the best of each kind counts: other
+processes only ever slow one down.
+"""
+
+import argparse
+import asyncio
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import reporting
+from measuring import inputs
+from service import Service, asked, connected, serving
+
+from kbq.answers import SearchOptions
+from kbq.kb import KnowledgeBase
+from kbq.searching.search import BATCH
+
+CLIENTS = (1, 8, 64, 256)
+CROWD = 1000
+WARM_UP, PAIRS = 64, 200
+WAYS = {"with a second look": {}, "without": {"second_look": 0}}
+Figures = dict[str, float]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kb", type=Path)
+    parser.add_argument("queries", type=Path)
+    parser.add_argument("--queries", dest="count", type=int, default=512, help="asked in every measurement")
+    parser.add_argument("--rounds", type=int, default=2, help="of which the best counts")
+    options = parser.parse_args()
+    texts = inputs(options.queries, options.count)
+    kb = KnowledgeBase.open(options.kb, device="cpu")
+    figures: dict[str, object] = {"queries": len(texts)}
+    with serving(str(options.kb), "--device", "cpu") as service:
+        for name, way in WAYS.items():
+            rounds = [measured(kb, service, texts, way) for _ in range(options.rounds)]
+            figures[name] = compared({kind: best([one[kind] for one in rounds]) for kind in rounds[0]})
+        figures["one client: more than the library takes, ms"] = {
+            name: overhead(kb, service, texts[:PAIRS], way) for name, way in WAYS.items()
+        }
+        figures["1,000 clients at once, without a second look"] = {
+            "who wait as they are told": overload(service, texts, 3 * CROWD, True),
+            "who do not": overload(service, texts, 10 * CROWD, False),
+        }
+    reporting.write("serving", figures, [options.kb, options.queries], 0)
+
+
+def measured(kb: KnowledgeBase, service: Service, texts: Sequence[str], way: dict[str, int]) -> dict[str, Figures]:
+    """The library and the service, each once."""
+    found = {
+        "library, 64 at a time": library(kb, texts, SearchOptions(**way), BATCH),
+        "library, one at a time": library(kb, texts, SearchOptions(**way), 1),
+    }
+    asked(service.port, texts[:WARM_UP], 8, WARM_UP, **way)
+    return found | {f"service, {count} clients": clients(service, texts, count, way) for count in CLIENTS}
+
+
+def library(kb: KnowledgeBase, texts: Sequence[str], options: SearchOptions, size: int) -> Figures:
+    kb.search(texts[:WARM_UP], options)
+    taken, cpu, wall = [], time.process_time(), time.perf_counter()
+    for first in range(0, len(texts), size):
+        begun = time.perf_counter()
+        kb.search(texts[first : first + size], options)
+        taken.append(time.perf_counter() - begun)
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    return figures_of(
+        len(texts), cpu, wall, 1000 * statistics.median(taken), 1000 * sorted(taken)[int(0.99 * len(taken))]
+    )
+
+
+def clients(service: Service, texts: Sequence[str], count: int, way: dict[str, int]) -> Figures:
+    cpu = service.cpu_seconds()
+    load = asked(service.port, texts, count, len(texts), **way)
+    if load.counts() != {"200": len(texts)}:
+        raise RuntimeError(f"{count} clients were answered with {load.counts()}")
+    cpu = service.cpu_seconds() - cpu
+    return figures_of(len(texts), cpu, load.wall, load.percentile(0.5), load.percentile(0.99))
+
+
+def figures_of(queries: int, cpu: float, wall: float, median: float, slowest: float) -> Figures:
+    return {
+        "queries per CPU second": round(queries / cpu, 1),
+        "queries per second": round(queries / wall, 1),
+        "p50, ms": round(median, 1),
+        "p99, ms": round(slowest, 1),
+    }
+
+
+def best(rounds: Sequence[Figures]) -> Figures:
+    """The highest rate and the shortest time of some rounds."""
+    return {name: (min if "ms" in name else max)(one[name] for one in rounds) for name in rounds[0]}
+
+
+def compared(found: dict[str, Figures]) -> dict[str, object]:
+    per_cpu, library_batch = "queries per CPU second", found["library, 64 at a time"]
+    return {
+        **found,
+        "64 clients: share of the library's batch throughput, per CPU second": round(
+            found["service, 64 clients"][per_cpu] / library_batch[per_cpu], 3
+        ),
+    }
+
+
+def overhead(kb: KnowledgeBase, service: Service, texts: Sequence[str], way: dict[str, int]) -> dict[str, object]:
+    """By how much a query takes longer by the service: asked in turn, so that what else the machine does hits both."""
+    options, more = SearchOptions(**way), []
+
+    async def ask() -> None:
+        async with connected(service.port, 1) as (client,):
+            for text in texts:
+                begun = time.perf_counter()
+                kb.search([text], options)
+                between = time.perf_counter()
+                await client.post("/v1/query", {"queries": [text], **way})
+                more.append(1000 * ((time.perf_counter() - between) - (between - begun)))
+
+    asyncio.run(ask())
+    return {
+        "median": round(statistics.median(more), 1),
+        "quartiles": [round(q, 1) for q in statistics.quantiles(more)[::2]],
+    }
+
+
+def overload(service: Service, texts: Sequence[str], requests: int, patient: bool) -> dict[str, object]:
+    """Many more clients than the queue takes: what is refused is refused at once, the rest is answered."""
+    before, cpu = service.megabytes(), service.cpu_seconds()
+    load = asked(service.port, texts, CROWD, requests, patient, second_look=0)
+    cpu = service.cpu_seconds() - cpu
+    return {
+        "answers by status": load.counts(),
+        "answered per second": round(len(load.answered) / load.wall, 1),
+        "answered per CPU second": round(len(load.answered) / cpu, 1),
+        "p50 and p99 of a refusal, ms": [load.percentile(share, 503) for share in (0.5, 0.99)],
+        "p50 and p99 of an answer, ms": [load.percentile(share) for share in (0.5, 0.99)],
+        "MB before and after": [before, service.megabytes()],
+    }
+
+
+if __name__ == "__main__":
+    main()

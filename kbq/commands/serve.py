@@ -1,0 +1,101 @@
+"""Serve: `kbq serve`."""
+
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kbq.answers import IndexKind
+from kbq.commands.ask import open_kb
+from kbq.commands.options import SERVE, Device, IndexName, Json
+from kbq.commands.terminal import note, tell
+from kbq.errors import KbqError
+
+if TYPE_CHECKING:
+    from kbq.serving.knowledge_bases import Folder
+
+app = typer.Typer()
+NEEDS_SERVE = "needs further packages: pip install 'kbq[serve]'"
+
+
+@app.command(rich_help_panel=SERVE)
+def serve(
+    kbs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KB", help="Folders, or NAME=FOLDER; without one the bundled sample."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen at; others than this machine need a key.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    public_url: Annotated[
+        str, typer.Option(help="By which others reach the service, such as https://kbq.example.", show_default=False)
+    ] = "",
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(help="Whose scripts may call the API from a browser; repeat it.")
+    ] = None,
+    api_key_file: Annotated[
+        Path | None, typer.Option(help="Keys, one a line, of which every request must have one.")
+    ] = None,
+    queue: Annotated[int, typer.Option(min=1, max=100_000, help="Queries that wait at most; more are refused.")] = 256,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, max=3600, help="Time for a request to be answered; and to end, when told to.")
+    ] = 30.0,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="A query encoder tuned for a knowledge base: FOLDER, or NAME=FOLDER; repeat it."),
+    ] = None,
+    index: IndexName = None,
+    device: Device = "auto",
+    log_queries: Annotated[bool, typer.Option("--log-queries", help="Log the text of queries, too.")] = False,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Answer people and programs over HTTP: a page to ask and to fill tables, and an API. Ctrl-C or SIGTERM ends it."""
+    try:
+        from kbq.serving.knowledge_bases import open_knowledge_bases
+        from kbq.serving.running import serve as serve_until_told
+        from kbq.serving.settings import ServeSettings, read_keys
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("kbq"):
+            raise
+        raise KbqError(f"kbq serve {NEEDS_SERVE}") from None
+    settings = ServeSettings(
+        host, port, public_url, tuple(allow_origin or ()), read_keys(api_key_file) if api_key_file else (), queue,
+        seconds, log_queries,
+    )  # fmt: skip
+    served = open_knowledge_bases(_folders(kbs or [], model or [], index, device))
+
+    def started(address: str) -> None:
+        names = [one.name for one in served]
+        tell({"address": address, "kbs": names}, as_json, f"{address}  serves {', '.join(names)}")
+        if open_browser and not webbrowser.open(address):
+            note("no browser could be opened")
+
+    serve_until_told(served, settings, started)
+
+
+def _folders(kbs: Sequence[str], models: Sequence[str], index: IndexKind | None, device: str) -> "dict[str, Folder]":
+    """The folders to serve, by name; the sample where there is none."""
+    from kbq.serving.knowledge_bases import Folder
+
+    paths = dict(map(_named, kbs)) if kbs else {"sample": str(open_kb(None).folder)}
+    if kbs and len(paths) < len(kbs):
+        raise typer.BadParameter("two have one name: write NAME=FOLDER", param_hint="KB")
+    tuned = dict(map(_named, models))
+    others = sorted(set(tuned) - set(paths))
+    if len(paths) == 1 and len(models) == 1 and others and "=" not in models[0]:
+        tuned, others = {next(iter(paths)): models[0]}, []
+    if others:
+        raise typer.BadParameter(f"no knowledge base is named {others[0]!r}: write NAME=FOLDER", param_hint="--model")
+    return {name: Folder(Path(path), tuned.get(name, ""), index, device) for name, path in paths.items()}
+
+
+def _named(text: str) -> tuple[str, str]:
+    """A name and a folder, whose own name is taken where there is none.
+
+    >>> _named("people=kbs/p"), _named("kbs/places"), _named("kbs/a=b")
+    (('people', 'kbs/p'), ('places', 'kbs/places'), ('a=b', 'kbs/a=b'))
+    """
+    name, given, folder = text.partition("=")
+    return (name, folder) if given and "/" not in name else (Path(text).resolve().name, text)

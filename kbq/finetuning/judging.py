@@ -1,0 +1,149 @@
+"""Judging: triples teach the judge of the second look which of the phrases found for their slots are right.
+
+Only the judge learns; what it reads, the reader's states, is computed once. It judges the relations of the triples, and
+the reader's own judge all other queries, so that nothing is forgotten. Source: arXiv 2207.06300 (a reranker learns from
+what its retriever finds).
+"""
+
+import copy
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from kbq.answers import SearchOptions
+from kbq.finetuning.triples import pages_of, sample_by_relation
+from kbq.kilt.records import Gold
+from kbq.kilt.scores import NO_GROUP, relation_of
+from kbq.reading.judge import POINTS, PhraseJudge, TaughtJudge
+from kbq.reading.second_look import answers_in, read_around
+from kbq.searching.search import BATCH
+from kbq.system.lines import clean_text
+from kbq.training.judging import ReadExcerpts, phrase_loss
+from kbq.training.mined_queries import Label, MinedQuery
+
+if TYPE_CHECKING:
+    from kbq.kb import KnowledgeBase
+
+QUERIES = 1000  # that teach: more teach hardly more
+PASSES = 3000  # queries that are learned from in all, but for the bounds on epochs
+LEAST_EPOCHS, MOST_EPOCHS = 3, 20
+TOGETHER = 64  # queries of a step
+LEARNING_RATE, SCALAR_RATE = 3e-4, 3e-2  # of the layers, and of what the search is worth
+DROPOUT = 0.1  # of what the judge reads
+FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SeenQuery:
+    """The phrases that were found for a query and read, with what a judge learns from.
+
+    Shapes: edges (phrases, 2 dim); tokens, and distances from the best score of the search, (phrases,).
+    """
+
+    edges: Tensor
+    tokens: Tensor
+    distances: Tensor
+    labels: tuple[Label, ...]
+
+    def scores(self, judge: PhraseJudge, edges: Tensor) -> Tensor:
+        """What phrases score. Shape: (phrases,)."""
+        scores: Tensor = judge(edges) + self.tokens + judge.retrieval * self.distances / POINTS
+        return scores
+
+
+@dataclass(frozen=True, slots=True)
+class Teaching:
+    """A judge that has been taught, and what it is worth."""
+
+    taught: TaughtJudge
+    queries: int  # that taught it
+    right: tuple[float, float] | None  # percent of dev queries, by the judge before it and by it; None: there are none
+
+
+def teach_judge(kb: "KnowledgeBase", golds: Sequence[Gold], dev: Sequence[Gold], seed: int) -> Teaching | None:
+    """Teach a copy of the judge that `kb` has; None where no query is a slot, or fewer would be answered rightly.
+
+    The right ones are counted among queries that did not teach: four fifths teach, one fifth is judged, in turn.
+
+    Args:
+        golds: queries with their answers, and perhaps pages; a sample of the slots among them teaches.
+        dev: others, which tell what the judge is worth.
+    """
+    slots = [gold for gold in golds if relation_of(gold) != NO_GROUP]
+    seen = seen_queries(kb, sample_by_relation(slots, QUERIES, seed))
+    before = kb.taught_judge
+    own = copy.deepcopy(before.judge if before else kb.judging_reader.judging[1]).cpu()
+    folds = [seen[fold::FOLDS] for fold in range(FOLDS)] if len(seen) >= FOLDS else []
+    gained = 0
+    for fold in folds:
+        others = [query for each in folds if each is not fold for query in each]
+        gained += right(taught_by(own, others, seed), fold) - right(own, fold)
+    if len(seen) < FOLDS or gained < 0:
+        return None
+    judge = taught_by(own, seen, seed)
+    relations = frozenset(map(relation_of, slots)) | (before.relations if before else frozenset())
+    asked = seen_queries(kb, [gold for gold in dev if relation_of(gold) in relations])
+    shares = [round(100 * right(each, asked) / max(1, len(asked)), 2) for each in (own, judge)]
+    taught = TaughtJudge(judge.to(kb.model.device), relations, kb.reader_digest)
+    return Teaching(taught, len(seen), (shares[0], shares[1]) if asked else None)
+
+
+def seen_queries(kb: "KnowledgeBase", golds: Sequence[Gold]) -> list[SeenQuery]:
+    """Ask queries, and read what is found without judging it; those for which nothing is found are left out."""
+    reader, options = kb.judging_reader, SearchOptions(kb.looks(SearchOptions()), second_look=0)
+    asked = [(clean_text(gold.input or ""), gold) for gold in golds]
+    asked = [(text, gold) for text, gold in asked if reader.query_tokenizer.accepts(text)]
+    seen: list[SeenQuery] = []
+    for begin in range(0, len(asked), BATCH):
+        texts, part = zip(*asked[begin : begin + BATCH], strict=True)
+        found = kb.search(texts, options)
+        with torch.no_grad():
+            read = read_around(reader, [reader.query_tokenizer.ids_of(text) for text in texts], found)
+        queries = [
+            MinedQuery(text, tuple(gold.answers), tuple(pages_of(gold)), tuple(phrases))
+            for text, gold, phrases in zip(texts, part, found, strict=True)
+        ]
+        seen += [
+            _seen(query, windows, kb.worth(options)) for query, windows in zip(queries, read, strict=True) if windows
+        ]
+    return seen
+
+
+def _seen(query: MinedQuery, windows: ReadExcerpts, worth: float) -> SeenQuery:
+    phrases = [phrase for excerpt, window in windows for phrase in answers_in(excerpt, window, query.phrases)]
+    scores = torch.tensor([phrase.score for phrase in phrases])
+    edges = torch.cat([window.edges for _, window in windows]).cpu()
+    tokens = torch.cat([window.tokens for _, window in windows]).cpu()
+    return SeenQuery(edges, tokens, worth * (scores - scores.max()), tuple(map(query.label, phrases)))
+
+
+def taught_by(judge: PhraseJudge, seen: Sequence[SeenQuery], seed: int) -> PhraseJudge:
+    """A copy of a judge that has learned from some queries."""
+    judge, rng = copy.deepcopy(judge).requires_grad_(True), random.Random(seed)
+    torch.manual_seed(seed)
+    layers = [*judge.inner.parameters(), *judge.outer.parameters(), judge.none]
+    rates = [{"params": layers, "lr": LEARNING_RATE}, {"params": [judge.retrieval], "lr": SCALAR_RATE}]
+    optimizer = torch.optim.AdamW(rates, weight_decay=0.0)
+    for _ in range(max(LEAST_EPOCHS, min(MOST_EPOCHS, PASSES // len(seen)))):
+        order = rng.sample(range(len(seen)), len(seen))
+        for begin in range(0, len(order), TOGETHER):
+            queries = [seen[number] for number in order[begin : begin + TOGETHER]]
+            losses = [
+                phrase_loss(query.scores(judge, nn.functional.dropout(query.edges, DROPOUT)), query.labels)
+                for query in queries
+            ]
+            optimizer.zero_grad()
+            torch.stack(losses).mean().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    return judge.requires_grad_(False)
+
+
+def right(judge: PhraseJudge, seen: Sequence[SeenQuery]) -> int:
+    """How many queries have a right phrase as their best."""
+    with torch.no_grad():
+        best = [int(query.scores(judge, query.edges).argmax()) for query in seen]
+    return sum(query.labels[number] == "right" for query, number in zip(seen, best, strict=True))

@@ -1,0 +1,81 @@
+"""Filling: subjects and relations become cells with claims, a few at a time, so that other requests are answered, too.
+
+The claims are those of `KnowledgeBase.fill`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kbq.answers import LOOKS, SearchOptions
+from kbq.filling.filling import Filling
+from kbq.filling.rdf import fact
+from kbq.filling.relations import Relation, relations_of
+from kbq.filling.tables import Table
+from kbq.serving.problems import OverloadedError
+
+if TYPE_CHECKING:
+    from kbq.filling.claims import Claim
+    from kbq.filling.options import FillOptions
+    from kbq.serving.batcher import Batcher
+    from kbq.serving.knowledge_bases import ServedKb
+
+TOGETHER = 8  # cells of a table that are asked for before other requests have their turn
+TABLES = 8  # that are filled at once
+
+
+class Filler:
+    """Fills tables, some at once, through the thread that searches."""
+
+    def __init__(self, batcher: Batcher) -> None:
+        self._batcher, self._tables = batcher, 0
+
+    async def lines(
+        self, served: ServedKb, subjects: Sequence[str], relations: Sequence[str], options: FillOptions
+    ) -> AsyncIterator[dict[str, Any]]:
+        """A line for each cell, with its claims and these as N-Triples; last, one with the table.
+
+        Raises:
+            KbqError: nothing can be asked.
+            OverloadedError: too many tables are being filled.
+        """
+        kb = served.kb  # the whole table is filled from one, even if it is replaced meanwhile
+        wanted = [Relation(name, (name.replace("_", " "),), options.values) for name in relations]
+        search = SearchOptions(LOOKS, "phrase")
+        if self._tables >= TABLES:
+            raise OverloadedError(10)
+        self._tables += 1
+        try:
+            rows = [{options.subject: subject} for subject in dict.fromkeys(subjects)]
+            filling = await self._batcher.call(
+                lambda: Filling(kb, Table.of(rows), relations_of(wanted), options, search, {})
+            )
+            slots, batches = iter(filling.slots), filling.batches(0, TOGETHER)
+            claims: list[Claim] = []
+            while (batch := await self._batcher.call(lambda: next(batches, None))) is not None:
+                for found in batch:
+                    slot = next(slots)
+                    claims += found
+                    yield cell(slot.subject, slot.relation.name, found)
+            yield outcome(filling.finished(claims))
+        finally:
+            self._tables -= 1
+
+
+def cell(subject: str, relation: str, claims: Sequence[Claim]) -> dict[str, Any]:
+    """A cell: the claims that fill it or, where none is accepted, the best guess."""
+    return {
+        "subject": subject,
+        "relation": relation,
+        "claims": [claim.to_dict() for claim in claims],
+        "triples": [f"{fact(claim, {}, {})} ." for claim in claims],
+    }
+
+
+def outcome(table: Table) -> dict[str, Any]:
+    """A filled table, and how much of it could be asked for."""
+    counts = dataclasses.asdict(table.counts)
+    names = ("rows", "cells", "queries", "filled", "unasked")
+    return {"columns": table.columns, "rows": table.rows, "counts": {name: counts[name] for name in names}}

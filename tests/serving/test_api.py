@@ -1,0 +1,145 @@
+"""The API: what is answered is what the commands and the library say."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import kbq
+from kbq.__main__ import main
+from kbq.kb import KnowledgeBase
+
+from .conftest import Running, Serve
+
+SLOT, MISTYPED = "Marie Curie [SEP] place of birth", "Marie Curye [SEP] record label"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, []),
+        ({"k": 2, "min_probability": 0.5}, ["-k", "2", "--min-probability", "0.5"]),
+        ({"unit": "page", "backend": "bm25"}, ["--unit", "page", "--backend", "bm25"]),
+        ({"second_look": 0, "context": 20}, ["--second-look", "0", "--context", "20"]),
+        ({"reader": "default", "k": 1}, ["--reader", "default", "-k", "1"]),
+    ],
+    ids=["default", "likely", "words", "first look", "reader"],
+)
+def test_documents_are_those_of_the_command(
+    service: Running, options: dict[str, Any], words: list[str], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["kbq", "query", SLOT, MISTYPED, "--json", *words])
+    with pytest.raises(SystemExit):
+        main()
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert service.query(SLOT, MISTYPED, **options) == printed
+
+
+def test_a_query_is_answered(service: Running) -> None:
+    (found,) = service.query(SLOT, k=1)
+    assert found["answers"][0]["text"] == "Warsaw"
+    assert found["answers"][0]["probability"] == pytest.approx(0.9085, abs=0.01)
+
+
+def test_a_filled_table_is_that_of_the_library(service: Running, sample: KnowledgeBase) -> None:
+    subjects, relations = ["Marie Curie", "Isaac Newton", "Zork Blah"], ["place of birth", "date_of_birth", "employer"]
+    asked = {"subjects": subjects, "relations": relations, "values": "many", "min_probability": 0.3}
+    with service.client.stream("POST", "/v1/fill", json=asked) as answer:
+        assert answer.headers["content-type"] == "application/x-ndjson"
+        *cells, last = [json.loads(line) for line in answer.iter_lines()]
+    table = sample.fill([{"subject": one} for one in subjects], relations, values="many", min_probability=0.3)
+    assert [claim for cell in cells for claim in cell["claims"]] == json.loads(
+        json.dumps([claim.to_dict() for claim in table.claims])
+    )
+    assert [(cell["subject"], cell["relation"]) for cell in cells] == [(s, r) for s in subjects for r in relations]
+    assert (last["columns"], last["rows"]) == (list(table.columns), list(table.rows))
+    assert last["counts"] == {"rows": 3, "cells": 9, "queries": 9, "filled": table.counts.filled, "unasked": []}
+    assert cells[0]["triples"] == [
+        "<urn:kbq:thing:Marie%20Curie> <urn:kbq:relation:place%20of%20birth> <urn:kbq:thing:Warsaw> ."
+    ]
+
+
+def test_subjects_that_cannot_be_asked_are_named(service: Running) -> None:
+    asked = {"subjects": ["Marie Curie", "a [SEP] b"], "relations": ["spouse"]}
+    *cells, last = map(json.loads, service.client.post("/v1/fill", json=asked).text.splitlines())
+    assert len(cells) == 1
+    assert last["counts"]["unasked"][0].startswith("row 2: the query 'a [SEP] b [SEP] spouse' has 2")
+
+
+def test_a_page_has_its_paragraphs(service: Running, sample: KnowledgeBase) -> None:
+    page = service.client.get("/v1/pages/S001").json()
+    assert (page["id"], page["title"], page["paragraphs"][0]["number"]) == ("S001", "Marie Curie", 0)
+    assert page["paragraphs"][0]["text"] == sample.query(SLOT, k=1)[0].context
+
+
+@pytest.mark.parametrize(
+    ("prefix", "titles"),
+    [("mar", ["Marie Curie", "Mary Shelley"]), ("MARIE C", ["Marie Curie"]), ("sagrada familia", ["Sagrada Família"]),
+     ("zzz", []), ("marie curie x", [])],
+)  # fmt: skip
+def test_titles_are_found_by_their_beginning(service: Running, prefix: str, titles: list[str]) -> None:
+    found = service.client.get("/v1/titles", params={"prefix": prefix}).json()["titles"]
+    assert [one["title"] for one in found] == titles
+
+
+def test_all_titles_are_in_order(service: Running) -> None:
+    found = service.client.get("/v1/titles", params={"limit": 3}).json()["titles"]
+    assert [one["title"] for one in found] == ["Aconcagua", "Ada Lovelace", "Aida"]
+    assert len(service.services.kbs.named().titles("", 1000)) == 198
+
+
+def test_several_knowledge_bases(serve: Serve, kb_folder: Path, sample: KnowledgeBase) -> None:
+    service = serve({"tiny": kb_folder, "sample": sample.folder, "again": sample.folder})
+    told = service.client.get("/v1/kbs").json()
+    assert [(one["name"], one["pages"]) for one in told["kbs"]] == [("tiny", 12), ("sample", 198), ("again", 198)]
+    assert told["version"] == kbq.__version__
+    assert service.query(SLOT, k=1, kb="sample")[0]["answers"][0]["text"] == "Warsaw"
+    (tiny,) = service.query("the river", k=1)  # the first
+    assert tiny["answers"][0]["page_id"].startswith("P")
+    kbs = service.services.kbs
+    assert kbs.named("sample").kb.model is kbs.named("again").kb.model
+    assert kbs.named("sample").kb.model is not kbs.named("tiny").kb.model
+
+
+def test_metrics_are_those_of_prometheus(serve: Serve, kb_folder: Path) -> None:
+    service = serve({"tiny": kb_folder})
+    for _ in range(3):
+        service.query("the river", "Paris", k=1)
+    service.client.post("/v1/query", json={"queries": []})
+    text = service.client.get("/metrics").text
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert found["kbq_requests_total", "/v1/query", "200"] == 3
+    assert found["kbq_requests_total", "/v1/query", "422"] == 1
+    assert found["kbq_queries_total", "tiny", "answered"] == 6
+    assert (found["kbq_batch_queries_count",], found["kbq_batch_queries_sum",]) == (3, 6)
+    assert found["kbq_queue_queries",] == 0
+    assert found["kbq_pages", "tiny"] == 12
+
+
+def test_health_is_told(service: Running) -> None:
+    assert service.client.get("/healthz").json() == {"status": "alive"}
+    ready = service.client.get("/readyz")
+    assert (ready.status_code, ready.json()) == (200, {"status": "ready", "kbs": [{"name": "sample", "problem": ""}]})
+
+
+def test_a_request_keeps_its_id(service: Running) -> None:
+    assert service.client.get("/healthz", headers={"X-Request-Id": "my-id_1"}).headers["x-request-id"] == "my-id_1"
+    other = service.client.get("/healthz", headers={"X-Request-Id": "no id"}).headers["x-request-id"]
+    assert len(other) == 32
+
+
+def test_every_route_is_described(service: Running) -> None:
+    routes = service.client.get("/openapi.json").json()
+    assert routes["openapi"].startswith("3.1")
+    assert {"/v1/query", "/v1/fill", "/v1/pages/{page_id}", "/v1/titles", "/v1/kbs", "/healthz"} <= set(routes["paths"])
+    assert set(routes["paths"]["/v1/query"]["post"]["responses"]) == {"200", "4XX", "5XX"}
+    page = service.client.get("/api").text
+    assert all(path in page for path in routes["paths"])
