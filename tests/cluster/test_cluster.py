@@ -24,6 +24,7 @@ from kbq.encoding.model import Model
 from kbq.errors import ClusterError
 from kbq.kb import KnowledgeBase
 from kbq.searching import indexes
+from kbq.serving.knowledge_bases import Folder
 from kbq.words.sparta import index_sparta
 from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
@@ -187,6 +188,12 @@ def test_a_node_that_is_killed_is_replaced_by_another(
 def test_only_chosen_pages_answer(near: KnowledgeBase, far: KnowledgeBase) -> None:
     ids = [f"P{number}" for number in range(0, 150, 7)]
     assert far.with_pages(ids).query(QUERIES, 30) == near.with_pages(ids).query(QUERIES, 30)
+
+
+def test_a_service_searches_on_the_cluster(near: KnowledgeBase, folder: Path, three_nodes: Nodes) -> None:
+    served = Folder(folder, device="cpu", ray=three_nodes.address).opened([])
+    assert len(actors_of(served)) == 3
+    assert served.query(QUERIES, 3) == near.query(QUERIES, 3)
 
 
 def test_a_folder_that_a_node_does_not_have_is_said(
