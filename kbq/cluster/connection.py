@@ -98,7 +98,7 @@ def _initialise(address: str) -> None:
     logging.getLogger("ray").setLevel(logging.ERROR)
     worker.print_to_stdstream = lambda data, ignore_prefix: None  # else Ray prints between the answers of a command
     if address == LOCAL:
-        os.environ.setdefault("RAY_worker_niceness", "0")  # noqa: SIM112 - else they wait for all others here
+        os.environ.setdefault("RAY_worker_niceness", "0")  # else they wait for all other processes
         options |= {"_node_ip_address": LOOPBACK, "include_dashboard": False}
     try:
         ray.init(address, **options)
