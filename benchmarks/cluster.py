@@ -12,11 +12,11 @@ import json
 import os
 import pickle
 import random
-import resource
 import shutil
 import signal
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -86,7 +86,30 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def cpu_of_descendants() -> float:
+class Meter(threading.Thread):
+    """Adds up the CPU seconds of all processes that this one has started, and of theirs, while it runs.
+
+    It looks often, as Ray's processes end without leaving their times to anybody.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun, self._last, self._is_over = descendants(), dict[int, float](), threading.Event()
+
+    def run(self) -> None:
+        """Look, until it is over."""
+        while not self._is_over.wait(0.1):
+            self._last |= descendants()
+
+    def seconds(self) -> float:
+        """End, and say what was spent."""
+        self._is_over.set()
+        self.join()
+        self._last |= descendants()
+        return sum(last - self._begun.get(number, 0.0) for number, last in self._last.items())
+
+
+def descendants() -> dict[int, float]:
     """CPU seconds of all processes that this one has started, and of theirs."""
     parents, seconds = {}, {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -95,32 +118,35 @@ def cpu_of_descendants() -> float:
         except OSError:  # it has ended
             continue
         number = int(stat.parent.name)
-        parents[number], seconds[number] = int(fields[1]), sum(map(int, fields[11:15])) / TICKS
+        parents[number], seconds[number] = int(fields[1]), (int(fields[11]) + int(fields[12])) / TICKS
     ours, more = {os.getpid()}, {os.getpid()}
     while more:
         more = {number for number, parent in parents.items() if parent in ours} - ours
         ours |= more
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return sum(seconds[number] for number in ours - {os.getpid()}) + ended.ru_utime + ended.ru_stime
+    return {number: seconds[number] for number in ours - {os.getpid()}}
+
+
+def spent(work: Callable[..., None], *given: Any) -> float:
+    """CPU seconds of a new process that does this, and of all others meanwhile."""
+    meter = Meter()
+    meter.start()
+    in_process(work, *given).join()
+    return round(meter.seconds(), 1)
 
 
 def builds(pages: Path, work: Path) -> dict[str, object]:
     """Bytes and CPU seconds on one machine, in one process, and on 1, 2 and 3 nodes."""
-    before = cpu_of_descendants()
-    in_process(build, pages, work / "one", None, BLOCK).join()
-    one = cpu_of_descendants() - before
+    one = spent(build, pages, work / "one", None, BLOCK)
     reference = files(work / "one")
-    counts = KnowledgeBase.open(work / "one", device="cpu").counts
     rows = []
     for nodes in (1, 2, 3):
         with cluster(nodes) as running:
-            idle = cpu_of_descendants()
-            in_process(build, pages, work / "many", running.address, BLOCK).join()
-            spent = cpu_of_descendants() - idle
+            seconds = spent(build, pages, work / "many", running.address, BLOCK)
         same = files(work / "many") == reference
-        rows.append({"nodes": nodes, "files": len(reference), "same_bytes": same, "cpu_seconds": round(spent, 1)})
+        rows.append({"nodes": nodes, "files": len(reference), "same_bytes": same, "cpu_seconds": seconds})
         shutil.rmtree(work / "many")
-    return {"tokens": counts.tokens, "one_process_cpu_seconds": round(one, 1), "clusters": rows}
+    tokens = KnowledgeBase.open(work / "one", device="cpu").counts.tokens
+    return {"tokens": tokens, "one_process_cpu_seconds": one, "clusters": rows}
 
 
 class Recorded:
@@ -308,15 +334,14 @@ def main() -> None:
     options.work.mkdir(parents=True, exist_ok=True)
     pages = some(options.corpus, options.work / "pages.jsonl", options.pages)
     few = some(options.corpus, options.work / "few.jsonl", 40)
-    figures: dict[str, object] = {"ray": ray.__version__}
     for name, measured in (
         ("head", lambda: head(pages, options.work)),
         ("build", lambda: builds(pages, options.work)),
         ("search", lambda: searches(options.work / "one", inputs(options.queries, 100))),
         ("kills", lambda: kills(few, options.work, options.kills, random.Random(0))),
     ):
-        figures[name] = measured()
-        reporting.write("cluster", figures, [options.corpus, options.queries], seed=0)
+        figures = {"ray": ray.__version__, **measured()}
+        reporting.write(f"cluster_{name}", figures, [options.corpus, options.queries], seed=0)
 
 
 if __name__ == "__main__":
