@@ -1,4 +1,4 @@
-"""Cluster tables: what results/cluster.json says, as Markdown; no Ray is needed."""
+"""Cluster tables: what results/cluster_*.json say, as Markdown; no Ray is needed."""
 
 from rendering import figures, table
 from scale import WIKIPEDIA_TOKENS, WIKIPEDIA_VECTORS
@@ -10,7 +10,7 @@ NETWORK = 10e9 / 8  # bytes per second
 
 def cluster_builds() -> str:
     """CPU seconds and bytes on one machine and on nodes."""
-    found = figures("cluster")["build"]
+    found = figures("cluster_build")
     alone = found["one_process_cpu_seconds"]
     rows = [["one process, no Ray", f"{alone:.0f}", "", ""]]
     for each in found["clusters"]:
@@ -23,15 +23,14 @@ def cluster_builds() -> str:
 
 def cluster_kills() -> str:
     """Builds that went on, or were resumed, after a kill."""
-    found = figures("cluster")["kills"].items()
-    return table(
-        ["killed", "builds", "same bytes"], [[what, str(o["killed"]), str(o["same_bytes"])] for what, o in found]
-    )
+    found = {what: outcome for what, outcome in figures("cluster_kills").items() if what != "ray"}
+    rows = [[what, str(outcome["killed"]), str(outcome["same_bytes"])] for what, outcome in found.items()]
+    return table(["killed", "builds", "same bytes"], rows)
 
 
 def cluster_searches() -> str:
     """What actors add to a search."""
-    found = figures("cluster")["search"]
+    found = figures("cluster_search")
     rows = []
     for farm in found["farms"]:
         trip = farm["empty_trip_ms"]
@@ -59,7 +58,7 @@ def cluster_wikipedia() -> str:
 
 
 def _encoding() -> list[list[str]]:
-    found, tokens = figures("cluster")["head"], f"{WIKIPEDIA_TOKENS / 1e9:g} billion tokens"
+    found, tokens = figures("cluster_head"), f"{WIKIPEDIA_TOKENS / 1e9:g} billion tokens"
     speed = figures("encoder_bf16")["wiki"]["now"]["tokens per second"]
     received, head = (
         WIKIPEDIA_TOKENS / found["tokens"] * found[name] for name in ("bytes_received", "head_cpu_seconds")

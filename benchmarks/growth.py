@@ -20,7 +20,7 @@ import torch
 from measuring import cpu_seconds
 from plotting import picture
 
-from kbq.answers import IndexKind
+from kbq.answers import BuiltKind
 from kbq.dump.manifest import IndexEntry, publish
 from kbq.dump.shards import Counts, Shard, ShardEntry, shard_name
 from kbq.kb import KnowledgeBase
@@ -29,7 +29,7 @@ from kbq.system.files import folder_bytes
 from kbq.system.seals import seal_folder
 
 TOGETHER, ALONE = 64, 8  # queries
-INDEX: IndexKind = "compact"
+INDEX: BuiltKind = "compact"
 PER_ROW = ("vectors", "positions", "starts", "ends", "edges", "logits")
 PER_PARAGRAPH = ("paragraph_tokens", "paragraph_rows", "paragraph_numbers", "paragraph_pages")
 

@@ -24,13 +24,13 @@ import torch
 from kilt import judged
 from measuring import inputs
 
-from kbq.answers import Answer, IndexKind
+from kbq.answers import Answer, BuiltKind
 from kbq.description import describe_indexes
 from kbq.dump.manifest import IndexEntry, read_manifest, write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.searching.recall import K, recall
 
-KINDS: tuple[IndexKind, ...] = ("exact", "compact", "tiny", "disk")
+KINDS: tuple[BuiltKind, ...] = ("exact", "compact", "tiny", "disk")
 ALONE = 64  # queries asked one at a time
 
 
@@ -43,7 +43,7 @@ def remove_indexes(folder: Path) -> None:
             shutil.rmtree(shard / kind, ignore_errors=True)
 
 
-def built(folder: Path, kind: IndexKind, target: float) -> tuple[KnowledgeBase, float]:
+def built(folder: Path, kind: BuiltKind, target: float) -> tuple[KnowledgeBase, float]:
     """The knowledge base with an index of this kind and recall, and the CPU seconds that it took."""
     before = time.process_time()
     kb = KnowledgeBase.open(folder, device="cpu", index="exact").index_vectors(kind, target)
@@ -62,7 +62,7 @@ def searched(
     return hits, len(starts) / (time.process_time() - before)
 
 
-def end_task(folder: Path, kind: IndexKind, gold: Path, model: str | None) -> dict[str, object]:
+def end_task(folder: Path, kind: BuiltKind, gold: Path, model: str | None) -> dict[str, object]:
     """Scores of slot filling with this index: mean and confidence interval."""
     kb = KnowledgeBase.open(folder, model, device="cpu", index=kind)
     with tempfile.TemporaryDirectory() as temporary:

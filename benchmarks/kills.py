@@ -20,7 +20,7 @@ from pathlib import Path
 import reporting
 import torch
 
-from kbq.answers import IndexKind
+from kbq.answers import BuiltKind
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.dump import building
@@ -31,7 +31,7 @@ from kbq.searching import indexes
 
 building.BLOCK_CHARACTERS, building.SHARD_ROWS = 2**12, 1500
 indexes.OWN_QUERIES = 40  # that the index is measured with
-INDEX: IndexKind = "compact"
+INDEX: BuiltKind = "compact"
 WHILE_INDEXING = "while an index was built"
 
 

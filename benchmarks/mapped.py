@@ -23,13 +23,13 @@ import reporting
 import torch
 from measuring import inputs
 
-from kbq.answers import IndexKind
+from kbq.answers import BuiltKind
 from kbq.dump.manifest import read_manifest
 from kbq.kb import KnowledgeBase
 from kbq.system.files import folder_bytes
 from kbq.system.machine import available_memory
 
-KINDS: tuple[IndexKind, ...] = ("exact", "disk", "tiny")  # tiny last: it holds memory of its own
+KINDS: tuple[BuiltKind, ...] = ("exact", "disk", "tiny")  # tiny last: it holds memory of its own
 TOGETHER, ALONE = 64, 16  # queries
 
 
@@ -57,7 +57,7 @@ def number(file: str, name: str) -> int:
     return int(found[1])
 
 
-def searched(folder: Path, kind: IndexKind, texts: list[str], together: int) -> dict[str, Any]:
+def searched(folder: Path, kind: BuiltKind, texts: list[str], together: int) -> dict[str, Any]:
     """What one of these queries costs, asked so many at a time, and what is found."""
     forget(folder)
     kb = KnowledgeBase.open(folder, device="cpu", index=kind)

@@ -81,6 +81,8 @@ def faults() -> str:
 def stopped(ended: list[dict[str, Any]], killed: dict[str, Any]) -> list[list[str]]:
     answered, lost = (sum(one[name] for one in ended) for name in ("answered", "lost"))
     longest, status = max(one["seconds to its end"] for one in ended), {one["exit status"] for one in ended}
+    count = killed["different first answers"]
+    answers = "the first answer is always the same" if count == 1 else f"{count} different first answers"
     again = f"{killed['seconds until it answers']:.1f} s"
     return [
         [
@@ -89,7 +91,7 @@ def stopped(ended: list[dict[str, Any]], killed: dict[str, Any]) -> list[list[st
         ],
         [
             f"kill -9 and a new start, {killed['times']} times",
-            f"{killed['different first answers']} different first answer; {again} after its start (the median)",
+            f"{answers}; {again} after its start (the median)",
         ],
     ]
 

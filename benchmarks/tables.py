@@ -12,6 +12,7 @@ import cluster_tables
 import confidence
 import filling
 import keeping
+import official
 import reconciled
 import scale
 import served
@@ -463,6 +464,11 @@ def main() -> None:
         "docs/results/index.md": {"quality": quality},
         "docs/results/confidence.md": {"second-look": confidence.second_look, "trust": confidence.trust},
         "docs/results/filling.md": {"fill": filling.fill},
+        "docs/results/official.md": {
+            "official-answers": official.answers_table,
+            "official-sizes": official.sizes_table,
+            "official-wikipedia": official.wikipedia_table,
+        },
         "docs/guides/openrefine.md": {"reconciliation-short": reconciled.reconciliation_short},
         "docs/guides/serve.md": {"serving-short": served.serving_short},
         "docs/results/serving.md": {

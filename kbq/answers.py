@@ -14,8 +14,9 @@ from typing import Literal, TypeAlias, TypedDict, get_args
 from kbq.errors import QueryError
 
 CorpusFormat: TypeAlias = Literal["auto", "kilt", "jsonl", "squad", "dpr", "text"]
-IndexKind = Literal["exact", "disk", "compact", "tiny"]
-WantedKind = Literal["auto", "exact", "disk", "compact", "tiny"]
+BuiltKind = Literal["exact", "disk", "compact", "tiny"]
+IndexKind = Literal[BuiltKind, "official"]  # the last is imported
+WantedKind = Literal["auto", BuiltKind]
 Unit = Literal["phrase", "sentence", "paragraph", "page"]
 Backend = Literal["auto", "dense", "bm25", "sparta", "hybrid"]
 WordBackend = Literal["bm25", "sparta"]

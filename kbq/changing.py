@@ -41,13 +41,14 @@ from kbq.words.sparta import compact_sparta, index_sparta
 from kbq.words.sparta_model import SpartaModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
 
     from kbq.answers import CorpusFormat, WantedKind
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
-    from kbq.dump.shards import Counts
-    from kbq.dump.workers import Hire
+    from kbq.dump.shards import Counts, PhraseLimit
+    from kbq.dump.workers import Encoded, Hire
     from kbq.system.callbacks import Note, Report
 
 
@@ -79,6 +80,8 @@ def build(
             command = f"kbq index sparta {folder} {sparta}"
             raise KnowledgeBaseError(f"{folder} is built: add the impacts with `{command}`")
     published = read_manifest(folder) if append else None
+    if published is not None:
+        published.refuse_codes(folder)
     if not isinstance(model, Model):
         name = None if model is None else str(as_path(model, "a model"))
         model = model_of(folder, published, name, device) if published else Model.open(name or "default", device)
@@ -98,13 +101,51 @@ def build(
             shards, digest = build_shards(pages, model, folder, before.next_shard, report, hire)
             after = before.with_shards(shards, digest)
             spec = IndexSpec.as_before(folder, before, chosen_kind(after, index))
-            manifest = _publish(folder, after, model, spec, before.bm25 if append else bm25, report_stage)
+            after = build_indexes(folder, after, model, spec, report_stage)
+            manifest = _publish(folder, after, before.bm25 if append else bm25, report_stage)
     if sparta is not None:
         index_sparta(folder, sparta, terms, device, report_stage)
         manifest = read_manifest(folder)
     elif published is not None and published.sparta:
         note(WITHOUT_IMPACTS.format(kb=folder))
     return manifest, model, bad_lines.count
+
+
+def publish_encoded(
+    pages: Iterable[Page],
+    encode: Callable[[Sequence[Any]], Encoded],
+    folder: Path,
+    model: Model,
+    *,
+    phrases: PhraseLimit,
+    bm25: bool,
+    report: Callable[[Counts], None],
+    report_stage: Report,
+    index: Callable[[Manifest], Manifest] | None = None,
+) -> Manifest:
+    """Publish a new knowledge base of pages that the model has encoded elsewhere; a killed run resumes.
+
+    Args:
+        encode: gives the paragraphs of a block of pages.
+        phrases: how long phrases may be.
+        index: gives the manifest with an index that was built elsewhere, too; no vectors are written then.
+
+    Raises:
+        KnowledgeBaseError: the folder is in use, not writable, or holds something else.
+    """
+    if is_knowledge_base(folder):
+        raise KnowledgeBaseError(f"{folder} already holds a knowledge base: choose another folder")
+    with writing_to(folder, KnowledgeBaseError, goes_on=True):
+        folder.mkdir(parents=True, exist_ok=True)
+        with writing_alone(folder):
+            before = replace(manifest_before(folder, model, append=False), phrases=phrases)
+            built = build_shards(pages, model, folder, 0, report, encode=encode, with_vectors=index is None)
+            after = before.with_shards(*built)
+            if index is None:
+                after = build_indexes(folder, after, model, IndexSpec(chosen_kind(after, "auto")), report_stage)
+            else:
+                after = index(after)
+            return _publish(folder, after, bm25, report_stage)
 
 
 WITHOUT_IMPACTS = "the new pages have no learned impacts, so none are used: kbq index sparta {kb} MODEL"
@@ -133,6 +174,7 @@ def update(
         The manifest, what has changed, and the number of bad lines that were left out.
     """
     published = read_manifest(folder)  # before the corpus is read
+    published.refuse_codes(folder)
     bad_lines = BadLines(corpus, skip_bad_lines, note)
     pages = _pages(corpus, format, bad_lines, ())
     if dry_run:
@@ -178,7 +220,8 @@ def _updated(
             after = before.with_shards(*build_shards(new, model, folder, before.next_shard, report, hire))
             after = without(after, shards, comparison.gone(delete_missing))
             spec = IndexSpec.as_before(folder, before, chosen_kind(after, "auto"))
-            manifest = _publish(folder, after, model, spec, before.bm25, report_stage)
+            after = build_indexes(folder, after, model, spec, report_stage)
+            manifest = _publish(folder, after, before.bm25, report_stage)
         else:
             (folder / STATE).unlink(missing_ok=True)  # of an update that is not wanted any more
             manifest = before
@@ -200,6 +243,7 @@ def compact(folder: Path, open_model: Callable[[], Model], threshold: float = 0.
     if not (isinstance(threshold, int | float) and 0 <= threshold <= 1):
         raise KnowledgeBaseError(f"threshold is {threshold!r}, must be from 0 to 1", is_usage=True)
     with changing(folder) as manifest:
+        manifest.refuse_codes(folder)
         if (folder / STATE).exists():
             raise KnowledgeBaseError(
                 f"{folder} has an unfinished update: run the same command again, or delete {folder / STATE}"
@@ -256,11 +300,8 @@ def _pages(
     return checked_pages(given(corpus, CorpusError, "a corpus is", "a path, or a list of pages"), known_ids)
 
 
-def _publish(
-    folder: Path, after: Manifest, model: Model, spec: IndexSpec, bm25: bool, report_stage: Report
-) -> Manifest:
-    """Index the new shards and publish them."""
-    manifest = build_indexes(folder, after, model, spec, report_stage)
+def _publish(folder: Path, manifest: Manifest, bm25: bool, report_stage: Report) -> Manifest:
+    """Index the words of new shards, and publish them."""
     if bm25:
         manifest = add_bm25(folder, manifest, report_stage)
     manifest = publish(folder, manifest)

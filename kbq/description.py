@@ -153,11 +153,11 @@ def _speed(kb: "KnowledgeBase") -> IndexSpeed:
 def _tuning(config: ModelConfig) -> dict[str, object]:
     """What a query encoder belongs to, and what it was tuned on."""
     facts = cast(dict[str, Any], config.training["finetuning"])
+    prints = {name: getattr(config, name) for name in ("base", "phrase_fingerprint", "query_fingerprint")}
+    if "imported" in facts:  # it was tuned elsewhere
+        return prints | facts
     outcome = facts["outcome"]
-    return {
-        "base": config.base,
-        "phrase_fingerprint": config.phrase_fingerprint,
-        "query_fingerprint": config.query_fingerprint,
+    return prints | {
         "task": facts["task"],
         "triples": facts["triples"]["name"],
         "queries_tuned_on": outcome["reach"]["queries"],

@@ -6,6 +6,7 @@ pages ── encoding/ ──► phrase dump (dump/) ──► rows (indexing/) 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args, overload
@@ -133,6 +134,7 @@ class KnowledgeBase:
         else:
             from kbq.cluster.searcher import open_searcher
 
+            self.manifest.refuse_codes(self.folder)
             penalty = self.model.config.length_penalty
             self._search = open_searcher(
                 self._ray, self.folder, self.manifest, self.index, self.shards, shown, penalty
@@ -497,15 +499,17 @@ class KnowledgeBase:
                 scores = self.words.scores(texts, backend)
                 return [[scores.best(query, unit, k) for query in range(len(texts))] for k, unit in wanted]
             lexical = self.words.all_scores(texts, *self.weights(options)) if backend == "hybrid" else ()
-            queries = self.model.in_row_units(*self.model.encode_queries(texts))
-            return self._search(queries, wanted, lexical)
+            vectors = self.model.encode_queries(texts)
+            found = self._search(self.model.in_row_units(*vectors), wanted, lexical)
+            return [_shifted(each, self.model.score_offsets(*vectors)) for each in found]
 
     def search_vectors(
         self, starts: Floats, ends: Floats, k: int = K, unit: Unit = "phrase", lexical: Sequence[LexicalScores] = ()
     ) -> list[list[Answer]]:
         """`search` for queries that are encoded already; `lexical` scores are added. Shapes: (queries, dim)."""
         SearchOptions(k, unit)  # refuses what has no meaning
-        return self._search(self.model.in_row_units(starts, ends), [(k, unit)], lexical)[0]
+        (found,) = self._search(self.model.in_row_units(starts, ends), [(k, unit)], lexical)
+        return _shifted(found, self.model.score_offsets(starts, ends))
 
     def explain(self, text: str, k: int = 3, backend: WordBackend = "bm25") -> list[tuple[Answer, dict[str, float]]]:
         """The k best paragraphs by words alone, each with what every term of the query adds to its score.
@@ -954,6 +958,16 @@ class KnowledgeBase:
 
     def __repr__(self) -> str:
         return f"KnowledgeBase({str(self.folder)!r}: {self.counts.pages:,} pages, {self.counts.rows:,} vectors)"
+
+
+def _shifted(found: list[list[Answer]], offsets: Floats) -> list[list[Answer]]:
+    """The answers to each query, with an offset added to their scores. Shape: (queries,)."""
+    if not offsets.any():
+        return found
+    return [
+        [replace(answer, score=answer.score + offset) for answer in answers]
+        for answers, offset in zip(found, offsets.tolist(), strict=True)
+    ]
 
 
 def _name(path: str | Path | None, what: str) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kbq.changing import model_of
+from kbq.dump.codes import OFFICIAL
 from kbq.dump.damage import reason, sealed_files, sentence
 from kbq.dump.manifest import changing, is_knowledge_base, read_manifest, write_manifest
 from kbq.encoding.model_files import is_model, model_damage, model_files, remedy
@@ -96,7 +97,8 @@ def _verified_model(folder: Path, repair: bool, report: Report) -> Verification:
 def _repaired(folder: Path, damages: list[Damage], model: str | None, device: str, report: Report) -> tuple[str, ...]:
     """Build again the indexes that are damaged, if all shards are whole; returns their folders."""
     with changing(folder) as manifest:
-        parts = {part: folder / part for part in manifest.parts(*manifest.entries) if "sparta" not in part}
+        built = [part for part in manifest.parts(*manifest.entries) if "sparta" not in part and OFFICIAL not in part]
+        parts = {part: folder / part for part in built}
         damaged = tuple(part for part, place in parts.items() if any(one.path.is_relative_to(place) for one in damages))
         in_parts = [one for one in damages if any(one.path.is_relative_to(parts[part]) for part in damaged)]
         shards = [folder / shard.name for shard in manifest.shards]

@@ -33,6 +33,7 @@ LAYERS = (
     ("filling", "cluster"),
     ("kb",),
     ("augmentation",),
+    ("importing",),
     ("serving",),
     ("commands",),
     ("__main__",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import platform
 import socket
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from kbq.system.machine import cpu_has
 LOCAL = "local"  # the address of a cluster that this process starts, and ends
 LOOPBACK = "127.0.0.2"  # Ray replaces 127.0.0.1 by the address that other machines see
 CONNECT_SECONDS = 5.0
-ANSWER_SECONDS = 60.0  # for a node to start a process that says what it is
+ANSWER_SECONDS = 300.0  # for a node to start a process that says what it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ def _initialise(address: str) -> None:
     logging.getLogger("ray").setLevel(logging.ERROR)
     worker.print_to_stdstream = lambda data, ignore_prefix: None  # else Ray prints between the answers of a command
     if address == LOCAL:
+        os.environ.setdefault("RAY_worker_niceness", "0")  # else they wait for all other processes
         options |= {"_node_ip_address": LOOPBACK, "include_dashboard": False}
     try:
         ray.init(address, **options)
@@ -119,8 +121,9 @@ def _refuse_deaf(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
         raise ClusterError(
-            f"no Ray cluster answers at {address} ({first_line(error)}): start its head there with "
+            f"no Ray cluster answers at {address} ({reason}): start its head there with "
             f"`ray start --head --port {port}`, and see that no firewall is between"
         ) from None
 

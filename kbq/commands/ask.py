@@ -282,7 +282,7 @@ def info(
         *(f"{'index':{width}}  {printing.index_line(one)}" for one in (describe_indexes(folder) if is_kb else ())),
         *(f"{'speed':{width}}  {printing.speed_line(one)}" for one in speeds),
     )
-    if speeds and all(one.kind != "exact" for one in speeds):
+    if speeds and not any(one.kind in ("exact", "official") for one in speeds):
         note("exact search was not timed: half of the free memory, or the device, has no room for all vectors")
 
 

@@ -117,6 +117,8 @@ def index_line(facts: IndexFacts) -> str:
     if facts.kind == "exact":
         return "exact, compares every vector: nothing is missed"
     probes = f"{facts.probes:,} probe{'s' * (facts.probes > 1)}"
+    if facts.kind == "official":
+        return f"official, the codes of an imported index, {facts.bytes_per_vector:,} more bytes per vector, {probes}"
     return (
         f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds {facts.recall:.2%} of the ten best phrases "
         f"({facts.target:.2%} asked for, {facts.queries:,} queries) with {probes}"
@@ -189,10 +191,9 @@ def finetuning_lines(outcome: FinetuningOutcome) -> list[str]:
     if outcome.hybrid_score is not None:
         factor = f", whose weights are multiplied by {outcome.lexical_factor:g}" if outcome.lexical_factor != 1 else ""
         lines.append(f"dev {outcome.measure}  {outcome.hybrid_score:.1f} together with words{factor}")
-    if outcome.taught_on:
-        shares = outcome.right_at_second_look
-        of_dev = f": right are {shares[0]:.1f} → {shares[1]:.1f} % of the dev answers" if shares else ""
-        lines.append(f"the second look learned from {outcome.taught_on:,} queries{of_dev}")
+    if outcome.second_look:
+        before, after = outcome.second_look
+        lines.append(f"the second look learned, too: {before:.1f} → {after:.1f} % of the dev queries answered rightly")
     if outcome.calibrated_on:
         lines.append(f"probabilities learned from {outcome.calibrated_on:,} answers to dev queries")
     return lines

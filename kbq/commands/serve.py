@@ -9,7 +9,7 @@ import typer
 
 from kbq.answers import IndexKind
 from kbq.commands.ask import open_kb
-from kbq.commands.options import SERVE, Device, IndexName, Json
+from kbq.commands.options import SERVE, Device, IndexName, Json, Ray
 from kbq.commands.terminal import note, tell
 from kbq.errors import KbqError
 
@@ -46,6 +46,7 @@ def serve(
         typer.Option(help="A query encoder tuned for a knowledge base: FOLDER, or NAME=FOLDER; repeat it."),
     ] = None,
     index: IndexName = None,
+    ray: Ray = None,
     device: Device = "auto",
     log_queries: Annotated[bool, typer.Option("--log-queries", help="Log the text of queries, too.")] = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
@@ -64,7 +65,7 @@ def serve(
         host, port, public_url, tuple(allow_origin or ()), read_keys(api_key_file) if api_key_file else (), queue,
         seconds, log_queries,
     )  # fmt: skip
-    served = open_knowledge_bases(_folders(kbs or [], model or [], index, device))
+    served = open_knowledge_bases(_folders(kbs or [], model or [], index, device, ray))
 
     def started(address: str) -> None:
         names = [one.name for one in served]
@@ -75,7 +76,9 @@ def serve(
     serve_until_told(served, settings, started)
 
 
-def _folders(kbs: Sequence[str], models: Sequence[str], index: IndexKind | None, device: str) -> "dict[str, Folder]":
+def _folders(
+    kbs: Sequence[str], models: Sequence[str], index: IndexKind | None, device: str, ray: str | None
+) -> "dict[str, Folder]":
     """The folders to serve, by name; the sample where there is none."""
     from kbq.serving.knowledge_bases import Folder
 
@@ -88,7 +91,7 @@ def _folders(kbs: Sequence[str], models: Sequence[str], index: IndexKind | None,
         tuned, others = {next(iter(paths)): models[0]}, []
     if others:
         raise typer.BadParameter(f"no knowledge base is named {others[0]!r}: write NAME=FOLDER", param_hint="--model")
-    return {name: Folder(Path(path), tuned.get(name, ""), index, device) for name, path in paths.items()}
+    return {name: Folder(Path(path), tuned.get(name, ""), index, device, ray) for name, path in paths.items()}
 
 
 def _named(text: str) -> tuple[str, str]:

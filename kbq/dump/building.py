@@ -8,15 +8,16 @@ are cut in the same way and therefore give the same bytes.
 import contextlib
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import FORMAT, STATE, Manifest, is_knowledge_base, read_manifest, refuse_other_model
 from kbq.dump.shard_writer import Progress, ShardWriter, page_digest
 from kbq.dump.shards import Counts, ShardEntry, shard_name
-from kbq.dump.workers import Hire, encode_blocks
+from kbq.dump.workers import Encoded, Hire, encode_blocks
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.system.files import reading_problem
@@ -82,31 +83,41 @@ def build_shards(
     first_shard: int,
     report: Callable[[Counts], None],
     hire: Hire | None = None,
+    encode: Callable[[Sequence[Any]], Encoded] | None = None,
+    with_vectors: bool = True,
 ) -> tuple[list[ShardEntry], str]:
     """Write the shards, or those that are missing; returns them and a digest of the corpus.
 
     `hire` gives the workers that encode, None: this process does. Only this process writes, block by block.
+
+    Args:
+        encode: gives the paragraphs of a block of pages, where the model has encoded them before.
+        with_vectors: write them.
 
     Raises:
         KnowledgeBaseError: the folder holds an unfinished build with another model or of another corpus, or a damaged
             one; or a worker died.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    state = _read_state(folder, model, first_shard)
+    state, dim = _read_state(folder, model, first_shard), model.dim if with_vectors else None
     report(_total(state))
     write_record(folder / STATE, state, FORMAT)  # first, as a build starts only in an empty folder, or with this file
     try:
-        writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
+        writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), dim, state.current)
     except ValueError as error:
         raise KnowledgeBaseError(
             f"{folder} holds an unfinished build, which is damaged ({error}): {_how_to_restart(folder, first_shard)}"
         ) from None
     try:
         blocks = _new_blocks(pages, state, folder)
-        for block, encoded in encode_blocks(model, blocks, lambda block: block.pages, hire):
+        encoded_blocks = (
+            encode_blocks(model, blocks, lambda block: block.pages, hire) if encode is None
+            else ((block, encode(block.pages)) for block in blocks)
+        )  # fmt: skip
+        for block, encoded in encoded_blocks:
             if writer.counts.rows >= SHARD_ROWS:
                 state = replace(state, finished=(*state.finished, writer.close()), current=Progress())
-                writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), model.dim, state.current)
+                writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), dim, state.current)
             for page, digest, paragraphs in zip(block.pages, block.digests, encoded, strict=True):
                 writer.append(page, digest, paragraphs)
             state = replace(state, pages=block.consumed, corpus=block.digest, current=writer.sync())

@@ -50,7 +50,7 @@ def write_compacted(
     of_shards = np.split(targets, np.cumsum([len(pages) for pages in left])[:-1])
     written = []
     for target in range(int(targets.max(initial=0)) + 1):  # one without pages where none are left
-        writer = ShardWriter(folder / shard_name(first + target), shards[0].vectors.shape[1], Progress())
+        writer = ShardWriter(folder / shard_name(first + target), shards[0].shape[1], Progress())
         for shard, pages, of_pages in zip(shards, left, of_shards, strict=True):
             chosen = np.zeros(len(shard.ids), bool)
             chosen[pages[of_pages == target]] = True
@@ -78,7 +78,7 @@ def copy_pages(shard: Shard, pages: Bools, writer: ShardWriter, report: Callable
     logits = shard.logits()
     for first in range(0, len(rows), CHUNK):
         part = rows[first : first + CHUNK]
-        writer.vectors.append(shard.vectors[part])
+        writer.vectors[0].append(shard.vectors[part])
         for name, array in writer.per_row.items():
             array.append(getattr(shard, name)[part])
         writer.logits.append(logits[part])

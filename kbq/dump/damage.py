@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kbq.dump.codes import OFFICIAL
 from kbq.dump.shards import deleted_file, deleted_pages
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.system.files import reading_problem
@@ -46,6 +47,8 @@ def reason(error: KnowledgeBaseError) -> str:
 def advice(kb: Path, path: Path) -> str:
     """What to do about a damaged file of a knowledge base: an index can be built again from the shards."""
     parts = path.relative_to(kb).parts
+    if OFFICIAL in parts:
+        return f"put back the official file, or delete {kb} and import the index again"
     if len(parts) > 2 and not parts[1].startswith("sparta"):
         return f"`kbq verify {kb} --repair` builds it again"
     if any(part.startswith("sparta") for part in parts):

@@ -11,8 +11,9 @@ from msgspec import Meta
 
 import kbq
 from kbq.answers import IndexKind
+from kbq.dump.codes import OFFICIAL, CodedShard, Codes, codes_instead_of_vectors
 from kbq.dump.damage import advice, damage_explained, sentence
-from kbq.dump.shards import REPAIR, Counts, HexDigits, Shard, ShardEntry
+from kbq.dump.shards import REPAIR, Counts, HexDigits, PhraseLimit, Shard, ShardEntry
 from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.system.files import reading_problem, writing_alone, writing_to
 from kbq.system.machine import stays_in_memory
@@ -32,7 +33,10 @@ Number = Annotated[int, Meta(ge=0)]
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """An index of the shards; its recall is the share of exact search's ten best phrases that it finds."""
+    """An index of the shards; its recall is the share of exact search's ten best phrases that it finds.
+
+    That of an official index is not known: there are no vectors to search exactly.
+    """
 
     kind: IndexKind = "exact"
     probes: Annotated[int, Meta(ge=1)] = 1  # cells of each shard to search for a query
@@ -75,6 +79,7 @@ class Manifest:
     bm25: bool = False  # whether every shard has a BM25 index
     sparta: HexDigits = ""  # name of the SPARTA index that every shard has; empty: none
     seals: dict[str, str] = field(default_factory=dict)
+    phrases: PhraseLimit = field(default_factory=PhraseLimit)
     kbq: str = kbq.__version__
 
     @property
@@ -99,7 +104,8 @@ class Manifest:
         within = [
             f"{shard.name}/{part}" for shard in self.shards for part in (*words, *(vectors if shard.size.rows else ()))
         ]
-        return [f"sparta-{self.sparta}", *within] if self.sparta else within
+        whole = [f"sparta-{self.sparta}"] * bool(self.sparta) + [OFFICIAL] * (OFFICIAL in vectors)
+        return [*whole, *within]
 
     @property
     def next_shard(self) -> int:
@@ -114,8 +120,18 @@ class Manifest:
     @property
     def available(self) -> tuple[IndexEntry, ...]:
         """What a query can use: all indexes, and exact search, for which nothing is built."""
-        has_exact = any(entry.kind == "exact" for entry in self.entries)
+        has_exact = self.has_codes or any(entry.kind == "exact" for entry in self.entries)
         return self.entries if has_exact else (*self.entries, IndexEntry())
+
+    @property
+    def has_codes(self) -> bool:
+        """Whether it has the codes of an official index instead of vectors."""
+        return self.index.kind == OFFICIAL
+
+    def refuse_codes(self, folder: Path) -> None:
+        """Raises KnowledgeBaseError if it has codes instead of vectors."""
+        if self.has_codes:
+            raise KnowledgeBaseError(codes_instead_of_vectors(folder))
 
     def entry(self, folder: Path, kind: IndexKind | None) -> IndexEntry:
         """The index of a kind; None: the default.
@@ -125,6 +141,7 @@ class Manifest:
         """
         by_kind = {entry.kind: entry for entry in self.available}
         if kind is not None and kind not in by_kind:
+            self.refuse_codes(folder)
             raise KnowledgeBaseError(
                 f"{folder} has no {kind} index, only {' and '.join(by_kind)}: "
                 f"build it with `kbq index vectors {folder} --kind {kind}`"
@@ -151,11 +168,17 @@ class Manifest:
         if damage is not None:
             raise KnowledgeBaseError(sentence(folder, damage))
         stay = stays_in_memory(self.vector_bytes)
-        shards = [Shard(folder / entry.name, stay, entry.deleted) for entry in self.shards]
+        if self.has_codes:
+            codes = Codes(folder / OFFICIAL)
+            shards: list[Shard] = [
+                CodedShard(folder / entry.name, entry.deleted, self.phrases, codes) for entry in self.shards
+            ]
+        else:
+            shards = [Shard(folder / entry.name, stay, entry.deleted, self.phrases) for entry in self.shards]
         for shard, entry in zip(shards, self.shards, strict=True):
-            if (shard.vectors.shape, len(shard.ids)) != ((entry.size.rows, self.dim), entry.size.pages):
+            if (shard.shape, len(shard.ids)) != ((entry.size.rows, self.dim), entry.size.pages):
                 raise KnowledgeBaseError(
-                    f"shard {shard.folder} holds {len(shard)} rows of {shard.vectors.shape[1]} dimensions and "
+                    f"shard {shard.folder} holds {len(shard)} rows of {shard.shape[1]} dimensions and "
                     f"{len(shard.ids)} pages, the manifest says {entry.size.rows} of {self.dim} and "
                     f"{entry.size.pages}: {REPAIR}"
                 )

@@ -27,6 +27,8 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
             or `out` is not empty or cannot be written.
     """
     manifests = [read_manifest(folder) for folder in folders]
+    for folder, manifest in zip(folders, manifests, strict=True):
+        manifest.refuse_codes(folder)
     _refuse_other_models(folders, manifests)
     opened = [m.open_shards(folder) for folder, m in zip(folders, manifests, strict=True)]
     shards = [shard for of_kb in opened for shard in of_kb]
@@ -85,6 +87,11 @@ def _refuse_other_models(folders: Sequence[Path], manifests: Sequence[Manifest])
             raise KnowledgeBaseError(
                 f"{folder} was built with the model {manifest.model} ({manifest.model_fingerprint}), {folders[0]} with "
                 f"{first.model} ({first.model_fingerprint}): build one of them again with the other's model"
+            )
+        if manifest.phrases != first.phrases:
+            raise KnowledgeBaseError(
+                f"phrases have at most {manifest.phrases.rows} tokens in {folder}, {first.phrases.rows} in "
+                f"{folders[0]}, as one was imported from DensePhrases: ask them one by one"
             )
 
 

@@ -42,13 +42,17 @@ class Progress:
 class ShardWriter:
     """Writes a shard, from the beginning or from the progress of a build that was killed."""
 
-    def __init__(self, folder: Path, dim: int, progress: Progress) -> None:
-        """Raises ValueError if a file is shorter than the progress says."""
+    def __init__(self, folder: Path, dim: int | None, progress: Progress) -> None:
+        """Raises ValueError if a file is shorter than the progress says.
+
+        Args:
+            dim: of the vectors; None: they are not written, as codes that lie elsewhere stand for them.
+        """
         if not progress.sizes:  # the folder, if any, is left from an abandoned build
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         self.counts = progress.counts
-        self.vectors = GrowingArray(folder / "vectors.npy", np.int8, dim)
+        self.vectors = [] if dim is None else [GrowingArray(folder / "vectors.npy", np.int8, dim)]
         self.per_row = {
             name: GrowingArray(folder / f"{name}.npy", np.uint32) for name in ("positions", "starts", "ends")
         }
@@ -76,7 +80,8 @@ class ShardWriter:
         self.metadata.append([json.dumps(dict(page.metadata), ensure_ascii=False) if page.metadata else ""])
         self.page_digests.append(np.frombuffer(digest, np.uint8)[None])
         for paragraph in paragraphs:
-            self.vectors.append(paragraph.vectors)
+            for vectors in self.vectors:
+                vectors.append(paragraph.vectors)
             for name, array in self.per_row.items():
                 array.append(getattr(paragraph, name))
             self.logits.append(np.clip(np.rint(paragraph.logits * LOGIT_STEPS), -127, 127))
@@ -110,7 +115,8 @@ class ShardWriter:
         lists = self.texts, self.ids, self.titles, self.metadata
         texts = [array for texts in lists for array in (texts.bytes, texts.ends)]
         numbers = [self.paragraph_rows, self.paragraph_numbers, self.paragraph_pages, self.paragraph_tokens]
-        return [self.vectors, *self.per_row.values(), self.logits, self.edges, *numbers, self.page_digests, *texts]
+        rows = [*self.per_row.values(), self.logits, self.edges]
+        return [*self.vectors, *rows, *numbers, self.page_digests, *texts]
 
 
 def page_digest(page: Page) -> bytes:

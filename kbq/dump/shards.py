@@ -34,7 +34,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from kbq.answers import Answer
-from kbq.array_types import Bools, Rows
+from kbq.array_types import Bools, Doubles, Floats, Rows
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump.arrays import GrowingArray, Texts, open_array
 from kbq.errors import KnowledgeBaseError
@@ -48,6 +48,7 @@ DIGEST_BYTES = 16
 REPAIR = "build the knowledge base again"
 LOGIT_STEPS = 8  # to a logit of 1; logits beyond ±15.9 are clipped
 OPENS, CLOSES = 1, 2
+CHUNK = 128  # rows converted to float64 at a time for final scores: they fit in a CPU's cache
 TEXTS = "texts", "ids", "titles", "metadata"
 
 
@@ -72,6 +73,18 @@ class Counts(Summed):
         return dict(zip(names, astuple(self), strict=True))
 
 
+@dataclass(frozen=True, slots=True)
+class PhraseLimit:
+    """How long the phrases of a knowledge base may be; `tokens` and `rows` count the first and the last, too.
+
+    `repeats`: rows of a paragraph may repeat earlier ones, where the windows of another encoder overlapped.
+    """
+
+    tokens: Annotated[int, Meta(ge=1, le=20)] = 20  # L in arXiv 2012.12624
+    rows: Annotated[int, Meta(ge=1, le=20)] = 20
+    repeats: bool = False
+
+
 HexDigits = Annotated[str, Meta(pattern="^[0-9a-f]*$")]
 
 
@@ -94,20 +107,18 @@ class ShardEntry:
 class Shard:
     """A finished shard, memory-mapped. Rows and paragraphs are numbered within the shard, from 0."""
 
-    def __init__(self, folder: Path, stay: bool = True, deleted: str = "") -> None:
+    def __init__(self, folder: Path, stay: bool = True, deleted: str = "", limit: PhraseLimit = PhraseLimit()) -> None:
         """Raises KnowledgeBaseError if a file is missing or damaged, or lengths differ.
 
         Args:
             stay: whether vectors stay in memory once read; if not, they are prefetched.
             deleted: digest of the list of deleted pages, if there is one.
+            limit: how long phrases may be.
         """
         if not folder.is_dir():
             raise KnowledgeBaseError(f"shard {folder} is missing: restore it, or {REPAIR}")
         try:
-            self.vectors: NDArray[np.int8] = _typed(folder, "vectors", np.int8, 2)
-            # Mapped a second time, for random access, as advice applies to a whole mapping.
-            self._scattered = open_array(folder / "vectors.npy")
-            expect_random_access(self._scattered.ctypes.data, self._scattered.nbytes)
+            self.shape = self._open_vectors(folder)  # rows and dimensions
             self.positions = _typed(folder, "positions", np.uint32)
             self.starts = _typed(folder, "starts", np.uint32)
             self.ends = _typed(folder, "ends", np.uint32)
@@ -122,6 +133,7 @@ class Shard:
         except (OSError, ValueError, MemoryError) as error:
             raise KnowledgeBaseError(f"shard {reading_problem(folder, error, REPAIR)}") from None
         self.folder = folder
+        self.limit = limit
         self._stay = stay
         self.deleted_list, self.deleted = deleted, read_deleted(folder, deleted)
         self.live: Bools | None = None  # whether each paragraph is of a page that is left; None: all are
@@ -130,9 +142,17 @@ class Shard:
             self.show_only(self.live_pages())
             self.live = self.shown
 
+    def _open_vectors(self, folder: Path) -> tuple[int, int]:
+        """Map the vectors; returns their shape. Raises OSError or ValueError."""
+        self.vectors: NDArray[np.int8] = _typed(folder, "vectors", np.int8, 2)
+        # Mapped a second time, for random access, as advice applies to a whole mapping.
+        self._scattered = open_array(folder / "vectors.npy")
+        expect_random_access(self._scattered.ctypes.data, self._scattered.nbytes)
+        return len(self.vectors), self.vectors.shape[1]
+
     def _refuse_misfits(self) -> None:
         """Raises ValueError if files do not belong together."""
-        rows = {len(array) for array in (self.vectors, self.positions, self.starts, self.ends, self.edges)}
+        rows = {self.shape[0], *map(len, (self.positions, self.starts, self.ends, self.edges))}
         per_paragraph = (
             self.paragraph_rows,
             self.paragraph_numbers,
@@ -141,7 +161,7 @@ class Shard:
             self.texts,
         )
         fits = (
-            rows == {int(self.paragraph_rows[-1]) if len(self.paragraph_rows) else len(self.vectors)}
+            rows == {int(self.paragraph_rows[-1]) if len(self.paragraph_rows) else self.shape[0]}
             and len({len(entries) for entries in per_paragraph}) == 1
             and len(self.ids) == len(self.titles) == len(self.metadata) == len(self.page_digests)
             and all(texts.is_complete for texts in (self.texts, self.ids, self.titles, self.metadata))
@@ -240,6 +260,19 @@ class Shard:
         for run in runs if len(ascending) else []:
             prefetch(begin + int(run[0]) * size, int(run[-1] + 1 - run[0]) * size)
         return self._scattered.take(rows, axis=0)
+
+    def inner_products(self, rows: Rows, queries: Floats | Doubles) -> Floats:
+        """The inner products of some rows with each query, for final scores.
+
+        Those of queries in whole steps (`in_steps`) are exact before they are rounded once, so they are always the
+        same. Shapes: rows (rows,), queries (queries, dim), result (rows, queries).
+        """
+        columns = queries.T
+        products = np.empty((len(rows), len(queries)), np.float32)
+        for first in range(0, len(rows), CHUNK):
+            part = slice(first, first + CHUNK)
+            products[part] = self.vectors_of(rows[part]).astype(np.float64) @ columns
+        return products
 
     def paragraphs_of(self, rows: Rows) -> Rows:
         """The paragraph of each row. Shape: that of `rows`."""

@@ -193,7 +193,7 @@ def _kept_tokens(model: Model, batch: EncodedBatch, begins: Rows) -> tuple[_Kept
     window_numbers, token_numbers = (numbers.cpu().numpy() for numbers in kept.nonzero(as_tuple=True))
     scale = torch.from_numpy(model.scale).to(logits.device)
     tokens = _Kept(
-        quantise(batch.vectors[kept], scale).cpu().numpy(),
+        quantise(batch.vectors[kept], scale, model.config.value_offset).cpu().numpy(),
         (token_numbers + begins[window_numbers]).astype(np.uint32),
         logits[kept].cpu().numpy(),
         edges[kept].cpu().numpy() @ np.array([OPENS, CLOSES], np.uint8),
@@ -201,6 +201,6 @@ def _kept_tokens(model: Model, batch: EncodedBatch, begins: Rows) -> tuple[_Kept
     return tokens, np.bincount(window_numbers, minlength=len(begins)).tolist()
 
 
-def quantise(vectors: Tensor, scale: Tensor) -> Tensor:
-    """Quantise vectors to int8 in steps of `scale`. Shapes: (tokens, dim), (dim,)."""
-    return (vectors / scale).round_().clamp_(-127, 127).to(torch.int8)
+def quantise(vectors: Tensor, scale: Tensor, offset: float = 0.0) -> Tensor:
+    """Quantise vectors to int8 in steps of `scale`, of which 0 stands for `offset`. Shapes: (tokens, dim), (dim,)."""
+    return ((vectors - offset) / scale).round_().clamp_(-127, 127).to(torch.int8)

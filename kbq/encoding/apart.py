@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from kbq.encoding.bert import Bert, Linear, SelfAttention
-from kbq.encoding.devices import fast_dtype
+from kbq.encoding.devices import dtype_for
 
 CPU = torch.device("cpu")
 TOGETHER = 64  # texts of a batch on a GPU, which takes as long for fewer
@@ -34,32 +34,33 @@ def batch_shape(device: torch.device) -> tuple[int, int]:
 
 def first_states(bert: Bert, ids: Sequence[list[int]]) -> list[Tensor]:
     """The last hidden state of the first token of each text, on a CPU. Shape of each: (1, dim), float32."""
-    lengths = [len(text) for text in ids]
+    lengths, dtype = [len(text) for text in ids], dtype_for(bert, CPU)
     places = torch.cat([torch.arange(length) for length in lengths])
     states = bert.embeddings.at(torch.tensor([token for text in ids for token in text]), places)
     for layer in bert.encoder["layer"].children():
-        states = _through(layer, states, lengths)
+        states = _through(layer, states, lengths, dtype)
     return [text[:1].clone() for text in torch.split(states, lengths)]
 
 
-def _through(layer: Any, states: Tensor, lengths: list[int]) -> Tensor:
+def _through(layer: Any, states: Tensor, lengths: list[int], dtype: torch.dtype) -> Tensor:
     """`Layer.forward` for texts of these lengths; sums and normalisation see one row at a time anyway.
 
     Shapes: (tokens of all texts, dim), float32.
     """
     attention, mixed, output = layer.attention["self"], layer.attention["output"], layer.output
-    query, key, value = (product_of(linear) for linear in (attention.query, attention.key, attention.value))
-    mix, widen, narrow = map(product_of, (mixed.dense, layer.intermediate["dense"], output.dense))
-    attended = [mix(_attended(attention, query(x), key(x), value(x))) for x in _texts(states, lengths)]
+    query, key, value = (product_of(linear, dtype) for linear in (attention.query, attention.key, attention.value))
+    others = mixed.dense, layer.intermediate["dense"], output.dense
+    mix, widen, narrow = (product_of(linear, dtype) for linear in others)
+    attended = [mix(_attended(attention, query(x), key(x), value(x))) for x in _texts(states, lengths, dtype)]
     states = mixed.LayerNorm(torch.cat(attended) + states)
-    outputs = [narrow(gelu(widen(x))) for x in _texts(states, lengths)]
+    outputs = [narrow(gelu(widen(x))) for x in _texts(states, lengths, dtype)]
     result: Tensor = output.LayerNorm(torch.cat(outputs) + states)
     return result
 
 
-def _texts(states: Tensor, lengths: list[int]) -> Sequence[Tensor]:
+def _texts(states: Tensor, lengths: list[int], dtype: torch.dtype) -> Sequence[Tensor]:
     """The rows of each text, to be multiplied, in memory of their own, as alignment may change a product, too."""
-    return [text.clone() for text in torch.split(states.to(fast_dtype(states.device)), lengths)]
+    return [text.clone() for text in torch.split(states.to(dtype), lengths)]
 
 
 def _attended(attention: SelfAttention, *projected: Tensor) -> Tensor:
@@ -68,9 +69,9 @@ def _attended(attention: SelfAttention, *projected: Tensor) -> Tensor:
     return attention.attend(q, k, v, None, q.shape[-1] ** -0.5).transpose(1, 2).flatten(2)[0]
 
 
-def product_of(linear: nn.Module) -> Callable[[Tensor], Tensor]:
-    """A layer in the CPU's fast type, prepared for many products."""
-    return linear.prepared(fast_dtype(CPU)) if isinstance(linear, Linear) else linear
+def product_of(linear: nn.Module, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    """A layer in this type, prepared for many products on a CPU."""
+    return linear.prepared(dtype) if isinstance(linear, Linear) else linear
 
 
 def alike(lengths: Sequence[int], together: int, multiple: int) -> Iterator[tuple[list[int], int]]:

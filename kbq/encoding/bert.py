@@ -55,6 +55,7 @@ class BertConfig:
     layer_norm_eps: float
     hidden_dropout_prob: float
     attention_probs_dropout_prob: float
+    full_precision: bool  # compute in float32, also where 16 bits are faster
 
     def __init__(self, written: Mapping[str, Any]) -> None:
         """Raises ValueError if a value is not a number in range, or the heads do not divide the dimensions."""
@@ -65,6 +66,7 @@ class BertConfig:
             if not isinstance(value, int | float) or not least <= value < math.inf:
                 raise ValueError(f"{name} is {value!r}, must be a number, {least} or more")
             setattr(self, name, type(default)(value))
+        self.full_precision = written.get("full_precision") is True
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size is {self.hidden_size}, must be a multiple of num_attention_heads, "

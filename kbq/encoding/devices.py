@@ -58,15 +58,21 @@ def fast_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if cpu_has("avx512_bf16", "amx_bf16", "bf16") else torch.float32
 
 
-def autocast(device: torch.device) -> torch.autocast:
-    """Matrix products in the device's fast type, and everything else in float32."""
-    dtype = fast_dtype(device)
+def dtype_for(network: Any, device: torch.device) -> torch.dtype:
+    """The type in which a network is computed: the fast one, unless its configuration asks for full precision."""
+    is_full = getattr(getattr(network, "config", None), "full_precision", False)
+    return torch.float32 if is_full else fast_dtype(device)
+
+
+def autocast(device: torch.device, network: Any = None) -> torch.autocast:
+    """Matrix products in the type for a network, and everything else in float32."""
+    dtype = dtype_for(network, device)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def fast_copy(network: Any, device: torch.device) -> Any:
-    """A copy for inference, entirely in the device's fast type: faster than `autocast`."""
-    return copy.deepcopy(network).to(fast_dtype(device)).eval()
+    """A copy for inference, entirely in the type for it: faster than `autocast`."""
+    return copy.deepcopy(network).to(dtype_for(network, device)).eval()
 
 
 def pad(rows: Iterable[list[int]], value: int, device: torch.device) -> Tensor:

@@ -26,11 +26,13 @@ from torch import Tensor
 from kbq.answers import WeightType
 from kbq.array_types import Floats
 from kbq.encoding.backbone import empty_backbone, load_tokenizer, model_folder, pretrained_backbone, saved_tokenizer
+from kbq.encoding.bert import Bert
 from kbq.encoding.devices import choose_device, readable_length
 from kbq.encoding.model_files import remedy
 from kbq.encoding.model_folder import (
     WEIGHTS,
     ModelConfig,
+    NamedTensors,
     fingerprint,
     lasting_name,
     load_weights,
@@ -43,6 +45,7 @@ from kbq.encoding.model_folder import (
     unpacked,
     write_config,
 )
+from kbq.encoding.official import TABLE, OfficialCheckpoint, is_official, read_checkpoint, read_vocabulary
 from kbq.encoding.phrases import PhraseEncoder
 from kbq.encoding.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
 from kbq.encoding.tokenizer import Forms
@@ -78,7 +81,9 @@ class Model:
         self.phrases = phrases
         self.queries = queries
         self.scale = scale
-        self.query_tokenizer = QueryTokenizer(tokenizer, config.max_query_tokens, config.marker_tokens, casing)
+        self.query_tokenizer = QueryTokenizer(
+            tokenizer, config.max_query_tokens, config.marker_tokens, casing, config.official_queries
+        )
         self.uses_segments = "token_type_ids" in tokenizer.model_input_names
         self.source = ""  # what it was opened from: `default`, a hub name, or the absolute path of a folder
 
@@ -108,6 +113,12 @@ class Model:
         """
         return np.stack([starts, ends], axis=1) * self.scale
 
+    def score_offsets(self, starts: Floats, ends: Floats) -> Floats:
+        """What the scores of phrases are above their products `in_row_units`. Shapes: (queries, dim), (queries,)."""
+        sums = (starts.astype(np.float64) + ends).sum(axis=1)
+        offsets: Floats = (self.config.value_offset * sums).astype(np.float32)
+        return offsets
+
     @classmethod
     def new(cls, checkpoint: str, config: ModelConfig) -> Self:
         """An untrained model from any BERT-like checkpoint, whose word embeddings both encoders share, frozen.
@@ -133,46 +144,93 @@ class Model:
 
     @classmethod
     def open(cls, source: str | Path, device: str = "auto") -> Self:
-        """Read a model: `default`, a model folder, or a hub name.
+        """Read a model: `default`, a model folder, a checkpoint of DensePhrases, or a hub name.
 
         Raises:
             ModelError: it is missing, damaged, not a kbq model, or of another format.
         """
         folder = model_folder(source)
-        config = read_whole_config(folder)
-        if config.base:
-            tuned = cls._open_tuned(folder, config, device)
-            tuned.source = lasting_name(str(source))
-            return tuned
-        try:
-            stored = load_file(folder / WEIGHTS)
-            refuse_other_fingerprints(folder, config, stored)
-            weights = unpacked(stored)
-        except (OSError, SafetensorError, ValueError) as error:
-            raise ModelError(reading_problem(folder / WEIGHTS, error, remedy(folder))) from None
-        backbone = empty_backbone(folder)
+        if is_official(folder):
+            model = cls.of_official(read_checkpoint(folder), folder, device)
+        elif (config := read_whole_config(folder)).base:
+            model = cls._open_tuned(folder, config, device)
+        else:
+            weights = _read_weights(folder, config)
+            scale = weights.get("scale")
+            if scale is None:
+                raise ModelError(f"model folder {folder} lacks the weight `scale`: make it again")
+            backbone, tokenizer = empty_backbone(folder), saved_tokenizer(folder)
+            model = cls._assembled(folder, config, tokenizer, backbone, weights, device, _read_casing(folder))
+            del weights, backbone
+        model.source = lasting_name(str(source))
+        give_memory_back()  # of the weights before they were loaded
+        return model
+
+    @classmethod
+    def of_official(cls, checkpoint: OfficialCheckpoint, vocabulary: Path, device: str = "auto") -> Self:
+        """A model with the weights of an official checkpoint; `vocabulary` is the folder with its word pieces.
+
+        Raises:
+            ModelError: it can only encode queries, or the vocabulary is missing or another one.
+        """
+        folder, shape = checkpoint.folder, checkpoint.shape
+        if not checkpoint.has_phrases:
+            raise ModelError(
+                f"{folder} has encoders of queries, but none of phrases: say which model it belongs to, with "
+                f"`kbq import checkpoint {folder} --out FOLDER --base MODEL`"
+            )
+        tokenizer = read_vocabulary(vocabulary, shape.vocab_size)
+        return cls._assembled(folder, checkpoint.config(), tokenizer, Bert(shape), checkpoint.weights, device)
+
+    def take_queries_of(self, checkpoint: OfficialCheckpoint) -> None:
+        """Encode queries with an official checkpoint that was tuned from the one that this model was made of.
+
+        Raises:
+            ModelError: this model is not of such a checkpoint, or of one with other sizes or word embeddings.
+        """
+        folder, source, own = checkpoint.folder, self.source, self.phrases.backbone.config
+        if self.config.base or not self.config.official_queries:
+            kind = "is a query encoder itself" if self.config.base else "was not made of a checkpoint of DensePhrases"
+            raise ModelError(f"{source} {kind}: give the model of the checkpoint that {folder} was tuned from")
+        weights = {name: value for name, value in checkpoint.weights.items() if name.startswith("queries.")}
+        tables = [weights.pop(f"queries.{side}.{TABLE}", None) for side in ("start", "end")]
+        table = _word_embeddings(self.phrases).detach().cpu()
+        if own.written != checkpoint.shape.written or not all(one is None or torch.equal(one, table) for one in tables):
+            raise ModelError(
+                f"the query encoders of {folder} have other sizes or word embeddings than the model {source}: give the "
+                "model of the checkpoint that they were tuned from"
+            )
+        load_weights(self.queries, weights, "queries.", folder, given=_word_embeddings(self.phrases))
+
+    @classmethod
+    def _assembled(
+        cls,
+        folder: Path,
+        config: ModelConfig,
+        tokenizer: Any,
+        backbone: Any,
+        stored: NamedTensors,
+        device: str,
+        casing: Forms | None = None,
+    ) -> Self:
+        """Networks like this backbone, with weights of a folder."""
+        weights = {name: tensor for name, tensor in stored.items() if name != "scale"}
         phrases = PhraseEncoder(copy.deepcopy(backbone))
         queries = QueryEncoder(backbone, config.shared_query_encoder)
         _share_word_embeddings(phrases, queries)
-        scale = weights.pop("scale", None)
-        if scale is None:
-            raise ModelError(f"model folder {folder} lacks the weight `scale`: make it again")
         refuse_other_weights(weights, ("phrases.", "queries."), folder)
         load_weights(phrases, weights, "phrases.", folder)
         load_weights(queries, weights, "queries.", folder, given=_word_embeddings(phrases))
         target = choose_device(device)
         networks = phrases.eval().to(target), queries.eval().to(target)
-        model = cls(config, saved_tokenizer(folder), *networks, scale.numpy(), _read_casing(folder))
-        model.source = lasting_name(str(source))
-        del stored, weights, backbone
-        give_memory_back()  # of the weights before they were loaded
-        return model
+        return cls(config, tokenizer, *networks, stored["scale"].numpy(), casing)
 
     @classmethod
     def _open_tuned(cls, folder: Path, config: ModelConfig, device: str) -> Self:
         """Read a tuned query encoder and its base model."""
         try:
-            if read_config(model_folder(config.base)).base:
+            base_folder = model_folder(config.base)
+            if not is_official(base_folder) and read_config(base_folder).base:
                 raise ModelError(f"{config.base} is a query encoder itself")
             base = cls.open(config.base, device)
         except ModelError as error:
@@ -182,12 +240,7 @@ class Model:
                 f"{folder} holds a query encoder for the phrase encoder {config.phrase_fingerprint}, but {config.base} "
                 f"now has {base.config.phrase_fingerprint}: tune again with `kbq finetune`"
             )
-        try:
-            stored = load_file(folder / WEIGHTS)
-            refuse_other_fingerprints(folder, config, stored)
-            weights = unpacked(stored)
-        except (OSError, SafetensorError, ValueError) as error:
-            raise ModelError(reading_problem(folder / WEIGHTS, error, remedy(folder))) from None
+        weights = _read_weights(folder, config)
         refuse_other_weights(weights, ("queries.",), folder)
         load_weights(base.queries, weights, "queries.", folder, given=_word_embeddings(base.phrases))
         base.config = config
@@ -233,6 +286,16 @@ class Model:
                 casing = json.dumps(self.query_tokenizer.casing, ensure_ascii=False)
                 (folder / CASING).write_text(casing + "\n", "utf-8")
             write_config(folder, self.config)
+
+
+def _read_weights(folder: Path, config: ModelConfig) -> NamedTensors:
+    """The weights of a model folder, which must be those that its configuration names."""
+    try:
+        stored = load_file(folder / WEIGHTS)
+        refuse_other_fingerprints(folder, config, stored)
+        return unpacked(stored)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise ModelError(reading_problem(folder / WEIGHTS, error, remedy(folder))) from None
 
 
 def _read_casing(folder: Path) -> Forms | None:

@@ -50,6 +50,8 @@ class ModelConfig:
     base: str = ""  # of a tuned query encoder: the model with its phrase encoder
     # Multiplies the weights of BM25 and SPARTA, as the scale of dense scores differs.
     lexical_factor: Annotated[float, Meta(ge=0, le=1e6)] = 1.0
+    value_offset: Threshold = 0.0  # what the value 0 of a row stands for, in each dimension
+    official_queries: bool = False  # as DensePhrases asks them: long ones are cut, and a question mark is kept
 
     def __post_init__(self) -> None:
         # A negative penalty would silently break the bounds of exact search.

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from kbq.array_types import Floats
-from kbq.encoding.apart import alike, batch_shape, first_states, in_shape, is_apart, product_of
+from kbq.encoding.apart import CPU, alike, batch_shape, first_states, in_shape, is_apart, product_of
 from kbq.encoding.backbone import hidden_states
 from kbq.encoding.bert import Linear, pack_few_rows
-from kbq.encoding.devices import autocast, batch_tokens, buckets, readable_length
+from kbq.encoding.devices import autocast, batch_tokens, buckets, dtype_for, readable_length
 from kbq.encoding.tokenizer import Forms, encodings, truecased
 from kbq.errors import QueryError
 from kbq.special_tokens import MARKERS, SEPARATOR
@@ -52,7 +52,8 @@ class QueryEncoder(nn.Module):
         """`forward` on a CPU, each query as if it were alone. Shape of both: (queries, dim)."""
         firsts = first_states(self.start, ids)
         lasts = firsts if self.end is self.start else first_states(self.end, ids)
-        start, end = product_of(self.start_head), product_of(self.end_head)
+        dtype = dtype_for(self.start, CPU)
+        start, end = product_of(self.start_head, dtype), product_of(self.end_head, dtype)
         return torch.cat([start(row) for row in firsts]).float(), torch.cat([end(row) for row in lasts]).float()
 
 
@@ -74,7 +75,12 @@ class QueryTokenizer:
     """Turns query texts into token ids, and refuses those that the encoder cannot read."""
 
     def __init__(
-        self, tokenizer: Any, max_tokens: int, marker_tokens: dict[str, str], casing: Forms | None = None
+        self,
+        tokenizer: Any,
+        max_tokens: int,
+        marker_tokens: dict[str, str],
+        casing: Forms | None = None,
+        official: bool = False,
     ) -> None:
         """A query tokenizer on top of an encoder's tokenizer.
 
@@ -82,8 +88,10 @@ class QueryTokenizer:
             max_tokens: longest query, special tokens included.
             marker_tokens: the token of each marker, for instance {"[SEP]": "[SEP]"}.
             casing: the capitals of words, for queries without any.
+            official: read queries as DensePhrases does: cut long ones, and keep a final question mark.
         """
         self.tokenizer = tokenizer
+        self.official = official
         self.max_tokens = max_tokens
         self.casing = casing or {}
         self.marker_ids = {marker: [tokenizer.convert_tokens_to_ids(token)] for marker, token in marker_tokens.items()}
@@ -99,6 +107,8 @@ class QueryTokenizer:
             most = f"at most {MOST_CHARACTERS:,} are read"
             raise QueryError(f"the query {_shown(text)} has {len(text):,} characters, {most}: shorten it")
         ids = self._pieces(text)
+        if self.official:
+            ids = ids[: self.max_tokens - 1]
         if len(ids) >= self.max_tokens:
             raise QueryError(
                 f"the query {_shown(text)} has {len(ids) + 1} tokens, the encoder reads {self.max_tokens}: shorten it"
@@ -115,7 +125,7 @@ class QueryTokenizer:
 
     def is_short_enough(self, text: str) -> bool:
         """Whether a text, be it a query or not, is not too long for the encoder."""
-        return len(text) <= MOST_CHARACTERS and len(self._pieces(text)) < self.max_tokens
+        return len(text) <= MOST_CHARACTERS and (self.official or len(self._pieces(text)) < self.max_tokens)
 
     def numbers(self, words: Sequence[str]) -> list[int | None]:
         """The ids of words, lower for common words; None if the vocabulary does not have one as one token."""
@@ -126,7 +136,7 @@ class QueryTokenizer:
     def _pieces(self, text: str) -> list[int]:
         """[CLS] and the word pieces; a final question mark carries no information and is left out."""
         ids = [self.tokenizer.cls_token_id]
-        text = text.strip().removesuffix("?")
+        text = text.strip() if self.official else text.strip().removesuffix("?")
         pieces, markers = MARKERS.split(text), [marker.upper() for marker in MARKERS.findall(text)]
         if self.casing and all(piece == piece.lower() for piece in pieces):
             pieces = [truecased(piece, self.casing) for piece in pieces]
@@ -212,7 +222,7 @@ def encode_queries(encoder: QueryEncoder, ids: list[list[int]], pad_id: int) -> 
     together, multiple = batch_shape(device)
     for members, length in alike(lengths, together, multiple):
         shape = together, readable_length(encoder.start, length)
-        with autocast(device):
+        with autocast(device, encoder.start):
             start, end = encoder(*in_shape([ids[i] for i in members], shape, pad_id, device))
         starts[members], ends[members] = (side[: len(members)].cpu().numpy() for side in (start, end))
     return starts, ends

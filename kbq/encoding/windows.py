@@ -21,11 +21,15 @@ Positions = NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True)
 class WindowShape:
-    """Lengths in tokens; `length` is that of the whole window, special tokens included."""
+    """Lengths in tokens; `length` is that of the whole window, special tokens included.
+
+    `title_segment`: the segment that the title is marked with; DensePhrases marks it as it marks the paragraph.
+    """
 
     length: Annotated[int, Meta(le=2**20)] = 256
     overlap: int = 64
     max_title: Annotated[int, Meta(ge=0)] = 10
+    title_segment: Annotated[int, Meta(ge=0, le=1)] = 0
 
     def __post_init__(self) -> None:
         room = self.length - self.max_title - 3  # [CLS] title [SEP] … [SEP]
@@ -104,16 +108,18 @@ def token_span(tokens: Tokens, start: int, end: int) -> tuple[int, int]:
 def windows(tokenizer: Any, title: list[int], paragraph: Tokens, shape: WindowShape) -> list[Window]:
     """The windows of a paragraph; title tokens beyond `shape.max_title` are left out."""
     head = [tokenizer.cls_token_id, *title[: shape.max_title], tokenizer.sep_token_id]
-    return cut(head, paragraph.ids, tokenizer.sep_token_id, shape.length, shape.overlap)
+    return cut(head, paragraph.ids, tokenizer.sep_token_id, shape.length, shape.overlap, shape.title_segment)
 
 
-def cut(head: list[int], paragraph: list[int], separator: int, length: int, overlap: int) -> list[Window]:
+def cut(
+    head: list[int], paragraph: list[int], separator: int, length: int, overlap: int, head_segment: int = 0
+) -> list[Window]:
     """Windows of at most `length` tokens: `head`, a stretch of the paragraph, `separator`."""
     room = length - len(head) - 1
     cut_windows = []
     for begin, own_from, own_to in stretches(len(paragraph), room, overlap):
         body = [*paragraph[begin : begin + room], separator]
-        segments = [0] * len(head) + [1] * len(body)
+        segments = [head_segment] * len(head) + [1] * len(body)
         first = len(head) + own_from - begin
         cut_windows.append(Window(head + body, segments, first, own_to - own_from, own_from))
     return cut_windows

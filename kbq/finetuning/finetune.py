@@ -15,7 +15,7 @@ from kbq.encoding.model_folder import write_config
 from kbq.errors import TrainingError
 from kbq.finetuning.calibrating import JudgedAnswer, judge, teaches, write_calibration
 from kbq.finetuning.dev_scoring import DevScorer
-from kbq.finetuning.judging import teach_judge
+from kbq.finetuning.judging import percent_right, teach_judge
 from kbq.finetuning.keeping import Keeper
 from kbq.finetuning.labels import Labeller, PreparedQuery, Reach, prepare, readable_queries, with_page_ids
 from kbq.finetuning.loop import KEEP, LEARNING_RATE, Finetuner, FinetuningSettings, chosen_objective, chosen_terms
@@ -54,8 +54,9 @@ class FinetuningOutcome:
     steps: int
     lexical_factor: float = 1.0  # by which the weights of words beside the vectors are multiplied
     hybrid_score: float | None = None  # of dev queries with words, in percent; None: the knowledge base has no words
-    taught_on: int = 0  # queries that taught the second look's judge; 0: it stays as it was
-    right_at_second_look: tuple[float, float] | None = None  # percent of dev queries, before it was taught and after
+    second_look: Sequence[
+        float
+    ] = ()  # percent of dev queries answered rightly before it was taught, and after; or none
     calibrated_on: int = 0  # answers to dev queries, from which the probabilities of its answers were learned; 0: none
 
     @property
@@ -135,7 +136,7 @@ def finetune(
         seed=seed,
     )
     with output_folder(out) as folder:
-        kb = _with_own_query_encoder(kb)
+        untuned, kb = kb, _with_own_query_encoder(kb)
         golds, dev_golds = _records(triples, dev, examples, seed, note)
         facts: dict[str, object] = {
             "command": command,
@@ -168,12 +169,9 @@ def finetune(
             factor, hybrid_score = scorer.best_factor(kb.model.config.lexical_factor)
             outcome = dataclasses.replace(outcome, lexical_factor=factor, hybrid_score=round(100 * hybrid_score, 2))
         kb.model.config = dataclasses.replace(kb.model.config, lexical_factor=outcome.lexical_factor)
-        teaching = None
         if task.answer == "phrase" and keep < 1 and kb.looks(SearchOptions()):
-            teaching = teach_judge(kb, [query.gold for query in queries], scorer.asked, seed)
-        if teaching:
-            kb.taught_judge = teaching.taught
-            outcome = dataclasses.replace(outcome, taught_on=teaching.queries, right_at_second_look=teaching.right)
+            shares = _teach_second_look(kb, untuned, [query.gold for query in queries], scorer.asked, seed)
+            outcome = dataclasses.replace(outcome, second_look=shares)
         answered = _answered(kb, scorer.asked) if task.answer == "phrase" else []
         outcome = dataclasses.replace(outcome, calibrated_on=len(answered))
         facts |= {
@@ -209,6 +207,18 @@ def _keeper(kb: "KnowledgeBase", queries: Sequence[PreparedQuery], settings: Fin
     of_which = kb.shards, kb.model.query_tokenizer, tuned
     learned = other_queries(*of_which, count, settings.seed)
     return Keeper(kb, learned, other_queries(*of_which, WATCHED, settings.seed, watched=True), settings.k)
+
+
+def _teach_second_look(
+    kb: "KnowledgeBase", untuned: "KnowledgeBase", golds: Sequence[Gold], dev: Sequence[Gold], seed: int
+) -> list[float]:
+    """Teach the judge of `kb`, where that helps; what is right of the dev queries' answers before and after."""
+    before, after = kb.taught_judge, teach_judge(untuned, golds, seed)
+    if after is None:
+        return []
+    kb.taught_judge = after
+    judged = [gold for gold in dev if after.judges(gold.input or "")]
+    return percent_right(kb, judged, [before.judge if before else kb.judging_reader.judging[1], after.judge])
 
 
 def _answered(kb: "KnowledgeBase", dev: Sequence[Gold]) -> list[JudgedAnswer]:

@@ -55,23 +55,15 @@ class SeenQuery:
         return scores
 
 
-@dataclass(frozen=True, slots=True)
-class Teaching:
-    """A judge that has been taught, and what it is worth."""
-
-    taught: TaughtJudge
-    queries: int  # that taught it
-    right: tuple[float, float] | None  # percent of dev queries, by the judge before it and by it; None: there are none
-
-
-def teach_judge(kb: "KnowledgeBase", golds: Sequence[Gold], dev: Sequence[Gold], seed: int) -> Teaching | None:
+def teach_judge(kb: "KnowledgeBase", golds: Sequence[Gold], seed: int) -> TaughtJudge | None:
     """Teach a copy of the judge that `kb` has; None where no query is a slot, or fewer would be answered rightly.
 
     The right ones are counted among queries that did not teach: four fifths teach, one fifth is judged, in turn.
 
     Args:
+        kb: asked with a query encoder that has not been tuned on these queries: one that has finds their answers first,
+            and a judge would learn to trust the search.
         golds: queries with their answers, and perhaps pages; a sample of the slots among them teaches.
-        dev: others, which tell what the judge is worth.
     """
     slots = [gold for gold in golds if relation_of(gold) != NO_GROUP]
     seen = seen_queries(kb, sample_by_relation(slots, QUERIES, seed))
@@ -82,14 +74,16 @@ def teach_judge(kb: "KnowledgeBase", golds: Sequence[Gold], dev: Sequence[Gold],
     for fold in folds:
         others = [query for each in folds if each is not fold for query in each]
         gained += right(taught_by(own, others, seed), fold) - right(own, fold)
-    if len(seen) < FOLDS or gained < 0:
+    if not folds or gained < 0:
         return None
-    judge = taught_by(own, seen, seed)
     relations = frozenset(map(relation_of, slots)) | (before.relations if before else frozenset())
-    asked = seen_queries(kb, [gold for gold in dev if relation_of(gold) in relations])
-    shares = [round(100 * right(each, asked) / max(1, len(asked)), 2) for each in (own, judge)]
-    taught = TaughtJudge(judge.to(kb.model.device), relations, kb.reader_digest)
-    return Teaching(taught, len(seen), (shares[0], shares[1]) if asked else None)
+    return TaughtJudge(taught_by(own, seen, seed).to(kb.model.device), relations, kb.reader_digest)
+
+
+def percent_right(kb: "KnowledgeBase", golds: Sequence[Gold], judges: Sequence[PhraseJudge]) -> list[float]:
+    """The percentage of queries whose best phrase is right, by each judge; there must be queries."""
+    seen = seen_queries(kb, golds)
+    return [round(100 * right(copy.deepcopy(judge).cpu(), seen) / max(1, len(seen)), 2) for judge in judges]
 
 
 def seen_queries(kb: "KnowledgeBase", golds: Sequence[Gold]) -> list[SeenQuery]:

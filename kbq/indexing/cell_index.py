@@ -15,7 +15,7 @@ from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.indexing.base import Bonus, Candidates, ShardGroup, Whole, everything, ranges
 from kbq.indexing.cells import Cells
-from kbq.indexing.inner_products import in_steps, row_inner_products
+from kbq.indexing.inner_products import in_steps
 
 MOST_HITS = 2**22  # of the queries that are searched together, before rescoring: about 130 MB
 LEAST_HITS = 50  # starts, and ends, to find at least in all groups: the ten best phrases score above so many's bound
@@ -93,12 +93,15 @@ class CellIndex:
         sides = list(zip(hits[: len(starts)], hits[len(starts) :], strict=True))
         # These hold for fewer than k hits, too: a deeper search probes more cells, and may find more.
         worst = [(start.least, end.least) for start, end in sides]
-        near = [[self._around(number, pair) for pair in sides] for number in range(len(self._shards))]
         if bonus is None:
             return [
-                [_all_rows(shard, numbers, at_most(*pair)) for numbers, pair in zip(of_shard, worst, strict=True)]
-                for shard, of_shard in zip(self._shards, near, strict=True)
+                [
+                    Candidates(self._rows_near(number, pair), at_most(*least))
+                    for pair, least in zip(sides, worst, strict=True)
+                ]
+                for number in range(len(self._shards))
             ]
+        near = [[self._around(number, pair) for pair in sides] for number in range(len(self._shards))]
         selections, limits = _with_best_bonuses(near, bonus, k)
         return [
             [
@@ -132,9 +135,13 @@ class CellIndex:
         scores = np.empty(len(rows), np.float32)
         for number in np.unique(shards):
             in_shard = shards == number
-            scores[in_shard] = row_inner_products(self._shards[number], rows[in_shard], query[None])[:, 0]
+            scores[in_shard] = self._shards[number].inner_products(rows[in_shard], query[None])[:, 0]
         best = np.argsort(-scores, kind="stable")[:k]
         return Hits(scores[best], shards[best], rows[best])
+
+    def _rows_near(self, number: int, sides: Sequence[Hits]) -> Rows:
+        """The rows of a shard to begin spans at, ascending: those of whole paragraphs with a hit."""
+        return ranges(*self._shards[number].row_range(self._around(number, sides)))
 
     def _around(self, number: int, sides: Sequence[Hits]) -> Rows:
         """The paragraphs of a shard that contain a hit, ascending."""

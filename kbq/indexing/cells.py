@@ -110,35 +110,42 @@ def _write(index: Any, path: Path) -> None:
             raise KnowledgeBaseError(f"{path} cannot be written ({reason}): free disk space; {RESUMES}") from None
 
 
+def read_cells(path: Path) -> Any:
+    """The index that `build_cells` wrote; int8 vectors are memory-mapped, four-bit codes are read into memory.
+
+    Raises:
+        KnowledgeBaseError: faiss is not installed, or the file is missing or damaged.
+    """
+    faiss = load_faiss()
+    try:
+        return faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
+    except RuntimeError as error:
+        raise KnowledgeBaseError(
+            f"index {path} is missing or damaged ({str(error)[:80]}…): build it again with `kbq index vectors`"
+        ) from None
+
+
 class Cells:
-    """The inverted file of one shard; int8 vectors are memory-mapped, four-bit codes are read into memory."""
+    """An inverted file of faiss."""
 
     def __init__(
         self,
-        path: Path,
+        index: Any,
         probes: int,
         rotation: Floats | None = None,
         stay: bool = True,
         shown: Bools | None = None,
     ) -> None:
-        """Open an index that `build_cells` wrote.
+        """Prepare an index for searches.
 
         Args:
             probes: cells to search for a query.
             rotation: of queries, if the rows were rotated. Shape: (dim, kept).
             stay: whether mapped cells stay in memory once read; if not, the probed cells are prefetched.
-            shown: whether each row of the dump may be found; None: all may. Shape: (all,).
-
-        Raises:
-            KnowledgeBaseError: faiss is not installed, or the file is missing or damaged.
+            shown: whether each number in the index may be found; None: all may. Shape: (all,).
         """
         self._faiss = load_faiss()
-        try:
-            self._index: Any = self._faiss.read_index(str(path), self._faiss.IO_FLAG_MMAP)
-        except RuntimeError as error:
-            raise KnowledgeBaseError(
-                f"index {path} is missing or damaged ({str(error)[:80]}…): build it again with `kbq index vectors`"
-            ) from None
+        self._index = index
         self._probes = probes
         self._rotation = (
             None if rotation is None else in_steps(rotation.reshape(1, -1), ROTATED_BITS).reshape(rotation.shape)

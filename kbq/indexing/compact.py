@@ -22,7 +22,7 @@ from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing.base import Whole
 from kbq.indexing.cell_index import CellIndex
-from kbq.indexing.cells import Cells, build_cells
+from kbq.indexing.cells import Cells, build_cells, read_cells
 from kbq.indexing.index_folder import CELLS, ROTATION, cells_bytes, open_folders, writing
 from kbq.system.callbacks import Report, silent
 from kbq.system.files import reading_problem
@@ -120,7 +120,10 @@ def open_compact(shards: Sequence[Shard], entry: IndexEntry, whole: Whole | None
         )
     cells = {
         number: Cells(
-            folder / CELLS, entry.probes, Rotation.open(folder / ROTATION).queries, shown=shards[number].shown_or_all()
+            read_cells(folder / CELLS),
+            entry.probes,
+            Rotation.open(folder / ROTATION).queries,
+            shown=shards[number].shown_or_all(),
         )
         for number, folder in folders.items()
     }

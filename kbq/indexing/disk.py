@@ -11,7 +11,7 @@ from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.indexing.base import Whole
 from kbq.indexing.cell_index import CellIndex
-from kbq.indexing.cells import Cells, build_cells
+from kbq.indexing.cells import Cells, build_cells, read_cells
 from kbq.indexing.index_folder import CELLS, cells_bytes, open_folders, writing
 from kbq.system.callbacks import Report, silent
 from kbq.system.machine import stays_in_memory
@@ -42,7 +42,7 @@ def open_disk(shards: Sequence[Shard], entry: IndexEntry, whole: Whole | None = 
     folders = open_folders(shards, entry)
     stay = stays_in_memory(cells_bytes(folders) + sum(shard.vectors.nbytes for shard in shards))
     cells = {
-        number: Cells(folder / CELLS, entry.probes, stay=stay, shown=shards[number].shown_or_all())
+        number: Cells(read_cells(folder / CELLS), entry.probes, stay=stay, shown=shards[number].shown_or_all())
         for number, folder in folders.items()
     }
     return CellIndex(shards, cells, OVERFETCH, whole)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from kbq.answers import IndexKind, WantedKind
+from kbq.answers import BuiltKind, WantedKind
 from kbq.array_types import Floats
 from kbq.dump.manifest import IndexEntry, Manifest
 from kbq.dump.shards import Shard
@@ -17,18 +17,20 @@ from kbq.indexing.disk import build_disk, open_disk
 from kbq.indexing.exact import ExactIndex
 from kbq.indexing.index_folder import has_index
 from kbq.indexing.inner_products import CPU, devices_for
+from kbq.indexing.official import open_official
 from kbq.system.callbacks import Report, silent
 
 Build = Callable[[Sequence[Shard], IndexEntry, Floats, torch.device, Report], None]  # `build_missing`
 EXACT_ROWS = 2_000_000  # above, exact search becomes slow
 
 
-def chosen_kind(manifest: Manifest, wanted: WantedKind) -> IndexKind:
+def chosen_kind(manifest: Manifest, wanted: WantedKind) -> BuiltKind:
     """The kind that `auto` stands for: that of the default index or, if that is exact, by the number of rows."""
     if wanted != "auto":
         return wanted
-    if manifest.index.kind != "exact":
-        return manifest.index.kind
+    kind = manifest.index.kind
+    if kind != "exact" and kind != "official":
+        return kind
     return "exact" if manifest.counts.rows <= EXACT_ROWS else "compact"
 
 
@@ -93,6 +95,8 @@ def open_index(
             if not may_leave_gpu:
                 raise
             return ExactIndex(shards, [CPU] * len(shards))
+    if entry.kind == "official":
+        return open_official(shards, entry)
     if entry.kind == "disk":
         return open_disk(shards, entry, whole)
     return open_compact(shards, entry, whole)

@@ -42,7 +42,7 @@ def open_folder(shard: Shard, entry: IndexEntry) -> Path:
         raise KnowledgeBaseError(f"index {reading_problem(folder / SEAL, error, advice)}") from None
     files = {folder / name: file for name, file in seal.files.items()}
     # What is read into memory is compared as a whole; of what is mapped, the part that says what lies where.
-    if kind == "disk":
+    if kind in ("disk", "official"):
         damage = next(filter(None, (head_damage(path, file) for path, file in files.items())), None)
     else:
         damage = first_damage(files, at_most=sys.maxsize)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kbq.array_types import Doubles, Floats, Rows
+from kbq.array_types import Doubles, Floats
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.system.machine import cpu_has
@@ -34,7 +34,6 @@ FLOAT_BLOCK = 1280  # the same, for rows that are converted to float32
 FEW = 16  # with up to so many vectors, `vectors × rowsᵀ` is 1.4 times as fast on a CPU without matrix tiles (AMX)
 CACHED = 2**24  # bytes of rows; with more, a product with few vectors waits for memory
 FETCHED = 5120  # rows that are then read into the cache at a time, which makes a search 1.2 times as fast
-CHUNK = 128  # rows converted to float64 at a time for final scores: they fit in a CPU's cache
 STEPS = 30  # bits of a query for final scores: 7 bits of a row and the sum of 2^16 dimensions fit in float64's 53
 
 
@@ -74,20 +73,6 @@ class Factors:
         if not self.in_integers:
             return float32_products(rows, self.matrix) if rows.is_cpu else rows.float() @ self.matrix.T
         return integer_products(rows, self.matrix)
-
-
-def row_inner_products(shard: Shard, rows: Rows, queries: Floats | Doubles) -> Floats:
-    """The inner products of some rows of a shard with each query, for final scores.
-
-    Those of queries in STEPS (see `in_steps`) are exact before they are rounded once, so they are always the same.
-    Shapes: rows (rows,), queries (queries, dim), result (rows, queries).
-    """
-    columns = queries.T
-    products = np.empty((len(rows), len(queries)), np.float32)
-    for first in range(0, len(rows), CHUNK):
-        part = slice(first, first + CHUNK)
-        products[part] = shard.vectors_of(rows[part]).astype(np.float64) @ columns
-    return products
 
 
 def in_steps(vectors: Floats, bits: int = STEPS) -> Doubles:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self, get_args
+from typing import Self, cast, get_args
 
 import numpy as np
 
@@ -54,10 +54,11 @@ class IndexSpec:
     @classmethod
     def as_before(cls, folder: Path, manifest: Manifest, kind: IndexKind) -> Self:
         """The specification of the present index of a kind; the defaults if there is none."""
+        wanted = cast(WantedKind, kind)  # an official index has been refused
         entry = next((entry for entry in manifest.entries if entry.kind == kind), None)
         if entry is None:
-            return cls(kind)
-        return cls(kind, entry.target, kept_queries(folder, entry), entry.filter)
+            return cls(wanted)
+        return cls(wanted, entry.target, kept_queries(folder, entry), entry.filter)
 
 
 def build_indexes(
@@ -118,6 +119,7 @@ def add_index(
         QueryError: a query of the specification cannot be read.
     """
     with changing(folder) as before:
+        before.refuse_codes(folder)
         refuse_other_model(folder, before, model)
         manifest = build_indexes(folder, before, model, spec, report, build)
         manifest = write_manifest(folder, manifest)

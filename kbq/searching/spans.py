@@ -1,7 +1,7 @@
 """Spans: candidate rows become spans with their exact scores. Source: arXiv 2012.12624, section 3.3; limit: section 4.
 
-A span is a pair of rows (start, end) of one paragraph, start ≤ end, at most `max_tokens` tokens of the paragraph long;
-the filter must allow phrases to open at the start and to close at the end. The score of a span is the inner product of
+A span is a pair of rows (start, end) of one paragraph, start ≤ end, at most as long as the shard's limit says; the
+filter must allow phrases to open at the start and to close at the end. The score of a span is the inner product of
 the start plus that of the end, less a penalty for each token after the first, as start and end are scored independently
 and may belong to two answers. Each start is paired with its best end.
 """
@@ -13,7 +13,6 @@ import numpy as np
 from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.indexing.base import MAX_TOKENS, Candidates, ranges
-from kbq.indexing.inner_products import row_inner_products
 
 RANGES = 4096  # whose maxima are computed together
 
@@ -37,12 +36,12 @@ class Spans:
 
     def shortened(self, shard: Shard, start: int, end: int, limit: int) -> tuple[float, int] | None:
         """Score and end row of the best span from `start` to before `end` that ends at character `limit` or before."""
-        count = int(shard.ends[start:end].searchsorted(limit, side="right"))  # rows whose words end by then
-        if not count:
+        fits = (shard.ends[start:end] <= limit) & (shard.ends[start:end] > shard.starts[start])
+        if not fits.any():
             return None
         place = int(self.rows.searchsorted(start))
-        ends = slice(place, place + count)
-        best = place + int((self.inner_products[ends, 1] - self.penalties[ends]).argmax())
+        ends = slice(place, place + end - start)
+        best = place + int(np.where(fits, self.inner_products[ends, 1] - self.penalties[ends], -np.inf).argmax())
         penalty = self.penalties[best] - self.penalties[place]
         score = float(self.inner_products[place, 0] + self.inner_products[best, 1] - penalty)
         return None if score == -np.inf else (score, start + best - place)
@@ -68,7 +67,7 @@ def find_spans(
     starts, added = _opening(shard, candidates)
     _, stop = shard.row_range(shard.paragraphs_of(starts))
     rows = _union(starts, np.minimum(stop, starts + max_tokens))  # consecutive rows are at least a token apart
-    products = row_inner_products(shard, rows, query)
+    products = shard.inner_products(rows, query)
     products[~shard.closes(rows), 1] = -np.inf
     place = np.searchsorted(rows, starts)
     if added is not None:
@@ -77,7 +76,10 @@ def find_spans(
     possible = products[place, 0] + products[:, 1].max(initial=-np.inf) > above  # with the best of all ends
     starts, place = starts[possible], place[possible]
     penalties = (length_penalty * shard.positions[rows]).astype(np.float32)
-    ends = range_argmax(products[:, 1] - penalties, place, reach(shard, rows, place, max_tokens))
+    values, sizes = products[:, 1] - penalties, reach(shard, rows, place, max_tokens)
+    ends = range_argmax(values, place, sizes)
+    if shard.limit.repeats:
+        _move_backward_ends(shard, rows, values, ends, place, sizes)
     scores = products[place, 0] + products[ends, 1] - (penalties[ends] - penalties[place])
     kept = np.flatnonzero(scores > above)  # some starts have no end within reach
     order = kept[np.argsort(-scores[kept], kind="stable")]
@@ -101,8 +103,16 @@ def reach(shard: Shard, rows: Rows, places: Rows, max_tokens: int = MAX_TOKENS) 
     `rows` must contain all rows of the paragraph within reach of that start.
     """
     tokens = shard.paragraphs_of(rows) * 2**32 + shard.positions[rows]  # ascending, with gaps between paragraphs
-    counts: Rows = np.searchsorted(tokens, tokens[places] + max_tokens) - places
-    return counts
+    counts: Rows = np.searchsorted(tokens, tokens[places] + min(max_tokens, shard.limit.tokens)) - places
+    return np.minimum(counts, shard.limit.rows)
+
+
+def _move_backward_ends(shard: Shard, rows: Rows, values: Floats, ends: Rows, places: Rows, sizes: Rows) -> None:
+    """Give starts whose best end lies before them in the text, as rows repeat, the best of the other ends, in place."""
+    for one in np.flatnonzero(shard.ends[rows[ends]] <= shard.starts[rows[places]]):
+        within = slice(places[one], places[one] + sizes[one])
+        is_ahead = shard.ends[rows[within]] > shard.starts[rows[places[one]]]
+        ends[one] = places[one] + np.where(is_ahead, values[within], -np.inf).argmax()
 
 
 def range_argmax(values: Floats, begins: Rows, sizes: Rows) -> Rows:

@@ -48,6 +48,7 @@ class Folder:
     model: str = ""  # a query encoder tuned for it; empty: its own
     index: IndexKind | None = None
     device: str = "auto"
+    ray: str | None = None  # the address of a Ray cluster that searches it
 
     def opened(self, others: Iterable[ServedKb]) -> KnowledgeBase:
         """The knowledge base as it is now, with the encoders of one of the others where they are the same.
@@ -59,7 +60,8 @@ class Folder:
         wanted = self.model or manifest.model, manifest.model_fingerprint
         models = (one.kb.model for one in others)
         shared = next((one for one in models if (one.source, one.config.phrase_fingerprint) == wanted), None)
-        return KnowledgeBase.open(self.path, shared or self.model or None, index=self.index, device=self.device)
+        model = shared or self.model or None
+        return KnowledgeBase.open(self.path, model, index=self.index, ray=self.ray, device=self.device)
 
     @property
     def stamp(self) -> tuple[int, int, int] | None:

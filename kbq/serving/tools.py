@@ -24,7 +24,8 @@ from kbq.filling.relations import relation_named
 from kbq.filling.slots import Slot, subject_of
 from kbq.serving.batcher import Batcher
 from kbq.serving.facts import Fact, FetchedPage, FilledRow, FilledSlot, FilledTable, FoundPage, FoundPages
-from kbq.serving.knowledge_bases import ServedKb
+from kbq.serving.knowledge_bases import KnowledgeBases, ServedKb
+from kbq.serving.metrics import Metrics
 from kbq.serving.services import Services
 from kbq.serving.slot_filling import SlotFiller
 
@@ -88,10 +89,8 @@ class Tools:
         if cells > MOST_CELLS:
             raise ToolError(f"the table has {cells} cells, at most {MOST_CELLS} are filled at once: ask for fewer")
         rows = [
-            FilledRow(
-                subject, {relation: Fact.best(claims) for relation, claims in zip(relations, of_subject, strict=True)}
-            )
-            for subject, of_subject in zip(subjects, await self._claims(subjects, relations), strict=True)
+            FilledRow(subject, dict(zip(relations, map(Fact.best, claims), strict=True)))
+            for subject, claims in zip(subjects, await self._claims(subjects, relations), strict=True)
         ]
         return FilledTable(rows, cells, sum(fact is not None for row in rows for fact in row.cells.values()))
 
@@ -138,11 +137,13 @@ def server(served: ServedKb, batcher: Batcher) -> MCPServer:
 
 
 def serve_stdio(served: ServedKb) -> None:
-    """Speak with a model's host over standard input and output until it closes them."""
+    """Speak with a model's host over standard input and output until it closes them; a changed folder is reopened."""
 
     async def speak() -> None:
         async with Batcher() as batcher:
+            watching = asyncio.create_task(KnowledgeBases([served]).watch(batcher, Metrics()))
             await server(served, batcher).run_stdio_async()
+            watching.cancel()
 
     asyncio.run(speak())
 
@@ -181,11 +182,8 @@ def _found(answer: Answer) -> FoundPage:
 
 def _text(page: Page) -> str:
     text = "\n\n".join(paragraph.text for paragraph in page.paragraphs)
-    return (
-        text
-        if len(text) <= MOST_TEXT
-        else f"{text[:MOST_TEXT]}\n\n[cut after {MOST_TEXT:,} of {len(text):,} characters]"
-    )
+    rest = f"\n\n[cut after {MOST_TEXT:,} of {len(text):,} characters]" if len(text) > MOST_TEXT else ""
+    return text[:MOST_TEXT] + rest
 
 
 def _url(page_id: str, metadata: Mapping[str, object]) -> str:

@@ -1,6 +1,7 @@
 """Fixtures: a Ray cluster of three nodes on loopback addresses, shared by all tests of this folder."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ class Nodes:
     """The nodes of a cluster, by the last number of their loopback addresses: 127.0.0.2, …"""
 
     def __init__(self) -> None:
+        os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - else all others on a busy machine go before
         from ray.cluster_utils import Cluster as RayCluster
 
         options: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}

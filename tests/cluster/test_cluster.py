@@ -24,6 +24,7 @@ from kbq.encoding.model import Model
 from kbq.errors import ClusterError
 from kbq.kb import KnowledgeBase
 from kbq.searching import indexes
+from kbq.serving.knowledge_bases import Folder
 from kbq.words.sparta import index_sparta
 from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
@@ -189,6 +190,12 @@ def test_only_chosen_pages_answer(near: KnowledgeBase, far: KnowledgeBase) -> No
     assert far.with_pages(ids).query(QUERIES, 30) == near.with_pages(ids).query(QUERIES, 30)
 
 
+def test_a_service_searches_on_the_cluster(near: KnowledgeBase, folder: Path, three_nodes: Nodes) -> None:
+    served = Folder(folder, device="cpu", ray=three_nodes.address).opened([])
+    assert len(actors_of(served)) == 3
+    assert served.query(QUERIES, 3) == near.query(QUERIES, 3)
+
+
 def test_a_folder_that_a_node_does_not_have_is_said(
     folder: Path, far: KnowledgeBase, three_nodes: Nodes, tmp_path: Path
 ) -> None:
@@ -274,6 +281,7 @@ def test_a_check_says_what_is_wrong(folder: Path, three_nodes: Nodes, monkeypatc
     assert report.groups == ()
 
 
+@pytest.mark.slow
 def test_a_command_prints_what_it_prints_on_one_machine(folder: Path, three_nodes: Nodes) -> None:
     def printed(*words: str) -> str:
         command = [sys.executable, "-m", "kbq", "query", *QUERIES[:2], "--kb", str(folder), "--json", *words]

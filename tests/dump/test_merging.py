@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq.answers import IndexKind
+from kbq.answers import BuiltKind
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import IndexEntry, read_manifest
 from kbq.dump.merging import merge
@@ -60,7 +60,7 @@ def test_it_answers_like_one_build(
 
 
 @pytest.mark.parametrize("kind", ["disk", "compact", "tiny"])
-def test_indexes_of_shards_come_along(kind: IndexKind, parts: list[Path], kb: KnowledgeBase, tmp_path: Path) -> None:
+def test_indexes_of_shards_come_along(kind: BuiltKind, parts: list[Path], kb: KnowledgeBase, tmp_path: Path) -> None:
     pytest.importorskip("faiss")
     for folder in parts:
         KnowledgeBase.open(folder, device="cpu").index_vectors(kind, 0.5)

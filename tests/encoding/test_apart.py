@@ -35,8 +35,7 @@ def backbone(
 def test_a_query_has_the_same_bits_in_any_batch(
     backbone: object, shared: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("kbq.encoding.apart", "kbq.encoding.devices"):
-        monkeypatch.setattr(f"{name}.fast_dtype", lambda device: dtype)
+    monkeypatch.setattr("kbq.encoding.devices.fast_dtype", lambda device: dtype)
     encoder = QueryEncoder(backbone, shared).eval()
     alone = [encode_queries(encoder, [ids], 0) for ids in IDS]
     for first, stop in ((0, 40), (0, 2), (5, 12), (39, 40), (7, 38)):
@@ -47,8 +46,7 @@ def test_a_query_has_the_same_bits_in_any_batch(
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_apart_is_as_together_but_for_rounding(backbone: object, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("kbq.encoding.apart", "kbq.encoding.devices"):
-        monkeypatch.setattr(f"{name}.fast_dtype", lambda device: torch.float32)
+    monkeypatch.setattr("kbq.encoding.devices.fast_dtype", lambda device: torch.float32)
     encoder = QueryEncoder(backbone, shared).eval()
     with torch.inference_mode():
         together = [side.numpy() for side in encoder(*padded(IDS, 0, CPU))]

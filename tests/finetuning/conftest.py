@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from kbq.answers import IndexKind
+from kbq.answers import BuiltKind
 from kbq.corpus.pages import Page
 from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.encoding.model import Model
@@ -68,7 +68,7 @@ def built(model: Model, pages: list[Page], tmp_path_factory: pytest.TempPathFact
     return one, two
 
 
-@pytest.fixture(scope="session", params=[f"{kind}, {shards}" for kind in get_args(IndexKind) for shards in (1, 2)])
+@pytest.fixture(scope="session", params=[f"{kind}, {shards}" for kind in get_args(BuiltKind) for shards in (1, 2)])
 def any_kb(request: pytest.FixtureRequest, kb_folder: Path, two_shards: Path) -> KnowledgeBase:
     """One shard or two, with each kind of index; tests read it only."""
     kind, shards = request.param.split(", ")

@@ -9,7 +9,7 @@ import torch
 
 from kbq.errors import KnowledgeBaseError
 from kbq.indexing import cells
-from kbq.indexing.cells import Cells, Clusters, build_cells, clusters_for
+from kbq.indexing.cells import Cells, Clusters, build_cells, clusters_for, read_cells
 
 pytest.importorskip("faiss")
 
@@ -38,7 +38,7 @@ def test_clusters_grow_with_the_root_of_the_rows(rows: int, clusters: int) -> No
 
 def test_with_all_cells_probed_it_finds_the_best(path: Path, vectors: np.ndarray, queries: np.ndarray) -> None:
     true = queries @ vectors.T.astype(np.float32)
-    scores = np.take_along_axis(true, Cells(path, 10**6).search(queries, 7)[1], axis=1)
+    scores = np.take_along_axis(true, Cells(read_cells(path), 10**6).search(queries, 7)[1], axis=1)
     assert scores == pytest.approx(-np.sort(-true, axis=1)[:, :7], rel=0.01)  # queries are rounded to whole numbers
 
 
@@ -55,9 +55,9 @@ def test_cells_that_are_probed_are_prefetched(
 ) -> None:
     told: list[tuple[int, int]] = []
     monkeypatch.setattr("kbq.indexing.cells.expect_random_access", lambda begin, size: told.append((begin, size)))
-    staying = Cells(path, 3).search(queries, 7)
+    staying = Cells(read_cells(path), 3).search(queries, 7)
     assert not told
-    cells = Cells(path, 3, stay=False)
+    cells = Cells(read_cells(path), 3, stay=False)
     for mine, its in zip(cells.search(queries, 7), staying, strict=True):
         np.testing.assert_array_equal(mine, its)
     (mapped,) = told
@@ -76,7 +76,7 @@ def test_cells_that_are_probed_are_prefetched(
 def test_no_more_cells_are_prefetched_than_there_is_room_for(
     path: Path, queries: np.ndarray, room: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cells = Cells(path, 3, stay=False)
+    cells = Cells(read_cells(path), 3, stay=False)
     mean = cells._prefetched.totsize / 23  # bytes of a cell
     monkeypatch.setattr("kbq.indexing.cells.PREFETCHED", int(room * mean) + 1)
     parts: list[tuple[int, int]] = []
@@ -86,7 +86,7 @@ def test_no_more_cells_are_prefetched_than_there_is_room_for(
 
 
 def test_faiss_starts_no_threads_that_prefetch(path: Path) -> None:
-    cells = Cells(path, 3)
+    cells = Cells(read_cells(path), 3)
     assert cells._faiss.downcast_InvertedLists(cells._index.invlists).prefetch_nthread == 0
 
 
@@ -95,16 +95,16 @@ def test_a_query_that_is_no_number_does_no_harm(path: Path, queries: np.ndarray,
     bad = queries.copy()
     bad[2] = np.nan
     with np.errstate(invalid="ignore"):
-        _, rows = Cells(path, 3, stay=stay).search(bad, 7)
+        _, rows = Cells(read_cells(path), 3, stay=stay).search(bad, 7)
     good = np.arange(len(queries)) != 2
-    np.testing.assert_array_equal(rows[good], Cells(path, 3).search(queries, 7)[1][good])
+    np.testing.assert_array_equal(rows[good], Cells(read_cells(path), 3).search(queries, 7)[1][good])
 
 
 def test_more_cells_find_more_of_the_best(path: Path, vectors: np.ndarray, queries: np.ndarray) -> None:
     best = np.argsort(-(queries @ vectors.T.astype(np.float32)), axis=1)[:, :10]
     recall = {}
     for probes in (1, 6, 23):
-        _, found = Cells(path, probes).search(queries, 10)
+        _, found = Cells(read_cells(path), probes).search(queries, 10)
         recall[probes] = np.mean([np.isin(true, rows).mean() for true, rows in zip(best, found, strict=True)])
     assert recall[1] < recall[6] < recall[23] == 1.0
     assert recall[6] > 0.4
@@ -112,7 +112,7 @@ def test_more_cells_find_more_of_the_best(path: Path, vectors: np.ndarray, queri
 
 def test_a_deeper_search_probes_more_cells(path: Path, queries: np.ndarray) -> None:
     for k in (100, 450, 900):
-        _, found = Cells(path, 1).search(queries, k)
+        _, found = Cells(read_cells(path), 1).search(queries, k)
         assert (found >= 0).sum(axis=1).min() >= k / 4
     assert np.sort(found, axis=1).tolist() == [list(range(900))] * 9
 
@@ -124,7 +124,7 @@ def test_a_missing_or_damaged_index_is_refused(content: bytes | None, tmp_path: 
     with pytest.raises(
         KnowledgeBaseError, match=r"a\.faiss is missing or damaged .*build it again with `kbq index vectors`"
     ):
-        Cells(tmp_path / "a.faiss", 1)
+        read_cells(tmp_path / "a.faiss")
 
 
 def test_an_index_that_cannot_be_written_is_said(vectors: np.ndarray, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_an_index_that_cannot_be_written_is_said(vectors: np.ndarray, tmp_path: 
 def test_without_faiss_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(KnowledgeBaseError, match=r'pip install "kbq\[cpu\]", or use exact search'):
-        Cells(tmp_path / "a.faiss", 1)
+        read_cells(tmp_path / "a.faiss")
 
 
 def test_rows_are_added_whatever_the_chunk(
@@ -145,8 +145,8 @@ def test_rows_are_added_whatever_the_chunk(
 ) -> None:
     monkeypatch.setattr("kbq.indexing.cells.CHUNK", 100)
     build_cells(tmp_path / "cells.faiss", vectors, np.arange(len(vectors)))
-    _, found = Cells(tmp_path / "cells.faiss", 10**6).search(queries, 7)
-    assert found.tolist() == Cells(path, 10**6).search(queries, 7)[1].tolist()
+    _, found = Cells(read_cells(tmp_path / "cells.faiss"), 10**6).search(queries, 7)
+    assert found.tolist() == Cells(read_cells(path), 10**6).search(queries, 7)[1].tolist()
 
 
 CENTRES = np.random.default_rng(5).integers(-90, 91, (4, 24))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from kbq.answers import IndexKind
+from kbq.answers import BuiltKind
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.indexing.base import Candidates
@@ -17,7 +17,7 @@ from kbq.indexing.factory import build_missing, open_index
 from kbq.indexing.index_folder import CELLS
 
 faiss = pytest.importorskip("faiss")
-KINDS: tuple[IndexKind, ...] = ("compact", "tiny")
+KINDS: tuple[BuiltKind, ...] = ("compact", "tiny")
 K = 5
 
 
@@ -34,7 +34,7 @@ K = 5
         ("tiny", 768, 256, 64),
     ],
 )
-def test_bytes_of_a_code(kind: IndexKind, dim: int, kept: int, size: int, random_shard: Callable[..., Shard]) -> None:
+def test_bytes_of_a_code(kind: BuiltKind, dim: int, kept: int, size: int, random_shard: Callable[..., Shard]) -> None:
     assert CODES[kind].kept(dim) == kept
     shard = random_shard(20, dim=dim)
     build_missing([shard], IndexEntry(kind), np.eye(dim, dtype=np.float32))
@@ -63,7 +63,7 @@ def share_of_best_starts(shard: Shard, starts: np.ndarray, found: Sequence[Candi
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_scoring_again_makes_up_for_rough_codes(
-    kind: IndexKind, shard: Shard, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    kind: BuiltKind, shard: Shard, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = IndexEntry(kind, probes=10**6)
     build_missing([shard], entry, np.concatenate(list(queries)))
@@ -76,7 +76,7 @@ def test_scoring_again_makes_up_for_rough_codes(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_queries_may_be_asked_in_parts(
-    kind: IndexKind, shard: Shard, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    kind: BuiltKind, shard: Shard, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = IndexEntry(kind, probes=3)
     build_missing([shard], entry, np.concatenate(list(queries)))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from kbq.answers import IndexKind
+from kbq.answers import BuiltKind
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shard_writer import EncodedParagraph
 from kbq.dump.shards import CLOSES, OPENS, Shard
@@ -22,7 +22,7 @@ from kbq.system.seals import seal_folder
 
 pytest.importorskip("faiss")
 CPU = torch.device("cpu")
-KINDS = get_args(IndexKind)
+KINDS = get_args(BuiltKind)
 BUILT = ("disk", "compact", "tiny")
 SIZES = ((1,), (5, 0, 3), (30, 1, 0, 0, 25, 12), (0, 60, 7), tuple(range(18)))  # up to 153 rows
 ALL = 10**6  # probes
@@ -37,7 +37,7 @@ def random_queries(dim: int = 16, count: int = 7) -> tuple[np.ndarray, np.ndarra
     return starts, ends
 
 
-def opened(shard: Shard, kind: IndexKind, probes: int = ALL) -> Index:
+def opened(shard: Shard, kind: BuiltKind, probes: int = ALL) -> Index:
     build_missing([shard], IndexEntry(kind), np.concatenate(random_queries(shard.vectors.shape[1])))
     return open_index([shard], IndexEntry(kind, probes), CPU)
 
@@ -62,7 +62,7 @@ def best_of_each_start(shard: Shard, start: np.ndarray, end: np.ndarray) -> np.n
 @pytest.mark.parametrize("kept", SIZES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_better_span_is_missed_and_the_scores_are_exact(
-    kind: IndexKind,
+    kind: BuiltKind,
     kept: tuple[int, ...],
     k: int,
     with_bonus: bool,
@@ -93,7 +93,7 @@ def test_no_better_span_is_missed_and_the_scores_are_exact(
 @pytest.mark.parametrize("with_bonus", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_shards_are_searched_as_if_they_were_one(
-    kind: IndexKind,
+    kind: BuiltKind,
     with_bonus: bool,
     random_shard: Callable[..., Shard],
     monkeypatch: pytest.MonkeyPatch,
@@ -122,7 +122,7 @@ def test_shards_are_searched_as_if_they_were_one(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_query_has_no_candidates(kind: IndexKind, random_shard: Callable[..., Shard]) -> None:
+def test_no_query_has_no_candidates(kind: BuiltKind, random_shard: Callable[..., Shard]) -> None:
     none = np.empty((0, 16), np.float32)
     assert opened(random_shard(30, 5), kind).candidates(none, none, 1) == [[]]
 
@@ -131,7 +131,7 @@ def test_no_query_has_no_candidates(kind: IndexKind, random_shard: Callable[...,
     ("kind", "advice"), [("compact", "build one half as large .`kbq index vectors .* --kind tiny`., or "), ("tiny", "")]
 )
 def test_an_index_that_does_not_fit_in_memory_is_said(
-    kind: IndexKind, advice: str, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+    kind: BuiltKind, advice: str, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kbq.indexing.compact.available_memory", lambda: 100.0)
     message = rf"the {kind} index needs 0\.0 GB of memory, .* free: {advice}use --index disk"
@@ -157,7 +157,7 @@ def test_cells_that_do_not_stay_in_memory_are_prefetched(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_best_spans_of_a_larger_shard_are_found(kind: IndexKind, random_shard: Callable[..., Shard]) -> None:
+def test_the_best_spans_of_a_larger_shard_are_found(kind: BuiltKind, random_shard: Callable[..., Shard]) -> None:
     shard = random_shard(*range(20, 60, 2))  # 780 rows
     starts, ends = random_queries(count=20)
     found_of_ten = []
@@ -171,7 +171,7 @@ def test_the_best_spans_of_a_larger_shard_are_found(kind: IndexKind, random_shar
 
 @pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_size_of_a_query_does_not_matter(kind: IndexKind, size: float, random_shard: Callable[..., Shard]) -> None:
+def test_the_size_of_a_query_does_not_matter(kind: BuiltKind, size: float, random_shard: Callable[..., Shard]) -> None:
     shard = random_shard(*range(20, 60, 2), dim=384)  # wide vectors take other paths through faiss than narrow ones
     source = np.random.default_rng(3)
     starts, ends = shard.vectors[source.choice(np.flatnonzero(shard.edges == OPENS | CLOSES), (2, 20))].astype(
@@ -185,7 +185,7 @@ def test_the_size_of_a_query_does_not_matter(kind: IndexKind, size: float, rando
 @pytest.mark.usefixtures("codes_do_not_err")
 @pytest.mark.parametrize("kind", BUILT)
 def test_candidates_that_can_be_checked_by_eye(
-    kind: IndexKind,
+    kind: BuiltKind,
     encoded: Callable[..., EncodedParagraph],
     make_shard: Callable[..., Shard],
     monkeypatch: pytest.MonkeyPatch,
@@ -220,7 +220,7 @@ class OneAtATime:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [1, 1000])
 def test_the_bonuses_of_one_shard_are_held_at_a_time(
-    k: int, kind: IndexKind, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+    k: int, kind: BuiltKind, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kbq.indexing.cell_index.LEAST_HITS", 1)
     shards = [random_shard(*[10] * 9, seed=seed) for seed in range(3)]
@@ -237,7 +237,7 @@ def test_the_bonuses_of_one_shard_are_held_at_a_time(
 @pytest.mark.parametrize("kind", BUILT)
 @pytest.mark.parametrize("k", [1, 7])
 def test_paragraphs_with_the_largest_bonus_are_candidates(
-    k: int, kind: IndexKind, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+    k: int, kind: BuiltKind, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kbq.indexing.cell_index.LEAST_HITS", 1)
     shard = random_shard(*[10] * 90)
@@ -254,7 +254,7 @@ def test_paragraphs_with_the_largest_bonus_are_candidates(
 
 @pytest.mark.parametrize("kind", BUILT)
 def test_with_as_many_bonuses_as_paragraphs_all_rows_are_candidates(
-    kind: IndexKind, random_shard: Callable[..., Shard]
+    kind: BuiltKind, random_shard: Callable[..., Shard]
 ) -> None:
     shard = random_shard(60, 0, 60)
     bonus = np.ones((1, 3), np.float32)
@@ -277,7 +277,7 @@ def test_a_filter_keeps_what_is_above_it_and_the_best_of_each_paragraph(
 
 
 @pytest.mark.parametrize("kind", BUILT)
-def test_what_a_filtered_index_finds_is_named_right(kind: IndexKind, random_shard: Callable[..., Shard]) -> None:
+def test_what_a_filtered_index_finds_is_named_right(kind: BuiltKind, random_shard: Callable[..., Shard]) -> None:
     shard = random_shard(*range(20, 40, 2))  # 290 rows
     kept = shard.rows_above(6.0)
     assert 10 < len(kept) < 100
@@ -323,7 +323,7 @@ def test_a_filter_needs_the_logits(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_shard_without_rows(kind: IndexKind, make_shard: Callable[..., Shard]) -> None:
+def test_a_shard_without_rows(kind: BuiltKind, make_shard: Callable[..., Shard]) -> None:
     shard = make_shard()
     ((found,),) = opened(shard, kind).candidates(np.ones((1, 2), np.float32), np.ones((1, 2), np.float32), 5)
     assert (found.starts.tolist(), found.complete_above) == ([], -np.inf)
@@ -331,7 +331,7 @@ def test_a_shard_without_rows(kind: IndexKind, make_shard: Callable[..., Shard])
 
 
 @pytest.mark.parametrize("kind", BUILT)
-def test_the_same_rows_give_the_same_bytes(kind: IndexKind, random_shard: Callable[..., Shard]) -> None:
+def test_the_same_rows_give_the_same_bytes(kind: BuiltKind, random_shard: Callable[..., Shard]) -> None:
     shard = random_shard(90, 10)
     contents = []
     for _ in range(2):
@@ -367,7 +367,7 @@ def of_other_rows(folder: Path) -> None:
 )
 @pytest.mark.parametrize("kind", BUILT)
 def test_an_index_that_is_not_whole_or_of_other_rows_is_refused_and_built_again(
-    kind: IndexKind, damage: Callable[[Path], None], message: str, random_shard: Callable[..., Shard]
+    kind: BuiltKind, damage: Callable[[Path], None], message: str, random_shard: Callable[..., Shard]
 ) -> None:
     shard = random_shard(40)
     opened(shard, kind)

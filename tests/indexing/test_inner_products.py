@@ -15,7 +15,6 @@ from kbq.indexing.inner_products import (
     in_steps,
     in_tiles,
     integer_products,
-    row_inner_products,
     tiled,
     tiled_products,
 )
@@ -103,7 +102,7 @@ def test_float_products(rows: int, stay: bool, random_shard: Callable[..., Shard
     shard = Shard(random_shard(900).folder, stay)
     queries = source.normal(size=(2, 16)).astype(np.float32)
     picked = source.choice(900, rows, replace=False)
-    found = row_inner_products(shard, picked, queries)
+    found = shard.inner_products(picked, queries)
     assert found.dtype == np.float32
     assert found == pytest.approx(shard.vectors[picked].astype(np.float64) @ queries.T.astype(np.float64), abs=1e-3)
 
@@ -121,10 +120,10 @@ def test_final_scores_are_exact_sums(
         for name, rows in (("shard", vectors), ("turned", vectors[:, order]))
     )
     rows, exact = np.arange(300), in_steps(queries)
-    found = row_inner_products(shard, rows, exact)
-    assert row_inner_products(turned, rows, exact[:, order]).tobytes() == found.tobytes()
+    found = shard.inner_products(rows, exact)
+    assert turned.inner_products(rows, exact[:, order]).tobytes() == found.tobytes()
     for row, query in ((0, 0), (299, 1), (77, 2)):
-        assert row_inner_products(shard, rows[row : row + 1], exact[query : query + 1]) == found[row, query]
+        assert shard.inner_products(rows[row : row + 1], exact[query : query + 1]) == found[row, query]
     largest = np.abs(queries).max(axis=1)
     assert (np.abs(exact - queries).max(axis=1) <= 2.0**-30 * largest).all()
     assert in_steps(np.zeros((1, 3), np.float32)).tolist() == [[0.0, 0.0, 0.0]]

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from kbq.answers import Answer, Backend, IndexKind, SearchOptions
+from kbq.answers import Answer, Backend, BuiltKind, SearchOptions
 from kbq.dump.manifest import IndexEntry
 from kbq.errors import KbqError, QueryError
 from kbq.kb import KnowledgeBase
@@ -48,7 +48,7 @@ class StrictReader(Reader):
 class FakeBase:
     """Finds page 1, 2, 3 … for every query; its answers say which query and page. Dies after some searches."""
 
-    def __init__(self, folder: Path, index: IndexKind, dies_after: int = 99, pages: int = 3) -> None:
+    def __init__(self, folder: Path, index: BuiltKind, dies_after: int = 99, pages: int = 3) -> None:
         (folder / "manifest.json").write_text(f'{{"pages": {pages}}}')
         self.folder = folder
         self.index = IndexEntry(index)
@@ -101,7 +101,7 @@ def predict(tmp_path: Path) -> Predict:
         with_text: bool = False,
         backend: Backend = "auto",
         bm25_weight: float | None = None,
-        index: IndexKind = "exact",
+        index: BuiltKind = "exact",
         encoder: str = "f",
         some_pages: str = "",
         **fake: int,

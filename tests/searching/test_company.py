@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from kbq.answers import Answer, Backend, IndexKind, SearchOptions, Unit
+from kbq.answers import Answer, Backend, BuiltKind, SearchOptions, Unit
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building
 from kbq.dump.manifest import read_manifest
@@ -31,10 +31,10 @@ QUERIES = [
     f"{' '.join(SOURCE.choices(WORDS, k=SOURCE.randint(1, 6)))} [SEP] {' '.join(SOURCE.choices(WORDS, k=2))}"
     for _ in range(6)
 ]
-BY_KIND: list[tuple[IndexKind, Backend, Unit]] = [
+BY_KIND: list[tuple[BuiltKind, Backend, Unit]] = [
     *(
         (kind, backend, unit)
-        for kind in get_args(IndexKind)
+        for kind in get_args(BuiltKind)
         for backend in ("dense", "hybrid")
         for unit in get_args(Unit)
     ),
@@ -77,9 +77,9 @@ def folder(
 
 
 @pytest.fixture(scope="module")
-def by_kind(folder: Path) -> dict[IndexKind, KnowledgeBase]:
+def by_kind(folder: Path) -> dict[BuiltKind, KnowledgeBase]:
     """The knowledge base, opened with each of its indexes."""
-    return {kind: KnowledgeBase.open(folder, index=kind, device="cpu") for kind in get_args(IndexKind)}
+    return {kind: KnowledgeBase.open(folder, index=kind, device="cpu") for kind in get_args(BuiltKind)}
 
 
 def asked(kb: KnowledgeBase, texts: Sequence[str], backend: Backend, unit: Unit) -> list[list[Answer]]:
@@ -106,7 +106,7 @@ def asked_in_parts(kb: KnowledgeBase, backend: Backend, unit: Unit, count: int) 
 
 @pytest.mark.parametrize(("kind", "backend", "unit"), BY_KIND)
 def test_answers_do_not_depend_on_the_batch(
-    by_kind: dict[IndexKind, KnowledgeBase], kind: IndexKind, backend: Backend, unit: Unit
+    by_kind: dict[BuiltKind, KnowledgeBase], kind: BuiltKind, backend: Backend, unit: Unit
 ) -> None:
     kb = by_kind[kind]
     together = asked(kb, QUERIES, backend, unit)
@@ -119,7 +119,7 @@ def test_answers_do_not_depend_on_the_batch(
 
 @pytest.mark.parametrize("backend", ["dense", "hybrid"])
 def test_several_kinds_of_answers_are_those_of_single_searches(
-    by_kind: dict[IndexKind, KnowledgeBase], backend: Backend
+    by_kind: dict[BuiltKind, KnowledgeBase], backend: Backend
 ) -> None:
     kb, options = by_kind["exact"], SearchOptions(backend=backend)
     wanted: list[Wanted] = [(10, "phrase"), (K, "page"), (30, "page"), (1, "sentence")]
@@ -130,7 +130,7 @@ def test_several_kinds_of_answers_are_those_of_single_searches(
 
 @pytest.mark.parametrize(("kind", "backend", "unit"), BY_KIND)
 def test_answers_do_not_depend_on_the_parts_that_are_searched(
-    by_kind: dict[IndexKind, KnowledgeBase], kind: IndexKind, backend: Backend, unit: Unit
+    by_kind: dict[BuiltKind, KnowledgeBase], kind: BuiltKind, backend: Backend, unit: Unit
 ) -> None:
     together = asked_in_parts(by_kind[kind], backend, unit, 1)
     for count in (2, 3, 7):
@@ -140,7 +140,7 @@ def test_answers_do_not_depend_on_the_parts_that_are_searched(
 @pytest.mark.parametrize("backend", ["dense", "hybrid"])
 @pytest.mark.parametrize("kind", ["disk", "compact"])
 def test_groups_may_be_of_several_shards(
-    by_kind: dict[IndexKind, KnowledgeBase], kind: IndexKind, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    by_kind: dict[BuiltKind, KnowledgeBase], kind: BuiltKind, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(base, "MOST_GROUPS", 4)
     assert Whole.of(by_kind[kind].shards).together > 1
@@ -149,7 +149,7 @@ def test_groups_may_be_of_several_shards(
 
 @pytest.mark.parametrize("unit", ["phrase", "page"])
 def test_what_a_reader_says_does_not_depend_on_the_batch(
-    by_kind: dict[IndexKind, KnowledgeBase], qa_checkpoint: Path, unit: Unit
+    by_kind: dict[BuiltKind, KnowledgeBase], qa_checkpoint: Path, unit: Unit
 ) -> None:
     kb = by_kind["compact"]
     options = SearchOptions(K, unit, reader=str(qa_checkpoint), depth=4)
@@ -157,7 +157,7 @@ def test_what_a_reader_says_does_not_depend_on_the_batch(
     assert [kb.search([text], options)[0] for text in QUERIES[:6]] == together
 
 
-def test_one_search_is_that_of_the_only_part(by_kind: dict[IndexKind, KnowledgeBase]) -> None:
+def test_one_search_is_that_of_the_only_part(by_kind: dict[BuiltKind, KnowledgeBase]) -> None:
     found = {kind: asked(kb, QUERIES, "dense", "phrase") for kind, kb in by_kind.items()}
     for kind, kb in by_kind.items():
         assert asked_in_parts(kb, "dense", "phrase", 1) == found[kind]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from kbq.answers import Backend, IndexKind, SearchOptions, Unit
+from kbq.answers import Backend, BuiltKind, SearchOptions, Unit
 from kbq.corpus.pages import Page
 from kbq.description import index_facts
 from kbq.dump.manifest import STATE, IndexEntry, read_manifest
@@ -25,8 +25,8 @@ from kbq.searching.indexes import IndexSpec, add_index
 from kbq.words.bm25 import index_bm25
 
 pytest.importorskip("faiss")
-KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
-BUILT: tuple[IndexKind, ...] = ("compact", "tiny", "disk")
+KINDS: tuple[BuiltKind, ...] = get_args(BuiltKind)
+BUILT: tuple[BuiltKind, ...] = ("compact", "tiny", "disk")
 TEXTS = ["the river", "Marie Curie [SEP] place of birth"]
 
 
@@ -46,7 +46,7 @@ def folder(kb_folder: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("backend", ["dense", "hybrid"])
 @pytest.mark.parametrize("kind", BUILT)
 def test_every_kind_answers_like_exact_search(
-    kind: IndexKind, backend: Backend, folder: Path, monkeypatch: pytest.MonkeyPatch
+    kind: BuiltKind, backend: Backend, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cells, "clusters_for", lambda rows: 1)  # then every cell is probed
     if backend == "hybrid":  # then few paragraphs come by their hits, the others by their words
@@ -65,7 +65,7 @@ def test_every_kind_answers_like_exact_search(
 
 @pytest.mark.parametrize("kind", BUILT)
 def test_an_index_is_built_on_the_device_of_the_model(
-    kind: IndexKind, folder: Path, monkeypatch: pytest.MonkeyPatch
+    kind: BuiltKind, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, devices, of = torch.device("cpu", 0), [], Clusters.of  # "cpu:0" is the CPU, but no default
 
@@ -156,7 +156,7 @@ def test_queries_may_be_given(folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["compact", "tiny"])
 def test_other_queries_teach_another_rotation_and_an_append_asks_them_again(
-    kind: IndexKind, pages: list[Page], model: Model, tmp_path: Path
+    kind: BuiltKind, pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
     folder, asked = tmp_path / "kb", ("the river", "Marie Curie [SEP] place of birth")
     usual = KnowledgeBase.build(pages[:3], folder, model, index=kind)
@@ -205,7 +205,7 @@ def test_append_completes_every_index(pages: list[Page], model: Model, tmp_path:
 
 
 @pytest.mark.parametrize("kind", BUILT)
-def test_what_takes_long_is_told_to_its_end(kind: IndexKind, pages: list[Page], model: Model, tmp_path: Path) -> None:
+def test_what_takes_long_is_told_to_its_end(kind: BuiltKind, pages: list[Page], model: Model, tmp_path: Path) -> None:
     KnowledgeBase.build(pages[:6], tmp_path / "kb", model)
     kb = KnowledgeBase.build(pages[6:], tmp_path / "kb", model, append=True)
     told: dict[str, list[tuple[int, int]]] = {}
@@ -225,7 +225,7 @@ def test_what_takes_long_is_told_to_its_end(kind: IndexKind, pages: list[Page], 
 
 @pytest.mark.parametrize("kind", BUILT)
 def test_a_filtered_index_is_smaller_and_stays_filtered(
-    kind: IndexKind, pages: list[Page], model: Model, tmp_path: Path
+    kind: BuiltKind, pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
     folder = tmp_path / "kb"
     whole = KnowledgeBase.build(pages[:9], folder, model).index_vectors(kind, recall=0.5)
@@ -244,7 +244,7 @@ def test_a_filtered_index_is_smaller_and_stays_filtered(
 
 @pytest.mark.parametrize("kind", BUILT)
 def test_until_another_filter_is_measured_the_index_answers_as_before(
-    kind: IndexKind, folder: Path, monkeypatch: pytest.MonkeyPatch
+    kind: BuiltKind, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = KnowledgeBase.open(folder, device="cpu").index_vectors(kind, recall=1.0)
     found = whole.query(TEXTS, 50)
@@ -276,7 +276,7 @@ def test_auto_chooses_by_size(
 
 
 @pytest.mark.parametrize("kind", BUILT)
-def test_a_knowledge_base_without_any_token(kind: IndexKind, model: Model, tmp_path: Path) -> None:
+def test_a_knowledge_base_without_any_token(kind: BuiltKind, model: Model, tmp_path: Path) -> None:
     kb = KnowledgeBase.build([Page("1", "Title", ())], tmp_path / "kb", model, index=kind)
     assert kb.query(TEXTS) == [[], []]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from kbq.answers import Answer, IndexKind
+from kbq.answers import Answer, BuiltKind
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
@@ -43,7 +43,7 @@ def test_recall(exact: list[list[Answer]], found: list[list[Answer]], share: flo
 @pytest.mark.parametrize("kind", ["disk", "compact"])
 @pytest.mark.parametrize("target", [0.0, 0.9, 0.98])
 def test_the_fewest_probes_that_reach_the_target(
-    kind: IndexKind, target: float, random_shard: Callable[..., Shard]
+    kind: BuiltKind, target: float, random_shard: Callable[..., Shard]
 ) -> None:
     pytest.importorskip("faiss")
     shards = [random_shard(*[20] * 60), random_shard(3, 4, seed=1), random_shard(0, seed=2)]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent, TextResourceContents
 
+from kbq.__main__ import main
 from kbq.corpus.pages import Page
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
@@ -115,6 +117,26 @@ def test_slots_over_standard_input_and_output_while_the_sample_is_built(era: Era
 
     asyncio.run(run())
     assert [path.name.startswith("sample-") for path in tmp_path.iterdir()] == [True]
+
+
+@pytest.mark.slow
+def test_a_page_that_is_added_meanwhile_is_found(kb_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(kb_folder, tmp_path / "kb")
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "kbq", "mcp", str(folder)], env=dict(os.environ)
+    )
+
+    async def run() -> str:
+        async with Client(command) as client:
+            assert "has no page 'new'" in await refusal(client, "fetch", id="new")
+            KnowledgeBase.open(folder, device="cpu").update([Page("new", "New", ["The river."])])
+            for _ in range(10_000):
+                answer = await client.call_tool("fetch", {"id": "new"})
+                if not answer.is_error:
+                    return str((answer.structured_content or {})["text"])
+        return ""
+
+    assert asyncio.run(run()) == "The river."
 
 
 def test_a_table_is_filled_as_kbq_fill_does(served: ServedKb, sample: KnowledgeBase) -> None:
@@ -242,3 +264,23 @@ def test_mcp_over_http_is_guarded_as_the_service(sample: KnowledgeBase, serve: S
             await three_slots(client)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("", "error: no-kb does not exist: make a knowledge base with `kbq build CORPUS no-kb`\n"),
+        ("mcp", "error: kbq mcp needs further packages: pip install 'kbq[serve]'\n"),
+    ],
+)
+def test_what_cannot_be_opened_is_one_sentence(
+    missing: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if missing:
+        monkeypatch.delitem(sys.modules, "kbq.serving.tools", raising=False)
+        monkeypatch.setitem(sys.modules, missing, None)
+        monkeypatch.setitem(sys.modules, f"{missing}.server", None)
+    monkeypatch.setattr(sys, "argv", ["kbq", "mcp", "no-kb"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert (end.value.code, *capsys.readouterr()) == (1, "", said)

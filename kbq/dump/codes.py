@@ -1,0 +1,186 @@
+"""Codes: the rows of a knowledge base whose vectors are the product codes of an index of DensePhrases, where they lie.
+
+    official/              index.faiss       a link to the official file; nothing in it is changed
+                           layout.json       where in that file rotation, means, centroids and lists are
+                           lists.npy         i64 [lists, 2]  first byte and number of codes of each list
+                           runs.npy          i64 [runs, 2]   first id and first row, counted over all shards, of a run
+    shard-00000/official/  places.npy        i64 [rows]      first byte of the code of each row
+
+A vector is (mean of its list + centroids of its code) · rotation. A score needs no vector: the rotated query is
+multiplied with all centroids once, and what the code names is added up. Source: arXiv 1401.4082 and the code of faiss.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from kbq.array_types import Doubles, Floats, Rows
+from kbq.dump.arrays import open_array
+from kbq.dump.shards import PhraseLimit, Shard
+from kbq.errors import KnowledgeBaseError
+from kbq.system.files import reading_problem
+from kbq.system.machine import expect_random_access
+from kbq.system.records import read_record
+
+OFFICIAL = "official"  # the folder, and the kind of index
+INDEX, LAYOUT, LISTS, RUNS, PLACES = "index.faiss", "layout.json", "lists.npy", "runs.npy", "places.npy"
+FORMAT = 1
+CENTROIDS = 256  # that a byte of a code tells apart
+TABLES = 256  # of query vectors that are kept
+AGAIN = "import the index again with `kbq import index`"
+Size = Annotated[int, Meta(ge=1)]
+Place = Annotated[int, Meta(ge=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class CodesLayout:
+    """Where the parts of an `index.faiss` begin, in bytes, and their sizes; all numbers are float32, by row."""
+
+    dim: Size
+    code_bytes: Size  # of a vector; each stands for dim / code_bytes dimensions
+    lists: Size
+    vectors: Place
+    rotation: Place  # (dim, dim): x is rotated to rotation · x
+    means: Place  # of the lists: (lists, dim)
+    centroids: Place  # (code_bytes, CENTROIDS, dim / code_bytes)
+    codes: Place  # of all lists: those of a list, then their ids
+    bytes: Size  # of the file
+    step: float = 1.0  # of a row, as the model has it
+    offset: float = 0.0  # what the value 0 of a row stands for
+
+
+class Codes:
+    """The codes of all shards of a knowledge base, memory-mapped."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the folder `official` of a knowledge base.
+
+        Raises:
+            KnowledgeBaseError: a file is missing or damaged.
+        """
+        try:
+            self.layout = layout = read_record(folder / LAYOUT, CodesLayout, FORMAT)
+            self.lists, self.runs = open_array(folder / LISTS), open_array(folder / RUNS)
+            self.path = folder / INDEX
+            if (size := self.path.stat().st_size) != layout.bytes:
+                raise ValueError(f"index.faiss has {size:,} of {layout.bytes:,} bytes")
+            self._bytes = np.asarray(np.memmap(self.path, np.uint8, "r"))
+        except (OSError, ValueError) as error:
+            raise KnowledgeBaseError(reading_problem(folder, error, AGAIN)) from None
+        expect_random_access(self._bytes.ctypes.data, self._bytes.nbytes)
+        self.rotation = self._floats(layout.rotation, layout.dim, layout.dim).copy()
+        self.means = self._floats(layout.means, layout.lists, layout.dim)
+        self.centroids = self._floats(
+            layout.centroids, layout.code_bytes, CENTROIDS, layout.dim // layout.code_bytes
+        ).copy()
+        self._begins = CENTROIDS * np.arange(layout.code_bytes)  # of the products with the centroids of each byte
+        self._tables = lru_cache(TABLES)(self._tables_of)
+
+    def _floats(self, begin: int, *shape: int) -> Floats:
+        size = 4 * int(np.prod(shape))
+        floats: Floats = self._bytes[begin : begin + size].view(np.float32).reshape(shape)
+        return floats
+
+    def _tables_of(self, query: bytes) -> tuple[Doubles, Doubles]:
+        """A query, rotated, and its products with all centroids. Shapes: (dim,), (code bytes × CENTROIDS,)."""
+        vector = np.frombuffer(query, np.float64) / self.layout.step
+        rotated = self._rotation @ vector
+        table: Doubles = (self.centroids * rotated.reshape(self.layout.code_bytes, 1, -1)).sum(axis=2)
+        return rotated, table.ravel()
+
+    @cached_property
+    def _rotation(self) -> Doubles:
+        return self.rotation.astype(np.float64)
+
+    def inner_products(self, places: Rows, queries: Doubles) -> Floats:
+        """Of the rows with codes at these places with queries in the units of rows; see `Shard.inner_products`.
+
+        Each is a sum of the same terms in the same order, whatever rows are asked for beside it.
+        Shapes: (rows,), (queries, dim), result (rows, queries).
+        """
+        named, numbers = np.unique(self._list_of(places), return_inverse=True)
+        means, terms = self.means[named], self._codes_at(places) + self._begins
+        products = np.empty((len(places), len(queries)), np.float32)
+        for column, query in enumerate(queries):
+            rotated, table = self._tables(query.tobytes())
+            constant = self.layout.offset / self.layout.step * float(query.sum())
+            coarse = (means * rotated).sum(axis=1)[numbers]
+            products[:, column] = coarse + table.take(terms).sum(axis=1) - constant
+        return products
+
+    def vectors_at(self, places: Rows) -> Floats:
+        """The vectors of rows, in the units of rows. Shapes: (rows,), (rows, dim)."""
+        codes = self._codes_at(places)
+        residuals = self.centroids[np.arange(codes.shape[1]), codes].reshape(len(places), -1)
+        vectors = (self.means[self._list_of(places)] + residuals) @ self.rotation
+        return ((vectors - self.layout.offset) / self.layout.step).astype(np.float32)
+
+    def _codes_at(self, places: Rows) -> NDArray[np.uint8]:
+        """Shape: (rows, code bytes)."""
+        every = np.lib.stride_tricks.sliding_window_view(self._bytes, self.layout.code_bytes)
+        codes: NDArray[np.uint8] = every[places]
+        return codes
+
+    def _list_of(self, places: Rows) -> Rows:
+        """The list in which each code is; of lists that begin at the same byte, all but the last are empty."""
+        numbers: Rows = np.searchsorted(self.lists[:, 0], places, side="right") - 1
+        return numbers
+
+    def rows_of(self, ids: Rows) -> Rows:
+        """The row of each id of the index, counted over all shards. Shape: (ids,)."""
+        run = np.searchsorted(self.runs[:, 0], ids, side="right") - 1
+        rows: Rows = self.runs[run, 1] + ids - self.runs[run, 0]
+        return rows
+
+    def ids_of(self, rows: Rows) -> Rows:
+        """The id in the index of each row, counted over all shards. Shape: (rows,)."""
+        by_row = self.runs[self._by_row]
+        run = np.searchsorted(by_row[:, 1], rows, side="right") - 1
+        ids: Rows = by_row[run, 0] + rows - by_row[run, 1]
+        return ids
+
+    @cached_property
+    def _by_row(self) -> Rows:
+        order: Rows = np.argsort(self.runs[:, 1], kind="stable")
+        return order
+
+
+class CodedShard(Shard):
+    """A shard without vectors of its own."""
+
+    def __init__(self, folder: Path, deleted: str, limit: PhraseLimit, codes: Codes) -> None:
+        """`codes`: those of the knowledge base. Raises KnowledgeBaseError; see `Shard`."""
+        self.codes = codes
+        super().__init__(folder, deleted=deleted, limit=limit)
+
+    def _open_vectors(self, folder: Path) -> tuple[int, int]:
+        rows = len(open_array(folder / "positions.npy"))
+        self._places: Rows = open_array(folder / OFFICIAL / PLACES) if rows else np.empty(0, np.int64)
+        return len(self._places), self.codes.layout.dim
+
+    @property
+    def vectors(self) -> NDArray[np.int8]:  # type: ignore[override]
+        """There are none: what needs them is refused."""
+        raise KnowledgeBaseError(codes_instead_of_vectors(self.folder.parent))
+
+    def vectors_of(self, rows: Rows) -> Any:
+        """The vectors of some rows, as far as their codes tell. Shapes: (rows,), (rows, dim)."""
+        return self.codes.vectors_at(self._places[rows])
+
+    def inner_products(self, rows: Rows, queries: Floats | Doubles) -> Floats:
+        """See `Shard`."""
+        return self.codes.inner_products(self._places[rows], queries.astype(np.float64))
+
+
+def codes_instead_of_vectors(folder: Path) -> str:
+    """Why a knowledge base that was imported from an index alone can do less."""
+    return (
+        f"{folder} was imported from an index of DensePhrases and has its codes instead of vectors, so it is searched "
+        "with that index only, on one machine, and nothing can be added to it: import the phrase dump for that, with "
+        "`kbq import dump`"
+    )

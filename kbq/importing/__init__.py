@@ -1,0 +1,1 @@
+"""What DensePhrases published, checkpoints, phrase dumps and indexes, becomes models and knowledge bases."""

@@ -1,0 +1,153 @@
+"""HDF5: the files of a phrase dump become its documents, one at a time; each file is looked at before it is believed.
+
+dump/phrase/NAME.hdf5   a group for each document, named by its number: context, title, offset and scale; start (the
+                        int8 rows), f2o_start (the token of each row), word2char_start and word2char_end (of each token)
+dump/filter/NAME.hdf5   optional: filter_start and filter_end, the logits of each token
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kbq.array_types import Floats
+from kbq.dump.shard_writer import EncodedParagraph
+from kbq.encoding.official import AGAIN, OFFSET, STEP
+from kbq.errors import CorpusError, KbqError
+from kbq.importing.documents import Document, DocumentPage
+from kbq.system.files import reading_problem
+
+ROWS, KEPT, STARTS, ENDS = "start", "f2o_start", "word2char_start", "word2char_end"
+
+
+def load_h5py() -> Any:
+    """Import h5py on demand.
+
+    Raises:
+        KbqError: it is not installed.
+    """
+    try:
+        import h5py
+    except ImportError:
+        advice = 'install it with pip install "kbq[official]"'
+        raise KbqError(f"the dumps and indexes of DensePhrases are read with h5py: {advice}") from None
+    return h5py
+
+
+def dump_files(dump: Path) -> list[Path]:
+    """The files of a phrase dump, in the order of their names.
+
+    Raises:
+        CorpusError: there are none.
+    """
+    files = sorted((dump / "phrase").glob("*.hdf5"))
+    if not files:
+        also = " (kbq import index reads an index without one)" if (dump / "start").is_dir() else ""
+        raise CorpusError(f"{dump} has no phrase dump{also}: give the folder in which phrase/ has .hdf5 files")
+    return files
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """An HDF5 file; what goes wrong while it is read is said of it.
+
+    Raises:
+        CorpusError: it is missing, or damaged, half of it, say.
+    """
+    h5py = load_h5py()
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+        raise CorpusError(reading_problem(path, error, AGAIN)) from None
+
+
+def dataset(group: Any, name: str, kind: type[np.generic] | str, dimensions: int = 1) -> Any:
+    """A dataset that lies in its file, of this kind of numbers.
+
+    Raises:
+        ValueError: it is missing, elsewhere, or of another type.
+    """
+    h5py = load_h5py()
+    link = group.get(name, getlink=True) if name in group else None
+    found = group[name] if isinstance(link, h5py.HardLink) else None
+    if not isinstance(found, h5py.Dataset) or found.is_virtual or found.external:
+        where = "is not in this file" if link is not None else "is missing"
+        raise ValueError(f"{name} of document {group.name.strip('/')} {where}")
+    if not np.issubdtype(found.dtype, kind) or found.ndim != dimensions:
+        raise ValueError(f"{name} of document {group.name.strip('/')} holds {found.dtype} {found.shape}")
+    return found
+
+
+def documents(dump: Path, dim: int) -> Iterator[Document]:
+    """All documents of a dump, in the order of files and groups.
+
+    Raises:
+        CorpusError: a file is missing or damaged, or the vectors are not those of a model of `dim` dimensions.
+    """
+    for path in dump_files(dump):
+        with opened(path) as file:
+            for name in file:
+                if not name.isdecimal():
+                    raise ValueError(f"the group {name!r} is not named by the number of a document")
+                yield _document(file[name], path, dim)
+
+
+def _document(group: Any, path: Path, dim: int) -> Document:
+    """Raises ValueError if the group does not hold a document."""
+    name = group.name.strip("/")
+    title, text = (group.attrs.get(attribute) for attribute in ("title", "context"))
+    if not (isinstance(title, str) and isinstance(text, str)):
+        raise ValueError(f"document {name} has no title or no context")
+    for attribute, expected in (("offset", OFFSET), ("scale", 1 / STEP)):
+        found = float(group.attrs.get(attribute, expected))
+        if found != expected:
+            raise ValueError(f"document {name} has the {attribute} {found:g}, only {expected:g} is read")
+    kept, starts, ends = (dataset(group, part, np.integer)[:].astype(np.int64) for part in (KEPT, STARTS, ENDS))
+    rows = dataset(group, ROWS, np.int8, 2)
+    if rows.shape[1] != dim:
+        raise CorpusError(
+            f"{path} has vectors of {rows.shape[1]} dimensions, the model of {dim}: give the checkpoint that made it"
+        )
+    if len(rows) != len(kept):
+        raise ValueError(f"document {name} has {len(rows):,} vectors for {len(kept):,} kept tokens")
+    try:
+        return Document(name, title, text, starts, ends, kept, path)
+    except ValueError as error:
+        raise ValueError(f"document {name}: {error}") from None
+
+
+def encoded(pages: Sequence[DocumentPage]) -> list[list[EncodedParagraph]]:
+    """The paragraphs of pages with their vectors and, where they are known, the logits of the filter.
+
+    Raises:
+        CorpusError: a file is damaged.
+    """
+    paragraphs: list[list[EncodedParagraph]] = []
+    for path, of_file in itertools.groupby(pages, key=lambda page: page.document.source):
+        filters = filter_file(path)
+        with opened(path) as file, opened(filters) if filters.is_file() else nullcontext() as logits:
+            for page in of_file:
+                rows = dataset(file[page.id], ROWS, np.int8, 2)[:]
+                paragraphs.append(page.encoded(rows, _logits(logits, page)))
+    return paragraphs
+
+
+def filter_file(path: Path) -> Path:
+    """Where the logits of the filter for a file of vectors are, if they were written."""
+    return path.parents[1] / "filter" / path.name
+
+
+def _logits(file: Any, page: DocumentPage) -> Floats:
+    """The filter's higher logit of each row; 0 where none was written. Raises ValueError."""
+    kept, tokens = page.document.kept, len(page.document.starts)
+    if file is None or page.id not in file:
+        return np.zeros(len(kept), np.float32)
+    start, end = (dataset(file[page.id], f"filter_{side}", np.floating)[:] for side in ("start", "end"))
+    if len(start) != tokens or len(end) != tokens:
+        raise ValueError(f"document {page.id} has {tokens:,} tokens, and logits for {len(start):,}")
+    logits: Floats = np.maximum(start, end)[kept].astype(np.float32)
+    return logits

@@ -1,0 +1,62 @@
+"""Metadata: `meta_compressed.pkl` becomes the documents of a dump, one at a time, without the vectors.
+
+It is a pickled dict {number: {word2char_start, word2char_end, f2o_start, context: compressed bytes; title: text;
+dtypes: NumPy's types of the first three}}.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kbq.array_types import Rows
+from kbq.encoding.official import AGAIN
+from kbq.errors import CorpusError
+from kbq.importing.blosc import decompressed
+from kbq.importing.documents import Document
+from kbq.importing.hdf5 import ENDS, KEPT, STARTS
+from kbq.importing.pickles import UnsafePickleError, pickled_items
+from kbq.system.files import reading_problem
+
+METADATA = "meta_compressed.pkl"
+
+
+def metadata_documents(path: Path) -> Iterator[Document]:
+    """All documents of a file, in its order.
+
+    Raises:
+        CorpusError: it is missing or damaged, or asks to run something.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, facts in pickled_items(file):
+                yield _document(number, facts, path)
+    except UnsafePickleError as error:
+        advice = "nothing of it was run; use a file from a source that you know"
+        raise CorpusError(f"{path} is not the metadata of a dump ({error}): {advice}") from None
+    except (OSError, ValueError) as error:
+        raise CorpusError(reading_problem(path, error, AGAIN)) from None
+
+
+def _document(number: Any, facts: Any, path: Path) -> Document:
+    """Raises ValueError if an item is not a document."""
+    if not isinstance(number, str) or not number.isdecimal() or not isinstance(facts, dict):
+        raise ValueError(f"{number!r:.40} is not the number of a document")
+    try:
+        title, text = facts["title"], decompressed(facts["context"]).decode()
+        if not isinstance(title, str):
+            raise ValueError("its title is not a text")
+        starts, ends, kept = (_numbers(facts, name) for name in (STARTS, ENDS, KEPT))
+        return Document(number, title, text, starts, ends, kept, path)
+    except KeyError as error:
+        raise ValueError(f"document {number} has no {error.args[0]}") from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"document {number}: {error}") from None
+
+
+def _numbers(facts: dict[str, Any], name: str) -> Rows:
+    dtype = facts["dtypes"][name]
+    if not isinstance(dtype, np.dtype) or dtype not in (np.dtype("<i4"), np.dtype("<i8")):
+        raise ValueError(f"{name} holds {dtype}, not int32 or int64")
+    return np.frombuffer(decompressed(facts[name]), dtype).astype(np.int64)
