@@ -47,6 +47,15 @@ def forgetting_curve() -> str:
     return table(["triples", "keep", "other queries as before, %", *heads], rows)
 
 
+def teaching() -> str:
+    """A few triples, where the second look learns, too."""
+    rows = []
+    for name, run in figures("teaching").items():
+        cells = [cell(run, "second look 10", each) for each in SETS]
+        rows.append([f"{int(name.split(':')[0]):,}", *cells])
+    return table(["triples", *(f"{label}, {score}" for label, score in SETS.values())], rows)
+
+
 def forgetting_short() -> str:
     """What is gained and lost by 5,000 triples, with and without keeping, in a sentence."""
     runs = figures("forgetting")

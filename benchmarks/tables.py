@@ -484,6 +484,7 @@ def main() -> None:
             "finetuning": finetuning,
             "forgetting": keeping.forgetting,
             "forgetting-curve": keeping.forgetting_curve,
+            "teaching": keeping.teaching,
             "merging": keeping.merging,
         },
         "docs/results/training.md": {"ablation": ablation, "determinism": determinism},
