@@ -12,11 +12,11 @@ def cluster_builds() -> str:
     """CPU seconds and bytes on one machine and on nodes."""
     found = figures("cluster_build")
     alone = found["one_process_cpu_seconds"]
-    rows = [["one process, no Ray", f"{alone:.0f}", "", ""]]
+    rows = [["one process, no Ray", f"{alone:.1f}", "", ""]]
     for each in found["clusters"]:
         spent, nodes = each["cpu_seconds"], each["nodes"]
         same = f"all {each['files']}" if each["same_bytes"] else "no"
-        rows.append([f"{nodes} node{'s' * (nodes > 1)}", f"{spent:.0f}", f"{spent / alone:.2f}×", same])
+        rows.append([f"{nodes} node{'s' * (nodes > 1)}", f"{spent:.1f}", f"{spent / alone:.1f}×", same])
     head = [f"{found['tokens']:,} tokens", "CPU seconds in all", "beside one process", "files with the same bytes"]
     return table(head, rows)
 
