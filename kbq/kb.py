@@ -7,7 +7,7 @@ pages ── encoding/ ──► phrase dump (dump/) ──► rows (indexing/) 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args, overload
 
@@ -128,15 +128,15 @@ class KnowledgeBase:
         `shown`: of each shard, the pages that may be answered with; none: all. Shapes: (pages,).
         """
         self._opened_index: Index | None = None
-        self._search: Search
+        self._elsewhere: Search | None = None
         if self._ray is None:
-            self._search = partial(search_several, self.search_context)
+            self.search_context  # noqa: B018 - opens the index
         else:
             from kbq.cluster.searcher import open_searcher
 
             self.manifest.refuse_codes(self.folder)
             penalty = self.model.config.length_penalty
-            self._search = open_searcher(
+            self._elsewhere = open_searcher(
                 self._ray, self.folder, self.manifest, self.index, self.shards, shown, penalty
             ).search_several
 
@@ -502,6 +502,13 @@ class KnowledgeBase:
             vectors = self.model.encode_queries(texts)
             found = self._search(self.model.in_row_units(*vectors), wanted, lexical)
             return [_shifted(each, self.model.score_offsets(*vectors)) for each in found]
+
+    def _search(
+        self, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores]
+    ) -> list[list[list[Answer]]]:
+        if self._elsewhere is not None:
+            return self._elsewhere(queries, wanted, lexical)
+        return search_several(self.search_context, queries, wanted, lexical)
 
     def search_vectors(
         self, starts: Floats, ends: Floats, k: int = K, unit: Unit = "phrase", lexical: Sequence[LexicalScores] = ()
