@@ -40,10 +40,10 @@ def forgetting_curve() -> str:
     """Fewer triples, and other values of `keep`, on a sample of the queries."""
     rows = []
     for name, run in figures("forgetting_curve").items():
-        cells = [cell(run, "second look 0", each) for each in SETS]
+        cells = [cell(run, "second look 0", each) for each in SETS if each in run["second look 0"]]
         agreement = run["answered as before"][run["dev"].index(max(run["dev"]))]
         rows.append([f"{int(name.split(':')[0]):,}", f"{run['keep']:g}", f"{agreement:.0f}", *cells])
-    heads = [f"{label}, {score}" for label, score in SETS.values()]
+    heads = [f"{label}, {score}" for name, (label, score) in SETS.items() if name != "linking"]  # was not asked
     return table(["triples", "keep", "other queries as before, %", *heads], rows)
 
 
@@ -120,8 +120,12 @@ def draw() -> None:
             for name, (title, score) in SETS.items():
                 gains: dict[float, list[float]] = {}
                 for place, run in zip(places, chosen, strict=True):
+                    if name not in run["second look 0"]:
+                        continue
                     gains.setdefault(place, []).append(run["second look 0"][name][score][1])
                 means = [(place, sum(gains[place]) / len(gains[place])) for place in sorted(gains)]
+                if not means:
+                    continue
                 axes.plot(*zip(*means, strict=True), marker="o", label=title)
             axes.axhline(0, color="grey", linewidth=0.8)
             axes.set_xlabel("keep" if label == "keep" else "triples tuned on")

@@ -43,7 +43,7 @@ from kbq.reading.second_look import before_others, second_look
 from kbq.sample_kb import Building, quietly, sample_folder
 from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT, LexicalScores, WordIndexes
 from kbq.searching.indexes import IndexSpec, add_index
-from kbq.searching.search import BATCH, Search, SearchContext, Wanted, search_several
+from kbq.searching.search import BATCH, SearchContext, Wanted, search_several
 from kbq.system.callbacks import Note, Report, silent, unheard
 from kbq.system.lines import clean_text
 from kbq.system.paths import as_path, given
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from kbq.answers import CorpusFormat, SearchWords, WantedKind, WordBackend
     from kbq.array_types import Bools, Floats
+    from kbq.cluster.searcher import RaySearcher
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
@@ -128,7 +129,7 @@ class KnowledgeBase:
         `shown`: of each shard, the pages that may be answered with; none: all. Shapes: (pages,).
         """
         self._opened_index: Index | None = None
-        self._elsewhere: Search | None = None
+        self._cluster: RaySearcher | None = None
         if self._ray is None:
             self.search_context  # noqa: B018 - opens the index
         else:
@@ -136,9 +137,9 @@ class KnowledgeBase:
 
             self.manifest.refuse_codes(self.folder)
             penalty = self.model.config.length_penalty
-            self._elsewhere = open_searcher(
+            self._cluster = open_searcher(
                 self._ray, self.folder, self.manifest, self.index, self.shards, shown, penalty
-            ).search_several
+            )
 
     # Build and open
 
@@ -506,8 +507,8 @@ class KnowledgeBase:
     def _search(
         self, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores]
     ) -> list[list[list[Answer]]]:
-        if self._elsewhere is not None:
-            return self._elsewhere(queries, wanted, lexical)
+        if self._cluster is not None:
+            return self._cluster.search_several(queries, wanted, lexical)
         return search_several(self.search_context, queries, wanted, lexical)
 
     def search_vectors(

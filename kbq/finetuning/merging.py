@@ -1,7 +1,7 @@
 """Merging: query encoders that were tuned apart become one that knows what each of them does. `kbq merge-models`.
 
-All that tuning has changed is added to the weights with which it began. Source: arXiv 2212.04089 (task arithmetic). The
-taught judges of the second look are merged alike.
+All that tuning has changed is added to the weights with which it began. Source: arXiv 2212.04089 (task arithmetic). Of
+the taught judges the mean is taken: they have learned much the same, which must not be added twice.
 """
 
 import copy
@@ -19,7 +19,6 @@ from kbq.encoding.model_folder import local_folder, write_config
 from kbq.errors import ModelError
 from kbq.reading.judge import TaughtJudge
 from kbq.reading.network import judge_digest
-from kbq.reading.reader import Reader
 from kbq.training.output_folder import output_folder, versions
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -106,6 +105,7 @@ def _judge(base: Model, tuned: Sequence[Model]) -> TaughtJudge | None:
     taught = [one for one in opened if one]
     if not taught:
         return None
-    own = Reader.open(base.source, str(base.device)).judging[1]
-    judge = _with_all_changes(own, [one.judge for one in taught])
+    judge = copy.deepcopy(taught[0].judge)
+    states = [one.judge.state_dict() for one in taught]
+    judge.load_state_dict({name: sum(state[name] for state in states) / len(states) for name in states[0]})
     return TaughtJudge(judge, frozenset[str]().union(*(one.relations for one in taught)), reader)

@@ -5,7 +5,7 @@ The answers to a query are the same whatever is asked beside it. They are also t
 """
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
@@ -23,7 +23,6 @@ from kbq.searching.texts import TextOf, shared_texts
 from kbq.searching.units import best_units
 
 Wanted = tuple[int, Unit]  # k, and what an answer is
-Search = Callable[[Floats, Sequence[Wanted], Sequence[LexicalScores]], list[list[list[Answer]]]]  # `search_several`
 BATCH = 64  # queries searched together
 DEEPER = 4  # times as deep is the next round
 

@@ -109,7 +109,8 @@ def process_of(kb: KnowledgeBase, number: int) -> int:
 
 
 def actors_of(kb: KnowledgeBase) -> list[Any]:
-    return list(kb._search.__self__.actors)  # type: ignore[attr-defined]
+    assert kb._cluster is not None
+    return list(kb._cluster.actors)
 
 
 def test_a_cluster_writes_the_bytes_of_one_machine(
