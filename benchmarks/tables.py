@@ -490,6 +490,7 @@ def main() -> None:
         "docs/results/training.md": {"ablation": ablation, "determinism": determinism},
         "docs/results/cluster.md": {
             "cluster-builds": cluster_tables.cluster_builds,
+            "cluster-kills": cluster_tables.cluster_kills,
             "cluster-searches": cluster_tables.cluster_searches,
             "cluster-wikipedia": cluster_tables.cluster_wikipedia,
         },
