@@ -10,8 +10,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import dataclasses
 import json
 import random
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -32,6 +34,10 @@ LATIN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZéłÖ"
 HEBREW = "אבגדהוזחטיךכלםמןנסעףפץצקרשת"
 CHINESE = "居里夫人出生在华沙是一位科学家。，"
 WORDS = ("the", "city", "river", "was", "born", "in", "of", "Paris", "Warsaw", "Marie", "Curie", "place", "birth")
+SWITCHES = (  # of Chromium, without which it asks hosts of its own
+    *("headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-sync"),
+    *("disable-background-networking", "disable-component-update"),
+)
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "[unused2]")
 
 
@@ -407,3 +413,39 @@ def examples_file(write_json_lines: Callable[..., Path]) -> Path:
         ]
         lines.append({"title": person, "context": text, "group": f"g{number % 3}", "questions": questions})
     return write_json_lines("examples.jsonl", *lines)
+
+
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., tuple[object, str, str]]:
+    """Runs the command line in an empty folder; gives exit status, output and errors."""
+    from kbq.__main__ import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def run_once(*words: object) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "argv", ["kbq", *map(str, words)])
+        status: object = 0
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code or 0
+        return (status, *capsys.readouterr())
+
+    return run_once
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, which asks no host of its own."""
+    program = which("chromium") or which("chromium-browser") or which("google-chrome")
+    if not program:
+        pytest.skip("Chromium is not installed")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="Chromium is driven by playwright: pip install playwright"
+    )
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=program, args=[f"--{one}" for one in SWITCHES])
+        yield chromium
+        chromium.close()

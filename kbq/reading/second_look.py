@@ -72,8 +72,8 @@ def second_look(
     judges = [taught.judge if taught and taught.judges(texts[number]) else own for number in readable]
     queries = [reader.query_tokenizer.ids_of(texts[number]) for number in readable]
     found = look_again(reader, queries, [phrases[number] for number in readable], judges)
-    for number, judge, judged in zip(readable, judges, found, strict=True):
-        looks[number] = in_order(judged, judge.retrieval_weight * worth)
+    for number, judge, of_query in zip(readable, judges, found, strict=True):
+        looks[number] = in_order(of_query, judge.retrieval_weight * worth)
     return looks
 
 

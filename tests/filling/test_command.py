@@ -1,14 +1,12 @@
 """The commands: `kbq fill` and `kbq evaluate-table`, as they are typed."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
-from kbq.__main__ import main
 from kbq.commands import fill as commands
 from kbq.filling import outputs
 
@@ -17,21 +15,10 @@ TABLE = "name,place of birth\nMarie Curie,\nZork Blah,\n"
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+def run(run: Run, tmp_path: Path) -> Run:
     """Runs the command line in a folder with a table; gives exit status, output and errors."""
     (tmp_path / "t.csv").write_text(TABLE, "utf-8")
-    monkeypatch.chdir(tmp_path)
-
-    def run_once(*words: str) -> tuple[object, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kbq", *words])
-        status: object = 0
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code or 0
-        return (status, *capsys.readouterr())
-
-    return run_once
+    return run
 
 
 FILL = ("fill", "t.csv", "--subject", "name", "--relations", "place of birth", "record label")

@@ -100,20 +100,6 @@ def test_the_script_is_javascript(page: Path, tmp_path: Path) -> None:
 # In a browser
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    program = which("chromium") or which("chromium-browser") or which("google-chrome")
-    if not program:
-        pytest.skip("Chromium is not installed")
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="Chromium is driven by playwright: pip install playwright"
-    )
-    with playwright.sync_playwright() as running:
-        chromium = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
 @pytest.fixture
 def opened(browser: Any, page: Path) -> Iterator[Any]:
     """The page in a browser without network; it must say nothing on the console."""

@@ -1,34 +1,14 @@
 """The commands: `kbq import`, and those that ask what was imported, as they are typed."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kbq.__main__ import main
-
 Run = Callable[..., tuple[object, str, str]]
 WHOLE = "start/4_flat_OPQ4"
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Runs the command line in an empty folder; gives exit status, output and errors."""
-    monkeypatch.chdir(tmp_path)
-
-    def run_once(*words: object) -> tuple[object, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kbq", *map(str, words)])
-        status: object = 0
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code or 0
-        return (status, *capsys.readouterr())
-
-    return run_once
 
 
 def test_a_checkpoint_and_a_dump(run: Run, official: Any) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import pytest
@@ -15,24 +14,8 @@ from kbq.kb import KnowledgeBase
 from .conftest import Running, running
 
 EVIL = "<script>document.title='bad'</script><img src=x onerror=\"document.title='bad'\">"
-SWITCHES = ("headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-sync")
-QUIET = ("disable-background-networking", "disable-component-update")
 AXE = Path(os.environ.get("AXE_CORE", Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"))
 SUBJECTS = "Marie Curie\nIsaac Newton\nZork Blah"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    program = which("chromium") or which("chromium-browser") or which("google-chrome")
-    if not program:
-        pytest.skip("Chromium is not installed")
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="Chromium is driven by playwright: pip install playwright"
-    )
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=program, args=[f"--{one}" for one in SWITCHES + QUIET])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
