@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 import kbq
 from kbq.errors import KbqError
-from kbq.serving import api, pages, reconcile, tools
+from kbq.serving import api, pages, tools
 from kbq.serving.access import is_reconciliation
 from kbq.serving.batcher import Batcher
 from kbq.serving.filling import Filler
@@ -22,6 +22,7 @@ from kbq.serving.guard import Guard
 from kbq.serving.knowledge_bases import FIRST, KnowledgeBases
 from kbq.serving.metrics import Metrics
 from kbq.serving.problems import RefusedError, response_to
+from kbq.serving.reconciliation import routes as reconciliation
 from kbq.serving.services import Services
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
     app.include_router(api.health)
     app.include_router(api.router)
     app.include_router(pages.router)
-    app.include_router(reconcile.router)
+    app.include_router(reconciliation.router)
     app.mount("/static", pages.static_files(), name="static")
     app.state.mcp = tools.applications(app.state.services)
     app.router.routes.extend(route for one in app.state.mcp for route in one.routes)

@@ -1,4 +1,4 @@
-"""Reconcile: the addresses of the Reconciliation Service API 0.2, as OpenRefine asks them.
+"""Routes: the addresses of the Reconciliation Service API 0.2, as OpenRefine asks them.
 
     /reconcile                  the manifest; with `queries` candidates, with `extend` cells of new columns
     /reconcile/suggest/entity   pages by the beginning of their title; also /property and /type
@@ -17,11 +17,11 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from kbq.serving.access import RECONCILE
-from kbq.serving.candidates import Candidate, Name, candidates, is_match
-from kbq.serving.extension import Extension, extended
-from kbq.serving.manifest import MOST_CELLS, MOST_NAMES, TYPE, manifest
 from kbq.serving.pages import templates
 from kbq.serving.problems import RefusedError
+from kbq.serving.reconciliation.candidates import Candidate, Name, candidates, is_match
+from kbq.serving.reconciliation.extension import Extension, extended
+from kbq.serving.reconciliation.manifest import MOST_CELLS, MOST_NAMES, TYPE, manifest
 from kbq.serving.services import Services, WithServices
 from kbq.serving.slot_filling import SlotFiller
 from kbq.system.lines import without_surrogates
