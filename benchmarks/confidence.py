@@ -115,6 +115,23 @@ def trust() -> str:
     return table(head, rows)
 
 
+def promises() -> str:
+    """How often a calibration promised a precision, kept it, and what was answered above its threshold."""
+    rows = []
+    for name, one in figures("promise").items():
+        label = f"{SETS[name]} ({one['queries']:,})"
+        for precision in ("0.9", "0.95"):
+            found = one[precision]
+            ranges = (
+                f"{middle:.0f} % ({low:.0f}–{high:.0f})" for low, middle, high in (found["answered"], found["right"])
+            )
+            broken = found["promised"] - found["kept"]
+            rows.append([label, f"{100 * float(precision):.0f} %", str(found["promised"]), str(broken), *ranges])
+            label = ""
+    head = ["data set (queries)", "precision", "promised, of 200 times", "not kept", "answered above the threshold"]
+    return table([*head, "right of these"], rows)
+
+
 def best_feature(features: Any) -> str:
     name, one = max(features.items(), key=lambda item: item[1]["AUROC"] or 0)
     return f"{one['AUROC']:.3f} ({name})"

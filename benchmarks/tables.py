@@ -462,7 +462,11 @@ def main() -> None:
             "merging-short": keeping.merging_short,
         },
         "docs/results/index.md": {"quality": quality},
-        "docs/results/confidence.md": {"second-look": confidence.second_look, "trust": confidence.trust},
+        "docs/results/confidence.md": {
+            "second-look": confidence.second_look,
+            "trust": confidence.trust,
+            "promises": confidence.promises,
+        },
         "docs/results/filling.md": {"fill": filling.fill},
         "docs/results/official.md": {
             "official-answers": official.answers_table,
