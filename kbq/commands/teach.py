@@ -74,7 +74,7 @@ def finetune(
     patience: Annotated[int, typer.Option(min=1, help="Epochs without a better dev score before it stops.")] = 2,
     batch: Annotated[int, typer.Option(min=1, help="Queries searched together.")] = 24,
     accumulate: Accumulate = 1,
-    learning_rate: LearningRate = 1e-4,
+    learning_rate: LearningRate = 2e-4,
     keep: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="How much the answers to other queries count; 0: only the triples.")
     ] = 0.5,

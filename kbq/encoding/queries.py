@@ -5,6 +5,7 @@ The `[SEP]` of `subject [SEP] relation` becomes the tokenizer's separator; menti
 """
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +48,15 @@ class QueryEncoder(nn.Module):
         first = hidden_states(self.start, ids, mask, None)[:, 0]
         last = first if self.end is self.start else hidden_states(self.end, ids, mask, None)[:, 0]
         return self.start_head(first).float(), self.end_head(last).float()
+
+    def last_layers(self, share: float) -> list[nn.Module]:
+        """This share of the layers of each backbone, rounded up: the last ones; all of a backbone without layers."""
+        found: list[nn.Module] = []
+        for backbone in dict.fromkeys((self.start, self.end)):
+            lists = [module for module in backbone.modules() if isinstance(module, nn.ModuleList)]
+            layers = max(lists, key=len, default=[backbone])
+            found += layers[-math.ceil(share * len(layers)) :]
+        return found
 
     def apart(self, ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
         """`forward` on a CPU, each query as if it were alone. Shape of both: (queries, dim)."""

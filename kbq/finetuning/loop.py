@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from kbq.array_types import Bools
 from kbq.encoding.devices import autocast, padded
+from kbq.encoding.queries import QueryEncoder
 from kbq.errors import TrainingError
 from kbq.finetuning.keeping import Keeper
 from kbq.finetuning.labels import Labeller, Objective, Phrases, PreparedQuery, joined, penalties, retrieve, vectors
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 Term = Literal["joint", "start", "end"]
 TERMS: tuple[Term, ...] = ("joint", "start", "end")
-KEEP, LEARNING_RATE = 0.5, 1e-4  # of higher rates, pulling makes noise
+KEEP, LEARNING_RATE = 0.5, 2e-4
+LAST = 1 / 3  # of the layers: they are tuned, unless nothing is to be kept
 
 
 def choices(phrases: Phrases, positive: Bools) -> dict[Term, tuple[Bools, Bools]]:
@@ -102,6 +104,17 @@ def chosen_terms(names: str) -> tuple[Term, ...]:
     return tuple(term for term in TERMS if term in wanted)
 
 
+def _tuned(encoder: QueryEncoder, keep: float) -> list[nn.Module]:
+    """What is tuned: all layers, as in the papers, or the last ones alone, where other answers are to be kept.
+
+    Word embeddings, which belong to the phrase encoder, too, are frozen in any case.
+    """
+    if not keep:
+        return [encoder]
+    encoder.requires_grad_(False)
+    return [layer.requires_grad_() for layer in encoder.last_layers(LAST)]
+
+
 class Finetuner(Run):
     """Tunes the query encoder of an opened knowledge base in place; a round is an epoch and ends with dev scoring.
 
@@ -134,8 +147,7 @@ class Finetuner(Run):
         self.agreements: list[float] = []  # with the answers to other queries before tuning; as often
         self.found: list[int] = []  # in each epoch, queries for which the search found a positive
         self.best: list[Tensor] = []
-        # Word embeddings belong to the phrase encoder, too: they are frozen.
-        super().__init__([kb.model.queries], settings, settings.epochs * self.per_epoch)
+        super().__init__(_tuned(kb.model.queries, settings.keep), settings, settings.epochs * self.per_epoch)
 
     @property
     def is_finished(self) -> bool:
