@@ -18,7 +18,15 @@ from kbq.finetuning.dev_scoring import DevScorer
 from kbq.finetuning.judging import percent_right, teach_judge
 from kbq.finetuning.keeping import Keeper
 from kbq.finetuning.labels import Labeller, PreparedQuery, Reach, prepare, readable_queries, with_page_ids
-from kbq.finetuning.loop import KEEP, LEARNING_RATE, Finetuner, FinetuningSettings, chosen_objective, chosen_terms
+from kbq.finetuning.loop import (
+    KEEP,
+    LEARNING_RATE,
+    Finetuner,
+    FinetuningSettings,
+    best_epoch,
+    chosen_objective,
+    chosen_terms,
+)
 from kbq.finetuning.other_queries import other_queries
 from kbq.finetuning.triples import pages_of, read_triples, sample_by_relation, split
 from kbq.kilt.records import Gold
@@ -67,7 +75,7 @@ class FinetuningOutcome:
     @property
     def best(self) -> int:
         """The number of the epoch that was kept; 0: the query encoder stays as it was."""
-        return self.scores.index(max(self.scores))
+        return best_epoch(self.scores)
 
     def __fspath__(self) -> str:
         return str(self.out)

@@ -104,6 +104,16 @@ def chosen_terms(names: str) -> tuple[Term, ...]:
     return tuple(term for term in TERMS if term in wanted)
 
 
+def best_epoch(scores: Sequence[float]) -> int:
+    """The epoch with the best dev score, of equals the last one, which has settled; 0 where none beats no tuning.
+
+    >>> best_epoch([70.0, 73.4, 73.4]), best_epoch([70.0, 69.0, 70.0])
+    (2, 0)
+    """
+    best = max(scores)
+    return len(scores) - 1 - list(reversed(scores)).index(best) if best > scores[0] else 0
+
+
 def _tuned(encoder: QueryEncoder, keep: float) -> list[nn.Module]:
     """What is tuned: all layers, as in the papers, or the last ones alone, where other answers are to be kept.
 
@@ -165,7 +175,7 @@ class Finetuner(Run):
 
     def _since_best(self) -> list[float]:
         """The dev scores after the best one."""
-        return self.scores[self.scores.index(max(self.scores)) + 1 :]
+        return self.scores[best_epoch(self.scores) + 1 :]
 
     @property
     def dev_score(self) -> float:
