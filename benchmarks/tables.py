@@ -463,7 +463,13 @@ def main() -> None:
         },
         "docs/results/index.md": {"quality": quality},
         "docs/results/confidence.md": {"second-look": confidence.second_look, "trust": confidence.trust},
-        "docs/results/filling.md": {"fill": filling.fill},
+        "docs/results/filling.md": {
+            "fill": filling.fill,
+            "fill-annotated": filling.fill_annotated,
+            "fill-knowledgenet": filling.fill_knowledgenet,
+            "fill-worst": filling.fill_worst,
+            "fill-faults": filling.fill_faults,
+        },
         "docs/results/official.md": {
             "official-answers": official.answers_table,
             "official-sizes": official.sizes_table,
