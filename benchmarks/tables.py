@@ -467,7 +467,13 @@ def main() -> None:
             "trust": confidence.trust,
             "promises": confidence.promises,
         },
-        "docs/results/filling.md": {"fill": filling.fill},
+        "docs/results/filling.md": {
+            "fill": filling.fill,
+            "fill-annotated": filling.fill_annotated,
+            "fill-knowledgenet": filling.fill_knowledgenet,
+            "fill-worst": filling.fill_worst,
+            "fill-faults": filling.fill_faults,
+        },
         "docs/results/official.md": {
             "official-answers": official.answers_table,
             "official-sizes": official.sizes_table,

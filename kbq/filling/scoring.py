@@ -1,7 +1,8 @@
 """Scoring: sets of values are compared with gold sets: precision, recall, F1. Source of the rules: LM-KBC 2026.
 
 Of each subject and relation, nothing predicted has precision 1, and where there is nothing to find, recall is 1. Values
-match one to one, by any of their names, as many as possible.
+match one to one, by any of their names, as many as possible. Unlike there, a number is never right because another is
+near.
 """
 
 from collections import defaultdict
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from kbq.errors import EvaluationError
+from kbq.filling.claims import QuantityValue
 from kbq.filling.value_sets import Guesses, Names, ValueSets, read_guesses, read_value_sets
 from kbq.filling.values import normal_form, normalised
 from kbq.kilt.confidence import aurc, coverage_at
@@ -162,7 +164,10 @@ def _matched(edges: Sequence[Iterable[int]]) -> int:
 
 def _compared(name: str) -> object:
     """What tells names apart: dates and quantities that certainly are such have many spellings."""
-    return normal_form(name) or normalised(name)
+    form = normal_form(name)
+    if isinstance(form, QuantityValue) and not form.unit:
+        return form.number  # as it is compared where it has no separators, and may be a year or a code, too
+    return form or normalised(name)
 
 
 def _row(slot: SlotCounts) -> tuple[int, int, int]:

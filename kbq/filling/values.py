@@ -8,6 +8,7 @@ import re
 import unicodedata
 from datetime import date
 from decimal import Decimal
+from functools import lru_cache
 
 from kbq.filling.claims import DateValue, QuantityValue, ValueType
 from kbq.system import normal_forms
@@ -95,6 +96,7 @@ def normal_form(text: str, type: ValueType | None = None) -> DateValue | Quantit
     return None if text.isdigit() else _date(text) or _quantity(text)
 
 
+@lru_cache(1024)  # the relations of a subject have the same values proposed, from the same pages
 def normalised(text: str) -> str:
     """A text as values are compared: without case, diacritics, punctuation and superfluous blanks.
 

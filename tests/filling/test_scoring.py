@@ -1,9 +1,13 @@
 """Scoring: sets of values against gold sets, with numbers that were computed by hand."""
 
 import json
+import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,6 +27,8 @@ COUNTS = [  # predicted, gold, and precision, recall, F1 as LM-KBC counts them
     (["Saint-Étienne"], ["saint etienne"], 1, (1, 1, 1)),
     (["1867-11-07"], ["7 November 1867"], 1, (1, 1, 1)),
     (["1867"], ["7 November 1867"], 0, (0, 0, 0)),
+    (["35,000"], ["35000"], 1, (1, 1, 1)),
+    (["35,000"], ["36000"], 0, (0, 0, 0)),
     (["x", "y"], ["x|y", "z"], 1, (1 / 2, 1 / 2, 1 / 2)),  # two names of one value count once
     (["x", "y"], ["x|y", "x"], 2, (1, 1, 1)),  # y takes the first, so that x can take the second
 ]
@@ -90,6 +96,68 @@ def test_nothing_predicted_has_precision_1() -> None:
     scores = scores_of({}, GOLD)
     assert (scores.all.precision, scores.all.recall, scores.all.f1, scores.all.micro_f1) == (1.0, 0.25, 0.25, 0.0)
     assert SlotCounts(0, 0, 0).f1 == 1.0
+
+
+def letters(text: str) -> str:
+    """A name of the tables below without its case, accents and signs."""
+    return re.sub("[^a-z]", "", text.lower().replace("\u0301", ""))
+
+
+def as_lm_kbc_scores(predicted: list[str], gold: list[list[str]]) -> tuple[int, int, int]:
+    """Predicted values, gold ones, and the most that match one to one: all ways to pair them are tried."""
+    guesses = sorted({letters(text) for text in predicted})
+    values = [{letters(name) for name in names} for names in gold]
+    places = [*values, *[set[str]()] * len(guesses)]  # as many that match nothing
+    ways = permutations(places, len(guesses))
+    return len(guesses), len(values), max(sum(g in v for g, v in zip(guesses, way, strict=True)) for way in ways)
+
+
+def shares(predicted: int, gold: int, matched: int) -> tuple[float, float, float]:
+    precision = 1.0 if predicted == 0 else matched / predicted
+    recall = 1.0 if gold == 0 else matched / gold
+    return precision, recall, 0.0 if matched == 0 and predicted + gold > 0 else 2 / (1 / precision + 1 / recall)
+
+
+def column_means(rows: list[tuple[float, float, float]]) -> tuple[float, ...]:
+    return tuple(sum(column) / len(rows) for column in zip(*rows, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_files_have_the_scores_of_a_plain_reading_of_lm_kbcs_rules(
+    seed: int, write_json_lines: Callable[..., Path]
+) -> None:
+    rng = random.Random(seed)
+
+    def written(name: str) -> str:
+        return rng.choice((name, name.upper(), f" {name}.", f"{name}\u0301", f"({name})"))
+
+    gold, filled, by_relation = [], [], dict[str, list[tuple[int, int, int]]]()
+    for number in range(rng.randint(1, 25)):
+        slot = {"SubjectEntity": f"s{number}", "Relation": rng.choice(("borders", "awards", "capital"))}
+        aliases = {tuple(sorted(rng.sample("abcdef", rng.randint(1, 3)))) for _ in range(rng.randint(0, 4))}
+        values = [[*map(written, names)] for names in sorted(aliases)]  # some names are those of several values
+        predicted = [written(name) for name in rng.choices("abcdefgh", k=rng.randint(0, 3))]
+        gold.append(slot | {"ObjectEntities": values})
+        by_relation.setdefault(slot["Relation"], []).append(as_lm_kbc_scores(predicted, values))
+        if predicted or rng.random() < 0.5:  # what is not there has no value
+            filled.append(slot | {"ObjectEntities": predicted})
+    filled.append({"SubjectEntity": "not asked for", "Relation": "borders", "ObjectEntities": ["a"]})
+    found = evaluate_table(write_json_lines("filled.jsonl", *filled), write_json_lines("gold.jsonl", *gold))
+
+    def macro_and_micro(scores: SetScores) -> tuple[Any, Any]:
+        macro = scores.precision, scores.recall, scores.f1
+        return pytest.approx(macro), pytest.approx((scores.micro_precision, scores.micro_recall, scores.micro_f1))
+
+    def expected(rows: list[tuple[int, int, int]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        predicted, values, matched = map(sum, zip(*rows, strict=True))
+        return column_means([shares(*row) for row in rows]), shares(predicted, values, matched)
+
+    assert found.by_relation.keys() == by_relation.keys()
+    for relation, rows in by_relation.items():
+        assert expected(rows) == macro_and_micro(found.by_relation[relation])
+    assert expected([row for rows in by_relation.values() for row in rows]) == macro_and_micro(found.all)
+    of_relations = [expected(rows)[0] for rows in by_relation.values()]
+    assert column_means(of_relations) == macro_and_micro(found.relations)[0]  # type: ignore[arg-type]
 
 
 def fact(subject_uri: str, subject: str, object_uri: str, value: str) -> dict[str, str]:

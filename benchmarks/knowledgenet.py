@@ -1,0 +1,107 @@
+"""KnowledgeNet: exhaustively annotated passages as a table: what is filled, how rightly, and what should stay empty.
+
+python benchmarks/knowledgenet.py KB GOLD.jsonl [--name fill_knowledgenet]
+
+KB holds the corpus, and GOLD the triples, of `recipes/prepare_knowledgenet.py`. What a document does not state, it was
+annotated not to state in one passage at least; another one, annotated for other relations, may state it all the same.
+So false answers are counted twice: all of them, and those from passages that were annotated.
+"""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import reporting
+from fill import claims_of, curves, key, predicted, promise
+
+from kbq.filling.claims import Claim
+from kbq.filling.scoring import SetScores, compared, scores_of
+from kbq.filling.tables import read_table
+from kbq.filling.value_sets import ValueSets, read_value_sets
+from kbq.kb import KnowledgeBase
+from kbq.kilt.confidence import auroc
+
+USUAL = 0.5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kb", type=Path)
+    parser.add_argument("gold", type=Path)
+    parser.add_argument("--name", default="fill_knowledgenet")
+    options = parser.parse_args()
+    kb, gold = KnowledgeBase.open(options.kb), read_value_sets(options.gold)
+    asked: dict[str, set[str]] = defaultdict(set)
+    for row in read_table(options.gold).rows:
+        asked[row["subject"]].add(row["relation"])
+    relations = sorted(set().union(*asked.values()))
+    claims, promised = claims_of(kb, asked, relations), promise(kb)
+    stated = {slot: values for slot, values in gold.items() if values}
+    empty = {slot for slot, values in gold.items() if not values}
+    figures: dict[str, object] = {
+        "pages": kb.counts.pages,
+        "cells": len(gold),
+        "of these, annotated as empty": len(empty),
+        "threshold of 0.9": promised,
+        "cells with values": curves(claims, stated, promised),
+        "all cells": curves(claims, gold, promised),
+        "AUROC": discerned(claims, gold),
+        "false answers": {str(least): false_answers(claims, empty, least) for least in (USUAL, promised)},
+        "by relation": {
+            relation: of_relation(
+                [claim for claim in claims if claim.relation == relation],
+                {slot: values for slot, values in gold.items() if slot[1] == key("", relation)[1]},
+                promised,
+            )
+            for relation in relations
+        },
+    }
+    reporting.write(options.name, figures, [options.kb, options.gold])
+
+
+def of_relation(claims: Sequence[Claim], gold: ValueSets, promised: float) -> dict[str, object]:
+    """Scores of one relation, with one value a cell, and false answers."""
+    empty = {slot for slot, values in gold.items() if not values}
+    found: dict[str, object] = {"cells": len(gold), "of these, empty": len(empty), "AUROC": discerned(claims, gold)}
+    for least in (USUAL, promised):
+        scores = scores_of(predicted(claims, least, False), gold).all
+        found[str(least)] = shown(scores) | {"false answers": false_answers(claims, empty, least)["cells"]}
+    return found
+
+
+def shown(scores: SetScores) -> dict[str, float]:
+    columns = {"filled": "coverage", "precision": "micro_precision", "recall": "micro_recall", "F1": "micro_f1"}
+    return {name: round(getattr(scores, score), 4) for name, score in columns.items()}
+
+
+def best_of(claims: Sequence[Claim]) -> Mapping[tuple[str, str], Claim]:
+    """The likeliest claim of each cell."""
+    best: dict[tuple[str, str], Claim] = {}
+    for claim in claims:
+        best.setdefault(key(claim.subject, claim.relation), claim)
+    return best
+
+
+def discerned(claims: Sequence[Claim], gold: ValueSets) -> float | None:
+    """AUROC of the best guesses of all cells; in a cell that should be empty, every guess is wrong."""
+    best = best_of(claims)
+    chances = np.array([claim.probability or 0.0 for claim in best.values()])
+    right = np.array([compared([(claim.value,)], gold[slot]).matched > 0 for slot, claim in best.items()])
+    found = auroc(chances, right)
+    return None if found is None else round(found, 4)
+
+
+def false_answers(claims: Sequence[Claim], empty: set[tuple[str, str]], least: float) -> dict[str, float | None]:
+    """The share of the cells annotated as empty that are filled, and how much of this a silent passage is cited for."""
+    filled = [claim for slot, claim in best_of(claims).items() if slot in empty and (claim.probability or 0.0) >= least]
+    silent = [claim for claim in filled if claim.relation in claim.metadata["silent"][claim.paragraph]]
+    return {
+        "cells": round(len(filled) / len(empty), 4) if empty else None,
+        "from an annotated passage": round(len(silent) / len(empty), 4) if empty else None,
+    }
+
+
+if __name__ == "__main__":
+    main()
