@@ -86,9 +86,9 @@ class RaySearcher:
         """Open the shards. Raises ClusterError if a node cannot."""
         self._answers(_open, OPEN_SECONDS)
 
-    def problems(self) -> list[str]:
-        """What keeps each actor from opening its shards; empty: nothing."""
-        return [outcome.problem for outcome in self._outcomes(_open, OPEN_SECONDS)]
+    def opened(self) -> list[tuple[int, str]]:
+        """How many shards each actor reads from its node's own disk, and what keeps it from opening them."""
+        return [(outcome.answer or 0, outcome.problem) for outcome in self._outcomes(_open, OPEN_SECONDS)]
 
     def search_several(
         self, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores] = ()
