@@ -1,6 +1,6 @@
 """Cluster: what Ray costs beside one machine, and whether bytes and answers stay the same, whatever is killed.
 
-    OMP_NUM_THREADS=1 python benchmarks/cluster.py PAGES.jsonl QUERIES.jsonl WORK [--pages 100] [--kills 2]
+    OMP_NUM_THREADS=1 python benchmarks/cluster.py PAGES.jsonl QUERIES.jsonl WORK [--pages 100] [--kills 2] [--only …]
 
 The nodes are processes of this machine with loopback addresses and a CPU each. On few cores, what they do side by side
 takes longer in all, so CPU seconds and equalities tell something, and waiting times little. WORK is an empty folder.
@@ -18,9 +18,9 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -55,14 +55,21 @@ def cluster(count: int) -> Iterator[Any]:
     """A cluster of this number of nodes, with a CPU each, that ends with the block."""
     from ray.cluster_utils import Cluster
 
-    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - else all others on a busy machine go before
+    os.environ |= {
+        "RAY_worker_niceness": "0",  # else all others on a busy machine go before
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "5",  # else a command ends a minute after the head
+    }
 
     def options(number: int) -> dict[str, Any]:
         return {"num_cpus": 1, "object_store_memory": STORE, "node_ip_address": f"127.0.0.{number + 2}"}
 
-    nodes = Cluster(initialize_head=True, head_node_args=options(0) | {"include_dashboard": False})
-    for number in range(1, count):
-        nodes.add_node(**options(number))
+    nodes = None
+    while nodes is None:
+        with suppress(Exception):  # Ray gives a node 30 seconds to start, which on a busy machine can take longer
+            starting = Cluster(initialize_head=True, head_node_args=options(0) | {"include_dashboard": False})
+            for number in range(1, count):
+                starting.add_node(**options(number))
+            nodes = starting
     try:
         yield nodes
     finally:
@@ -196,19 +203,18 @@ def head(pages: Path, work: Path) -> dict[str, object]:
     }
 
 
-def kills(pages: Path, work: Path, count: int, source: random.Random) -> dict[str, object]:
-    """Builds on three nodes of which something is killed at a random moment; how many have the same bytes."""
+def kills(pages: Path, work: Path, count: int, source: random.Random) -> Iterator[dict[str, dict[str, int]]]:
+    """Builds on three nodes of which something is killed at a random moment; how many have the same bytes so far."""
     build(pages, work / "whole", None, SMALL_BLOCK)
-    reference, outcome = files(work / "whole"), {}
-    for what in ("worker", "kbq build", "node", "head node"):
-        same = 0
-        for _ in range(count):
+    reference = files(work / "whole")
+    outcome = {what: {"killed": 0, "same_bytes": 0} for what in ("worker", "kbq build", "node", "head node")}
+    for _ in range(count):
+        for what, found in outcome.items():
             shutil.rmtree(work / "killed", ignore_errors=True)
             struck(what, pages, work / "killed", source)
-            same += files(work / "killed") == reference
-        outcome[what] = {"killed": count, "same_bytes": same}
-        print(what, outcome[what], file=sys.stderr, flush=True)
-    return outcome
+            found["killed"] += 1
+            found["same_bytes"] += files(work / "killed") == reference
+        yield outcome
 
 
 def struck(what: str, pages: Path, folder: Path, source: random.Random) -> None:
@@ -330,18 +336,21 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--pages", type=int, default=100)
     parser.add_argument("--kills", type=int, default=2)
+    parser.add_argument("--only", choices=("head", "build", "search", "kills"), help="leave out the others")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     pages = some(options.corpus, options.work / "pages.jsonl", options.pages)
     few = some(options.corpus, options.work / "few.jsonl", 40)
-    for name, measured in (
-        ("head", lambda: head(pages, options.work)),
-        ("build", lambda: builds(pages, options.work)),
-        ("search", lambda: searches(options.work / "one", inputs(options.queries, 100))),
-        ("kills", lambda: kills(few, options.work, options.kills, random.Random(0))),
-    ):
-        figures = {"ray": ray.__version__, **measured()}
-        reporting.write(f"cluster_{name}", figures, [options.corpus, options.queries], seed=0)
+    measurements: dict[str, Callable[[], Iterable[Mapping[str, object]]]] = {
+        "head": lambda: [head(pages, options.work)],
+        "build": lambda: [builds(pages, options.work)],
+        "search": lambda: [searches(options.work / "one", inputs(options.queries, 100))],
+        "kills": lambda: kills(few, options.work, options.kills, random.Random(0)),
+    }
+    for name in [options.only] if options.only else measurements:
+        for figures in measurements[name]():
+            data = [options.corpus, options.queries]
+            reporting.write(f"cluster_{name}", {"ray": ray.__version__, **figures}, data, seed=0)
 
 
 if __name__ == "__main__":
