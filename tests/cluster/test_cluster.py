@@ -79,7 +79,11 @@ def test_every_kind_of_index_is_searched_alike(folder: Path, three_nodes: Nodes,
     same_answers(near, KnowledgeBase.open(folder, device="cpu", index=kind, ray=three_nodes.address))
 
 
-def test_an_actor_that_is_killed_is_started_again(near: KnowledgeBase, far: KnowledgeBase) -> None:
+@pytest.mark.parametrize("sent_along", [2**20, 0])
+def test_an_actor_that_is_killed_is_started_again(
+    near: KnowledgeBase, far: KnowledgeBase, monkeypatch: pytest.MonkeyPatch, sent_along: int
+) -> None:
+    monkeypatch.setattr(searcher, "SENT_ALONG", sent_along)  # 0: actors read all queries in Ray's store
     before = process_of(far, 1)
     os.kill(before, signal.SIGKILL)
     assert far.query(QUERIES, 3) == near.query(QUERIES, 3)
