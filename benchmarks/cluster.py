@@ -1,6 +1,6 @@
 """Cluster: what Ray costs beside one machine, and whether bytes and answers stay the same, whatever is killed.
 
-    OMP_NUM_THREADS=1 python benchmarks/cluster.py PAGES.jsonl QUERIES.jsonl WORK [--pages 100] [--kills 2]
+    OMP_NUM_THREADS=1 python benchmarks/cluster.py PAGES.jsonl QUERIES.jsonl WORK [--pages 100 300 1000] [--only …]
 
 The nodes are processes of this machine with loopback addresses and a CPU each. On few cores, what they do side by side
 takes longer in all, so CPU seconds and equalities tell something, and waiting times little. WORK is an empty folder.
@@ -12,15 +12,16 @@ import json
 import os
 import pickle
 import random
+import re
 import shutil
 import signal
 import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -33,6 +34,9 @@ from measuring import inputs
 import kbq.cluster  # noqa: F401 - settings of Ray
 from kbq.answers import SearchOptions
 from kbq.array_types import Floats
+from kbq.cluster.connection import connect
+from kbq.cluster.groups import divided
+from kbq.cluster.searcher import RaySearcher
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.dump import building
@@ -44,10 +48,12 @@ from kbq.system.lines import read_json_lines
 
 STORE = 300 * 2**20  # bytes of each node's object store
 BLOCK, SHARD_ROWS = 2**15, 2_000
+LARGE_SHARD_ROWS = 20_000  # of a corpus from which slopes and throughput are measured
 SMALL_BLOCK = 2**12  # where builds are killed
 UNITS, DEPTHS = ("phrase", "sentence", "paragraph", "page"), (1, 10, 100, 1000)
 ALONE, TOGETHER, ROUNDS = 100, 64, 20
 TICKS = os.sysconf("SC_CLK_TCK")
+WORKING = r"^ray::(_|IDLE|looked_at)|multiprocessing.spawn"  # processes that encode, and `kbq build`
 
 
 @contextmanager
@@ -55,24 +61,31 @@ def cluster(count: int) -> Iterator[Any]:
     """A cluster of this number of nodes, with a CPU each, that ends with the block."""
     from ray.cluster_utils import Cluster
 
-    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - else all others on a busy machine go before
+    os.environ |= {
+        "RAY_worker_niceness": "0",  # else all others on a busy machine go before
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "5",  # else a command ends a minute after the head
+    }
 
     def options(number: int) -> dict[str, Any]:
         return {"num_cpus": 1, "object_store_memory": STORE, "node_ip_address": f"127.0.0.{number + 2}"}
 
-    nodes = Cluster(initialize_head=True, head_node_args=options(0) | {"include_dashboard": False})
-    for number in range(1, count):
-        nodes.add_node(**options(number))
+    nodes = None
+    while nodes is None:
+        with suppress(Exception):  # Ray gives a node 30 seconds to start, which on a busy machine can take longer
+            starting = Cluster(initialize_head=True, head_node_args=options(0) | {"include_dashboard": False})
+            for number in range(1, count):
+                starting.add_node(**options(number))
+            nodes = starting
     try:
         yield nodes
     finally:
         nodes.shutdown()
 
 
-def build(pages: Path, folder: Path, address: str | None, block: int, workers: int = 1) -> None:
-    """Build a knowledge base in this process."""
-    building.SHARD_ROWS, building.BLOCK_CHARACTERS = SHARD_ROWS, block
-    KnowledgeBase.build(pages, folder, index="exact", ray=address, workers=workers, device="cpu")
+def build(pages: Path, folder: Path, address: str | None, block: int, rows: int) -> None:
+    """Build a knowledge base in this process, with shards of so many rows."""
+    building.SHARD_ROWS, building.BLOCK_CHARACTERS = rows, block
+    KnowledgeBase.build(pages, folder, index="exact", ray=address, device="cpu")
 
 
 def in_process(work: Callable[..., None], *given: Any) -> Any:
@@ -94,59 +107,74 @@ class Meter(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__()
-        self._begun, self._last, self._is_over = descendants(), dict[int, float](), threading.Event()
+        self._begun, self._last, self._is_over = descendants(), dict[int, tuple[str, float]](), threading.Event()
 
     def run(self) -> None:
         """Look, until it is over."""
         while not self._is_over.wait(0.1):
-            self._last |= descendants()
+            self._look()
 
-    def seconds(self) -> float:
-        """End, and say what was spent."""
+    def _look(self) -> None:
+        for number, (name, seconds) in descendants().items():
+            self._last[number] = name or self._last.get(number, ("", 0.0))[0], seconds  # who has ended has no name
+
+    def seconds(self, others: str) -> tuple[float, float]:
+        """End, and say what was spent in all, and of that by processes with other names."""
         self._is_over.set()
         self.join()
-        self._last |= descendants()
-        return sum(last - self._begun.get(number, 0.0) for number, last in self._last.items())
+        self._look()
+        spent = {
+            number: (name, last - self._begun.get(number, ("", 0.0))[1]) for number, (name, last) in self._last.items()
+        }
+        by_others = sum(seconds for name, seconds in spent.values() if not re.search(others, name))
+        return sum(seconds for _, seconds in spent.values()), by_others
 
 
-def descendants() -> dict[int, float]:
-    """CPU seconds of all processes that this one has started, and of theirs."""
-    parents, seconds = {}, {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+def descendants() -> dict[int, tuple[str, float]]:
+    """Names and CPU seconds of all processes that this one has started, and of theirs."""
+    parents, found = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            fields = stat.read_text().rpartition(")")[2].split()
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            name = (folder / "cmdline").read_text()
         except OSError:  # it has ended
             continue
-        number = int(stat.parent.name)
-        parents[number], seconds[number] = int(fields[1]), (int(fields[11]) + int(fields[12])) / TICKS
+        number = int(folder.name)
+        parents[number], found[number] = int(fields[1]), (name, (int(fields[11]) + int(fields[12])) / TICKS)
     ours, more = {os.getpid()}, {os.getpid()}
     while more:
         more = {number for number, parent in parents.items() if parent in ours} - ours
         ours |= more
-    return {number: seconds[number] for number in ours - {os.getpid()}}
+    return {number: found[number] for number in ours - {os.getpid()}}
 
 
-def spent(work: Callable[..., None], *given: Any) -> float:
-    """CPU seconds of a new process that does this, and of all others meanwhile."""
-    meter = Meter()
+def spent(work: Callable[..., None], *given: Any) -> dict[str, float]:
+    """What a new process that does this takes: CPU seconds of all processes, and of those that serve a cluster."""
+    meter, begun = Meter(), time.monotonic()
     meter.start()
     in_process(work, *given).join()
-    return round(meter.seconds(), 1)
+    waited = time.monotonic() - begun
+    in_all, of_ray = meter.seconds(WORKING)
+    return {"cpu_seconds": round(in_all, 1), "of_rays_processes": round(of_ray, 1), "seconds": round(waited, 1)}
 
 
-def builds(pages: Path, work: Path) -> dict[str, object]:
-    """Bytes and CPU seconds on one machine, in one process, and on 1, 2 and 3 nodes."""
-    one = spent(build, pages, work / "one", None, BLOCK)
-    reference = files(work / "one")
-    rows = []
-    for nodes in (1, 2, 3):
-        with cluster(nodes) as running:
-            seconds = spent(build, pages, work / "many", running.address, BLOCK)
-        same = files(work / "many") == reference
-        rows.append({"nodes": nodes, "files": len(reference), "same_bytes": same, "cpu_seconds": seconds})
-        shutil.rmtree(work / "many")
-    tokens = KnowledgeBase.open(work / "one", device="cpu").counts.tokens
-    return {"tokens": tokens, "one_process_cpu_seconds": one, "clusters": rows}
+def builds(corpora: Mapping[int, Path], work: Path) -> Iterator[dict[str, object]]:
+    """Bytes and CPU seconds of corpora of some sizes on one machine, in one process, and on nodes."""
+    sizes: list[dict[str, object]] = []
+    for pages, corpus in corpora.items():
+        rows = LARGE_SHARD_ROWS if sizes else SHARD_ROWS
+        folder, clusters = work / f"one-{pages}", []
+        alone = spent(build, corpus, folder, None, BLOCK, rows)
+        reference = files(folder)
+        for nodes in (1, 2) if sizes else (1, 2, 3):
+            with cluster(nodes) as running:
+                taken = spent(build, corpus, work / "many", running.address, BLOCK, rows)
+            same = files(work / "many") == reference
+            clusters.append({"nodes": nodes, "files": len(reference), "same_bytes": same, **taken})
+            shutil.rmtree(work / "many")
+        tokens = KnowledgeBase.open(folder, device="cpu").counts.tokens
+        sizes.append({"tokens": tokens, "one_process": alone, "clusters": clusters})
+        yield {"sizes": sizes}
 
 
 class Recorded:
@@ -196,44 +224,51 @@ def head(pages: Path, work: Path) -> dict[str, object]:
     }
 
 
-def kills(pages: Path, work: Path, count: int, source: random.Random) -> dict[str, object]:
-    """Builds on three nodes of which something is killed at a random moment; how many have the same bytes."""
-    build(pages, work / "whole", None, SMALL_BLOCK)
-    reference, outcome = files(work / "whole"), {}
-    for what in ("worker", "kbq build", "node", "head node"):
-        same = 0
-        for _ in range(count):
-            shutil.rmtree(work / "killed", ignore_errors=True)
-            struck(what, pages, work / "killed", source)
-            same += files(work / "killed") == reference
-        outcome[what] = {"killed": count, "same_bytes": same}
-        print(what, outcome[what], file=sys.stderr, flush=True)
-    return outcome
+def kills(pages: Path, work: Path, count: int, source: random.Random) -> Iterator[dict[str, dict[str, int]]]:
+    """Builds on three nodes of which something is killed at a random moment; how many have the same bytes so far."""
+    build(pages, work / "whole", None, SMALL_BLOCK, SHARD_ROWS)
+    reference = files(work / "whole")
+    outcome = {what: {"killed": 0, "same_bytes": 0} for what in ("worker", "kbq build", "node", "head node")}
+
+    def judge(what: str) -> None:
+        outcome[what]["killed"] += 1
+        outcome[what]["same_bytes"] += files(work / "killed") == reference
+        shutil.rmtree(work / "killed", ignore_errors=True)
+
+    for _ in range(count):
+        with cluster(3) as running:
+            struck("worker", pages, work / "killed", running, source)
+            judge("worker")
+            struck("kbq build", pages, work / "killed", running, source)
+            in_process(build, pages, work / "killed", running.address, SMALL_BLOCK, SHARD_ROWS).join()
+            judge("kbq build")
+            struck("head node", pages, work / "killed", running, source)
+        with cluster(3) as running:
+            in_process(build, pages, work / "killed", running.address, SMALL_BLOCK, SHARD_ROWS).join()
+            judge("head node")
+            struck("node", pages, work / "killed", running, source)
+            judge("node")
+        yield outcome
 
 
-def struck(what: str, pages: Path, folder: Path, source: random.Random) -> None:
-    """A build in which something is killed; where that ends it, the same command is given again."""
-    with cluster(3) as running:
-        process = in_process(build, pages, folder, running.address, SMALL_BLOCK)
-        until = source.randint(1, 20)  # pages
-        while process.is_alive() and written(folder) < until:
-            time.sleep(0.01)
-        if not process.is_alive():
-            raise SystemExit(f"the build ended before the {what} was killed: use more pages")
-        if what == "worker":
-            os.kill(source.choice(workers_of(running)), signal.SIGKILL)
-        elif what == "node":
-            running.remove_node(running.list_all_nodes()[source.randint(1, 2)], allow_graceful=False)
-        elif what == "head node":
-            running.remove_node(running.head_node, allow_graceful=False)
-        else:
-            process.kill()
-        process.join()
-        if what == "kbq build":
-            in_process(build, pages, folder, running.address, SMALL_BLOCK).join()
-    if what == "head node":
-        with cluster(3) as restarted:
-            in_process(build, pages, folder, restarted.address, SMALL_BLOCK).join()
+def struck(what: str, pages: Path, folder: Path, running: Any, source: random.Random) -> None:
+    """A build in which something is killed."""
+    process = in_process(build, pages, folder, running.address, SMALL_BLOCK, SHARD_ROWS)
+    until = source.randint(1, 20)  # pages
+    while process.is_alive() and written(folder) < until:
+        time.sleep(0.01)
+    if not process.is_alive():
+        raise SystemExit(f"the build ended before the {what} was killed: use more pages")
+    if what == "worker":
+        os.kill(source.choice(workers_of(running)), signal.SIGKILL)
+    elif what == "node":
+        node = running.list_all_nodes()[source.randint(1, 2)]
+        running.remove_node(node, allow_graceful=False)
+    elif what == "head node":
+        running.remove_node(running.head_node, allow_graceful=False)
+    else:
+        process.kill()
+    process.join()
 
 
 def written(folder: Path) -> int:
@@ -305,6 +340,46 @@ def in_turns(near: KnowledgeBase, far: KnowledgeBase, batches: Sequence[Floats])
     return {name: milliseconds(each) for name, each in taken.items()}
 
 
+def throughput(folder: Path, texts: Sequence[str]) -> dict[str, object]:
+    """Batches searched by one actor and by two, each on a core of its own, in turns.
+
+    CPU seconds of the busiest actor say how long a batch takes where other programs leave the cores alone.
+    """
+    kb = KnowledgeBase.open(folder, device="cpu")
+    vectors = kb.model.in_row_units(*kb.model.encode_queries(texts[:TOGETHER]))
+    outcome: dict[str, object] = {"rows": kb.counts.rows, "shards": len(kb.shards)}
+    with cluster(2) as running:
+        nodes = connect(running.address).nodes
+        farms = {}
+        for count in (1, 2):
+            groups = divided(folder, kb.manifest, kb.index, kb.shards, count, (), kb.model.config.length_penalty)
+            farms[count] = RaySearcher(nodes, groups)
+            farms[count].open()
+            for core, actor in enumerate(farms[count].actors):
+                ray.get(actor.handle.__ray_call__.remote(lambda search, core: os.sched_setaffinity(0, {core}), core))
+        waited: dict[int, list[float]] = {0: [], 1: [], 2: []}  # 0: this process
+        busiest: dict[int, list[float]] = {0: [], 1: [], 2: []}
+        for _ in range(ROUNDS):
+            alone = time.process_time()
+            waited[0].append(seconds(partial(kb._search, vectors, [(10, "phrase")], ())))
+            busiest[0].append(time.process_time() - alone)
+            for count, farm in farms.items():
+                begun = cpu_of(farm)
+                waited[count].append(seconds(partial(farm.search_several, vectors, [(10, "phrase")])))
+                busiest[count].append(max(after - before for after, before in zip(cpu_of(farm), begun, strict=True)))
+        for count, name in enumerate(("one process", "1 actor", "2 actors")):
+            outcome[name] = {"batch_of_64_ms": milliseconds(waited[count]), "cpu_ms": milliseconds(busiest[count])}
+        farms.clear()
+        gc.collect()
+        ray.shutdown()
+    return outcome
+
+
+def cpu_of(farm: RaySearcher) -> list[float]:
+    """CPU seconds of each actor so far."""
+    return list(ray.get([one.handle.__ray_call__.remote(lambda search: time.process_time()) for one in farm.actors]))
+
+
 def seconds(work: Callable[[], object]) -> float:
     begun = time.perf_counter()
     work()
@@ -328,20 +403,26 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("queries", type=Path)
     parser.add_argument("work", type=Path)
-    parser.add_argument("--pages", type=int, default=100)
+    parser.add_argument("--pages", type=int, nargs="+", default=[100, 300, 1000])
     parser.add_argument("--kills", type=int, default=2)
+    names = ("head", "build", "search", "throughput", "kills")
+    parser.add_argument("--only", choices=names, help="search and throughput need what build has left")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
-    pages = some(options.corpus, options.work / "pages.jsonl", options.pages)
+    corpora = {count: some(options.corpus, options.work / f"{count}.jsonl", count) for count in options.pages}
+    least, most = (options.work / f"one-{count}" for count in (options.pages[0], options.pages[-1]))
     few = some(options.corpus, options.work / "few.jsonl", 40)
-    for name, measured in (
-        ("head", lambda: head(pages, options.work)),
-        ("build", lambda: builds(pages, options.work)),
-        ("search", lambda: searches(options.work / "one", inputs(options.queries, 100))),
-        ("kills", lambda: kills(few, options.work, options.kills, random.Random(0))),
-    ):
-        figures = {"ray": ray.__version__, **measured()}
-        reporting.write(f"cluster_{name}", figures, [options.corpus, options.queries], seed=0)
+    measurements: dict[str, Callable[[], Iterable[Mapping[str, object]]]] = {
+        "head": lambda: [head(corpora[options.pages[0]], options.work)],
+        "build": lambda: builds(corpora, options.work),
+        "search": lambda: [searches(least, inputs(options.queries, 100))],
+        "throughput": lambda: [throughput(most, inputs(options.queries, 100))],
+        "kills": lambda: kills(few, options.work, options.kills, random.Random(0)),
+    }
+    for name in [options.only] if options.only else measurements:
+        for figures in measurements[name]():
+            data = [options.corpus, options.queries]
+            reporting.write(f"cluster_{name}", {"ray": ray.__version__, **figures}, data, seed=0)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Answers: what they say as a dictionary, and the window of evidence in it."""
 
+import copy
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -33,6 +35,13 @@ def test_metadata_are_said_where_the_page_has_some() -> None:
     assert list(described.to_dict()) == [*FLAT, "metadata"]
     assert described.to_dict()["metadata"] == {"url": "https://a.org", "tags": ["a"]}
     assert hash(described) == hash(ANSWER)
+
+
+def test_an_answer_that_was_sent_is_the_same() -> None:
+    sent = replace(ANSWER, metadata={"tags": ["a"]}, probability=0.25)
+    for received in (pickle.loads(pickle.dumps(sent)), copy.deepcopy(sent)):
+        assert received == sent
+        assert received.metadata == {"tags": ["a"]}
 
 
 def answer(text: str, start: int, end: int) -> Answer:

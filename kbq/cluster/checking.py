@@ -26,9 +26,14 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """Neighbouring shards, and the node that opens them; `problem` says why it cannot, empty: it can."""
+    """Neighbouring shards, and the node that opens them; `problem` says why it cannot, empty: it can.
+
+    `copies`: how many of these `count` shards it reads from its own disk.
+    """
 
     shards: str
+    count: int
+    copies: int
     node: str
     problem: str
 
@@ -75,8 +80,8 @@ def check(address: str, kb: Path | None = None, index: IndexKind | None = None) 
             shards = manifest.open_shards(kb)
             searcher = RaySearcher(usable, divided(kb, manifest, manifest.entry(kb, index), shards, cpus))
             groups = [
-                GroupReport(actor.group.names, actor.node.address, problem)
-                for actor, problem in zip(searcher.actors, searcher.problems(), strict=True)
+                GroupReport(actor.group.names, len(actor.group.manifest.shards), copies, actor.node.address, problem)
+                for actor, (copies, problem) in zip(searcher.actors, searcher.opened(), strict=True)
             ]
         return ClusterReport(address, tuple(reports), tuple(groups))
     finally:

@@ -13,17 +13,21 @@ from typing import Any
 import ray
 import torch
 from ray._private import worker
-from ray.exceptions import GetTimeoutError, RayError
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
+from ray.exceptions import AuthenticationError, GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import kbq
 from kbq.encoding.devices import fast_dtype
 from kbq.errors import ClusterError, first_line
 from kbq.system.machine import cpu_has
+from kbq.system.witness import Witness
 
 LOCAL = "local"  # the address of a cluster that this process starts, and ends
 LOOPBACK = "127.0.0.2"  # Ray replaces 127.0.0.1 by the address that other machines see
 CONNECT_SECONDS = 5.0
+HTTP2_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # a frame of type 4, which is the first that both sides send
+HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + HTTP2_SETTINGS
 ANSWER_SECONDS = 300.0  # for a node to start a process that says what it is
 
 
@@ -48,8 +52,9 @@ class Node:
 class Cluster:
     """A cluster that this process is connected to, until `close`."""
 
-    def __init__(self, address: str, nodes: list[Node], is_ours: bool) -> None:
-        self.address, self.nodes, self._is_ours = address, nodes, is_ours
+    def __init__(self, address: str, nodes: list[Node], witness: Witness | None) -> None:
+        """`witness`: of the connection, if it began here."""
+        self.address, self.nodes, self._witness = address, nodes, witness
 
     @property
     def cpus(self) -> int:
@@ -58,8 +63,9 @@ class Cluster:
 
     def close(self) -> None:
         """End the connection, if it began here, and all that runs for it."""
-        if self._is_ours:
+        if self._witness is not None:
             ray.shutdown()
+            self._witness.dismiss()
 
 
 _ALIKE: set[str] = set()  # nodes that have been looked at; those of another cluster have other ids
@@ -76,12 +82,13 @@ def connect(address: str, alike: bool = True) -> Cluster:
     """
     if address != LOCAL:
         _refuse_deaf(address)
-    is_ours = not ray.is_initialized()
-    if is_ours:
+    witness = None
+    if not ray.is_initialized():
         _initialise(address)
+        witness = Witness(ray.get_runtime_context().gcs_address)
     elif address != LOCAL:
         _refuse_other(address)
-    cluster = Cluster(address, living_nodes(), is_ours)
+    cluster = Cluster(address, living_nodes(), witness)
     try:
         if alike:
             refuse_unlike(cluster.nodes)
@@ -100,12 +107,24 @@ def _initialise(address: str) -> None:
     if address == LOCAL:
         os.environ.setdefault("RAY_worker_niceness", "0")  # else they wait for all other processes
         options |= {"_node_ip_address": LOOPBACK, "include_dashboard": False}
+    elif not _speaks_http2(address):  # for which Ray would wait for minutes, too
+        raise ClusterError(
+            f"what answers at {address} is not the head of a Ray cluster: give the address that "
+            "`ray start --head` printed"
+        )
     try:
+        if address != LOCAL:
+            GcsClient(address)  # refuses a wrong token at once, of which `init` complains for half a minute
         ray.init(address, **options)
+    except AuthenticationError:
+        raise ClusterError(
+            f"the Ray cluster at {address} refuses this machine's token: set RAY_AUTH_MODE=token, and copy the head's "
+            "token (`ray get-auth-token`) to ~/.ray/auth_token"
+        ) from None
     except (RayError, OSError, RuntimeError, ValueError, SystemExit) as error:
         raise ClusterError(
             f"the Ray cluster at {address} cannot be used ({first_line(error)}): is this its head, with the same Ray, "
-            "is the token right (`ray get-auth-token`), and is this machine one of its nodes?"
+            "and is this machine one of its nodes?"
         ) from None
 
 
@@ -126,6 +145,20 @@ def _refuse_deaf(address: str) -> None:
             f"no Ray cluster answers at {address} ({reason}): start its head there with "
             f"`ray start --head --port {port}`, and see that no firewall is between"
         ) from None
+
+
+def _speaks_http2(address: str) -> bool:
+    """Whether who listens there greets as a server of HTTP/2 must, which the head of a cluster is; or TLS hides it."""
+    if os.environ.get("RAY_USE_TLS", "0") != "0":
+        return True
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), CONNECT_SECONDS) as connection:
+            connection.sendall(HTTP2_GREETING)
+            frame = connection.recv(len(HTTP2_SETTINGS), socket.MSG_WAITALL)
+    except OSError:
+        return False
+    return frame[3:4] == HTTP2_SETTINGS[3:4]
 
 
 def _refuse_other(address: str) -> None:

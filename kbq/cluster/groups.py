@@ -1,6 +1,7 @@
 """Groups: neighbouring shards of a knowledge base are opened and searched in a process of a node."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,9 +11,11 @@ import torch
 
 from kbq.answers import Answer
 from kbq.array_types import Bools, Floats
+from kbq.cluster.copies import copied, folder_of_copies, parts_within
 from kbq.dump.damage import damage_explained
 from kbq.dump.manifest import IndexEntry, Manifest
-from kbq.dump.shards import Shard
+from kbq.dump.shards import Shard, ShardEntry
+from kbq.errors import KnowledgeBaseError
 from kbq.indexing.base import Whole
 from kbq.indexing.factory import open_index
 from kbq.indexing.inner_products import CPU
@@ -27,6 +30,7 @@ class Group:
     """Neighbouring shards, and what a search of them must know of the others."""
 
     folder: Path
+    copies: Path | None  # of shards, on each node; see `copies.py`
     manifest: Manifest  # which names these shards only
     index: IndexEntry
     whole: Whole
@@ -50,10 +54,10 @@ def divided(
     length_penalty: float = 0.0,
 ) -> list[Group]:
     """A knowledge base in this number of groups, or fewer; see `Group`."""
-    whole, folder = Whole.of(shards), folder.resolve()
+    whole, folder, copies = Whole.of(shards), folder.resolve(), folder_of_copies(folder)
+    manifests = [(part, replace(manifest, shards=manifest.shards[part])) for part in whole.parts(count)]
     return [
-        Group(folder, replace(manifest, shards=manifest.shards[part]), index, whole, tuple(shown[part]), length_penalty)
-        for part in whole.parts(count)
+        Group(folder, copies, of_part, index, whole, tuple(shown[part]), length_penalty) for part, of_part in manifests
     ]
 
 
@@ -75,13 +79,13 @@ class GroupSearch:
         torch.set_num_threads(threads)
         self._group = group
 
-    def open(self) -> None:
-        """Open the files.
+    def open(self) -> int:
+        """Open the files; returns how many shards are read from the node's own disk.
 
         Raises:
             KnowledgeBaseError: they are missing here, damaged, or of another knowledge base.
         """
-        self._opened  # noqa: B018
+        return sum(shard.folder.parent == self._group.copies for shard in self._opened.context.shards)
 
     def search(
         self, queries: Floats, wanted: Sequence[Wanted], words: Sequence[WordQueries]
@@ -97,8 +101,29 @@ class GroupSearch:
 
     @cached_property
     def _opened(self) -> _Opened:
+        local = self._copied()
+        if local:
+            with suppress(KnowledgeBaseError):  # a copy is damaged, or was replaced meanwhile: it does not count
+                opened = self._open(local)
+                if self._copied() == local:
+                    return opened
+        return self._open(())
+
+    def _copied(self) -> tuple[ShardEntry, ...]:
+        group = self._group
+        return () if group.copies is None else copied(group.copies, group.manifest, group.index)
+
+    def _open(self, local: Sequence[ShardEntry]) -> _Opened:
+        """`local`: the shards that are read from the node's own disk."""
         group, manifest = self._group, self._group.manifest
-        shards = manifest.open_shards(group.folder, manifest.parts())
+        shards = []
+        for folder, is_local in ((group.copies, True), (group.folder, False)):
+            entries = tuple(entry for entry in manifest.shards if (entry in local) == is_local)
+            if folder is not None and entries:
+                part = replace(manifest, shards=entries)
+                shards += part.open_shards(folder, parts_within(part))
+        names = [entry.name for entry in manifest.shards]
+        shards.sort(key=lambda shard: names.index(shard.folder.name))
         for shard, pages in zip(shards, group.shown, strict=bool(group.shown)):
             shard.show_only(pages)
         index = open_index(shards, group.index, CPU, whole=group.whole)

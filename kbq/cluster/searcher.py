@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 OPEN_SECONDS = 600.0  # for an actor to start and to open its files
 SEARCH_SECONDS = 600.0  # for a batch: more must have stopped
 ASKED_AGAIN = 2  # times, where an actor dies
+SENT_ALONG = 100 * 1024  # bytes: what is larger, Ray does not send with a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,9 @@ class RaySearcher:
         """Open the shards. Raises ClusterError if a node cannot."""
         self._answers(_open, OPEN_SECONDS)
 
-    def problems(self) -> list[str]:
-        """What keeps each actor from opening its shards; empty: nothing."""
-        return [outcome.problem for outcome in self._outcomes(_open, OPEN_SECONDS)]
+    def opened(self) -> list[tuple[int, str]]:
+        """How many shards each actor reads from its node's own disk, and what keeps it from opening them."""
+        return [(outcome.answer or 0, outcome.problem) for outcome in self._outcomes(_open, OPEN_SECONDS)]
 
     def search_several(
         self, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores] = ()
@@ -99,7 +100,8 @@ class RaySearcher:
             ClusterError: shards cannot be searched; they are named.
         """
         words = [scores.queries for scores in lexical]
-        found = self._answers(lambda actor: actor.handle.search.remote(queries, wanted, words), SEARCH_SECONDS)
+        given = ray.put(queries) if queries.nbytes > SENT_ALONG else queries  # else it is stored for each actor
+        found = self._answers(lambda actor: actor.handle.search.remote(given, wanted, words), SEARCH_SECONDS)
         most = max(1, self.actors[0].group.whole.rows)
         return [
             [merged(parts, min(k, most)) for parts in zip(*of_groups, strict=True)]

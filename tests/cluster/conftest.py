@@ -1,39 +1,59 @@
-"""Fixtures: a Ray cluster of three nodes on loopback addresses, shared by all tests of this folder."""
+"""Fixtures: a Ray cluster of three nodes on loopback addresses and a small knowledge base, for all tests here."""
 
 import contextlib
+import dataclasses
 import os
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from kbq.corpus.pages import Page, Paragraph
+from kbq.dump import building
+from kbq.dump.manifest import read_manifest
+from kbq.encoding.model import Model
+from kbq.kb import KnowledgeBase
+from kbq.searching import indexes
+from kbq.words.sparta import index_sparta
+from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
 STORE = 100 * 2**20  # bytes of each node's object store
 HEAD = 2  # the last number of its loopback address
+WORDS = ["the", "city", "river", "was", "born", "in", "of", "Paris", "Warsaw", "Marie", "Curie", "place", "birth"]
+SOURCE = random.Random(6)
+QUERIES = [
+    f"{' '.join(SOURCE.choices(WORDS, k=SOURCE.randint(1, 6)))} [SEP] {' '.join(SOURCE.choices(WORDS, k=2))}"
+    for _ in range(6)
+]
 
 
 class Nodes:
     """The nodes of a cluster, by the last number of their loopback addresses: 127.0.0.2, …"""
 
-    def __init__(self) -> None:
+    def __init__(self, head: int = HEAD) -> None:
         os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - else all others on a busy machine go before
         from ray.cluster_utils import Cluster as RayCluster
 
         options: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}
         self._cluster: Cluster = RayCluster(
-            initialize_head=True, head_node_args=options | {"node_ip_address": f"127.0.0.{HEAD}"}
+            initialize_head=True, head_node_args=options | {"node_ip_address": f"127.0.0.{head}"}
         )
-        self.running: dict[int, Any] = {HEAD: self._cluster.head_node}
+        self.running: dict[int, Any] = {head: self._cluster.head_node}
         self.address: str = self._cluster.address
 
-    def add(self, number: int) -> None:
+    def add(self, number: int, **environment: str) -> None:
         """Start a node, if it does not run."""
         if number not in self.running:
             self.running[number] = self._cluster.add_node(
-                num_cpus=1, object_store_memory=STORE, node_ip_address=f"127.0.0.{number}"
+                num_cpus=1,
+                object_store_memory=STORE,
+                node_ip_address=f"127.0.0.{number}",
+                env_vars=environment,
             )
 
     def kill(self, number: int) -> None:
@@ -56,6 +76,19 @@ class Nodes:
         self._cluster.shutdown()  # type: ignore[no-untyped-call]
 
 
+def process_of(kb: KnowledgeBase, number: int) -> int:
+    """The process of an actor."""
+    import ray
+
+    pid: int = ray.get(actors_of(kb)[number].handle.__ray_call__.remote(lambda self: os.getpid()))
+    return pid
+
+
+def actors_of(kb: KnowledgeBase) -> list[Any]:
+    assert kb._cluster is not None
+    return list(kb._cluster.actors)
+
+
 def snapshot(folder: Path) -> dict[str, bytes]:
     """All files below a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -74,3 +107,50 @@ def three_nodes() -> Iterator[Nodes]:
     yield nodes
     ray.shutdown()
     nodes.end()
+
+
+@pytest.fixture(scope="package", autouse=True)
+def small() -> Iterator[None]:
+    """About two pages a block, and small shards."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(building, "BLOCK_CHARACTERS", 300)
+        patch.setattr(building, "SHARD_ROWS", 170)
+        patch.setattr(indexes, "OWN_QUERIES", 30)
+        yield
+
+
+@pytest.fixture(scope="package")
+def corpus() -> list[Page]:
+    """150 pages, in which some paragraphs occur twice, with equal scores."""
+    source = random.Random(3)
+    texts = [" ".join(source.choices(WORDS, k=6)) + ". Born in Paris." for _ in range(150)]
+    return [Page(f"P{n}", "Page", (Paragraph(0, texts[n]), Paragraph(2, texts[n // 2]))) for n in range(150)]
+
+
+@pytest.fixture(scope="package")
+def model_of_all(new_model: Callable[..., Model], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose answers depend on words and on lengths, too."""
+    folder, model = tmp_path_factory.mktemp("cluster") / "model", new_model()
+    model.config = dataclasses.replace(model.config, lexical_factor=0.5, length_penalty=0.1)
+    model.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="package")
+def folder(corpus: list[Page], model_of_all: Path, checkpoint: Path) -> Path:
+    """A knowledge base of eight or so shards, with every kind of index."""
+    pytest.importorskip("faiss")
+    folder = model_of_all.parent
+    SpartaModel.new(str(checkpoint), SpartaConfig()).save(folder / "sparta")
+    kb = KnowledgeBase.build(corpus, folder / "kb", model_of_all, device="cpu")
+    for kind in ("disk", "tiny", "compact"):
+        kb = kb.index_vectors(kind, recall=0.0)
+    index_sparta(folder / "kb", folder / "sparta", device="cpu")
+    assert 7 <= len(read_manifest(folder / "kb").shards) <= 12
+    return folder / "kb"
+
+
+@pytest.fixture(scope="package")
+def near(folder: Path) -> KnowledgeBase:
+    """The same, searched in this process."""
+    return KnowledgeBase.open(folder, device="cpu")

@@ -2,33 +2,26 @@
 
 import dataclasses
 import os
-import random
 import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 
 import kbq
 from kbq.answers import IndexKind, SearchOptions, Unit
-from kbq.corpus.pages import Page, Paragraph
-from kbq.dump import building
-from kbq.dump.manifest import read_manifest
+from kbq.corpus.pages import Page
 from kbq.encoding.model import Model
 from kbq.errors import ClusterError
 from kbq.kb import KnowledgeBase
-from kbq.searching import indexes
 from kbq.serving.knowledge_bases import Folder
-from kbq.words.sparta import index_sparta
-from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
-from .conftest import HEAD, Nodes, snapshot
+from .conftest import HEAD, QUERIES, Nodes, actors_of, process_of, snapshot
 
 if TYPE_CHECKING:
     from kbq.dump.shards import Counts
@@ -39,78 +32,11 @@ from kbq.cluster.checking import check
 
 pytestmark = pytest.mark.xdist_group("ray")  # one process has the cluster
 
-WORDS = ["the", "city", "river", "was", "born", "in", "of", "Paris", "Warsaw", "Marie", "Curie", "place", "birth"]
-SOURCE = random.Random(6)
-QUERIES = [
-    f"{' '.join(SOURCE.choices(WORDS, k=SOURCE.randint(1, 6)))} [SEP] {' '.join(SOURCE.choices(WORDS, k=2))}"
-    for _ in range(6)
-]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small() -> Iterator[None]:
-    """About two pages a block, and small shards."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(building, "BLOCK_CHARACTERS", 300)
-        patch.setattr(building, "SHARD_ROWS", 170)
-        patch.setattr(indexes, "OWN_QUERIES", 30)
-        yield
-
-
-@pytest.fixture(scope="module")
-def corpus() -> list[Page]:
-    """150 pages, in which some paragraphs occur twice, with equal scores."""
-    source = random.Random(3)
-    texts = [" ".join(source.choices(WORDS, k=6)) + ". Born in Paris." for _ in range(150)]
-    return [Page(f"P{n}", "Page", (Paragraph(0, texts[n]), Paragraph(2, texts[n // 2]))) for n in range(150)]
-
-
-@pytest.fixture(scope="module")
-def model_of_all(new_model: Callable[..., Model], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose answers depend on words and on lengths, too."""
-    folder, model = tmp_path_factory.mktemp("cluster") / "model", new_model()
-    model.config = dataclasses.replace(model.config, lexical_factor=0.5, length_penalty=0.1)
-    model.save(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def folder(corpus: list[Page], model_of_all: Path, checkpoint: Path) -> Path:
-    """A knowledge base of eight or so shards, with every kind of index."""
-    pytest.importorskip("faiss")
-    folder = model_of_all.parent
-    SpartaModel.new(str(checkpoint), SpartaConfig()).save(folder / "sparta")
-    kb = KnowledgeBase.build(corpus, folder / "kb", model_of_all, device="cpu")
-    for kind in ("disk", "tiny", "compact"):
-        kb = kb.index_vectors(kind, recall=0.0)
-    index_sparta(folder / "kb", folder / "sparta", device="cpu")
-    assert 7 <= len(read_manifest(folder / "kb").shards) <= 12
-    return folder / "kb"
-
 
 @pytest.fixture(scope="module")
 def far(folder: Path, three_nodes: Nodes) -> KnowledgeBase:
     """The knowledge base with its compact index, searched by three actors."""
     return KnowledgeBase.open(folder, device="cpu", ray=three_nodes.address)
-
-
-@pytest.fixture(scope="module")
-def near(folder: Path) -> KnowledgeBase:
-    """The same, searched in this process."""
-    return KnowledgeBase.open(folder, device="cpu")
-
-
-def process_of(kb: KnowledgeBase, number: int) -> int:
-    """The process of an actor."""
-    import ray
-
-    pid: int = ray.get(actors_of(kb)[number].handle.__ray_call__.remote(lambda self: os.getpid()))
-    return pid
-
-
-def actors_of(kb: KnowledgeBase) -> list[Any]:
-    assert kb._cluster is not None
-    return list(kb._cluster.actors)
 
 
 def test_a_cluster_writes_the_bytes_of_one_machine(
@@ -153,7 +79,11 @@ def test_every_kind_of_index_is_searched_alike(folder: Path, three_nodes: Nodes,
     same_answers(near, KnowledgeBase.open(folder, device="cpu", index=kind, ray=three_nodes.address))
 
 
-def test_an_actor_that_is_killed_is_started_again(near: KnowledgeBase, far: KnowledgeBase) -> None:
+@pytest.mark.parametrize("sent_along", [2**20, 0])
+def test_an_actor_that_is_killed_is_started_again(
+    near: KnowledgeBase, far: KnowledgeBase, monkeypatch: pytest.MonkeyPatch, sent_along: int
+) -> None:
+    monkeypatch.setattr(searcher, "SENT_ALONG", sent_along)  # 0: actors read all queries in Ray's store
     before = process_of(far, 1)
     os.kill(before, signal.SIGKILL)
     assert far.query(QUERIES, 3) == near.query(QUERIES, 3)
@@ -268,7 +198,8 @@ def test_a_check_names_nodes_and_shards(folder: Path, three_nodes: Nodes) -> Non
     assert [(node.address, node.cpus, node.problem) for node in report.nodes] == [
         (f"127.0.0.{number}", 1, "") for number in (2, 3, 4)
     ]
-    assert [(group.node, group.problem) for group in report.groups] == [(f"127.0.0.{n}", "") for n in (2, 3, 4)]
+    nodes = [(group.node, group.copies, group.problem) for group in report.groups]
+    assert nodes == [(f"127.0.0.{number}", 0, "") for number in (2, 3, 4)]
     assert report.groups[0].shards.startswith("shard-00000 to shard-")
     assert report.problems == ()
 

@@ -1,0 +1,154 @@
+"""Copies: the shards that a node searches lie on its own disk, too, in the layout of a knowledge base.
+
+A copy is only read if its seals are those that the manifest of the knowledge base names, so none is ever out of date.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kbq.dump.damage import sentence
+from kbq.dump.manifest import IndexEntry, Manifest, read_named_seal
+from kbq.dump.shards import ShardEntry, deleted_file
+from kbq.errors import KnowledgeBaseError
+from kbq.system.files import reading_problem, replacing, writing_alone, writing_to
+from kbq.system.records import digest_of_bytes, read_record, write_record
+from kbq.system.seals import SEAL, Damage, FileSeal, all_damage, first_damage, read_seal
+
+PLACED = "placed.json"  # in the folder of a knowledge base
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """Where all nodes have their copies."""
+
+    folder: str
+
+
+def folder_of_copies(kb: Path) -> Path | None:
+    """Where nodes have copies of shards of a knowledge base; None: nowhere.
+
+    Raises:
+        KnowledgeBaseError: the file that says so is damaged.
+    """
+    try:
+        return Path(read_record(kb / PLACED, _Placed, FORMAT).folder)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise KnowledgeBaseError(reading_problem(kb / PLACED, error, "`kbq cluster place` writes it again")) from None
+
+
+def remember_copies(kb: Path, folder: Path) -> None:
+    """Have searches look for copies there. Raises KnowledgeBaseError if the knowledge base cannot be written."""
+    with writing_to(kb / PLACED, KnowledgeBaseError):
+        write_record(kb / PLACED, _Placed(str(folder)), FORMAT)
+
+
+def own_folder(kb: Path, to: Path) -> Path:
+    """The folder of one knowledge base in that of all copies."""
+    return to / f"{kb.name}-{digest_of_bytes(os.fsencode(kb))[:8]}"
+
+
+def parts_within(manifest: Manifest, *entries: IndexEntry) -> list[str]:
+    """The folders of words and of these indexes that lie within those of the shards."""
+    return [part for part in manifest.parts(*entries) if "/" in part]
+
+
+def copied(folder: Path, manifest: Manifest, index: IndexEntry) -> tuple[ShardEntry, ...]:
+    """The shards of which there are copies with words and this index, as far as seals and sizes tell."""
+
+    def is_copied(entry: ShardEntry) -> bool:
+        one = replace(manifest, shards=(entry,))
+        try:
+            files = one.files(folder, [entry.name, *parts_within(one, index)])
+        except KnowledgeBaseError:
+            return False
+        has_list = not entry.deleted or deleted_file(folder / entry.name, entry.deleted).is_file()
+        return has_list and first_damage(files, at_most=0) is None
+
+    return tuple(entry for entry in manifest.shards if is_copied(entry))
+
+
+def forget_others(folder: Path, manifest: Manifest) -> None:
+    """Remove copies of shards that the knowledge base does not have any more, of which pages may have been deleted."""
+    seals = {entry.name: entry.seal for entry in manifest.shards}
+    for copy in folder.glob("shard-*"):
+        name = copy.name.removesuffix(".tmp")  # what was begun goes on, whatever it is: files are compared
+        try:
+            is_named = name in seals and (name != copy.name or read_seal(copy).digest == seals[name])
+        except (OSError, ValueError):
+            is_named = False
+        if not is_named:
+            shutil.rmtree(copy, ignore_errors=True)
+
+
+def copy_shards(kb: Path, folder: Path, manifest: Manifest) -> int:
+    """Copy shards with their words and indexes, and compare what is there already; returns the bytes that were copied.
+
+    Raises:
+        KnowledgeBaseError: a file of the knowledge base is missing or damaged, or the folder cannot be written.
+    """
+    size = 0
+    for part in (*(entry.name for entry in manifest.shards), *parts_within(manifest, *manifest.entries)):
+        size += _copy_part(kb, folder, part, manifest.named_seals[part])
+    for entry in manifest.shards:
+        if entry.deleted:
+            source, target = (deleted_file(place / entry.name, entry.deleted) for place in (kb, folder))
+            with writing_to(target, KnowledgeBaseError, goes_on=True), replacing(target) as partial:
+                shutil.copyfile(source, partial)
+    return size
+
+
+def _copy_part(kb: Path, folder: Path, part: str, digest: str) -> int:
+    """Copy the files of one folder under a temporary name; what a run that was killed has copied is kept."""
+    source, target, seal = kb / part, folder / part, read_named_seal(kb, part, digest)
+    files = {source / name: file for name, file in seal.files.items()}
+    _refuse(kb, first_damage(files, at_most=0))
+    if _is_whole(target, digest, seal.files.items()):
+        return 0
+    partial, size = target.with_name(f"{target.name}.tmp"), 0
+    with writing_to(target, KnowledgeBaseError, goes_on=True):
+        partial.mkdir(parents=True, exist_ok=True)
+        with writing_alone(partial, target):
+            for path, file in files.items():
+                size += _copy_file(kb, path, partial / path.name, file)
+            shutil.copyfile(source / SEAL, partial / SEAL)
+            shutil.rmtree(target, ignore_errors=True)  # of another index, or damaged
+            partial.rename(target)
+    return size
+
+
+def _is_whole(folder: Path, digest: str, files: Iterable[tuple[str, FileSeal]]) -> bool:
+    try:
+        is_same = read_seal(folder).digest == digest
+    except (OSError, ValueError):
+        return False
+    return is_same and _damage({folder / name: file for name, file in files}) is None
+
+
+def _copy_file(kb: Path, source: Path, target: Path, file: FileSeal) -> int:
+    """Copy a file, if it is not there; returns its size if it was copied."""
+    if _damage({target: file}) is None:
+        return 0
+    shutil.copyfile(source, target)
+    with target.open("rb") as copy:
+        os.fsync(copy.fileno())
+    damage = _damage({target: file})
+    _refuse(kb, damage and Damage(source, damage.problem))
+    return file.bytes
+
+
+def _damage(files: dict[Path, FileSeal]) -> Damage | None:
+    return next(all_damage(files, lambda read: None), None)
+
+
+def _refuse(kb: Path, damage: Damage | None) -> None:
+    """Raises KnowledgeBaseError if a file of the knowledge base is damaged."""
+    if damage is not None:
+        raise KnowledgeBaseError(sentence(kb, damage))

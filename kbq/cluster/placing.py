@@ -1,0 +1,102 @@
+"""Placing: the shards of each group are copied to the disk of the node that will search them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from kbq.cluster.connection import connect, on_node
+from kbq.cluster.copies import copy_shards, forget_others, own_folder, remember_copies
+from kbq.cluster.groups import Group, divided
+from kbq.cluster.searcher import spread
+from kbq.dump.manifest import Manifest, read_manifest
+from kbq.errors import ClusterError, KbqError, first_line
+from kbq.system.callbacks import Report, Stage, silent
+from kbq.system.files import RESUMES
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCopy:
+    """Neighbouring shards on the disk of a node; `bytes` were copied, the others were there."""
+
+    shards: str
+    node: str
+    folder: str
+    bytes: int
+
+
+class _Outcome(NamedTuple):
+    """What came of copying a group: the bytes, or why it was not copied."""
+
+    bytes: int
+    problem: str = ""
+
+
+def place(address: str, kb: Path, to: Path, report: Report = silent) -> list[GroupCopy]:
+    """Copy the shards of each group to a folder of the node that searches them on this cluster; searches use it then.
+
+    Args:
+        to: the folder, on each node; copies of one knowledge base have a folder in it.
+
+    Raises:
+        ClusterError: there is no cluster at this address, or shards were not copied; the others were.
+        KnowledgeBaseError: there is no knowledge base in the folder, it is damaged, or it cannot be written.
+    """
+    manifest, kb = read_manifest(kb), kb.resolve()
+    manifest.refuse_codes(kb)
+    shards = manifest.open_shards(kb, manifest.parts(*manifest.entries))
+    folder = own_folder(kb, to.absolute())
+    cluster = connect(address)
+    try:
+        groups = divided(kb, manifest, manifest.index, shards, cluster.cpus)
+        nodes = spread(cluster.nodes, len(groups))
+        asked = {}
+        for node in cluster.nodes:
+            own = [group for group, place in zip(groups, nodes, strict=True) if place == node]
+            asked[on_node(_copy, node).remote(folder, manifest, own)] = node, own
+        stage = Stage(report, "copied, shards", len(shards))
+        copies, problems = [], []
+        while asked:
+            (done, *_), _ = ray.wait(list(asked))
+            node, own = asked.pop(done)
+            for group, outcome in zip(own, _outcomes(done, own), strict=True):
+                copies.append(GroupCopy(group.names, node.address, str(folder), outcome.bytes))
+                if outcome.problem:
+                    problems.append(f"{group.names}, node {node.address}: {outcome.problem}")
+                stage.add(len(group.manifest.shards))
+    finally:
+        cluster.close()
+    if problems:
+        raise ClusterError(
+            f"{len(problems)} of {len(groups)} groups of shards were not copied: {problems[0]}", problems[1:]
+        )
+    remember_copies(kb, folder)
+    return sorted(copies, key=lambda copy: copy.shards)
+
+
+def _copy(folder: Path, manifest: Manifest, groups: Sequence[Group]) -> list[_Outcome]:
+    """On a node: copy groups of shards, one after the other, after shards that do not exist any more are removed."""
+    forget_others(folder, manifest)
+    outcomes = []
+    for group in groups:
+        try:
+            outcomes.append(_Outcome(copy_shards(group.folder, folder, group.manifest)))
+        except KbqError as error:
+            outcomes.append(_Outcome(0, str(error)))
+    return outcomes
+
+
+def _outcomes(done: Any, groups: Sequence[Group]) -> list[_Outcome]:
+    """What a node says of its groups."""
+    try:
+        outcomes: list[_Outcome] = ray.get(done)
+        return outcomes
+    except RayTaskError as error:
+        raise error.cause from None
+    except RayError as error:
+        return [_Outcome(0, f"its process died ({first_line(error)}); {RESUMES}") for _ in groups]
