@@ -37,23 +37,39 @@ def forgetting() -> str:
 
 
 def forgetting_curve() -> str:
-    """Fewer triples, and other values of `keep`, on a sample of the queries."""
+    """Fewer triples, on a sample of the queries, with and without a second look."""
     rows = []
     for name, run in figures("forgetting_curve").items():
-        cells = [cell(run, "second look 0", each) for each in SETS if each in run["second look 0"]]
-        agreement = run["answered as before"][run["dev"].index(max(run["dev"]))]
-        rows.append([f"{int(name.split(':')[0]):,}", f"{run['keep']:g}", f"{agreement:.0f}", *cells])
-    heads = [f"{label}, {score}" for name, (label, score) in SETS.items() if name != "linking"]  # was not asked
-    return table(["triples", "keep", "other queries as before, %", *heads], rows)
+        size = f"{int(name.split(':')[0]):,}"
+        for look, label in LOOKS.items():
+            rows.append([size, label, *(cell(run, look, each) for each in SETS)])
+            size = ""
+    return table(["triples", "answered by", *(f"{label}, {score}" for label, score in SETS.values())], rows)
 
 
-def teaching() -> str:
-    """A few triples, where the second look learns, too."""
+def forgetting_keep() -> str:
+    """Other values of `keep`, on a sample of the queries."""
     rows = []
-    for name, run in figures("teaching").items():
-        cells = [cell(run, "second look 10", each) for each in SETS]
-        rows.append([f"{int(name.split(':')[0]):,}", *cells])
-    return table(["triples", *(f"{label}, {score}" for label, score in SETS.values())], rows)
+    for run in kept_runs():
+        agreement = run["answered as before"][run["dev"].index(max(run["dev"]))]
+        asked = [each for each in SETS if each in run["second look 0"]]
+        cells = [cell(run, "second look 0", each) for each in asked]
+        rows.append([f"{run['keep']:g}", f"{agreement:.0f}", *cells])
+    heads = [f"{SETS[each][0]}, {SETS[each][1]}" for each in asked]
+    return table([f"keep, {KEEP_AT:,} triples", "other queries as before, %", *heads], rows)
+
+
+def forgetting_linking() -> str:
+    """What tuning on mentions does to them and to slots."""
+    (run,) = figures("forgetting_linking").values()
+    heads = [f"{label}, {score}" for label, score in SETS.values()]
+    return table(["mentions", *heads], [[f"{run['triples']:,}", *(cell(run, "second look 0", each) for each in SETS)]])
+
+
+def kept_runs() -> list[dict[str, Any]]:
+    """Runs that differ in `keep` and in their seeds."""
+    runs = [run for name, run in figures("forgetting_keep").items() if int(name.split(":")[0]) == KEEP_AT]
+    return sorted(runs, key=lambda run: float(run["keep"]))
 
 
 def forgetting_short() -> str:
@@ -110,11 +126,10 @@ def draw() -> None:
     """The curves: T-REx against the other sets over `keep`, and both over the number of triples."""
     from plotting import picture
 
-    runs = figures("forgetting_curve")
     with picture("forgetting", 2) as (left, right):
         for axes, chosen, label in (
-            (left, [run for name, run in runs.items() if int(name.split(":")[0]) == KEEP_AT], "keep"),
-            (right, [run for name, run in runs.items() if name.count(":") == 1], "triples"),
+            (left, kept_runs(), "keep"),
+            (right, list(figures("forgetting_curve").values()), "triples"),
         ):
             places = [run["keep"] if label == "keep" else run["triples"] for run in chosen]
             for name, (title, score) in SETS.items():
