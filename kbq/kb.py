@@ -613,7 +613,7 @@ class KnowledgeBase:
         patience: int = 2,
         batch: int = 24,
         accumulate: int = 1,
-        learning_rate: float = 1e-4,
+        learning_rate: float = 2e-4,
         keep: float = 0.5,
         seed: int = 0,
         note: Note = unheard,

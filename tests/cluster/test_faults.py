@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,19 @@ def test_a_node_without_kbq_is_refused(three_nodes: Nodes, tmp_path: Path) -> No
             connection.connect(three_nodes.address)
     finally:
         three_nodes.kill(9)
+        wait_until_gone(three_nodes, 9)
+
+
+def wait_until_gone(nodes: Nodes, number: int) -> None:
+    """Until the head knows that a node is dead, it counts it as one, and the next test would ask it."""
+    for _ in range(600):
+        cluster = connection.connect(nodes.address, alike=False)
+        addresses = {node.address for node in cluster.nodes}
+        cluster.close()
+        if f"127.0.0.{number}" not in addresses:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"node {number} still counts as alive after a minute")
 
 
 def test_a_knowledge_base_that_changes_while_it_is_searched(
