@@ -1,5 +1,7 @@
 """Cluster tables: what results/cluster_*.json say, as Markdown; no Ray is needed."""
 
+from collections.abc import Sequence
+
 from rendering import figures, table
 from scale import WIKIPEDIA_TOKENS, WIKIPEDIA_VECTORS
 
@@ -10,15 +12,33 @@ NETWORK = 10e9 / 8  # bytes per second
 
 def cluster_builds() -> str:
     """CPU seconds and bytes on one machine and on nodes."""
-    found = figures("cluster_build")
-    alone = found["one_process_cpu_seconds"]
-    rows = [["one process, no Ray", f"{alone:.1f}", "", ""]]
-    for each in found["clusters"]:
-        spent, nodes = each["cpu_seconds"], each["nodes"]
-        same = f"all {each['files']}" if each["same_bytes"] else "no"
-        rows.append([f"{nodes} node{'s' * (nodes > 1)}", f"{spent:.1f}", f"{spent / alone:.1f}×", same])
-    head = [f"{found['tokens']:,} tokens", "CPU seconds in all", "beside one process", "files with the same bytes"]
-    return table(head, rows)
+    sizes = figures("cluster_build")["sizes"]
+    most = max(each["nodes"] for size in sizes for each in size["clusters"])
+    alone = _slope([(size["tokens"], size["one_process"]["cpu_seconds"]) for size in sizes])
+    first = [f"{size['one_process']['cpu_seconds']:.1f}" for size in sizes]
+    rows = [["one process, no Ray", *first, f"{alone:.0f}", "", ""]]
+    for nodes in range(1, most + 1):
+        by_size = [next((each for each in size["clusters"] if each["nodes"] == nodes), None) for size in sizes]
+        spent = [f"{each['cpu_seconds']:.1f} ({each['of_rays_processes']:.1f})" if each else "" for each in by_size]
+        pairs = [(size["tokens"], each) for size, each in zip(sizes, by_size, strict=True) if each]
+        slope = ["", ""]
+        if len(pairs) > 1:
+            whole = _slope([(tokens, each["cpu_seconds"]) for tokens, each in pairs])
+            of_ray = _slope([(tokens, each["of_rays_processes"]) for tokens, each in pairs])
+            slope = [f"{whole:.0f} ({of_ray:.0f})", f"{whole / alone:.2f}× ({of_ray / alone:.2f}×)"]
+        done = [each for each in by_size if each]
+        same = sum(each["files"] for each in done if each["same_bytes"])
+        rows.append(
+            [f"{nodes} node{'s' * (nodes > 1)}", *spent, *slope, f"{same} of {sum(each['files'] for each in done)}"]
+        )
+    head = ["CPU seconds", *(f"{size['tokens']:,} tokens" for size in sizes), "each further million tokens"]
+    return table([*head, "beside one process", "files with the same bytes"], rows)
+
+
+def _slope(points: Sequence[tuple[int, float]]) -> float:
+    """CPU seconds for a million tokens more, between the smallest and the largest corpus."""
+    (few, less), (many, more) = points[0], points[-1]
+    return 1e6 * (more - less) / (many - few)
 
 
 def cluster_kills() -> str:
@@ -49,6 +69,17 @@ def cluster_searches() -> str:
         )
     head = ["actors", "answers that differ", "empty trip, ms", "one query, one process", "one query, actors"]
     return table([*head, "64 queries, one process", "64 queries, actors"], rows)
+
+
+def cluster_throughput() -> str:
+    """Batches of one actor and of two, each on a core of its own."""
+    found = figures("cluster_throughput")
+    rows = []
+    for name in ("one process", "1 actor", "2 actors"):
+        waited, spent = found[name]["batch_of_64_ms"], found[name]["cpu_ms"]
+        rows.append([name, f"{waited['median']:.0f} ({waited['fewest']:.0f})", f"{spent['fewest']:.0f}"])
+    head = [f"{found['rows']:,} vectors", "64 queries, ms", "fewest CPU ms of the process or the busiest actor"]
+    return table(head, rows)
 
 
 def cluster_wikipedia() -> str:
