@@ -88,17 +88,6 @@ def test_a_head_that_ends_is_said(three_nodes: Nodes) -> None:
     assert f"error: the head of the Ray cluster at {nodes.address} has ended, and Ray has ended this command" in said
 
 
-def test_a_node_without_kbq_is_refused(three_nodes: Nodes, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['kbq'] = None\n")
-    three_nodes.add(9, PYTHONPATH=str(tmp_path))
-    try:
-        said = r"^node 127.0.0.9 has no kbq that works \(.*'?kbq.*\): install the same one on all nodes$"
-        with pytest.raises(ClusterError, match=said):
-            connection.connect(three_nodes.address)
-    finally:
-        three_nodes.kill(9)
-
-
 def test_a_knowledge_base_that_changes_while_it_is_searched(
     folder: Path, near: KnowledgeBase, three_nodes: Nodes, tmp_path: Path
 ) -> None:
@@ -114,3 +103,14 @@ def test_a_knowledge_base_that_changes_while_it_is_searched(
     os.kill(process_of(far, 0), signal.SIGKILL)  # who starts again finds other files
     with pytest.raises(ClusterError, match=rf"^1 of 3 groups of shards were not searched: {group.names} of "):
         far.query(QUERIES, 3)
+
+
+def test_a_node_without_kbq_is_refused(three_nodes: Nodes, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['kbq'] = None\n")
+    three_nodes.add(9, PYTHONPATH=str(tmp_path))
+    try:
+        said = r"^node 127.0.0.9 has no kbq that works \(.*'?kbq.*\): install the same one on all nodes$"
+        with pytest.raises(ClusterError, match=said):
+            connection.connect(three_nodes.address)
+    finally:
+        three_nodes.end_one(9)
