@@ -71,6 +71,17 @@ def cluster_searches() -> str:
     return table([*head, "64 queries, one process", "64 queries, actors"], rows)
 
 
+def cluster_throughput() -> str:
+    """Batches of one actor and of two, each on a core of its own."""
+    found = figures("cluster_throughput")
+    rows = []
+    for name in ("one process", "1 actor", "2 actors"):
+        waited, spent = found[name]["batch_of_64_ms"], found[name]["cpu_ms"]
+        rows.append([name, f"{waited['median']:.0f} ({waited['fewest']:.0f})", f"{spent['fewest']:.0f}"])
+    head = [f"{found['rows']:,} vectors", "64 queries, ms", "fewest CPU ms of the process or the busiest actor"]
+    return table(head, rows)
+
+
 def cluster_wikipedia() -> str:
     """All of English Wikipedia on several machines, from what was measured."""
     rows = [*_encoding(), *_index()]

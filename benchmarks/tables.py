@@ -503,6 +503,7 @@ def main() -> None:
             "cluster-builds": cluster_tables.cluster_builds,
             "cluster-kills": cluster_tables.cluster_kills,
             "cluster-searches": cluster_tables.cluster_searches,
+            "cluster-throughput": cluster_tables.cluster_throughput,
             "cluster-wikipedia": cluster_tables.cluster_wikipedia,
         },
         "docs/results/scale.md": {

@@ -60,6 +60,10 @@ class Nodes:
         """Kill the processes of a node, as if its machine were switched off."""
         self._cluster.remove_node(self.running.pop(number), allow_graceful=False)
 
+    def end_one(self, number: int) -> None:
+        """End a node in such a way that the others know at once."""
+        self._cluster.remove_node(self.running.pop(number), allow_graceful=True)
+
     def worker_processes(self, *names: str) -> list[int]:
         """The processes of all nodes that Ray shows with one of these names."""
         raylets = {info.process.pid for node in self.running.values() for info in node.all_processes["raylet"]}

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -89,30 +88,6 @@ def test_a_head_that_ends_is_said(three_nodes: Nodes) -> None:
     assert f"error: the head of the Ray cluster at {nodes.address} has ended, and Ray has ended this command" in said
 
 
-def test_a_node_without_kbq_is_refused(three_nodes: Nodes, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['kbq'] = None\n")
-    three_nodes.add(9, PYTHONPATH=str(tmp_path))
-    try:
-        said = r"^node 127.0.0.9 has no kbq that works \(.*'?kbq.*\): install the same one on all nodes$"
-        with pytest.raises(ClusterError, match=said):
-            connection.connect(three_nodes.address)
-    finally:
-        three_nodes.kill(9)
-        wait_until_gone(three_nodes, 9)
-
-
-def wait_until_gone(nodes: Nodes, number: int) -> None:
-    """Until the head knows that a node is dead, it counts it as one, and the next test would ask it."""
-    for _ in range(600):
-        cluster = connection.connect(nodes.address, alike=False)
-        addresses = {node.address for node in cluster.nodes}
-        cluster.close()
-        if f"127.0.0.{number}" not in addresses:
-            return
-        time.sleep(0.1)
-    pytest.fail(f"node {number} still counts as alive after a minute")
-
-
 def test_a_knowledge_base_that_changes_while_it_is_searched(
     folder: Path, near: KnowledgeBase, three_nodes: Nodes, tmp_path: Path
 ) -> None:
@@ -128,3 +103,14 @@ def test_a_knowledge_base_that_changes_while_it_is_searched(
     os.kill(process_of(far, 0), signal.SIGKILL)  # who starts again finds other files
     with pytest.raises(ClusterError, match=rf"^1 of 3 groups of shards were not searched: {group.names} of "):
         far.query(QUERIES, 3)
+
+
+def test_a_node_without_kbq_is_refused(three_nodes: Nodes, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['kbq'] = None\n")
+    three_nodes.add(9, PYTHONPATH=str(tmp_path))
+    try:
+        said = r"^node 127.0.0.9 has no kbq that works \(.*'?kbq.*\): install the same one on all nodes$"
+        with pytest.raises(ClusterError, match=said):
+            connection.connect(three_nodes.address)
+    finally:
+        three_nodes.end_one(9)
