@@ -19,6 +19,7 @@ from pathlib import Path
 
 import reporting
 import torch
+from kills import finish
 from memory import peaks
 
 from kbq.kb import KnowledgeBase
@@ -36,12 +37,6 @@ def start(kb: KnowledgeBase, table: Path, out: Path) -> int:
         kb.fill(table, RELATIONS, out)
         os._exit(0)
     return process
-
-
-def finish(process: int) -> None:
-    _, status = os.waitpid(process, 0)
-    if status:
-        raise SystemExit(f"a run ended with status {status}")
 
 
 def contents(out: Path) -> list[bytes]:

@@ -67,7 +67,7 @@ def indexing(process: int, folder: Path) -> bool:
 def finish(process: int) -> None:
     _, status = os.waitpid(process, 0)
     if status:
-        raise SystemExit(f"a build ended with status {status}")
+        raise SystemExit(f"a run ended with status {status}")
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -282,6 +282,28 @@ def kb(kb_folder: Path) -> "KnowledgeBase":
 
 
 @pytest.fixture(scope="session")
+def with_every_index(checkpoint: Path) -> Callable[[Path, list[Page], Path], Path]:
+    """Builds a knowledge base of eight or so shards with every kind of index and of words."""
+
+    def build(folder: Path, pages: list[Page], model: Path) -> Path:
+        pytest.importorskip("faiss")
+        from kbq.dump.manifest import read_manifest
+        from kbq.kb import KnowledgeBase
+        from kbq.words.sparta import index_sparta
+        from kbq.words.sparta_model import SpartaConfig, SpartaModel
+
+        SpartaModel.new(str(checkpoint), SpartaConfig()).save(folder / "sparta")
+        kb = KnowledgeBase.build(pages, folder / "kb", model, device="cpu")
+        for kind in ("disk", "tiny", "compact"):
+            kb = kb.index_vectors(kind, recall=0.0)
+        index_sparta(folder / "kb", folder / "sparta", device="cpu")
+        assert 7 <= len(read_manifest(folder / "kb").shards) <= 12
+        return folder / "kb"
+
+    return build
+
+
+@pytest.fixture(scope="session")
 def judging_model(new_model: Callable[..., "Model"], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved model with a random reader that judges phrases."""
     import torch

@@ -12,12 +12,9 @@ import pytest
 
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building
-from kbq.dump.manifest import read_manifest
 from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
 from kbq.searching import indexes
-from kbq.words.sparta import index_sparta
-from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -141,17 +138,9 @@ def model_of_all(new_model: Callable[..., Model], tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture(scope="package")
-def folder(corpus: list[Page], model_of_all: Path, checkpoint: Path) -> Path:
-    """A knowledge base of eight or so shards, with every kind of index."""
-    pytest.importorskip("faiss")
-    folder = model_of_all.parent
-    SpartaModel.new(str(checkpoint), SpartaConfig()).save(folder / "sparta")
-    kb = KnowledgeBase.build(corpus, folder / "kb", model_of_all, device="cpu")
-    for kind in ("disk", "tiny", "compact"):
-        kb = kb.index_vectors(kind, recall=0.0)
-    index_sparta(folder / "kb", folder / "sparta", device="cpu")
-    assert 7 <= len(read_manifest(folder / "kb").shards) <= 12
-    return folder / "kb"
+def folder(corpus: list[Page], model_of_all: Path, with_every_index: Callable[[Path, list[Page], Path], Path]) -> Path:
+    """A knowledge base of them."""
+    return with_every_index(model_of_all.parent, corpus, model_of_all)
 
 
 @pytest.fixture(scope="package")

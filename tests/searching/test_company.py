@@ -11,7 +11,6 @@ import pytest
 from kbq.answers import Answer, Backend, BuiltKind, SearchOptions, Unit
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building
-from kbq.dump.manifest import read_manifest
 from kbq.encoding.model import Model
 from kbq.indexing import base, cell_index, compact
 from kbq.indexing.base import Whole
@@ -21,8 +20,6 @@ from kbq.kb import KnowledgeBase
 from kbq.searching import indexes
 from kbq.searching.hybrid import LexicalScores
 from kbq.searching.search import SearchContext, Wanted, merged, search
-from kbq.words.sparta import index_sparta
-from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
 K = 3
 WORDS = ["the", "city", "river", "was", "born", "in", "of", "Paris", "Warsaw", "Marie", "Curie", "place", "birth"]
@@ -57,23 +54,19 @@ def roughly() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def folder(
-    roughly: None, new_model: Callable[..., Model], checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+    roughly: None,
+    new_model: Callable[..., Model],
+    with_every_index: Callable[[Path, list[Page], Path], Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     """A knowledge base of eight or so shards, with every kind of index, in which some paragraphs occur twice."""
-    pytest.importorskip("faiss")
     source = random.Random(3)
     texts = [" ".join(source.choices(WORDS, k=6)) + ". Born in Paris." for _ in range(150)]
     pages = [Page(f"P{n}", "Page", (Paragraph(0, texts[n]), Paragraph(2, texts[n // 2]))) for n in range(150)]
     folder, model = tmp_path_factory.mktemp("company"), new_model()
     model.config = dataclasses.replace(model.config, lexical_factor=0.5, length_penalty=0.1)
     model.save(folder / "model")
-    SpartaModel.new(str(checkpoint), SpartaConfig()).save(folder / "sparta")
-    kb = KnowledgeBase.build(pages, folder / "kb", folder / "model", device="cpu")
-    for kind in ("disk", "tiny", "compact"):
-        kb = kb.index_vectors(kind, recall=0.0)
-    index_sparta(folder / "kb", folder / "sparta", device="cpu")
-    assert 7 <= len(read_manifest(folder / "kb").shards) <= 12
-    return folder / "kb"
+    return with_every_index(folder, pages, folder / "model")
 
 
 @pytest.fixture(scope="module")
