@@ -51,12 +51,15 @@ def write_compacted(
     written = []
     for target in range(int(targets.max(initial=0)) + 1):  # one without pages where none are left
         writer = ShardWriter(folder / shard_name(first + target), shards[0].shape[1], Progress())
-        for shard, pages, of_pages in zip(shards, left, of_shards, strict=True):
-            chosen = np.zeros(len(shard.ids), bool)
-            chosen[pages[of_pages == target]] = True
-            if chosen.any():
-                copy_pages(shard, chosen, writer, report)
-        written.append(writer.close())
+        try:
+            for shard, pages, of_pages in zip(shards, left, of_shards, strict=True):
+                chosen = np.zeros(len(shard.ids), bool)
+                chosen[pages[of_pages == target]] = True
+                if chosen.any():
+                    copy_pages(shard, chosen, writer, report)
+            written.append(writer.close())
+        finally:
+            writer.abandon()
     return written
 
 

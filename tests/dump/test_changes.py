@@ -13,6 +13,7 @@ from kbq.answers import Backend
 from kbq.corpus.pages import Page
 from kbq.dump import compacting
 from kbq.dump.manifest import STATE, read_manifest
+from kbq.dump.shard_writer import ShardWriter
 from kbq.dump.workers import Hire, encode_blocks
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError
@@ -189,6 +190,25 @@ def test_damage_is_not_copied(changing: KnowledgeBase, monkeypatch: pytest.Monke
     kb = KnowledgeBase.open(changing.folder)
     with pytest.raises(KnowledgeBaseError, match=r"vectors.npy is damaged \(its content has changed\): restore it"):
         kb.compact()
+
+
+def test_compacting_that_fails_leaves_no_file_open(changing: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    writers: list[ShardWriter] = []
+
+    def remembered(*arguments: Any) -> ShardWriter:
+        writers.append(ShardWriter(*arguments))
+        return writers[-1]
+
+    def stop(rows: int) -> None:
+        raise KeyboardInterrupt
+
+    kb = changing.delete("b")
+    monkeypatch.setattr(compacting, "ShardWriter", remembered)
+    with pytest.raises(KeyboardInterrupt):
+        compacting.write_compacted(kb.folder, kb.manifest.shards, kb.shards, 1, stop)
+    (writer,) = writers
+    assert all(array._file.closed for array in writer._arrays())
+    assert said(kb.compact()) == said(kb)
 
 
 def test_an_unfinished_update_is_not_compacted_away(changing: KnowledgeBase) -> None:
