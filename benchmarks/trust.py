@@ -85,7 +85,9 @@ def asked(kb: KnowledgeBase, records: Records) -> tuple[Doubles, Bools, Doubles,
         part = records[first : first + BATCH]
         texts = [record["input"] for record in part]
         phrases = kb.search(texts, SearchOptions(k=LOOKS, unit="phrase", second_look=0))
-        for record, text, hits, looks in zip(part, texts, phrases, kb.look_again(texts, phrases, options), strict=True):
+        for record, text, hits, looks in zip(
+            part, texts, phrases, kb.judging.look_again(texts, phrases, kb.worth(options)), strict=True
+        ):
             golds = {normalise(answer) for answer in gold_answers(record)}
             chance = calibration.probabilities(text, looks)[0] if calibration else 0.0
             is_right = normalise(looks[0].answer.text) in golds, normalise(hits[0].text) in golds

@@ -23,12 +23,8 @@ Backend = Literal["auto", "dense", "bm25", "sparta", "hybrid"]
 WordBackend = Literal["bm25", "sparta"]
 WORDS_ALONE: tuple[WordBackend, ...] = ("bm25", "sparta")
 WeightType = Literal["float32", "int8"]
-K, DEPTH, RETRIEVAL_WEIGHT, LOOKS = (
-    5,
-    20,
-    0.1,
-    10,
-)  # what `kbq query` and `KnowledgeBase.query` ask for unless told otherwise
+# What `kbq query` and `KnowledgeBase.query` ask for unless told otherwise.
+K, DEPTH, RETRIEVAL_WEIGHT, LOOKS = 5, 20, 0.1, 10
 TOP = 3  # alternatives that `kbq fill` keeps
 CONTEXT = 500  # characters of the evidence that JSON has on either side of an answer: most paragraphs are whole
 MOST_MARKS = 32  # by which this may be exceeded, so as not to part a letter from its marks: Unicode's limit is 30

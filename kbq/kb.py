@@ -26,20 +26,18 @@ from kbq.answers import (
     is_likely,
 )
 from kbq.changing import build, compact, model_of, update
-from kbq.confidence.calibration import CALIBRATION, HIDDEN, Calibration, SearchMode
+from kbq.confidence.calibration import HIDDEN, SearchMode
+from kbq.confidence.judging import Judging
 from kbq.dump.changes import Changes, delete, page_ids, refuse_unknown
 from kbq.dump.damage import damage_explained
 from kbq.dump.manifest import read_manifest, refuse_other_model
 from kbq.dump.pages import Pages
 from kbq.dump.workers import processes
 from kbq.encoding.model import Model
-from kbq.encoding.model_folder import local_folder
 from kbq.encoding.queries import refuse_unreadable
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.indexing.factory import build_missing, open_index
-from kbq.reading.judge import TaughtJudge
-from kbq.reading.network import judge_digest
-from kbq.reading.second_look import before_others, second_look
+from kbq.reading.second_look import before_others
 from kbq.sample_kb import Building, quietly, sample_folder
 from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT, LexicalScores, WordIndexes
 from kbq.searching.indexes import IndexSpec, add_index
@@ -57,6 +55,7 @@ if TYPE_CHECKING:
     from kbq.answers import CorpusFormat, SearchWords, WantedKind, WordBackend
     from kbq.array_types import Bools, Floats
     from kbq.cluster.searcher import RaySearcher
+    from kbq.confidence.calibration import Calibration
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
@@ -71,7 +70,6 @@ if TYPE_CHECKING:
     from kbq.kilt.prediction import PredictionOutcome
     from kbq.kilt.task import Task
     from kbq.reading.reader import Reader
-    from kbq.reading.second_look import Look
     from kbq.training.engine import StepReport
 
 
@@ -112,7 +110,7 @@ class KnowledgeBase:
             self._open_search(self._show_only(pages) if pages else [])
             self.words = WordIndexes(folder, manifest, self.shards)
         self._readers: dict[str, Reader] = {}
-        self._calibrations: dict[Path, Calibration] = {}
+        self.judging = Judging(model)
 
     def _show_only(self, pages: Sequence[str]) -> list[Bools]:
         """Answer from these pages only; returns whether each page of each shard is one. Shapes: (pages,)."""
@@ -379,7 +377,7 @@ class KnowledgeBase:
             (paragraphs,) = self._found(texts, options, (options.depth, "paragraph"))
             weight = options.retrieval_weight * self.worth(options)
             return self.reader(options.reader).answers(texts, paragraphs, options.k, options.chosen_unit, weight)
-        k, unit, looks = options.k, options.chosen_unit, self.looks(options)
+        k, unit, looks = options.k, options.chosen_unit, self.judging.looks(options)
         if not looks:
             return self._found(texts, options, (k, unit))[0]
         if unit == "phrase":  # a phrase that the reader proposes may take the place of one behind those looked at
@@ -387,110 +385,23 @@ class KnowledgeBase:
             phrases = [hits[:looks] for hits in found]
         else:
             found, phrases = self._found(texts, options, (k, unit), (looks, "phrase"))
-        judged, calibration = self.look_again(texts, phrases, options), self.calibration(options)
+        judged = self.judging.look_again(texts, phrases, self.worth(options))
+        calibration = self.calibration(options)
         if calibration is not None:
             judged = [calibration.applied(*each) for each in zip(texts, judged, strict=True)]
         return [before_others(*each, unit)[:k] for each in zip(judged, found, strict=True)]
-
-    def look_again(
-        self, texts: Sequence[str], phrases: Sequence[Sequence[Answer]], options: SearchOptions
-    ) -> list[list[Look]]:
-        """Judge the phrases found for each text again: they have a new order, but no probabilities yet."""
-        return second_look(self.judging_reader, texts, phrases, self.worth(options), self.taught_judge)
-
-    @property
-    def judging_reader(self) -> Reader:
-        """The model's own reader."""
-        return self.reader(self._base)
-
-    @property
-    def _base(self) -> str:
-        """The model with the phrase encoder: a query encoder that was tuned has no reader of its own."""
-        return self.model.config.base or self.model.source
-
-    @cached_property
-    def reader_digest(self) -> str:
-        """That of the reader that judges phrases; empty: the model has none."""
-        return judge_digest(local_folder(self._base))
-
-    @cached_property
-    def taught_judge(self) -> TaughtJudge | None:
-        """The judge of the relations that the query encoder was tuned on, if it came out better than the reader's own.
-
-        Raises:
-            ModelError: it is damaged, or was taught with another reader.
-        """
-        folder, has_base = local_folder(self.model.source), self.model.config.base
-        return TaughtJudge.open(folder, self.reader_digest, self.model.device) if has_base else None
-
-    @property
-    def _judge(self) -> str:
-        """What judges phrases, as digests; empty: nothing."""
-        taught = self.taught_judge if self.reader_digest else None
-        return f"{self.reader_digest} {taught.fingerprint}" if taught else self.reader_digest
-
-    def looks(self, options: SearchOptions) -> int:
-        """How many phrases of a query are looked at again.
-
-        Raises:
-            QueryError: some are asked for, but none can be.
-        """
-        if options.second_look == 0:
-            return 0
-        reason = (
-            "a reader reads" if options.reader is not None
-            else f"{options.backend} finds no phrases" if options.backend in WORDS_ALONE
-            else f"{options.chosen_unit}s are asked for" if options.chosen_unit not in ("phrase", "page")
-            else f"the model {self._base} has no reader that judges phrases" if not self.reader_digest else ""
-        )  # fmt: skip
-        if reason and options.second_look:
-            raise QueryError(f"--second-look has no effect where {reason}: leave it out", is_usage=True)
-        return 0 if reason else LOOKS if options.second_look is None else options.second_look
 
     def mode(self, options: SearchOptions) -> SearchMode:
         """What decides the scores of a search, apart from the text: a calibration holds for one mode."""
         weights = zip(("BM25", "SPARTA"), self.weights(options), (self.words.bm25, self.words.sparta), strict=True)
         added = [f"{weight:g} {name}" for name, weight, index in weights if index]
         parts = ["vectors", *(added if self.chosen(options.backend) == "hybrid" else ())]
-        return SearchMode(self.model.config.query_fingerprint, self._judge, " + ".join(parts), self.looks(options))
+        looks = self.judging.looks(options)
+        return SearchMode(self.model.config.query_fingerprint, self.judging.digest, " + ".join(parts), looks)
 
     def calibration(self, options: SearchOptions) -> Calibration | None:
-        """What gives answers their probabilities: the file that is asked for, or the model's own where that fits.
-
-        Raises:
-            QueryError: the file does not fit, or probabilities are needed, and there are none.
-            ModelError: the file is missing or damaged.
-        """
-        mode = self.mode(options)
-        if options.calibration is not None:
-            found: Calibration | None = self._read_calibration(Path(options.calibration))
-        else:
-            found = self.own_calibration() if mode.second_look else None
-        differing = "; ".join(found.mode.differences(mode)) if found else ""
-        if options.calibration is not None and differing:
-            raise QueryError(f"{options.calibration} was made for another search ({differing}): calibrate again")
-        if options.min_probability and (not found or differing):
-            missing = f"the model {self.model.source} has no calibration"
-            reason = differing or (missing if mode.second_look else "nothing is looked at again")
-            raise QueryError(
-                f"answers have no probability here ({reason}), so --min-probability has no effect: make a calibration "
-                "with `kbq calibrate`, or search as the model's own wants it"
-            )
-        return None if differing else found
-
-    def own_calibration(self) -> Calibration | None:
-        """The calibration in the model's folder or, if its query encoder was tuned, in that of its base."""
-        for source in (self.model.source, self.model.config.base):
-            path = local_folder(source) / CALIBRATION if source else None
-            if path and path.is_file():
-                return self._read_calibration(path)
-        return None
-
-    def _read_calibration(self, path: Path) -> Calibration:
-        """A calibration, read once."""
-        if path not in self._calibrations:
-            self._calibrations[path] = Calibration.read(path)
-        return self._calibrations[path]
+        """What gives the answers of a search their probabilities; see `Judging.calibration`."""
+        return self.judging.calibration(options, self.mode(options))
 
     def _found(self, texts: Sequence[str], options: SearchOptions, *wanted: Wanted) -> list[list[list[Answer]]]:
         """For each (k, unit) that is wanted, the k best units of each text."""
@@ -590,11 +501,11 @@ class KnowledgeBase:
         bm25, sparta = self.weights(SearchOptions())
         return {"bm25": bm25, "sparta": sparta}.get(options.backend, 1.0) / (self.model.config.lexical_factor or 1.0)
 
-    def judging(self, options: SearchOptions) -> dict[str, object] | None:
+    def judged_by(self, options: SearchOptions) -> dict[str, object] | None:
         """What looks at phrases again and says how likely they are, so that runs can be compared; None: nothing."""
-        looks, calibration = self.looks(options), self.calibration(options)
+        mode, calibration = self.mode(options), self.calibration(options)
         digest = calibration and digest_of_record(calibration)
-        return {"reader": self._judge, "phrases": looks, "calibration": digest} if looks else None
+        return {"reader": mode.reader, "phrases": mode.second_look, "calibration": digest} if mode.second_look else None
 
     # Teach and measure
 

@@ -127,7 +127,7 @@ class Filling:
             "query encoder": kb.model.config.query_fingerprint,
             "backend": kb.chosen(search.backend),
             "weights": list(kb.weights(search)),
-            "second look or calibration": kb.judging(search),
+            "second look or calibration": kb.judged_by(search),
             "version of kbq": kbq.__version__,
         }
 

@@ -121,7 +121,9 @@ def judge(
 def teaches(kb: "KnowledgeBase", judged: Sequence[JudgedAnswer]) -> bool:
     """Whether answers say anything about probabilities: without a calibration to change, some must be right."""
     right = sum(one.is_right for one in judged)
-    return bool(judged) and (kb.own_calibration() is not None or (len(judged) >= LEAST and 0 < right < len(judged)))
+    return bool(judged) and (
+        kb.judging.own_calibration() is not None or (len(judged) >= LEAST and 0 < right < len(judged))
+    )
 
 
 def write_calibration(
@@ -130,7 +132,7 @@ def write_calibration(
     """Fit a calibration, and write it with its scores and these facts."""
     rows = np.array([one.features for one in judged], np.float64).reshape(-1, len(FEATURES))
     right = np.array([one.is_right for one in judged], np.bool_)
-    before = kb.own_calibration()
+    before = kb.judging.own_calibration()
     chances = _predicted([one.relation for one in judged], rows, right, before)
     scores = _scores(chances, right)
     weights, intercept = fit(rows, right, before)
@@ -150,7 +152,7 @@ def _is_chosen(identity: str, share: float) -> bool:
 
 def _judge(kb: "KnowledgeBase", asked: Sequence[tuple[Gold, bool]], options: SearchOptions) -> list[JudgedAnswer]:
     """The best phrase for each query; with True, of those that are not on its pages."""
-    looks = kb.looks(options)
+    looks = kb.judging.looks(options)
     texts = [clean_text(gold.input or "") for gold, _ in asked]
     deep = DEEPER * looks if any(is_hidden for _, is_hidden in asked) else looks
     found = kb.search(texts, replace(options, k=deep, unit="phrase", second_look=0))
@@ -159,7 +161,9 @@ def _judge(kb: "KnowledgeBase", asked: Sequence[tuple[Gold, bool]], options: Sea
         for (gold, is_hidden), hits in zip(asked, found, strict=True)
     ]
     judged = []
-    for (gold, is_hidden), text, seen in zip(asked, texts, kb.look_again(texts, phrases, options), strict=True):
+    for (gold, is_hidden), text, seen in zip(
+        asked, texts, kb.judging.look_again(texts, phrases, kb.worth(options)), strict=True
+    ):
         if seen:
             answers = {normalise(answer) for answer in gold.answers}
             row = tuple(features(text, seen)[0].tolist())

@@ -177,7 +177,7 @@ def finetune(
             factor, hybrid_score = scorer.best_factor(kb.model.config.lexical_factor)
             outcome = dataclasses.replace(outcome, lexical_factor=factor, hybrid_score=round(100 * hybrid_score, 2))
         kb.model.config = dataclasses.replace(kb.model.config, lexical_factor=outcome.lexical_factor)
-        if task.answer == "phrase" and keep < 1 and kb.looks(SearchOptions()):
+        if task.answer == "phrase" and keep < 1 and kb.judging.looks(SearchOptions()):
             shares = _teach_second_look(kb, untuned, [query.gold for query in queries], scorer.asked, seed)
             outcome = dataclasses.replace(outcome, second_look=shares)
         answered = _answered(kb, scorer.asked) if task.answer == "phrase" else []
@@ -191,8 +191,8 @@ def finetune(
             "versions": versions(),
         }
         kb.model.save_query_encoder(folder / "model", facts)
-        if kb.taught_judge:
-            kb.taught_judge.save(folder / "model")
+        if kb.judging.taught:
+            kb.judging.taught.save(folder / "model")
         if answered:
             write_calibration(kb, answered, folder / "model" / CALIBRATION, SearchOptions(), {"command": command})
         write_config(folder / "model", kb.model.config)  # it names all files
@@ -201,10 +201,10 @@ def finetune(
 
 def _with_own_query_encoder(kb: "KnowledgeBase") -> "KnowledgeBase":
     """The knowledge base with a copy of its query encoder; word embeddings, which stay frozen, are shared."""
-    kb, model = copy.copy(kb), copy.copy(kb.model)
+    kb, model, judging = copy.copy(kb), copy.copy(kb.model), copy.copy(kb.judging)
     words = model.phrases.backbone.get_input_embeddings()
     model.queries = copy.deepcopy(model.queries, {id(words): words})
-    kb.model = model
+    kb.model, kb.judging = model, judging
     return kb
 
 
@@ -221,17 +221,17 @@ def _teach_second_look(
     kb: "KnowledgeBase", untuned: "KnowledgeBase", golds: Sequence[Gold], dev: Sequence[Gold], seed: int
 ) -> list[float]:
     """Teach the judge of `kb`, where that helps; what is right of the dev queries' answers before and after."""
-    before, after = kb.taught_judge, teach_judge(untuned, golds, seed)
+    before, after = kb.judging.taught, teach_judge(untuned, golds, seed)
     if after is None:
         return []
-    kb.taught_judge = after
+    kb.judging.taught = after
     judged = [gold for gold in dev if after.judges(gold.input or "")]
-    return percent_right(kb, judged, [before.judge if before else kb.judging_reader.judging[1], after.judge])
+    return percent_right(kb, judged, [before.judge if before else kb.judging.reader.judging[1], after.judge])
 
 
 def _answered(kb: "KnowledgeBase", dev: Sequence[Gold]) -> list[JudgedAnswer]:
     """Answers to dev queries, to learn from them how likely answers are to be right; none, where nothing can be."""
-    answered = judge(kb, dev, SearchOptions()) if kb.looks(SearchOptions()) else []
+    answered = judge(kb, dev, SearchOptions()) if kb.judging.looks(SearchOptions()) else []
     return answered if teaches(kb, answered) else []
 
 

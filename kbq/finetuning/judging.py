@@ -67,8 +67,8 @@ def teach_judge(kb: "KnowledgeBase", golds: Sequence[Gold], seed: int) -> Taught
     """
     slots = [gold for gold in golds if relation_of(gold) != NO_GROUP]
     seen = seen_queries(kb, sample_by_relation(slots, QUERIES, seed))
-    before = kb.taught_judge
-    own = copy.deepcopy(before.judge if before else kb.judging_reader.judging[1]).cpu()
+    before = kb.judging.taught
+    own = copy.deepcopy(before.judge if before else kb.judging.reader.judging[1]).cpu()
     folds = [seen[fold::FOLDS] for fold in range(FOLDS)] if len(seen) >= FOLDS else []
     gained = 0
     for fold in folds:
@@ -77,7 +77,7 @@ def teach_judge(kb: "KnowledgeBase", golds: Sequence[Gold], seed: int) -> Taught
     if not folds or gained < 0:
         return None
     relations = frozenset(map(relation_of, slots)) | (before.relations if before else frozenset())
-    return TaughtJudge(taught_by(own, seen, seed).to(kb.model.device), relations, kb.reader_digest)
+    return TaughtJudge(taught_by(own, seen, seed).to(kb.model.device), relations, kb.judging.reader_digest)
 
 
 def percent_right(kb: "KnowledgeBase", golds: Sequence[Gold], judges: Sequence[PhraseJudge]) -> list[float]:
@@ -88,7 +88,7 @@ def percent_right(kb: "KnowledgeBase", golds: Sequence[Gold], judges: Sequence[P
 
 def seen_queries(kb: "KnowledgeBase", golds: Sequence[Gold]) -> list[SeenQuery]:
     """Ask queries, and read what is found without judging it; those for which nothing is found are left out."""
-    reader, options = kb.judging_reader, SearchOptions(kb.looks(SearchOptions()), second_look=0)
+    reader, options = kb.judging.reader, SearchOptions(kb.judging.looks(SearchOptions()), second_look=0)
     asked = [(clean_text(gold.input or ""), gold) for gold in golds]
     asked = [(text, gold) for text, gold in asked if reader.query_tokenizer.accepts(text)]
     seen: list[SeenQuery] = []

@@ -159,7 +159,7 @@ def test_triples_that_teach_nothing_are_refused(
 def test_a_single_answer_changes_hardly_anything(judging_kb: KnowledgeBase, file: Path, tmp_path: Path) -> None:
     before = Calibration.read(file)
     kb = judging_kb.with_model(judging_kb.model.source)
-    kb.own_calibration = lambda: before  # type: ignore[method-assign]
+    kb.judging.own_calibration = lambda: before  # type: ignore[method-assign]
     golds = read_triples(write(tmp_path / "one.jsonl", some_right(judging_kb)[:1]))
     judged = judge(kb, golds, SearchOptions(), hidden=0.0)
     assert teaches(kb, judged)

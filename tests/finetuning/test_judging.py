@@ -59,7 +59,7 @@ def test_a_judge_learns_what_right_phrases_have_in_common() -> None:
 def test_phrases_are_read_as_a_second_look_reads_them(own_kb: KnowledgeBase, golds: list[Gold]) -> None:
     """The scores of the judge that was not taught are those that order the answers."""
     asked = golds[:5]
-    judge = own_kb.judging_reader.judging[1]
+    judge = own_kb.judging.reader.judging[1]
     queries = seen_queries(own_kb, [replace(golds[0], input="word " * 300), *asked])  # the first cannot be read
     assert len(queries) == len(asked)
     for gold, query in zip(asked, queries, strict=True):
@@ -79,14 +79,14 @@ def test_it_is_kept_unless_fewer_are_right(
     taught = teach_judge(own_kb, golds, seed=0)
     assert taught is not None
     assert taught.relations == {"birth", "place of birth"}
-    assert taught.reader == own_kb.reader_digest != ""
-    own = own_kb.judging_reader.judging[1]
+    assert taught.reader == own_kb.judging.reader_digest != ""
+    own = own_kb.judging.reader.judging[1]
     seen = seen_queries(own_kb, golds)
     expected = [round(100 * right(judge, seen) / len(seen), 2) for judge in (own, taught.judge)]
     assert percent_right(own_kb, golds, [own, taught.judge]) == expected
     assert expected[1] >= expected[0]
 
-    own_kb.taught_judge = replace(taught, relations=frozenset({"river"}))
+    own_kb.judging.taught = replace(taught, relations=frozenset({"river"}))
     more = teach_judge(own_kb, golds, seed=0)
     assert more is not None
     assert more.relations == {"birth", "place of birth", "river"}
@@ -111,15 +111,15 @@ def test_fine_tuning_writes_the_judge_beside_the_query_encoder(
     before, after = outcome.second_look
     said = f"the second look learned, too: {before:.1f} → {after:.1f} % of the dev queries answered rightly"
     assert said in finetuning_lines(outcome)
-    assert own_kb.taught_judge is None  # the knowledge base itself is as it was
+    assert own_kb.judging.taught is None  # the knowledge base itself is as it was
     tuned = own_kb.with_model(outcome)
-    assert tuned.taught_judge is not None
-    assert tuned.taught_judge.relations == {"birth", "place of birth"}
-    assert tuned.mode(SearchOptions()).reader == f"{own_kb.reader_digest} {tuned.taught_judge.fingerprint}"
-    assert own_kb.mode(SearchOptions()).reader == own_kb.reader_digest
+    assert tuned.judging.taught is not None
+    assert tuned.judging.taught.relations == {"birth", "place of birth"}
+    assert tuned.mode(SearchOptions()).reader == f"{own_kb.judging.reader_digest} {tuned.judging.taught.fingerprint}"
+    assert own_kb.mode(SearchOptions()).reader == own_kb.judging.reader_digest
     again = finetune(tuned, triples, tmp_path / "again", **settings)
-    assert tuned.with_model(again).taught_judge is not None
+    assert tuned.with_model(again).judging.taught is not None
 
     all_kept = finetune(own_kb, triples, tmp_path / "kept", keep=1.0, **settings)
     assert all_kept.second_look == ()
-    assert own_kb.with_model(all_kept).taught_judge is None
+    assert own_kb.with_model(all_kept).judging.taught is None

@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def taught(judging_kb: KnowledgeBase) -> TaughtJudge:
     """The reader's judge with the opposite opinion, on one relation."""
-    judge = copy.deepcopy(judging_kb.judging_reader.judging[1])
+    judge = copy.deepcopy(judging_kb.judging.reader.judging[1])
     with torch.no_grad():
         judge.outer.weight.neg_()
         judge.retrieval.zero_()
@@ -29,9 +29,9 @@ def taught(judging_kb: KnowledgeBase) -> TaughtJudge:
 def test_it_judges_the_slots_of_its_relations(judging_kb: KnowledgeBase, taught: TaughtJudge) -> None:
     assert [taught.judges(text) for text in TEXTS] == [True, False, False, True]
     found = judging_kb.query(TEXTS, 6, second_look=0)
-    own, mixed = (second_look(judging_kb.judging_reader, TEXTS, found, 1.0, judge) for judge in (None, taught))
+    own, mixed = (second_look(judging_kb.judging.reader, TEXTS, found, 1.0, judge) for judge in (None, taught))
     everywhere = TaughtJudge(taught.judge, frozenset({"river", "place of birth"}), "")
-    other = second_look(judging_kb.judging_reader, TEXTS, found, 1.0, everywhere)
+    other = second_look(judging_kb.judging.reader, TEXTS, found, 1.0, everywhere)
     assert mixed == [other[0], own[1], own[2], other[3]]
     assert own[0] != other[0]
     assert [look.answer.score for look in other[0]] == [look.judged for look in other[0]]  # the search is worth nothing

@@ -114,7 +114,7 @@ def test_pages_are_those_of_the_search_in_another_order(judging_kb: KnowledgeBas
 
 def test_a_phrase_is_judged_by_itself(judging_kb: KnowledgeBase) -> None:
     """Whatever else of other paragraphs is judged beside it."""
-    reader = judging_kb.reader(judging_kb._base)
+    reader = judging_kb.judging.reader
     found = judging_kb.query(QUERIES[0], 6, second_look=0)
     ids = reader.query_tokenizer.ids_of(QUERIES[0])
     (together,) = module.look_again(reader, [ids], [found], [reader.judging[1]])
@@ -128,7 +128,7 @@ def test_a_phrase_is_judged_by_itself(judging_kb: KnowledgeBase) -> None:
 
 def test_the_reader_proposes_what_it_would_have_chosen(judging_kb: KnowledgeBase) -> None:
     """Its logits decide; the judge adds the same to all phrases here."""
-    reader = judging_kb.reader(judging_kb._base)
+    reader = judging_kb.judging.reader
     found = judging_kb.query(QUERIES[0], 8, second_look=0)
     (looks,) = module.look_again(reader, [reader.query_tokenizer.ids_of(QUERIES[0])], [found], [reader.judging[1]])
     proposed = [one for one in looks if one.is_proposed]
@@ -162,7 +162,7 @@ def test_a_query_that_the_reader_cannot_read_keeps_its_order(
     judging_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = judging_kb.query(QUERIES[0], 4, second_look=0)
-    reader = judging_kb.reader(judging_kb._base)
+    reader = judging_kb.judging.reader
     monkeypatch.setattr(reader.query_tokenizer, "max_tokens", 3)
     assert judging_kb.query(QUERIES[0], 4) == expected
 
@@ -175,10 +175,10 @@ def test_larger_units_are_those_of_the_search(judging_kb: KnowledgeBase, unit: U
 
 
 def test_how_many_are_looked_at(judging_kb: KnowledgeBase) -> None:
-    assert judging_kb.looks(SearchOptions()) == LOOKS == 10
-    assert judging_kb.looks(SearchOptions(second_look=3)) == 3
-    assert judging_kb.looks(SearchOptions(second_look=0)) == 0
-    assert judging_kb.looks(SearchOptions(backend="bm25")) == 0
+    assert judging_kb.judging.looks(SearchOptions()) == LOOKS == 10
+    assert judging_kb.judging.looks(SearchOptions(second_look=3)) == 3
+    assert judging_kb.judging.looks(SearchOptions(second_look=0)) == 0
+    assert judging_kb.judging.looks(SearchOptions(backend="bm25")) == 0
     (one,) = judging_kb.query(QUERIES[0], 1, second_look=1)
     first = judging_kb.query(QUERIES[0], 1, second_look=0)[0]
     assert (one.page_id, one.paragraph) == (first.page_id, first.paragraph)  # or what the reader proposes there
@@ -211,7 +211,7 @@ def test_the_judge_is_stored_with_the_reader(judging_model: Path) -> None:
 
 def test_a_heavier_search_wins(judging_kb: KnowledgeBase) -> None:
     plain = judging_kb.query(QUERIES[1], 10, second_look=0)
-    reader = judging_kb.reader(judging_kb._base)
+    reader = judging_kb.judging.reader
     (looks,) = module.second_look(reader, [QUERIES[1]], [plain], 1e6)
     found = [replace(one.answer, score=0.0) for one in looks if not one.is_proposed]
     assert found == [replace(one, score=0.0) for one in plain if replace(one, score=0.0) in found]

@@ -1,6 +1,6 @@
 """Witness: a process that says why another one has ended, where that one is not given the time to say it itself.
 
-python -m kbq.system.witness HOST:PORT    waits for its standard input to end
+python -I witness.py HOST:PORT    waits for its standard input to end; it runs alone, as Ray is slow to load
 """
 
 import atexit
@@ -17,7 +17,7 @@ class Witness:
 
     def __init__(self, address: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "kbq.system.witness", address],
+            [sys.executable, "-I", __file__, address],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,

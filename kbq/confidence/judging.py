@@ -1,0 +1,136 @@
+"""Judging: what comes with a model to look at phrases again, and to say how likely they are.
+
+That is its own reader, the judge that triples have taught, and its calibration. A query encoder that was tuned has its
+base's reader, and its base's calibration unless it has one of its own.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbq.answers import LOOKS, WORDS_ALONE, SearchOptions
+from kbq.confidence.calibration import CALIBRATION, Calibration
+from kbq.encoding.model_folder import local_folder
+from kbq.errors import QueryError
+from kbq.reading.judge import TaughtJudge
+from kbq.reading.network import judge_digest
+from kbq.reading.second_look import second_look
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kbq.answers import Answer
+    from kbq.confidence.calibration import SearchMode
+    from kbq.encoding.model import Model
+    from kbq.reading.reader import Reader
+    from kbq.reading.second_look import Look
+
+
+class Judging:
+    """The reader, the taught judge and the calibrations of a model, each opened once, when it is needed."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._base = model.config.base or model.source  # that with the phrase encoder and the reader
+        self._calibrations: dict[Path, Calibration] = {}
+
+    @cached_property
+    def reader(self) -> Reader:
+        """The model's own reader.
+
+        Raises:
+            ModelError: it has none.
+        """
+        from kbq.reading.reader import Reader
+
+        return Reader.open(self._base, str(self._model.device))
+
+    @cached_property
+    def reader_digest(self) -> str:
+        """That of the reader that judges phrases; empty: the model has none."""
+        return judge_digest(local_folder(self._base))
+
+    @cached_property
+    def taught(self) -> TaughtJudge | None:
+        """The judge of the relations that the query encoder was tuned on, if it came out better than the reader's own.
+
+        Raises:
+            ModelError: it is damaged, or was taught with another reader.
+        """
+        if not self._model.config.base:
+            return None
+        return TaughtJudge.open(local_folder(self._model.source), self.reader_digest, self._model.device)
+
+    @property
+    def digest(self) -> str:
+        """What judges phrases; empty: nothing."""
+        taught = self.taught if self.reader_digest else None
+        return f"{self.reader_digest} {taught.fingerprint}" if taught else self.reader_digest
+
+    def looks(self, options: SearchOptions) -> int:
+        """How many phrases of a query are looked at again.
+
+        Raises:
+            QueryError: some are asked for, but none can be.
+        """
+        if options.second_look == 0:
+            return 0
+        reason = (
+            "a reader reads" if options.reader is not None
+            else f"{options.backend} finds no phrases" if options.backend in WORDS_ALONE
+            else f"{options.chosen_unit}s are asked for" if options.chosen_unit not in ("phrase", "page")
+            else f"the model {self._base} has no reader that judges phrases" if not self.reader_digest else ""
+        )  # fmt: skip
+        if reason and options.second_look:
+            raise QueryError(f"--second-look has no effect where {reason}: leave it out", is_usage=True)
+        return 0 if reason else LOOKS if options.second_look is None else options.second_look
+
+    def look_again(self, texts: Sequence[str], phrases: Sequence[Sequence[Answer]], worth: float) -> list[list[Look]]:
+        """Judge the phrases found for each text again: they have a new order, but no probabilities yet.
+
+        Args:
+            worth: what a point of the search is worth; see `second_look`.
+        """
+        return second_look(self.reader, texts, phrases, worth, self.taught)
+
+    def calibration(self, options: SearchOptions, mode: SearchMode) -> Calibration | None:
+        """What gives answers their probabilities: the file that is asked for, or the model's own where that fits.
+
+        Args:
+            mode: of the search that is asked for.
+
+        Raises:
+            QueryError: the file does not fit, or probabilities are needed, and there are none.
+            ModelError: the file is missing or damaged.
+        """
+        if options.calibration is not None:
+            found: Calibration | None = self._read_calibration(Path(options.calibration))
+        else:
+            found = self.own_calibration() if mode.second_look else None
+        differing = "; ".join(found.mode.differences(mode)) if found else ""
+        if options.calibration is not None and differing:
+            raise QueryError(f"{options.calibration} was made for another search ({differing}): calibrate again")
+        if options.min_probability and (not found or differing):
+            missing = f"the model {self._model.source} has no calibration"
+            reason = differing or (missing if mode.second_look else "nothing is looked at again")
+            raise QueryError(
+                f"answers have no probability here ({reason}), so --min-probability has no effect: make a calibration "
+                "with `kbq calibrate`, or search as the model's own wants it"
+            )
+        return None if differing else found
+
+    def own_calibration(self) -> Calibration | None:
+        """The calibration in the model's folder or, if its query encoder was tuned, in that of its base."""
+        for source in (self._model.source, self._model.config.base):
+            path = local_folder(source) / CALIBRATION if source else None
+            if path and path.is_file():
+                return self._read_calibration(path)
+        return None
+
+    def _read_calibration(self, path: Path) -> Calibration:
+        """A calibration, read once."""
+        if path not in self._calibrations:
+            self._calibrations[path] = Calibration.read(path)
+        return self._calibrations[path]
