@@ -318,7 +318,7 @@ def farm(near: KnowledgeBase, far: KnowledgeBase, texts: Sequence[str], vectors:
                 found = zip(near.search(texts[:20], options), far.search(texts[:20], options), strict=True)
                 compared += 20
                 differing += sum(one != other for one, other in found)
-    handles = [actor.handle for actor in far._search.__self__.actors]  # type: ignore[attr-defined]
+    handles = [actor.handle for actor in (far._cluster.actors if far._cluster else ())]
     return {
         "actors": len(handles),
         "answers_compared": compared,
