@@ -81,7 +81,7 @@ def trust_short() -> str:
 def trust() -> str:
     """How well probabilities tell right from wrong, and what stands beside them."""
     found = figures("trust")
-    names = SETS | {"knowledgenet": "KnowledgeNet, fold 4"}
+    names = SETS | {"impossible": "the same, and what subjects cannot have", "knowledgenet": "KnowledgeNet, fold 4"}
     head = ["", *(f"{names[name]} ({one['queries']:,})" for name, one in found.items())]
     probability = [one["probability"] for one in found.values()]
     rows = [

@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import reporting
-from trust import gold_pages, is_hidden
+from trust import is_hidden
 
 from kbq.answers import LOOKS, SearchOptions
 from kbq.dump.pages import Pages
 from kbq.filling.claims import Claim
 from kbq.filling.scoring import scores_of
-from kbq.filling.tables import read_table
 from kbq.filling.value_sets import ValueSets, read_value_sets
 from kbq.filling.values import normalised
+from kbq.finetuning.triples import pages_of, read_triples
 from kbq.kb import KnowledgeBase
 from kbq.special_tokens import slot_of
 
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--name", default="fill")
     options = parser.parse_args()
     kb = KnowledgeBase.open(options.kb)
-    pages = {slot_of(row["input"]) or ("", ""): gold_pages(row) for row in read_table(options.gold).rows}
+    pages = {slot_of(gold.input or "") or ("", ""): pages_of(gold) for gold in read_triples(options.gold)}
     subjects, relations = (sorted(set(names)) for names in zip(*pages, strict=True))
     chosen = random.Random(SEED).sample(subjects, min(options.subjects, len(subjects)))
     relations_of = defaultdict(set)

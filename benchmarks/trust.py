@@ -3,29 +3,30 @@
 python benchmarks/trust.py NAME=KB:GOLD.jsonl [NAME=…] [--unanswerable 0.3] [--sample 2000] [--model MODEL]
 
 Of a share of the pages that answer queries, none is searched (`with_pages`): whatever is answered then is wrong, unless
-it is the gold answer all the same. A record without an answer has none that is right.
+it is the gold answer all the same. A query without an answer has none that is right. GOLD holds KILT lines, or triples.
 """
 
 import argparse
+import tempfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import reporting
-from kilt import data_sets, sampled_records
+from kilt import data_sets, sampled
 
 from kbq.answers import LOOKS, SearchOptions
 from kbq.array_types import Bools, Doubles
 from kbq.confidence.features import FEATURES, features
 from kbq.dump.pages import Pages
+from kbq.finetuning.triples import pages_of, read_triples
 from kbq.kb import KnowledgeBase
 from kbq.kilt.confidence import augrc, aurc, auroc, brier, coverage_at, macro_ce, reliability
+from kbq.kilt.records import Gold
 from kbq.kilt.text_scores import normalise
 from kbq.searching.search import BATCH
-
-Records = Sequence[Mapping[str, Any]]
+from kbq.system.lines import clean_text
 
 
 def main() -> None:
@@ -41,21 +42,23 @@ def main() -> None:
     for name, folder, gold in data_sets(options.sets):
         files += [folder, gold]
         kb = KnowledgeBase.open(folder, options.model)
-        figures[name] = judged(kb, sampled_records(gold, options.sample), options.unanswerable)
+        with tempfile.TemporaryDirectory() as kept:
+            golds = read_triples(sampled(gold, options.sample, Path(kept)), unanswered=True)
+        figures[name] = judged(kb, golds, options.unanswerable)
         print(name, figures[name], flush=True)
     reporting.write(options.name, figures, files)
 
 
-def judged(kb: KnowledgeBase, records: Records, share: float) -> dict[str, object]:
+def judged(kb: KnowledgeBase, golds: Sequence[Gold], share: float) -> dict[str, object]:
     """All figures of one data set."""
-    hidden = {page for record in records for page in gold_pages(record) if is_hidden(page, share)}
-    lost = np.array([bool(gold_pages(record)) and gold_pages(record) <= hidden for record in records])
-    has_none = np.array([not gold_answers(record) for record in records])
+    hidden = {page for gold in golds for page in pages_of(gold) if is_hidden(page, share)}
+    lost = np.array([bool(pages_of(gold)) and pages_of(gold) <= hidden for gold in golds])
+    has_none = np.array([not gold.answers for gold in golds])
     if hidden:
         kb = kb.with_pages([page for page in Pages(kb.shards).ids() if page not in hidden])
-    chances, right, plain_scores, plain_right, rows = asked(kb, records)
+    chances, right, plain_scores, plain_right, rows = asked(kb, golds)
     found: dict[str, object] = {
-        "queries": len(records),
+        "queries": len(golds),
         "without their pages": int(lost.sum()),
         "right": round(float(right.mean()), 4),
         "probability": figures_of(chances, right),
@@ -76,33 +79,24 @@ def judged(kb: KnowledgeBase, records: Records, share: float) -> dict[str, objec
     return found
 
 
-def asked(kb: KnowledgeBase, records: Records) -> tuple[Doubles, Bools, Doubles, Bools, Doubles]:
+def asked(kb: KnowledgeBase, golds: Sequence[Gold]) -> tuple[Doubles, Bools, Doubles, Bools, Doubles]:
     """Of the best answer: its probability, and whether it is right; the same for the search; its features."""
     options = SearchOptions(k=LOOKS, unit="phrase")
     calibration = kb.calibration(options)
     columns: list[tuple[float, bool, float, bool, list[float]]] = []
-    for first in range(0, len(records), BATCH):
-        part = records[first : first + BATCH]
-        texts = [record["input"] for record in part]
+    for first in range(0, len(golds), BATCH):
+        part = golds[first : first + BATCH]
+        texts = [clean_text(gold.input or "") for gold in part]
         phrases = kb.search(texts, SearchOptions(k=LOOKS, unit="phrase", second_look=0))
-        for record, text, hits, looks in zip(
-            part, texts, phrases, kb.judging.look_again(texts, phrases, kb.worth(options)), strict=True
-        ):
-            golds = {normalise(answer) for answer in gold_answers(record)}
+        seen = kb.judging.look_again(texts, phrases, kb.worth(options))
+        for gold, text, hits, looks in zip(part, texts, phrases, seen, strict=True):
+            answers = {normalise(answer) for answer in gold.answers}
             chance = calibration.probabilities(text, looks)[0] if calibration else 0.0
-            is_right = normalise(looks[0].answer.text) in golds, normalise(hits[0].text) in golds
+            is_right = normalise(looks[0].answer.text) in answers, normalise(hits[0].text) in answers
             row = features(text, looks)[0].tolist()
             columns.append((chance, is_right[0], hits[0].score, is_right[1], row))
     chances, right, scores, plain, rows = zip(*columns, strict=True)
     return np.array(chances), np.array(right), np.array(scores), np.array(plain), np.array(rows)
-
-
-def gold_answers(record: Mapping[str, Any]) -> list[str]:
-    return [output["answer"] for output in record["output"] if output.get("answer")]
-
-
-def gold_pages(record: Mapping[str, Any]) -> set[str]:
-    return {page["wikipedia_id"] for output in record["output"] for page in output.get("provenance", [])}
 
 
 def is_hidden(page: str, share: float) -> bool:

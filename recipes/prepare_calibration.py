@@ -4,7 +4,8 @@
 
 Neither the encoders nor the reader were trained on these pages. Half of them, by a checksum of their titles, go into
 FOLDER/calibration.jsonl, the others into FOLDER/redocred.jsonl and FOLDER/squad.jsonl. They are KILT records about the
-pages of DATA/wiki. At most SQUAD questions of either half are taken, at random.
+pages of DATA/wiki. At most SQUAD questions of either half are taken, at random. What subjects cannot have is asked,
+too: in calibration.jsonl, and beside the others' slots in FOLDER/impossible.jsonl.
 """
 
 import json
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from prepare_judging import impossible
 from prepare_slots import held_out
 
 SQUAD = 1000  # questions: as many as there are slots, about
@@ -37,14 +39,22 @@ def calibrates(title: str) -> bool:
 
 def main() -> None:
     data, folder = Path(sys.argv[1]), Path(sys.argv[2])
-    slots = [each for each in records(data / "redocred" / "redocred-dev-kilt.jsonl.xz") if held_out(each[0])]
+    every = list(records(data / "redocred" / "redocred-dev-kilt.jsonl.xz"))
+    slots = [each for each in every if held_out(each[0])]
     questions = list(records(data / "wiki" / "squad-dev-kilt.jsonl.xz"))
-    random.Random(0).shuffle(questions)
-    chosen = {"calibration": [], "redocred": [], "squad": []}
-    for name, found, most in (("redocred", slots, len(slots)), ("squad", questions, SQUAD)):
-        halves = [record for title, record in found if calibrates(title)], [r for t, r in found if not calibrates(t)]
-        chosen["calibration"] += halves[0][:most]
-        chosen[name] += halves[1][:most]
+    rng = random.Random(0)
+    rng.shuffle(questions)
+    first, second = (
+        [[record for title, record in found if calibrates(title) is half] for found in (slots, questions)]
+        for half in (True, False)
+    )
+    known = [record for _, record in every]
+    chosen = {
+        "calibration": [*first[0], *first[1][:SQUAD], *impossible(first[0], known, rng)],
+        "redocred": second[0],
+        "squad": second[1][:SQUAD],
+        "impossible": [*second[0], *impossible(second[0], known, rng)],
+    }
     folder.mkdir(parents=True, exist_ok=True)
     for name, lines in chosen.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")

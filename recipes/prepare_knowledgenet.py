@@ -59,13 +59,13 @@ class Document:
         title = next((name for name, _ in self.subjects.most_common(1)), "")
         return {"id": self.id, "title": title, "paragraphs": list(silent), "silent": list(silent.values())}
 
-    def triples(self) -> Iterator[tuple[str, str, list[str]]]:
-        """Subject, relation and the names of an object."""
+    def triples(self) -> Iterator[tuple[str, str, str, list[str]]]:
+        """Page, subject, relation and the names of an object."""
         only = list(self.subjects) if len(self.subjects) == 1 else []
         for fact in self.facts:
             subject, value = self.names(fact, "subject")[:1] or only, self.names(fact, "object")
             if fact["object"] and subject and value:
-                yield subject[0], KNOWLEDGENET_NAMES[fact["property"]], value
+                yield self.id, subject[0], KNOWLEDGENET_NAMES[fact["property"]], value
 
     def unstated(self) -> Iterator[tuple[str, str]]:
         """Subjects with each relation that the document does not state of anything."""
@@ -77,9 +77,9 @@ class Document:
 
 def gold(documents: Sequence[Document]) -> Iterator[dict[str, object]]:
     seen = set()
-    for subject, relation, names in (triple for document in documents for triple in document.triples()):
+    for page, subject, relation, names in (triple for document in documents for triple in document.triples()):
         seen.add((subject, relation))
-        yield {"subject": subject, "relation": relation, "object": names[0], "aliases": names[1:]}
+        yield {"subject": subject, "relation": relation, "object": names[0], "aliases": names[1:], "page": page}
     for subject, relation in dict.fromkeys(slot for document in documents for slot in document.unstated()):
         if (subject, relation) not in seen:
             yield {"subject": subject, "relation": relation, "object": ""}
