@@ -4,8 +4,8 @@
 
 Neither the encoders nor the reader were trained on these pages. Half of them, by a checksum of their titles, go into
 FOLDER/calibration.jsonl, the others into FOLDER/redocred.jsonl and FOLDER/squad.jsonl. They are KILT records about the
-pages of DATA/wiki. At most SQUAD questions of either half are taken, at random. What subjects cannot have is asked,
-too: in calibration.jsonl, and beside the others' slots in FOLDER/impossible.jsonl.
+pages of DATA/wiki. At most SQUAD questions of either half are taken, at random. FOLDER/impossible.jsonl has the slots
+of redocred.jsonl, and asks for what subjects cannot have, such as the spouse of a country: nothing is right there.
 """
 
 import json
@@ -13,23 +13,46 @@ import lzma
 import random
 import sys
 import zlib
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from prepare_judging import impossible
+from prepare_judging import Record, record, relation
 from prepare_slots import held_out
 
 SQUAD = 1000  # questions: as many as there are slots, about
+EVERYTHING_HAS = {"instance of", "subclass of"}  # though it is not always annotated
 
 
 def records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Records whose gold has a page, each with the title of the first one."""
     with lzma.open(path, "rt", encoding="utf-8") as lines:
-        for record in map(json.loads, lines):
-            titles = [page["title"] for output in record["output"] for page in output.get("provenance", [])]
+        for one in map(json.loads, lines):
+            titles = [page["title"] for output in one["output"] for page in output.get("provenance", [])]
             if titles:
-                yield titles[0], record
+                yield titles[0], one
+
+
+def impossible(asked: list[Record], slots: Iterable[Record], rng: random.Random) -> list[Record]:
+    """For every second slot that is asked, its relation of a subject that cannot have it: no subject like it has.
+
+    Those are alike that share a relation. Each relation is as frequent here as among the slots that are asked, so that
+    the relation alone says nothing.
+    """
+    relations_of, beside = defaultdict(set), defaultdict(set)
+    for slot in slots:
+        relations_of[slot["input"].split(" [SEP] ")[0]].add(relation(slot))
+    for names in relations_of.values():
+        for name in names:
+            beside[name] |= names
+    found = {}
+    for name in map(relation, rng.sample(asked, len(asked) // 2)):
+        others = [subject for subject, names in relations_of.items() if not any(name in beside[own] for own in names)]
+        if others and name not in EVERYTHING_HAS:
+            subject = rng.choice(others)
+            found[subject, name] = record(f"{subject}-{name}", f"{subject} [SEP] {name}")
+    return list(found.values())
 
 
 def calibrates(title: str) -> bool:
@@ -45,12 +68,12 @@ def main() -> None:
     rng = random.Random(0)
     rng.shuffle(questions)
     first, second = (
-        [[record for title, record in found if calibrates(title) is half] for found in (slots, questions)]
+        [[one for title, one in found if calibrates(title) is half] for found in (slots, questions)]
         for half in (True, False)
     )
-    known = [record for _, record in every]
+    known = [one for _, one in every]
     chosen = {
-        "calibration": [*first[0], *first[1][:SQUAD], *impossible(first[0], known, rng)],
+        "calibration": [*first[0], *first[1][:SQUAD]],
         "redocred": second[0],
         "squad": second[1][:SQUAD],
         "impossible": [*second[0], *impossible(second[0], known, rng)],

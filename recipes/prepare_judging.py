@@ -20,7 +20,6 @@ from prepare_slots import KNOWLEDGENET_NAMES, PRONOUNS, Passages, fewrel, held_o
 
 SQUAD_QUESTIONS = 12_000
 MOST_OF_REDOCRED, MOST_OF_FEWREL = 300, 350  # of a relation
-EVERYTHING_HAS = {"instance of", "subclass of"}  # though it is not always annotated
 TEST_FOLD = "4"
 
 Record = dict[str, Any]
@@ -72,25 +71,6 @@ def redocred(path: Path) -> Iterator[Record]:
             yield line
 
 
-def impossible(asked: list[Record], slots: Iterable[Record], rng: random.Random) -> Iterator[Record]:
-    """For every second slot that is asked, its relation of a subject that cannot have it: no subject like it has.
-
-    Those are alike that share a relation. Each relation is as frequent here as among the slots that are asked, so that
-    the relation alone says nothing.
-    """
-    relations_of, beside = defaultdict(set), defaultdict(set)
-    for slot in slots:
-        relations_of[slot["input"].split(" [SEP] ")[0]].add(relation(slot))
-    for names in relations_of.values():
-        for name in names:
-            beside[name] |= names
-    for name in map(relation, rng.sample(asked, len(asked) // 2)):
-        others = [subject for subject, names in relations_of.items() if not any(name in beside[own] for own in names)]
-        if others and name not in EVERYTHING_HAS:
-            subject = rng.choice(others)
-            yield record(f"{subject}-{name}", f"{subject} [SEP] {name}")
-
-
 def slots(name: str, passages: Passages) -> Iterator[Record]:
     """The questions of passages whose pages have the ids that `corpus` gives."""
     for number, ((title, _, _), questions) in enumerate(passages.items()):
@@ -132,13 +112,10 @@ def about_wiki(data: Path, rng: random.Random) -> list[Record]:
         page["wikipedia_title"]: page["wikipedia_id"] for page in json_lines(data / "wiki/knowledge_source.jsonl.xz")
     }
     questions = list(squad(data / "squad/train-v1.1.json.xz", ids))
-    slots = list(redocred(data / "redocred/redocred-dev-kilt.jsonl.xz"))
-    asked = at_most(MOST_OF_REDOCRED, slots, rng)
     return [
         *rng.sample(questions, min(SQUAD_QUESTIONS, len(questions))),
         *nq(data / "nq/qed-train.jsonl.xz", ids),
-        *asked,
-        *impossible(asked, slots, rng),
+        *at_most(MOST_OF_REDOCRED, redocred(data / "redocred/redocred-dev-kilt.jsonl.xz"), rng),
     ]
 
 

@@ -476,11 +476,7 @@ DATA: dict[str, list[Any]] = {
         example(2, "Marie", "how?", ""),
         example(3, "Rome", "what?", "a city"),
     ],
-    "redocred/redocred-dev-kilt.jsonl": [
-        *(record(title, f"{title} [SEP] river", "Ob", "7", title) for title in "abcde"),
-        record("f", "Ann [SEP] spouse", "Bob", "7", "a"),
-        record("g", "Ann [SEP] child", "Eve", "7", "a"),
-    ],
+    "redocred/redocred-dev-kilt.jsonl": [record(title, f"{title} [SEP] river", "Ob", "7", title) for title in "abcde"],
     "fewrel/val_wiki.json": [{"P1": [EMMA]}],
     "knowledgenet/facts.jsonl": [
         fact(1, "Ann", "Ann", "SPOUSE"),
@@ -504,11 +500,7 @@ def test_queries_to_mine_for(recipe: Callable[..., None], tmp_path: Path) -> Non
     )
     assert [one["input"] for one in wiki[:2]] == ["Where?", "who?"]
     assert wiki[0]["output"] == [{"answer": "Paris", "provenance": [{"wikipedia_id": "7", "title": "Marie"}]}]
-    assert sorted(one["id"] for one in wiki[2:8]) == sorted(set("abcdefg") - {"c"})
-    impossible = {"Ann [SEP] river", *(f"{river} [SEP] {name}" for river in "abde" for name in ("spouse", "child"))}
-    assert len(wiki[8:]) == 3  # for every second one
-    assert {one["input"] for one in wiki[8:]} <= impossible
-    assert all(one["output"] == [{"answer": ""}] for one in wiki[8:])
+    assert sorted(one["id"] for one in wiki[2:]) == sorted(set("abcde") - {"c"})
     assert [(one["input"], [output["answer"] for output in one["output"]]) for one in passages] == [
         ("Ann [SEP] chief executive officer", [""]),
         ("Emma [SEP] country", ["Rome"]),
