@@ -145,17 +145,18 @@ class _ShardRows:
         best_start, best_end = by_piece.amax(dim=1).unbind(dim=1)
         end_uppers = torch.maximum(best_end[:-1], best_end[1:]) * factors.units + factors.errors
         uppers = best_start[:-1] * factors.units + end_uppers  # of all spans that open in a piece: (pieces, queries)
-        if bonus is None:  # first, as otherwise all pieces of the first block would be open
-            best.see(_lowers_of_all(by_piece[:-1], edges, factors))
-        else:
+        if bonus is not None:
             uppers += self._largest(bonus, begin, count)
+        sees_all = bonus is None and first == 0  # before pieces are chosen, as all of the first block would be open
+        if sees_all:
+            best.see(_lowers_of_all(by_piece[:-1], edges, factors))
         pieces, queries = (uppers >= best.enough).nonzero(as_tuple=True)  # the open ones
         units = factors.units[queries, None]
         starts = by_piece[pieces, :, 0, queries] * units  # (open pieces, tokens)
         rows = pieces[:, None] * MAX_TOKENS + torch.arange(begin, begin + MAX_TOKENS, device=self.device)
         added = torch.zeros_like(starts) if bonus is None else bonus[self._paragraphs(rows), queries[:, None]]
-        if bonus is not None:
-            starts += added
+        starts += added
+        if not sees_all:
             alone = starts + by_piece[pieces, :, 1, queries] * units
             lowers = uppers.new_full((len(factors.units), count), -torch.inf)
             lowers[queries, pieces] = alone.masked_fill_(edges[pieces] != BOTH, -torch.inf).amax(dim=1)
