@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 
 from kbq.array_types import Floats
 from kbq.dump.shards import CLOSES, OPENS, Shard
-from kbq.indexing.base import MAX_TOKENS, Bonus, Candidates, ShardGroup, everything
+from kbq.indexing.base import MAX_TOKENS, Bonus, Candidates, ShardGroup, everything, slices
 from kbq.indexing.inner_products import TILE, Factors, out_of_memory_refused
 
 BLOCK_SCORES = 8192  # pieces × queries that a CPU multiplies at a time: their scores fit in its cache
@@ -91,8 +91,7 @@ def _by_query(openings: _Openings, enough: Floats, with_bonus: bool) -> list[Can
     queries, rows, uppers, added = (column.cpu().numpy() for column in openings)
     kept = np.flatnonzero(uppers >= enough[queries])
     kept = kept[queries[kept].argsort(kind="stable")]  # the rows of a query stay in order
-    bounds = np.searchsorted(queries[kept], np.arange(len(enough) + 1)).tolist()
-    parts = [kept[begin:stop] for begin, stop in itertools.pairwise(bounds)]
+    parts = [kept[own] for own in slices(queries[kept], len(enough))]
     below = np.nextafter(enough, np.float32(-np.inf)).tolist()
     return [
         Candidates(rows[part], bound, added[part] if with_bonus else None)
