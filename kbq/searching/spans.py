@@ -122,8 +122,10 @@ def reach(
 
     `rows` must contain all rows of the paragraph within reach of that start.
     """
+    positions = shard.positions[rows]
+    longest = int(positions.max(initial=0)) + max_tokens
     paragraphs = query_of * len(shard.paragraph_rows) + shard.paragraphs_of(rows)
-    tokens = paragraphs * 2**32 + shard.positions[rows]  # ascending, with gaps between paragraphs
+    tokens = paragraphs * longest + positions  # ascending, with gaps between paragraphs
     counts: Rows = np.searchsorted(tokens, tokens[places] + min(max_tokens, shard.limit.tokens)) - places
     return np.minimum(counts, shard.limit.rows)
 
