@@ -64,8 +64,8 @@ def main() -> None:
     complete = []
     for shard, found in zip(kb.shards, kb.search_context.index.candidates(starts, ends, k=30), strict=True):
         for query, candidates in enumerate(found):
-            vectors = np.stack([starts[query], ends[query]])
-            spans = find_spans(shard, candidates, vectors, length_penalty=penalty)
+            vectors = np.stack([starts[query], ends[query]])[None]
+            (spans,) = find_spans(shard, [candidates], vectors, length_penalty=penalty)
             sure = int(np.count_nonzero(spans.scores > spans.complete_above))
             complete.append(sure)
             if query % TOGETHER == 0:

@@ -1,6 +1,6 @@
 """Memory: the peaks of a build, for a corpus and for 4 and 16 times as much text.
 
-    python benchmarks/memory.py CORPUS.jsonl WORK [--megabytes 0.5]
+    OMP_NUM_THREADS=1 python benchmarks/memory.py CORPUS.jsonl WORK [--megabytes 0.5]
 
 CORPUS is JSON lines; its first lines are the smallest corpus. WORK is a folder for corpora and knowledge bases. "Own"
 memory leaves out files that are mapped: the system takes these pages back when it needs them. Linux only.

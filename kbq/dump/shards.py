@@ -267,11 +267,12 @@ class Shard:
         Those of queries in whole steps (`in_steps`) are exact before they are rounded once, so they are always the
         same. Shapes: rows (rows,), queries (queries, dim), result (rows, queries).
         """
-        columns = queries.T
         products = np.empty((len(rows), len(queries)), np.float32)
         for first in range(0, len(rows), CHUNK):
             part = slice(first, first + CHUNK)
-            products[part] = self.vectors_of(rows[part]).astype(np.float64) @ columns
+            vectors = self.vectors_of(rows[part]).astype(np.float64)
+            for column, query in enumerate(queries):  # twice as fast as a product with a matrix of two columns
+                products[part, column] = vectors @ query
         return products
 
     def paragraphs_of(self, rows: Rows) -> Rows:

@@ -120,3 +120,13 @@ def ranges(begins: Rows, stops: Rows) -> Rows:
     sizes = np.maximum(stops - begins, 0)
     inside: Rows = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return inside + np.repeat(begins, sizes)
+
+
+def slices(numbers: Rows, count: int) -> list[slice]:
+    """Where each number below `count` is in ascending numbers.
+
+    >>> slices(np.array([0, 0, 2]), 3)
+    [slice(0, 2, None), slice(2, 2, None), slice(2, 3, None)]
+    """
+    bounds = np.searchsorted(numbers, np.arange(count + 1)).tolist()
+    return [slice(begin, stop) for begin, stop in itertools.pairwise(bounds)]

@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 
 from kbq.array_types import Floats
 from kbq.dump.shards import CLOSES, OPENS, Shard
-from kbq.indexing.base import MAX_TOKENS, Bonus, Candidates, ShardGroup, everything
+from kbq.indexing.base import MAX_TOKENS, Bonus, Candidates, ShardGroup, everything, slices
 from kbq.indexing.inner_products import TILE, Factors, out_of_memory_refused
 
 BLOCK_SCORES = 8192  # pieces × queries that a CPU multiplies at a time: their scores fit in its cache
@@ -91,8 +91,7 @@ def _by_query(openings: _Openings, enough: Floats, with_bonus: bool) -> list[Can
     queries, rows, uppers, added = (column.cpu().numpy() for column in openings)
     kept = np.flatnonzero(uppers >= enough[queries])
     kept = kept[queries[kept].argsort(kind="stable")]  # the rows of a query stay in order
-    bounds = np.searchsorted(queries[kept], np.arange(len(enough) + 1)).tolist()
-    parts = [kept[begin:stop] for begin, stop in itertools.pairwise(bounds)]
+    parts = [kept[own] for own in slices(queries[kept], len(enough))]
     below = np.nextafter(enough, np.float32(-np.inf)).tolist()
     return [
         Candidates(rows[part], bound, added[part] if with_bonus else None)
@@ -145,17 +144,18 @@ class _ShardRows:
         best_start, best_end = by_piece.amax(dim=1).unbind(dim=1)
         end_uppers = torch.maximum(best_end[:-1], best_end[1:]) * factors.units + factors.errors
         uppers = best_start[:-1] * factors.units + end_uppers  # of all spans that open in a piece: (pieces, queries)
-        if bonus is None:  # first, as otherwise all pieces of the first block would be open
-            best.see(_lowers_of_all(by_piece[:-1], edges, factors))
-        else:
+        if bonus is not None:
             uppers += self._largest(bonus, begin, count)
+        sees_all = bonus is None and first == 0  # before pieces are chosen, as all of the first block would be open
+        if sees_all:
+            best.see(_lowers_of_all(by_piece[:-1], edges, factors))
         pieces, queries = (uppers >= best.enough).nonzero(as_tuple=True)  # the open ones
         units = factors.units[queries, None]
         starts = by_piece[pieces, :, 0, queries] * units  # (open pieces, tokens)
         rows = pieces[:, None] * MAX_TOKENS + torch.arange(begin, begin + MAX_TOKENS, device=self.device)
         added = torch.zeros_like(starts) if bonus is None else bonus[self._paragraphs(rows), queries[:, None]]
-        if bonus is not None:
-            starts += added
+        starts += added
+        if not sees_all:
             alone = starts + by_piece[pieces, :, 1, queries] * units
             lowers = uppers.new_full((len(factors.units), count), -torch.inf)
             lowers[queries, pieces] = alone.masked_fill_(edges[pieces] != BOTH, -torch.inf).amax(dim=1)

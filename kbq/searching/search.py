@@ -24,6 +24,7 @@ from kbq.searching.units import best_units
 
 Wanted = tuple[int, Unit]  # k, and what an answer is
 BATCH = 64  # queries searched together
+STARTS = 2**15  # of spans that are scored together, unless one query has more
 DEEPER = 4  # times as deep is the next round
 
 
@@ -181,11 +182,15 @@ def batch_spans(
     """
     candidates = context.index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
     penalty, exact = context.length_penalty, in_steps(queries)
-    for query in range(len(queries)):
-        yield [
-            find_spans(shard, of_queries[query], exact[query], length_penalty=penalty, certain=certain)
-            for shard, of_queries in zip(context.shards, candidates, strict=True)
+    sizes = [sum(len(of_shard.starts) for of_shard in of_query) for of_query in zip(*candidates, strict=True)]
+    together = max(1, STARTS // max([1, *sizes]))
+    for first in range(0, len(queries), together):
+        part = slice(first, first + together)
+        of_shards = [
+            find_spans(shard, of_shard[part], exact[part], length_penalty=penalty, certain=certain)
+            for shard, of_shard in zip(context.shards, candidates, strict=True)
         ]
+        yield from map(list, zip(*of_shards, strict=True))
 
 
 def _most(shards: Sequence[Shard], unit: Unit) -> int:

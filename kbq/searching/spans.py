@@ -6,13 +6,15 @@ the start plus that of the end, less a penalty for each token after the first, a
 and may belong to two answers. Each start is paired with its best end.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
-from kbq.indexing.base import MAX_TOKENS, Candidates, ranges
+from kbq.indexing.base import MAX_TOKENS, Candidates, ranges, slices
 
 RANGES = 4096  # whose maxima are computed together
 
@@ -49,60 +51,81 @@ class Spans:
 
 def find_spans(
     shard: Shard,
-    candidates: Candidates,
-    query: Floats | Doubles,
+    candidates: Sequence[Candidates],
+    queries: Floats | Doubles,
     max_tokens: int = MAX_TOKENS,
     length_penalty: float = 0.0,
     certain: bool = False,
-) -> Spans:
-    """The best span of each candidate start, with its exact score; ties are in the order of rows.
+) -> list[Spans]:
+    """For each query, the best span of each candidate start, with its exact score; ties are in the order of rows.
 
     Args:
-        query: start vector over end vector, in the units of the rows; scores are exact sums if it is `in_steps`. Shape:
-            (2, dim).
+        candidates: those of each query.
+        queries: start vector over end vector, in the units of the rows; scores are exact sums if it is `in_steps`.
+            Shape: (queries, 2, dim).
         max_tokens: longest span, both ends included.
         length_penalty: subtracted from the score for each token after the first, 0 or more.
         certain: leave out spans up to the candidates' bound, where better ones may be missing.
     """
-    starts, added = _opening(shard, candidates)
-    _, stop = shard.row_range(shard.paragraphs_of(starts))
-    rows = _union(starts, np.minimum(stop, starts + max_tokens))  # consecutive rows are at least a token apart
-    products = shard.inner_products(rows, query)
+    starts, offsets, added = _opening(shard, candidates)
+    _, stops = shard.row_range(shard.paragraphs_of(starts))
+    numbers = _union(offsets + starts, offsets + np.minimum(stops, starts + max_tokens))
+    query_of, rows = np.divmod(numbers, len(shard))  # consecutive rows of a query are at least a token apart
+    parts = slices(query_of, len(candidates))
+    products = np.concatenate(
+        [shard.inner_products(rows[own], query) for own, query in zip(parts, queries, strict=True)]
+    )
     products[~shard.closes(rows), 1] = -np.inf
-    place = np.searchsorted(rows, starts)
+    place = np.searchsorted(numbers, offsets + starts)
     if added is not None:
         products[place, 0] += added
-    above = candidates.complete_above if certain else -np.inf
-    possible = products[place, 0] + products[:, 1].max(initial=-np.inf) > above  # with the best of all ends
-    starts, place = starts[possible], place[possible]
     penalties = (length_penalty * shard.positions[rows]).astype(np.float32)
-    values, sizes = products[:, 1] - penalties, reach(shard, rows, place, max_tokens)
+    values, sizes = products[:, 1] - penalties, reach(shard, rows, place, max_tokens, query_of)
     ends = range_argmax(values, place, sizes)
     if shard.limit.repeats:
         _move_backward_ends(shard, rows, values, ends, place, sizes)
     scores = products[place, 0] + products[ends, 1] - (penalties[ends] - penalties[place])
+    bounds = [of_query.complete_above for of_query in candidates]
+    above = np.array(bounds)[query_of[place]] if certain else -np.inf
     kept = np.flatnonzero(scores > above)  # some starts have no end within reach
-    order = kept[np.argsort(-scores[kept], kind="stable")]
-    return Spans(scores[order], starts[order], rows[ends[order]], candidates.complete_above, rows, products, penalties)
+    order = kept[np.lexsort((-scores[kept], query_of[place[kept]]))]
+    scores, starts, ends = scores[order], rows[place[order]], rows[ends[order]]
+    found = zip(slices(query_of[place[order]], len(candidates)), parts, bounds, strict=True)
+    return [
+        Spans(scores[best], starts[best], ends[best], bound, rows[own], products[own], penalties[own])
+        for best, own, bound in found
+    ]
 
 
-def _opening(shard: Shard, candidates: Candidates) -> tuple[Rows, Floats | None]:
-    """The candidates at which a phrase may open, and their bonus."""
-    opening = shard.opens(candidates.starts)
-    return candidates.starts[opening], None if candidates.bonus is None else candidates.bonus[opening]
+def _opening(shard: Shard, candidates: Sequence[Candidates]) -> tuple[Rows, Rows, Floats | None]:
+    """The candidates of all queries at which a phrase may open, what to add to them, and their bonus.
+
+    With the number of a query times the shard's rows added, the rows of all queries ascend.
+    """
+    starts = np.concatenate([of_query.starts for of_query in candidates])
+    offsets = np.repeat(len(shard) * np.arange(len(candidates)), [len(of_query.starts) for of_query in candidates])
+    bonuses = [of_query.bonus for of_query in candidates if of_query.bonus is not None]
+    opening = shard.opens(starts)
+    return starts[opening], offsets[opening], np.concatenate(bonuses)[opening] if bonuses else None
 
 
 def paragraph_spans(shard: Shard, paragraph: int, query: Floats, length_penalty: float = 0.0) -> Spans:
-    """The best span of each start in one paragraph; see `find_spans`."""
-    return find_spans(shard, Candidates(shard.rows_of(paragraph), -np.inf), query, length_penalty=length_penalty)
+    """The best span of each start in one paragraph; see `find_spans`. Shape of `query`: (2, dim)."""
+    every_row = Candidates(shard.rows_of(paragraph), -np.inf)
+    return find_spans(shard, [every_row], query[None], length_penalty=length_penalty)[0]
 
 
-def reach(shard: Shard, rows: Rows, places: Rows, max_tokens: int = MAX_TOKENS) -> Rows:
-    """How many of the ascending `rows` may end a span that starts at rows[place]. Shape: (places,).
+def reach(
+    shard: Shard, rows: Rows, places: Rows, max_tokens: int = MAX_TOKENS, query_of: Rows | Literal[0] = 0
+) -> Rows:
+    """How many of the `rows`, ascending for each query, may end a span that starts at rows[place]. Shape: (places,).
 
     `rows` must contain all rows of the paragraph within reach of that start.
     """
-    tokens = shard.paragraphs_of(rows) * 2**32 + shard.positions[rows]  # ascending, with gaps between paragraphs
+    positions = shard.positions[rows]
+    longest = int(positions.max(initial=0)) + max_tokens
+    paragraphs = query_of * len(shard.paragraph_rows) + shard.paragraphs_of(rows)
+    tokens = paragraphs * longest + positions  # ascending, with gaps between paragraphs
     counts: Rows = np.searchsorted(tokens, tokens[places] + min(max_tokens, shard.limit.tokens)) - places
     return np.minimum(counts, shard.limit.rows)
 

@@ -82,7 +82,7 @@ def test_no_better_span_is_missed_and_the_scores_are_exact(
         assert (np.diff(found.starts) > 0).all()
         assert np.delete(true, found.starts).max(initial=-np.inf) <= found.complete_above + error
         assert np.float32(found.complete_above) == found.complete_above  # rounded as scores are
-        spans = find_spans(shard, found, np.stack([starts[query], ends[query]]))
+        (spans,) = find_spans(shard, [found], np.stack([starts[query], ends[query]])[None])
         assert spans.scores == pytest.approx(true[spans.starts], abs=error)
         if k >= len(shard):
             assert found.starts.tolist() == list(range(len(shard)))
@@ -288,7 +288,7 @@ def test_what_a_filtered_index_finds_is_named_right(kind: BuiltKind, random_shar
     assert not is_built([shard], IndexEntry(kind))
     (found_of_each,) = open_index([shard], entry, CPU).candidates(starts, ends, 5)
     for query, found in enumerate(found_of_each):
-        spans = find_spans(shard, found, np.stack([starts[query], ends[query]]))
+        (spans,) = find_spans(shard, [found], np.stack([starts[query], ends[query]])[None])
         assert kept[query] in found.starts
         true = best_of_each_start(shard, starts[query], ends[query])
         assert spans.scores == pytest.approx(true[spans.starts], abs=1e-5 * np.abs(true).max())

@@ -13,6 +13,7 @@ from kbq.dump.shard_writer import EncodedParagraph
 from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.indexing.base import Candidates, ranges
 from kbq.indexing.exact import ExactIndex
+from kbq.indexing.inner_products import in_steps
 from kbq.searching.spans import Spans, find_spans, paragraph_spans, range_argmax, reach
 
 Make = Callable[..., EncodedParagraph]
@@ -42,6 +43,18 @@ def best_of_each_start(spans: dict[Span, float]) -> dict[Span, float]:
     return {span: spans[span] for span in best.values()}
 
 
+def spans_of(
+    shard: Shard,
+    candidates: Candidates,
+    query: np.ndarray,
+    max_tokens: int = 20,
+    penalty: float = 0.0,
+    certain: bool = False,
+) -> Spans:
+    (found,) = find_spans(shard, [candidates], query[None], max_tokens, penalty, certain)
+    return found
+
+
 def everywhere(shard: Shard) -> Candidates:
     return Candidates(np.arange(len(shard)), -np.inf)
 
@@ -66,7 +79,7 @@ def test_every_start_has_its_best_end(
 ) -> None:
     shard = random_shard(*kept)
     for query in random_queries():
-        found = find_spans(shard, everywhere(shard), query, max_tokens)
+        found = spans_of(shard, everywhere(shard), query, max_tokens)
         assert as_dict(found) == pytest.approx(best_of_each_start(truth(shard, query, max_tokens)), abs=1e-3)
         assert (np.diff(found.scores) <= 0).all()
         assert found.complete_above == -np.inf
@@ -83,7 +96,7 @@ def test_what_stands_above_the_bound_is_what_a_search_over_all_spans_finds(
     queries = random_queries()
     (found_of_each,) = index.candidates(queries[:, 0], queries[:, 1], k)
     for query, candidates in zip(queries, found_of_each, strict=True):
-        found = find_spans(shard, candidates, query, length_penalty=penalty)
+        found = spans_of(shard, candidates, query, penalty=penalty)
         scores, true = as_dict(found), truth(shard, query, penalty=penalty)
         for span, score in true.items():
             if score > found.complete_above:
@@ -93,7 +106,7 @@ def test_what_stands_above_the_bound_is_what_a_search_over_all_spans_finds(
         assert list(scores)[:sure] == sorted(best, key=lambda span: -best[span])[:sure]
         assert scores == pytest.approx({span: true[span] for span in scores}, abs=1e-3)
         assert sure > 0
-        certain = find_spans(shard, candidates, query, length_penalty=penalty, certain=True)
+        certain = spans_of(shard, candidates, query, penalty=penalty, certain=True)
         assert list(as_dict(certain).items()) == list(scores.items())[:sure]
 
 
@@ -102,13 +115,13 @@ def test_some_starts_only(random_shard: Callable[..., Shard]) -> None:
     (query,) = random_queries(1)
     best = best_of_each_start(truth(shard, query))
     for rows in ([], [0], [40], [3, 4, 11, 12, 30], list(range(0, 41, 2))):
-        found = as_dict(find_spans(shard, Candidates(np.array(rows, np.int64), 3.5), query))
+        found = as_dict(spans_of(shard, Candidates(np.array(rows, np.int64), 3.5), query))
         assert found == pytest.approx({span: score for span, score in best.items() if span[0] in rows}, abs=1e-3)
 
 
 def test_scores_that_can_be_checked_by_eye(encoded: Make, make_shard: Callable[..., Shard]) -> None:
     shard = make_shard([encoded([[5, 0], [0, 1], [1, 7]]), encoded([[9, 8]])])
-    found = find_spans(shard, everywhere(shard), EYE)
+    found = spans_of(shard, everywhere(shard), EYE)
     assert as_dict(found) == {(3, 3): 17.0, (0, 2): 12.0, (2, 2): 8.0, (1, 2): 7.0}
     assert found.scores.tolist() == [17.0, 12.0, 8.0, 7.0]
 
@@ -116,17 +129,17 @@ def test_scores_that_can_be_checked_by_eye(encoded: Make, make_shard: Callable[.
 def test_a_bonus_moves_all_spans_of_its_paragraph(encoded: Make, make_shard: Callable[..., Shard]) -> None:
     shard = make_shard([encoded([[5, 0], [0, 1], [1, 7]]), encoded([[9, 8]])])
     added = np.array([10, 10, 10, 0.5], np.float32)
-    found = find_spans(shard, dataclasses.replace(everywhere(shard), bonus=added), EYE)
+    found = spans_of(shard, dataclasses.replace(everywhere(shard), bonus=added), EYE)
     assert as_dict(found) == {(0, 2): 22.0, (2, 2): 18.0, (3, 3): 17.5, (1, 2): 17.0}
     assert found.shortened(shard, 0, 2, limit=5) == (16.0, 1)  # without w2
-    certain = find_spans(shard, Candidates(np.arange(4), 17.5, added), EYE, certain=True)
+    certain = spans_of(shard, Candidates(np.arange(4), 17.5, added), EYE, certain=True)
     assert as_dict(certain) == {(0, 2): 22.0, (2, 2): 18.0}
     assert certain.complete_above == 17.5
 
 
 def test_a_span_is_not_shortened_to_where_no_phrase_closes(encoded: Make, make_shard: Callable[..., Shard]) -> None:
     shard = make_shard([encoded([[5, 0], [0, 1], [1, 7]], edges=[OPENS, OPENS | CLOSES, CLOSES])])
-    found = find_spans(shard, everywhere(shard), EYE)
+    found = spans_of(shard, everywhere(shard), EYE)
     assert as_dict(found) == {(0, 2): 12.0, (1, 2): 7.0}
     assert found.shortened(shard, 0, 2, limit=5) == (6.0, 1)
     assert found.shortened(shard, 0, 2, limit=2) is None  # w0 closes none
@@ -144,14 +157,14 @@ def test_each_token_after_the_first_costs(
     penalty: float, best: dict[Span, float], encoded: Make, make_shard: Callable[..., Shard]
 ) -> None:
     shard = make_shard([encoded([[5, 0], [0, 6], [1, 7]], positions=[0, 1, 4])])
-    found = find_spans(shard, everywhere(shard), EYE, length_penalty=penalty)
+    found = spans_of(shard, everywhere(shard), EYE, penalty=penalty)
     assert as_dict(found) == best
     assert found.shortened(shard, 0, 2, limit=5) == ((11.0 - penalty, 1) if penalty < 6 else (5.0, 0))
 
 
 def test_no_span_crosses_a_paragraph(encoded: Make, make_shard: Callable[..., Shard]) -> None:
     shard = make_shard([encoded([[9, 0]]), encoded([[0, 9]])], [encoded([[0, 9]])])
-    assert as_dict(find_spans(shard, everywhere(shard), EYE)) == {(0, 0): 9.0, (1, 1): 9.0, (2, 2): 9.0}
+    assert as_dict(spans_of(shard, everywhere(shard), EYE)) == {(0, 0): 9.0, (1, 1): 9.0, (2, 2): 9.0}
 
 
 @pytest.mark.parametrize(("max_tokens", "best"), [(4, (0, 0)), (5, (0, 1))])
@@ -159,17 +172,38 @@ def test_length_is_counted_in_the_tokens_before_the_filter(
     max_tokens: int, best: Span, encoded: Make, make_shard: Callable[..., Shard]
 ) -> None:
     shard = make_shard([encoded([[3, 0], [0, 3]], positions=[2, 6])])
-    assert next(iter(as_dict(find_spans(shard, everywhere(shard), EYE, max_tokens)))) == best
+    assert next(iter(as_dict(spans_of(shard, everywhere(shard), EYE, max_tokens)))) == best
 
 
 def test_ties_stand_in_the_order_of_their_rows(encoded: Make, make_shard: Callable[..., Shard]) -> None:
     shard = make_shard([encoded([[1, 1]]), encoded([[1, 1], [1, 1]])])
-    assert list(as_dict(find_spans(shard, everywhere(shard), EYE))) == [(0, 0), (1, 1), (2, 2)]
+    assert list(as_dict(spans_of(shard, everywhere(shard), EYE))) == [(0, 0), (1, 1), (2, 2)]
 
 
 def test_an_empty_shard_has_no_spans(make_shard: Callable[..., Shard]) -> None:
-    found = find_spans(make_shard(), Candidates(np.empty(0, np.int64), -np.inf), EYE)
+    found = spans_of(make_shard(), Candidates(np.empty(0, np.int64), -np.inf), EYE)
     assert (found.scores.tolist(), found.complete_above) == ([], -np.inf)
+
+
+@pytest.mark.parametrize("certain", [False, True])
+@pytest.mark.parametrize("with_bonus", [False, True])
+def test_queries_that_are_asked_together_find_what_each_finds_alone(
+    with_bonus: bool, certain: bool, random_shard: Callable[..., Shard]
+) -> None:
+    shard = random_shard(30, 1, 0, 0, 25, 12)
+    source = np.random.default_rng(2)
+    candidates = []
+    for count, bound in ((68, -np.inf), (0, 9.0), (1, -9.0), (20, 1.0)):
+        bonus = source.normal(size=count).astype(np.float32) if with_bonus else None
+        candidates.append(Candidates(np.sort(source.choice(68, count, replace=False)), bound, bonus))
+    queries = in_steps(random_queries())
+    together = find_spans(shard, candidates, queries, length_penalty=0.1, certain=certain)
+    assert [len(found.scores) > 0 for found in together] == [True, False, True, True]
+    for found, of_query, query in zip(together, candidates, queries, strict=True):
+        alone = spans_of(shard, of_query, query, penalty=0.1, certain=certain)
+        assert found.complete_above == alone.complete_above == of_query.complete_above
+        for name in ("scores", "starts", "ends", "rows", "inner_products", "penalties"):
+            assert np.array_equal(getattr(found, name), getattr(alone, name))
 
 
 def test_spans_of_one_paragraph(random_shard: Callable[..., Shard]) -> None:
