@@ -2,7 +2,6 @@
 
 import dataclasses
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,6 @@ from kbq.answers import (
     DEPTH,
     RETRIEVAL_WEIGHT,
     WORDS_ALONE,
-    Backend,
     CorpusFormat,
     K,
     SearchOptions,
@@ -23,6 +21,7 @@ from kbq.answers import (
     is_likely,
 )
 from kbq.commands import printing
+from kbq.commands.asking import note_unknown, note_untuned, open_kb, read_queries, refuse_idle, typed_lines
 from kbq.commands.options import (
     ASK,
     BackendName,
@@ -47,13 +46,12 @@ from kbq.commands.options import (
     refuse_given,
 )
 from kbq.commands.terminal import Styled, note, print_answers_json, print_error, show, tell
-from kbq.errors import KbqError, QueryError
+from kbq.errors import KbqError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
-    from kbq.answers import Answer, IndexKind
-    from kbq.dump.shards import Counts
+    from kbq.answers import Answer
     from kbq.kb import KnowledgeBase
 
 app = typer.Typer()
@@ -284,88 +282,3 @@ def info(
     )
     if speeds and not any(one.kind in ("exact", "official") for one in speeds):
         note("exact search was not timed: half of the free memory, or the device, has no room for all vectors")
-
-
-# What questions have in common, here and in `kbq predict`
-
-
-def open_kb(
-    folder: Path | None,
-    model: str | None = None,
-    device: str = "auto",
-    index: "IndexKind | None" = None,
-    ray: str | None = None,
-) -> "KnowledgeBase":
-    """A knowledge base, or the bundled sample where no folder is given."""
-    from kbq.kb import KnowledgeBase
-
-    if folder is not None:
-        return KnowledgeBase.open(folder, model, index=index, ray=ray, device=device)
-    return KnowledgeBase.sample(model, index=index, ray=ray, device=device, building=_building)
-
-
-@contextmanager
-def _building(folder: Path) -> "Iterator[Callable[[Counts], None]]":
-    from kbq.commands.progress import build_progress
-
-    note(f"building the sample knowledge base, once, in {folder}")
-    with build_progress("building") as (report, _):
-        yield report
-
-
-def refuse_idle(context: typer.Context, backend: Backend, reader: str | None) -> None:
-    """Refuse options of a reader, or of an index, where there is none that is used."""
-    if reader is None:
-        refuse_given(context, "without --reader", ("depth", "retrieval_weight"))
-    if backend in WORDS_ALONE:
-        refuse_given(context, f"with --backend {backend}", ("index", "ray"))
-
-
-def read_queries(texts: "Sequence[str]", source: str | None) -> list[tuple[str, str]]:
-    """The queries given directly (their place is empty) and those of a file ("file:line"); blank lines are skipped.
-
-    Raises:
-        QueryError: there is none, or some are malformed (all of them are named).
-    """
-    from kbq.encoding.queries import refuse_unreadable
-    from kbq.system.lines import clean_text, read_lines, source_name
-
-    queries = [("", clean_text(text)) for text in texts]
-    if source is not None:
-        name, lines = source_name(source), list(read_lines(source, QueryError))
-        queries += [(f"{name}:{number}", clean_text(text)) for number, text in lines if text.strip()]
-        if not queries:
-            raise QueryError(f"{name} holds no query: write one per line")
-    if not queries:
-        raise QueryError(
-            'there is no query: write kbq query "subject [SEP] relation", or give a --file with one per line'
-        )
-    # What no model can read is reported before one is loaded.
-    refuse_unreadable([text for _, text in queries], (), [place for place, _ in queries])
-    return queries
-
-
-def typed_lines() -> "Iterator[str]":
-    """What a person types at a prompt, until Ctrl-D or Ctrl-C."""
-    note("type a query, or Ctrl-D to end")
-    while True:
-        show(Styled("query: ", dim=True), err=True, nl=False)
-        try:
-            line = input()
-        except (EOFError, KeyboardInterrupt):
-            show("", err=True)
-            return
-        if line.strip():
-            yield line
-
-
-def note_unknown(words: "Sequence[str]") -> None:
-    """Name words that no page has: they may be mistyped."""
-    if words:
-        note(f"nowhere in the knowledge base, so maybe mistyped: {printing.some(words)}")
-
-
-def note_untuned(relations: "Sequence[str]") -> None:
-    """Name relations that the query encoder was not tuned on."""
-    if relations:
-        note(f"the query encoder was not tuned on {len(relations)} of the relations: {printing.some(relations)}")

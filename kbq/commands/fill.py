@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from kbq.answers import TOP
-from kbq.commands.ask import open_kb
+from kbq.commands.asking import open_kb
 from kbq.commands.options import (
     FILL,
     BackendName,

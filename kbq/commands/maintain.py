@@ -191,7 +191,7 @@ def index_vectors(
 ) -> None:
     """Build an index of the vectors, which is used from now on; others stay."""
     from kbq.changing import model_of
-    from kbq.commands.ask import read_queries
+    from kbq.commands.asking import read_queries
     from kbq.commands.progress import stage_progress
     from kbq.description import index_facts
     from kbq.dump.manifest import read_manifest

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from kbq.commands.ask import open_kb
+from kbq.commands.asking import open_kb
 from kbq.commands.options import SERVE, Device, IndexName, TunedModel
 from kbq.commands.serve import NEEDS_SERVE
 from kbq.errors import KbqError

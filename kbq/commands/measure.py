@@ -8,7 +8,7 @@ import typer
 
 from kbq.answers import DEPTH, RETRIEVAL_WEIGHT, WORDS_ALONE
 from kbq.commands import printing
-from kbq.commands.ask import note_untuned, open_kb, refuse_idle
+from kbq.commands.asking import note_untuned, open_kb, refuse_idle
 from kbq.commands.options import (
     MEASURE,
     BackendName,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kbq.answers import IndexKind
-from kbq.commands.ask import open_kb
+from kbq.commands.asking import open_kb
 from kbq.commands.options import SERVE, Device, IndexName, Json, Ray
 from kbq.commands.terminal import note, tell
 from kbq.errors import KbqError
