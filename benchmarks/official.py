@@ -75,7 +75,7 @@ def official_step(work: Path, kbs: str, queries: Path) -> dict[str, object]:
     for kb in kbs.split(","):
         opened = KnowledgeBase.open(work / kb, device="cpu")
         for unit in UNITS:
-            searches += len(opened.query(texts, 10, unit, backend="dense"))  # type: ignore[arg-type]
+            searches += len(opened.query(texts, 10, unit, backend="dense"))  # type: ignore[call-overload]
     return {"searches": searches}
 
 
@@ -147,15 +147,15 @@ def _enlarged_index(source: Path, out: Path, rows: dict[str, np.ndarray]) -> Non
     with h5py.File(source / "idx2id.hdf5") as file:
         documents, words = file["0/doc"][:], file["0/word"][:]
     kept = [words[documents == number] for number in range(documents.max() + 1)]
-    index = faiss.read_index(str(source / "index.faiss"))
-    inner = faiss.downcast_index(index.index)
-    inner.set_direct_map_type(faiss.DirectMap.NoMap)
+    index: Any = faiss.read_index(str(source / "index.faiss"))
+    inner: Any = faiss.downcast_index(index.index)
+    inner.set_direct_map_type(faiss.DirectMap.NoMap)  # type: ignore[attr-defined]
     index.reset()
     order = sorted(rows)
     chosen = {name: kept[int(name) % len(kept)] for name in order}
     for name in order:
         index.add(rows[name][chosen[name]] / np.float32(20) - 2)
-    inner.set_direct_map_type(faiss.DirectMap.Hashtable)
+    inner.set_direct_map_type(faiss.DirectMap.Hashtable)  # type: ignore[attr-defined]
     out.mkdir(parents=True)
     faiss.write_index(index, str(out / "index.faiss"))
     with h5py.File(out / "idx2id.hdf5", "w") as file:

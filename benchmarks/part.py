@@ -11,6 +11,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def chosen(options: argparse.Namespace) -> set[str]:
     pages: set[str] = set()
     for name, _, source in (item.partition("=") for item in options.gold):
         path, _, most = source.rpartition(":")
-        records = [record for _, record in read_json_lines(path)]
+        records: list[Any] = [record for _, record in read_json_lines(path)]
         records = random.Random(0).sample(records, min(int(most) or len(records), len(records)))
         for record in records:
             pages |= {str(p["wikipedia_id"]) for output in record["output"] for p in output.get("provenance", [])}

@@ -60,7 +60,7 @@ def from_examples(path: Path, articles: int) -> Task:
 
 def from_kilt(gold: Path, corpus: Path, most: int) -> Task:
     """A sample of the queries, and the paragraphs of all their gold pages."""
-    records = [record for _, record in read_json_lines(str(gold))]
+    records: list[Any] = [record for _, record in read_json_lines(str(gold))]
     records = random.Random(0).sample(records, min(most, len(records)) if most else len(records))
     wanted = {place["wikipedia_id"] for record in records for place in provenance(record)}
     passages: list[tuple[str, str]] = []

@@ -19,6 +19,7 @@ from measuring import cpu_seconds
 from kbq.corpus.readers import read_corpus
 from kbq.dump.pages import Pages
 from kbq.encoding.model import Model
+from kbq.finetuning.keeping import Keeper
 from kbq.finetuning.labels import Labeller, PreparedQuery
 from kbq.finetuning.loop import Finetuner, FinetuningSettings
 from kbq.kb import KnowledgeBase
@@ -50,8 +51,8 @@ def tuning(kb: KnowledgeBase, texts: list[str]) -> Finetuner:
         output = GoldOutput(phrase.text, (phrase.page_id,), frozenset([phrase.page_id]), ())
         gold = Gold(text, 1, text, {}, (output,))
         queries.append(PreparedQuery(tuple(kb.model.query_tokenizer.ids_of(text)), gold, labeller.find(gold).phrases))
-    settings = FinetuningSettings(epochs=1, batch=12, learning_rate=1e-6)
-    return Finetuner(kb, labeller, queries, settings, lambda: 0.0)
+    settings = FinetuningSettings(epochs=1, batch=12, learning_rate=1e-6, keep=0)  # as there
+    return Finetuner(kb, labeller, queries, settings, lambda: 0.0, Keeper(kb, (), (), settings.k))
 
 
 def searches(kb: KnowledgeBase, texts: list[str]) -> Iterator[float]:

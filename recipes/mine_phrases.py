@@ -38,14 +38,14 @@ def mine(folder: Path, queries: list[Path], out: Path, device: str) -> None:
     """Ask all queries that are short enough, a batch at a time."""
     kb = KnowledgeBase.open(folder, device=device)
     golds = [gold for path in queries for gold in read_triples(path, unanswered=True)]
-    asked = [gold for gold in golds if kb.model.query_tokenizer.accepts(gold.input)]
+    asked = [(gold.input or "", gold) for gold in golds if kb.model.query_tokenizer.accepts(gold.input or "")]
     with writing_to(out, KbqError), out.open("w", encoding="utf-8") as file:
         for first in range(0, len(asked), BATCH):
             batch = asked[first : first + BATCH]
-            found = kb.query([gold.input for gold in batch], PHRASES, "phrase", second_look=0)
-            for gold, phrases in zip(batch, found, strict=True):
+            found = kb.query([text for text, _ in batch], PHRASES, "phrase", second_look=0)
+            for (text, gold), phrases in zip(batch, found, strict=True):
                 answers, pages = sorted(gold.answers), sorted(pages_of(gold))
-                line = as_line(MinedQuery(gold.input, tuple(answers), tuple(pages), tuple(phrases)))
+                line = as_line(MinedQuery(text, tuple(answers), tuple(pages), tuple(phrases)))
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
             print(f"{first + len(batch)} of {len(asked)} queries", file=sys.stderr)
     print(f"{out}: {len(asked)} queries, {len(golds) - len(asked)} were too long")

@@ -11,15 +11,16 @@ import sys
 import zlib
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 from prepare_slots import held_out, json_lines
 
 
-def titles_of(record: dict[str, object]) -> set[str]:
+def titles_of(record: dict[str, Any]) -> set[str]:
     return {item["title"] for output in record["output"] for item in output.get("provenance", [])}
 
 
-def parts_of(record: dict[str, object]) -> list[str]:
+def parts_of(record: dict[str, Any]) -> list[str]:
     titles = titles_of(record)
     if not all(map(held_out, titles)):
         return ["redocred-seen"]
