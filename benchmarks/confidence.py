@@ -132,6 +132,29 @@ def promises() -> str:
     return table([*head, "right of these"], rows)
 
 
+def ingredients() -> str:
+    """What each part of teaching is worth: the means of the seeds, and beside them how far each is from "all"."""
+    found = figures("ingredients")
+    sets, parts = list(found["search alone"]), found["parts"]
+    rows = [["the search alone", *(f"{found['search alone'][name]:.1f}" for name in sets), *("" for _ in sets)]]
+    for part, runs in parts.items():
+        row = [part]
+        for number, form in ((0, "{:.1f} ({:+.1f})"), (1, "{:.3f} ({:+.3f})")):
+            for name in sets:
+                mean, whole = (
+                    sum(run[name][number] for run in several) / len(several) for several in (runs, parts["all"])
+                )
+                row.append((form if part != "all" else form.split(" ")[0]).format(mean, mean - whole))
+        rows.append(row)
+    labels = [f"{SETS[name].split(',')[0]} ({found['queries'][name]})" for name in sets]
+    head = [
+        f"without, {len(parts['all'])} seeds",
+        *(f"{label}, EM" for label in labels),
+        *(f"{label}, AUROC" for label in labels),
+    ]
+    return table(head, rows)
+
+
 def best_feature(features: Any) -> str:
     name, one = max(features.items(), key=lambda item: item[1]["AUROC"] or 0)
     return f"{one['AUROC']:.3f} ({name})"

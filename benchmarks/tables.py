@@ -58,7 +58,7 @@ def quality() -> str:
             rows.append([f"{label} ({values['queries']:,})" if label else "", made, *cells])
             label = ""
     read = figures("open_reading")
-    systems = {
+    ways = {
         "vectors alone": "dense",
         "vectors and BM25": "hybrid",
         "and a second look, the default": confidence.JUDGED,
@@ -72,7 +72,7 @@ def quality() -> str:
             "EM",
             "F1",
         ],
-        [[label, *(f"{read[name][score]:.1f}" for score in ("em", "f1"))] for label, name in systems.items()],
+        [[label, *(f"{read[name][score]:.1f}" for score in ("em", "f1"))] for label, name in ways.items()],
     )
     return "\n\n".join([first, second, table(["data set (queries)", "scored by", *COLUMNS], rows)])
 
@@ -464,6 +464,7 @@ def main() -> None:
         "docs/results/index.md": {"quality": quality},
         "docs/results/confidence.md": {
             "second-look": confidence.second_look,
+            "ingredients": confidence.ingredients,
             "trust": confidence.trust,
             "promises": confidence.promises,
         },
