@@ -485,6 +485,8 @@ class KnowledgeBase:
 
     def reader(self, name: str) -> Reader:
         """A reader, opened once."""
+        if name == self.judging.base:
+            return self.judging.reader
         if name not in self._readers:
             from kbq.reading.reader import Reader
 

@@ -33,7 +33,7 @@ class Judging:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._base = model.config.base or model.source  # that with the phrase encoder and the reader
+        self.base = model.config.base or model.source  # that with the phrase encoder and the reader
         self._calibrations: dict[Path, Calibration] = {}
 
     @cached_property
@@ -45,12 +45,12 @@ class Judging:
         """
         from kbq.reading.reader import Reader
 
-        return Reader.open(self._base, str(self._model.device))
+        return Reader.open(self.base, str(self._model.device))
 
     @cached_property
     def reader_digest(self) -> str:
         """That of the reader that judges phrases; empty: the model has none."""
-        return judge_digest(local_folder(self._base))
+        return judge_digest(local_folder(self.base))
 
     @cached_property
     def taught(self) -> TaughtJudge | None:
@@ -81,7 +81,7 @@ class Judging:
             "a reader reads" if options.reader is not None
             else f"{options.backend} finds no phrases" if options.backend in WORDS_ALONE
             else f"{options.chosen_unit}s are asked for" if options.chosen_unit not in ("phrase", "page")
-            else f"the model {self._base} has no reader that judges phrases" if not self.reader_digest else ""
+            else f"the model {self.base} has no reader that judges phrases" if not self.reader_digest else ""
         )  # fmt: skip
         if reason and options.second_look:
             raise QueryError(f"--second-look has no effect where {reason}: leave it out", is_usage=True)

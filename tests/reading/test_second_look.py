@@ -174,6 +174,10 @@ def test_larger_units_are_those_of_the_search(judging_kb: KnowledgeBase, unit: U
         judging_kb.query(QUERIES, 3, unit, second_look=5)
 
 
+def test_one_reader_judges_and_reads(judging_kb: KnowledgeBase) -> None:
+    assert judging_kb.reader(judging_kb.judging.base) is judging_kb.judging.reader
+
+
 def test_how_many_are_looked_at(judging_kb: KnowledgeBase) -> None:
     assert judging_kb.judging.looks(SearchOptions()) == LOOKS == 10
     assert judging_kb.judging.looks(SearchOptions(second_look=3)) == 3
