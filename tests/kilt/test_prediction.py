@@ -67,7 +67,7 @@ class FakeBase:
     def query_tokenizers(self, options: SearchOptions) -> list[Reader]:
         return [Reader() if options.reader is None else StrictReader()]
 
-    def judging(self, options: SearchOptions) -> None:
+    def judged_by(self, options: SearchOptions) -> None:
         return None
 
     def weights(self, options: SearchOptions) -> tuple[float, float]:
