@@ -66,13 +66,7 @@ def pickled_items(file: IO[bytes]) -> Iterator[tuple[Any, Any]]:
                     return
                 break
             yield from machine.carry_out(operation.name, argument)
-    except (
-        IndexError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        DeprecationWarning,
-    ) as error:  # the last if it is raised
+    except (IndexError, KeyError, TypeError, AttributeError, Warning) as error:  # warnings may be errors
         raise ValueError(f"the pickle is damaged: {error!r}") from None
     raise ValueError("it does not hold a pickled dict")
 
