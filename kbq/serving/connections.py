@@ -11,6 +11,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from kbq.serving.guard import CLOSE, ENDS, HEADERS, PATIENCE
 from kbq.serving.problems import RefusedError, response_to
 
+LINGERS = 2.0  # seconds in which a refused client may hang up; a reset would take the answer from it (RFC 9112, 9.6)
+
 
 class PatientProtocol(H11Protocol):
     """uvicorn's protocol, with a limit to its patience: a client that sends a byte a second is not waited for."""
@@ -19,6 +21,7 @@ class PatientProtocol(H11Protocol):
         """As uvicorn makes it."""
         super().__init__(*args, **settings)
         self._limit: asyncio.TimerHandle | None = None
+        self._is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client is there."""
@@ -26,7 +29,9 @@ class PatientProtocol(H11Protocol):
         self._await_headers()
 
     def data_received(self, data: bytes) -> None:
-        """A client has sent something: headers that are not complete keep the limit that they have."""
+        """A client has sent something: incomplete headers keep their limit, and who was refused is not heard."""
+        if self._is_refused:
+            return
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._arrived()
@@ -63,4 +68,9 @@ class PatientProtocol(H11Protocol):
             head = h11.Response(status_code=status, headers=refused.raw_headers, reason=reason)
             for event in (head, h11.Data(data=bytes(refused.body)), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
+        self._is_refused = True
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self.loop.call_later(LINGERS, self.transport.close)
+        else:
+            self.transport.close()

@@ -1,8 +1,10 @@
 """Bad input: whatever is sent, the answer is a problem document with the right status, and the service goes on."""
 
 import json
+import select
 import shutil
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -136,6 +138,16 @@ def received(connection: socket.socket) -> tuple[int, dict[str, Any]]:
     return int(head.split()[1]), json.loads(document)
 
 
+def is_reset(connection: socket.socket) -> bool:
+    """Whether what is sent is no longer received, as it shows a moment later."""
+    try:
+        connection.sendall(b"x")
+    except ConnectionError:
+        return True
+    time.sleep(0.05)
+    return False
+
+
 @pytest.mark.parametrize(
     "sent",
     [b"hello\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 9, b"GET / HTTP/1.1\r\n" + b"x" * 80_000],
@@ -144,6 +156,26 @@ def test_what_is_no_http_is_refused(connection: socket.socket, sent: bytes) -> N
     connection.sendall(sent)
     status, problem = received(connection)
     assert (status, problem["detail"]) == (400, "this is no request of HTTP/1.1")
+
+
+def test_a_refused_client_that_goes_on_sending_reads_why(connection: socket.socket) -> None:
+    connection.sendall(b"hello\r\n\r\n")
+    assert select.select([connection], [], [], 10)[0]
+    for _ in range(20):  # a closed connection answers the first of these with a reset, and the answer would be lost
+        connection.sendall(b"x" * 10_000)
+        time.sleep(0.01)
+    assert received(connection)[0] == 400
+
+
+def test_a_refused_client_is_not_waited_for_either(
+    monkeypatch: pytest.MonkeyPatch, serve: Serve, kb_folder: Any
+) -> None:
+    monkeypatch.setattr(connections, "LINGERS", 0.2)
+    service = serve({"tiny": kb_folder})
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+        connection.sendall(b"hello\r\n\r\n")
+        assert received(connection)[0] == 400
+        assert any(is_reset(connection) for _ in range(200))
 
 
 def test_http_1_0_without_host_is_refused(connection: socket.socket) -> None:
