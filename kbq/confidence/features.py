@@ -47,7 +47,7 @@ def features(text: str, looks: Sequence[Look]) -> Floats:
     words = _words(subject) if slot else [word for word in _words(text) if not QUESTION_WORDS.fullmatch(word)]
     names = [normalise(look.answer.text) for look in looks]
     titles = [normalise(look.answer.title) for look in looks]
-    scores = np.array([look.answer.score for look in looks])
+    scores = np.array([look.score for look in looks])
     best, _, first_name = max(
         ((look.searched, not look.is_proposed, name) for look, name in zip(looks, names, strict=True)),
         default=(0.0, True, ""),

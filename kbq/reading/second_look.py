@@ -2,14 +2,16 @@
 
 The reader also proposes the phrase that it would have chosen in each window: a search may have cut the right one badly.
 What a phrase is judged is the logarithm of its odds against "none of these is right", an outcome of its own in
-training. Source: arXiv 2207.06300 (what a reranker gains), arXiv 1710.10723 (paragraphs compete), arXiv 2010.10757 (a
-second model learns from the mistakes of the first).
+training. Phrases with the same text support each other. Source: arXiv 2207.06300 (what a reranker gains), arXiv
+1710.10723 (paragraphs compete), arXiv 2010.10757 (a second model learns from the mistakes of the first), arXiv
+1711.05116 (what several passages say counts for more).
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,11 +19,14 @@ from kbq.answers import Answer, Unit
 from kbq.encoding.bert import more_rows
 from kbq.encoding.devices import autocast, batch_tokens, buckets
 from kbq.encoding.phrases import window_tensors
+from kbq.kilt.text_scores import normalise
 from kbq.reading.excerpts import Excerpt, excerpts
 from kbq.reading.judge import PhraseJudge, TaughtJudge
 from kbq.reading.network import ReaderNetwork
 from kbq.searching.spans import best_ends
 from kbq.special_tokens import mention_in
+
+SUPPORT = 3.0  # τ of τ log Σ exp(score / τ), which phrases with one text make: 0 is the best alone, 1 the sum of odds
 
 
 class Look(NamedTuple):
@@ -31,6 +36,7 @@ class Look(NamedTuple):
     searched: float  # score of the search; of a proposed phrase, that of the best one beside it
     judged: float  # the logarithm of its odds against none being right, going by what was read alone
     is_proposed: bool  # by the reader: the search has not found it
+    score: float = 0.0  # both together, before phrases with its text support it
 
 
 class ReadWindow(NamedTuple):
@@ -181,7 +187,7 @@ def answers_in(excerpt: Excerpt, window: ReadWindow, phrases: Sequence[Answer]) 
 
 
 def in_order(looks: Sequence[Look], weight: float) -> list[Look]:
-    """Looks with final scores, best first, none overlapping a better one.
+    """Looks with final scores, best first, none overlapping a better one; those with one text support the best of them.
 
     Args:
         weight: of a point of the search, beside what a phrase is judged. The best phrase of the search gets no more
@@ -193,8 +199,20 @@ def in_order(looks: Sequence[Look], weight: float) -> list[Look]:
     for score, look in sorted(scored, key=lambda one: -one[0]):
         answer = look.answer
         if not any(_overlap(answer, other.answer) for other in kept):
-            kept.append(look._replace(answer=replace(answer, score=score)))
-    return kept
+            kept.append(look._replace(score=score))
+    return sorted(_supported(kept), key=lambda look: -look.answer.score)
+
+
+def _supported(looks: Sequence[Look]) -> Iterator[Look]:
+    """Looks whose answers have their final scores: the first of each text has what all of this text make together."""
+    names = [normalise(look.answer.text) for look in looks]
+    scores: dict[str, list[float]] = {}
+    for name, look in zip(names, looks, strict=True):
+        scores.setdefault(name, []).append(look.score / SUPPORT)
+    for name, look in zip(names, looks, strict=True):
+        same = scores.pop(name, None)
+        score = look.score if same is None else SUPPORT * float(np.logaddexp.reduce(same))
+        yield look._replace(answer=replace(look.answer, score=score))
 
 
 def before_others(looks: Sequence[Look], found: Sequence[Answer], unit: Unit) -> list[Answer]:

@@ -57,7 +57,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
 def _with(change: Any) -> str:
     fields = json.loads(json.dumps(dataclasses.asdict(CALIBRATION)))
     change(fields)
-    return json.dumps({"format": 1, "digest": "0"} | fields)
+    return json.dumps({"format": 2, "digest": "0"} | fields)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def _with(change: Any) -> str:
         (_with(lambda fields: None), "c.json is damaged"),  # its digest
         (_with(lambda fields: fields.pop("mode")), "c.json is damaged"),
         (json.dumps({"a": 1}), "c.json is not a calibration: make one with `kbq calibrate`"),
-        (json.dumps({"format": 7}), "c.json has format version 7, this kbq reads 1: calibrate again"),
+        (json.dumps({"format": 7}), "c.json has format version 7, this kbq reads 2: calibrate again"),
     ],
 )
 def test_a_damaged_file_is_refused(content: str, message: str, tmp_path: Path) -> None:

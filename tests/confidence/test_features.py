@@ -15,7 +15,7 @@ TEXT = "Marie Curie was born in Warsaw. The city of Warsaw is in Poland."
 def look(text: str, score: float, judged: float = 0.5, title: str = "Marie Curie", proposed: bool = False) -> Look:
     start = TEXT.index(text)
     place = start, start + len(text)
-    return Look(Answer(text, score, title, title, 0, *place, TEXT, place), 10 * score, judged, proposed)
+    return Look(Answer(text, score, title, title, 0, *place, TEXT, place), 10 * score, judged, proposed, score)
 
 
 def of(text: str, looks: list[Look], number: int = 0) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Second look: what is judged decides the order, alone as in company; nothing is lost, nothing overlaps."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from kbq.errors import ModelError, QueryError
 from kbq.kb import KnowledgeBase
 from kbq.reading import second_look as module
 from kbq.reading.reader import Reader
-from kbq.reading.second_look import Look, before_others, in_order
+from kbq.reading.second_look import SUPPORT, Look, before_others, in_order
 
 QUERIES = [
     "Marie Curie [SEP] place of birth",
@@ -50,6 +51,24 @@ def test_scores_are_what_is_judged_and_a_share_of_the_search() -> None:
 def test_of_phrases_that_overlap_the_better_one_is_kept() -> None:
     looks = [look(0, 11, 20.0, 0.0), look(24, 30, 20.0, 1.0), look(0, 5, 20.0, 2.0), look(0, 11, 20.0, -1.0, page="2")]
     assert places([one.answer for one in in_order(looks, 1.0)]) == [("1", 0, 5), ("1", 24, 30), ("2", 0, 11)]
+
+
+def test_phrases_with_one_text_support_the_best_of_them() -> None:
+    looks = [look(24, 30, 20.0, 1.0), look(35, 41, 20.0, 2.0), look(24, 30, 20.0, 0.5, page="2"), look(0, 5, 20.0, 2.5)]
+    found = in_order(looks, 0.0)
+    together = SUPPORT * math.log(math.exp(1.0 / SUPPORT) + math.exp(0.5 / SUPPORT))
+    assert [(one.answer.text, one.answer.page_id) for one in found] == [
+        ("Warsaw", "1"),
+        ("Marie", "1"),
+        ("Poland", "1"),
+        ("Warsaw", "2"),
+    ]
+    assert [one.answer.score for one in found] == pytest.approx([together, 2.5, 2.0, 0.5])
+
+
+def test_what_overlaps_supports_nothing() -> None:
+    looks = [look(24, 30, 20.0, 1.0), look(24, 30, 20.0, 1.0), look(35, 41, 20.0, 1.5)]
+    assert [(one.answer.text, one.answer.score) for one in in_order(looks, 0.0)] == [("Poland", 1.5), ("Warsaw", 1.0)]
 
 
 def test_nothing_gives_nothing() -> None:
