@@ -15,6 +15,7 @@ from kbq.finetuning.finetune import finetune
 from kbq.finetuning.judging import SeenQuery, percent_right, right, seen_queries, taught_by, teach_judge
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold
+from kbq.reading import second_look
 from kbq.reading.judge import PhraseJudge
 from kbq.training.mined_queries import Label
 
@@ -56,8 +57,11 @@ def test_a_judge_learns_what_right_phrases_have_in_common() -> None:
     assert all(torch.equal(value, again[name]) for name, value in taught.state_dict().items())
 
 
-def test_phrases_are_read_as_a_second_look_reads_them(own_kb: KnowledgeBase, golds: list[Gold]) -> None:
-    """The scores of the judge that was not taught are those that order the answers."""
+def test_phrases_are_read_as_a_second_look_reads_them(
+    monkeypatch: pytest.MonkeyPatch, own_kb: KnowledgeBase, golds: list[Gold]
+) -> None:
+    """The scores of the judge that was not taught are those that order the answers, but for what supports them."""
+    monkeypatch.setattr(second_look, "SUPPORT", 1e-6)
     asked = golds[:5]
     judge = own_kb.judging.reader.judging[1]
     queries = seen_queries(own_kb, [replace(golds[0], input="word " * 300), *asked])  # the first cannot be read
