@@ -51,8 +51,18 @@ def bare_tab(browser: Any) -> Iterator[Any]:
     context.close()
 
 
+@pytest.fixture
+def chance(service: Running) -> str:
+    """How likely Marie Curie's place of birth is right, as it is shown: CPUs differ a little."""
+    (found,) = service.query("Marie Curie [SEP] place of birth", k=1)
+    assert found["answers"][0]["probability"] > 0.85
+    return f"{100 * found['answers'][0]['probability']:.0f} %"
+
+
 @pytest.mark.parametrize("kind", ["tab", "bare_tab"])
-def test_a_question_is_answered_with_its_evidence(service: Running, kind: str, request: pytest.FixtureRequest) -> None:
+def test_a_question_is_answered_with_its_evidence(
+    service: Running, chance: str, kind: str, request: pytest.FixtureRequest
+) -> None:
     tab: Any = request.getfixturevalue(kind)
     tab.goto(service.address)
     tab.get_by_label("Subject, or a question").fill("Marie Curie")
@@ -61,7 +71,7 @@ def test_a_question_is_answered_with_its_evidence(service: Running, kind: str, r
     first = tab.locator(".answer.first")
     assert first.locator(".phrase").text_content() == "Warsaw"
     assert first.locator("mark").text_content() == "Warsaw"
-    assert first.locator(".chance").inner_text().strip() == "91 %"
+    assert first.locator(".chance").inner_text().strip() == chance
     assert tab.url == f"{service.address}/?subject=Marie+Curie&relation=place+of+birth&kb=sample"
     first.get_by_role("link", name="Marie Curie").click()
     assert tab.locator("h1").text_content() == "Marie Curie"
@@ -91,17 +101,17 @@ def fill(tab: Any, service: Running) -> None:
     tab.get_by_text("4 of 6 cells filled").wait_for()
 
 
-def test_a_table_is_filled_reviewed_and_downloaded(tab: Any, service: Running, tmp_path: Path) -> None:
+def test_a_table_is_filled_reviewed_and_downloaded(tab: Any, service: Running, chance: str, tmp_path: Path) -> None:
     fill(tab, service)
     assert tab.locator("#cells tbody th").all_text_contents() == SUBJECTS.split("\n")
-    assert tab.locator("a.cell.sure").first.inner_text() == "Warsaw 91 %"
+    assert tab.locator("a.cell.sure").first.inner_text() == f"Warsaw {chance}"
     assert tab.locator("a.cell.guess").count() == 2
-    tab.get_by_role("link", name="Warsaw, 91 %").click()
+    tab.get_by_role("link", name=f"Warsaw, {chance}").click()
     evidence = tab.get_by_role("region", name="Evidence")
     assert evidence.locator("mark").text_content() == "Warsaw"
     assert evidence.locator("li").first.inner_text().startswith("Paris")
     evidence.get_by_role("button", name="Reject").click()
-    assert tab.locator("a.cell.rejected").inner_text() == "Warsaw 91 %"
+    assert tab.locator("a.cell.rejected").inner_text() == f"Warsaw {chance}"
     tab.locator("a.cell.guess").first.click()
     guess = evidence.locator("h2").text_content()
     evidence.get_by_role("button", name="Accept").click()
@@ -125,17 +135,17 @@ def test_a_table_is_filled_reviewed_and_downloaded(tab: Any, service: Running, t
     assert '<urn:kbq:thing:Marie%20Curie> <urn:kbq:relation:date_of_birth> "1867-11-07"' in triples[0]
 
 
-def test_a_table_by_keyboard_alone(tab: Any, service: Running) -> None:
+def test_a_table_by_keyboard_alone(tab: Any, service: Running, chance: str) -> None:
     fill(tab, service)
-    tab.get_by_role("link", name="Warsaw, 91 %").focus()
+    tab.get_by_role("link", name=f"Warsaw, {chance}").focus()
     tab.keyboard.press("Enter")
     assert tab.evaluate("document.activeElement.id") == "evidence"
     tab.keyboard.press("r")
-    assert tab.get_by_role("link", name="Warsaw, 91 %, rejected").count() == 1
+    assert tab.get_by_role("link", name=f"Warsaw, {chance}, rejected").count() == 1
     tab.keyboard.press("a")
-    assert tab.get_by_role("link", name="Warsaw, 91 %, accepted").count() == 1
+    assert tab.get_by_role("link", name=f"Warsaw, {chance}, accepted").count() == 1
     tab.keyboard.press("Escape")
-    assert tab.evaluate("document.activeElement.ariaLabel") == "Warsaw, 91 %, accepted"
+    assert tab.evaluate("document.activeElement.ariaLabel") == f"Warsaw, {chance}, accepted"
     assert tab.locator("#evidence").is_hidden()
 
 
@@ -150,19 +160,19 @@ def test_the_page_is_walked_with_the_tabulator(tab: Any, service: Running) -> No
     assert "Marie Curie" in seen
 
 
-def test_an_address_that_was_shared_fills_the_table(tab: Any, service: Running) -> None:
+def test_an_address_that_was_shared_fills_the_table(tab: Any, service: Running, chance: str) -> None:
     tab.goto(f"{service.address}/table?subjects=Marie+Curie&relation=place+of+birth")
     tab.get_by_text("1 of 1 cells filled").wait_for()
-    assert tab.locator("#cells a.cell").inner_text() == "Warsaw 91 %"
+    assert tab.locator("#cells a.cell").inner_text() == f"Warsaw {chance}"
 
 
-def test_a_table_without_scripts(bare_tab: Any, service: Running) -> None:
+def test_a_table_without_scripts(bare_tab: Any, service: Running, chance: str) -> None:
     bare_tab.goto(f"{service.address}/table")
     bare_tab.get_by_label("Subjects").fill(SUBJECTS)
     bare_tab.get_by_label("Others").fill("place of birth, date_of_birth")
     bare_tab.get_by_role("button", name="Fill").click()
     assert bare_tab.get_by_role("status").inner_text() == "4 of 6 cells filled."
-    assert bare_tab.locator("a.cell.sure").first.inner_text() == "Warsaw 91 %"
+    assert bare_tab.locator("a.cell.sure").first.inner_text() == f"Warsaw {chance}"
     bare_tab.locator("a.cell.sure").first.click()
     assert bare_tab.locator("mark").text_content() == "Warsaw"
 
