@@ -49,11 +49,6 @@ class SeenQuery:
     distances: Tensor
     labels: tuple[Label, ...]
 
-    def scores(self, judge: PhraseJudge, edges: Tensor) -> Tensor:
-        """What phrases score. Shape: (phrases,)."""
-        scores: Tensor = judge(edges) + self.tokens + judge.retrieval * self.distances / POINTS
-        return scores
-
 
 def teach_judge(kb: "KnowledgeBase", golds: Sequence[Gold], seed: int) -> TaughtJudge | None:
     """Teach a copy of the judge that `kb` has; None where no query is a slot, or fewer would be answered rightly.
@@ -126,10 +121,8 @@ def taught_by(judge: PhraseJudge, seen: Sequence[SeenQuery], seed: int) -> Phras
         order = rng.sample(range(len(seen)), len(seen))
         for begin in range(0, len(order), TOGETHER):
             queries = [seen[number] for number in order[begin : begin + TOGETHER]]
-            losses = [
-                phrase_loss(query.scores(judge, nn.functional.dropout(query.edges, DROPOUT)), query.labels)
-                for query in queries
-            ]
+            scores = scores_of(judge, queries, DROPOUT)
+            losses = [phrase_loss(each, query.labels) for each, query in zip(scores, queries, strict=True)]
             optimizer.zero_grad()
             torch.stack(losses).mean().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -138,6 +131,20 @@ def taught_by(judge: PhraseJudge, seen: Sequence[SeenQuery], seed: int) -> Phras
 
 def right(judge: PhraseJudge, seen: Sequence[SeenQuery]) -> int:
     """How many queries have a right phrase as their best."""
+    if not seen:
+        return 0
     with torch.no_grad():
-        best = [int(query.scores(judge, query.edges).argmax()) for query in seen]
+        best = [int(scores.argmax()) for scores in scores_of(judge, seen)]
     return sum(query.labels[number] == "right" for query, number in zip(seen, best, strict=True))
+
+
+def scores_of(judge: PhraseJudge, seen: Sequence[SeenQuery], dropout: float = 0.0) -> tuple[Tensor, ...]:
+    """What the phrases of some queries score; shapes: (phrases,) each.
+
+    Args:
+        dropout: the share of what the judge reads that it does not see.
+    """
+    edges, tokens = torch.cat([query.edges for query in seen]), torch.cat([query.tokens for query in seen])
+    searched = judge.retrieval * torch.cat([query.distances for query in seen]) / POINTS
+    scores: Tensor = judge(nn.functional.dropout(edges, dropout)) + tokens + searched
+    return torch.split(scores, [len(query.labels) for query in seen])

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
 STORE = 100 * 2**20  # bytes of each node's object store
+DEATH_SECONDS = 120.0  # until a node that was killed is seen to be dead, on a busy machine
 HEAD = 2  # the last number of its loopback address
 WORDS = ["the", "city", "river", "was", "born", "in", "of", "Paris", "Warsaw", "Marie", "Curie", "place", "birth"]
 SOURCE = random.Random(6)
@@ -44,7 +45,7 @@ class Nodes:
         self.address: str = self._cluster.address
 
     def add(self, number: int, **environment: str) -> None:
-        """Start a node, if it does not run."""
+        """Start a node, if it does not run, and wait until those that were killed no longer count as alive."""
         if number not in self.running:
             self.running[number] = self._cluster.add_node(
                 num_cpus=1,
@@ -52,6 +53,7 @@ class Nodes:
                 node_ip_address=f"127.0.0.{number}",
                 env_vars=environment,
             )
+            self._cluster.wait_for_nodes(DEATH_SECONDS)
 
     def kill(self, number: int) -> None:
         """Kill the processes of a node, as if its machine were switched off."""

@@ -123,7 +123,7 @@ def test_only_chosen_pages_answer(near: KnowledgeBase, far: KnowledgeBase) -> No
 
 def test_a_service_searches_on_the_cluster(near: KnowledgeBase, folder: Path, three_nodes: Nodes) -> None:
     served = Folder(folder, device="cpu", ray=three_nodes.address).opened([])
-    assert actors_of(served)  # a node that was just killed may still count as alive
+    assert len(actors_of(served)) == 3
     assert served.query(QUERIES, 3) == near.query(QUERIES, 3)
 
 

@@ -12,7 +12,7 @@ from kbq.answers import SearchOptions
 from kbq.commands.printing import finetuning_lines
 from kbq.finetuning import judging as module
 from kbq.finetuning.finetune import finetune
-from kbq.finetuning.judging import SeenQuery, percent_right, right, seen_queries, taught_by, teach_judge
+from kbq.finetuning.judging import SeenQuery, percent_right, right, scores_of, seen_queries, taught_by, teach_judge
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold
 from kbq.reading import second_look
@@ -69,7 +69,7 @@ def test_phrases_are_read_as_a_second_look_reads_them(
     for gold, query in zip(asked, queries, strict=True):
         best = own_kb.query(str(gold.input), 1)[0]
         with torch.no_grad():
-            scores = query.scores(judge, query.edges)
+            scores = scores_of(judge, [query])[0]
         assert float(scores.max()) == pytest.approx(best.score, abs=1e-4)
         answers = {output.answer for output in gold.outputs}
         assert (query.labels[int(scores.argmax())] == "right") == (best.text in answers and best.page_id in {
