@@ -70,7 +70,7 @@ def _status_of(app: Callable[..., int | None]) -> int:
         print_error(KbqError(f"too little memory ({first_line(error)}): try --device cpu, or fewer --workers"))
         return 1
     if status == 130:  # what Typer makes of Ctrl-C
-        note("stopped; what is on the disk stays, the same command resumes")
+        note("stopped; what is on the disk stays, and commands that can resume go on from there")
     return status
 
 

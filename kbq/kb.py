@@ -42,6 +42,7 @@ from kbq.sample_kb import Building, quietly, sample_folder
 from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT, LexicalScores, WordIndexes
 from kbq.searching.indexes import IndexSpec, add_index
 from kbq.searching.search import BATCH, SearchContext, Wanted, search_several
+from kbq.special_tokens import mention_in
 from kbq.system.callbacks import Note, Report, silent, unheard
 from kbq.system.lines import clean_text
 from kbq.system.paths import as_path, given
@@ -371,8 +372,14 @@ class KnowledgeBase:
         return answers[0] if isinstance(texts, str) else answers
 
     def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
-        """`query` for texts that have been checked, and are searched together."""
+        """`query` for texts that have been checked, and are searched together.
+
+        Raises:
+            QueryError: one is a marked mention, whose page has no probability, and there is a `min_probability`.
+        """
         texts = [clean_text(text) for text in texts]
+        if options.min_probability and any(map(mention_in, texts)):
+            raise QueryError("the page of a mention has no probability: leave --min-probability out")
         if options.reader is not None:
             (paragraphs,) = self._found(texts, options, (options.depth, "paragraph"))
             weight = options.retrieval_weight * self.worth(options)
@@ -657,6 +664,8 @@ class KnowledgeBase:
         )  # fmt: skip
         self.check(options)
         chosen = Task.load(task)
+        if min_probability and chosen.answer == "none":
+            raise QueryError(f"{chosen.name} asks for pages alone, so --min-probability has no effect: leave it out")
         if out is None:
             return predict_records(chosen, records, self, options, with_text, report)
         read_manifest(self.folder)  # it may have been removed meanwhile
@@ -776,11 +785,24 @@ class KnowledgeBase:
         )  # fmt: skip
 
     def _updated(self, corpus: str | Path | Iterable[Page], workers: int, **options: Any) -> Self:
+        self._refuse_chosen_pages()
         hire = processes(workers)
         manifest, changes, bad_lines = update(corpus, self.folder, lambda: self.model, hire=hire, **options)
-        kb = self._opened(self.folder, manifest, self.model, self.index.kind)
+        kb = self._reopened(manifest, self.index.kind)
         kb.changes, kb.bad_lines = changes, bad_lines
         return kb
+
+    def _refuse_chosen_pages(self) -> None:
+        """What changes a knowledge base, changes all of it."""
+        if self._chosen_pages:
+            raise KnowledgeBaseError(
+                f"{self.folder} is opened to answer from {len(self._chosen_pages):,} of its pages: open all of it to "
+                "change it"
+            )
+
+    def _reopened(self, manifest: Manifest, index: IndexKind | None) -> Self:
+        """This knowledge base after a change, searched where it was searched before."""
+        return self._opened(self.folder, manifest, self.model, index, ray=self._ray)
 
     def delete(self, pages: str | Path | Iterable[str], *, missing_ok: bool = False) -> Self:
         """Delete pages, and open what is left: no answer comes from them any more. `compact` removes their bytes.
@@ -792,8 +814,9 @@ class KnowledgeBase:
         Raises:
             KnowledgeBaseError: it does not have one of them (all of these are named), or the folder cannot be written.
         """
+        self._refuse_chosen_pages()
         manifest, changes = delete(self.folder, page_ids(pages), missing_ok)
-        kb = self._opened(self.folder, manifest, self.model, self.index.kind)
+        kb = self._reopened(manifest, self.index.kind)
         kb.changes = changes
         return kb
 
@@ -808,8 +831,9 @@ class KnowledgeBase:
         Raises:
             KnowledgeBaseError: the folder is in use or cannot be written, or an update is unfinished.
         """
+        self._refuse_chosen_pages()
         manifest = compact(self.folder, lambda: self.model, threshold, report)
-        return self._opened(self.folder, manifest, self.model, self.index.kind)
+        return self._reopened(manifest, self.index.kind)
 
     def index_vectors(
         self,
@@ -832,6 +856,7 @@ class KnowledgeBase:
             KnowledgeBaseError: faiss is missing, or the folder cannot be written.
             ClusterError: the cluster cannot be used.
         """
+        self._refuse_chosen_pages()
         build: Build = build_missing
         if ray is not None:
             from kbq.cluster.indexing import building_on
@@ -840,17 +865,19 @@ class KnowledgeBase:
         asked = tuple(given(queries, QueryError, "queries are", "a list of texts"))
         refuse_unreadable(asked, [self.model.query_tokenizer])
         manifest = add_index(self.folder, self.model, IndexSpec(kind, recall, asked, filter), report, build)
-        return type(self)(self.folder, manifest, self.model, may_leave_gpu=True)
+        return self._reopened(manifest, None)
 
     def index_bm25(self, report: Report = silent) -> Self:
         """Add a BM25 index of the words to shards that have none, and open the knowledge base with it."""
+        self._refuse_chosen_pages()
         index_bm25(self.folder, report)
-        return type(self)(self.folder, read_manifest(self.folder), self.model, self.index.kind, may_leave_gpu=True)
+        return self._reopened(read_manifest(self.folder), self.index.kind)
 
     def index_sparta(self, model: str | Path, terms: int = TERMS, report: Report = silent) -> Self:
         """Add impacts that a SPARTA model has learned, the strongest `terms` of each sentence, and open with them."""
+        self._refuse_chosen_pages()
         index_sparta(self.folder, model, terms, str(self.model.device), report)
-        return type(self)(self.folder, read_manifest(self.folder), self.model, self.index.kind, may_leave_gpu=True)
+        return self._reopened(read_manifest(self.folder), self.index.kind)
 
     def info(self) -> dict[str, object]:
         """What the knowledge base holds and what its indexes cost, as `kbq info --json` prints it."""

@@ -21,6 +21,15 @@ def mention_in(text: str) -> re.Match[str] | None:
     return first and MENTION.match(text, first.start())
 
 
+def relation_key(relation: str) -> str:
+    """What is alike for all ways to write a relation: no final question mark, in lower case.
+
+    >>> relation_key("Place of birth ?")
+    'place of birth'
+    """
+    return relation.strip().removesuffix("?").strip().casefold()
+
+
 def slot_of(text: str) -> tuple[str, str] | None:
     """Subject and relation of a slot query; None for any other query.
 

@@ -796,7 +796,7 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         raise KeyboardInterrupt
 
     monkeypatch.setattr("kbq.description.describe", interrupted)
-    stopped = "stopped; what is on the disk stays, the same command resumes\n"
+    stopped = "stopped; what is on the disk stays, and commands that can resume go on from there\n"
     assert run("info", "kb") == Outcome(130, "", stopped)
 
 
@@ -917,7 +917,7 @@ def assert_one_sentence(outcome: Outcome, message: str) -> None:
         ("build corpus.jsonl empty/new --model model", "new cannot be written (Not a directory)"),
         ("build corpus.jsonl new --model model --append", "new does not exist: make a knowledge base with"),
         ("query x --kb nowhere", "nowhere does not exist: make a knowledge base with `kbq build CORPUS nowhere`"),
-        ("query x --kb folder", "folder is not a knowledge base (no manifest.json)"),
+        ("query x --kb folder", "folder is not a knowledge base (has no manifest.json)"),
         ("query x --kb half", "half is not a complete knowledge base, its build is running or was stopped"),
         ("query x --kb old", "old has format version 0, this kbq reads 4"),
         (
@@ -946,7 +946,7 @@ def assert_one_sentence(outcome: Outcome, message: str) -> None:
         ("delete nowhere x", "nowhere does not exist"),
         ("delete kb nope", "kb has no page 'nope': check its id"),
         ("delete kb --file nothing", "nothing: cannot be read (No such file or directory)"),
-        ("delete kb --file empty", "there is no page id: give at least one"),
+        ("delete kb --file empty", "empty holds no page id: give at least one"),
         ("update nowhere corpus.jsonl", "nowhere does not exist: make a knowledge base with"),
         ("update kb nothing", "nothing: cannot be read"),
         ("update kb empty", "empty"),
@@ -1297,8 +1297,12 @@ def test_probabilities_are_printed_and_no_answer_is_said(run: Run, judging_kb: K
         ("--second-look -1", 2, "Invalid value for '--second-look'"),
         ("--second-look 3 --unit sentence", 2, "--second-look has no effect where sentences are asked for"),
         ("--second-look 3 --backend bm25", 2, "--second-look has no effect where bm25 finds no phrases"),
-        ("--second-look 3", 1, "was made for another search (second look 10, not 3): calibrate again"),
-        ("--backend dense", 1, "was made for another search (scores vectors + 8 BM25, not vectors): calibrate again"),
+        ("--second-look 3", 1, "was made for another search (second look 10, not 3): search like that, or calibrate"),
+        (
+            "--backend dense",
+            1,
+            "was made for another search (scores vectors + 8 BM25, not vectors): search like",
+        ),
     ],
 )
 def test_bad_ways_to_ask_how_sure_it_is(

@@ -68,6 +68,7 @@ class Cluster:
             self._witness.dismiss()
 
 
+_CONNECTED: dict[str, str] = {}  # by the address that was given: that of the head, which Ray writes otherwise
 _ALIKE: set[str] = set()  # nodes that have been looked at; those of another cluster have other ids
 
 
@@ -85,7 +86,8 @@ def connect(address: str, alike: bool = True) -> Cluster:
     witness = None
     if not ray.is_initialized():
         _initialise(address)
-        witness = Witness(ray.get_runtime_context().gcs_address)
+        _CONNECTED[address] = ray.get_runtime_context().gcs_address
+        witness = Witness(_CONNECTED[address])
     elif address != LOCAL:
         _refuse_other(address)
     cluster = Cluster(address, living_nodes(), witness)
@@ -165,7 +167,7 @@ def _refuse_other(address: str) -> None:
     """A process is connected to one cluster at a time."""
     host, _, port = address.rpartition(":")
     connected = ray.get_runtime_context().gcs_address
-    if f"{socket.gethostbyname(host)}:{port}" != connected:
+    if connected not in (_CONNECTED.get(address), f"{socket.gethostbyname(host)}:{port}"):
         raise ClusterError(
             f"this process is connected to the Ray cluster at {connected}: use that, or call ray.shutdown() before "
             f"{address}"

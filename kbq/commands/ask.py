@@ -203,8 +203,9 @@ def _answer(
 def _print_answers(text: str, answers: "Sequence[Answer]", guess: "Answer | None", options: SearchOptions) -> None:
     """`guess`: the best answer, where all are less likely than was asked for."""
     show(Styled(text, bold=True))
+    is_judged = any(answer.probability is not None for answer in answers)
     for rank, answer in enumerate(answers, start=1):
-        show(*printing.answer_lines(rank, answer))
+        show(*printing.answer_lines(rank, answer, is_judged))
     if guess is not None:
         show(*printing.guess_lines(guess))
     elif options.min_probability:

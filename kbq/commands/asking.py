@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase
 
 
+LONGEST_PATH = 200  # characters: a longer text is certainly a query
+USES_SAMPLE = "no --kb is given, so the bundled sample is used"
+
+
 def open_kb(
     folder: Path | None,
     model: str | None = None,
@@ -58,9 +62,13 @@ def read_queries(texts: "Sequence[str]", source: str | None) -> list[tuple[str, 
     Raises:
         QueryError: there is none, or some are malformed (all of them are named).
     """
+    from kbq.dump.manifest import MANIFEST
     from kbq.encoding.queries import refuse_unreadable
     from kbq.system.lines import clean_text, read_lines, source_name
 
+    for text in texts:
+        if len(text) < LONGEST_PATH and (Path(text) / MANIFEST).is_file():
+            raise QueryError(f"{text} is a knowledge base, not a query: ask it with --kb {text}", is_usage=True)
     queries = [("", clean_text(text)) for text in texts]
     if source is not None:
         name, lines = source_name(source), list(read_lines(source, QueryError))

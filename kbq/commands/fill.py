@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from kbq.answers import TOP
-from kbq.commands.asking import open_kb
+from kbq.commands.asking import USES_SAMPLE, open_kb
 from kbq.commands.options import (
     FILL,
     BackendName,
@@ -95,7 +95,9 @@ def fill(
     ] = None,
     precision: Annotated[
         float | None,
-        typer.Option(help="Instead of it: the share of values to be right, as far as the calibration promises it."),
+        typer.Option(
+            help="Instead of a probability: the share of values to be right, 0.9 or 0.95, if calibration promises it."
+        ),
     ] = None,
     top: Annotated[int, typer.Option(min=0, help="Alternatives to keep with each cell's claim.")] = TOP,
     limit: Annotated[int, typer.Option(min=0, help="Ask for so many cells at most; 0: all.")] = 0,
@@ -133,13 +135,17 @@ def fill(
     command with another --out of that name, such as filled.html, writes them in that format without asking again.
     """
     if (table is None) != subjects_from_kb:
-        raise typer.BadParameter("give either a table or --subjects-from-kb", param_hint="TABLE")
+        taken = next((name for name in relations or () if table is None and Path(name).is_file()), None)
+        advice = f": {taken} was taken as a relation, so write it before --relations" if taken else ""
+        raise typer.BadParameter(f"give either a table or --subjects-from-kb{advice}", param_hint="TABLE")
     if out is None and not dry_run:
         raise typer.BadParameter("give the file to write, such as --out filled.csv", param_hint="--out")
     if dry_run:
         refuse_given(context, "with --dry-run", ("out", "format", "ids"))
     from kbq.commands.progress import filling_progress
 
+    if kb is None:
+        note(USES_SAMPLE)
     opened = open_kb(kb, model, device, index, ray)
     opened = opened if pages is None else opened.with_pages(pages)
     with filling_progress(f"{'checking' if check else 'filling'} {table or opened.folder}") as report:

@@ -8,7 +8,7 @@ import typer
 
 from kbq.answers import DEPTH, RETRIEVAL_WEIGHT, WORDS_ALONE
 from kbq.commands import printing
-from kbq.commands.asking import note_untuned, open_kb, refuse_idle
+from kbq.commands.asking import USES_SAMPLE, note_untuned, open_kb, refuse_idle
 from kbq.commands.options import (
     MEASURE,
     BackendName,
@@ -36,6 +36,7 @@ from kbq.commands.options import (
     output_path,
 )
 from kbq.commands.terminal import note, print_json, show, tell
+from kbq.errors import MOST_PROBLEMS
 
 if TYPE_CHECKING:
     from kbq.dump.pages import Pages
@@ -76,7 +77,7 @@ def predict(
 
     chosen = Task.load(task)
     if kb is None:
-        note("without --kb is given: the bundled sample is used")
+        note(USES_SAMPLE)
     if backend in WORDS_ALONE and reader is None and chosen.answer == "phrase":
         note(f"with --backend {backend} answers are whole paragraphs: --reader reads phrases in them")
     opened = open_kb(kb, model, device, index, ray)
@@ -221,7 +222,8 @@ def validate(
     tell(
         validation.to_dict(),
         as_json,
-        *(f"error: {finding}" for finding in errors),
+        *(f"error: {finding}" for finding in errors[:MOST_PROBLEMS]),
+        *([f"… and {len(errors) - MOST_PROBLEMS:,} more errors"] if len(errors) > MOST_PROBLEMS else []),
         *(f"warning: {first}{f', and {count - 1:,} more' if count > 1 else ''}" for first, count in warnings),
         f"{validation.path}: {validation.records:,} records, {len(errors):,} errors, "
         f"{len(validation.warnings):,} warnings",

@@ -33,12 +33,17 @@ NAMED = 3  # names shown of a longer list
 # Answers
 
 
-def answer_lines(rank: int, hit: Answer) -> list[Line]:
-    """A hit with its place, and the text that it stands in."""
+def answer_lines(rank: int, hit: Answer, beside_judged: bool = False) -> list[Line]:
+    """A hit with its place, and the text that it stands in.
+
+    Args:
+        beside_judged: others have probabilities, beside which a score would mislead.
+    """
+    value = "not judged" if beside_judged and hit.probability is None else worth(hit)
     place = f"page {hit.page_id}, paragraph {hit.paragraph}, characters {hit.start}-{hit.end}"
     answer = Styled(shortened(hit.text), fg=typer.colors.GREEN, bold=True)
     title = Styled(shortened(hit.title), bold=True)
-    return [(f"{rank:3}. ", answer, f"  {worth(hit)}  ", title, f"  ({place})"), ("     ", *excerpt(hit))]
+    return [(f"{rank:3}. ", answer, f"  {value}  ", title, f"  ({place})"), ("     ", *excerpt(hit))]
 
 
 def guess_lines(hit: Answer) -> list[Line]:
@@ -211,13 +216,14 @@ def calibration_lines(outcome: CalibrationOutcome) -> list[str]:
     thresholds = [
         f"of answers above {threshold:.2f}, {float(precision):.0%} are right"
         if threshold is not None
-        else f"no threshold promises that {float(precision):.0%} are right: give more triples"
+        else f"no threshold can promise that {float(precision):.0%} are right: give more triples"
         for precision, threshold in outcome.thresholds.items()
     ]
     return [
-        f"{outcome.out}: {outcome.queries:,} answers, {outcome.right:,} right; {outcome.hidden:,} without their pages",
+        f"{outcome.out}: {outcome.queries - outcome.hidden:,} triples, {outcome.hidden:,} of them asked again without "
+        f"their pages; {outcome.right:,} of {outcome.queries:,} answers are right",
         f"on relations left out  {figures}",
-        f"{outcome.coverage_90 or 0:.0%} of the queries can be answered with 90 % right",
+        f"with the best threshold for these very queries, {outcome.coverage_90 or 0:.0%} are answered, 90 % rightly",
         *thresholds,
     ]
 

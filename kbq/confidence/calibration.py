@@ -60,9 +60,10 @@ class Calibration:
             raise ValueError(f"it has weights for {', '.join(self.weights)}, not for {', '.join(FEATURES)}")
 
     def probabilities(self, text: str, looks: Sequence[Look]) -> list[float]:
-        """The chance of each phrase that was found for a query to be right."""
+        """The chance of each phrase that was found for a query to be right, best first; none exceeds one before it."""
         rows = features(text, looks).astype(np.float64)
-        found: list[float] = chances_of(rows, list(self.weights.values()), self.intercept).tolist()
+        chances = chances_of(rows, list(self.weights.values()), self.intercept)
+        found: list[float] = np.minimum.accumulate(chances).tolist()
         return found
 
     def applied(self, text: str, looks: Sequence[Look]) -> list[Look]:

@@ -34,7 +34,7 @@ class Judging:
     def __init__(self, model: Model) -> None:
         self._model = model
         self.base = model.config.base or model.source  # that with the phrase encoder and the reader
-        self._calibrations: dict[Path, Calibration] = {}
+        self._calibrations: dict[tuple[Path, int], Calibration] = {}
 
     @cached_property
     def reader(self) -> Reader:
@@ -77,15 +77,20 @@ class Judging:
         """
         if options.second_look == 0:
             return 0
-        reason = (
-            "a reader reads" if options.reader is not None
-            else f"{options.backend} finds no phrases" if options.backend in WORDS_ALONE
-            else f"{options.chosen_unit}s are asked for" if options.chosen_unit not in ("phrase", "page")
-            else f"the model {self.base} has no reader that judges phrases" if not self.reader_digest else ""
-        )  # fmt: skip
+        reason = self._no_look(options)
         if reason and options.second_look:
             raise QueryError(f"--second-look has no effect where {reason}: leave it out", is_usage=True)
         return 0 if reason else LOOKS if options.second_look is None else options.second_look
+
+    def _no_look(self, options: SearchOptions) -> str:
+        """Why nothing is looked at again, in words; empty if something is."""
+        return (
+            "a reader reads" if options.reader is not None
+            else f"{options.backend} finds no phrases" if options.backend in WORDS_ALONE
+            else f"{options.chosen_unit}s are asked for" if options.chosen_unit not in ("phrase", "page")
+            else f"the model {self.base} has no reader that judges phrases" if not self.reader_digest
+            else "nothing is looked at again (--second-look 0)" if options.second_look == 0 else ""
+        )  # fmt: skip
 
     def look_again(self, texts: Sequence[str], phrases: Sequence[Sequence[Answer]], worth: float) -> list[list[Look]]:
         """Judge the phrases found for each text again: they have a new order, but no probabilities yet.
@@ -105,19 +110,25 @@ class Judging:
             QueryError: the file does not fit, or probabilities are needed, and there are none.
             ModelError: the file is missing or damaged.
         """
+        if not mode.second_look and (options.calibration is not None or options.min_probability):
+            idle = (
+                "--calibration must be left out" if options.calibration is not None else "--min-probability must be 0"
+            )
+            raise QueryError(f"answers have no probability where {self._no_look(options)}, so {idle}")
         if options.calibration is not None:
             found: Calibration | None = self._read_calibration(Path(options.calibration))
         else:
             found = self.own_calibration() if mode.second_look else None
         differing = "; ".join(found.mode.differences(mode)) if found else ""
         if options.calibration is not None and differing:
-            raise QueryError(f"{options.calibration} was made for another search ({differing}): calibrate again")
-        if options.min_probability and (not found or differing):
-            missing = f"the model {self._model.source} has no calibration"
-            reason = differing or (missing if mode.second_look else "nothing is looked at again")
             raise QueryError(
-                f"answers have no probability here ({reason}), so --min-probability has no effect: make a calibration "
-                "with `kbq calibrate`, or search as the model's own wants it"
+                f"{options.calibration} was made for another search ({differing}): search like that, or calibrate again"
+            )
+        if options.min_probability and (not found or differing):
+            reason = f"is for another search ({differing})" if found else "is missing"
+            raise QueryError(
+                f"answers have no probability here: the calibration of the model {self._model.source} {reason}. Leave "
+                f"--min-probability out, or make a calibration with `kbq calibrate` and name it with --calibration"
             )
         return None if differing else found
 
@@ -130,7 +141,8 @@ class Judging:
         return None
 
     def _read_calibration(self, path: Path) -> Calibration:
-        """A calibration, read once."""
-        if path not in self._calibrations:
-            self._calibrations[path] = Calibration.read(path)
-        return self._calibrations[path]
+        """A calibration, read again only if its file has changed."""
+        state = path, path.stat().st_mtime_ns if path.is_file() else 0
+        if state not in self._calibrations:
+            self._calibrations[state] = Calibration.read(path)
+        return self._calibrations[state]

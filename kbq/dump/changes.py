@@ -119,7 +119,8 @@ def page_ids(pages: str | Path | Iterable[str]) -> list[str]:
             raise KnowledgeBaseError(f"a page id is {page_id!r:.60}: give a text")
     found = list(dict.fromkeys(filter(None, (clean_text(page_id).strip() for page_id in ids))))
     if not found:
-        raise KnowledgeBaseError("there is no page id: give at least one")
+        source = f"{pages} holds" if isinstance(pages, Path) else "there is"
+        raise KnowledgeBaseError(f"{source} no page id: give at least one")
     return found
 
 

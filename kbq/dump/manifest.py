@@ -332,5 +332,6 @@ def _why_not(folder: Path) -> str:
             "to resume it, run the same `kbq build` again"
         )
     if folder.exists():
-        return f"{folder} is not a knowledge base (no {MANIFEST}): make one with `kbq build CORPUS {folder}`"
+        what = f"has no {MANIFEST}" if folder.is_dir() else "is a file, not a folder"
+        return f"{folder} is not a knowledge base ({what}): make one in a new folder with `kbq build CORPUS KB`"
     return f"{folder} does not exist: make a knowledge base with `kbq build CORPUS {folder}`"

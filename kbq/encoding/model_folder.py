@@ -21,7 +21,7 @@ from kbq.answers import WeightType
 from kbq.encoding.model_files import CONFIG, RECORDS, read_model_record, refuse_changes, remedy, sealed_files
 from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError
-from kbq.special_tokens import slot_of
+from kbq.special_tokens import relation_key, slot_of
 from kbq.system.files import reading_problem
 from kbq.system.records import write_record
 from kbq.system.seals import FileSeal
@@ -73,8 +73,9 @@ class ModelConfig:
 
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
         """The relations of slot queries on which a fine-tuned query encoder was not trained; none if not fine-tuned."""
-        tuned, relations = set(self.tuned_relations), {slot[1] for slot in map(slot_of, queries) if slot}
-        return sorted(relations - tuned) if tuned else []
+        tuned = {relation_key(relation) for relation in self.tuned_relations}
+        relations = {slot[1] for slot in map(slot_of, queries) if slot}
+        return sorted(name for name in relations if relation_key(name) not in tuned) if tuned else []
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ relations that were left out when they were predicted.
 """
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kbq.answers import SearchOptions
-from kbq.array_types import Bools, Doubles
+from kbq.array_types import Bools, Doubles, Rows
 from kbq.confidence.calibration import HIDDEN, Calibration, chances_of, fit
 from kbq.confidence.features import FEATURES, features
 from kbq.encoding.queries import refuse_unreadable
@@ -26,7 +26,7 @@ from kbq.kilt.scores import relation_of
 from kbq.kilt.text_scores import normalise
 from kbq.searching.search import BATCH
 from kbq.system.callbacks import unheard
-from kbq.system.files import file_digest
+from kbq.system.files import file_digest, writing_to
 from kbq.system.lines import clean_text
 from kbq.training.output_folder import versions
 
@@ -95,9 +95,13 @@ def calibrate(
         raise TrainingError("probabilities rest on the second look, and there is none: leave out --second-look 0")
     golds = read_triples(Path(triples), unanswered=True)
     refuse_unreadable([gold.input or "" for gold in golds], kb.query_tokenizers(options), [gold.id for gold in golds])
+    facts = {"command": command, "data": {Path(triples).name: file_digest(Path(triples))}, "hidden": hidden}
+    if Path(out).is_dir():
+        raise TrainingError(f"{out} is a folder: give --out the name of a file")
+    with writing_to(Path(out).parent, TrainingError):  # before queries are asked, which takes minutes
+        Path(out).parent.mkdir(parents=True, exist_ok=True)
     rows = judge(kb, golds, options, hidden, report)
     _refuse_useless(rows, str(triples))
-    facts = {"command": command, "data": {Path(triples).name: file_digest(Path(triples))}, "hidden": hidden}
     return write_calibration(kb, rows, Path(out), options, facts)
 
 
@@ -175,7 +179,7 @@ def _refuse_useless(judged: Sequence[JudgedAnswer], source: str) -> None:
     """Raises TrainingError where there is nothing to learn from."""
     count, of_right = len(judged), sum(one.is_right for one in judged)
     if count < LEAST:
-        raise TrainingError(f"{source} gives {count} answers to learn from: give at least {LEAST} triples")
+        raise TrainingError(f"{source} gives {count} answers to learn from, {LEAST} are needed: give more triples")
     if of_right in (0, count):
         raise TrainingError(
             f"{'all' if of_right else 'none'} of the {count} answers are right, so there is nothing to tell apart: "
@@ -184,10 +188,10 @@ def _refuse_useless(judged: Sequence[JudgedAnswer], source: str) -> None:
 
 
 def _predicted(relations: Sequence[str], rows: Doubles, right: Bools, before: Calibration | None) -> Doubles:
-    """The chance of each answer, predicted from the relations of other folds; of one relation, from other answers."""
-    several = len(set(relations)) > 1
-    keys = relations if several else [str(number) for number in range(len(relations))]
-    folds = np.array([zlib.crc32(key.encode("utf-8", "surrogatepass")) % FOLDS for key in keys])
+    """The chance of each answer, predicted from other relations or, where one fold has them all, from other answers."""
+    folds = _folds(relations)
+    if len(set(folds.tolist())) == 1:
+        folds = _folds([str(number) for number in range(len(relations))])
     chances = np.empty(len(right))
     for fold in range(FOLDS):
         inside = folds == fold
@@ -195,6 +199,10 @@ def _predicted(relations: Sequence[str], rows: Doubles, right: Bools, before: Ca
             weights, intercept = fit(rows[~inside], right[~inside], before)
             chances[inside] = chances_of(rows[inside], weights, intercept)
     return chances
+
+
+def _folds(keys: Iterable[str]) -> Rows:
+    return np.array([zlib.crc32(key.encode("utf-8", "surrogatepass")) % FOLDS for key in keys], np.int64)
 
 
 def _scores(chances: Doubles, right: Bools) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from kbq.encoding.model_files import remedy
 from kbq.encoding.model_folder import fingerprint, load_weights, named_weights, read_weights
 from kbq.errors import ModelError
-from kbq.special_tokens import slot_of
+from kbq.special_tokens import relation_key, slot_of
 from kbq.system.files import reading_problem, writing_to
 
 TAUGHT = "judge.safetensors"
@@ -61,7 +61,11 @@ class TaughtJudge:
     def judges(self, text: str) -> bool:
         """Whether a query is a slot of one of its relations."""
         slot = slot_of(text)
-        return slot is not None and slot[1] in self.relations
+        return slot is not None and relation_key(slot[1]) in self._keys
+
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        return frozenset(map(relation_key, self.relations))
 
     @cached_property
     def fingerprint(self) -> str:

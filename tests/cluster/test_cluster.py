@@ -182,6 +182,26 @@ def test_a_process_has_one_cluster(far: KnowledgeBase, three_nodes: Nodes) -> No
     assert connection.connect(connection.LOCAL).nodes == connection.connect(three_nodes.address).nodes
 
 
+def test_an_address_that_ray_writes_otherwise_is_the_same_cluster(
+    three_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"127.0.0.1:{three_nodes.address.rpartition(':')[2]}"
+    monkeypatch.setattr(connection, "_refuse_deaf", lambda address: None)
+    with pytest.raises(ClusterError, match="this process is connected to the Ray cluster at"):
+        connection.connect(name)
+    monkeypatch.setitem(connection._CONNECTED, name, three_nodes.address)  # as if it had been given at first
+    assert connection.connect(name).nodes == connection.connect(three_nodes.address).nodes
+
+
+def test_what_was_changed_is_searched_on_the_cluster(folder: Path, three_nodes: Nodes, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "kb")
+    far = KnowledgeBase.open(tmp_path / "kb", device="cpu", ray=three_nodes.address)
+    changed = far.delete("P3")
+    assert len(actors_of(changed)) == 3
+    near = KnowledgeBase.open(tmp_path / "kb", device="cpu")
+    assert changed.query(QUERIES, 3) == near.query(QUERIES, 3)
+
+
 def test_a_cluster_builds_the_index_of_one_machine(folder: Path, three_nodes: Nodes, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "kb", ignore=shutil.ignore_patterns("disk"))
     kb = KnowledgeBase.open(folder, device="cpu", index="exact")

@@ -52,6 +52,23 @@ def test_a_deleted_page_is_in_no_answer_and_its_words_do_not_count(changing: Kno
     assert any(one[2][0] == "b" for one in said(changing))  # who has it open keeps it
 
 
+def test_what_answers_from_chosen_pages_is_not_changed(changing: KnowledgeBase, tmp_path: Path) -> None:
+    some, before = changing.with_pages(["a", "c"]), snapshot(changing.folder)
+    changes: list[Callable[[], object]] = [
+        lambda: some.delete("b"),
+        lambda: some.update(CHANGED),
+        lambda: some.sync(CHANGED[:1]),
+        some.compact,
+        some.index_bm25,
+        lambda: some.index_vectors("disk"),
+        lambda: some.index_sparta(tmp_path),
+    ]
+    for change in changes:
+        with pytest.raises(KnowledgeBaseError, match="answer from 2 of its pages: open all of it to change it"):
+            change()
+    assert snapshot(changing.folder) == before
+
+
 def test_unknown_ids_are_all_named_and_nothing_is_deleted(changing: KnowledgeBase) -> None:
     with pytest.raises(KnowledgeBaseError, match="has no page 'x': check its id"):
         changing.delete(["a", "x"])

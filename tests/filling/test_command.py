@@ -21,11 +21,12 @@ def run(run: Run, tmp_path: Path) -> Run:
     return run
 
 
+NOTED = "no --kb is given, so the bundled sample is used\n"
 FILL = ("fill", "t.csv", "--subject", "name", "--relations", "place of birth", "record label")
 
 
 def test_a_table_is_filled_and_scored(run: Run) -> None:
-    assert run(*FILL, "--out", "f.csv") == (0, "f.csv: 1 of 4 cells of 2 rows filled (25%)\n", "")
+    assert run(*FILL, "--out", "f.csv") == (0, "f.csv: 1 of 4 cells of 2 rows filled (25%)\n", NOTED)
     assert Path("f.csv").read_text("utf-8") == ("name,place of birth,record label\nMarie Curie,Warsaw,\nZork Blah,,\n")
     status, out, _ = run(*FILL, "--out", "f.csv", "--json")
     assert (status, json.loads(out)) == (0, {
@@ -43,7 +44,7 @@ def test_a_table_is_filled_and_scored(run: Run) -> None:
 def test_a_check_and_a_dry_run_say_what_there_is(run: Run) -> None:
     Path("t.csv").write_text("name,place of birth\nMarie Curie,Paris\nZork Blah,x\n", "utf-8")
     assert run("fill", "t.csv", "--subject", "name", "--relations", "place of birth", "--check", "--out", "v.csv") == (
-        0, "v.csv: 2 values of 2 rows: 0 agrees, 1 contradicts, 1 not found\n", "",
+        0, "v.csv: 2 values of 2 rows: 0 agrees, 1 contradicts, 1 not found\n", NOTED,
     )  # fmt: skip
     status, out, _ = run(*FILL, "--dry-run")
     assert (status, out.partition(", about ")[0]) == (0, "2 cells of 2 rows: 2 queries")

@@ -1,6 +1,8 @@
 """Calibrating: triples give a file that gives answers their probabilities, and bad ones are refused in a sentence."""
 
 import json
+import os
+import zlib
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from kbq.answers import SearchOptions
 from kbq.confidence.calibration import Calibration
 from kbq.errors import KbqError, QueryError, TrainingError
-from kbq.finetuning.calibrating import calibrate, judge, teaches, write_calibration
+from kbq.finetuning.calibrating import FOLDS, calibrate, judge, teaches, write_calibration
 from kbq.finetuning.triples import read_triples
 from kbq.kb import KnowledgeBase
 
@@ -89,7 +91,7 @@ def test_unlikely_answers_are_left_out(judging_kb: KnowledgeBase, file: Path) ->
     answers = judging_kb.query("Marie [SEP] born in", 10, calibration=file)
     chances = sorted(one.probability or 0.0 for one in answers)
     kept = judging_kb.query("Marie [SEP] born in", 10, calibration=file, min_probability=chances[5])
-    assert sorted(one.probability or 0.0 for one in kept) == chances[5:]
+    assert sorted(one.probability or 0.0 for one in kept) == [chance for chance in chances if chance >= chances[5]]
     assert judging_kb.query("Marie [SEP] born in", 10, calibration=file, min_probability=1.0) == []
 
 
@@ -112,8 +114,9 @@ def test_a_prediction_may_be_withheld(judging_kb: KnowledgeBase, file: Path) -> 
     [
         ({"backend": "dense"}, r"was made for another search \(scores vectors \+ 8 BM25, not vectors\)"),
         ({"second_look": 5}, r"was made for another search \(second look 10, not 5\)"),
-        ({"second_look": 0}, r"was made for another search \(second look 10, not 0\)"),
-        ({"bm25_weight": 3.0}, r"\(scores vectors \+ 8 BM25, not vectors \+ 3 BM25\): calibrate again"),
+        ({"second_look": 0}, r"where nothing is looked at again \(--second-look 0\), so --calibration must be left out"),
+        ({"unit": "sentence"}, r"where sentences are asked for, so --calibration must be left out"),
+        ({"bm25_weight": 3.0}, r"\(scores vectors \+ 8 BM25, not vectors \+ 3 BM25\): search like that"),
     ],
 )
 def test_another_search_is_refused(judging_kb: KnowledgeBase, file: Path, options: dict, message: str) -> None:  # type: ignore[type-arg]
@@ -122,9 +125,9 @@ def test_another_search_is_refused(judging_kb: KnowledgeBase, file: Path, option
 
 
 def test_without_a_calibration_no_chance_can_be_asked_for(judging_kb: KnowledgeBase) -> None:
-    with pytest.raises(QueryError, match=r"answers have no probability here \(.*has no calibration\)"):
+    with pytest.raises(QueryError, match=r"answers have no probability here: the calibration .* is missing"):
         judging_kb.query("Marie", 1, min_probability=0.5)
-    with pytest.raises(QueryError, match=r"no probability here \(nothing is looked at again\)"):
+    with pytest.raises(QueryError, match=r"no probability where nothing is looked at again"):
         judging_kb.query("Marie", 1, min_probability=0.5, second_look=0)
 
 
@@ -139,7 +142,7 @@ def test_triples_that_teach_nothing_are_refused(
 ) -> None:
     rows = [json.loads(line) for line in triples.read_text().splitlines()]
     cases: list[tuple[list[dict[str, str]], str]] = [
-        (rows[:29], "gives 29 answers to learn from: give at least 30 triples"),
+        (rows[:29], "gives 29 answers to learn from, 30 are needed: give more triples"),
         ([row | {"object": "nothing"} for row in rows], "none of the 40 answers are right, so there is nothing"),
         ([row | {"object": ""} for row in rows], "none of the 40 answers are right"),
         ([{"subject": "", "relation": "a", "object": "b"}], "has 1 lines that cannot be used"),
@@ -154,6 +157,57 @@ def test_triples_that_teach_nothing_are_refused(
     with pytest.raises(KbqError, match=r"missing.jsonl"):
         judging_kb.calibrate(tmp_path / "missing.jsonl", tmp_path / "c.json")
     assert not (tmp_path / "c.json").exists()
+
+
+def test_relations_that_share_a_fold_are_judged_by_other_answers(
+    judging_kb: KnowledgeBase, triples: Path, tmp_path: Path
+) -> None:
+    relations = ["the city", "born in", "of Paris"]
+    assert len({zlib.crc32(name.encode()) % FOLDS for name in relations}) == 1
+    rows = [row for row in map(json.loads, triples.read_text().splitlines()) if row["relation"] in relations]
+    outcome = judging_kb.calibrate(write(tmp_path / "t.jsonl", rows), tmp_path / "c.json", hidden=1.0)
+    assert (outcome.queries, outcome.auroc is not None) == (48, True)
+
+
+def test_no_answer_is_more_probable_than_one_before_it(judging_kb: KnowledgeBase, file: Path) -> None:
+    texts = [f"{subject} [SEP] {relation}" for subject in SUBJECTS for relation in RELATIONS]
+    for answers in judging_kb.query(texts, 10, calibration=file):
+        chances = [answer.probability for answer in answers if answer.probability is not None]
+        assert len(chances) > 1
+        assert chances == sorted(chances, reverse=True)
+        for least in chances:
+            first = judging_kb.query(texts[0], 1, calibration=file, min_probability=least)
+            assert first == judging_kb.query(texts[0], 10, calibration=file, min_probability=least)[:1]
+
+
+def test_a_file_that_was_written_again_is_read_again(judging_kb: KnowledgeBase, triples: Path, tmp_path: Path) -> None:
+    file, chances = tmp_path / "c.json", []
+    for hidden in (0.0, 1.0):
+        judging_kb.calibrate(triples, file, hidden=hidden)
+        os.utime(file, (hidden, hidden))  # for clocks that are coarse
+        chances.append(judging_kb.query("Marie", 1, calibration=file)[0].probability)
+    assert chances[0] != chances[1]
+
+
+def test_no_query_is_asked_for_a_file_that_cannot_be_written(
+    judging_kb: KnowledgeBase, triples: Path, tmp_path: Path
+) -> None:
+    asked: list[int] = []
+    (tmp_path / "file").touch()
+    for out, message in ((tmp_path, "is a folder: give --out"), (tmp_path / "file" / "c.json", "cannot be written")):
+        with pytest.raises(TrainingError, match=message):
+            judging_kb.calibrate(triples, out, report=lambda done, _: asked.append(done))
+    assert asked == []
+
+
+def test_the_page_of_a_mention_has_no_probability(judging_kb: KnowledgeBase, file: Path) -> None:
+    mention = "[START_ENT] Marie [END_ENT] was a physicist"
+    assert judging_kb.query(mention, 1, calibration=file)[0].probability is None
+    with pytest.raises(QueryError, match="the page of a mention has no probability: leave --min-probability out"):
+        judging_kb.query(mention, 1, calibration=file, min_probability=0.5)
+    record = {"id": "1", "input": "a claim"}
+    with pytest.raises(QueryError, match="asks for pages alone, so --min-probability has no effect: leave it out"):
+        judging_kb.predict([record], "fact_checking", calibration=file, min_probability=0.5)
 
 
 def test_a_single_answer_changes_hardly_anything(judging_kb: KnowledgeBase, file: Path, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ def taught(judging_kb: KnowledgeBase) -> TaughtJudge:
 
 def test_it_judges_the_slots_of_its_relations(judging_kb: KnowledgeBase, taught: TaughtJudge) -> None:
     assert [taught.judges(text) for text in TEXTS] == [True, False, False, True]
+    assert taught.judges("Warsaw [SEP] River?")  # it is one query for the default model
     found = judging_kb.query(TEXTS, 6, second_look=0)
     own, mixed = (second_look(judging_kb.judging.reader, TEXTS, found, 1.0, judge) for judge in (None, taught))
     everywhere = TaughtJudge(taught.judge, frozenset({"river", "place of birth"}), "")
