@@ -15,10 +15,10 @@ LOOKS = "10"  # the default
 JUDGED = "hybrid, judged"  # in results/open_reading.json
 
 
-def judged(result: str, name: str) -> list[float]:
-    """The KILT-accuracy of a data set with a second look."""
-    mean: list[float] = figures(result)[name]["looks"][LOOKS]["KILT-accuracy"][0]
-    return mean
+def scores(name: str) -> dict[str, list[float]]:
+    """The scores of a data set with a second look, each with its interval."""
+    found = figures("second_look")[name]["looks"][LOOKS]
+    return {score: found[score][0] for score in ("em", "Rprec", "KILT-accuracy")}
 
 
 def second_look() -> str:
@@ -32,6 +32,8 @@ def second_look() -> str:
                 [f"{label} ({found['queries']:,})", score, interval(without[0]), interval(judged[0]), gain(judged[1])]
             )
             label = "the same"
+        times = (f"{found['looks'][count]['CPU ms']:.0f}" for count in ("0", LOOKS))
+        gained.append(["", "CPU ms a query", *times, ""])
     rows = []
     for name, label in SETS.items():
         found = figures("second_look_curve")[name]
@@ -68,13 +70,15 @@ def trust_short() -> str:
     one = figures("trust")["trex"]
     with_probability, with_score = (one[name]["coverage at 90 %"][0] for name in ("probability", "search score alone"))
     above = one["above the threshold of 0.9"]
+    lost = 100 * above["answered without their pages"]
     return (
-        f"Probabilities: of {one['queries']:,} T-REx queries, of which {one['without their pages']} had lost the pages "
-        f"that answer them, {100 * with_probability:.0f} % can be\nanswered with nine in ten right "
-        f"({100 * with_score:.0f} % by the score of the search). Above {above['threshold']:.2f}, for which calibration "
-        f"promises 90 %,\n{100 * above['answered']:.0f} % are answered, {100 * above['right of these']:.0f} % of them "
-        f"rightly; of those without pages, {100 * above['answered without their pages']:.0f} %: "
-        "[how sure it is](docs/results/confidence.md)."
+        f"Probabilities: {one['without their pages']} of {one['queries']:,} T-REx queries had lost the pages that "
+        f"answer them. With the best threshold, {100 * with_probability:.0f} % of all can be\n"
+        f"answered with 90 % precision ({100 * with_score:.0f} % by the score of the search). With the threshold that "
+        "calibration promises 90 % for "
+        f"({above['threshold']:.2f}),\n{100 * above['answered']:.0f} % are answered, "
+        f"{100 * above['right of these']:.0f} % of these rightly, and {lost:.0f} % "
+        "of those without pages: [how sure it is](docs/results/confidence.md)."
     )
 
 
@@ -126,9 +130,17 @@ def promises() -> str:
                 f"{middle:.0f} % ({low:.0f}–{high:.0f})" for low, middle, high in (found["answered"], found["right"])
             )
             broken = found["promised"] - found["kept"]
-            rows.append([label, f"{100 * float(precision):.0f} %", str(found["promised"]), str(broken), *ranges])
+            share = f" ({100 * broken / found['promised']:.0f} %)" if found["promised"] else ""
+            counts = str(found["promised"]), f"{broken}{share}"
+            rows.append([label, f"{100 * float(precision):.0f} %", *counts, *ranges])
             label = ""
-    head = ["data set (queries)", "precision", "promised, of 200 times", "not kept", "answered above the threshold"]
+    head = [
+        "data set (queries)",
+        "precision",
+        "promised, of 200 times",
+        "not kept, of these",
+        "answered above the threshold",
+    ]
     return table([*head, "right of these"], rows)
 
 

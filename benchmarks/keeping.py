@@ -83,7 +83,7 @@ def forgetting_short() -> str:
         return ", ".join(f"{label} {values[0] - values[1]:.1f} → {values[0]:.1f}" for label, values in parts)
 
     return (
-        f"With 5,000 T-REx triples, without a second look: {said(kept)}.\n"
+        f"With 5,000 T-REx triples, without a second look (at most 1,200 queries of each set): {said(kept)}.\n"
         f"From the triples alone (`--keep 0`): {said(lost)}."
     )
 

@@ -65,7 +65,7 @@ def entity_finder(pipeline: str) -> FindMentions:
         import spacy
     except ImportError:
         raise TrainingError(
-            f'the entities of {pipeline} need spaCy: pip install "kbq[augment]", or leave out --entities'
+            f"the entities of {pipeline} need spaCy: pip install spacy, or leave out --entities"
         ) from None
     try:
         language: Any = spacy.load(pipeline)

@@ -9,4 +9,4 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what it will
 try:
     import ray as _ray  # noqa: F401
 except ImportError as missing:
-    raise ClusterError(f'--ray needs Ray ({first_line(missing)}): pip install "kbq[ray]"') from None
+    raise ClusterError(f"--ray needs Ray ({first_line(missing)}): pip install ray") from None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kbq.serving.knowledge_bases import Folder
 
 app = typer.Typer()
-NEEDS_SERVE = "needs further packages: pip install 'kbq[serve]'"
+NEEDS_SERVE = "needs further packages: pip install '.[serve]' in the checkout of kbq"
 
 
 @app.command(rich_help_panel=SERVE)

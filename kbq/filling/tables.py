@@ -30,7 +30,7 @@ SEPARATOR = "|"  # between the values of a cell
 FORMULA = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet computes, where it is the first character of a cell
 NUMBER = re.compile(r"[+-]?\d[\d.,\s]*%?")
 BREAKS = re.compile(r"[\t\r\n]+")  # what TSV has no form for
-NEEDS_PYARROW = "needs pyarrow: pip install 'kbq[tables]', or use CSV"
+NEEDS_PYARROW = "needs pyarrow: pip install pyarrow, or use CSV"
 
 
 @dataclass(frozen=True, slots=True)

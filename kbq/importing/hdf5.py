@@ -32,7 +32,7 @@ def load_h5py() -> Any:
     try:
         import h5py
     except ImportError:
-        advice = 'install it with pip install "kbq[official]"'
+        advice = "install it with pip install h5py"
         raise KbqError(f"the dumps and indexes of DensePhrases are read with h5py: {advice}") from None
     return h5py
 

@@ -211,7 +211,7 @@ def load_faiss() -> Any:
         import faiss  # only here
     except ImportError as error:  # it is not installed, or does not fit this NumPy
         raise KnowledgeBaseError(
-            f'this index needs faiss ({first_line(error)}): install it with pip install "kbq[cpu]", or use exact search'
+            f"this index needs faiss ({first_line(error)}): install it with pip install faiss-cpu, or use exact search"
         ) from None
     # With more queries, or queries × dim, than this, faiss would compare all of them with means in one product.
     faiss.cvar.distance_compute_blas_threshold = 2**31 - 1

@@ -136,4 +136,4 @@ def test_what_must_be_installed_is_said(refused: Refused, monkeypatch: pytest.Mo
     for name in [name for name in sys.modules if name.startswith("kbq.serving")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
-    assert refused() == (1, "error: kbq serve needs further packages: pip install 'kbq[serve]'")
+    assert refused() == (1, "error: kbq serve needs further packages: pip install '.[serve]' in the checkout of kbq")

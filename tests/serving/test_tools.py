@@ -270,7 +270,7 @@ def test_mcp_over_http_is_guarded_as_the_service(sample: KnowledgeBase, serve: S
     ("missing", "said"),
     [
         ("", "error: no-kb does not exist: make a knowledge base with `kbq build CORPUS no-kb`\n"),
-        ("mcp", "error: kbq mcp needs further packages: pip install 'kbq[serve]'\n"),
+        ("mcp", "error: kbq mcp needs further packages: pip install '.[serve]' in the checkout of kbq\n"),
     ],
 )
 def test_what_cannot_be_opened_is_one_sentence(
