@@ -12,17 +12,18 @@ import numpy as np
 
 from kbq.array_types import Floats
 from kbq.kilt.text_scores import normalise
+from kbq.reading.countries import meanings
 from kbq.reading.second_look import Look
 from kbq.special_tokens import slot_of
 
 FEATURES = (
-    "share",  # log odds of its text, all phrases with that text together, against all other texts and none
-    "margin",  # over the best phrase with another text
+    "share",  # log odds of what it means, all phrases that mean this together, against all others and none
+    "margin",  # over the best phrase that means something else
     "judged",  # by the second look alone
     "searched",  # score of the search
     "behind",  # the best score of the search by so much
-    "agreed",  # its text is that of the best phrase of the search
-    "support",  # logarithm of how many phrases have its text
+    "agreed",  # it means what the best phrase of the search means
+    "support",  # logarithm of how many phrases mean the same
     "subject in title",  # share of the subject's words
     "subject in text",
     "subject is title",
@@ -45,7 +46,7 @@ def features(text: str, looks: Sequence[Look]) -> Floats:
     slot = slot_of(text)
     subject = slot[0] if slot else text
     words = _words(subject) if slot else [word for word in _words(text) if not QUESTION_WORDS.fullmatch(word)]
-    names = [normalise(look.answer.text) for look in looks]
+    names = meanings(text, [look.answer for look in looks])
     titles = [normalise(look.answer.title) for look in looks]
     scores = np.array([look.score for look in looks])
     best, _, first_name = max(

@@ -2,7 +2,7 @@
 
 The reader also proposes the phrase that it would have chosen in each window: a search may have cut the right one badly.
 What a phrase is judged is the logarithm of its odds against "none of these is right", an outcome of its own in
-training. Phrases with the same text support each other. Source: arXiv 2207.06300 (what a reranker gains), arXiv
+training. Phrases that mean the same support each other. Source: arXiv 2207.06300 (what a reranker gains), arXiv
 1710.10723 (paragraphs compete), arXiv 2010.10757 (a second model learns from the mistakes of the first), arXiv
 1711.05116 (what several passages say counts for more).
 """
@@ -20,13 +20,14 @@ from kbq.encoding.bert import more_rows
 from kbq.encoding.devices import autocast, batch_tokens, buckets
 from kbq.encoding.phrases import window_tensors
 from kbq.kilt.text_scores import normalise
+from kbq.reading.countries import meanings
 from kbq.reading.excerpts import Excerpt, excerpts
 from kbq.reading.judge import PhraseJudge, TaughtJudge
 from kbq.reading.network import ReaderNetwork
 from kbq.searching.spans import best_ends
 from kbq.special_tokens import mention_in
 
-SUPPORT = 3.0  # τ of τ log Σ exp(score / τ), which phrases with one text make: 0 is the best alone, 1 the sum of odds
+SUPPORT = 3.0  # τ of τ log Σ exp(score / τ), which phrases of one meaning make: 0 is the best alone, 1 the sum of odds
 
 
 class Look(NamedTuple):
@@ -36,7 +37,7 @@ class Look(NamedTuple):
     searched: float  # score of the search; of a proposed phrase, that of the best one beside it
     judged: float  # the logarithm of its odds against none being right, going by what was read alone
     is_proposed: bool  # by the reader: the search has not found it
-    score: float = 0.0  # both together, before phrases with its text support it
+    score: float = 0.0  # both together, before phrases that mean the same support it
 
 
 class ReadWindow(NamedTuple):
@@ -79,7 +80,7 @@ def second_look(
     queries = [reader.query_tokenizer.ids_of(texts[number]) for number in readable]
     found = look_again(reader, queries, [phrases[number] for number in readable], judges)
     for number, judge, of_query in zip(readable, judges, found, strict=True):
-        looks[number] = in_order(of_query, judge.retrieval_weight * worth)
+        looks[number] = in_order(of_query, judge.retrieval_weight * worth, texts[number])
     return looks
 
 
@@ -186,12 +187,13 @@ def answers_in(excerpt: Excerpt, window: ReadWindow, phrases: Sequence[Answer]) 
     ]
 
 
-def in_order(looks: Sequence[Look], weight: float) -> list[Look]:
-    """Looks with final scores, best first, none overlapping a better one; those with one text support the best of them.
+def in_order(looks: Sequence[Look], weight: float, query: str = "") -> list[Look]:
+    """Looks with final scores, best first, none overlapping a better one; those that mean the same support one of them.
 
     Args:
         weight: of a point of the search, beside what a phrase is judged. The best phrase of the search gets no more
             and no less than it is judged.
+        query: decides what means the same; see `meanings`.
     """
     best = max((look.searched for look in looks), default=0.0)
     scored = [(look.judged + weight * (look.searched - best), look) for look in looks]
@@ -200,17 +202,16 @@ def in_order(looks: Sequence[Look], weight: float) -> list[Look]:
         answer = look.answer
         if not any(_overlap(answer, other.answer) for other in kept):
             kept.append(look._replace(score=score))
-    return sorted(_supported(kept), key=lambda look: -look.answer.score)
+    return sorted(_supported(kept, query), key=lambda look: -look.answer.score)
 
 
-def _supported(looks: Sequence[Look]) -> Iterator[Look]:
-    """Looks whose answers have their final scores: the first of each text has what all of this text make together."""
-    names = [normalise(look.answer.text) for look in looks]
+def _supported(looks: Sequence[Look], query: str) -> Iterator[Look]:
+    """Looks whose answers have their final scores: the first that says itself what several mean has what all make."""
     scores: dict[str, list[float]] = {}
-    for name, look in zip(names, looks, strict=True):
-        scores.setdefault(name, []).append(look.score / SUPPORT)
-    for name, look in zip(names, looks, strict=True):
-        same = scores.pop(name, None)
+    for meaning, look in zip(meanings(query, [look.answer for look in looks]), looks, strict=True):
+        scores.setdefault(meaning, []).append(look.score / SUPPORT)
+    for look in looks:
+        same = scores.pop(normalise(look.answer.text), None)
         score = look.score if same is None else SUPPORT * float(np.logaddexp.reduce(same))
         yield look._replace(answer=replace(look.answer, score=score))
 

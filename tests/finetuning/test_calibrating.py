@@ -114,7 +114,10 @@ def test_a_prediction_may_be_withheld(judging_kb: KnowledgeBase, file: Path) -> 
     [
         ({"backend": "dense"}, r"was made for another search \(scores vectors \+ 8 BM25, not vectors\)"),
         ({"second_look": 5}, r"was made for another search \(second look 10, not 5\)"),
-        ({"second_look": 0}, r"where nothing is looked at again \(--second-look 0\), so --calibration must be left out"),
+        (
+            {"second_look": 0},
+            r"nothing is looked at again \(--second-look 0\), so --calibration must be left out",
+        ),
         ({"unit": "sentence"}, r"where sentences are asked for, so --calibration must be left out"),
         ({"bm25_weight": 3.0}, r"\(scores vectors \+ 8 BM25, not vectors \+ 3 BM25\): search like that"),
     ],

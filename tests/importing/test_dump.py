@@ -241,7 +241,7 @@ def test_a_full_disk(official: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_h5py_is_asked_for(official: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(KbqError, match=r'are read with h5py: install it with pip install h5py'):
+    with pytest.raises(KbqError, match=r"are read with h5py: install it with pip install h5py"):
         import_dump(official.dump, tmp_path / "kb", official.checkpoint, device="cpu")
 
 

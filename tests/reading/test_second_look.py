@@ -48,6 +48,25 @@ def test_scores_are_what_is_judged_and_a_share_of_the_search() -> None:
     assert [one.answer.text for one in in_order(looks, 0.0)] == ["Warsaw", "Poland", "Marie"]
 
 
+def test_an_adjective_supports_the_country_that_a_slot_asks_for() -> None:
+    text = "A Norwegian chemist of Norway, and Denmark."
+
+    def said(start: int, end: int, judged: float, page: str = "1") -> Look:
+        return Look(Answer(text[start:end], 1.0, page, "", 0, start, end, text, (start, end)), 1.0, judged, False)
+
+    looks = [said(2, 11, 4.0), said(23, 29, 1.0), said(35, 42, 4.1)]
+    together = SUPPORT * math.log(math.exp(4.0 / SUPPORT) + math.exp(1.0 / SUPPORT))
+    found = in_order(looks, 0.0, "Ellen [SEP] country of citizenship")
+    assert [(one.answer.text, one.answer.score) for one in found] == [
+        ("Norway", pytest.approx(together)),
+        ("Denmark", 4.1),
+        ("Norwegian", 4.0),
+    ]
+    apart = [said(2, 11, 4.0), said(23, 29, 1.0, page="2"), said(35, 42, 4.1)]
+    for query, others in (("Ellen [SEP] language", looks), ("which country?", looks), ("Ellen [SEP] country", apart)):
+        assert [one.answer.score for one in in_order(others, 0.0, query)] == [4.1, 4.0, 1.0]
+
+
 def test_of_phrases_that_overlap_the_better_one_is_kept() -> None:
     looks = [look(0, 11, 20.0, 0.0), look(24, 30, 20.0, 1.0), look(0, 5, 20.0, 2.0), look(0, 11, 20.0, -1.0, page="2")]
     assert places([one.answer for one in in_order(looks, 1.0)]) == [("1", 0, 5), ("1", 24, 30), ("2", 0, 11)]

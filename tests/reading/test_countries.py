@@ -1,0 +1,39 @@
+"""Countries: their table is sound, and decides what answers mean where a country is asked for."""
+
+import pytest
+
+from kbq.answers import Answer
+from kbq.kilt.text_scores import normalise
+from kbq.reading.countries import ADJECTIVES, NAMES, meanings
+
+
+def answers(*texts: str, page: str = "1") -> list[Answer]:
+    return [Answer(text, 0.0, page, "", 0, 0, len(text), text, (0, len(text))) for text in texts]
+
+
+def test_an_adjective_is_that_of_one_country_and_the_name_of_none() -> None:
+    assert not set(ADJECTIVES) & set(NAMES)
+    assert set(ADJECTIVES.values()) == set(NAMES.values())
+    assert len(set(ADJECTIVES.values())) > 180
+    for text in (*ADJECTIVES, *NAMES):
+        assert text == normalise(text) != ""
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["Dutch", "the Netherlands"], ["netherlands", "netherlands"]),
+        (["American", "U.S.", "United States"], ["us", "us", "united states"]),  # names stay what they are
+        (["French", "Germany"], ["french", "germany"]),
+        (["Norwegian fjord", "Norway"], ["norwegian fjord", "norway"]),
+        ([], []),
+    ],
+)
+def test_an_adjective_means_the_name_that_is_among_the_answers(texts: list[str], expected: list[str]) -> None:
+    assert meanings("It [SEP] Country of origin", answers(*texts)) == expected
+    assert meanings("It [SEP] language", answers(*texts)) == [normalise(text) for text in texts]
+
+
+def test_the_name_must_come_from_the_same_page() -> None:
+    both = [*answers("Dutch"), *answers("Netherlands", page="2")]
+    assert meanings("It [SEP] country", both) == ["dutch", "netherlands"]
