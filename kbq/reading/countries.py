@@ -38,8 +38,8 @@ Malawi: Malawian | Malaysia: Malaysian | Maldives: Maldivian | Mali: Malian | Ma
 Mauritius: Mauritian | Mexico: Mexican | Moldova: Moldovan | Monaco: Monegasque, Monacan | Mongolia: Mongolian
 Montenegro: Montenegrin | Morocco: Moroccan | Mozambique: Mozambican | Myanmar, Burma: Burmese | Namibia: Namibian
 Nepal: Nepalese, Nepali | Netherlands: Dutch | Nicaragua: Nicaraguan | Niger: Nigerien | Nigeria: Nigerian
-North Korea: North Korean | North Macedonia, Macedonia: Macedonian | Norway: Norwegian | Oman: Omani | Ottoman Empire: Ottoman
-Pakistan: Pakistani | Palestine: Palestinian | Panama: Panamanian | Papua New Guinea: Papua New Guinean
+North Korea: North Korean | North Macedonia, Macedonia: Macedonian | Norway: Norwegian | Oman: Omani
+Ottoman Empire: Ottoman | Pakistan: Pakistani | Palestine: Palestinian | Panama: Panamanian | Papua New Guinea: Papua New Guinean
 Paraguay: Paraguayan | Peru: Peruvian | Philippines: Filipino, Philippine | Poland: Polish | Portugal: Portuguese
 Prussia: Prussian | Puerto Rico: Puerto Rican | Qatar: Qatari | Romania: Romanian | Russia: Russian | Rwanda: Rwandan
 Samoa: Samoan | Saudi Arabia: Saudi, Saudi Arabian | Scotland: Scottish | Senegal: Senegalese | Serbia: Serbian
