@@ -60,18 +60,19 @@ def meanings(query: str, answers: Sequence[Answer]) -> list[str]:
     """What the answers to a query stand for, each as a text without case, articles and punctuation.
 
     That is the answer itself. Where a slot asks for a country, an adjective stands for the name of its country, if that
-    name is among the answers from the same page.
+    name is among the answers from the same paragraph.
     """
     texts = [normalise(answer.text) for answer in answers]
     slot = slot_of(query)
     if slot is None or not ASKED_FOR.search(slot[1]):
         return texts
-    named: dict[tuple[str, str], str] = {}  # by country and page
+    named: dict[tuple[str, str, int], str] = {}  # by country and paragraph
     for text, answer in zip(texts, answers, strict=True):
         if text in NAMES:
-            named.setdefault((NAMES[text], answer.page_id), text)
+            named.setdefault((NAMES[text], answer.page_id, answer.paragraph), text)
     return [
-        named.get((ADJECTIVES.get(text, ""), answer.page_id), text) for text, answer in zip(texts, answers, strict=True)
+        named.get((ADJECTIVES.get(text, ""), answer.page_id, answer.paragraph), text)
+        for text, answer in zip(texts, answers, strict=True)
     ]
 
 

@@ -7,8 +7,8 @@ from kbq.kilt.text_scores import normalise
 from kbq.reading.countries import ADJECTIVES, NAMES, meanings
 
 
-def answers(*texts: str, page: str = "1") -> list[Answer]:
-    return [Answer(text, 0.0, page, "", 0, 0, len(text), text, (0, len(text))) for text in texts]
+def answers(*texts: str, page: str = "1", paragraph: int = 0) -> list[Answer]:
+    return [Answer(text, 0.0, page, "", paragraph, 0, len(text), text, (0, len(text))) for text in texts]
 
 
 def test_an_adjective_is_that_of_one_country_and_the_name_of_none() -> None:
@@ -34,6 +34,6 @@ def test_an_adjective_means_the_name_that_is_among_the_answers(texts: list[str],
     assert meanings("It [SEP] language", answers(*texts)) == [normalise(text) for text in texts]
 
 
-def test_the_name_must_come_from_the_same_page() -> None:
-    both = [*answers("Dutch"), *answers("Netherlands", page="2")]
-    assert meanings("It [SEP] country", both) == ["dutch", "netherlands"]
+def test_the_name_must_come_from_the_same_paragraph() -> None:
+    for others in (answers("Netherlands", page="2"), answers("Netherlands", paragraph=1)):
+        assert meanings("It [SEP] country", [*answers("Dutch"), *others]) == ["dutch", "netherlands"]
