@@ -41,6 +41,11 @@ SWITCHES = (  # of Chromium, without which it asks hosts of its own
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "[unused2]")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The examples of a page take minutes: they come first, so that no worker is left with them at the end."""
+    items.sort(key=lambda item: "test_the_examples_of_a_page" not in item.nodeid)
+
+
 @pytest.fixture(autouse=True)
 def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test cuts the power."""
