@@ -74,11 +74,10 @@ def trust_short() -> str:
     return (
         f"Probabilities: {one['without their pages']} of {one['queries']:,} T-REx queries had lost the pages that "
         f"answer them. With the best threshold, {100 * with_probability:.0f} % of all can be\n"
-        f"answered with 90 % precision ({100 * with_score:.0f} % by the score of the search). With the threshold that "
-        "calibration promises 90 % for "
-        f"({above['threshold']:.2f}),\n{100 * above['answered']:.0f} % are answered, "
-        f"{100 * above['right of these']:.0f} % of these rightly, and {lost:.0f} % "
-        "of those without pages: [how sure it is](docs/results/confidence.md)."
+        f"answered with 90 % precision ({100 * with_score:.0f} % by the score of the search). With the threshold "
+        f"({above['threshold']:.2f}) for which the calibration promises 90 %,\n"
+        f"{100 * above['answered']:.0f} % are answered, {100 * above['right of these']:.0f} % of these rightly, and "
+        f"{lost:.0f} % of those without pages: [how sure it is](docs/results/confidence.md)."
     )
 
 

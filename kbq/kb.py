@@ -297,7 +297,8 @@ class KnowledgeBase:
 
     def _again(self, model: Model, pages: Sequence[str]) -> Self:
         """The same knowledge base, opened with this model, to answer from these pages."""
-        return self._opened(self.folder, self.manifest, model, self.index.kind, ray=self._ray, pages=tuple(pages))
+        may_leave_gpu, ray = self._may_leave_gpu, self._ray
+        return self._opened(self.folder, self.manifest, model, self.index.kind, may_leave_gpu, ray, tuple(pages))
 
     # Ask
 
@@ -365,6 +366,7 @@ class KnowledgeBase:
         several = "queries are", "a text, or a list of texts"
         asked = [texts] if isinstance(texts, str) else list(given(texts, QueryError, *several))
         refuse_unreadable(asked, self.query_tokenizers(options))
+        self.check(options, asked)
         answers: list[list[Answer]] = []
         for first in range(0, len(asked), BATCH):
             found = self.search(asked[first : first + BATCH], options)
@@ -372,14 +374,8 @@ class KnowledgeBase:
         return answers[0] if isinstance(texts, str) else answers
 
     def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
-        """`query` for texts that have been checked, and are searched together.
-
-        Raises:
-            QueryError: one is a marked mention, whose page has no probability, and there is a `min_probability`.
-        """
+        """`query` for texts that have been checked, and are searched together."""
         texts = [clean_text(text) for text in texts]
-        if options.min_probability and any(map(mention_in, texts)):
-            raise QueryError("the page of a mention has no probability: leave --min-probability out")
         if options.reader is not None:
             (paragraphs,) = self._found(texts, options, (options.depth, "paragraph"))
             weight = options.retrieval_weight * self.worth(options)
@@ -463,14 +459,19 @@ class KnowledgeBase:
         """
         return options.reader is None and (self.index.kind == "exact" or options.backend in WORDS_ALONE)
 
-    def check(self, options: SearchOptions) -> None:
+    def check(self, options: SearchOptions, texts: Sequence[str] = ()) -> None:
         """Refuse what would be ignored.
 
+        Args:
+            texts: that will be asked.
+
         Raises:
-            QueryError: weights are given that count nothing, a second look where there is none, or a calibration that
-                does not fit.
+            QueryError: weights are given that count nothing, a second look where there is none, a calibration that
+                does not fit, or a least probability for a marked mention, whose page has none.
         """
         self.calibration(options)
+        if options.min_probability and any(map(mention_in, texts)):
+            raise QueryError("the page of a mention has no probability: leave --min-probability out")
         backend = self.chosen(options.backend)
         for name, weight, index in (
             ("bm25-weight", options.bm25_weight, self.words.bm25),
@@ -802,7 +803,7 @@ class KnowledgeBase:
 
     def _reopened(self, manifest: Manifest, index: IndexKind | None) -> Self:
         """This knowledge base after a change, searched where it was searched before."""
-        return self._opened(self.folder, manifest, self.model, index, ray=self._ray)
+        return self._opened(self.folder, manifest, self.model, index, self._may_leave_gpu, self._ray)
 
     def delete(self, pages: str | Path | Iterable[str], *, missing_ok: bool = False) -> Self:
         """Delete pages, and open what is left: no answer comes from them any more. `compact` removes their bytes.

@@ -167,7 +167,7 @@ def _refuse_other(address: str) -> None:
     """A process is connected to one cluster at a time."""
     host, _, port = address.rpartition(":")
     connected = ray.get_runtime_context().gcs_address
-    if connected not in (_CONNECTED.get(address), f"{socket.gethostbyname(host)}:{port}"):
+    if _CONNECTED.get(address) != connected and f"{socket.gethostbyname(host)}:{port}" != connected:
         raise ClusterError(
             f"this process is connected to the Ray cluster at {connected}: use that, or call ray.shutdown() before "
             f"{address}"

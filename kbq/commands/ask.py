@@ -179,6 +179,7 @@ def _answer(
 
     places, texts = [place for place, _ in queries], [text for _, text in queries]
     refuse_unreadable(texts, kb.query_tokenizers(options), places)
+    kb.check(options, texts)
     note_untuned(kb.model.config.untuned_relations(texts))
     nowhere: dict[str, None] = {}
     for first in range(0, len(texts), BATCH):

@@ -1,5 +1,6 @@
 """Asking: what commands that ask a knowledge base have in common: which it is, their queries, what may be mistyped."""
 
+import os
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase
 
 
-LONGEST_PATH = 200  # characters: a longer text is certainly a query
 USES_SAMPLE = "no --kb is given, so the bundled sample is used"
 
 
@@ -67,7 +67,7 @@ def read_queries(texts: "Sequence[str]", source: str | None) -> list[tuple[str, 
     from kbq.system.lines import clean_text, read_lines, source_name
 
     for text in texts:
-        if len(text) < LONGEST_PATH and (Path(text) / MANIFEST).is_file():
+        if os.path.isfile(os.path.join(text, MANIFEST)):  # noqa: PTH113, PTH118 - a path may raise OSError
             raise QueryError(f"{text} is a knowledge base, not a query: ask it with --kb {text}", is_usage=True)
     queries = [("", clean_text(text)) for text in texts]
     if source is not None:

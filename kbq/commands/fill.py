@@ -96,7 +96,7 @@ def fill(
     precision: Annotated[
         float | None,
         typer.Option(
-            help="Instead of a probability: the share of values to be right, 0.9 or 0.95, if calibration promises it."
+            help="Instead of that: the share of values to be right, 0.9 or 0.95, if the calibration promises it."
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=0, help="Alternatives to keep with each cell's claim.")] = TOP,
@@ -135,7 +135,7 @@ def fill(
     command with another --out of that name, such as filled.html, writes them in that format without asking again.
     """
     if (table is None) != subjects_from_kb:
-        taken = next((name for name in relations or () if table is None and Path(name).is_file()), None)
+        taken = next((name for name in relations or () if Path(name).suffix), None)
         advice = f": {taken} was taken as a relation, so write it before --relations" if taken else ""
         raise typer.BadParameter(f"give either a table or --subjects-from-kb{advice}", param_hint="TABLE")
     if out is None and not dry_run:

@@ -223,7 +223,7 @@ def validate(
         validation.to_dict(),
         as_json,
         *(f"error: {finding}" for finding in errors[:MOST_PROBLEMS]),
-        *([f"… and {len(errors) - MOST_PROBLEMS:,} more errors"] if len(errors) > MOST_PROBLEMS else []),
+        *([f"… and {len(errors) - MOST_PROBLEMS:,} more"] if len(errors) > MOST_PROBLEMS else []),
         *(f"warning: {first}{f', and {count - 1:,} more' if count > 1 else ''}" for first, count in warnings),
         f"{validation.path}: {validation.records:,} records, {len(errors):,} errors, "
         f"{len(validation.warnings):,} warnings",

@@ -98,9 +98,6 @@ def finetune(
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.finetuning_lines(outcome))
 
 
-FEW = 0.1  # of the answers are right: probably the wrong knowledge base is asked
-
-
 @app.command(rich_help_panel=TEACH)
 def calibrate(
     triples: Annotated[
@@ -130,8 +127,6 @@ def calibrate(
             triples, out, hidden=hidden, backend=backend, bm25_weight=bm25_weight, sparta_weight=sparta_weight,
             second_look=second_look, command=_command(), report=report,
         )  # fmt: skip
-    if outcome.right < FEW * outcome.queries:
-        note(f"only {outcome.right:,} of {outcome.queries:,} answers are right: is {kb} what the triples are about?")
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.calibration_lines(outcome))
 
 

@@ -19,7 +19,7 @@ from kbq.system.files import reading_problem, writing_to
 from kbq.system.records import OtherFormatError, read_record, write_record
 
 CALIBRATION = "calibration.json"
-FORMAT = 2  # 2: phrases with one text support each other
+FORMAT = 2  # 2: phrases that mean the same support each other
 HIDDEN = 0.3  # share of the queries that are asked again without their pages, to fit one
 PENALTY = 1.0  # of half the sum of squared weights
 BELIEF = 30.0  # of half their squared distance from those of another calibration, if there is one

@@ -46,17 +46,18 @@ def features(text: str, looks: Sequence[Look]) -> Floats:
     slot = slot_of(text)
     subject = slot[0] if slot else text
     words = _words(subject) if slot else [word for word in _words(text) if not QUESTION_WORDS.fullmatch(word)]
-    names = meanings(text, [look.answer for look in looks])
+    names = [normalise(look.answer.text) for look in looks]
+    means = meanings(text, [look.answer for look in looks])
     titles = [normalise(look.answer.title) for look in looks]
     scores = np.array([look.score for look in looks])
     best, _, first_name = max(
-        ((look.searched, not look.is_proposed, name) for look, name in zip(looks, names, strict=True)),
+        ((look.searched, not look.is_proposed, meaning) for look, meaning in zip(looks, means, strict=True)),
         default=(0.0, True, ""),
     )
     rows = []
     for look, name, title in zip(looks, names, titles, strict=True):
         answer = look.answer
-        same = np.array([other == name for other in names])
+        same = np.array([name in pair for pair in zip(names, means, strict=True)])
         others = np.append(scores[~same], 0.0)  # none is right
         rows.append(
             (

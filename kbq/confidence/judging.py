@@ -29,12 +29,11 @@ if TYPE_CHECKING:
 
 
 class Judging:
-    """The reader, the taught judge and the calibrations of a model, each opened once, when it is needed."""
+    """The reader and the taught judge of a model, opened when they are needed, and its calibrations."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
         self.base = model.config.base or model.source  # that with the phrase encoder and the reader
-        self._calibrations: dict[tuple[Path, int], Calibration] = {}
 
     @cached_property
     def reader(self) -> Reader:
@@ -116,7 +115,7 @@ class Judging:
             )
             raise QueryError(f"answers have no probability where {self._no_look(options)}, so {idle}")
         if options.calibration is not None:
-            found: Calibration | None = self._read_calibration(Path(options.calibration))
+            found: Calibration | None = Calibration.read(Path(options.calibration))
         else:
             found = self.own_calibration() if mode.second_look else None
         differing = "; ".join(found.mode.differences(mode)) if found else ""
@@ -137,12 +136,5 @@ class Judging:
         for source in (self._model.source, self._model.config.base):
             path = local_folder(source) / CALIBRATION if source else None
             if path and path.is_file():
-                return self._read_calibration(path)
+                return Calibration.read(path)
         return None
-
-    def _read_calibration(self, path: Path) -> Calibration:
-        """A calibration, read again only if its file has changed."""
-        state = path, path.stat().st_mtime_ns if path.is_file() else 0
-        if state not in self._calibrations:
-            self._calibrations[state] = Calibration.read(path)
-        return self._calibrations[state]

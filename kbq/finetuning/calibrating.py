@@ -5,6 +5,7 @@ too. A few triples change little of the model's own calibration, many replace it
 relations that were left out when they were predicted.
 """
 
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -100,6 +101,7 @@ def calibrate(
         raise TrainingError(f"{out} is a folder: give --out the name of a file")
     with writing_to(Path(out).parent, TrainingError):  # before queries are asked, which takes minutes
         Path(out).parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=Path(out).parent).close()
     rows = judge(kb, golds, options, hidden, report)
     _refuse_useless(rows, str(triples))
     return write_calibration(kb, rows, Path(out), options, facts)

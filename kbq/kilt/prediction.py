@@ -73,6 +73,7 @@ def predict_file(
             process writes it.
     """
     queries = read_inputs(task, records, kb.query_tokenizers(options))
+    kb.check(options, [query.text for query in queries])
     description = _description(task, records, queries, kb, options, with_text)
     if out.exists() and not out.is_file():
         raise KbqError(f"{out} is {'a folder' if out.is_dir() else 'not a file'}: give --out the name of a file")
@@ -107,6 +108,7 @@ def predict_records(
 ) -> list[dict[str, Any]]:
     """`predict_file` for records, or those of a file; the predictions are returned."""
     queries = read_inputs(task, records, kb.query_tokenizers(options))
+    kb.check(options, [query.text for query in queries])
     predictions: list[dict[str, Any]] = []
     for first in range(0, len(queries), BATCH):
         predictions += predict(task, queries[first : first + BATCH], kb, options, with_text)

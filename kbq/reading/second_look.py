@@ -207,11 +207,12 @@ def in_order(looks: Sequence[Look], weight: float, query: str = "") -> list[Look
 
 def _supported(looks: Sequence[Look], query: str) -> Iterator[Look]:
     """Looks whose answers have their final scores: the first that says itself what several mean has what all make."""
+    means = meanings(query, [look.answer for look in looks])
     scores: dict[str, list[float]] = {}
-    for meaning, look in zip(meanings(query, [look.answer for look in looks]), looks, strict=True):
+    for meaning, look in zip(means, looks, strict=True):
         scores.setdefault(meaning, []).append(look.score / SUPPORT)
-    for look in looks:
-        same = scores.pop(normalise(look.answer.text), None)
+    for meaning, look in zip(means, looks, strict=True):
+        same = scores.pop(meaning, None) if normalise(look.answer.text) == meaning else None
         score = look.score if same is None else SUPPORT * float(np.logaddexp.reduce(same))
         yield look._replace(answer=replace(look.answer, score=score))
 

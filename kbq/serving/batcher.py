@@ -245,7 +245,7 @@ def _searched(kb: KnowledgeBase, options: SearchOptions, batch: Sequence[_Querie
 
 
 def _refuse(kb: KnowledgeBase, request: _Queries) -> None:
-    kb.check(request.options)
+    kb.check(request.options, request.texts)
     refuse_unreadable(request.texts, kb.query_tokenizers(request.options))
 
 

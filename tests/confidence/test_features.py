@@ -57,6 +57,17 @@ def test_equal_texts_compete_together() -> None:
     assert (other["words"], other["subject in title"], other["subject is title"]) == (0.0, 0.0, 0.0)
 
 
+def test_an_adjective_counts_for_the_name_but_not_as_it() -> None:
+    text = "Danish, of Denmark"
+    looks = [
+        Look(Answer(word, score, "1", "", 0, text.index(word), 0, text, (0, 0)), 10.0, 0.5, False, score)
+        for word, score in (("Denmark", 1.0), ("Danish", 2.0))
+    ]
+    name, adjective = (of("Niels Bohr [SEP] country", looks, number) for number in (0, 1))
+    assert (name["share"], name["support"]) == pytest.approx((math.log(math.e + math.exp(2)), math.log(2)))
+    assert (adjective["share"], adjective["support"]) == pytest.approx((2.0 - math.log(1 + math.e), 0.0))
+
+
 def test_of_a_question_what_carries_meaning_is_the_subject() -> None:
     found = of("where was Curie of Paris born?", [look("Warsaw", 2.0, proposed=True)])
     assert found["subject in title"] == pytest.approx(1 / 3)  # Curie; not Paris, born

@@ -174,13 +174,13 @@ def test_relations_that_share_a_fold_are_judged_by_other_answers(
 
 def test_no_answer_is_more_probable_than_one_before_it(judging_kb: KnowledgeBase, file: Path) -> None:
     texts = [f"{subject} [SEP] {relation}" for subject in SUBJECTS for relation in RELATIONS]
-    for answers in judging_kb.query(texts, 10, calibration=file):
+    for text, answers in zip(texts, judging_kb.query(texts, 10, calibration=file), strict=True):
         chances = [answer.probability for answer in answers if answer.probability is not None]
         assert len(chances) > 1
         assert chances == sorted(chances, reverse=True)
         for least in chances:
-            first = judging_kb.query(texts[0], 1, calibration=file, min_probability=least)
-            assert first == judging_kb.query(texts[0], 10, calibration=file, min_probability=least)[:1]
+            first = judging_kb.query(text, 1, calibration=file, min_probability=least)
+            assert first == judging_kb.query(text, 10, calibration=file, min_probability=least)[:1]
 
 
 def test_a_file_that_was_written_again_is_read_again(judging_kb: KnowledgeBase, triples: Path, tmp_path: Path) -> None:

@@ -67,6 +67,9 @@ class FakeBase:
     def query_tokenizers(self, options: SearchOptions) -> list[Reader]:
         return [Reader() if options.reader is None else StrictReader()]
 
+    def check(self, options: SearchOptions, texts: Sequence[str]) -> None:
+        pass
+
     def judged_by(self, options: SearchOptions) -> None:
         return None
 

@@ -1,5 +1,7 @@
 """Countries: their table is sound, and decides what answers mean where a country is asked for."""
 
+from dataclasses import replace
+
 import pytest
 
 from kbq.answers import Answer
@@ -31,9 +33,18 @@ def test_an_adjective_is_that_of_one_country_and_the_name_of_none() -> None:
 )
 def test_an_adjective_means_the_name_that_is_among_the_answers(texts: list[str], expected: list[str]) -> None:
     assert meanings("It [SEP] Country of origin", answers(*texts)) == expected
-    assert meanings("It [SEP] language", answers(*texts)) == [normalise(text) for text in texts]
+    for other in ("language", "country's demonym", "official language of the country", "country music label"):
+        assert meanings(f"It [SEP] {other}", answers(*texts)) == [normalise(text) for text in texts]
 
 
 def test_the_name_must_come_from_the_same_paragraph() -> None:
     for others in (answers("Netherlands", page="2"), answers("Netherlands", paragraph=1)):
         assert meanings("It [SEP] country", [*answers("Dutch"), *others]) == ["dutch", "netherlands"]
+
+
+def test_of_two_names_the_first_in_the_text_is_meant() -> None:
+    found = [
+        replace(one, start=start) for one, start in zip(answers("America", "American", "USA"), (9, 5, 2), strict=True)
+    ]
+    assert meanings("It [SEP] basin country", found) == ["america", "usa", "usa"]
+    assert meanings("It [SEP] basin country", found[::-1]) == ["usa", "usa", "america"]

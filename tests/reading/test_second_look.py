@@ -62,6 +62,17 @@ def test_an_adjective_supports_the_country_that_a_slot_asks_for() -> None:
         ("Denmark", 4.1),
         ("Norwegian", 4.0),
     ]
+    others = [said(2, 11, value, page) for value, page in ((-5.0, "2"), (3.9, "3"), (3.8, "4"))]
+    of_others = SUPPORT * math.log(sum(math.exp(value / SUPPORT) for value in (-5.0, 3.9, 3.8)))
+    found = in_order(looks + others, 0.0, "Ellen [SEP] country")
+    assert [(one.answer.text, one.answer.page_id, one.answer.score) for one in found] == [
+        ("Norwegian", "3", pytest.approx(of_others)),  # in paragraphs without the name, adjectives support each other
+        ("Norway", "1", pytest.approx(together)),
+        ("Denmark", "1", 4.1),
+        ("Norwegian", "1", 4.0),
+        ("Norwegian", "4", 3.8),
+        ("Norwegian", "2", -5.0),
+    ]
     apart = [said(2, 11, 4.0), said(23, 29, 1.0, page="2"), said(35, 42, 4.1)]
     for query, others in (("Ellen [SEP] language", looks), ("which country?", looks), ("Ellen [SEP] country", apart)):
         assert [one.answer.score for one in in_order(others, 0.0, query)] == [4.1, 4.0, 1.0]
