@@ -1007,6 +1007,7 @@ def test_bad_input_gets_one_clear_sentence(
     [
         ("build corpus.jsonl new --model model --device gpu", "device 'gpu' is unknown"),
         ("query x --kb kb --device gpu", "error: device 'gpu' is unknown: choose"),
+        ("query kb x", "kb is a knowledge base, not a query: ask it with --kb kb"),
         ("finetune two.csv --kb kb --out new --terms joint,word", "term 'word' is unknown: choose from joint, start"),
         ("finetune two.csv --kb kb --out new --task nonsense", "task 'nonsense' is unknown: choose one of"),
         ("index vectors kb --kind compact --filter nan", "--filter is nan, must be a number"),

@@ -95,3 +95,11 @@ def test_notes_go_to_standard_error(run: Run) -> None:
     assert "no page has the word 'plase' of 'plase of birth': is 'place' meant?" in err
     assert "1 cells of the table look like formulas of a spreadsheet, and are written as they were" in err
     assert "row 2: the query 'x [SEP] y [SEP] plase of birth' has 2 \"[SEP]\"" in err
+
+
+def test_a_table_behind_the_relations_is_noticed(run: Run) -> None:
+    status, _, errors = run("fill", "--relations", "place of birth", "t.csv", "--out", "f.csv")
+    assert (status, "t.csv was taken as a relation, so write it before --relations" in " ".join(errors.split())) == (
+        2,
+        True,
+    )

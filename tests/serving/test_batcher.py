@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from kbq.answers import Answer, SearchOptions
+from kbq.confidence.calibration import Calibration
+from kbq.confidence.features import FEATURES
 from kbq.errors import QueryError
 from kbq.filling.options import FillOptions
+from kbq.kb import KnowledgeBase
 from kbq.serving.batcher import Batcher
 from kbq.serving.filling import TABLES, Filler
 from kbq.serving.knowledge_bases import Folder, ServedKb
@@ -153,6 +156,17 @@ def test_nobody_fails_for_another(served: ServedKb, batches: list[list[str]]) ->
     assert also_good == served.kb.query(["Marie"], 1)
     assert isinstance(bad, QueryError)
     assert batches[0] == ["Paris", "Marie"]
+
+
+def test_a_mention_that_needs_a_probability_fails_alone(judging_kb: KnowledgeBase, tmp_path: Path) -> None:
+    even = Calibration(judging_kb.mode(SearchOptions()), dict.fromkeys(FEATURES, 0.0), 0.0, 40, 20, {}, {})
+    even.write(tmp_path / "c.json")
+    options = SearchOptions(1, min_probability=0.3, calibration=str(tmp_path / "c.json"))
+    served, batcher = ServedKb("judged", Folder(judging_kb.folder, device="cpu")), Batcher()
+    asked = ("[START_ENT] Marie [END_ENT] was born", "Marie [SEP] place of birth")
+    mention, slot = asyncio.run(outcomes(batcher, *(batcher.ask(served, [text], options) for text in asked)))
+    assert "the page of a mention has no probability" in str(mention)
+    assert slot == judging_kb.search(asked[1:], options)
 
 
 def test_an_unexpected_error_is_that_of_its_batch_alone(
