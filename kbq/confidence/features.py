@@ -55,10 +55,11 @@ def features(text: str, looks: Sequence[Look]) -> Floats:
         default=(0.0, True, ""),
     )
     rows = []
-    for look, name, title in zip(looks, names, titles, strict=True):
+    for look, name, meaning, title in zip(looks, names, means, titles, strict=True):
         answer = look.answer
         same = np.array([name in pair for pair in zip(names, means, strict=True)])
-        others = np.append(scores[~same], 0.0)  # none is right
+        rivals = ~same if name == meaning else ~same | (np.array(means) == meaning)  # a name is before its adjective
+        others = np.append(scores[rivals], 0.0)  # none is right
         rows.append(
             (
                 _log_sum(scores[same]) - _log_sum(others),

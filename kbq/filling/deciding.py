@@ -16,6 +16,7 @@ from kbq.filling.relations import Relation
 from kbq.filling.slots import Slot, subject_of
 from kbq.filling.titles import Titles
 from kbq.filling.values import normal_form, normalised
+from kbq.reading.countries import meanings
 from kbq.searching.units import Sentences
 from kbq.system.lines import read_json_lines
 
@@ -73,7 +74,8 @@ class Decider:
         """
         relation, decided = slot.relation, self._decisions.get((slot.subject, slot.relation.name), {})
         ranked = sorted(filter(None, answers), key=lambda found: -_worth(found[0]))
-        values = [value for value in self._distinct(chain(*ranked), relation) if decided.get(value.key) != "reject"]
+        meant = [zip(found, meanings(slot.queries[0], found), strict=True) for found in ranked]
+        values = [value for value in self._distinct(chain(*meant), relation) if decided.get(value.key) != "reject"]
         threshold = self._min_probability if relation.min_probability is None else relation.min_probability
         demanded = DEMANDED.get(relation.type or "", object)
         possible = [value for value in values if isinstance(value.normal, demanded)]
@@ -87,13 +89,13 @@ class Decider:
         alternatives = tuple(Alternative(o.text, _rounded(o.probability), o.page_id, o.title) for o in others)
         return [self._claim(slot, value, is_accepted, alternatives if value is shown[0] else ()) for value in shown]
 
-    def _distinct(self, answers: Iterable[Answer], relation: Relation) -> list[_Value]:
-        """The values in the order of their first answers; equal texts, or equal normal forms, are one value."""
+    def _distinct(self, answers: Iterable[tuple[Answer, str]], relation: Relation) -> list[_Value]:
+        """The values in the order of their first answers; equal texts, meanings, or normal forms are one value."""
         by_key: dict[object, _Value] = {}
         values: list[_Value] = []
-        for answer in answers:
+        for answer, meaning in answers:
             normal = self._normal(answer.text, relation)
-            keys = [normalised(answer.text), *([] if normal is None else [normal])]
+            keys: list[object] = [normalised(answer.text), ("means", meaning), *([] if normal is None else [normal])]
             value = next((by_key[key] for key in keys if key in by_key), None)
             if value is None:
                 value = _Value(answer, normal)

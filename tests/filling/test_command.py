@@ -9,9 +9,16 @@ import pytest
 
 from kbq.commands import fill as commands
 from kbq.filling import outputs
+from kbq.kb import KnowledgeBase
 
 Run = Callable[..., tuple[object, str, str]]
 TABLE = "name,place of birth\nMarie Curie,\nZork Blah,\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sample() -> None:
+    """Build it, so that no command tells of it."""
+    KnowledgeBase.sample(device="cpu")
 
 
 @pytest.fixture

@@ -75,6 +75,17 @@ def test_answers_become_claims(answers: list[Answer], settings: dict[str, object
     assert decided(answers, **settings) == claims  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("wording", "values"), [("country", ["Denmark"]), ("language", ["Denmark", "Danish"])])
+def test_a_country_and_its_adjective_are_one_value_where_a_country_is_asked_for(
+    wording: str, values: list[str]
+) -> None:
+    decider = Decider(OneTitle(), 0.5, 3, {})  # type: ignore[arg-type]
+    found = [answer("Denmark", 0.8), answer("Danish", 0.7, 40)]
+    claims = decider.claims(Slot("s", Relation("r", (wording,), values="many")), [found])
+    assert [claim.value for claim in claims] == values
+    assert [claim.says_the_same for claim in claims] == ([2] if len(values) == 1 else [1, 1])
+
+
 def test_the_best_wording_counts() -> None:
     assert decided([LESS], [NEXT, LIKELY]) == [("Rome", True, ("Paris", "Bonn"))]
 
