@@ -129,7 +129,7 @@ def promises() -> str:
                 f"{middle:.0f} % ({low:.0f}–{high:.0f})" for low, middle, high in (found["answered"], found["right"])
             )
             broken = found["promised"] - found["kept"]
-            share = f" ({100 * broken / found['promised']:.0f} %)" if found["promised"] else ""
+            share = f" ({100 * broken / found['promised']:.1f} %)" if found["promised"] else ""
             counts = str(found["promised"]), f"{broken}{share}"
             rows.append([label, f"{100 * float(precision):.0f} %", *counts, *ranges])
             label = ""
