@@ -118,7 +118,7 @@ def one_row_less(folder: Path) -> None:
     ("damage", "kind", "message"),
     [
         (shutil.rmtree, KnowledgeBaseError, "does not exist: make a knowledge base with `kbq build CORPUS"),
-        (lambda folder: (folder / "manifest.json").unlink(), KnowledgeBaseError, r"is not a knowledge base \(no man"),
+        (lambda folder: (folder / "manifest.json").unlink(), KnowledgeBaseError, r"not a knowledge base \(has no man"),
         (
             lambda folder: (folder / "manifest.json").rename(folder / "building.json"),
             KnowledgeBaseError,
