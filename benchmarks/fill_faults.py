@@ -59,13 +59,13 @@ def killed(kb: KnowledgeBase, table: Path, kills: int) -> dict[str, int]:
         if not os.waitpid(process, os.WNOHANG)[0]:  # else it was faster than the kill: another moment
             os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
-            partial = out.with_suffix(".claims.partial")
+            partial = out.with_suffix(".answers.jsonl")
             reached.append(len(partial.read_bytes().splitlines()) if partial.exists() else 0)
             finish(start(kb, table, out))
             same += contents(out) == truth
-            print(f"kill {len(reached)}: after {reached[-1]} batches; {same} with the same bytes", flush=True)
+            print(f"kill {len(reached)}: after {reached[-1]} answers; {same} with the same bytes", flush=True)
         shutil.rmtree(folder)
-    begun_before = sum(batches > 0 for batches in reached)
+    begun_before = sum(answers > 0 for answers in reached)
     return {"kills": kills, "when some cells were done": begun_before, "resumed with the same bytes": same}
 
 

@@ -690,6 +690,7 @@ class KnowledgeBase:
         format: Format | None = None,
         ids: str | Path | None = None,
         dry_run: bool = False,
+        force: bool = False,
         backend: Backend = "auto",
         bm25_weight: float | None = None,
         sparta_weight: float | None = None,
@@ -704,8 +705,9 @@ class KnowledgeBase:
         Args:
             table: a file (CSV, TSV, JSON lines, Parquet), or rows; None: a row for each page, its title is the subject.
             relations: the columns to fill, which are added where they are missing, and files relations.toml.
-            out: the table that is written, with its claims beside it; a run that was killed resumes. Without it, the
-                table is returned only.
+            out: the table that is written, with its claims beside it. What was asked is kept there, too: a run that was
+                killed goes on, and one with another threshold, format, row or column asks only for what is not there.
+                Without it, the table is returned only.
             subject: the column of subjects.
             values: whether a cell gets the best value, or all that are likely enough; of relations given by name.
             min_probability: of a value, below which a cell stays empty; by default 0.5.
@@ -718,10 +720,11 @@ class KnowledgeBase:
             format: of `out`, where its suffix does not say it; nt, trig, qs and html have the claims alone.
             ids: of nt, trig and qs: lines of a subject, page id or title, a tab, and its Q-number of Wikidata.
             dry_run: only say, in `counts`, how much there is to ask, and about how many seconds it takes.
+            force: overwrite `out` whoever made it, and ask again where another knowledge base was asked.
             report: called with the cells that are done, all of them, and those filled.
 
         Raises:
-            KbqError: the table or the relations cannot be used, or `out` is of another run.
+            KbqError: the table or the relations cannot be used, or `out` was made by somebody else.
             QueryError: answers have no probability here, or the precision cannot be promised.
         """
         from kbq.filling.fill import fill
@@ -734,7 +737,7 @@ class KnowledgeBase:
         options = FillOptions(subject, values, min_probability, precision, top, limit, overwrite, check)
         return fill(
             self, table, relations, out, options, search, decisions=decisions, format=format, ids=ids, dry_run=dry_run,
-            command=command, note=note, report=report,
+            force=force, command=command, note=note, report=report,
         )  # fmt: skip
 
     # Maintain

@@ -4,6 +4,7 @@ import dataclasses
 import shlex
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -28,7 +29,7 @@ from kbq.commands.options import (
     output_path,
     refuse_given,
 )
-from kbq.commands.terminal import note, tell
+from kbq.commands.terminal import note, print_file, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +40,9 @@ app = typer.Typer()
 Format = Literal[
     "csv", "tsv", "jsonl", "parquet", "long.csv", "long.tsv", "long.parquet", "nt", "trig", "qs", "html"
 ]  # those of kbq/filling/outputs.py, which is not loaded for the help
+
+
+PRINTED = "-"  # instead of the name of a file
 
 
 def spread(words: "Sequence[str]", option: str) -> list[str]:
@@ -65,6 +69,10 @@ class FillCommand(TyperCommand):
         return super().parse_args(ctx, spread(args, "--relations"))
 
 
+def _output(path: Path | None) -> Path | None:
+    return path if str(path) == PRINTED else output_path(path)
+
+
 @app.command(cls=FillCommand, rich_help_panel=FILL)
 def fill(
     context: typer.Context,
@@ -78,7 +86,10 @@ def fill(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(callback=output_path, help="The filled table; its suffix says the format.")
+        Path | None,
+        typer.Option(
+            callback=_output, help="The filled table; its suffix says the format. - prints it, and keeps nothing."
+        ),
     ] = None,
     subject: Annotated[str, typer.Option(help="The column of subjects.")] = "subject",
     subjects_from_kb: Annotated[
@@ -116,6 +127,9 @@ def fill(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say how much there is to ask, and about how long it takes.")
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite --out whoever made it, and ask again where need be.")
+    ] = False,
     kb: Kb = None,
     pages: PageIds = None,
     model: TunedModel = None,
@@ -129,10 +143,11 @@ def fill(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Fill the empty cells of a table with what the text says, where that is likely enough. A killed run resumes.
+    """Fill the empty cells of a table with what the text says, where that is likely enough. A killed run goes on.
 
-    Beside filled.csv, filled.claims.jsonl has every value with its probability and its place in the text. The same
-    command with another --out of that name, such as filled.html, writes them in that format without asking again.
+    Beside filled.csv, filled.claims.jsonl has every value with its probability and its place in the text, and what was
+    asked is kept: another threshold, another format such as filled.html, decisions, or one more column or row ask
+    only for what is not there.
     """
     if (table is None) != subjects_from_kb:
         taken = next((name for name in relations or () if Path(name).suffix), None)
@@ -142,20 +157,27 @@ def fill(
         raise typer.BadParameter("give the file to write, such as --out filled.csv", param_hint="--out")
     if dry_run:
         refuse_given(context, "with --dry-run", ("out", "format", "ids"))
+    if str(out) == PRINTED:
+        refuse_given(context, "with --out -", ("force",))
+        if as_json:
+            raise typer.BadParameter("has no place beside a printed table: leave it out", param_hint="--json")
     from kbq.commands.progress import filling_progress
 
     if kb is None:
         note(USES_SAMPLE)
+    verb = "checking" if check else "filling"
     opened = open_kb(kb, model, device, index, ray)
     opened = opened if pages is None else opened.with_pages(pages)
-    with filling_progress(f"{'checking' if check else 'filling'} {table or opened.folder}") as report:
+    with TemporaryDirectory() as folder, filling_progress(f"{verb} {table or opened.folder}") as report:
+        written = Path(folder, f"table.{format or 'csv'}") if str(out) == PRINTED else out
         filled = opened.fill(
-            table, relations or (), out, subject=subject, values=values, min_probability=min_probability,
+            table, relations or (), written, subject=subject, values=values, min_probability=min_probability,
             precision=precision, top=top, limit=limit, overwrite=overwrite, check=check, decisions=decisions,
-            format=format, ids=ids, dry_run=dry_run, backend=backend, bm25_weight=bm25_weight,
+            format=format, ids=ids, dry_run=dry_run, force=force, backend=backend, bm25_weight=bm25_weight,
             sparta_weight=sparta_weight, second_look=second_look, calibration=calibration,
             command=shlex.join(["kbq", *sys.argv[1:]]), note=note, report=report,
         )  # fmt: skip
+        printed = written.read_bytes() if written and written != out else None
     counts = filled.counts
     for problem in counts.unasked[:NAMED]:
         note(f"{problem}; its cells stay as they are")
@@ -165,6 +187,9 @@ def fill(
         note(f"{counts.formulas:,} values look like formulas of a spreadsheet: each is behind an apostrophe")
     if counts.left_out:
         note(f"{counts.left_out:,} claims cannot be written as QuickStatements: {out}.left-out.jsonl says why")
+    if printed is not None:
+        print_file(printed)
+        return
     tell(dataclasses.asdict(counts) | {"out": out and str(out)}, as_json, *_lines(filled, out, check))
 
 
@@ -178,7 +203,11 @@ def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
     if counts.seconds is not None:
         return [f"{asked}: {counts.queries:,} queries, about {_duration(counts.seconds)}"]
     if not check:
-        return [f"{out}: {counts.filled:,} of {asked} filled ({counts.filled / counts.cells:.0%})"]
+        known = f"; {counts.queries - counts.asked:,} of {counts.queries:,} answers were there"
+        return [
+            f"{out}: {counts.filled:,} of {asked} filled ({counts.filled / counts.cells:.0%})"
+            + (known if counts.asked < counts.queries else "")
+        ]
     verdicts = [row["verdict"] for row in filled.rows]
     found = ", ".join(f"{verdicts.count(verdict):,} {verdict}" for verdict in ("agrees", "contradicts", "not found"))
     return [f"{out}: {len(verdicts):,} values of {counts.rows:,} rows: {found}"]

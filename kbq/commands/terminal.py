@@ -3,6 +3,7 @@
 Results go to standard output (with --json nothing else does), notes, errors and progress to standard error.
 """
 
+import sys
 from typing import TYPE_CHECKING, Any, Self
 
 import typer
@@ -58,6 +59,14 @@ def print_answers_json(document: "Mapping[str, object]", answers: "Iterable[Mapp
     for number, answer in enumerate(answers):
         typer.echo(", " * (number > 0) + visible_json(answer), nl=False)
     typer.echo("]}")
+
+
+def print_file(content: bytes) -> None:
+    """Print what would be a file: as it is for a program; what a terminal would obey is escaped."""
+    if sys.stdout.isatty():
+        show(*content.decode("utf-8", "replace").splitlines())
+    else:
+        typer.echo(content, nl=False)
 
 
 def note(text: str) -> None:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kbq.answers import SearchOptions
+from kbq.errors import KbqError
+from kbq.filling.claims import Claim, write_claims
 from kbq.filling.deciding import read_decisions
 from kbq.filling.filling import Filling
+from kbq.filling.kept import Kept
 from kbq.filling.options import FillOptions
 from kbq.filling.outputs import Format, format_of, refuse_unfit, write
 from kbq.filling.relations import Relation, relations_of
-from kbq.filling.run import Progress, Run
+from kbq.filling.run import Run
 from kbq.filling.tables import Row, Table, is_formula, read_table, shown
 from kbq.filling.values import normalised
 from kbq.filling.wikidata import read_ids
@@ -42,6 +46,7 @@ def fill(
     format: Format | None = None,
     ids: str | Path | None = None,
     dry_run: bool = False,
+    force: bool = False,
     command: str = "",
     note: Note = unheard,
     report: Report = unheard,
@@ -52,6 +57,8 @@ def fill(
     numbers = {} if ids is None else read_ids(as_path(ids, "ids"))
     path = None if out is None else as_path(out, "out")
     if path is not None:
+        if isinstance(table, str | Path) and path.exists() and Path(table).exists() and path.samefile(table):
+            raise KbqError(f"{path} is the table itself: choose another --out")
         format = format_of(path, format, options.check, ids is not None)
         refuse_unfit(before, format)
     filling = Filling(kb, before, wanted, options, search, decided)
@@ -62,29 +69,26 @@ def fill(
     if dry_run:
         return replace(before, counts=replace(filling.counts, seconds=filling.seconds()))
     if path is None or format is None:
-        progress = Progress()
-        _ask(filling, progress, report)
-        return filling.finished(progress.claims)
-    run = Run(path, filling.description(), {"format": format, "ids": sorted(numbers.items())}, command)
-    claims = run.claims()
-    if claims is None:
-        with run.going_on() as progress:
-            _ask(filling, progress, report)
-        claims = progress.claims
-    filled = filling.finished(claims)
-    if path.exists():
-        return filled
-    run.begin_output()
-    return write(filled, path, format, run.source, wanted, numbers)
+        return filling.finished(_asked(filling, Kept(kb.shards), report))
+    run = Run(path, filling.description(), command, force)
+    with run.answers(kb.shards) as kept:
+        filled = filling.finished(_asked(filling, kept, report))
+        write_claims(run.claims, filled.claims)
+        with run.view():
+            return write(filled, path, format, run.source, wanted, numbers)
 
 
-def _ask(filling: Filling, progress: Progress, report: Report) -> None:
-    filled = len({(claim.subject, claim.relation) for claim in progress.claims if claim.accepted})
-    report(progress.slots, filling.slots.count, filled)
-    for batch in filling.batches(progress.slots):
-        progress.add(batch)
-        filled += sum(bool(claims) and claims[0].accepted for claims in batch)
-        report(progress.slots, filling.slots.count, filled)
+def _asked(filling: Filling, kept: Kept, report: Report) -> list[Claim]:
+    """The claims of all slots, asked for where their answers are not kept."""
+    claims: list[Claim] = []
+    done = filled = 0
+    report(done, filling.slots.count, filled)
+    for batch in filling.batches(kept):
+        claims += chain.from_iterable(batch)
+        done += len(batch)
+        filled += sum(any(claim.accepted for claim in found) for found in batch)
+        report(done, filling.slots.count, filled)
+    return claims
 
 
 def _table(kb: KnowledgeBase, table: str | Path | Iterable[Row] | None, subject: str) -> Table:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 import kbq
 from kbq.answers import SearchOptions
@@ -20,18 +16,19 @@ from kbq.errors import QueryError
 from kbq.filling.checking import COLUMNS, checked
 from kbq.filling.claims import Claim
 from kbq.filling.deciding import Decider, Decisions
+from kbq.filling.kept import Kept
 from kbq.filling.options import FillOptions
 from kbq.filling.relations import Relation
 from kbq.filling.slots import Slot, Slots, Wanted, subject_of
 from kbq.filling.tables import Counts, Row, Table, is_empty
 from kbq.searching.search import BATCH
 from kbq.system.files import file_digest
-from kbq.system.records import digest_of_bytes
 
 if TYPE_CHECKING:
     from kbq.encoding.queries import QueryTokenizer
     from kbq.kb import KnowledgeBase
 
+MOST_KEPT = 16 * BATCH  # slots whose answers are there that are decided between two reports
 WARM_UP, TIMED = 8, 64  # slots that a dry run asks for: before time is taken, and then
 
 
@@ -60,28 +57,38 @@ class Filling:
         self.slots = Slots(
             table, relations, options.subject, wanted, options.limit, lambda text: _problem(text, tokenizers)
         )
+        self.asked = 0  # queries
         self.counts = Counts(len(table.rows), self.slots.count, self.slots.queries, unasked=tuple(self.slots.unasked))
 
-    def batches(self, done: int, size: int = BATCH) -> Iterator[list[list[Claim]]]:
-        """The claims of the slots behind those that are done, by slot; so many slots are asked together."""
-        left = islice(self.slots, done, None)
-        while batch := list(islice(left, size)):
-            yield self._claims(batch)
+    def batches(self, kept: Kept, size: int = BATCH) -> Iterator[list[list[Claim]]]:
+        """The claims of each slot, some slots at a time; so many queries without kept answers are asked together."""
+        slots: list[Slot] = []
+        missing: dict[str, None] = {}
+        for slot in self.slots:
+            slots.append(slot)
+            missing |= dict.fromkeys(query for query in slot.queries if query not in kept)
+            if len(missing) >= size or len(slots) >= MOST_KEPT:
+                yield self._claims(slots, list(missing), kept)
+                slots, missing = [], {}
+        if slots:
+            yield self._claims(slots, list(missing), kept)
 
     def seconds(self) -> float:
         """About how long it takes to ask for everything: some slots are asked."""
-        first = list(islice(self.slots, WARM_UP + TIMED))
-        self._claims(first[:WARM_UP])
+        first, kept = list(islice(self.slots, WARM_UP + TIMED)), Kept(self._kb.shards)
         timed = first[WARM_UP:] or first
-        begun = time.monotonic()
-        self._claims(timed)
+        begun = 0.0
+        for slots in (first[:WARM_UP], timed):
+            begun = time.monotonic()
+            self._claims(slots, [query for slot in slots for query in slot.queries], kept)
         return (time.monotonic() - begun) / len(timed) * self.slots.count
 
-    def _claims(self, slots: Sequence[Slot]) -> list[list[Claim]]:
-        queries = [query for slot in slots for query in slot.queries]
-        parts = (queries[first : first + BATCH] for first in range(0, len(queries), BATCH))
-        answers = chain.from_iterable(self._kb.search(part, self._search) for part in parts)
-        return [self._decider.claims(slot, [next(answers) for _ in slot.queries]) for slot in slots]
+    def _claims(self, slots: Sequence[Slot], missing: Sequence[str], kept: Kept) -> list[list[Claim]]:
+        for first in range(0, len(missing), BATCH):
+            queries = missing[first : first + BATCH]
+            kept.add(queries, self._kb.search(queries, self._search))
+            self.asked += len(queries)
+        return [self._decider.claims(slot, [kept[query] for query in slot.queries]) for slot in slots]
 
     def finished(self, claims: Sequence[Claim]) -> Table:
         """The table with the values that were accepted; of a check, the verdicts."""
@@ -92,11 +99,11 @@ class Filling:
         if options.check:
             rows = checked(table, options.subject, self._relations, by_slot, self._titles)
             agreeing = sum(row["verdict"] == "agrees" for row in rows)
-            return Table(COLUMNS, rows, tuple(claims), replace(self.counts, filled=agreeing))
+            return Table(COLUMNS, rows, tuple(claims), replace(self.counts, asked=self.asked, filled=agreeing))
         accepted = {slot: found for slot, found in by_slot.items() if found[0].accepted}
         new = [relation.name for relation in self._relations if relation.name not in table.columns]
         rows = [self._filled(row, accepted) for row in table.rows]
-        counts = replace(self.counts, filled=len(accepted))
+        counts = replace(self.counts, asked=self.asked, filled=len(accepted))
         return Table((*table.columns, *new), rows, tuple(claims), counts, table)
 
     def _filled(self, row: Row, accepted: Mapping[tuple[str, str], Sequence[Claim]]) -> Row:
@@ -110,17 +117,9 @@ class Filling:
         return dict(row) | values if values else row
 
     def description(self) -> dict[str, object]:
-        """What decides the outcome, by the words in which a difference is told."""
+        """What decides the answers, by the words in which a difference is told."""
         kb, search = self._kb, self._search
-        options = {name.replace("_", " "): value for name, value in msgspec.to_builtins(self._options).items()}
-        listing = hashlib.sha256()
-        for row in (self._table.columns, *self._table.rows):
-            listing.update(json.dumps(row, default=str).encode())
-        return options | {
-            "threshold": self._threshold,
-            "table": listing.hexdigest()[:16],
-            "relations": msgspec.to_builtins(self._relations),
-            "decisions": digest_of_bytes(json.dumps(sorted(map(str, self._decisions.items()))).encode()),
+        return {
             "knowledge base": file_digest(kb.folder / MANIFEST),
             "pages": kb.pages_digest,
             "index": kb.index.kind,
@@ -128,6 +127,7 @@ class Filling:
             "backend": kb.chosen(search.backend),
             "weights": list(kb.weights(search)),
             "second look or calibration": kb.judged_by(search),
+            "answers": search.k,
             "version of kbq": kbq.__version__,
         }
 

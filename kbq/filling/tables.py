@@ -40,6 +40,7 @@ class Counts:
     rows: int = 0
     cells: int = 0  # asked for; equal subjects count once
     queries: int = 0  # for them
+    asked: int = 0  # of the queries: those whose answers were not there from an earlier run
     filled: int = 0  # of the cells asked for; of a check: those that agree
     formulas: int = 0  # values that a spreadsheet would compute, written behind an apostrophe
     left_out: int = 0  # claims that cannot be written as QuickStatements

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbq.answers import LOOKS, SearchOptions
 from kbq.filling.filling import Filling
+from kbq.filling.kept import Kept
 from kbq.filling.rdf import fact
 from kbq.filling.relations import Relation, relations_of
 from kbq.filling.tables import Table
@@ -52,7 +53,7 @@ class Filler:
             filling = await self._batcher.call(
                 lambda: Filling(kb, Table.of(rows), relations_of(wanted), options, search, {})
             )
-            slots, batches = iter(filling.slots), filling.batches(0, TOGETHER)
+            slots, batches = iter(filling.slots), filling.batches(Kept(kb.shards), TOGETHER)
             claims: list[Claim] = []
             while (batch := await self._batcher.call(lambda: next(batches, None))) is not None:
                 for found in batch:

@@ -37,8 +37,8 @@ def test_a_table_is_filled_and_scored(run: Run) -> None:
     assert Path("f.csv").read_text("utf-8") == ("name,place of birth,record label\nMarie Curie,Warsaw,\nZork Blah,,\n")
     status, out, _ = run(*FILL, "--out", "f.csv", "--json")
     assert (status, json.loads(out)) == (0, {
-        "rows": 2, "cells": 4, "queries": 4, "filled": 1, "formulas": 0, "left_out": 0, "unasked": [], "seconds": None,
-        "out": "f.csv",
+        "rows": 2, "cells": 4, "queries": 4, "asked": 0, "filled": 1, "formulas": 0, "left_out": 0, "unasked": [],
+        "seconds": None, "out": "f.csv",
     })  # fmt: skip
     Path("gold.csv").write_text("name,place of birth\nMarie Curie,Warsaw\n")
     status, out, _ = run("evaluate-table", "f.claims.jsonl", "gold.csv", "--subject", "name", "--json")
@@ -56,6 +56,24 @@ def test_a_check_and_a_dry_run_say_what_there_is(run: Run) -> None:
     status, out, _ = run(*FILL, "--dry-run")
     assert (status, out.partition(", about ")[0]) == (0, "2 cells of 2 rows: 2 queries")
     assert not Path("t.claims.jsonl").exists()
+
+
+def test_a_table_is_printed_and_nothing_is_kept(run: Run) -> None:
+    assert run(*FILL, "--out", "-") == (
+        0,
+        "name,place of birth,record label\nMarie Curie,Warsaw,\nZork Blah,,\n",
+        NOTED,
+    )
+    status, out, _ = run(*FILL, "--out", "-", "--format", "jsonl")
+    assert (status, json.loads(out.splitlines()[0])["place of birth"]) == (0, "Warsaw")
+    assert [path.name for path in Path().iterdir()] == ["t.csv"]
+
+
+def test_another_threshold_and_one_more_column_ask_for_what_is_new(run: Run) -> None:
+    run(*FILL, "--out", "f.csv")
+    assert run(*FILL, "employer", "--min-probability", "1", "--out", "f.csv") == (
+        0, "f.csv: 0 of 6 cells of 2 rows filled (0%); 4 of 6 answers were there\n", NOTED,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -77,7 +95,9 @@ def test_a_check_and_a_dry_run_say_what_there_is(run: Run) -> None:
         ),
         ((*FILL, "--out", "o.csv", "--precision", "0.9", "--min-probability", "0.7"), 2, "two thresholds: leave one"),
         (("fill", "no.csv", "--relations", "x", "--out", "o.csv"), 1, "no.csv: cannot be read (No such file or dir"),
-        ((*FILL, "--out", "t.csv"), 1, "t.csv already exists and was not made by this run of kbq fill"),
+        ((*FILL, "--out", "t.csv"), 1, "t.csv is the table itself: choose another --out"),
+        ((*FILL, "--out", "-", "--force"), 2, "has no effect with --out -: leave it out"),
+        ((*FILL, "--out", "-", "--json"), 2, "has no place beside a printed table: leave it out"),
         (("evaluate-table", "t.csv", "t.csv", "--subject", "name"), 1, "t.csv has no value to compare with"),
     ],
 )

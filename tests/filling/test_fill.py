@@ -63,7 +63,7 @@ def test_empty_cells_are_filled_and_all_else_stays(sample: KnowledgeBase, people
     )
     assert birth.probability == pytest.approx(0.91, abs=0.03)
     assert [claim.accepted for claim in claims if claim.subject == "Zork Blah"] == [False, False, False]
-    assert not people.with_name("out.claims.partial").exists()
+    assert len(people.with_name("out.answers.jsonl").read_bytes().splitlines()) == len(claims)
     answer = sample.query("Marie Curie [SEP] place of birth", k=10)[0]
     assert (answer.text, round(answer.probability or 0, 4), answer.place) == (
         birth.value, birth.probability, (birth.page_id, birth.paragraph, birth.start, birth.end),
@@ -176,10 +176,16 @@ def test_decisions_are_kept(sample: KnowledgeBase, write_json_lines: Callable[..
 @pytest.fixture
 def many(judging_kb: KnowledgeBase) -> Callable[..., Any]:
     """Fills a table of two and a half batches into a file."""
-    rows = [{"subject": f"Marie {number}"} for number in range(5 * BATCH // 4)]
 
-    def fill(out: Path, report: Report = unheard, relations: Any = ("place", "river"), **options: Any) -> Any:
-        return judging_kb.fill(rows, relations, out, min_probability=0.0, report=report, **options)
+    def fill(
+        out: Path,
+        report: Report = unheard,
+        relations: Any = ("place", "river"),
+        rows: int = 5 * BATCH // 4,
+        **options: Any,
+    ) -> Any:
+        several = [{"subject": f"Marie {number}"} for number in range(rows)]
+        return judging_kb.fill(several, relations, out, min_probability=0.0, report=report, **options)
 
     return fill
 
@@ -192,40 +198,57 @@ def stopping_after(slots: int) -> Report:
     return stop
 
 
-@pytest.mark.parametrize("torn", [b"", b'{"slots": 64, "cl'])
-def test_a_killed_run_resumes_with_the_same_bytes(torn: bytes, many: Callable[..., Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("torn", [b"", b'{"query": "Marie 7 [SEP]'])
+def test_a_killed_run_goes_on_with_the_same_bytes(torn: bytes, many: Callable[..., Any], tmp_path: Path) -> None:
     many(tmp_path / "whole.csv")
     out = tmp_path / "out.csv"
-    (tmp_path / "out.claims.partial").touch()  # of a run that was killed at once
-    for slots in (0, BATCH, 2 * BATCH):
+    (tmp_path / "out.answers.jsonl").touch()  # of a run that was killed at once
+    for slots in (0, BATCH // 2, BATCH):
         with pytest.raises(Killed):
             many(out, stopping_after(slots))
         assert not out.exists()
-        with out.with_name("out.claims.partial").open("ab") as file:
+        with out.with_name("out.answers.jsonl").open("ab") as file:
             file.write(torn)
-    seen: list[int] = []
-    many(out, lambda done, total, filled: seen.append(done))
-    assert seen == [2 * BATCH, 5 * BATCH // 2]
-    for name in ("{}.csv", "{}.claims.jsonl"):
+    table = many(out)
+    assert table.counts.queries - table.counts.asked == 2 * BATCH
+    for name in ("{}.csv", "{}.claims.jsonl", "{}.answers.jsonl"):
         assert (tmp_path / name.format("out")).read_bytes() == (tmp_path / name.format("whole")).read_bytes()
-    modified = out.stat().st_mtime_ns
-    again = many(out, lambda *numbers: seen.append(-1))
-    assert (again.counts.filled, out.stat().st_mtime_ns, seen[-1]) == (5 * BATCH // 2, modified, 5 * BATCH // 2)
+    again = many(out)
+    assert (again.counts.filled, again.counts.asked) == (5 * BATCH // 2, 0)
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "asked"),
     [
-        ({"top": 1}, "differs in top"),
-        ({"relations": ["place"]}, "differs in relations"),
-        ({"second_look": 3}, "differs in second look or calibration"),
-        ({"limit": 7, "values": "many"}, "differs in limit, relations, values"),
+        ({"top": 1}, 0),
+        ({"limit": 7}, 0),
+        ({"values": "many"}, 0),
+        ({"relations": ["place"]}, 0),
+        ({"relations": ["place", "river", "ridge"]}, 5 * BATCH // 4),
+        ({"rows": 5 * BATCH // 4 + 3}, 6),
     ],
 )
-@pytest.mark.parametrize("killed", [True, False])
-def test_a_run_that_differs_is_refused(
-    killed: bool, changed: dict[str, Any], said: str, many: Callable[..., Any], tmp_path: Path
+def test_only_what_is_new_is_asked(
+    changed: dict[str, Any], asked: int, many: Callable[..., Any], tmp_path: Path
 ) -> None:
+    many(tmp_path / "out.csv")
+    table = many(tmp_path / "out.csv", **changed)
+    anew = many(tmp_path / "anew.csv", **changed)
+    assert (table.counts.asked, anew.counts.asked) == (asked, anew.counts.queries)
+    assert table.claims == anew.claims
+    for suffix in ("csv", "claims.jsonl"):
+        assert (tmp_path / f"out.{suffix}").read_bytes() == (tmp_path / f"anew.{suffix}").read_bytes()
+
+
+def test_another_format_asks_nothing(many: Callable[..., Any], tmp_path: Path) -> None:
+    first = many(tmp_path / "out.csv")
+    for suffix in ("html", "nt", "long.csv"):
+        assert many(tmp_path / f"out.{suffix}").counts.asked == 0
+    assert many(tmp_path / "out.csv").claims == first.claims
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_answers_to_another_question_are_not_used(killed: bool, many: Callable[..., Any], tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     if killed:
         with pytest.raises(Killed):
@@ -233,9 +256,12 @@ def test_a_run_that_differs_is_refused(
     else:
         many(out)
     files = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(KbqError, match=said):
-        many(out, **changed)
+    with pytest.raises(KbqError, match=r"asked with another second look or calibration \(see out\.run\.json\): choose"):
+        many(out, second_look=3)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
+    assert many(out, second_look=3, force=True).counts.asked == 5 * BATCH // 2
+    with pytest.raises(KbqError, match="second look or calibration"):
+        many(out)
 
 
 def test_a_knowledge_base_that_has_grown_is_noticed(judging_model: Path, pages: list[Any], tmp_path: Path) -> None:
@@ -244,14 +270,32 @@ def test_a_knowledge_base_that_has_grown_is_noticed(judging_model: Path, pages: 
     with pytest.raises(Killed):
         kb.fill(rows, ["river"], out, min_probability=0.0, report=stopping_after(1))
     kb = KnowledgeBase.build(pages[4:6], tmp_path / "kb", append=True, device="cpu")
-    with pytest.raises(KbqError, match=r"out\.claims\.partial was made by a run that differs in knowledge base \(see"):
+    with pytest.raises(
+        KbqError, match=r"out\.answers\.jsonl has answers to what was asked with another knowledge base"
+    ):
         kb.fill(rows, ["river"], out, min_probability=0.0)
 
 
-@pytest.mark.parametrize("name", ["out.csv", "out.claims.jsonl", "out.claims.partial"])
+def test_a_file_that_was_changed_by_hand_is_kept(many: Callable[..., Any], tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    many(out)
+    out.write_text("mine")
+    with pytest.raises(KbqError, match=r"out\.csv was changed after kbq fill had written it: choose another --out, or"):
+        many(out, top=1)
+    assert out.read_text() == "mine"
+    assert many(out, force=True).counts.asked == 0
+    assert out.read_text().startswith("subject,place,river")
+
+
+def test_the_table_itself_is_not_overwritten(sample: KnowledgeBase, people: Path) -> None:
+    with pytest.raises(KbqError, match=r"people\.csv is the table itself: choose another --out"):
+        sample.fill(people, ["employer"], people, subject="name", force=True)
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.claims.jsonl", "out.answers.jsonl"])
 def test_a_file_of_somebody_else_is_left_alone(name: str, many: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / name).write_text("mine")
-    with pytest.raises(KbqError, match=rf"{name} already exists and was not made by this run of kbq fill: choose"):
+    with pytest.raises(KbqError, match=rf"{name} already exists and was not made by kbq fill: choose another"):
         many(tmp_path / "out.csv")
     assert (tmp_path / name).read_text() == "mine"
 
@@ -260,13 +304,14 @@ def test_damaged_files_of_a_run_are_named(many: Callable[..., Any], tmp_path: Pa
     out = tmp_path / "out.csv"
     with pytest.raises(Killed):
         many(out, stopping_after(BATCH))
-    partial = tmp_path / "out.claims.partial"
-    partial.write_bytes(b"{}\n" + partial.read_bytes())
-    with pytest.raises(KbqError, match=r"out\.claims\.partial:1 is damaged: delete the file to begin anew"):
+    answers = tmp_path / "out.answers.jsonl"
+    answers.write_bytes(b"{}\n" + answers.read_bytes())
+    with pytest.raises(KbqError, match=r"out\.answers\.jsonl:1 is damaged: delete the file to ask again"):
         many(out)
     (tmp_path / "out.run.json").write_text("[")
-    with pytest.raises(KbqError, match=r"out\.run\.json is damaged .*: delete it and what the run has made"):
+    with pytest.raises(KbqError, match=r"out\.run\.json is damaged .*: choose another --out, or say --force"):
         many(out)
+    assert many(out, force=True).counts.asked == 5 * BATCH // 2
 
 
 @pytest.mark.parametrize(
@@ -309,8 +354,8 @@ def test_a_full_disk_is_said(many: Callable[..., Any], tmp_path: Path, monkeypat
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kbq.filling.run.Progress.add", full)
-    with pytest.raises(KbqError, match=r"out\.claims\.partial cannot be written \(No space left on device\): free"):
+    monkeypatch.setattr("kbq.filling.kept.Kept.add", full)
+    with pytest.raises(KbqError, match=r"out\.answers\.jsonl cannot be written \(No space left on device\): free"):
         many(tmp_path / "out.csv")
 
 
@@ -328,12 +373,8 @@ def test_claims_become_rdf_quickstatements_and_a_page(sample: KnowledgeBase, tmp
     ids.write_text("S001\tQ7186\nWarsaw\tQ270\n")
     for suffix in ("nt", "trig", "qs"):
         table = sample.fill(rows, [str(relations)], tmp_path / f"out.{suffix}", ids=ids)
-    seen: list[tuple[int, int, int]] = []
     for name in ("out.html", "out.csv", "out.long.csv"):
-        sample.fill(rows, [str(relations)], tmp_path / name, report=lambda *numbers: seen.append(numbers))
-    assert seen == []  # nothing is asked again
-    with pytest.raises(KbqError, match=r"out\.nt was made with other ids \(see out\.run\.json\): choose another --out"):
-        sample.fill(rows, [str(relations)], tmp_path / "out.nt")
+        assert sample.fill(rows, [str(relations)], tmp_path / name).counts.asked == 0
     assert (table.counts.filled, table.counts.left_out) == (1, 0)
     wikidata = "<http://www.wikidata.org/{}>".format
     fact = f"{wikidata('entity/Q7186')} {wikidata('prop/direct/P19')} {wikidata('entity/Q270')} ."
@@ -343,3 +384,5 @@ def test_claims_become_rdf_quickstatements_and_a_page(sample: KnowledgeBase, tmp
     assert (tmp_path / "out.csv").read_text("utf-8") == "subject,place of birth,record label\nMarie Curie,Warsaw,\n"
     assert (tmp_path / "out.long.csv").read_text("utf-8").startswith("subject,relation,value,probability,accepted")
     assert '"value": "Warsaw"' in (tmp_path / "out.html").read_text("utf-8")
+    assert sample.fill(rows, [str(relations)], tmp_path / "out.nt").counts.asked == 0  # other ids are another view
+    assert wikidata("prop/direct/P19") + " <urn:kbq:thing:Warsaw> ." in (tmp_path / "out.nt").read_text("utf-8")
