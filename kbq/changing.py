@@ -24,6 +24,7 @@ from kbq.dump.manifest import (
     publish,
     read_manifest,
     refuse_other_model,
+    refuse_strange_parts,
     write_manifest,
 )
 from kbq.dump.pages import Pages
@@ -33,9 +34,11 @@ from kbq.indexing.cells import load_faiss
 from kbq.indexing.factory import chosen_kind
 from kbq.searching.indexes import IndexSpec, build_indexes, kept_queries, remove_unnamed
 from kbq.system.callbacks import Stage, silent
-from kbq.system.files import pipe_name, writing_alone, writing_to
+from kbq.system.files import pipe_name
+from kbq.system.locks import writing_alone
 from kbq.system.paths import as_path, given
 from kbq.system.seals import all_damage
+from kbq.system.writing import writing_to
 from kbq.words.bm25 import add_bm25
 from kbq.words.sparta import compact_sparta, index_sparta
 from kbq.words.sparta_model import SpartaModel
@@ -96,6 +99,7 @@ def build(
         folder.mkdir(parents=True, exist_ok=True)
         with writing_alone(folder):
             before = manifest_before(folder, model, append)
+            refuse_strange_parts(folder)
             for entry in before.entries:
                 kept_queries(folder, entry)  # damaged ones are reported before hours of encoding
             shards, digest = build_shards(pages, model, folder, before.next_shard, report, hire)
@@ -139,6 +143,7 @@ def publish_encoded(
         folder.mkdir(parents=True, exist_ok=True)
         with writing_alone(folder):
             before = replace(manifest_before(folder, model, append=False), phrases=phrases)
+            refuse_strange_parts(folder)
             built = build_shards(pages, model, folder, 0, report, encode=encode, with_vectors=index is None)
             after = before.with_shards(*built)
             if index is None:

@@ -14,8 +14,9 @@ from kbq.dump.shards import Counts
 from kbq.encoding.model_files import CONFIG
 from kbq.encoding.model_folder import DEFAULT_MODEL
 from kbq.errors import KbqError, KnowledgeBaseError
-from kbq.system.files import remove_left, writing_alone, writing_to
+from kbq.system.locks import writing_alone
 from kbq.system.paths import PACKAGE, cache_folder
+from kbq.system.writing import remove_left, writing_to
 
 ARTICLES = PACKAGE / "sample" / "articles.jsonl"
 TEMPORARY = "sample-"  # how the name of a folder begins in which the sample is being built; 8 characters follow

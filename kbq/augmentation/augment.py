@@ -27,7 +27,9 @@ from kbq.finetuning.triples import read_triples
 from kbq.kilt.text_scores import normalise
 from kbq.reading.network import ReaderNetwork
 from kbq.system.counting import Summed
-from kbq.system.files import digest_of, replacing, writing_alone, writing_to
+from kbq.system.files import digest_of
+from kbq.system.locks import writing_alone
+from kbq.system.writing import replacing, writing_to
 from kbq.training.generator import PROMPT, Generator, Marked
 from kbq.training.reader import read_answers
 

@@ -14,7 +14,7 @@ from kbq.cluster.connection import Cluster, connect
 from kbq.dump.crew import DEATHS
 from kbq.dump.workers import encoder, packed
 from kbq.errors import ClusterError, first_line
-from kbq.system.files import RESUMES
+from kbq.system.writing import RESUMES
 
 if TYPE_CHECKING:
     from ray import ObjectRef

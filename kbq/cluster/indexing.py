@@ -14,7 +14,7 @@ from kbq.dump.shards import Shard
 from kbq.errors import ClusterError, KbqError, first_line
 from kbq.indexing.factory import Build, build_missing, is_built
 from kbq.system.callbacks import Stage
-from kbq.system.files import RESUMES
+from kbq.system.writing import RESUMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ from kbq.cluster.searcher import spread
 from kbq.dump.manifest import Manifest, read_manifest
 from kbq.errors import ClusterError, KbqError, first_line
 from kbq.system.callbacks import Report, Stage, silent
-from kbq.system.files import RESUMES
+from kbq.system.writing import RESUMES
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from kbq.array_types import Bools, Doubles
 from kbq.confidence.features import FEATURES, features
 from kbq.errors import ModelError
 from kbq.reading.second_look import Look
-from kbq.system.files import reading_problem, writing_to
+from kbq.system.files import reading_problem
 from kbq.system.records import OtherFormatError, read_record, write_record
+from kbq.system.writing import writing_to
 
 CALIBRATION = "calibration.json"
 FORMAT = 2  # 2: phrases that mean the same support each other

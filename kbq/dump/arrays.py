@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from kbq.errors import KnowledgeBaseError, first_line
+from kbq.system.writing import open_to_grow
 
 HEADER = 128  # bytes; the length of NumPy's header for every array used here
 
@@ -23,7 +24,7 @@ class GrowingArray:
         self.path, self.dtype = path, np.dtype(dtype)
         self.row_shape = () if columns is None else (columns,)
         self.row_bytes = self.dtype.itemsize * (columns or 1)
-        self._file = path.open("r+b" if path.exists() else "w+b")
+        self._file = open_to_grow(path)
         self._file.seek(0, os.SEEK_END)
         if self._file.tell() < HEADER:
             self.truncate(0)

@@ -7,7 +7,6 @@ are cut in the same way and therefore give the same bytes.
 
 import contextlib
 import hashlib
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.system.files import reading_problem
 from kbq.system.machine import give_memory_back
 from kbq.system.records import read_record, write_record
+from kbq.system.writing import is_left_of, remove_file, remove_folder
 
 BLOCK_CHARACTERS = 2**18  # encoded at a time; a kill loses one block at most
 SHARD_ROWS = 2**22  # a shard with this many rows is closed before the next block
@@ -70,8 +70,8 @@ def manifest_before(folder: Path, model: Model, append: bool) -> Manifest:
         raise KnowledgeBaseError(
             f"{folder} already holds a knowledge base: add to it with --append, or choose another folder"
         )
-    state_files = {STATE, f"{STATE}.tmp"}  # only the second, if a build was killed at once
-    if folder.is_dir() and any(folder.iterdir()) and not any(path.name in state_files for path in folder.iterdir()):
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    if names and not any(name == STATE or is_left_of(name, STATE) for name in names):  # killed at once: only the second
         raise KnowledgeBaseError(f"{folder} is not empty, and holds no unfinished build: choose another folder")
     return fresh
 
@@ -136,8 +136,8 @@ def build_shards(
 
 def _clear(folder: Path, first_shard: int) -> None:
     """Restore the folder to what it was before the build."""
-    shutil.rmtree(folder / shard_name(first_shard), ignore_errors=True)
-    (folder / STATE).unlink(missing_ok=True)
+    remove_folder(folder / shard_name(first_shard))
+    remove_file(folder / STATE)
     with contextlib.suppress(OSError):  # not empty
         folder.rmdir()
 

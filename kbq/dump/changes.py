@@ -4,7 +4,6 @@ A deleted page stays in the files of its shard, which never change; a list besid
 `compacting.py` makes shards without such pages.
 """
 
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from kbq.dump.shards import Shard, deleted_file, write_deleted
 from kbq.errors import KnowledgeBaseError
 from kbq.system.lines import clean_text, read_lines
 from kbq.system.paths import given
+from kbq.system.writing import remove_file, remove_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +147,12 @@ def remove_unnamed_shards(folder: Path, manifest: Manifest) -> None:
     """Remove lists of deleted pages, and shards, that the manifest does not name; a build may be unfinished.
 
     Raises:
-        KnowledgeBaseError: a shard is a link elsewhere.
+        StrangeFileError: a shard is a link elsewhere.
         OSError: one cannot be removed.
     """
     named = {deleted_file(folder / entry.name, entry.deleted) for entry in manifest.shards}
     for unnamed in set(folder.glob("shard-*/deleted-*")) - named:
-        unnamed.unlink(missing_ok=True)
+        remove_file(unnamed)
     if not (folder / STATE).exists():
         for unnamed in set(folder.glob("shard-*")) - set(manifest.shard_folders(folder)):
-            if unnamed.is_symlink():
-                raise KnowledgeBaseError(
-                    f"{unnamed} is a link, and is not used any more: delete what it leads to, and the link"
-                )
-            shutil.rmtree(unnamed)
+            remove_folder(unnamed)

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from kbq.errors import KnowledgeBaseError
-from kbq.system.files import RESUMES
+from kbq.system.writing import RESUMES
 
 Task = TypeVar("Task")
 Done = TypeVar("Done")

@@ -11,14 +11,17 @@ from msgspec import Meta
 
 import kbq
 from kbq.answers import IndexKind
-from kbq.dump.codes import OFFICIAL, CodedShard, Codes, codes_instead_of_vectors
+from kbq.dump.codes import INDEX, OFFICIAL, CodedShard, Codes, codes_instead_of_vectors
 from kbq.dump.damage import advice, damage_explained, sentence
 from kbq.dump.shards import REPAIR, Counts, HexDigits, PhraseLimit, Shard, ShardEntry
 from kbq.errors import KnowledgeBaseError, ModelError
-from kbq.system.files import reading_problem, writing_alone, writing_to
+from kbq.system.files import reading_problem
+from kbq.system.locks import writing_alone
 from kbq.system.machine import stays_in_memory
 from kbq.system.records import OtherFormatError, read_object, read_record, write_record
 from kbq.system.seals import SEAL, FileSeal, Seal, first_damage, read_seal
+from kbq.system.strange_files import refuse_strange_files
+from kbq.system.writing import writing_to
 
 if TYPE_CHECKING:
     from kbq.encoding.model import Model
@@ -302,9 +305,11 @@ def read_manifest(folder: Path) -> Manifest:
     """Read and check a manifest.
 
     Raises:
-        KnowledgeBaseError: it is missing, damaged, or of another format version.
+        KnowledgeBaseError: it is missing, damaged, or of another format version; or the folder has links.
     """
     path = folder / MANIFEST
+    if path.is_symlink() or path.exists():  # any other folder may be large
+        refuse_strange_parts(folder)
     try:
         return read_record(path, Manifest, FORMAT)
     except (FileNotFoundError, NotADirectoryError):
@@ -323,6 +328,15 @@ def read_manifest(folder: Path) -> Manifest:
             path, problem, "restore it from a copy, or delete the folder and build the knowledge base again"
         )
     )
+
+
+def refuse_strange_parts(folder: Path) -> None:
+    """Refuse a folder with links, devices or other people's files, which no knowledge base has.
+
+    Raises:
+        KnowledgeBaseError: there is one.
+    """
+    refuse_strange_files(folder, "a knowledge base", KnowledgeBaseError, lambda path: path == folder / OFFICIAL / INDEX)
 
 
 def _why_not(folder: Path) -> str:

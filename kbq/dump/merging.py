@@ -12,7 +12,7 @@ from kbq.dump.manifest import IndexEntry, Manifest, publish, read_manifest
 from kbq.dump.shards import Shard, shard_name
 from kbq.errors import KnowledgeBaseError
 from kbq.system.callbacks import Report, Stage, silent
-from kbq.system.files import writing_alone
+from kbq.system.locks import writing_alone
 
 
 def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manifest:

@@ -1,7 +1,6 @@
 """Writing shards: pages with their encoded paragraphs are appended to the files of a shard, which survives a kill."""
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from kbq.dump.arrays import GrowingArray, GrowingTexts
 from kbq.dump.shards import DIGEST_BYTES, LOGIT_STEPS, TEXTS, Counts, ShardEntry
 from kbq.system.records import digest_of_bytes
 from kbq.system.seals import seal_folder
+from kbq.system.writing import new_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,8 @@ class ShardWriter:
         Args:
             dim: of the vectors; None: they are not written, as codes that lie elsewhere stand for them.
         """
-        if not progress.sizes:  # the folder, if any, is left from an abandoned build
-            shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
+        if not progress.sizes or not folder.exists():  # the folder, if any, is left from an abandoned build
+            new_folder(folder)
         self.counts = progress.counts
         self.vectors = [] if dim is None else [GrowingArray(folder / "vectors.npy", np.int8, dim)]
         self.per_row = {

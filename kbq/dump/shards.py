@@ -21,6 +21,7 @@ There is a row for each token that the filter kept; its number identifies it in 
 Once it is sealed, nothing in it changes: a page is deleted by naming it in a list beside the files.
 """
 
+import io
 import json
 import mmap
 from collections.abc import Iterator, Mapping
@@ -36,13 +37,14 @@ from numpy.typing import NDArray
 from kbq.answers import Answer
 from kbq.array_types import Bools, Doubles, Floats, Rows
 from kbq.corpus.pages import Page, Paragraph
-from kbq.dump.arrays import GrowingArray, Texts, open_array
+from kbq.dump.arrays import Texts, open_array
 from kbq.errors import KnowledgeBaseError
 from kbq.system.counting import Summed
 from kbq.system.files import reading_problem
 from kbq.system.machine import expect_random_access, prefetch
 from kbq.system.records import digest_of_bytes
 from kbq.system.seals import read_seal
+from kbq.system.writing import write_bytes
 
 DIGEST_BYTES = 16
 REPAIR = "build the knowledge base again"
@@ -377,13 +379,10 @@ def _typed(folder: Path, name: str, dtype: type[np.generic], dimensions: int = 1
 
 def write_deleted(folder: Path, pages: Rows) -> str:
     """Write the list of a shard's deleted pages, beside an earlier one; returns its digest, by which it is found."""
-    partial = folder / "deleted-list.tmp"
-    partial.unlink(missing_ok=True)  # left by a run that was killed
-    array = GrowingArray(partial, np.uint32)
-    array.append(np.unique(pages))
-    array.close()
-    digest = digest_of_bytes(partial.read_bytes())
-    partial.replace(deleted_file(folder, digest))
+    content = io.BytesIO()
+    np.lib.format.write_array(content, np.unique(pages).astype(np.uint32), version=(1, 0))
+    digest = digest_of_bytes(content.getvalue())
+    write_bytes(deleted_file(folder, digest), content.getvalue())
     return digest
 
 

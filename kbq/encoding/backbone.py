@@ -26,7 +26,8 @@ from kbq.encoding.model_files import CONFIG, SPARTA, record_name, refuse_damage,
 from kbq.encoding.model_folder import WEIGHTS, local_folder, read_config, read_weights
 from kbq.encoding.tokenizer import FILE, FastTokenizer
 from kbq.errors import ModelError, first_line
-from kbq.system.files import reading_problem, writing_to
+from kbq.system.files import reading_problem
+from kbq.system.writing import writing_to
 
 ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}  # prefix of the names of an encoder's weights
 

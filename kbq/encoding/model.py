@@ -50,9 +50,10 @@ from kbq.encoding.phrases import PhraseEncoder
 from kbq.encoding.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
 from kbq.encoding.tokenizer import Forms
 from kbq.errors import ModelError
-from kbq.system.files import reading_problem, writing_to
+from kbq.system.files import reading_problem
 from kbq.system.machine import give_memory_back
 from kbq.system.records import as_record, read_object
+from kbq.system.writing import writing_to
 
 SHORTEST = 80  # tokens that an encoder must be able to read: a window with its title and overlap
 CASING = "casing.json"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from kbq.errors import KbqError
 from kbq.filling.claims import Claim, DateValue, PageValue, QuantityValue
 from kbq.filling.tables import NEEDS_PYARROW, Table, write_table
-from kbq.system.files import replacing, writing_to
 from kbq.system.lines import without_surrogates
+from kbq.system.writing import replacing, writing_to
 
 if TYPE_CHECKING:
     import pyarrow

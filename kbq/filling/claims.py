@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 
 from kbq.errors import KbqError
-from kbq.system.files import replacing, writing_to
 from kbq.system.lines import read_json_lines
 from kbq.system.records import as_record, digest_of_bytes
+from kbq.system.writing import replacing, writing_to
 
 ValueType = Literal["text", "page", "date", "quantity"]
 Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]

@@ -16,7 +16,9 @@ from kbq.dump.shards import Shard
 from kbq.errors import KbqError
 from kbq.filling.claims import Source
 from kbq.filling.kept import Kept
-from kbq.system.files import file_digest, write_json, writing_alone, writing_to
+from kbq.system.files import file_digest
+from kbq.system.locks import writing_alone
+from kbq.system.writing import write_json, writing_to
 
 FACTS = ("begun", "outputs")  # that do not decide the answers
 INSTEAD = "choose another --out, or say --force"

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from kbq.errors import KbqError, first_line
-from kbq.system.files import replacing, writing_to
 from kbq.system.lines import parse_json_lines, read_text, separated_values, source_name
 from kbq.system.paths import as_path, given
+from kbq.system.writing import replacing, writing_to
 
 if TYPE_CHECKING:
     import pandas as pd

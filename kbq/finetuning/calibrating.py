@@ -27,8 +27,9 @@ from kbq.kilt.scores import relation_of
 from kbq.kilt.text_scores import normalise
 from kbq.searching.search import BATCH
 from kbq.system.callbacks import unheard
-from kbq.system.files import file_digest, writing_to
+from kbq.system.files import file_digest
 from kbq.system.lines import clean_text
+from kbq.system.writing import writing_to
 from kbq.training.output_folder import versions
 
 if TYPE_CHECKING:

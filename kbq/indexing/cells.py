@@ -19,8 +19,8 @@ from kbq.array_types import Bools, Floats, Rows
 from kbq.errors import KnowledgeBaseError, first_line
 from kbq.indexing.inner_products import CPU, has_fast_int8, in_steps, int8_products
 from kbq.system.callbacks import Report, Stage, silent
-from kbq.system.files import RESUMES, replacing
 from kbq.system.machine import expect_random_access, prefetch
+from kbq.system.writing import RESUMES, replacing
 
 Values = Floats | NDArray[np.int8]
 ROUNDS = 10  # of k-means

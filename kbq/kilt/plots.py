@@ -10,7 +10,7 @@ import numpy as np
 
 from kbq.errors import EvaluationError
 from kbq.kilt.calibration import Calibration
-from kbq.system.files import replacing, writing_to
+from kbq.system.writing import replacing, writing_to
 
 
 def require_matplotlib() -> None:

@@ -22,9 +22,11 @@ from kbq.answers import Answer, SearchOptions, is_likely
 from kbq.dump.manifest import MANIFEST
 from kbq.errors import KbqError, QueryError
 from kbq.searching.search import BATCH
-from kbq.system.files import file_digest, run_file, write_json, writing_alone, writing_to
+from kbq.system.files import file_digest, run_file
 from kbq.system.lines import read_json_lines
+from kbq.system.locks import writing_alone
 from kbq.system.paths import as_path, given
+from kbq.system.writing import write_json, writing_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -20,7 +20,8 @@ from kbq.encoding.model_files import remedy
 from kbq.encoding.model_folder import fingerprint, load_weights, named_weights, read_weights
 from kbq.errors import ModelError
 from kbq.special_tokens import relation_key, slot_of
-from kbq.system.files import reading_problem, writing_to
+from kbq.system.files import reading_problem
+from kbq.system.writing import writing_to
 
 TAUGHT = "judge.safetensors"
 POINTS = 10  # of the search: about as much as a logit

@@ -52,9 +52,10 @@ from kbq.encoding.queries import QueryTokenizer, marker_tokens
 from kbq.encoding.windows import Window, cut
 from kbq.errors import ModelError, QueryError
 from kbq.reading.judge import PhraseJudge
-from kbq.system.files import reading_problem, writing_to
+from kbq.system.files import reading_problem
 from kbq.system.machine import give_memory_back
 from kbq.system.seals import seal_folder
+from kbq.system.writing import writing_to
 
 READER = "reader.safetensors"
 HALF = 0.501  # of a step between two int8 values, and a little for rounding

@@ -1,33 +1,11 @@
-"""Files: replaced atomically, locked against other writers, identified by a digest, and how much space they take."""
+"""Files: what keeps one from being read, the digest that identifies it, and how much space it takes."""
 
 import errno
 import hashlib
-import json
-import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kbq.errors import KbqError, first_line
 
-try:
-    import fcntl
-except ImportError:  # on Windows, folders cannot be locked
-    fcntl = None  # type: ignore[assignment]
-
-RESUMES = "the same command resumes from there"
-ADVICE = {  # what to do about an error; about any other, the disk being full, say: free disk space
-    errno.EACCES: "choose a folder that you may write to",
-    errno.EPERM: "choose a folder that you may write to",
-    errno.EROFS: "choose a folder that can be written to",
-    errno.EEXIST: "choose another name",
-    errno.ENOTDIR: "choose another name",
-    errno.EISDIR: "choose another name",
-    errno.ENOENT: "choose an existing folder",
-    errno.ENAMETOOLONG: "choose another name",
-    errno.ELOOP: "choose another name",
-}
 CANNOT_READ = {  # what to do where a file may well be whole
     errno.EACCES: "ask for the right to read it",
     errno.EPERM: "ask for the right to read it",
@@ -54,61 +32,6 @@ def reading_problem(path: Path, error: Exception, otherwise: str) -> str:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return f"{path} is missing: {otherwise}"
     return f"{path} is damaged ({first_line(error)}): {otherwise}"
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that replaces `path` atomically: after a kill, the old file or the new one is intact.
-
-    Raises:
-        KbqError: another process is replacing it.
-    """
-    partial = path.with_name(path.name + ".tmp")
-    partial.touch()
-    with writing_alone(partial, path):
-        try:
-            partial.write_bytes(b"")  # a run that was killed may have left a part
-            yield partial
-            with partial.open("rb+") as file:
-                os.fsync(file.fileno())
-            partial.replace(path)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
-
-
-@contextmanager
-def writing_to(
-    path: Path,
-    error: type[KbqError],
-    advice: str = "",
-    *,
-    goes_on: bool = False,
-    also: tuple[type[Exception], ...] = (),
-) -> Iterator[None]:
-    """Turn errors in writing to `path` into an error of kbq.
-
-    Args:
-        error: its class.
-        advice: what to do, whatever the error; by default it depends on the error.
-        goes_on: whether the same command resumes once there is space.
-        also: exceptions that a library raises when the disk is full.
-    """
-    try:
-        yield
-    except Exception as problem:
-        if not isinstance(problem, (OSError, *also)):
-            raise
-        reason = (isinstance(problem, OSError) and problem.strerror) or first_line(problem)
-        number = problem.errno if isinstance(problem, OSError) else None
-        advice = advice or ADVICE.get(number or 0) or f"free disk space{f'; {RESUMES}' if goes_on else ''}"
-        raise error(f"{path} cannot be written ({reason}): {advice}") from problem
-
-
-def write_json(path: Path, content: object) -> None:
-    """Replace a JSON file atomically. Lone surrogates, which UTF-8 cannot encode, are escaped."""
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", "utf-8", "backslashreplace")
 
 
 def pipe_name(path: Path) -> str:
@@ -145,52 +68,3 @@ def folder_bytes(folder: Path) -> int:
 def run_file(out: Path) -> Path:
     """The file beside the predictions `out` that describes the run that wrote them."""
     return out.with_name(f"{out.name}.run.json")
-
-
-@contextmanager
-def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
-    """Hold an exclusive, advisory lock on a folder or file; without effect where locks are not supported.
-
-    `what`: what is written, for the message, if that is not `path`.
-
-    Raises:
-        KbqError: another process holds the lock.
-    """
-    if fcntl is None:
-        yield
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        if not _is_locked(handle, path):
-            raise KbqError(f"another kbq process is writing to {what or path}: wait until it is done")
-        yield
-    finally:
-        os.close(handle)
-
-
-def _is_locked(handle: int, path: Path) -> bool:
-    """Lock a file, or a folder, for this process; False if another one has the lock."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True  # the file system does not support locks
-    try:
-        # Whoever had the lock until now may have removed or replaced what was opened.
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def remove_left(folder: Path) -> None:
-    """Remove a folder whose process was killed: unless another one has the lock, or there are no locks to tell by."""
-    if fcntl is None:
-        return
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os.close(handle)

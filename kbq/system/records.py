@@ -14,7 +14,7 @@ import msgspec
 import xxhash
 
 from kbq.errors import first_line
-from kbq.system.files import write_json
+from kbq.system.writing import write_json
 
 Record = TypeVar("Record")
 FORMAT, DIGEST = "format", "digest"

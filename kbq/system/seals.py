@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from kbq.errors import first_line
 from kbq.system.records import digest_of_record, read_record, write_record
+from kbq.system.writing import is_left_of
 
 SEAL = "seal.json"
 FORMAT = 1
@@ -61,11 +62,14 @@ class Damage:
 
 def seal_folder(folder: Path, of: str = "") -> Seal:
     """Seal the files of a folder as they are now. Raises OSError."""
-    own = SEAL, f"{SEAL}.tmp"  # the second may be left by a run that was killed
-    files = {path.name: seal_of(path) for path in sorted(folder.iterdir()) if path.is_file() and path.name not in own}
+    files = {path.name: seal_of(path) for path in sorted(folder.iterdir()) if path.is_file() and _is_sealed(path.name)}
     seal = Seal(files, of)
     write_record(folder / SEAL, seal, FORMAT)
     return seal
+
+
+def _is_sealed(name: str) -> bool:
+    return name != SEAL and not is_left_of(name, SEAL)  # the second may be left by a run that was killed
 
 
 def read_seal(folder: Path) -> Seal:

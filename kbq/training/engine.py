@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from kbq.errors import TrainingError, first_line
-from kbq.system.files import replacing, writing_to
 from kbq.system.machine import give_memory_back
+from kbq.system.writing import replacing, writing_to
 from kbq.training.attention import recompute_attention
 
 CHECKPOINT_SECONDS = 180.0

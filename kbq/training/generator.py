@@ -21,8 +21,8 @@ from kbq.encoding.backbone import hugging_face, load_tokenizer, readable_checkpo
 from kbq.encoding.devices import autocast, choose_device, pad
 from kbq.encoding.model_files import refuse_damage
 from kbq.errors import ModelError, TrainingError
-from kbq.system.files import writing_to
 from kbq.system.seals import seal_folder
+from kbq.system.writing import writing_to
 from kbq.training.batches import PassageRun
 from kbq.training.engine import RunSettings, StepReport
 from kbq.training.examples import Passage, Repairs, as_paths, read_examples, set_aside

@@ -24,9 +24,10 @@ from kbq.encoding.backbone import saved_tokenizer
 from kbq.encoding.windows import tokenize
 from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.system.callbacks import Report, Stage, silent
-from kbq.system.files import folder_bytes, replacing
+from kbq.system.files import folder_bytes
 from kbq.system.paths import as_path
 from kbq.system.seals import seal_folder
+from kbq.system.writing import replacing
 from kbq.words.postings import Entries, ImpactIndex, Postings, damaged, is_complete, query_text, write_postings
 from kbq.words.sparta_model import SpartaModel, strongest_impacts, word_pieces
 

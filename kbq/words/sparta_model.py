@@ -26,9 +26,10 @@ from kbq.encoding.tokenizer import encodings
 from kbq.encoding.windows import Tokens, WindowShape, tokenize
 from kbq.errors import ModelError
 from kbq.special_tokens import MARKERS
-from kbq.system.files import reading_problem, writing_to
+from kbq.system.files import reading_problem
 from kbq.system.records import write_record
 from kbq.system.seals import FileSeal
+from kbq.system.writing import writing_to
 
 SENTENCES, CHUNK = 32, 1024  # sentences and terms that are multiplied at a time: their products fit in a CPU's cache
 

@@ -13,7 +13,7 @@ from kbq.corpus.readers import read_corpus
 from kbq.encoding.model import Model
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
-from kbq.system.files import writing_alone
+from kbq.system.locks import writing_alone
 from kbq.training.examples import Repairs, read_examples
 
 from .conftest import QUESTION, sentence

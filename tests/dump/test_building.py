@@ -498,7 +498,7 @@ def test_what_was_lost_while_a_build_was_stopped_is_no_zero(
 
 def test_killed_in_its_first_moment(whole: dict[str, bytes], pages: list[Page], model: Model, tmp_path: Path) -> None:
     (tmp_path / "kb").mkdir()
-    (tmp_path / "kb" / "building.json.tmp").write_text("{")
+    (tmp_path / "kb" / "building.json.0123456789ab.tmp").write_text("{")
     KnowledgeBase.build(pages, tmp_path / "kb", model)
     assert snapshot(tmp_path / "kb") == whole
 

@@ -83,7 +83,7 @@ def test_what_a_killed_run_left_of_a_list_does_no_harm(changing: KnowledgeBase) 
     kb = changing.delete("b")
     (name,) = (path.name for path in kb.shards[0].folder.glob("deleted-*"))
     content = (kb.shards[0].folder / name).read_bytes()
-    (kb.shards[0].folder / f"{name}.tmp").write_bytes(content)
+    (kb.shards[0].folder / f"{name}.0123456789ab.tmp").write_bytes(content)
     kb = kb.update([CHANGED[1]]).delete("b")
     assert (kb.shards[0].folder / name).read_bytes() == content
     assert kb.counts.pages == 3

@@ -15,7 +15,7 @@ from kbq.dump.manifest import read_manifest
 from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError
 from kbq.kb import KnowledgeBase
-from kbq.system.files import write_json
+from kbq.system.writing import write_json
 from kbq.words.bm25 import index_bm25
 
 from .conftest import reseal, rewrite

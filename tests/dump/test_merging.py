@@ -16,7 +16,7 @@ from kbq.encoding.model import Model
 from kbq.encoding.windows import WindowShape
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
-from kbq.system.files import writing_alone
+from kbq.system.locks import writing_alone
 from kbq.words.bm25 import index_bm25
 from kbq.words.sparta import index_sparta
 from kbq.words.sparta_model import SpartaConfig, SpartaModel

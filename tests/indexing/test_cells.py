@@ -1,5 +1,6 @@
 """Cells: their number, probes, k-means, and the errors of faiss."""
 
+import resource
 import sys
 from pathlib import Path
 
@@ -128,9 +129,13 @@ def test_a_missing_or_damaged_index_is_refused(content: bytes | None, tmp_path: 
 
 
 def test_an_index_that_cannot_be_written_is_said(vectors: np.ndarray, tmp_path: Path) -> None:
-    (tmp_path / "cells.faiss.tmp").symlink_to("/dev/full")
-    with pytest.raises(KnowledgeBaseError, match=r"faiss cannot be written \(No space left on device\): free"):
-        build_cells(tmp_path / "cells.faiss", vectors, np.arange(900))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(KnowledgeBaseError, match=r"faiss cannot be written \(File too large\): free"):
+            build_cells(tmp_path / "cells.faiss", vectors, np.arange(900))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -18,7 +18,7 @@ from kbq.kilt.adapters import question, slot_with
 from kbq.kilt.prediction import PredictionOutcome, predict_file
 from kbq.kilt.task import Task
 from kbq.searching.search import BATCH
-from kbq.system.files import writing_alone
+from kbq.system.locks import writing_alone
 
 TASK = Task("mine", question, "phrase", ("em",), "em")
 BROKEN = Task("broken", slot_with({"r": "who {object}"}), "phrase", ("em",), "em")
@@ -282,7 +282,7 @@ def describe(folder: Path, **changes: object) -> None:
     "left",
     [
         lambda folder: (folder / "out.jsonl").touch(),  # killed before the description was written
-        lambda folder: (folder / "out.jsonl.run.json.tmp").write_text('{"ta'),
+        lambda folder: (folder / "out.jsonl.run.json.0123456789ab.tmp").write_text('{"ta'),
         describe,  # its predictions were deleted
         lambda folder: [leave(folder) for leave in (describe, lambda folder: (folder / "out.jsonl").touch())],
     ],

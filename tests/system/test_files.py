@@ -15,7 +15,8 @@ from kbq.corpus.pages import Page, Paragraph
 from kbq.encoding.model import Model
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
-from kbq.system.files import replacing, writing_alone
+from kbq.system.locks import writing_alone
+from kbq.system.writing import replacing
 from kbq.training.output_folder import output_folder
 from kbq.words.bm25 import index_bm25
 

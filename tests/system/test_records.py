@@ -78,7 +78,7 @@ def test_a_seal_lists_the_files_of_its_folder(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_run_left_of_a_seal_is_not_sealed(tmp_path: Path) -> None:
-    (tmp_path / "seal.json.tmp").write_text("{")
+    (tmp_path / "seal.json.0123456789ab.tmp").write_text("{")
     assert sorted(path.name for path in sealed(tmp_path)) == ["large.bin", "small.bin"]
 
 

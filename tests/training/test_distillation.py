@@ -14,7 +14,7 @@ from kbq.encoding.model import Model
 from kbq.encoding.windows import Window
 from kbq.errors import KbqError, TrainingError
 from kbq.reading.network import ReaderNetwork
-from kbq.system.files import writing_alone
+from kbq.system.locks import writing_alone
 from kbq.training import distillation
 from kbq.training.batches import PreparedPassage, collate
 from kbq.training.distillation import ReaderOutputs, reader_outputs, taught_logits

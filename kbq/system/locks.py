@@ -1,0 +1,60 @@
+"""Locks: of several processes that would write to a folder or a file, one does; the others say so."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kbq.errors import KbqError
+
+try:
+    import fcntl
+except ImportError:  # on Windows, folders cannot be locked
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
+    """Hold an exclusive, advisory lock on a folder or file; without effect where locks are not supported.
+
+    `what`: what is written, for the message, if that is not `path`.
+
+    Raises:
+        KbqError: another process holds the lock.
+    """
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe of this name would be waited for
+    try:
+        if not (lock(handle) and _is_still(handle, path)):
+            raise being_written(what or path)
+        yield
+    finally:
+        os.close(handle)
+
+
+def being_written(path: Path) -> KbqError:
+    """What is said of a folder or file that another process has locked."""
+    return KbqError(f"another kbq process is writing to {path}: wait until it is done")
+
+
+def lock(handle: int) -> bool:
+    """Lock an open file, or folder, for this process; False if another one has the lock."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # the file system does not support locks
+    return True
+
+
+def _is_still(handle: int, path: Path) -> bool:
+    """Whether what was opened has its name yet: whoever had the lock may have removed or replaced it."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
