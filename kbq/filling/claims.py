@@ -56,6 +56,16 @@ class Alternative:
     probability: Probability | None
     page_id: str
     title: str
+    paragraph: Count = 0
+    start: Count = 0
+    end: Count = 0
+    sentence: str = ""
+    sentence_start: Count = 0
+
+    @classmethod
+    def of(cls, claim: "Claim") -> Self:
+        """A claim as another value."""
+        return cls(*(getattr(claim, name) for name in cls.__slots__))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +88,7 @@ class Claim:
     sentence: str
     sentence_start: Count
     normal: NormalForm | None = None  # None where the text is not certainly one
+    by_hand: bool = False  # a person has written it, and the text does not say it: it has no page
     says_the_same: Count = 1  # distinct places among those looked at, this one included, that have the same value
     alternatives: tuple[Alternative, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of the page, as its corpus has them
@@ -97,7 +108,7 @@ class Claim:
     def to_dict(self) -> dict[str, Any]:
         """The claim as a line of a file has it: flat, without what there is none of."""
         fields: dict[str, Any] = msgspec.to_builtins(self)
-        may_lack = ("normal", "alternatives", "metadata")
+        may_lack = ("normal", "by_hand", "alternatives", "metadata")
         return {name: value for name, value in fields.items() if value or name not in may_lack}
 
     @classmethod

@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
-from pathlib import Path
-from typing import Literal, TypeAlias
 
 from kbq.answers import Answer, is_likely
-from kbq.errors import KbqError
 from kbq.filling.claims import Alternative, Claim, DateValue, NormalForm, QuantityValue
+from kbq.filling.decisions import Decided
 from kbq.filling.relations import Relation
-from kbq.filling.slots import Slot, subject_of
+from kbq.filling.slots import Slot
 from kbq.filling.titles import Titles
 from kbq.filling.values import normal_form, normalised
 from kbq.reading.countries import meanings
 from kbq.searching.units import Sentences
-from kbq.system.lines import read_json_lines
 
-Decision = Literal["accept", "reject"]
-Decisions: TypeAlias = Mapping[tuple[str, str], Mapping[str, Decision]]  # by subject and relation, then by value
 DEMANDED = {"date": DateValue, "quantity": QuantityValue}  # types that a value without this form cannot have
-
-
-def read_decisions(path: Path) -> Decisions:
-    """What a person decided on values: JSON lines of subject, relation, value, and decision (accept or reject).
-
-    Raises:
-        KbqError: it cannot be read, or a line lacks one of these.
-    """
-    decisions: dict[tuple[str, str], dict[str, Decision]] = {}
-    for number, fields in read_json_lines(str(path)):
-        texts = [fields.get(name) for name in ("subject", "relation", "value", "decision")]
-        if not all(isinstance(text, str) for text in texts) or texts[3] not in ("accept", "reject"):
-            raise KbqError(
-                f"{path}:{number}: is no decision: write subject, relation, value, and decision, which is accept or "
-                "reject"
-            )
-        subject, relation, value, decision = map(str, texts)
-        decided = decisions.setdefault((subject_of(subject), relation), {})
-        decided[normalised(value)] = "accept" if decision == "accept" else "reject"
-    return decisions
 
 
 @dataclass(slots=True)
@@ -61,7 +36,7 @@ class _Value:
 class Decider:
     """Makes claims of answers."""
 
-    def __init__(self, titles: Titles, min_probability: float, top: int, decisions: Decisions) -> None:
+    def __init__(self, titles: Titles, min_probability: float, top: int, decisions: Decided) -> None:
         """`top`: how many alternatives a cell keeps."""
         self._titles, self._min_probability, self._top, self._decisions = titles, min_probability, top, decisions
         self._sentences = lru_cache(256)(Sentences)
@@ -72,7 +47,9 @@ class Decider:
         Args:
             answers: to each wording, best first.
         """
-        relation, decided = slot.relation, self._decisions.get((slot.subject, slot.relation.name), {})
+        relation = slot.relation
+        decisions = self._decisions.get((slot.subject, relation.name), {})
+        decided = {value: decision.choice for value, decision in decisions.items()}
         ranked = sorted(filter(None, answers), key=lambda found: -_worth(found[0]))
         meant = [zip(found, meanings(slot.queries[0], found), strict=True) for found in ranked]
         values = [value for value in self._distinct(chain(*meant), relation) if decided.get(value.key) != "reject"]
@@ -86,7 +63,7 @@ class Decider:
             chosen = [value for value in possible[:1] if is_likely(value.answer, threshold)]
         shown, is_accepted = (chosen, True) if chosen else ((possible or values)[:1], False)
         others = [value.answer for value in values if value not in shown][: self._top]
-        alternatives = tuple(Alternative(o.text, _rounded(o.probability), o.page_id, o.title) for o in others)
+        alternatives = tuple(map(self._alternative, others))
         return [self._claim(slot, value, is_accepted, alternatives if value is shown[0] else ()) for value in shown]
 
     def _distinct(self, answers: Iterable[tuple[Answer, str]], relation: Relation) -> list[_Value]:
@@ -94,7 +71,7 @@ class Decider:
         by_key: dict[object, _Value] = {}
         values: list[_Value] = []
         for answer, meaning in answers:
-            normal = self._normal(answer.text, relation)
+            normal = self.normal(answer.text, relation)
             keys: list[object] = [normalised(answer.text), ("means", meaning), *([] if normal is None else [normal])]
             value = next((by_key[key] for key in keys if key in by_key), None)
             if value is None:
@@ -104,13 +81,19 @@ class Decider:
             by_key |= {key: value for key in keys if key not in by_key}
         return values
 
-    def _normal(self, text: str, relation: Relation) -> NormalForm | None:
+    def normal(self, text: str, relation: Relation) -> NormalForm | None:
+        """What a value of a relation certainly is."""
         if relation.type in ("date", "quantity"):
             return normal_form(text, relation.type)
         if relation.type == "text":
             return None
         page = self._titles.page(text)
         return page if page or relation.type == "page" else normal_form(text)
+
+    def _alternative(self, answer: Answer) -> Alternative:
+        first, last = self._sentences(answer.context).around(answer.start, answer.end)
+        place = answer.page_id, answer.title, answer.paragraph, answer.start, answer.end
+        return Alternative(answer.text, _rounded(answer.probability), *place, answer.context[first:last], first)
 
     def _claim(self, slot: Slot, value: _Value, is_accepted: bool, alternatives: tuple[Alternative, ...]) -> Claim:
         answer = value.answer

@@ -14,7 +14,7 @@ import numpy as np
 from kbq.answers import SearchOptions
 from kbq.errors import KbqError
 from kbq.filling.claims import Claim, write_claims
-from kbq.filling.deciding import read_decisions
+from kbq.filling.decisions import Decision, read_decisions
 from kbq.filling.filling import Filling
 from kbq.filling.kept import Kept
 from kbq.filling.options import FillOptions
@@ -30,6 +30,7 @@ from kbq.system.paths import as_path
 if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase
 
+NAMED = 10  # decisions without effect
 LIKENESS = 0.9  # of a relation to a column: one letter differs; "date of birth" is not "place of birth"
 Report = Callable[[int, int, int], None]  # called with the slots that are done, all of them, and those filled
 
@@ -69,10 +70,13 @@ def fill(
     if dry_run:
         return replace(before, counts=replace(filling.counts, seconds=filling.seconds()))
     if path is None or format is None:
-        return filling.finished(_asked(filling, Kept(kb.shards), report))
+        claims = _asked(filling, Kept(kb.shards), report)
+        _tell_useless(filling.useless, note)
+        return filling.finished(claims)
     run = Run(path, filling.description(), command, force)
     with run.answers(kb.shards) as kept:
         filled = filling.finished(_asked(filling, kept, report))
+        _tell_useless(filling.useless, note)
         write_claims(run.claims, filled.claims)
         with run.view():
             return write(filled, path, format, run.source, wanted, numbers)
@@ -89,6 +93,18 @@ def _asked(filling: Filling, kept: Kept, report: Report) -> list[Claim]:
         filled += sum(any(claim.accepted for claim in found) for found in batch)
         report(done, filling.slots.count, filled)
     return claims
+
+
+def _tell_useless(decisions: Sequence[Decision], note: Note) -> None:
+    """Name decisions that change nothing: they may be mistyped, or of another table."""
+    for decision in decisions[:NAMED]:
+        cell = f"{decision.relation!r:.80} of {decision.subject!r:.80}"
+        if decision.choice == "reject":
+            note(f"{decision.value!r:.80}, rejected as {cell}, was not found for a cell that is asked for")
+        else:
+            note(f"{decision.value!r:.80}, accepted as {cell}, is not written: no such cell is asked for")
+    if len(decisions) > NAMED:
+        note(f"… and {len(decisions) - NAMED:,} more decisions change nothing")
 
 
 def _table(kb: KnowledgeBase, table: str | Path | Iterable[Row] | None, subject: str) -> Table:

@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import kbq
@@ -15,7 +15,8 @@ from kbq.dump.manifest import MANIFEST
 from kbq.errors import QueryError
 from kbq.filling.checking import COLUMNS, checked
 from kbq.filling.claims import Claim
-from kbq.filling.deciding import Decider, Decisions
+from kbq.filling.deciding import Decider
+from kbq.filling.decisions import Decided, obeyed, without_cell, without_value
 from kbq.filling.kept import Kept
 from kbq.filling.options import FillOptions
 from kbq.filling.relations import Relation
@@ -42,7 +43,7 @@ class Filling:
         relations: Sequence[Relation],
         options: FillOptions,
         search: SearchOptions,
-        decisions: Decisions,
+        decisions: Decided,
     ) -> None:
         """Raises KbqError where nothing can be asked, or nothing would have a probability."""
         self._kb, self._table, self._relations, self._options, self._search = kb, table, relations, options, search
@@ -58,6 +59,7 @@ class Filling:
             table, relations, options.subject, wanted, options.limit, lambda text: _problem(text, tokenizers)
         )
         self.asked = 0  # queries
+        self.useless = without_cell(decisions, self.slots)  # decisions that change nothing, as far as is known
         self.counts = Counts(len(table.rows), self.slots.count, self.slots.queries, unasked=tuple(self.slots.unasked))
 
     def batches(self, kept: Kept, size: int = BATCH) -> Iterator[list[list[Claim]]]:
@@ -88,7 +90,13 @@ class Filling:
             queries = missing[first : first + BATCH]
             kept.add(queries, self._kb.search(queries, self._search))
             self.asked += len(queries)
-        return [self._decider.claims(slot, [kept[query] for query in slot.queries]) for slot in slots]
+        claims = []
+        for slot in slots:
+            answers = [kept[query] for query in slot.queries]
+            rejected = self._decisions.get((slot.subject, slot.relation.name), {})
+            self.useless += without_value(rejected, [answer.text for found in answers for answer in found])
+            claims.append(self._decider.claims(slot, answers))
+        return claims
 
     def finished(self, claims: Sequence[Claim]) -> Table:
         """The table with the values that were accepted; of a check, the verdicts."""
@@ -96,15 +104,23 @@ class Filling:
         by_slot: dict[tuple[str, str], list[Claim]] = defaultdict(list)
         for claim in claims:
             by_slot[claim.subject, claim.relation].append(claim)
+        claims = list(chain.from_iterable(self._obeyed(slot, by_slot) for slot in self.slots))
         if options.check:
             rows = checked(table, options.subject, self._relations, by_slot, self._titles)
             agreeing = sum(row["verdict"] == "agrees" for row in rows)
             return Table(COLUMNS, rows, tuple(claims), replace(self.counts, asked=self.asked, filled=agreeing))
-        accepted = {slot: found for slot, found in by_slot.items() if found[0].accepted}
+        accepted = {slot: found for slot, found in by_slot.items() if found and found[0].accepted}
         new = [relation.name for relation in self._relations if relation.name not in table.columns]
         rows = [self._filled(row, accepted) for row in table.rows]
         counts = replace(self.counts, asked=self.asked, filled=len(accepted))
         return Table((*table.columns, *new), rows, tuple(claims), counts, table)
+
+    def _obeyed(self, slot: Slot, claims: dict[tuple[str, str], list[Claim]]) -> list[Claim]:
+        """The claims of a slot with what people decided on it, in their place."""
+        cell = slot.subject, slot.relation.name
+        if cell in self._decisions:
+            claims[cell] = obeyed(claims[cell], slot, self._decisions[cell], self._decider.normal)
+        return claims[cell]
 
     def _filled(self, row: Row, accepted: Mapping[tuple[str, str], Sequence[Claim]]) -> Row:
         name = subject_of(row.get(self._options.subject))

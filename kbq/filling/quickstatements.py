@@ -73,6 +73,8 @@ def command(claim: Claim, source: Source, relation: Relation | None, ids: Mappin
     fields = [subject, number, _value(claim, relation, ids)]
     if isinstance(claim.normal, DateValue) and claim.normal.edtf.endswith("~"):
         fields += CIRCA
+    if claim.by_hand:  # the text does not say it, so it is no reference
+        return "\t".join(fields)
     url = claim.metadata.get("url")
     if isinstance(url, str) and re.fullmatch(r"https?://[^\s/][^\s\"]*", url):
         fields += ["S854", f'"{url}"', "S813", f"+{source.time[:10]}T00:00:00Z/11"]

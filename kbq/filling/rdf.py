@@ -110,6 +110,13 @@ def _graphs(claim: Claim, source: Source, run: str, triple: str) -> str:
     if isinstance(claim.normal, QuantityValue):
         quantity = f"\n        kbq:number {_literal(claim.normal.number, 'xsd:decimal')} ;"
         quantity += f" kbq:unit {_literal(claim.normal.unit)} ;" if claim.normal.unit else ""
+    derived = f"""prov:wasDerivedFrom [ a oa:SpecificResource ;
+            oa:hasSource {_page(claim)} ;
+            oa:hasSelector [ a oa:FragmentSelector ; rdf:value "paragraph={claim.paragraph}" ;
+                oa:refinedBy [ a oa:TextPositionSelector ; oa:start {claim.start} ; oa:end {claim.end} ] ] ,
+                [ a oa:TextQuoteSelector ; oa:exact {_literal(value)} ;
+                    oa:prefix {_literal(before)} ; oa:suffix {_literal(behind)} ] ] .
+    {_page(claim)} rdfs:label {_literal(claim.title)} ."""
     return f"""
 <urn:kbq:claim:{claim.digest}> {{
     {triple} .
@@ -119,13 +126,7 @@ kbq:provenance {{
         prov:generatedAtTime {_literal(source.time, "xsd:dateTime")} ;
         prov:wasGeneratedBy <{run}> ;{probability}
         kbq:saysTheSame {claim.says_the_same} ;{quantity}
-        prov:wasDerivedFrom [ a oa:SpecificResource ;
-            oa:hasSource {_page(claim)} ;
-            oa:hasSelector [ a oa:FragmentSelector ; rdf:value "paragraph={claim.paragraph}" ;
-                oa:refinedBy [ a oa:TextPositionSelector ; oa:start {claim.start} ; oa:end {claim.end} ] ] ,
-                [ a oa:TextQuoteSelector ; oa:exact {_literal(value)} ;
-                    oa:prefix {_literal(before)} ; oa:suffix {_literal(behind)} ] ] .
-    {_page(claim)} rdfs:label {_literal(claim.title)} .
+        {"kbq:byHand true ." if claim.by_hand else derived}
 }}"""
 
 

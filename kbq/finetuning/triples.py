@@ -2,7 +2,8 @@
 
 A table is CSV or TSV with a header, or JSON lines: `subject`, `relation`, `object`, and perhaps `aliases` (other names
 of the object; in CSV and TSV with `|` between them) and `page` (id or title). Equal subject and relation are one query.
-A line with the `decision` "reject", as the review of claims writes it, is no triple.
+Of lines with a `decision`, as the review of claims writes them, the last on a value counts, and is a triple if it
+accepts the value. A cell that is to stay empty is a query without an answer.
 """
 
 import csv
@@ -43,7 +44,7 @@ def read_triples(path: Path, unanswered: bool = False) -> list[Gold]:
     problems: list[str] = []
     if first[1].lstrip().startswith("{"):
         _, fields = next(parse_json_lines([first], str(path), TrainingError))
-        rows = _json_rows(path, first, lines)
+        rows = _json_rows(path, first, lines, unanswered)
         golds = _kilt(path) if "input" in fields else _merged(path, rows, problems, unanswered)
     else:
         golds = _merged(path, _table_rows(path, first, lines, problems), problems, unanswered)
@@ -122,15 +123,21 @@ def _in_nfc(gold: Gold) -> Gold:
 Row = tuple[int, Mapping[str, object]]  # line number, and the columns by name
 
 
-def _json_rows(path: Path, first: Line, rest: Iterator[Line]) -> Iterator[Row]:
+def _json_rows(path: Path, first: Line, rest: Iterator[Line], unanswered: bool) -> Iterator[Row]:
+    decided: dict[tuple[str, ...], Row] = {}
     for number, fields in parse_json_lines(chain([first], rest), str(path), TrainingError):
         _check_columns(path, number, fields)
-        if fields.get("decision") == "reject":
-            continue
         for name in (*COLUMNS, "page"):
             if isinstance(fields.get(name), list | dict):
                 raise TrainingError(f"{path}:{number}: {name} is a list or an object, must be one text")
-        yield number, fields
+        if "decision" not in fields:
+            yield number, fields
+            continue
+        key = tuple(_text(fields.get(name)) for name in COLUMNS)
+        decided.pop(key, None)
+        if fields["decision"] == "accept" and (key[2] or unanswered):
+            decided[key] = number, fields
+    yield from decided.values()
 
 
 def _table_rows(path: Path, first: Line, rest: Iterator[Line], problems: list[str]) -> Iterator[Row]:

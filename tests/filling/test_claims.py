@@ -44,7 +44,10 @@ def test_a_claim_as_a_line_has_it() -> None:
         "accepted": True, "page_id": "S1", "title": "Marie Curie", "paragraph": 2, "start": 120, "end": 135,
         "sentence": "She was born on 7 November 1867.", "sentence_start": 104,
         "normal": {"type": "date", "edtf": "1867-11-07", "precision": 11}, "says_the_same": 3,
-        "alternatives": ({"value": "1867", "probability": 0.4, "page_id": "S2", "title": "Pierre Curie"},),
+        "alternatives": ({
+            "value": "1867", "probability": 0.4, "page_id": "S2", "title": "Pierre Curie", "paragraph": 0, "start": 0,
+            "end": 0, "sentence": "", "sentence_start": 0,
+        },),
         "metadata": {"url": "https://example.org/curie", "tags": ["a", 1, None]},
     }  # fmt: skip
     assert BARE.to_dict() == {

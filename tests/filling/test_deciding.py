@@ -1,14 +1,13 @@
 """Deciding: which answers are claims, which of them are one value, and what a person's decisions change."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kbq.answers import Answer
-from kbq.errors import KbqError
 from kbq.filling.claims import Alternative, DateValue, PageValue
-from kbq.filling.deciding import Decider, read_decisions
+from kbq.filling.deciding import Decider
+from kbq.filling.decisions import Decision
 from kbq.filling.relations import Relation
 from kbq.filling.slots import Slot
 from kbq.kb import KnowledgeBase
@@ -37,7 +36,8 @@ def decided(
 ) -> list[tuple[str, bool, tuple[str, ...]]]:
     """Value, whether it is accepted, and the alternatives, of each claim."""
     relation = Relation("r", ("r",), **settings)  # type: ignore[arg-type]
-    decider = Decider(OneTitle(), 0.5, top, {("s", "r"): decisions or {}})  # type: ignore[arg-type, dict-item]
+    choices = {value: Decision("s", "r", value, choice) for value, choice in (decisions or {}).items()}  # type: ignore[arg-type]
+    decider = Decider(OneTitle(), 0.5, top, {("s", "r"): choices})  # type: ignore[arg-type]
     claims = decider.claims(Slot("s", relation), [answers, *more])
     return [(claim.value, claim.accepted, tuple(other.value for other in claim.alternatives)) for claim in claims]
 
@@ -98,17 +98,7 @@ def test_a_claim_has_its_evidence() -> None:
     assert (claim.page_id, claim.title, claim.paragraph, claim.start, claim.end) == ("P7", "T", 3, 40, 44)
     assert claim.sentence == found[0].context.partition(" And")[0]
     assert claim.parts[1] == "1867"
-    assert claim.alternatives == (Alternative("Bonn", 0.3, "P7", "T"),)
-
-
-def test_decisions_are_read_and_a_bad_line_is_named(write_json_lines: Callable[..., Path]) -> None:
-    line = {"subject": "Marie  Curie", "relation": "r", "value": "WARSAW", "decision": "reject", "page_id": "S1"}
-    path = write_json_lines("d.jsonl", line, line | {"value": "Paris", "decision": "accept"})
-    assert read_decisions(path) == {("Marie Curie", "r"): {"warsaw": "reject", "paris": "accept"}}
-    for wrong in ({"decision": "maybe"}, {"value": 7}, {"subject": None}):
-        bad = write_json_lines("d.jsonl", line, line | wrong)
-        with pytest.raises(KbqError, match=r"d\.jsonl:2: is no decision: write subject, relation, value, and decision"):
-            read_decisions(bad)
+    assert claim.alternatives == (Alternative("Bonn", 0.3, "P7", "T", 3, 80, 84, LESS.context.partition(" And")[0], 0),)
 
 
 def test_titles_that_two_pages_have_are_no_value() -> None:
