@@ -13,7 +13,7 @@ from kbq.filling.decisions import Decision, decided, obeyed, read_decisions
 from kbq.filling.relations import Relation
 from kbq.filling.slots import Slot
 from kbq.filling.values import normal_form
-from kbq.finetuning.calibrating import read_triples
+from kbq.finetuning.triples import read_triples
 from kbq.kb import KnowledgeBase
 
 LINE = {"subject": "Marie  Curie", "relation": "r", "value": "WARSAW", "decision": "reject", "page_id": "S1"}
