@@ -43,7 +43,7 @@ def test_one_top_level_name(names: list[str]) -> None:
         "kbq/sample/articles.jsonl",
         "kbq/sample/queries.jsonl",
         "kbq/kilt/evaluation.py",
-        "kbq/filling/review.html",
+        "kbq/filling/browser/review.html",
         "kbq/serving/templates/base.html",
         "kbq/serving/static/style.css",
         "kbq/serving/static/table.js",

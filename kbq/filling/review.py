@@ -1,17 +1,17 @@
-"""Review: claims become one HTML file in which a person accepts and rejects them, without server and network."""
+"""Review: claims become one HTML file in which a person accepts and corrects them, without server and network."""
 
 import base64
 import dataclasses
 import hashlib
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from kbq.filling.claims import Claim, Source, write_lines
 from kbq.filling.relations import Relation
 
-TEMPLATE = Path(__file__).with_name("review.html")
+BROWSER = Path(__file__).with_name("browser")
+SHARED = ("decisions.js", "evidence.js")  # with the page of `kbq serve` on which tables are filled
 _ENDS_A_SCRIPT = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 
 
@@ -24,19 +24,21 @@ def write_review(path: Path, claims: Iterable[Claim], source: Source, relations:
     Raises:
         KbqError: it cannot be written.
     """
-    page = TEMPLATE.read_text("utf-8")
-    for name, mark in (("style", "STYLE-HASH"), ("script", "SCRIPT-HASH")):
-        found = re.search(f"<{name}>(.*?)</{name}>", page, re.DOTALL)
-        digest = hashlib.sha256((found[1] if found else "").encode()).digest()
-        page = page.replace(mark, f"sha256-{base64.b64encode(digest).decode()}")
+    page = (BROWSER / "review.html").read_text("utf-8")
+    script = "".join((BROWSER / name).read_text("utf-8") for name in (*SHARED, "review.js"))
+    for name, content in (("STYLE", (BROWSER / "review.css").read_text("utf-8")), ("SCRIPT", script)):
+        digest = hashlib.sha256(content.encode()).digest()
+        page = page.replace(f"{name}-HASH", f"sha256-{base64.b64encode(digest).decode()}")
+        page = page.replace(f">{name}<", f">{content}<")
     before, behind = page.split(">DATA<")
-    write_lines(path, [f"{before}>{described(claims, source)}<{behind}".removesuffix("\n")])
+    write_lines(path, [f"{before}>{described(claims, source, relations)}<{behind}".removesuffix("\n")])
 
 
-def described(claims: Iterable[Claim], source: Source) -> str:
+def described(claims: Iterable[Claim], source: Source, relations: Iterable[Relation] = ()) -> str:
     """The data of the page: JSON without any character by which HTML could end it."""
     content = {
         "source": dataclasses.asdict(source),
+        "relations": {one.name: {"values": one.values} for one in relations},
         "claims": [{"id": claim.digest} | claim.to_dict() for claim in claims],
     }
     return json.dumps(content, ensure_ascii=False).translate(_ENDS_A_SCRIPT)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from kbq.filling.claims import Alternative, Claim, DateValue, Source
 from kbq.filling.decisions import read_decisions
 from kbq.filling.review import described, write_review
+from kbq.filling.values import normalised
 from kbq.finetuning.triples import read_triples
 
 SOURCE = Source("1.0", "m0del", "kb-d1gest", "kbq fill people.csv", "2026-11-24T12:00:00Z")
@@ -24,7 +25,7 @@ BIRTH = Claim(
     subject="Marie Curie", relation="date of birth", value="7 November 1867", probability=0.93, accepted=True,
     page_id="S1", title="Marie Curie", paragraph=2, start=122, end=137, sentence="👩‍🔬 She, born 7 November 1867.",
     sentence_start=108, normal=DateValue("1867-11-07", 11), says_the_same=3, metadata={"url": "https://example.org/c"},
-    alternatives=(Alternative("1867", 0.4, "S2", "Pierre Curie"),),
+    alternatives=(Alternative("1867", 0.4, "S2", "Pierre Curie", 1, 7, 11, "In 1867.", 4),),
 )  # fmt: skip
 EVIL = "</script><script>document.title='bad'</script><img src=x onerror=\"document.title='bad'\">"
 
@@ -115,7 +116,7 @@ def opened(browser: Any, page: Path) -> Iterator[Any]:
 
 
 def values(tab: Any) -> list[str]:
-    return list(tab.locator("td.value").all_text_contents())
+    return list(tab.locator("td.value button").all_text_contents())
 
 
 def test_a_value_shows_its_evidence(opened: Any) -> None:
@@ -125,9 +126,8 @@ def test_a_value_shows_its_evidence(opened: Any) -> None:
     assert evidence.locator("blockquote").text_content() == BIRTH.sentence
     assert evidence.locator("a").get_attribute("href") == "https://example.org/c"
     assert "page S1, paragraph 2, characters 122–137" in evidence.text_content()
-    assert "Probability 0.93; 3 places say the same; filled by kbq" in evidence.text_content()
-    assert "Read as the date 1867-11-07" in evidence.text_content()
-    assert evidence.locator("li").all_text_contents() == ["1867, 0.40 (Pierre Curie)"]
+    assert "93 % · 3 places say the same · filled by kbq · read as the date 1867-11-07" in evidence.text_content()
+    assert evidence.locator("li").all_text_contents() == ["1867 40 % · Pierre CurieIn 1867."]
 
 
 def test_no_text_is_run(opened: Any) -> None:
@@ -162,30 +162,75 @@ def test_filters_and_order(opened: Any) -> None:
     assert opened.locator("[aria-sort]").get_attribute("aria-sort") == "ascending"
 
 
-def test_decisions_by_keyboard_are_downloaded_and_read_by_kbq(opened: Any, tmp_path: Path) -> None:
-    for key in "ararku":  # Marie's two, then Eve's accepted, Paris rejected twice, back, and Eve undone
-        opened.keyboard.press(key)
-    assert opened.locator("#done").text_content() == "3 reviewed: 1 accepted, 2 rejected"
-    with opened.expect_download() as download:
-        opened.get_by_role("button", name="Download").click()
+def downloaded(tab: Any, path: Path) -> list[dict[str, Any]]:
+    """What is downloaded, without times."""
+    with tab.expect_download() as download:
+        tab.get_by_role("button", name="Download").click()
     assert download.value.suggested_filename == "decisions.jsonl"
-    path = tmp_path / "decisions.jsonl"
     download.value.save_as(path)
-    assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == [
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    times = [line.pop("time") for line in lines]
+    assert times == sorted(times)
+    return lines
+
+
+def test_decisions_by_keyboard_are_downloaded_and_read_by_kbq(opened: Any, tmp_path: Path) -> None:
+    for key in "araru":  # Marie's two, then Eve's accepted, Paris rejected, which is undone
+        opened.keyboard.press(key)
+    assert opened.locator("#done").text_content() == "3 reviewed: 2 accepted, 1 rejected"
+    opened.keyboard.press("r")
+    lines = downloaded(opened, tmp_path / "d.jsonl")
+    assert lines == [
         {"subject": claim.subject, "relation": claim.relation, "value": claim.value, "decision": decision,
-         "page_id": "S1", "paragraph": 2, "start": claim.start, "end": claim.end, "object": claim.value, "page": "S1"}
-        for claim, decision in [(CLAIMS[0], "accept"), (CLAIMS[1], "reject"), (CLAIMS[3], "reject")]
+         "page_id": claim.page_id, "paragraph": 2, "start": claim.start, "end": claim.end, "object": claim.value,
+         "page": claim.page_id}
+        for claim, decision in zip(CLAIMS, ("accept", "reject", "accept", "reject"), strict=True)
     ]  # fmt: skip
-    assert {
-        cell: {value: one.choice for value, one in values.items()} for cell, values in read_decisions(path).items()
-    } == {
+    found = read_decisions(tmp_path / "d.jsonl")
+    assert {cell: {value: one.choice for value, one in values.items()} for cell, values in found.items()} == {
         ("Marie Curie", "date of birth"): {"7 november 1867": "accept"},
         ("Marie Curie", "place of birth"): {"warsaw": "reject"},
+        (EVIL, EVIL): {normalised(EVIL): "accept"},
         ("Pierre Curie", "place of birth"): {"paris": "reject"},
     }
-    (gold,) = read_triples(path)
+    gold, _ = read_triples(tmp_path / "d.jsonl")
     assert gold.input == "Marie Curie [SEP] date of birth"
     assert gold.answers == {"7 November 1867"}
+
+
+def test_another_value_is_accepted_typed_or_none_is(opened: Any, tmp_path: Path) -> None:
+    opened.get_by_label("Your name").fill("Eve")
+    opened.get_by_label("Your name").press("Escape")
+    opened.keyboard.press("1")  # the alternative
+    opened.keyboard.press("c")
+    assert opened.evaluate("document.activeElement.closest('form').className") == "correct"
+    opened.keyboard.type("War")
+    assert opened.locator("#suggestions option").evaluate_all("all => all.map(one => one.value)") == ["Warsaw"]
+    opened.keyboard.type(f"  {EVIL}")
+    opened.keyboard.press("Enter")
+    opened.keyboard.press("j")
+    opened.keyboard.press("n")
+    assert opened.locator("#done").text_content() == "3 reviewed: 0 accepted, 1 rejected, 2 corrected"
+    assert opened.locator(".instead").all_text_contents() == ["1867", "(empty)"]
+    assert [(line["value"], line["decision"], line.get("page_id"), line["reviewer"]) for line in
+            downloaded(opened, tmp_path / "d.jsonl")] == [
+        ("1867", "accept", "S2", "Eve"), ("Warsaw", "reject", "S1", "Eve"), (f"War {EVIL}", "accept", None, "Eve"),
+        ("", "accept", None, "Eve"),
+    ]  # fmt: skip
+    opened.reload()
+    assert opened.locator("#done").text_content() == "3 reviewed: 0 accepted, 1 rejected, 2 corrected"
+    assert "accepted “1867”: Eve, " in opened.locator("#evidence").text_content()
+    opened.locator("#evidence li button").click()  # once more: taken back
+    assert opened.locator("#done").text_content() == "2 reviewed: 0 accepted, 1 rejected, 1 corrected"
+
+
+def test_all_in_view_are_accepted_and_undone_at_once(opened: Any) -> None:
+    opened.keyboard.press("r")
+    opened.get_by_label("Probability from").fill("0.5")
+    opened.get_by_role("button", name="Accept all 2 in view").click()
+    assert opened.locator("#done").text_content() == "2 reviewed: 1 accepted, 1 rejected"
+    opened.get_by_role("button", name="Undo").click()
+    assert opened.locator("#done").text_content() == "1 reviewed: 0 accepted, 1 rejected"
 
 
 def test_decisions_by_mouse_stay(opened: Any) -> None:
@@ -203,6 +248,19 @@ def test_decisions_by_mouse_stay(opened: Any) -> None:
     assert values(opened) == [CLAIMS[0].value, CLAIMS[2].value]
 
 
+def test_two_tabs_keep_the_decisions_of_both(browser: Any, page: Path) -> None:
+    context = browser.new_context(offline=True)
+    one, other = context.new_page(), context.new_page()
+    for tab in (one, other):
+        tab.goto(page.as_uri())
+    one.keyboard.press("a")
+    other.keyboard.press("j")
+    other.keyboard.press("r")
+    for tab in (one, other):
+        tab.get_by_text("2 reviewed: 1 accepted, 1 rejected").wait_for()
+    context.close()
+
+
 def test_keys_in_a_field_are_letters(opened: Any) -> None:
     opened.keyboard.press("/")
     opened.keyboard.type("arj")
@@ -215,6 +273,7 @@ def test_a_browser_that_keeps_nothing_says_so(browser: Any, page: Path) -> None:
     tab.add_init_script("Object.defineProperty(window, 'localStorage', {get() { throw new Error('denied') }})")
     tab.goto(page.as_uri())
     tab.keyboard.press("a")
+    tab.locator("#done.warning").wait_for()
     assert tab.locator("#done").text_content().startswith("This browser keeps no decisions: download them")
     assert tab.locator("#download").is_enabled()
     tab.close()

@@ -1,0 +1,147 @@
+"use strict";
+// Evidence: the panel on which a value is seen in its sentence, accepted, rejected or corrected; and the keys for it.
+// Texts of a corpus only ever become text nodes.
+
+const byId = id => document.getElementById(id);
+
+function element(name, properties, ...children) {
+  const {dataset, ...rest} = properties ?? {};
+  const made = Object.assign(document.createElement(name), rest);
+  Object.assign(made.dataset, dataset);
+  made.append(...children);
+  return made;
+}
+
+const percent = ({probability}) => probability == null ? "" : probability < .005 ? "< 1 %" : probability >= .995 ? "> 99 %"
+  : `${Math.round(100 * probability)} %`;
+
+class Evidence {
+  // decisions: `Decisions`; page: gives the address of a value's page, or ""; suggest: promises titles for a beginning;
+  // next: called after a decision; close: called by the button that closes the panel, if there is one.
+  constructor(root, {decisions, page, suggest, next, close = null}) {
+    Object.assign(this, {root, decisions, page, suggest, next, close, cell: null, claim: null});
+  }
+
+  // cell: {subject, relation, many, claims}; claim: that of its claims that is shown.
+  show(cell, claim) {
+    Object.assign(this, {cell, claim});
+    this.alternatives = cell.claims[0]?.alternatives ?? [];
+    const {decisions} = this, found = [claim, ...this.alternatives].map(({value}) => oneLine(value));
+    const others = (decisions.accepted(cell) ?? []).filter(value => !found.includes(value));
+    const by = decisions.of(cell).filter(one => one.reviewer)
+      .map(one => `${one.decision}ed ${one.value ? `“${one.value}”` : "as empty"}: ${one.reviewer}, ${new Date(one.time).toLocaleString()}`);
+    this.root.replaceChildren(
+      ...this.close ? [element("button", {className: "close", type: "button", ariaLabel: "Close", onclick: this.close}, "×")] : [],
+      element("p", {className: "over", dir: "auto"}, `${cell.subject} — ${cell.relation}`),
+      element("h2", {dir: "auto"}, claim.value),
+      ...others.map(value => element("p", {className: "corrected", dir: "auto"}, "✓ ", value, element("small", {}, " by hand"))),
+      this.#choices(),
+      ...claim.by_hand ? [element("p", {className: "source"}, "written by hand")] : this.#sentence(claim),
+      ...by.map(text => element("p", {className: "source", dir: "auto"}, text)),
+      ...this.alternatives.length ? [element("h3", {}, "Other values that were found"), this.#others()] : [],
+      this.#correction(),
+    );
+  }
+
+  accept() { this.#decide(this.claim.value, "accept"); }
+
+  reject() { this.#decide(this.claim.value, "reject"); }
+
+  leaveEmpty() { this.#decide("", "accept"); }
+
+  choose(number) {
+    if (this.alternatives[number]) this.#decide(this.alternatives[number].value, "accept");
+  }
+
+  edit() { this.root.querySelector(".correct input").focus(); }
+
+  #decide(value, decision) {
+    this.decisions.decide(this.cell, value, decision);
+    this.next();
+  }
+
+  #choices() {
+    const of = value => this.decisions.on(this.cell, value)?.decision;
+    const choice = (name, label, pressed, action) => element("button",
+      {type: "button", className: `choice ${name}`, ariaPressed: String(pressed), onclick: action}, label);
+    return element("p", {className: "do"},
+      choice("yes", "✓ Accept", of(this.claim.value) === "accept", () => this.accept()), " ",
+      choice("no", "✗ Reject", of(this.claim.value) === "reject", () => this.reject()), " ",
+      choice("none", "Leave empty", of("") === "accept", () => this.leaveEmpty()));
+  }
+
+  #sentence(claim) {
+    // Places count characters as Python does: a letter outside the basic plane is one, and two in a string of JavaScript.
+    const letters = [...claim.sentence], [start, end] = [claim.start - claim.sentence_start, claim.end - claim.sentence_start];
+    const title = claim.title || "untitled page", address = this.page(claim), normal = claim.normal;
+    const meaning = normal && {page: () => `the page ${normal.title} (${normal.page_id})`, date: () => `the date ${normal.edtf}`,
+      quantity: () => `the quantity ${normal.number} ${normal.unit}`.trim()}[normal.type]();
+    return [
+      element("blockquote", {dir: "auto"}, letters.slice(0, start).join(""),
+        element("mark", {}, letters.slice(start, end).join("")), letters.slice(end).join("")),
+      element("p", {className: "source"},
+        address ? element("a", {href: address, target: address.startsWith("/") ? "" : "_blank", rel: "noopener noreferrer", dir: "auto"}, title) : title,
+        element("span", {}, `page ${claim.page_id}, paragraph ${claim.paragraph}, characters ${claim.start}–${claim.end}`)),
+      element("p", {className: "source"}, [percent(claim) || "probability unknown",
+        claim.says_the_same > 1 ? `${claim.says_the_same} places say the same` : "",
+        claim.accepted ? "filled by kbq" : "not likely enough to fill the cell", meaning ? `read as ${meaning}` : ""].filter(Boolean).join(" · ")),
+    ];
+  }
+
+  #others() {
+    return element("ol", {className: "alternatives"}, ...this.alternatives.map(other => {
+      const pressed = this.decisions.on(this.cell, other.value)?.decision === "accept";
+      return element("li", {},
+        element("button", {type: "button", className: "choice yes", ariaPressed: String(pressed), dir: "auto", title: "Accept this value instead",
+          onclick: () => this.#decide(other.value, "accept")}, other.value),
+        element("small", {dir: "auto"}, ` ${[percent(other), other.title].filter(Boolean).join(" · ")}`),
+        ...other.sentence ? [element("small", {className: "said", dir: "auto"}, other.sentence)] : []);
+    }));
+  }
+
+  #correction() {
+    const titles = element("datalist", {id: "suggestions"});
+    const input = element("input", {type: "text", dir: "auto", autocomplete: "off", maxLength: 4096});
+    input.setAttribute("list", "suggestions");
+    let asked = "";
+    input.addEventListener("input", async () => {
+      const prefix = asked = oneLine(input.value);
+      const found = prefix ? await this.suggest(prefix).catch(() => []) : [];
+      if (prefix === asked) titles.replaceChildren(...found.map(value => element("option", {value})));
+    });
+    return element("form", {className: "correct", onsubmit: event => {
+      event.preventDefault();
+      if (!oneLine(input.value)) return;
+      input.blur();
+      this.decisions.correct(this.cell, this.claim.by_hand ? "" : this.claim.value, input.value);
+      this.next();
+    }}, element("label", {}, "Correct to ", input), titles, element("button", {}, "Save"));
+  }
+}
+
+// One set of keys for both views; `view` has next(steps), undo() and, if it can, search() and close().
+function listen(evidence, view) {
+  document.addEventListener("keydown", event => {
+    const inField = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && !/^(checkbox|button)$/.test(event.target.type);
+    if (event.ctrlKey || event.metaKey || event.altKey || inField) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    const one = evidence.claim && !evidence.root.hidden;
+    const action = {
+      j: () => view.next(1), k: () => view.next(-1), u: () => view.undo(), "/": view.search, Escape: one && view.close,
+      a: one && (() => evidence.accept()), r: one && (() => evidence.reject()), n: one && (() => evidence.leaveEmpty()),
+      c: one && (() => evidence.edit()), ...Object.fromEntries([..."123456789"].map(digit =>
+        [digit, one && (() => evidence.choose(digit - 1))])),
+    }[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  });
+}
+
+function save(name, lines) {
+  const url = URL.createObjectURL(new Blob(lines.map(line => `${line}\n`), {type: "text/plain;charset=utf-8"}));
+  element("a", {href: url, download: name}).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60000);
+}
