@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kbq.errors import KbqError
 from kbq.filling.claims import Claim, DateValue, PageValue, QuantityValue
-from kbq.filling.tables import NEEDS_PYARROW, Table, write_table
+from kbq.filling.parquet import NEEDS_PYARROW
+from kbq.filling.tables import Table, write_table
 from kbq.system.lines import without_surrogates
 from kbq.system.writing import replacing, writing_to
 
@@ -26,7 +27,7 @@ def long_table(claims: Iterable[Claim]) -> Table:
     """A row for each claim; all of its cells count as filled, so that none is a formula in a spreadsheet."""
     columns = tuple(COLUMNS)
     rows = [_row(claim) for claim in claims]
-    return Table(columns, rows, before=Table(columns, [{}] * len(rows)))
+    return Table(columns, rows).all_filled()
 
 
 def write_long(path: Path, claims: Iterable[Claim], format: Literal["csv", "tsv", "parquet"]) -> int:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase
 
 NAMED = 10  # decisions without effect
+HINTS, COMPARED = 20, 1000  # relations that are looked at, and columns that each is compared with
 LIKENESS = 0.9  # of a relation to a column: one letter differs; "date of birth" is not "place of birth"
 Report = Callable[[int, int, int], None]  # called with the slots that are done, all of them, and those filled
 
@@ -64,7 +65,7 @@ def fill(
         refuse_unfit(before, format)
     filling = Filling(kb, before, wanted, options, search, decided)
     _hint(kb, before, wanted, note)
-    formulas = sum(is_formula(shown(cell)) for row in before.rows for cell in row.values())
+    formulas = 0 if table is None else sum(is_formula(shown(cell)) for row in before.rows for cell in row.values())
     if formulas and format in ("csv", "tsv"):
         note(f"{formulas:,} cells of the table look like formulas of a spreadsheet, and are written as they were")
     if dry_run:
@@ -121,13 +122,13 @@ def _table(kb: KnowledgeBase, table: str | Path | Iterable[Row] | None, subject:
             else np.bincount(shard.paragraph_pages, shard.shown, len(shard.ids))
         )
         rows += [{"page_id": shard.ids[page], subject: shard.titles[page]} for page in np.flatnonzero(found).tolist()]
-    return Table(("page_id", subject), rows)
+    return Table(("page_id", subject), rows).all_filled()
 
 
 def _hint(kb: KnowledgeBase, table: Table, relations: Sequence[Relation], note: Note) -> None:
     """Say which relations may be mistyped."""
-    columns = {normalised(column): column for column in table.columns}
-    for relation in relations:
+    columns = {normalised(column): column for column in table.columns[:COMPARED]}
+    for relation in relations[:HINTS]:
         near = get_close_matches(normalised(relation.name), columns, 1, LIKENESS)
         if near and relation.name not in table.columns:
             note(f"the table has no column {relation.name!r}, so it is added: is {columns[near[0]]!r} meant?")

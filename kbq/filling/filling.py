@@ -108,7 +108,8 @@ class Filling:
         if options.check:
             rows = checked(table, options.subject, self._relations, by_slot, self._titles)
             agreeing = sum(row["verdict"] == "agrees" for row in rows)
-            return Table(COLUMNS, rows, tuple(claims), replace(self.counts, asked=self.asked, filled=agreeing))
+            verdicts = Table(COLUMNS, rows, tuple(claims), replace(self.counts, asked=self.asked, filled=agreeing))
+            return verdicts.all_filled()
         accepted = {slot: found for slot, found in by_slot.items() if found and found[0].accepted}
         new = [relation.name for relation in self._relations if relation.name not in table.columns]
         rows = [self._filled(row, accepted) for row in table.rows]

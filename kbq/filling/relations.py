@@ -10,6 +10,7 @@ A relations.toml has a table for each relation, which is a column of the table t
     property = "P19"                        # of Wikidata, or an IRI, for RDF and QuickStatements
 """
 
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -18,7 +19,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from kbq.errors import KbqError
+from kbq.errors import KbqError, first_line
 from kbq.filling.claims import ValueType
 from kbq.filling.wikidata import property_iri
 from kbq.special_tokens import SEPARATOR
@@ -26,6 +27,10 @@ from kbq.system.lines import clean_text, read_text
 from kbq.system.paths import given
 
 Values = Literal["one", "many"]
+LONGEST = 2**20  # characters of a file
+WANTED = "write a table for each relation, such as [employer]"
+MOST_DOTS = 10  # in a line, beside those in texts: the library takes quadratic memory for a key of many parts
+_TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*')
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +89,23 @@ def read_relations(path: Path) -> list[Relation]:
     Raises:
         KbqError: it cannot be read, a key is unknown, or a value has no meaning: file, line and key are named.
     """
-    text = read_text(str(path))
+    text = read_text(str(path), LONGEST)
     try:
+        if any(line.count(".") > MOST_DOTS for line in _TEXT.sub("", text).splitlines()):
+            raise ValueError(f"a key has more than {MOST_DOTS} parts")
         tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise KbqError(f"{path}: {error}: write a table for each relation, such as [employer]") from None
+    except RecursionError:
+        raise KbqError(f"{path}: its lists are nested too deeply: {WANTED}") from None
+    except ValueError as error:  # also of a number of thousands of digits, which is no TOMLDecodeError
+        raise KbqError(f"{path}: {first_line(error)}: {WANTED}") from None
     relations = []
     for name, table in tables.items():
         if not isinstance(table, dict):
-            raise KbqError(f"{path}:{_line(text, name)}: {name} is outside of a table: write [relation] above it")
+            raise KbqError(f"{path}:{_line(text, name)}: {name:.60} is outside of a table: write [relation] above it")
         problem = _problem(table)
         if problem:
             key, reason = problem
-            raise KbqError(f"{path}:{_line(text, name, key)}: {name}: {reason}")
+            raise KbqError(f"{path}:{_line(text, name, key)}: {name:.60}: {reason}")
         relations.append(_named(name, table))
     return relations
 
@@ -119,32 +128,35 @@ def _problem(table: Mapping[str, Any]) -> tuple[str, str] | None:
     choices = {"values": get_args(Values), "type": get_args(ValueType)}
     for key, value in table.items():
         if key not in keys:
-            near = get_close_matches(key, keys, 1)
-            return key, f"key {key!r} is unknown: " + (
+            near = get_close_matches(key[:60], keys, 1)
+            return key, f"key {key!r:.60} is unknown: " + (
                 f"write {near[0]!r}" if near else f"choose from {', '.join(keys)}"
             )
         if key in choices and value not in choices[key]:
-            return key, f"{key} is {value!r}: choose from {', '.join(choices[key])}"
+            return key, f"{key} is {_shown(value)}: choose from {', '.join(choices[key])}"
         if key == "min_probability" and not (type(value) in (int, float) and 0 <= value <= 1):
-            return key, f"{key} is {value!r}: write a number from 0 to 1"
+            return key, f"{key} is {_shown(value)}: write a number from 0 to 1"
         if key == "property" and not (isinstance(value, str) and property_iri(value)):
-            return key, f"{key} is {value!r}: write a P-number of Wikidata, or an IRI"
+            return key, f"{key} is {_shown(value)}: write a P-number of Wikidata, or an IRI"
         texts = value if isinstance(value, list) else [value]
         if key == "query" and not (texts and all(isinstance(text, str) for text in texts)):
-            return key, f"{key} is {value!r}: write a text, or a list of texts"
+            return key, f"{key} is {_shown(value)}: write a text, or a list of texts"
     return None
 
 
-def _line(text: str, *keys: str) -> int:
-    """The line with which a key is there: the first lines, up to it, are TOML that has the key."""
+def _shown(value: object) -> str:
+    """The beginning of a value, for a message."""
+    try:
+        return f"{value!r:.60}"
+    except (ValueError, RecursionError):  # Python writes no number of thousands of digits
+        return "far too long"
+
+
+def _line(text: str, name: str, key: str = "") -> int:
+    """The line where a table, and then its key, is probably written; the first one if none has these words."""
     lines = text.splitlines()
-    for count in range(1, len(lines) + 1):
-        try:
-            found: Any = tomllib.loads("\n".join(lines[:count]))
-        except tomllib.TOMLDecodeError:
-            continue
-        for key in keys:
-            found = found.get(key) if isinstance(found, dict) else None
-        if found is not None:
-            return count
-    return len(lines)
+    header = re.compile(rf"\s*\[\s*[\"']?{re.escape(name)}[\"']?\s*\]")
+    first = next((number for number, line in enumerate(lines) if header.match(line)), None)
+    if first is None:
+        first = next((number for number, line in enumerate(lines) if name in line), 0)
+    return next((number for number, line in enumerate(lines[first:], first + 1) if key in line), first + 1)

@@ -106,7 +106,7 @@ def refuse_missing(table: Table, subject: str) -> None:
     """Raises KbqError if a table has no such column."""
     if subject in table.columns:
         return
-    near = get_close_matches(subject, table.columns, 1, 0.5)
+    near = get_close_matches(subject, table.columns[:1000], 1, 0.5)
     hint = f"is it {near[0]!r}?" if near else f"it has {', '.join(map(repr, table.columns[:20]))}"
     if len(table.columns) == 1 and ";" in table.columns[0]:
         hint += " (commas or tabs separate columns, semicolons do not)"

@@ -7,14 +7,18 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from kbq.errors import KbqError, first_line
-from kbq.system.lines import parse_json_lines, read_text, separated_values, source_name
+from kbq.errors import KbqError
+from kbq.filling.parquet import NEEDS_PYARROW, read_parquet
+from kbq.filling.room import Room
+from kbq.system.json_text import values_in
+from kbq.system.lines import Line, parse_json_lines, read_whole_lines, separated_values, source_name
 from kbq.system.paths import as_path, given
 from kbq.system.writing import replacing, writing_to
 
@@ -27,10 +31,9 @@ TableFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet"]
 Row: TypeAlias = Mapping[str, Any]
 SUFFIXES: dict[str, TableFormat] = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".parquet": "parquet"}
 SEPARATOR = "|"  # between the values of a cell
-FORMULA = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet computes, where it is the first character of a cell
-NUMBER = re.compile(r"[+-]?\d[\d.,\s]*%?")
+FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")  # how a cell begins that a spreadsheet computes. Source: OWASP
+NUMBER = re.compile(r" *[+-]?\d[\d.,\s]*%?")
 BREAKS = re.compile(r"[\t\r\n]+")  # what TSV has no form for
-NEEDS_PYARROW = "needs pyarrow: pip install pyarrow, or use CSV"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +85,15 @@ class Table:
 
     def is_filled(self, row: int, column: str) -> bool:
         """Whether a cell got its value from the knowledge base."""
-        if self.before is None or self.rows[row] is self.before.rows[row]:
+        if self.before is None:
             return False
-        return self.rows[row].get(column) is not self.before.rows[row].get(column)
+        now, before = self.rows[row], self.before.rows[row]
+        is_same = now is before or now.get(column) is before.get(column)
+        return self.before.is_filled(row, column) if is_same else True
+
+    def all_filled(self) -> Table:
+        """The same table, all of whose cells come from the knowledge base."""
+        return replace(self, before=Table(self.columns, [{}] * len(self.rows)))
 
     def to_csv(self, path: str | Path) -> None:
         """Write the wide table."""
@@ -139,21 +148,37 @@ def read_table(path: str | Path) -> Table:
     if suffix in (".xlsx", ".xls", ".ods"):
         raise KbqError(f"{name} is a spreadsheet, which kbq does not read: save it as CSV in UTF-8")
     if suffix == ".parquet":
-        return _read_parquet(Path(path))
-    text = read_text(str(path))
-    first = text.lstrip().partition("\n")[0]
-    if not first:
+        rows, arrow = read_parquet(Path(path))
+        _refuse_repeated(name, arrow.column_names)
+        return Table(tuple(arrow.column_names), rows, arrow=arrow)
+    lines, head = read_whole_lines(str(path)), list[Line]()
+    for line in lines:
+        head.append(line)
+        if line[1].strip():
+            break
+    else:
         raise KbqError(f"{name} is empty: write a header with the names of the columns, and a row for each subject")
+    first, rest = head[-1][1].lstrip(), chain(head, lines)
     if SUFFIXES.get(suffix) == "jsonl" or first.startswith("{"):
-        return Table.of(fields for _, fields in parse_json_lines(enumerate(text.split("\n"), start=1), str(path)))
-    return _read_separated(name, text, suffix == ".tsv" or (suffix != ".csv" and "\t" in first))
+        return Table.of(fields for _, fields in parse_json_lines(_counted(rest, Room(name)), str(path)))
+    return _read_separated(name, rest, suffix == ".tsv" or (suffix != ".csv" and "\t" in first))
 
 
-def _read_separated(name: str, text: str, is_tsv: bool) -> Table:
+def _counted(lines: Iterable[Line], room: Room) -> Iterator[Line]:
+    """Lines of JSON, as long as there is room for their values."""
+    for number, text in lines:
+        room.take(1, values_in(text), len(text))
+        yield number, text.rstrip("\r\n")
+
+
+def _read_separated(name: str, lines: Iterable[Line], is_tsv: bool) -> Table:
     columns: list[str] = []
     rows: list[Row] = []
     problems: list[str] = []
-    for number, values in separated_values(StringIO(text, newline=""), name, is_tsv):
+    room = Room(name)
+    texts = chain.from_iterable(StringIO(text, newline="") for _, text in lines)  # a lone \r ends a line, too
+    for number, values in separated_values(texts, name, is_tsv):
+        room.take(1, len(values), sum(map(len, values)))
         if not columns:
             columns = values
             _refuse_repeated(name, columns)
@@ -167,21 +192,6 @@ def _read_separated(name: str, text: str, is_tsv: bool) -> Table:
     return Table(tuple(columns), rows)
 
 
-def _read_parquet(path: Path) -> Table:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise KbqError(f"{path} {NEEDS_PYARROW}") from None
-    try:
-        arrow = pyarrow.parquet.read_table(path)
-    except (OSError, pyarrow.ArrowException) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or first_line(error)
-        raise KbqError(f"{path} cannot be read ({reason}): check that it is a Parquet file") from None
-    _refuse_repeated(str(path), arrow.column_names)
-    return Table(tuple(arrow.column_names), arrow.to_pylist(), arrow=arrow)
-
-
 def _refuse_repeated(name: str, columns: Sequence[str]) -> None:
     for column, count in Counter(columns).items():
         if count > 1:
@@ -191,7 +201,8 @@ def _refuse_repeated(name: str, columns: Sequence[str]) -> None:
 def write_table(table: Table, path: Path, format: TableFormat) -> int:
     """Replace a file by the table; how many of its values a spreadsheet would compute: they get an apostrophe.
 
-    That is done to values from the knowledge base alone, and in CSV and TSV alone; all other cells are as they were.
+    That is done to what came from the knowledge base, and to names of new columns, in CSV and TSV; all other cells are
+    as they were.
 
     Raises:
         KbqError: it cannot be written.
@@ -205,12 +216,15 @@ def write_table(table: Table, path: Path, format: TableFormat) -> int:
             if format == "jsonl":
                 file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in table.rows)
                 return 0
-            file.write(_line(table.columns, format))
+            known = table.columns if table.before is None else table.before.columns
+            header = [name if name in known else guarded(name) for name in table.columns]
+            formulas += sum(name not in table.columns for name in header)
+            file.write(_line(header, format))
             for number, row in enumerate(table.rows):
                 texts = [shown(row.get(column)) for column in table.columns]
                 for place, column in enumerate(table.columns):
                     if is_formula(texts[place]) and table.is_filled(number, column):
-                        texts[place] = f"'{texts[place]}"
+                        texts[place] = guarded(texts[place])
                         formulas += 1
                 file.write(_line(texts, format))
     return formulas
@@ -223,6 +237,15 @@ def is_formula(text: str) -> bool:
     [True, True, False, False, True, False]
     """
     return FORMULA.match(text) is not None and not NUMBER.fullmatch(text)
+
+
+def guarded(text: str) -> str:
+    """A text that no spreadsheet computes: with an apostrophe in front, if it may.
+
+    >>> guarded("=1+1"), guarded("Paris")
+    ("'=1+1", 'Paris')
+    """
+    return f"'{text}" if is_formula(text) else text
 
 
 def refuse_unwritable(table: Table, format: TableFormat) -> None:
@@ -260,10 +283,12 @@ def shown(value: object) -> str:
 
 
 def _line(texts: Sequence[str], format: TableFormat) -> str:
-    if format == "tsv":
-        return "\t".join(BREAKS.sub(" ", text) for text in texts) + "\n"
+    # A quotation mark must not open a cell that swallows the rows behind it: other programs read TSV as they do CSV.
     buffer = StringIO(newline="")
-    csv.writer(buffer, lineterminator="\r\n").writerow(texts)  # with these ends, it quotes either of them in a cell
+    if format == "tsv":
+        texts = [BREAKS.sub(" ", text) for text in texts]
+    writer = csv.writer(buffer, delimiter="\t" if format == "tsv" else ",", lineterminator="\r\n")
+    writer.writerow(texts)  # with these ends, it quotes either of them in a cell
     return buffer.getvalue().removesuffix("\r\n") + "\n"
 
 

@@ -15,14 +15,19 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import IO, Any, TypeAlias, cast
 
 from kbq.errors import KbqError
+from kbq.system.json_text import parsed_json
 from kbq.system.normal_forms import normal_form
 
 Line: TypeAlias = tuple[int, str]  # its number, from 1, and its text without the line end
 BadLine: TypeAlias = Callable[[KbqError], None]  # called with what is wrong; if it returns, the line is skipped
+
+LONGEST = 2**26  # bytes of a line: a page, a record or a row has far fewer
+XZ_MEMORY = 2**28  # bytes: `xz -9` needs 65 MB, but a file may ask for 4 GB
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -69,13 +74,23 @@ def read_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLi
     Raises:
         KbqError: the file is missing, unreadable or damaged; the class is `error`.
     """
-    for number, text in _decoded(source, error, on_bad_line):
+    for number, text in read_whole_lines(source, error, on_bad_line):
         yield number, text.rstrip("\r\n")
 
 
-def read_text(source: str, error: type[KbqError] = KbqError) -> str:
-    """A whole file as text, every line end as it is; see `read_lines`."""
-    return "".join(text for _, text in _decoded(source, error, refuse))
+def read_text(source: str, longest: int = LONGEST, error: type[KbqError] = KbqError) -> str:
+    """A whole file as text, every line end as it is; see `read_lines`.
+
+    Raises:
+        KbqError: it has more than `longest` characters, too.
+    """
+    parts, left = [], longest
+    for _, text in read_whole_lines(source, error):
+        left -= len(text)
+        if left < 0:
+            raise error(f"{source_name(source)} has more than {longest:,} characters: is it the right file?")
+        parts.append(text)
+    return "".join(parts)
 
 
 def separated_values(
@@ -92,13 +107,12 @@ def separated_values(
         KbqError: a row is malformed; the class is `error`.
     """
     limit = csv.field_size_limit(sys.maxsize)
-    # In TSV a quotation mark is a letter like any other: "Heroes" is a song.
     reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if is_tsv else csv.reader(lines, strict=True)
     number = first - 1
     try:
         for values in reader:
             number = first - 1 + reader.line_num
-            yield number, values
+            yield number, list(map(_unquoted, values)) if is_tsv else values
     except csv.Error as reason:
         problem = f"{reason}: is it a CSV or TSV file, and all its quotation marks closed?"
         raise error(f"{name}:{number + 1}: {problem}") from None
@@ -106,13 +120,31 @@ def separated_values(
         csv.field_size_limit(limit)
 
 
-def _decoded(source: str, error: type[KbqError], on_bad_line: BadLine) -> Iterator[Line]:
-    """The lines of a file with their ends."""
+def _unquoted(value: str) -> str:
+    """A value of TSV, where a quotation mark is a letter like any other: "Heroes" is a song.
+
+    What other programs, and kbq, put in quotation marks has them doubled inside, and is meant without.
+
+    >>> [_unquoted(value) for value in ('"Heroes"', '"the ""Heroes"" tour"', '""')]
+    ['"Heroes"', 'the "Heroes" tour', '']
+    """
+    if value[:1] != '"' or value[-1:] != '"' or len(value) < 2:
+        return value
+    inner = value[1:-1]
+    is_quoted = '"' not in inner.replace('""', "") and ('"' in inner or not inner)
+    return inner.replace('""', '"') if is_quoted else value
+
+
+def read_whole_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse) -> Iterator[Line]:
+    """The lines of a file with their ends; see `read_lines`."""
     name = source_name(source)
     number = 0
     try:
         with nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as stream:
-            for number, line in enumerate(_decompressed(cast(io.BufferedReader, stream)), start=1):
+            readable = _decompressed(cast(io.BufferedReader, stream))
+            for number, line in enumerate(iter(partial(readable.readline, LONGEST + 1), b""), start=1):
+                if len(line) > LONGEST:
+                    raise error(f"{name}:{number}: the line has more than {LONGEST:,} bytes: divide it")
                 try:
                     text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError as reason:
@@ -141,12 +173,11 @@ def parse_json_lines(
         if not line.strip():
             continue
         try:
-            fields = json.loads(line)
-            problem = "" if isinstance(fields, dict) else f"{line!r:.40} is not a JSON object"
+            fields = parsed_json(line)
+            problem = "" if isinstance(fields, dict) else f"{line[:40]!r:.40} is not a JSON object"
         except json.JSONDecodeError as reason:
             problem = f"not JSON ({reason.msg}, column {reason.colno})"
-        except (ValueError, RecursionError) as reason:
-            # A number of thousands of digits, or lists that are nested too deeply.
+        except ValueError as reason:
             problem = f"JSON that cannot be parsed ({reason})"
         if problem:
             on_bad_line(error(f"{source_name(source)}:{number}: {problem}: write one object {{…}} per line"))
@@ -154,12 +185,43 @@ def parse_json_lines(
             yield number, fields
 
 
-def _decompressed(stream: io.BufferedReader) -> Iterable[bytes]:
+def _decompressed(stream: io.BufferedReader) -> IO[bytes]:
     head = stream.peek(10)
     if head.startswith(b"\x1f\x8b"):
-        return gzip.GzipFile(fileobj=stream)
+        return cast(IO[bytes], gzip.GzipFile(fileobj=stream))
     if head.startswith(b"\xfd7zXZ\x00"):
-        return lzma.LZMAFile(stream)
+        return io.BufferedReader(_Xz(stream), io.DEFAULT_BUFFER_SIZE)
     if re.match(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", head):
         return bz2.BZ2File(stream)
     return stream
+
+
+class _Xz(io.RawIOBase):
+    """What an xz file holds, in bounded memory, which `lzma.LZMAFile` cannot be asked for."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._decoder = self._new()
+
+    def _new(self) -> lzma.LZMADecompressor:
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_MEMORY)
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer; 0 at the end. Raises EOFError or LZMAError."""
+        while True:
+            if self._decoder.eof:  # another part may follow
+                rest = (self._decoder.unused_data or self._stream.read(io.DEFAULT_BUFFER_SIZE)).lstrip(b"\0")
+                if not rest:
+                    return 0
+                self._decoder, given = self._new(), rest
+            else:
+                given = self._stream.read(io.DEFAULT_BUFFER_SIZE) if self._decoder.needs_input else b""
+                if self._decoder.needs_input and not given:
+                    raise EOFError("it ends in the middle")
+            if plain := self._decoder.decompress(given, len(buffer)):
+                buffer[: len(plain)] = plain
+                return len(plain)

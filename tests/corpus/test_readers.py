@@ -348,7 +348,7 @@ def nested(depth: int) -> str:
         ('"\u00e9": 1, "e\u0301": 2', "the page has two fields 'é': give each its own name"),
         ('"a": {"\u00e9": 1, "e\u0301": 2}', "a has two fields 'é': give each its own name"),
         (f'"a": {nested(51)}', "is nested more than 50 deep: write it flatter"),
-        (f'"a": {nested(900)}', "is nested more than 50 deep: write it flatter"),
+        (f'"a": {nested(900)}', "its lists are nested more than 100 deep"),
     ],
 )
 def test_metadata_that_is_no_json_is_a_bad_line(field: str, problem: str, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_names_and_files_make_relations(tmp_path: Path) -> None:
             "birth place",
             ":8: place of birth: property is 'birth place': write a P-number of Wikidata, or an IRI",
         ),
-        ('"born in"', "1", ":6: place of birth: query is ['place of birth', 1]: write a text, or a list of texts"),
+        ('"born in"', "1", ":3: place of birth: query is ['place of birth', 1]: write a text, or a list of texts"),
         ("[children]", "employer = 1\n[children]", ":10: place of birth: key 'employer' is unknown: choose from"),
         ('\n["place', 'name = "x"\n["place', ":1: name is outside of a table: write [relation] above it"),
         ("0.7", "", ": Invalid value (at line 12, column 19): write a table for each relation, such as [employer]"),
@@ -64,6 +64,37 @@ def test_a_bad_file_is_named_by_line_and_key(old: str, new: str, said: str, tmp_
     with pytest.raises(KbqError) as caught:
         relations_of([str(path)])
     assert said in str(caught.value)
+
+
+BOMBS = {
+    "a key of many parts": (".".join(["a"] * 100_000) + " = 1", "a key has more than 10 parts"),
+    "a table of many parts": ("[" + " . ".join(["a"] * 50_000) + "]", "a key has more than 10 parts"),
+    "tables of quoted parts": ('["' + '"."'.join(["a"] * 50_000) + '"]', "a key has more than 10 parts"),
+    "deep lists": ("a = " + "[" * 100_000, "its lists are nested too deeply"),
+    "deep tables": ("a = " + "{a=" * 100_000, "its lists are nested too deeply"),
+    "many brackets": ("[" * 100_000, "write a table for each relation"),
+    "a long number": ("a = " + "1" * 5_000, "write a table for each relation"),
+    "a long hexadecimal number": ("[a]\nquery = 0x" + "f" * 500_000, "query is"),
+    "a long text": ('[a]\ntype = "' + "x" * 500_000 + '"', "type is 'xxxx"),
+    "a long key": ("[a]\n" + "k" * 500_000 + " = 1", "key 'kkkk"),
+    "a long name": (f"[{'n' * 500_000}]\nx = 1", "key 'x' is unknown"),
+    "a typo among many": (
+        "".join(f"[r{n}]\nvalues = 'one'\n" for n in range(20_000)) + "[z]\nvalue = 1",
+        ":40002: z: key",
+    ),
+    "a large file": ("# " + "x" * 2**20, "has more than 1,048,576 characters"),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_bombs_are_one_sentence(bomb: str, tmp_path: Path) -> None:
+    content, said = BOMBS[bomb]
+    path = tmp_path / "relations.toml"
+    path.write_text(content, "utf-8")
+    with pytest.raises(KbqError) as caught:
+        relations_of([str(path)])
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,14 @@
 """Tables: what is read is written again as it was, and a bad table is one sentence."""
 
+import bz2
+import csv
+import gzip
 import json
+import lzma
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.errors import KbqError
-from kbq.filling.tables import Table, read_table, refuse_unwritable, texts_of, write_table
+from kbq.filling import parquet, tables
+from kbq.filling.room import Room
+from kbq.filling.tables import Table, is_formula, read_table, refuse_unwritable, texts_of, write_table
+from kbq.system import lines
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NAMES = st.lists(st.text("abc éß,\"'\t", min_size=1, max_size=4), min_size=1, max_size=3, unique=True).filter(
@@ -35,6 +44,9 @@ def file(tmp_path: Path) -> Callable[[str, bytes], Path]:
         ("t.csv", b'a,b\nshort\n"say ""hi""",2,\n', ("a", "b"), [{"a": "short"}, {"a": 'say "hi"', "b": "2"}]),
         ("t.csv", b"a,b\n" + b"x" * 200_000 + b",1\n", ("a", "b"), [{"a": "x" * 200_000, "b": "1"}]),
         ("t.tsv", b'song\tby\n"Heroes"\tBowie\n', ("song", "by"), [{"song": '"Heroes"', "by": "Bowie"}]),
+        ("t.tsv", b'a\tb\n"say ""hi"""\t5" disk\n""\t"\n', ("a", "b"),
+         [{"a": 'say "hi"', "b": '5" disk'}, {"a": "", "b": '"'}]),
+        ("t.csv", b"a,b\r1,2\r3,4\r", ("a", "b"), [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]),
         ("t", b"song\tby\nx\ty\n", ("song", "by"), [{"song": "x", "by": "y"}]),
         ("t", b'\n{"s": "x", "n": [1, {"a": null}]}\n\n{"s": "y", "m": 1.5}', ("s", "n", "m"),
          [{"s": "x", "n": [1, {"a": None}]}, {"s": "y", "m": 1.5}]),
@@ -48,8 +60,6 @@ def test_tables_are_read(
 
 
 def test_a_thousand_columns_and_a_compressed_file(file: Callable[..., Path]) -> None:
-    import gzip
-
     header = ",".join(f"c{number}" for number in range(1000))
     table = read_table(file("t.csv.gz", gzip.compress(f"{header}\n{',' * 999}\n".encode())))
     assert (len(table.columns), table.rows[0]["c999"]) == (1000, "")
@@ -75,6 +85,73 @@ def test_a_bad_table_is_one_sentence(name: str, content: bytes, said: str, file:
     assert said in str(caught.value)
 
 
+@pytest.fixture
+def small_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less room than there is, so that a bomb is made quickly."""
+    for module in (tables, parquet):
+        monkeypatch.setattr(module, "Room", partial(Room, cells=10_000, characters=2**20))
+    monkeypatch.setattr(lines, "LONGEST", 2**20)
+
+
+LONG = b"x" * 2**17
+TABLES = {
+    "long.csv": (b"subject\n" + (LONG + b"\n") * 9, "has more than 268,435,456 characters: divide it"),
+    "one.csv": (b'subject\n"' + (LONG + b"\n") * 9 + b'"\n', "has more than 268,435,456 characters: divide it"),
+    "rows.csv": (b"subject\n" + b"a\n" * 2501, "has more than 10,000,000 cells: divide it into several tables"),
+    "cells.tsv": (b"subject\n" + b"\t" * 9_998 + b"\n", "has more than 10,000,000 cells: divide it"),
+    "line.csv": (b"x" * (2**20 + 1), ":1: the line has more than 1,048,576 bytes: divide it"),
+    "values.jsonl": (b'{"subject": [' + b"[]," * 5_001 + b"[]]}", "has more than 10,000,000 cells: divide it"),
+    "deep.jsonl": (b'{"a": ' + b"[" * 200 + b"]" * 200 + b"}", "its lists are nested more than 100 deep"),
+}
+
+
+@pytest.mark.usefixtures("small_room")
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress])
+def test_a_table_that_is_too_large_is_one_sentence(
+    name: str, compress: Callable[[bytes], bytes], file: Callable[..., Path]
+) -> None:
+    content, said = TABLES[name]
+    with pytest.raises(KbqError, match=re.escape(said)):
+        read_table(file(name, compress(content)))
+
+
+@pytest.mark.usefixtures("small_room")
+def test_parquet_that_is_too_large_is_one_sentence(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="Parquet needs it")
+    files = pytest.importorskip("pyarrow.parquet", reason="Parquet needs it")
+    text = "x" * 2**16
+    columns = {
+        "equal texts": arrow.DictionaryArray.from_arrays(arrow.array([0] * 50), arrow.array([text])),
+        "in structures": arrow.array([{"a": text}] * 50),
+        "in lists": arrow.array([[text] * 50]),
+        "in maps": arrow.array([[("a", text)]] * 50, arrow.map_(arrow.string(), arrow.string())),
+        "rows": arrow.nulls(2501),
+        "a list": arrow.array([[None] * 10_000]),
+    }
+    for name, column in columns.items():
+        files.write_table(arrow.table({"s": column}), tmp_path / f"{name}.parquet", compression="zstd")
+    prefixes = {"use_dictionary": False, "column_encoding": {"s": "DELTA_BYTE_ARRAY"}, "compression": "zstd"}
+    files.write_table(arrow.table({"s": [text] * 50}), tmp_path / "prefixes.parquet", **prefixes)
+    for path in sorted(tmp_path.iterdir()):
+        assert path.stat().st_size < 20_000
+        with pytest.raises(KbqError, match=r"has more than [0-9,]+ (characters|cells): divide it into several tables"):
+            read_table(path)
+
+
+def test_parquet_keeps_all_kinds_of_texts(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs it")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs it")
+    kinds = [pyarrow.string(), pyarrow.large_string(), pyarrow.string_view(), pyarrow.binary()]
+    columns = {str(kind): pyarrow.array(["a", None, "a"], kind) for kind in kinds}
+    columns |= {"coded": pyarrow.array(["a", None, "a"]).dictionary_encode(), "lists": pyarrow.array([["x"], [], None])}
+    columns["structures"] = pyarrow.array([{"b": "y"}, None, {"b": None}])
+    table = pyarrow.table(columns)
+    parquet.write_table(table, tmp_path / "t.parquet")
+    read = read_table(tmp_path / "t.parquet")
+    assert (read.rows, read.arrow.schema) == (table.to_pylist(), table.schema)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     for name in ("no.csv", "no.parquet"):
         with pytest.raises(KbqError, match=rf"{name}.*cannot be read"):
@@ -90,6 +167,34 @@ def test_what_is_written_as_csv_is_read_as_it_was(
     write_table(Table(tuple(names), rows), path, "csv")
     read = read_table(path)
     assert (read.columns, read.rows) == (tuple(names), rows)
+
+
+@given(cells=st.lists(st.lists(st.text("ab\" '", max_size=6), min_size=2, max_size=2), max_size=6))
+def test_what_is_written_as_tsv_is_read_as_it_was_here_and_elsewhere(
+    cells: list[list[str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "round.tsv"
+    rows = [dict(zip("st", row, strict=True)) for row in cells]
+    write_table(Table(("s", "t"), rows), path, "tsv")
+    assert read_table(path).rows == rows
+    with path.open(newline="", encoding="utf-8") as file:
+        assert list(csv.reader(file, delimiter="\t"))[1:] == cells
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "@SUM(A1)", "-cmd|x", " =1", "\t1", "\n=1", "+a", "＝1", '=HYPERLINK("http://e.org")', "-5+cmd|x"]
+)
+def test_whatever_comes_from_a_corpus_is_no_formula(text: str, tmp_path: Path) -> None:
+    table = Table(("page_id", "subject"), [{"page_id": text, "subject": f"{text}|b"}]).all_filled()
+    filled = replace(
+        table, columns=("page_id", "subject", text), rows=[dict(table.rows[0]) | {text: text}], before=table
+    )
+    for written in (table, filled):
+        write_table(written, tmp_path / "t.csv", "csv")
+        with (tmp_path / "t.csv").open(newline="", encoding="utf-8") as file:
+            header, cells = csv.reader(file)
+        assert all(cell.startswith("'") for cell in cells)
+        assert not any(map(is_formula, header))
 
 
 def test_only_what_was_filled_gets_an_apostrophe(tmp_path: Path) -> None:

@@ -104,8 +104,8 @@ def test_json_lines(tmp_path: Path) -> None:
         ("[1, 2]", "'[1, 2]' is not a JSON object"),
         ("null", "'null' is not a JSON object"),
         ('{"a": 1} {"b": 2}', "not JSON (Extra data, column 10)"),
-        ("[" * 100_000, "JSON that cannot be parsed (maximum recursion depth exceeded"),
-        ('{"a": ' + "1" * 5000 + "}", "JSON that cannot be parsed (Exceeds the limit"),
+        ("[" * 100_000, "JSON that cannot be parsed (its lists are nested more than 100 deep)"),
+        ('{"a": ' + "1" * 5000 + "}", "JSON that cannot be parsed (it holds a number of thousands of digits)"),
     ],
 )
 def test_bad_json_lines(tmp_path: Path, line: str, problem: str) -> None:

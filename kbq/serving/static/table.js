@@ -173,13 +173,14 @@ function decide(decision) {
 
 const filling = line => line.claims.map((claim, number) => ({claim, triple: line.triples[number]}))
   .filter(({claim}) => line.decision === "accept" || (claim.accepted && line.decision !== "reject"));
-const formula = text => /^[=+\-@\t\r]/.test(text) && !/^[+-]?\d[\d.,\s]*%?$/.test(text) ? `'${text}` : text;
-const quoted = text => /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+// Whatever a cell comes from, a link that was shared included: no spreadsheet computes it. As kbq/filling/tables.py does.
+const guarded = text => /^(\s*[=+\-@＝＋－＠]|[\t\r\n])/.test(text) && !/^ *[+-]?\d[\d.,\s]*%?$/.test(text) ? `'${text}` : text;
+const quoted = text => (text = guarded(text), /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 const lines = () => [...found.values()];
 const formats = {
   csv: () => [["subject", ...table.relations].map(quoted), ...table.subjects.map(subject => [quoted(subject), ...table.relations.map(relation => {
     const line = found.get(key(subject, relation));
-    return quoted(formula(line ? filling(line).map(({claim}) => claim.value).join("|") : ""));
+    return quoted(line ? filling(line).map(({claim}) => claim.value).join("|") : "");
   })])].map(row => row.join(",")),
   jsonl: () => lines().flatMap(line => line.claims.map(claim => JSON.stringify(line.decision ? {...claim, decision: line.decision} : claim))),
   nt: () => [...new Set(lines().flatMap(line => filling(line).map(({triple}) => triple)))],
