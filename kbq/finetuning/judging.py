@@ -19,7 +19,8 @@ from kbq.finetuning.triples import pages_of, sample_by_relation
 from kbq.kilt.records import Gold
 from kbq.kilt.scores import NO_GROUP, relation_of
 from kbq.reading.judge import POINTS, PhraseJudge, TaughtJudge
-from kbq.reading.second_look import answers_in, read_around
+from kbq.reading.second_look import answers_in
+from kbq.reading.surroundings import read_around
 from kbq.searching.search import BATCH
 from kbq.system.lines import clean_text
 from kbq.training.judging import ReadExcerpts, phrase_loss

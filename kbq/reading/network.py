@@ -29,7 +29,7 @@ from kbq.encoding.backbone import (
     saved_tokenizer,
     without_pooler,
 )
-from kbq.encoding.bert import more_rows
+from kbq.encoding.bert import more_rows, pack_few_rows
 from kbq.encoding.devices import autocast, batch_tokens, buckets, choose_device, readable_length
 from kbq.encoding.model_files import CONFIG, remedy
 from kbq.encoding.model_folder import (
@@ -81,6 +81,7 @@ class QuestionAnswering(nn.Module):
         dim = int(backbone.config.hidden_size)
         self.head = nn.Linear(dim, len(AnswerLogits._fields))
         self.judge = PhraseJudge(dim) if judges else None
+        pack_few_rows(backbone)
 
     def states(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Shapes: inputs (windows, tokens), result (windows, tokens, dim)."""

@@ -9,7 +9,7 @@ training. Phrases that mean the same support each other. Source: arXiv 2207.0630
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,14 +17,12 @@ from torch import Tensor
 
 from kbq.answers import Answer, Unit
 from kbq.encoding.bert import more_rows
-from kbq.encoding.devices import autocast, batch_tokens, buckets
-from kbq.encoding.phrases import window_tensors
 from kbq.kilt.text_scores import normalise
 from kbq.reading.countries import meanings
-from kbq.reading.excerpts import Excerpt, excerpts
+from kbq.reading.excerpts import Excerpt
 from kbq.reading.judge import PhraseJudge, TaughtJudge
 from kbq.reading.network import ReaderNetwork
-from kbq.searching.spans import best_ends
+from kbq.reading.surroundings import ReadWindow, read_around
 from kbq.special_tokens import mention_in
 
 SUPPORT = 3.0  # τ of τ log Σ exp(score / τ), which phrases of one meaning make: 0 is the best alone, 1 the sum of odds
@@ -38,19 +36,6 @@ class Look(NamedTuple):
     judged: float  # the logarithm of its odds against none being right, going by what was read alone
     is_proposed: bool  # by the reader: the search has not found it
     score: float = 0.0  # both together, before phrases that mean the same support it
-
-
-class ReadWindow(NamedTuple):
-    """The phrases of an excerpt, then the proposed one if it is another, as first and last token of its text.
-
-    Shapes: edges, the states that a judge reads (phrases, 2 dim), tokens, the sums of the logits of both tokens
-    (phrases,), logits of each token to open and to close the answer (2, tokens).
-    """
-
-    spans: list[tuple[int, int]]
-    edges: Tensor
-    tokens: Tensor
-    logits: Tensor
 
 
 def second_look(
@@ -105,51 +90,11 @@ def look_again(
         ]
 
 
-def read_around(
-    reader: ReaderNetwork, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]]
-) -> list[list[tuple[Excerpt, ReadWindow]]]:
-    """Read the phrases found for each query in their surroundings; with gradients where these are on."""
-    parts = [excerpts(reader.tokenizer, ids, each, reader.length) for ids, each in zip(queries, found, strict=True)]
-    windows = [excerpt for part in parts for excerpt in part]
-    read: list[Any] = [None] * len(windows)
-    for members in buckets([len(one.window.ids) for one in windows], batch_tokens(reader.device)):
-        for member, window in zip(members, _read(reader, [windows[member] for member in members]), strict=True):
-            read[member] = window
-    every = iter(read)
-    return [[(excerpt, next(every)) for excerpt in part] for part in parts]
-
-
 def judged(judge: PhraseJudge, windows: Sequence[ReadWindow]) -> Tensor:
     """The logarithms of the odds of all phrases of a query, window after window. Shape: (phrases,)."""
     tokens = torch.cat([window.tokens for window in windows])
     alone: Tensor = judge(more_rows(torch.cat([window.edges for window in windows])))[: len(tokens)]
     return alone + tokens
-
-
-def _read(reader: ReaderNetwork, windows: Sequence[Excerpt]) -> Iterator[ReadWindow]:
-    network, _ = reader.judging
-    tensors = window_tensors(
-        [one.window for one in windows], reader.tokenizer.pad_token_id, reader.uses_segments, reader.device
-    )
-    with autocast(reader.device):
-        states = network.states(*tensors).float()
-    logits = torch.stack(network.logits(states), dim=1)  # (windows, 2, tokens)
-    on_cpu = logits.detach().cpu().numpy()
-    places: list[tuple[int, int, int]] = []  # row, first and last token of all phrases
-    spans_of: list[list[tuple[int, int]]] = []
-    for row, (excerpt, both) in enumerate(zip(windows, on_cpu, strict=True)):
-        first, stop = excerpt.window.first, excerpt.window.first + excerpt.window.count
-        sums, ends_of = best_ends(both[:, first:stop])
-        proposed = int(sums.argmax()), int(ends_of[sums.argmax()])
-        spans_of.append([*excerpt.spans, *([] if proposed in excerpt.spans else [proposed])])
-        places += [(row, first + start, first + end) for start, end in spans_of[-1]]
-    rows, starts, ends = torch.tensor(places, device=reader.device).T
-    counts = [len(spans) for spans in spans_of]
-    edges = torch.split(torch.cat([states[rows, starts], states[rows, ends]], dim=1), counts)
-    tokens = torch.split(logits[rows, 0, starts] + logits[rows, 1, ends], counts)
-    for row, excerpt in enumerate(windows):
-        inside = slice(excerpt.window.first, excerpt.window.first + excerpt.window.count)
-        yield ReadWindow(spans_of[row], edges[row], tokens[row], logits[row, :, inside])
 
 
 def _looks(

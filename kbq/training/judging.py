@@ -13,7 +13,8 @@ from kbq.corpus.sentences import whole_words
 from kbq.encoding.windows import token_span
 from kbq.reading.excerpts import Excerpt
 from kbq.reading.judge import POINTS, PhraseJudge
-from kbq.reading.second_look import ReadWindow, answers_in, judged
+from kbq.reading.second_look import answers_in, judged
+from kbq.reading.surroundings import ReadWindow
 from kbq.training.losses import marginal_losses
 from kbq.training.mined_queries import Label, MinedQuery
 

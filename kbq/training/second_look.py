@@ -21,7 +21,7 @@ from kbq.encoding.model_folder import local_folder, read_config, write_config
 from kbq.errors import TrainingError
 from kbq.reading.judge import PhraseJudge
 from kbq.reading.network import QuestionAnswering, ReaderNetwork, open_reader, save_reader
-from kbq.reading.second_look import read_around
+from kbq.reading.surroundings import read_around
 from kbq.training.batches import passages_digest, weights_digest
 from kbq.training.engine import SEEDS, Run, StepReport, StepSettings
 from kbq.training.examples import as_paths

@@ -22,7 +22,7 @@ from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.reading.excerpts import excerpts
 from kbq.reading.network import ReaderNetwork, open_reader, save_reader
-from kbq.reading.second_look import ReadWindow
+from kbq.reading.surroundings import ReadWindow
 from kbq.training.engine import StepReport
 from kbq.training.judging import ReadExcerpts, phrase_loss, query_losses, token_loss
 from kbq.training.mined_queries import Label, MinedQuery, as_line, read_mined
