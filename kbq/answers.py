@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, TypedDict, get_args
 
 from kbq.errors import QueryError
 
-CorpusFormat: TypeAlias = Literal["auto", "kilt", "jsonl", "squad", "dpr", "text"]
+CorpusFormat: TypeAlias = Literal["auto", "kilt", "jsonl", "squad", "dpr", "text", "table"]
 BuiltKind = Literal["exact", "disk", "compact", "tiny"]
 IndexKind = Literal[BuiltKind, "official"]  # the last is imported
 WantedKind = Literal["auto", BuiltKind]
@@ -29,6 +29,15 @@ TOP = 3  # alternatives that `kbq fill` keeps
 CONTEXT = 500  # characters of the evidence that JSON has on either side of an answer: most paragraphs are whole
 MOST_MARKS = 32  # by which this may be exceeded, so as not to part a letter from its marks: Unicode's limit is 30
 JOINER = "\u200d"  # between the parts of an emoji
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusColumns:
+    """What a corpus calls the columns, or the fields, that hold a page."""
+
+    id: str = "id"
+    title: str = "title"
+    text: str = "text"
 
 
 @dataclass(frozen=True, slots=True)

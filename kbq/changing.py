@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
-    from kbq.answers import CorpusFormat, WantedKind
+    from kbq.answers import CorpusColumns, CorpusFormat, WantedKind
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts, PhraseLimit
@@ -61,6 +61,7 @@ def build(
     model: str | Path | Model | None,
     *,
     format: CorpusFormat,
+    columns: CorpusColumns | None,
     index: WantedKind,
     bm25: bool,
     sparta: str | Path | None,
@@ -90,7 +91,7 @@ def build(
         model = model_of(folder, published, name, device) if published else Model.open(name or "default", device)
     known_ids = () if published is None else Pages.open(folder).ids()
     bad_lines = BadLines(corpus, skip_bad_lines, note)
-    pages = _pages(corpus, format, bad_lines, known_ids)
+    pages = _pages(corpus, format, columns, bad_lines, known_ids, note)
     with writing_to(folder, KnowledgeBaseError, goes_on=True):
         # A folder that is not a knowledge base is not locked; a missing faiss is reported before hours of encoding.
         kinds = {index} | ({entry.kind for entry in published.entries} if published else set())
@@ -162,6 +163,7 @@ def update(
     open_model: Callable[[], Model],
     *,
     format: CorpusFormat,
+    columns: CorpusColumns | None,
     delete_missing: bool,
     dry_run: bool,
     skip_bad_lines: bool,
@@ -181,7 +183,7 @@ def update(
     published = read_manifest(folder)  # before the corpus is read
     published.refuse_codes(folder)
     bad_lines = BadLines(corpus, skip_bad_lines, note)
-    pages = _pages(corpus, format, bad_lines, ())
+    pages = _pages(corpus, format, columns, bad_lines, (), note)
     if dry_run:
         comparison = Comparison(published.open_shards(folder))
         for _ in comparison.to_encode(pages):
@@ -195,7 +197,7 @@ def update(
         note(f"an update of {folder} was stopped, and the corpus has changed since: it starts over")
         (folder / STATE).unlink(missing_ok=True)
         bad_lines = BadLines(corpus, skip_bad_lines, note)
-        pages = _pages(corpus, format, bad_lines, ())
+        pages = _pages(corpus, format, columns, bad_lines, (), note)
         manifest, changes = _updated(folder, pages, open_model, delete_missing, hire, report, report_stage)
     if published.sparta and not manifest.sparta:
         note(WITHOUT_IMPACTS.format(kb=folder))
@@ -297,11 +299,16 @@ def model_of(folder: Path, manifest: Manifest, name: str | Path | None = None, d
 
 
 def _pages(
-    corpus: str | Path | Iterable[Page], format: CorpusFormat, bad_lines: BadLines, known_ids: Iterable[str]
+    corpus: str | Path | Iterable[Page],
+    format: CorpusFormat,
+    columns: CorpusColumns | None,
+    bad_lines: BadLines,
+    known_ids: Iterable[str],
+    note: Note,
 ) -> Iterator[Page]:
     """The pages of a file or folder, or those that were made in Python."""
     if isinstance(corpus, str | Path):
-        return bad_lines.all_or_none(read_corpus(corpus, format, bad_lines.add, known_ids))
+        return bad_lines.all_or_none(read_corpus(corpus, format, bad_lines.add, known_ids, columns, note))
     return checked_pages(given(corpus, CorpusError, "a corpus is", "a path, or a list of pages"), known_ids)
 
 

@@ -47,13 +47,14 @@ from kbq.system.callbacks import Note, Report, silent, unheard
 from kbq.system.lines import clean_text
 from kbq.system.paths import as_path, given
 from kbq.system.records import digest_of_bytes, digest_of_record
+from kbq.system.rows import EMPTY
 from kbq.words.bm25 import index_bm25
 from kbq.words.sparta import TERMS, index_sparta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from kbq.answers import CorpusFormat, SearchWords, WantedKind, WordBackend
+    from kbq.answers import CorpusColumns, CorpusFormat, SearchWords, WantedKind, WordBackend
     from kbq.array_types import Bools, Floats
     from kbq.cluster.searcher import RaySearcher
     from kbq.confidence.calibration import Calibration
@@ -150,6 +151,7 @@ class KnowledgeBase:
         model: str | Path | Model | None = None,
         *,
         format: CorpusFormat = "auto",
+        columns: CorpusColumns | None = None,
         index: WantedKind = "auto",
         bm25: bool = True,
         sparta: str | Path | None = None,
@@ -170,6 +172,7 @@ class KnowledgeBase:
             folder: a new folder, one in which a build stopped half-way, or with `append` a knowledge base.
             model: `default`, a folder or a hub name; by default that of the knowledge base to append to, or `default`.
             format: of a file; `auto` recognises it.
+            columns: what a table, or jsonl, calls the columns of ids, titles and texts.
             index: `auto` searches exactly up to about 2 million kept tokens, above with a compact index.
             bm25: add a BM25 index; with `append`, there is one where there was one before.
             sparta: folder of a SPARTA model whose impacts are added, the strongest `terms` of each sentence.
@@ -192,9 +195,9 @@ class KnowledgeBase:
 
             hire = hiring_on(ray)
         manifest, opened, bad_lines = build(
-            corpus, folder, model, format=format, index=index, bm25=bm25, sparta=sparta, terms=terms, append=append,
-            skip_bad_lines=skip_bad_lines, hire=hire, device=device, report=report, report_stage=report_stage,
-            note=note,
+            corpus, folder, model, format=format, columns=columns, index=index, bm25=bm25, sparta=sparta,
+            terms=terms, append=append, skip_bad_lines=skip_bad_lines, hire=hire, device=device, report=report,
+            report_stage=report_stage, note=note,
         )  # fmt: skip
         kb = cls(folder, manifest, opened, may_leave_gpu=True)
         kb.bad_lines = bad_lines
@@ -686,6 +689,7 @@ class KnowledgeBase:
         limit: int = 0,
         overwrite: bool = False,
         check: bool = False,
+        empty: Iterable[str] = EMPTY,
         decisions: str | Path | None = None,
         format: Format | None = None,
         ids: str | Path | None = None,
@@ -716,6 +720,7 @@ class KnowledgeBase:
             limit: cells that are asked for at most; 0: all.
             overwrite: fill cells that have a value, too.
             check: change nothing, but compare the values that are there with the text; a table of verdicts is given.
+            empty: what cells without a value hold: such a cell counts as empty.
             decisions: JSON lines of values that a person has accepted or rejected.
             format: of `out`, where its suffix does not say it; nt, trig, qs and html have the claims alone.
             ids: of nt, trig and qs: lines of a subject, page id or title, a tab, and its Q-number of Wikidata.
@@ -734,7 +739,7 @@ class KnowledgeBase:
             LOOKS if second_look is None else max(LOOKS, second_look), "phrase", backend, bm25_weight, sparta_weight,
             second_look=second_look, calibration=_name(calibration, "a calibration"),
         )  # fmt: skip
-        options = FillOptions(subject, values, min_probability, precision, top, limit, overwrite, check)
+        options = FillOptions(subject, values, min_probability, precision, top, limit, overwrite, check, tuple(empty))
         return fill(
             self, table, relations, out, options, search, decisions=decisions, format=format, ids=ids, dry_run=dry_run,
             force=force, command=command, note=note, report=report,
@@ -747,6 +752,7 @@ class KnowledgeBase:
         corpus: str | Path | Iterable[Page],
         *,
         format: CorpusFormat = "auto",
+        columns: CorpusColumns | None = None,
         skip_bad_lines: bool = False,
         dry_run: bool = False,
         workers: int = 1,
@@ -767,8 +773,8 @@ class KnowledgeBase:
             CorpusError: the corpus cannot be read; nothing is changed.
         """
         return self._updated(
-            corpus, format=format, skip_bad_lines=skip_bad_lines, delete_missing=False, dry_run=dry_run,
-            workers=workers, report=report, report_stage=report_stage, note=note,
+            corpus, format=format, columns=columns, skip_bad_lines=skip_bad_lines, delete_missing=False,
+            dry_run=dry_run, workers=workers, report=report, report_stage=report_stage, note=note,
         )  # fmt: skip
 
     def sync(
@@ -776,6 +782,7 @@ class KnowledgeBase:
         corpus: str | Path | Iterable[Page],
         *,
         format: CorpusFormat = "auto",
+        columns: CorpusColumns | None = None,
         dry_run: bool = False,
         workers: int = 1,
         report: Callable[[Counts], None] = unheard,
@@ -784,7 +791,7 @@ class KnowledgeBase:
     ) -> Self:
         """`update`, and delete the pages that the corpus does not have: the knowledge base then has its pages."""
         return self._updated(
-            corpus, format=format, skip_bad_lines=False, delete_missing=True, dry_run=dry_run,
+            corpus, format=format, columns=columns, skip_bad_lines=False, delete_missing=True, dry_run=dry_run,
             workers=workers, report=report, report_stage=report_stage, note=note,
         )  # fmt: skip
 

@@ -12,6 +12,7 @@ from kbq.answers import (
     DEPTH,
     RETRIEVAL_WEIGHT,
     WORDS_ALONE,
+    CorpusColumns,
     CorpusFormat,
     K,
     SearchOptions,
@@ -30,6 +31,7 @@ from kbq.commands.options import (
     Depth,
     Device,
     Evidence,
+    IdColumn,
     IndexName,
     Json,
     Kb,
@@ -41,6 +43,8 @@ from kbq.commands.options import (
     SecondLook,
     SpartaWeight,
     Terms,
+    TextColumn,
+    TitleColumn,
     TunedModel,
     output_path,
     refuse_given,
@@ -63,6 +67,9 @@ def build(
     corpus: Annotated[str, typer.Argument(help="A file or folder, or - for standard input.")],
     kb: Annotated[Path, typer.Argument(callback=output_path, help="Folder of the new knowledge base.")],
     format: Annotated[CorpusFormat, typer.Option(help="What the corpus looks like.")] = "auto",
+    id_column: IdColumn = "id",
+    title_column: TitleColumn = "title",
+    text_column: TextColumn = "text",
     model: Annotated[
         str | None,
         typer.Option(show_default="default; of --append that of KB", help="`default`, a model folder, or a hub name."),
@@ -98,11 +105,12 @@ def build(
     from kbq.kb import KnowledgeBase
     from kbq.system.files import folder_bytes
 
+    columns = CorpusColumns(id_column, title_column, text_column)
     with build_progress(f"building {kb}") as (report, report_stage):
         built = KnowledgeBase.build(
-            corpus, kb, model, format=format, index=index, bm25=bm25, sparta=sparta, terms=terms, append=append,
-            skip_bad_lines=skip_bad_lines, workers=workers, ray=ray, device=device, report=report,
-            report_stage=report_stage, note=note,
+            corpus, kb, model, format=format, columns=columns, index=index, bm25=bm25, sparta=sparta,
+            terms=terms, append=append, skip_bad_lines=skip_bad_lines, workers=workers, ray=ray, device=device,
+            report=report, report_stage=report_stage, note=note,
         )  # fmt: skip
     counts, size = built.counts, folder_bytes(kb)
     kept = counts.rows / max(1, counts.tokens)

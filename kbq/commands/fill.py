@@ -116,6 +116,14 @@ def fill(
     check: Annotated[
         bool, typer.Option("--check", help="Compare the values that are there with the text instead, and say where.")
     ] = False,
+    empty: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT,…",
+            show_default="NA,N/A,NaN,null,-,…",
+            help="What cells without a value hold, in a list with commas; an empty list: only nothing is empty.",
+        ),
+    ] = None,
     decisions: Annotated[
         Path | None, typer.Option(help="Values that a person has accepted or rejected, as the HTML output saves them.")
     ] = None,
@@ -162,6 +170,9 @@ def fill(
         if as_json:
             raise typer.BadParameter("has no place beside a printed table: leave it out", param_hint="--json")
     from kbq.commands.progress import filling_progress
+    from kbq.system.rows import EMPTY
+
+    markers = EMPTY if empty is None else tuple(filter(None, (text.strip() for text in empty.split(","))))
 
     if kb is None:
         note(USES_SAMPLE)
@@ -172,9 +183,9 @@ def fill(
         written = Path(folder, f"table.{format or 'csv'}") if str(out) == PRINTED else out
         filled = opened.fill(
             table, relations or (), written, subject=subject, values=values, min_probability=min_probability,
-            precision=precision, top=top, limit=limit, overwrite=overwrite, check=check, decisions=decisions,
-            format=format, ids=ids, dry_run=dry_run, force=force, backend=backend, bm25_weight=bm25_weight,
-            sparta_weight=sparta_weight, second_look=second_look, calibration=calibration,
+            precision=precision, top=top, limit=limit, overwrite=overwrite, check=check, empty=markers,
+            decisions=decisions, format=format, ids=ids, dry_run=dry_run, force=force, backend=backend,
+            bm25_weight=bm25_weight, sparta_weight=sparta_weight, second_look=second_look, calibration=calibration,
             command=shlex.join(["kbq", *sys.argv[1:]]), note=note, report=report,
         )  # fmt: skip
         printed = written.read_bytes() if written and written != out else None

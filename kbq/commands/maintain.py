@@ -7,10 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kbq.answers import CorpusFormat, WantedKind
+from kbq.answers import CorpusColumns, CorpusFormat, WantedKind
 from kbq.commands import printing
 from kbq.commands.application import Commands
-from kbq.commands.options import MAINTAIN, Device, Json, Ray, Terms, TunedModel, output_path, refuse_given
+from kbq.commands.options import (
+    MAINTAIN,
+    Device,
+    IdColumn,
+    Json,
+    Ray,
+    Terms,
+    TextColumn,
+    TitleColumn,
+    TunedModel,
+    output_path,
+    refuse_given,
+)
 from kbq.commands.terminal import note, tell
 from kbq.errors import KbqError
 
@@ -37,6 +49,9 @@ def update(
     kb: PublishedKb,
     corpus: Corpus,
     format: Format = "auto",
+    id_column: IdColumn = "id",
+    title_column: TitleColumn = "title",
+    text_column: TextColumn = "text",
     skip_bad_lines: Annotated[bool, typer.Option("--skip-bad-lines", help="Report bad lines and go on.")] = False,
     dry_run: DryRun = False,
     workers: Workers = 1,
@@ -45,8 +60,9 @@ def update(
     as_json: Json = False,
 ) -> None:
     """Add pages that are new and replace those that have changed, by their ids; others are not encoded again."""
-    _update(kb, corpus, model, device, as_json, format=format, skip_bad_lines=skip_bad_lines, delete_missing=False,
-            dry_run=dry_run, workers=workers)  # fmt: skip
+    columns = CorpusColumns(id_column, title_column, text_column)
+    _update(kb, corpus, model, device, as_json, format=format, columns=columns, skip_bad_lines=skip_bad_lines,
+            delete_missing=False, dry_run=dry_run, workers=workers)  # fmt: skip
 
 
 @app.command(rich_help_panel=MAINTAIN)
@@ -54,6 +70,9 @@ def sync(
     kb: PublishedKb,
     corpus: Corpus,
     format: Format = "auto",
+    id_column: IdColumn = "id",
+    title_column: TitleColumn = "title",
+    text_column: TextColumn = "text",
     dry_run: DryRun = False,
     workers: Workers = 1,
     model: Moved = None,
@@ -61,8 +80,9 @@ def sync(
     as_json: Json = False,
 ) -> None:
     """Do what update does, and delete the pages that the corpus does not have."""
-    _update(kb, corpus, model, device, as_json, format=format, skip_bad_lines=False, delete_missing=True,
-            dry_run=dry_run, workers=workers)  # fmt: skip
+    columns = CorpusColumns(id_column, title_column, text_column)
+    _update(kb, corpus, model, device, as_json, format=format, columns=columns, skip_bad_lines=False,
+            delete_missing=True, dry_run=dry_run, workers=workers)  # fmt: skip
 
 
 def _update(kb: Path, corpus: str, model: str | None, device: str, as_json: bool, workers: int, **options: Any) -> None:

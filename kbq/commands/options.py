@@ -97,6 +97,9 @@ PageIds = Annotated[
     Path | None, typer.Option("--pages", help="File of page ids, one a line: answer from these pages only.")
 ]
 IndexName = Annotated[IndexKind | None, typer.Option(help="Without it, the index built last is used.")]
+IdColumn = Annotated[str, typer.Option("--id", help="Of tables and jsonl: what holds the ids of pages.")]
+TitleColumn = Annotated[str, typer.Option("--title", help="Of tables and jsonl: what holds their titles.")]
+TextColumn = Annotated[str, typer.Option("--text", help="Of tables and jsonl: what holds their texts.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Page ids must be integers, as on the leaderboard.")]
 
 

@@ -6,35 +6,40 @@
 | jsonl | a line `{"id", "title", "text"}` | `id` | `text` split at blank lines; or a list `paragraphs` |
 | squad | an article of a SQuAD file | `id`, else `title` | its `context`s |
 | dpr | consecutive rows with the same title | id of the first passage | passages, each numbered by its own id |
-| text | a .txt or .md file | path in the folder | split at blank lines, without Markdown headings |
+| text | a .txt, .md or .html file | path in the folder or zip | split at blank lines, without headings |
+| table | a row of CSV, TSV or Parquet | `id` | `text` split at blank lines |
 
+Columns of a table and fields of jsonl may be named otherwise (`CorpusColumns`). jsonl and kilt may be one JSON array.
 Titles and paragraphs are cleaned by `clean_text` and otherwise unchanged; character positions refer to the cleaned
-text. Blank paragraphs, title lines and KILT headings are left out, and the others keep their numbers; a page without
-paragraphs is still a page. The other fields of a kilt or jsonl line are the page's metadata, except kilt's `_id`,
-`anchors` and `categories`. Ids are stripped strings, so 7 and "7" are the same id; a duplicate id (squad: title, where
-there are no ids) is a bad line. One page is in memory at a time; for text, one file; for squad, the whole corpus.
+text. Marks of Markdown become blanks, so that positions stay those of the source. Blank paragraphs, title lines and
+KILT headings are left out, and the others keep their numbers; a page without paragraphs is still a page. The other
+fields of a kilt or jsonl line are the page's metadata, except kilt's `_id`, `anchors` and `categories`. Ids are
+stripped strings, so 7 and "7" are the same id; a duplicate id (squad: title, where there are no ids) is a bad line. One
+page is in memory at a time; for text, one file; for squad, the whole corpus.
 """
 
 import csv
-import errno
-import heapq
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
 from pathlib import Path, PurePath
-from typing import TypeAlias, TypeVar, get_args
+from typing import Any, TypeAlias, TypeVar, get_args
 
-from kbq.answers import CorpusFormat
+from kbq.answers import CorpusColumns, CorpusFormat
+from kbq.corpus.documents import blocks, is_document, page_of, without_compression
+from kbq.corpus.folders import documents, is_archive, is_folder
 from kbq.corpus.metadata import clean_metadata
 from kbq.corpus.page_ids import PageIds
 from kbq.corpus.pages import Page, Paragraph, refuse_long_names
 from kbq.errors import CorpusError
+from kbq.system.callbacks import Note, unheard
 from kbq.system.lines import BadLine, Line, clean_text, parse_json_lines, read_lines, refuse, source_name
+from kbq.system.normal_forms import normal_form
 from kbq.system.paths import as_path
+from kbq.system.rows import SUFFIXES, NumberedRow, read_rows
 
 Fields: TypeAlias = dict[str, object]
 Kind = TypeVar("Kind")
@@ -44,16 +49,13 @@ _CHOOSE = "choose the format: " + ", ".join(get_args(CorpusFormat)[1:])
 _DPR_HEADER = "id\ttext\ttitle"
 _FIRST_LINES: tuple[tuple[CorpusFormat, str], ...] = (
     ("squad", r'\s*\{\s*("version"\s*:\s*"[^"]*"\s*,\s*)?("data"\s*:|$)'),
-    ("kilt", r'\s*\{.*"wikipedia_id"\s*:'),
-    ("jsonl", r'\s*\{.*"(text|paragraphs)"\s*:'),
+    ("kilt", r'\s*(\[\s*)?\{.*"wikipedia_id"\s*:'),
+    ("jsonl", r'\s*(\[\s*)?\{.*"(text|paragraphs)"\s*:'),
     ("dpr", _DPR_HEADER + r"\s*$"),
 )
-_JSONL_FIELDS = frozenset({"id", "title", "text", "paragraphs"})
 # `_id` repeats `wikipedia_id`; anchors and categories are Wikipedia's links, and longer than the text.
 _KILT_FIELDS = frozenset({"wikipedia_id", "wikipedia_title", "text", "_id", "anchors", "categories"})
 _KILT_MARKER = re.compile(r"\s*(Section::::[^\n]*|BULLET::::((-|\d+\.)(\s|$))?)\s*")
-_MARKDOWN_HEADING = re.compile(r" {0,3}(#{1,6})(\s.*)?$")
-_MARKDOWN_FENCE = re.compile(r" {0,3}(```|~~~)")
 _NOT_IN_AN_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _WRITE: dict[type, str] = {str: "text in quotes", list: "a list", dict: "an object {…}"}
 
@@ -63,17 +65,21 @@ def read_corpus(
     format: CorpusFormat = "auto",
     on_bad_line: BadLine = refuse,
     known_ids: Iterable[str] = (),
+    columns: CorpusColumns | None = None,
+    note: Note = unheard,
 ) -> Iterator[Page]:
-    """Stream the pages of a corpus, plain or compressed with gzip, xz or bzip2.
+    """Stream the pages of a corpus, plain or compressed with gzip, xz, bzip2, Zstandard or zip.
 
     To skip bad lines and collect them: `problems = []`, then `on_bad_line=problems.append`.
 
     Args:
-        source: a file, a folder of .txt and .md files, or "-" for standard input.
+        source: a file, a folder or zip of .txt, .md and .html files, or "-" for standard input.
         format: see the table above; "auto" recognises it by the first line, or else by the path.
         on_bad_line: called with the `CorpusError` of a bad line (squad: article; text: file); if it returns, the line
             is skipped. The default raises.
         known_ids: page ids that are taken already, for instance in the knowledge base to append to.
+        columns: what holds id, title and text, of tables and jsonl.
+        note: called with what is left out of a folder.
 
     Raises:
         CorpusError: a bad line, no page at all, an unknown format, or a file that cannot be read.
@@ -83,7 +89,7 @@ def read_corpus(
         raise CorpusError(f"{source_name(source)}: format {format!r} is unknown: {_CHOOSE}")
     known, page_ids = PageIds(known_ids), PageIds()
     count = 0
-    for location, read_page in _pages(source, format, on_bad_line):
+    for location, read_page in _pages(source, format, on_bad_line, columns or CorpusColumns(), note):
         try:
             page = read_page()
             refuse_long_names(page)
@@ -103,44 +109,61 @@ def read_corpus(
         raise CorpusError(f"{source_name(source)} contains no pages: check that it is the right file")
 
 
-def _pages(source: str, format: CorpusFormat, on_bad_line: BadLine) -> Iterator[Source]:
+def _pages(
+    source: str, format: CorpusFormat, on_bad_line: BadLine, columns: CorpusColumns, note: Note
+) -> Iterator[Source]:
     name = source_name(source)
+    if format == "auto":
+        format = _format_of_path(source)
     lines = read_lines(source, CorpusError, on_bad_line)
     if format == "auto":
-        format, lines = _recognised(source, lines)
+        format, lines = _recognised(source, lines, columns)
     if format == "text":
-        return _text_pages(source, on_bad_line)
+        return ((place, partial(page_of, one)) for place, one in documents(source, on_bad_line, note))
+    if format == "table":
+        return _table_pages(source, on_bad_line, columns)
     if format == "squad":
         return _squad_pages(lines, name)
     if format == "dpr":
         return _dpr_pages(lines, name, on_bad_line)
-    read_page = _kilt_page if format == "kilt" else _jsonl_page
+    read_page = _kilt_page if format == "kilt" else partial(_jsonl_page, columns)
     numbered = parse_json_lines(lines, source, CorpusError, on_bad_line)
     return ((f"{name}:{number}", partial(read_page, fields)) for number, fields in numbered)
 
 
-def _recognised(source: str, lines: Iterator[Line]) -> tuple[CorpusFormat, Iterator[Line]]:
+def _format_of_path(source: str) -> CorpusFormat:
+    """What a path says of its format: `auto` where that is nothing."""
+    if source == "-":
+        return "auto"
+    path = without_compression(PurePath(source))
+    if is_folder(source) or is_archive(source):
+        return "text"
+    if SUFFIXES.get(path.suffix.lower()) in ("csv", "parquet"):
+        return "table"
+    return "auto"
+
+
+def _recognised(source: str, lines: Iterator[Line], columns: CorpusColumns) -> tuple[CorpusFormat, Iterator[Line]]:
     """The format of the corpus, and all its lines, as standard input cannot be read twice."""
-    if source != "-" and _is_folder(source):
-        return "text", lines
     head: list[Line] = []
+    first = ""
     for line in lines:
         head.append(line)
-        if line[1].strip():
+        first = first + line[1].strip() if first.strip() else line[1]
+        if first.strip() not in ("", "[", "[{"):  # of an array, the second line says more
             break
-    else:
+    if not first.strip():
         return "jsonl", iter(head)  # only blank lines: no pages, whatever the format
-    first = head[-1][1]
     for format, pattern in _FIRST_LINES:
         if re.match(pattern, first):
             return format, chain(head, lines)
-    if _is_text_file(Path(source)):
+    if source != "-" and is_document(PurePath(source)):
         return "text", lines
+    if re.match(r"\s*(\[\s*)?\{", first) and (columns != CorpusColumns() or first.lstrip().startswith("[")):
+        return "jsonl", chain(head, lines)
+    if source != "-" and SUFFIXES.get(without_compression(PurePath(source)).suffix.lower()) == "tsv":
+        return "table", lines
     raise CorpusError(f"{source_name(source)}: the first line {first!r:.60} is of no known format: {_CHOOSE}")
-
-
-def _is_folder(source: str) -> bool:
-    return os.path.isdir(source)  # noqa: PTH112 - where one may not look it is False, and reading the file says why
 
 
 def content_start(text: str) -> int:
@@ -161,14 +184,51 @@ def _kilt_page(fields: Fields) -> Page:
     return Page(page_id, title, paragraphs, metadata=_others(fields, _KILT_FIELDS))
 
 
-def _jsonl_page(fields: Fields) -> Page:
+def _jsonl_page(columns: CorpusColumns, fields: Fields) -> Page:
     has_paragraphs = "paragraphs" in fields
-    if has_paragraphs and "text" in fields:
-        raise CorpusError("the page has both text and paragraphs: keep one of them")
-    page_id = _page_id(fields.get("id"), "id")
-    title = _text(fields.get("title"), "title").strip()
-    texts = _texts(fields, "paragraphs") if has_paragraphs else _blocks(_text(fields.get("text"), "text"))
-    return Page(page_id, title, _paragraphs(texts), metadata=_others(fields, _JSONL_FIELDS))
+    if has_paragraphs and columns.text in fields:
+        raise CorpusError(f"the page has both {columns.text} and paragraphs: keep one of them")
+    page_id = _page_id(fields.get(columns.id), columns.id)
+    title = _text(fields.get(columns.title), columns.title).strip()
+    texts = _texts(fields, "paragraphs") if has_paragraphs else blocks(_text(fields.get(columns.text), columns.text))
+    known = frozenset({columns.id, columns.title, columns.text, "paragraphs"})
+    return Page(page_id, title, _paragraphs(texts), metadata=_others(fields, known))
+
+
+def _table_pages(source: str, on_bad_line: BadLine, columns: CorpusColumns) -> Iterator[Source]:
+    rows = read_rows(source, CorpusError, on_bad_line)
+    first = next(rows.numbered, (0, {}))
+    present = rows.columns or tuple(first[1])
+    for option, column in (("title", columns.title), ("text", columns.text)):
+        if present and column not in present:
+            names = ", ".join(map(repr, present[:20]))
+            raise CorpusError(f"{rows.name} has no column {column!r}, it has {names}: name it with --{option}")
+    numbered: Iterable[NumberedRow] = chain([first] if first[0] else (), rows.numbered)
+    return ((f"{rows.name}:{number}", partial(_table_page, columns, row)) for number, row in numbered)
+
+
+def _table_page(columns: CorpusColumns, row: Fields) -> Page:
+    """Without a column of ids, the title is the id."""
+    title = _cell(row.get(columns.title)).strip()
+    page_id = _cell(row[columns.id]) if columns.id in row else title
+    others = {name: value for name, value in row.items() if value not in (None, "")}
+    known = frozenset({columns.id, columns.title, columns.text})
+    paragraphs = _paragraphs(blocks(_cell(row.get(columns.text))))
+    return Page(_page_id(page_id, columns.id), title, paragraphs, metadata=_others(_jsonable(others), known))
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else clean_text(re.sub(r"\r\n?", "\n", str(value)))
+
+
+def _jsonable(fields: Fields) -> Fields:
+    """Dates and times of Parquet as text."""
+
+    def plain(value: Any) -> Any:
+        is_json = value is None or isinstance(value, str | int | float | list | dict)
+        return value if is_json else str(value)
+
+    return {name: plain(value) for name, value in fields.items()}
 
 
 def _others(fields: Fields, known: frozenset[str]) -> Fields:
@@ -247,95 +307,6 @@ def _dpr_page(page: list[_Passage]) -> Page:
     return Page(str(numbers[0]), page[0].title, paragraphs)
 
 
-def _text_pages(source: str, on_bad_line: BadLine) -> Iterator[Source]:
-    root = Path(source)
-    paths = sorted(_text_files(root, on_bad_line)) if _is_folder(source) else [root]
-    if not paths:
-        raise CorpusError(f"{source_name(source)} contains no .txt or .md file: choose another folder")
-    for path in paths:
-        page_id = path.name if path == root else path.relative_to(root).as_posix()
-        try:
-            lines = [line for _, line in read_lines(str(path), CorpusError)]
-        except CorpusError as problem:
-            on_bad_line(problem)
-        else:
-            yield source_name(str(path)), partial(_text_page, page_id, lines)
-
-
-def _text_files(root: Path, on_bad_line: BadLine) -> Iterator[Path]:
-    """The text files in a folder, in no order; what may not be read is a bad line.
-
-    Symbolic links are followed, but each folder is read once: under its own path, if that is below the root, else under
-    the first link to it. Hidden files and folders are left out: folders that were copied from other systems are full of
-    them.
-    """
-    seen: set[tuple[int, int]] = set()
-    folders, links = [root], list[Path]()
-    while folders or links:
-        folder = folders.pop() if folders else heapq.heappop(links)
-        try:
-            facts = folder.stat()
-            entries = [] if (facts.st_dev, facts.st_ino) in seen else list(os.scandir(folder))
-        except OSError as reason:
-            on_bad_line(_unreadable(folder, reason))
-            continue
-        seen.add((facts.st_dev, facts.st_ino))
-        for entry in entries:
-            path = folder / entry.name
-            if entry.name.startswith("."):
-                continue
-            try:
-                if entry.is_dir():
-                    heapq.heappush(links, path) if entry.is_symlink() else folders.append(path)
-                # A link that leads nowhere is found out where it is read.
-                elif _is_text_file(path) and (entry.is_file() or entry.is_symlink()):
-                    yield path
-            except OSError as reason:  # of a link that leads to where one may not look, or round in a circle
-                if _is_text_file(path) or reason.errno != errno.ELOOP:
-                    on_bad_line(_unreadable(path, reason))
-
-
-def _unreadable(path: Path, reason: OSError) -> CorpusError:
-    return CorpusError(f"{source_name(str(path))}: cannot be read ({reason.strerror}): check its path and permissions")
-
-
-def _text_page(page_id: str, lines: list[str]) -> Page:
-    name = _without_compression(PurePath(page_id))
-    title = ""
-    if name.suffix.lower() == ".md":
-        title, lines = _without_headings(lines)
-    title = clean_text(title or name.stem.replace("_", " ")).strip()
-    return Page(_page_id(page_id, "path"), title, _paragraphs(_blocks(clean_text("\n".join(lines)))))
-
-
-def _without_headings(lines: list[str]) -> tuple[str, list[str]]:
-    """The first `# heading` of Markdown lines ("" if none), and the lines with all headings blanked."""
-    title = ""
-    rest = []
-    is_code = False
-    for line in lines:
-        if _MARKDOWN_FENCE.match(line):
-            is_code = not is_code
-        heading = None if is_code else _MARKDOWN_HEADING.match(line)
-        if heading and heading[1] == "#":
-            title = title or re.sub(r"\s#+\s*$", "", heading[2] or "").strip()
-        rest.append("" if heading else line)
-    return title, rest
-
-
-def _is_text_file(path: Path) -> bool:
-    return _without_compression(path).suffix.lower() in (".txt", ".md")
-
-
-def _without_compression(path: PurePath) -> PurePath:
-    return path.with_suffix("") if path.suffix.lower() in (".gz", ".xz", ".bz2") else path
-
-
-def _blocks(text: str) -> list[str]:
-    """Split text at its blank lines."""
-    return [block.strip("\n") for block in re.split(r"\n\s*\n", text) if block.strip()]
-
-
 def _paragraphs(texts: Iterable[str]) -> tuple[Paragraph, ...]:
     return tuple(Paragraph(number, text) for number, text in enumerate(texts) if text.strip())
 
@@ -345,7 +316,7 @@ def _page_id(value: object, name: str) -> str:
         return str(value)
     if not isinstance(value, str) or not value.strip() or _NOT_IN_AN_ID.search(value.strip()):
         raise _wrong(name, value, "a whole number, or text without control characters")
-    return value.strip()
+    return normal_form("NFC", value.strip())
 
 
 def _texts(fields: Fields, name: str) -> list[str]:

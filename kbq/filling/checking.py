@@ -1,6 +1,6 @@
 """Checking: values that a table has are compared with what the text says: agrees, contradicts, or not found."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from kbq.filling.claims import Claim, DateValue, QuantityValue
@@ -21,18 +21,20 @@ def checked(
     relations: Sequence[Relation],
     claims: Mapping[tuple[str, str], Sequence[Claim]],
     titles: Titles,
+    markers: Collection[str] = (),
 ) -> list[Row]:
     """A row for each value that is present: its verdict, and what the text says, with its place.
 
     Args:
         claims: by subject and relation.
+        markers: that stand for an empty cell.
     """
     rows: list[Row] = []
     for row in table.rows:
         name = subject_of(row.get(subject))
         for relation in relations:
             said = claims.get((name, relation.name), ())
-            for present in texts_of(row.get(relation.name)) if said else ():
+            for present in texts_of(row.get(relation.name), markers) if said else ():
                 verdict, claim = _judged(present, relation, said, titles)
                 evidence = {key: getattr(claim, key) for key in EVIDENCE} if claim else dict.fromkeys(EVIDENCE)
                 rows.append(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kbq.errors import KbqError
 from kbq.filling.claims import Claim, DateValue, PageValue, QuantityValue
-from kbq.filling.parquet import NEEDS_PYARROW
 from kbq.filling.tables import Table, write_table
 from kbq.system.lines import without_surrogates
+from kbq.system.parquet import NEEDS_PYARROW
 from kbq.system.writing import replacing, writing_to
 
 if TYPE_CHECKING:

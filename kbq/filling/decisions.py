@@ -10,7 +10,7 @@ from kbq.filling.claims import Alternative, Claim, NormalForm
 from kbq.filling.relations import Relation
 from kbq.filling.slots import Slot, subject_of
 from kbq.filling.values import normalised
-from kbq.system.lines import read_json_lines
+from kbq.system.rows import read_rows
 
 Choice = Literal["accept", "reject", "undo"]
 Cell: TypeAlias = tuple[str, str]  # subject and relation
@@ -65,7 +65,7 @@ def read_decisions(path: Path) -> dict[Cell, dict[str, Decision]]:
     """
     decisions: list[Decision] = []
     problems: list[str] = []
-    for number, fields in read_json_lines(str(path)):
+    for number, fields in read_rows(str(path)).numbered:
         try:
             decisions.append(decision_of(fields))
         except KbqError as error:

@@ -65,6 +65,9 @@ def fill(
         refuse_unfit(before, format)
     filling = Filling(kb, before, wanted, options, search, decided)
     _hint(kb, before, wanted, note)
+    if filling.counts.markers:
+        markers = ", ".join(filter(None, options.empty))
+        note(f"{filling.counts.markers:,} cells were taken as empty, since they hold one of {markers}: see --empty")
     formulas = 0 if table is None else sum(is_formula(shown(cell)) for row in before.rows for cell in row.values())
     if formulas and format in ("csv", "tsv"):
         note(f"{formulas:,} cells of the table look like formulas of a spreadsheet, and are written as they were")

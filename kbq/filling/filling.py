@@ -24,6 +24,7 @@ from kbq.filling.slots import Slot, Slots, Wanted, subject_of
 from kbq.filling.tables import Counts, Row, Table, is_empty
 from kbq.searching.search import BATCH
 from kbq.system.files import file_digest
+from kbq.system.rows import empty_markers
 
 if TYPE_CHECKING:
     from kbq.encoding.queries import QueryTokenizer
@@ -48,7 +49,7 @@ class Filling:
         """Raises KbqError where nothing can be asked, or nothing would have a probability."""
         self._kb, self._table, self._relations, self._options, self._search = kb, table, relations, options, search
         self._decisions, self._titles = decisions, kb.titles
-        self._threshold = options.threshold(kb, search)
+        self._threshold, self._markers = options.threshold(kb, search), empty_markers(options.empty)
         for relation in relations:
             if relation.min_probability is not None:
                 kb.check(replace(search, min_probability=relation.min_probability))
@@ -56,11 +57,16 @@ class Filling:
         tokenizers = kb.query_tokenizers(search)
         wanted: Wanted = "present" if options.check else "all" if options.overwrite else "empty"
         self.slots = Slots(
-            table, relations, options.subject, wanted, options.limit, lambda text: _problem(text, tokenizers)
-        )
+            table, relations, options.subject, wanted, options.limit, lambda text: _problem(text, tokenizers),
+            self._markers,
+        )  # fmt: skip
+        asked = [row.get(relation.name) for row in table.rows for relation in relations]
+        self.counts = Counts(
+            len(table.rows), self.slots.count, self.slots.queries, unasked=tuple(self.slots.unasked),
+            markers=sum(not is_empty(cell) and is_empty(cell, self._markers) for cell in asked),
+        )  # fmt: skip
         self.asked = 0  # queries
         self.useless = without_cell(decisions, self.slots)  # decisions that change nothing, as far as is known
-        self.counts = Counts(len(table.rows), self.slots.count, self.slots.queries, unasked=tuple(self.slots.unasked))
 
     def batches(self, kept: Kept, size: int = BATCH) -> Iterator[list[list[Claim]]]:
         """The claims of each slot, some slots at a time; so many queries without kept answers are asked together."""
@@ -106,7 +112,7 @@ class Filling:
             by_slot[claim.subject, claim.relation].append(claim)
         claims = list(chain.from_iterable(self._obeyed(slot, by_slot) for slot in self.slots))
         if options.check:
-            rows = checked(table, options.subject, self._relations, by_slot, self._titles)
+            rows = checked(table, options.subject, self._relations, by_slot, self._titles, self._markers)
             agreeing = sum(row["verdict"] == "agrees" for row in rows)
             verdicts = Table(COLUMNS, rows, tuple(claims), replace(self.counts, asked=self.asked, filled=agreeing))
             return verdicts.all_filled()
@@ -128,7 +134,7 @@ class Filling:
         values: dict[str, Any] = {}
         for relation in self._relations:
             found = accepted.get((name, relation.name))
-            if found and (self._options.overwrite or is_empty(row.get(relation.name))):
+            if found and (self._options.overwrite or is_empty(row.get(relation.name), self._markers)):
                 texts = [claim.value for claim in found]
                 values[relation.name] = texts if relation.values == "many" else texts[0]
         return dict(row) | values if values else row

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kbq.answers import TOP, SearchOptions
 from kbq.errors import KbqError, QueryError
 from kbq.filling.relations import Values
+from kbq.system.rows import EMPTY
 
 if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase
@@ -31,6 +32,7 @@ class FillOptions:
     limit: int = 0  # cells that are asked for; 0: all
     overwrite: bool = False
     check: bool = False
+    empty: tuple[str, ...] = EMPTY  # what cells without a value hold, beside nothing
 
     def __post_init__(self) -> None:
         if self.values not in ("one", "many"):

@@ -1,6 +1,6 @@
 """Slots: a table and its relations become what is asked: each subject with the relations of its cells, once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
@@ -46,6 +46,7 @@ class Slots:
         wanted: Wanted,
         limit: int,
         problem_of: Callable[[str], str],
+        markers: Collection[str] = (),
     ) -> None:
         """The slots of the cells wanted.
 
@@ -53,6 +54,7 @@ class Slots:
             subject: the column of subjects.
             limit: how many slots at most; 0: all.
             problem_of: says why a query cannot be asked; empty: it can.
+            markers: that stand for an empty cell.
 
         Raises:
             KbqError: the table has no such column of subjects, or no cell to ask for.
@@ -72,7 +74,8 @@ class Slots:
             more = [
                 number
                 for number, relation in enumerate(relations)
-                if number not in known and (wanted == "all" or is_empty(row.get(relation.name)) == (wanted == "empty"))
+                if number not in known
+                and (wanted == "all" or is_empty(row.get(relation.name), markers) == (wanted == "empty"))
             ]
             more = more[: limit - self.count] if limit else more
             queries = (query for number in more if name for query in Slot(name, relations[number]).queries)
@@ -108,6 +111,4 @@ def refuse_missing(table: Table, subject: str) -> None:
         return
     near = get_close_matches(subject, table.columns[:1000], 1, 0.5)
     hint = f"is it {near[0]!r}?" if near else f"it has {', '.join(map(repr, table.columns[:20]))}"
-    if len(table.columns) == 1 and ";" in table.columns[0]:
-        hint += " (commas or tabs separate columns, semicolons do not)"
     raise KbqError(f"the table has no column {subject!r}, {hint}: name the column of subjects with --subject")

@@ -1,4 +1,4 @@
-"""Tables: CSV, TSV, JSON lines and Parquet become rows by column, and rows become such files again, in their order."""
+"""Tables: rows by column, with what their file was like, and such files again, in the same order and dialect."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import csv
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from kbq.errors import KbqError
-from kbq.filling.parquet import NEEDS_PYARROW, read_parquet
-from kbq.filling.room import Room
-from kbq.system.json_text import values_in
-from kbq.system.lines import Line, parse_json_lines, read_whole_lines, separated_values, source_name
+from kbq.system.lines import MARK
+from kbq.system.parquet import NEEDS_PYARROW
 from kbq.system.paths import as_path, given
+from kbq.system.rows import NOTHING, Dialect, RowFormat, read_rows
 from kbq.system.writing import replacing, writing_to
 
 if TYPE_CHECKING:
@@ -27,10 +24,10 @@ if TYPE_CHECKING:
 
     from kbq.filling.claims import Claim
 
-TableFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet"]
+TableFormat: TypeAlias = RowFormat
 Row: TypeAlias = Mapping[str, Any]
-SUFFIXES: dict[str, TableFormat] = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".parquet": "parquet"}
 SEPARATOR = "|"  # between the values of a cell
+CSV = Dialect()
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")  # how a cell begins that a spreadsheet computes. Source: OWASP
 NUMBER = re.compile(r" *[+-]?\d[\d.,\s]*%?")
 BREAKS = re.compile(r"[\t\r\n]+")  # what TSV has no form for
@@ -45,6 +42,7 @@ class Counts:
     queries: int = 0  # for them
     asked: int = 0  # of the queries: those whose answers were not there from an earlier run
     filled: int = 0  # of the cells asked for; of a check: those that agree
+    markers: int = 0  # cells that were taken as empty for what they hold
     formulas: int = 0  # values that a spreadsheet would compute, written behind an apostrophe
     left_out: int = 0  # claims that cannot be written as QuickStatements
     unasked: tuple[str, ...] = ()  # why the cells of some rows stay empty
@@ -66,6 +64,7 @@ class Table:
     claims: tuple[Claim, ...] = ()
     counts: Counts = Counts()
     before: Table | None = None  # that was filled
+    dialect: Dialect = CSV  # of the file that it was read from
     arrow: Any = None  # the pyarrow.Table that it was read from
 
     @classmethod
@@ -115,99 +114,53 @@ class Table:
         return f"Table({len(self.rows):,} rows, {len(self.columns):,} columns, {len(self.claims):,} claims)"
 
 
-def is_empty(value: object) -> bool:
-    """Whether a cell has no value.
+def is_empty(value: object, markers: Collection[str] = ()) -> bool:
+    """Whether a cell has no value; `markers` stand for none, too.
 
     >>> [is_empty(value) for value in (None, "", " ", [], math.nan, 0, False, "x")]
     [True, True, True, True, True, False, False, False]
+    >>> is_empty("n/a", ["n/a"])
+    True
     """
     if isinstance(value, float):
         return math.isnan(value)
-    return value is None or value == [] or (isinstance(value, str) and not value.strip())
+    return value is None or value == [] or (isinstance(value, str) and (not value.strip() or value.strip() in markers))
 
 
-def texts_of(value: object) -> list[str]:
+def texts_of(value: object, markers: Collection[str] = ()) -> list[str]:
     """The values of a cell as texts.
 
     >>> texts_of("Paris | Rome"), texts_of(["Paris", 1815]), texts_of(None)
     (['Paris', 'Rome'], ['Paris', '1815'], [])
     """
     parts = [] if is_empty(value) else value if isinstance(value, list) else str(value).split(SEPARATOR)
-    return [text for text in (str(part).strip() for part in parts) if text]
+    return [text for text in (str(part).strip() for part in parts) if not is_empty(text, markers)]
 
 
 def read_table(path: str | Path) -> Table:
-    """A table with a header, or JSON objects, one a line; plain or compressed, - for standard input.
-
-    Parquet is recognised by its suffix; of the others, JSON lines and TSV also by their first line.
+    """A table in any form that `read_rows` reads.
 
     Raises:
         KbqError: the file cannot be read, is empty, has two columns of one name, or rows that do not fit.
     """
-    name, suffix = source_name(str(path)), Path(path).suffix.lower()
-    if suffix in (".xlsx", ".xls", ".ods"):
-        raise KbqError(f"{name} is a spreadsheet, which kbq does not read: save it as CSV in UTF-8")
-    if suffix == ".parquet":
-        rows, arrow = read_parquet(Path(path))
-        _refuse_repeated(name, arrow.column_names)
-        return Table(tuple(arrow.column_names), rows, arrow=arrow)
-    lines, head = read_whole_lines(str(path)), list[Line]()
-    for line in lines:
-        head.append(line)
-        if line[1].strip():
-            break
-    else:
-        raise KbqError(f"{name} is empty: write a header with the names of the columns, and a row for each subject")
-    first, rest = head[-1][1].lstrip(), chain(head, lines)
-    if SUFFIXES.get(suffix) == "jsonl" or first.startswith("{"):
-        return Table.of(fields for _, fields in parse_json_lines(_counted(rest, Room(name)), str(path)))
-    return _read_separated(name, rest, suffix == ".tsv" or (suffix != ".csv" and "\t" in first))
-
-
-def _counted(lines: Iterable[Line], room: Room) -> Iterator[Line]:
-    """Lines of JSON, as long as there is room for their values."""
-    for number, text in lines:
-        room.take(1, values_in(text), len(text))
-        yield number, text.rstrip("\r\n")
-
-
-def _read_separated(name: str, lines: Iterable[Line], is_tsv: bool) -> Table:
-    columns: list[str] = []
-    rows: list[Row] = []
-    problems: list[str] = []
-    room = Room(name)
-    texts = chain.from_iterable(StringIO(text, newline="") for _, text in lines)  # a lone \r ends a line, too
-    for number, values in separated_values(texts, name, is_tsv):
-        room.take(1, len(values), sum(map(len, values)))
-        if not columns:
-            columns = values
-            _refuse_repeated(name, columns)
-        elif any(values[len(columns) :]):
-            problem = f"{len(values)} values for {len(columns)} columns"
-            problems.append(f"{name}:{number}: {problem}: put quotes around a value that holds a comma")
-        elif values:  # a blank line is no row
-            rows.append(dict(zip(columns, values, strict=False)))
-    if problems:
-        raise KbqError(f"{name} has {len(problems)} rows that cannot be used", problems)
-    return Table(tuple(columns), rows)
-
-
-def _refuse_repeated(name: str, columns: Sequence[str]) -> None:
-    for column, count in Counter(columns).items():
-        if count > 1:
-            raise KbqError(f"{name} has {count} columns {column!r}: give each its own name")
+    rows = read_rows(str(path), is_bounded=True)
+    table = Table.of(row for _, row in rows.numbered)
+    if not rows.columns and not table.columns:
+        raise KbqError(f"{rows.name} is empty: {NOTHING}")
+    return replace(table, columns=rows.columns or table.columns, dialect=rows.dialect, arrow=rows.arrow)
 
 
 def write_table(table: Table, path: Path, format: TableFormat) -> int:
     """Replace a file by the table; how many of its values a spreadsheet would compute: they get an apostrophe.
 
     That is done to what came from the knowledge base, and to names of new columns, in CSV and TSV; all other cells are
-    as they were.
+    as they were. A table that was read from such a file is written in its dialect.
 
     Raises:
         KbqError: it cannot be written.
     """
-    formulas = 0
+    formulas, read = 0, (table.before or table).dialect
+    dialect = read if read.format == format else Dialect(format, "\t" if format == "tsv" else ",")
     with writing_to(path, KbqError, goes_on=True), replacing(path) as partial:
         if format == "parquet":
             _write_parquet(table, partial)
@@ -219,14 +172,14 @@ def write_table(table: Table, path: Path, format: TableFormat) -> int:
             known = table.columns if table.before is None else table.before.columns
             header = [name if name in known else guarded(name) for name in table.columns]
             formulas += sum(name not in table.columns for name in header)
-            file.write(_line(header, format))
+            file.write(MARK * dialect.has_mark + _line(header, _of_header(header, dialect)))
             for number, row in enumerate(table.rows):
                 texts = [shown(row.get(column)) for column in table.columns]
                 for place, column in enumerate(table.columns):
                     if is_formula(texts[place]) and table.is_filled(number, column):
                         texts[place] = guarded(texts[place])
                         formulas += 1
-                file.write(_line(texts, format))
+                file.write(_line(texts, dialect))
     return formulas
 
 
@@ -282,14 +235,21 @@ def shown(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict | bool) else str(value)
 
 
-def _line(texts: Sequence[str], format: TableFormat) -> str:
+def _line(texts: Sequence[str], dialect: Dialect) -> str:
     # A quotation mark must not open a cell that swallows the rows behind it: other programs read TSV as they do CSV.
     buffer = StringIO(newline="")
-    if format == "tsv":
+    if dialect.format == "tsv":
         texts = [BREAKS.sub(" ", text) for text in texts]
-    writer = csv.writer(buffer, delimiter="\t" if format == "tsv" else ",", lineterminator="\r\n")
-    writer.writerow(texts)  # with these ends, it quotes either of them in a cell
-    return buffer.getvalue().removesuffix("\r\n") + "\n"
+    quoting: Literal[0, 1] = csv.QUOTE_ALL if dialect.quotes_all else csv.QUOTE_MINIMAL
+    # With these ends, it quotes either of them in a cell.
+    csv.writer(buffer, delimiter=dialect.delimiter, quoting=quoting, lineterminator="\r\n").writerow(texts)
+    return buffer.getvalue().removesuffix("\r\n") + dialect.line_end
+
+
+def _of_header(columns: Sequence[str], dialect: Dialect) -> Dialect:
+    """With quotation marks, where a name has what may stand between names."""
+    is_plain = dialect.format == "tsv" or not any(re.search(r"[;\t]", name) for name in columns)
+    return dialect if is_plain else replace(dialect, quotes_all=True)
 
 
 def _write_parquet(table: Table, path: Path) -> None:

@@ -16,11 +16,13 @@ from kbq.filling.slots import refuse_missing, subject_of
 from kbq.filling.tables import Row, Table, read_table, texts_of
 from kbq.filling.values import normalised
 from kbq.special_tokens import slot_of
+from kbq.system.rows import empty_markers
 
 Names: TypeAlias = tuple[str, ...]  # of one value, each as good as the others
 Key: TypeAlias = tuple[str, str]  # subject and relation, as values are compared
 ValueSets: TypeAlias = dict[Key, list[Names]]
 Guesses: TypeAlias = dict[Key, tuple[Names, float]]  # with its probability
+MARKERS = empty_markers()
 CLAIM_COLUMNS = {"subject", "relation", "value", "accepted"}
 
 
@@ -67,7 +69,7 @@ def _wide(table: Table, subject: str, relations: Sequence[str]) -> Sets:
     refuse_missing(table, subject)
     for row in table.rows:
         for relation in relations or [column for column in table.columns if column != subject]:
-            values = texts_of(row.get(relation))
+            values = texts_of(row.get(relation), MARKERS)
             if values:
                 yield row.get(subject), relation, [(text,) for text in values]
 
@@ -80,7 +82,7 @@ def _claims(rows: Sequence[Row]) -> Sets:
 
 def _triples(rows: Sequence[Row]) -> Sets:
     for row in rows:
-        names = (*texts_of(row["object"])[:1], *texts_of(row.get("aliases")))
+        names = (*texts_of(row["object"], MARKERS)[:1], *texts_of(row.get("aliases"), MARKERS))
         yield row["subject"], row["relation"], [names] if names else []
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from kbq.errors import KbqError
 from kbq.filling.claims import Claim, PageValue
-from kbq.system.lines import clean_text, read_lines
+from kbq.system.lines import clean_text
+from kbq.system.rows import read_rows
 
 WIKIDATA = "http://www.wikidata.org"
 _SITE = r"(?:https?://www\.wikidata\.org/(?:wiki/(?:Property:)?|entity/|prop/(?:direct/)?))?"
@@ -49,22 +50,23 @@ def page_number(page: PageValue, ids: Mapping[str, str]) -> str:
 
 
 def read_ids(path: Path) -> dict[str, str]:
-    """Q-numbers by what has them: lines of a subject, page id, title or unit, a tab, and a Q-number.
+    """Q-numbers by what has them: rows of a subject, page id, title or unit, and a Q-number.
 
-    A header is left out: a first line whose second column holds no digit.
+    A header is left out: a first row whose second column holds no digit.
 
     Raises:
         KbqError: the file cannot be read, a line has no Q-number, or one name has two.
     """
     ids: dict[str, str] = {}
     problems: list[str] = []
-    for number, line in read_lines(str(path)):
-        name, _, text = (clean_text(part).strip() for part in line.partition("\t"))
-        found = _Q_NUMBER.fullmatch(text)
-        if not line.strip() or (number == 1 and not re.search("[0-9]", text)):
+    rows = read_rows(str(path), has_header=False)
+    for place, (number, row) in enumerate(rows.numbered):
+        name, text, *_ = (*(clean_text(str(value)).strip() for value in row.values()), "", "")
+        found, shown = _Q_NUMBER.fullmatch(text), "\t".join(map(str, row.values()))
+        if (not name and not text) or (place == 0 and not re.search("[0-9]", text)):
             continue
         if not found or not name:
-            problems.append(f"{path}:{number}: {line!r:.60} is no name, tab and Q-number, such as Q7186")
+            problems.append(f"{path}:{number}: {shown!r:.60} is no name, tab and Q-number, such as Q7186")
         elif ids.setdefault(name, found[1]) != found[1]:
             problems.append(f"{path}:{number}: {name!r:.60} is {ids[name]}, and {found[1]}, too: leave one of them out")
     if problems:

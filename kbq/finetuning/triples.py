@@ -6,7 +6,6 @@ Of lines with a `decision`, as the review of claims writes them, the last on a v
 accepts the value. A cell that is to stay empty is a query without an answer.
 """
 
-import csv
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +19,12 @@ from kbq.errors import TrainingError
 from kbq.kilt.records import PAGE, Gold, GoldOutput, Problems, read_golds
 from kbq.kilt.scores import relation_of
 from kbq.special_tokens import slot_of
-from kbq.system.lines import Line, clean_text, parse_json_lines, read_lines, separated_values
+from kbq.system.lines import clean_text
+from kbq.system.rows import Rows, empty_markers, read_rows
 
 COLUMNS = ("subject", "relation", "object")
 MORE_COLUMNS = ("aliases", "page")
+MARKERS = empty_markers()  # of an object that there is none of
 LIKENESS = 0.7  # of a column to one of these: "page_id" and "alias" are alike enough, "image" is not
 DEV_SHARE, MOST_DEV = 0.1, 500  # examples set aside to score on
 
@@ -37,17 +38,14 @@ def read_triples(path: Path, unanswered: bool = False) -> list[Gold]:
     Raises:
         TrainingError: a column is missing, a line is malformed (all of them are named), or there is no triple.
     """
-    lines = read_lines(str(path), TrainingError)
-    first = next((line for line in lines if line[1].strip()), (0, ""))
-    if not first[1].strip():
-        raise TrainingError(f"{path} is empty: write KILT lines, or a table of subject, relation, object")
     problems: list[str] = []
-    if first[1].lstrip().startswith("{"):
-        _, fields = next(parse_json_lines([first], str(path), TrainingError))
-        rows = _json_rows(path, first, lines, unanswered)
-        golds = _kilt(path) if "input" in fields else _merged(path, rows, problems, unanswered)
+    rows = read_rows(str(path), TrainingError, lambda problem: problems.append(str(problem)))
+    first = next(rows.numbered, (0, {}))
+    numbered = chain([first] if first[0] else (), rows.numbered)
+    if not rows.columns and "input" in first[1]:
+        golds = _kilt(path)
     else:
-        golds = _merged(path, _table_rows(path, first, lines, problems), problems, unanswered)
+        golds = _merged(path, _triples(path, rows, numbered, unanswered), problems, unanswered)
     golds = [gold for gold in golds if unanswered or gold.answers or pages_of(gold)]
     if not golds:
         raise TrainingError(f"{path} has no triple with an answer")
@@ -123,14 +121,20 @@ def _in_nfc(gold: Gold) -> Gold:
 Row = tuple[int, Mapping[str, object]]  # line number, and the columns by name
 
 
-def _json_rows(path: Path, first: Line, rest: Iterator[Line], unanswered: bool) -> Iterator[Row]:
+def _triples(path: Path, rows: Rows, numbered: Iterator[Row], unanswered: bool) -> Iterator[Row]:
     decided: dict[tuple[str, ...], Row] = {}
-    for number, fields in parse_json_lines(chain([first], rest), str(path), TrainingError):
-        _check_columns(path, number, fields)
+    if rows.columns:
+        _check_columns(path, 1, [name.strip().lower() for name in rows.columns])
+    for number, row in numbered:
+        fields = {name.strip().lower(): value for name, value in row.items()} if rows.columns else row
+        if not rows.columns:
+            _check_columns(path, number, fields)
+        if not any(str(value).strip() for value in fields.values()):
+            continue
         for name in (*COLUMNS, "page"):
             if isinstance(fields.get(name), list | dict):
                 raise TrainingError(f"{path}:{number}: {name} is a list or an object, must be one text")
-        if "decision" not in fields:
+        if not fields.get("decision"):
             yield number, fields
             continue
         key = tuple(_text(fields.get(name)) for name in COLUMNS)
@@ -138,20 +142,6 @@ def _json_rows(path: Path, first: Line, rest: Iterator[Line], unanswered: bool) 
         if fields["decision"] == "accept" and (key[2] or unanswered):
             decided[key] = number, fields
     yield from decided.values()
-
-
-def _table_rows(path: Path, first: Line, rest: Iterator[Line], problems: list[str]) -> Iterator[Row]:
-    is_tsv = "\t" in first[1]
-    header = [name.strip().lower() for name in next(csv.reader([first[1]], delimiter="\t" if is_tsv else ","))]
-    _check_columns(path, first[0], header)
-    texts = (line + "\n" for _, line in rest)
-    for number, values in separated_values(texts, str(path), is_tsv, TrainingError, first[0] + 1):
-        if any(value.strip() for value in values[len(header) :]):
-            problem = f"{len(values)} values for {len(header)} columns"
-            problems.append(f"{path}:{number}: {problem}: put quotes around a value that holds a comma")
-        elif any(value.strip() for value in values):
-            # A short line lacks its last columns; `_merged` says so where they are needed.
-            yield number, dict(zip(header, values, strict=False))
 
 
 def _check_columns(path: Path, number: int, columns: Sequence[str] | Mapping[str, object]) -> None:
@@ -182,6 +172,7 @@ def _merged(path: Path, rows: Iterator[Row], problems: list[str], unanswered: bo
     merged: dict[str, tuple[int, list[GoldOutput]]] = {}
     for number, fields in rows:
         subject, relation, answer = (_text(fields.get(name)) for name in COLUMNS)
+        answer = "" if answer in MARKERS else answer
         if not (subject and relation and (answer or unanswered)):
             what = "subject or relation" if unanswered else "subject, relation or object"
             problems.append(f"{path}:{number}: {what} is empty")

@@ -10,12 +10,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from kbq.errors import EvaluationError, KbqError
-from kbq.system.lines import Line, read_lines
+from kbq.system.lines import ARRAY, Line, parse_json_lines, read_lines
 
 JsonObject = Mapping[str, object]
 PAGE = ("wikipedia_id",)  # the rank key of a page
@@ -138,8 +139,14 @@ def read_objects(source: Source, problems: Problems) -> Iterator[tuple[int, Json
     if starts_with_mark(source):
         what = "starts with a byte order mark: save the file as UTF-8 without it"
         problems.found.append(Problem(place_name(source, 1), what, is_harmless=True))
+    lines = read_every_line(source, problems)
     try:
-        for number, line in read_every_line(source, problems):
+        for number, line in lines:
+            if number == 1 and ARRAY.match(line):
+                what = "is an array, which the official evaluation does not read: write one object per line"
+                problems.found.append(Problem(place_name(source, number), what, is_harmless=True))
+                yield from parse_json_lines(chain([(number, line)], lines), str(source), EvaluationError)
+                return
             if not line.strip():
                 problems.found.append(Problem(place_name(source, number), "is blank", is_harmless=True))
                 continue

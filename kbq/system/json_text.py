@@ -34,7 +34,7 @@ def parsed_json(text: str, constant: Callable[[str], Any] | None = None) -> Any:
         if "integer string" in str(error):  # Python's own words advise to raise its limit
             raise ValueError("it holds a number of thousands of digits") from None
         raise
-    if values > DEEPEST and _is_too_deep(value):
+    if values > DEEPEST and is_too_deep(value):
         raise ValueError(TOO_DEEP)
     return value
 
@@ -48,7 +48,8 @@ def values_in(text: str) -> int:
     return 1 + sum(map(text.count, ",[{:"))
 
 
-def _is_too_deep(value: Any) -> bool:
+def is_too_deep(value: Any) -> bool:
+    """Whether lists and objects are in one another more than DEEPEST deep."""
     level = [value]
     for _ in range(DEEPEST + 1):
         level = [

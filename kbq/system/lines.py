@@ -1,36 +1,43 @@
-"""Lines: a text file or standard input, plain or compressed, becomes numbered lines of UTF-8 text.
+"""Lines: a text file or standard input, plain or compressed, becomes numbered lines of UTF-8 text, or JSON objects.
 
 The caller gives the class of the errors, so that a damaged corpus is a `CorpusError` and a damaged training file a
 `TrainingError`. Every message begins with the file, and the line if there is one.
 """
 
 import bz2
-import csv
+import codecs
 import gzip
 import io
 import json
 import lzma
 import re
 import sys
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, TypeAlias, cast
 
 from kbq.errors import KbqError
-from kbq.system.json_text import parsed_json
+from kbq.system.json_text import MOST_VALUES, TOO_DEEP, is_too_deep, parsed_json, values_in
 from kbq.system.normal_forms import normal_form
 
 Line: TypeAlias = tuple[int, str]  # its number, from 1, and its text without the line end
 BadLine: TypeAlias = Callable[[KbqError], None]  # called with what is wrong; if it returns, the line is skipped
 
 LONGEST = 2**26  # bytes of a line: a page, a record or a row has far fewer
+LONGEST_ARRAY = 2**28  # characters of JSON that is one array, which is in memory as a whole
 XZ_MEMORY = 2**28  # bytes: `xz -9` needs 65 MB, but a file may ask for 4 GB
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+_PER_LINE = "write one object {…} per line"
+ARRAY = re.compile(r"\s*\[\s*(\{|\]?\s*$)")  # how an array of objects begins
+MARK = "\ufeff"  # byte order mark
+COMPRESSED = (".gz", ".xz", ".bz2", ".zst", ".zip")  # how the names of compressed files end
 
 
 def refuse(problem: KbqError) -> None:
@@ -63,8 +70,9 @@ def source_name(source: str) -> str:
 def read_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse) -> Iterator[Line]:
     """Stream the lines of a file, one in memory at a time.
 
-    gzip, xz and bzip2 are recognised by their first bytes, whatever the file name. A byte order mark and the carriage
-    return of CRLF line ends are dropped. Only a line feed ends a line.
+    gzip, xz, bzip2, Zstandard, and zip with one file in it, are recognised by their first bytes, whatever the file
+    name. A byte order mark and the ends of lines are dropped: a line feed, perhaps behind a carriage return, or
+    carriage returns alone, where the first line ends in one.
 
     Args:
         source: a path, or "-" for standard input.
@@ -75,11 +83,11 @@ def read_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLi
         KbqError: the file is missing, unreadable or damaged; the class is `error`.
     """
     for number, text in read_whole_lines(source, error, on_bad_line):
-        yield number, text.rstrip("\r\n")
+        yield number, (text.removeprefix(MARK) if number == 1 else text).rstrip("\r\n")
 
 
 def read_text(source: str, longest: int = LONGEST, error: type[KbqError] = KbqError) -> str:
-    """A whole file as text, every line end as it is; see `read_lines`.
+    """A whole file as text, every line end as it is, without a byte order mark; see `read_lines`.
 
     Raises:
         KbqError: it has more than `longest` characters, too.
@@ -90,69 +98,70 @@ def read_text(source: str, longest: int = LONGEST, error: type[KbqError] = KbqEr
         if left < 0:
             raise error(f"{source_name(source)} has more than {longest:,} characters: is it the right file?")
         parts.append(text)
-    return "".join(parts)
+    return "".join(parts).removeprefix(MARK)
 
 
-def separated_values(
-    lines: Iterable[str], name: str, is_tsv: bool, error: type[KbqError] = KbqError, first: int = 1
-) -> Iterator[tuple[int, list[str]]]:
-    """The values of each row of CSV, or of TSV, with the number of its last line.
-
-    Args:
-        lines: with their ends.
-        name: of the file, for messages.
-        first: the number of the first line.
+def read_bytes(source: str, error: type[KbqError] = KbqError) -> bytes:
+    """A whole file, decompressed; see `read_lines`.
 
     Raises:
-        KbqError: a row is malformed; the class is `error`.
+        KbqError: it has more than LONGEST bytes, too.
     """
-    limit = csv.field_size_limit(sys.maxsize)
-    reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if is_tsv else csv.reader(lines, strict=True)
-    number = first - 1
-    try:
-        for values in reader:
-            number = first - 1 + reader.line_num
-            yield number, list(map(_unquoted, values)) if is_tsv else values
-    except csv.Error as reason:
-        problem = f"{reason}: is it a CSV or TSV file, and all its quotation marks closed?"
-        raise error(f"{name}:{number + 1}: {problem}") from None
-    finally:
-        csv.field_size_limit(limit)
-
-
-def _unquoted(value: str) -> str:
-    """A value of TSV, where a quotation mark is a letter like any other: "Heroes" is a song.
-
-    What other programs, and kbq, put in quotation marks has them doubled inside, and is meant without.
-
-    >>> [_unquoted(value) for value in ('"Heroes"', '"the ""Heroes"" tour"', '""')]
-    ['"Heroes"', 'the "Heroes" tour', '']
-    """
-    if value[:1] != '"' or value[-1:] != '"' or len(value) < 2:
-        return value
-    inner = value[1:-1]
-    is_quoted = '"' not in inner.replace('""', "") and ('"' in inner or not inner)
-    return inner.replace('""', '"') if is_quoted else value
+    parts, left = [], LONGEST
+    for _, line in _byte_lines(source, error):
+        left -= len(line)
+        if left < 0:
+            raise error(f"{source_name(source)} has more than {LONGEST:,} bytes: divide it")
+        parts.append(line)
+    return b"".join(parts)
 
 
 def read_whole_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse) -> Iterator[Line]:
-    """The lines of a file with their ends; see `read_lines`."""
-    name = source_name(source)
-    number = 0
+    """The lines of a file with their ends, the first with its byte order mark, if there is one; see `read_lines`."""
+    return decoded(_byte_lines(source, error), source_name(source), error, on_bad_line)
+
+
+def decoded(
+    lines: Iterable[tuple[int, bytes]], name: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse
+) -> Iterator[Line]:
+    """Numbered lines of UTF-8 as text; `name` is that of their file, for messages."""
+    for number, line in lines:
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as reason:
+            byte = f"byte {reason.start + 1} is 0x{line[reason.start]:02x}"
+            if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                byte = "it is UTF-16"
+            on_bad_line(error(f"{name}:{number}: not UTF-8 ({byte}): convert the file to UTF-8"))
+        else:
+            yield number, text
+
+
+def ended(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines that end in LF or CRLF or, where the first one ends in CR, in any of these."""
+    ends_in_cr: bool | None = None
+    for line in lines:
+        if ends_in_cr is None:
+            ends_in_cr = b"\r" in line.removesuffix(b"\n").removesuffix(b"\r") or line.endswith(b"\r")
+        if ends_in_cr:
+            yield from line.splitlines(keepends=True)
+        else:
+            yield line
+
+
+def _byte_lines(source: str, error: type[KbqError]) -> Iterator[tuple[int, bytes]]:
+    """The decompressed lines of a file with their ends."""
+    name, number = source_name(source), 0
     try:
         with nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as stream:
             readable = _decompressed(cast(io.BufferedReader, stream))
-            for number, line in enumerate(iter(partial(readable.readline, LONGEST + 1), b""), start=1):
+            for number, line in enumerate(ended(iter(partial(readable.readline, LONGEST + 1), b"")), start=1):
                 if len(line) > LONGEST:
                     raise error(f"{name}:{number}: the line has more than {LONGEST:,} bytes: divide it")
-                try:
-                    text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError as reason:
-                    byte = f"byte {reason.start + 1} is 0x{line[reason.start]:02x}"
-                    on_bad_line(error(f"{name}:{number}: not UTF-8 ({byte}): convert the file to UTF-8"))
-                else:
-                    yield number, text
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as reason:
+                yield number, line
+    except _SeveralError as reason:
+        raise error(f"{name} is an archive {reason}: unpack it") from None
+    except _damage() as reason:
         if isinstance(reason, OSError) and reason.strerror:
             raise error(f"{name}: cannot be read ({reason.strerror}): check its path and permissions") from reason
         raise error(f"{name}:{number + 1}: compressed data is damaged ({reason}): download it again") from reason
@@ -168,21 +177,69 @@ def read_json_lines(
 def parse_json_lines(
     lines: Iterable[Line], source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse
 ) -> Iterator[tuple[int, dict[str, object]]]:
-    """Parse every non-blank line as a JSON object; `source` is named in the errors."""
-    for number, line in lines:
-        if not line.strip():
-            continue
-        try:
-            fields = parsed_json(line)
-            problem = "" if isinstance(fields, dict) else f"{line[:40]!r:.40} is not a JSON object"
-        except json.JSONDecodeError as reason:
-            problem = f"not JSON ({reason.msg}, column {reason.colno})"
-        except ValueError as reason:
-            problem = f"JSON that cannot be parsed ({reason})"
-        if problem:
-            on_bad_line(error(f"{source_name(source)}:{number}: {problem}: write one object {{…}} per line"))
-        else:
+    """Parse every non-blank line as a JSON object, or all of them as one array of objects.
+
+    `source` is named in the errors.
+    """
+    numbered = ((number, line) for number, line in lines if line.strip())
+    first = next(numbered, (0, ""))
+    if ARRAY.match(first[1]):
+        yield from _parsed_array(chain([first], lines), source, error, on_bad_line)
+        return
+    for number, line in chain([first] if first[1] else (), numbered):
+        fields, problem = _parsed(parsed_json, line)
+        if isinstance(fields, dict):
             yield number, fields
+        else:
+            problem = problem or f"{line[:40]!r:.40} is not a JSON object"
+            on_bad_line(error(f"{source_name(source)}:{number}: {problem}: {_PER_LINE}"))
+
+
+def _parsed_array(
+    lines: Iterable[Line], source: str, error: type[KbqError], on_bad_line: BadLine
+) -> Iterator[tuple[int, dict[str, object]]]:
+    """The objects of an array, each with the line where it begins; behind what cannot be parsed, nothing is."""
+    first, left, texts = 0, LONGEST_ARRAY, list[str]()
+    for number, line in lines:
+        first, left = first or number, left - len(line)
+        if left < 0:
+            raise error(f"{source_name(source)} is an array of more than {LONGEST_ARRAY:,} characters: {_PER_LINE}")
+        texts.append(line)
+    text = "\n".join(texts)
+    if values_in(text) > MOST_VALUES:
+        raise error(f"{source_name(source)} is an array of more than {MOST_VALUES:,} values: {_PER_LINE}")
+    blank, decode = re.compile(r"\s*"), json.JSONDecoder().raw_decode
+
+    def behind(place: int) -> int:
+        return cast(re.Match[str], blank.match(text, place)).end()
+
+    number, counted, place = first, 0, behind(text.index("[") + 1)
+    while text[place : place + 1] != "]":
+        number, counted = number + text.count("\n", counted, place), place
+        found, problem = _parsed(lambda place: decode(text, place), place)
+        fields, end = found if found is not None else (None, place)
+        problem = TOO_DEEP if is_too_deep(fields) else problem
+        if not problem and not isinstance(fields, dict):
+            problem = f"{fields!r:.40} is not a JSON object"
+        last = behind(end)
+        if problem or text[last : last + 1] not in (",", "]"):
+            problem = problem or "not JSON (',' or ']' is missing)"
+            on_bad_line(error(f"{source_name(source)}:{number}: {problem}: write an array [{{…}}, {{…}}] of objects"))
+            return
+        yield number, cast(dict[str, object], fields)
+        place = behind(last + 1) if text[last] == "," else last
+
+
+def _parsed(parse: Callable[[Any], Any], text: Any) -> tuple[Any, str]:
+    """What is parsed, None where it is not JSON, and why."""
+    try:
+        return parse(text), ""
+    except json.JSONDecodeError as reason:
+        return None, f"not JSON ({reason.msg}, column {reason.colno})"
+    except RecursionError:
+        return None, f"JSON that cannot be parsed ({TOO_DEEP})"
+    except ValueError as reason:
+        return None, f"JSON that cannot be parsed ({reason})"
 
 
 def _decompressed(stream: io.BufferedReader) -> IO[bytes]:
@@ -193,6 +250,10 @@ def _decompressed(stream: io.BufferedReader) -> IO[bytes]:
         return io.BufferedReader(_Xz(stream), io.DEFAULT_BUFFER_SIZE)
     if re.match(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", head):
         return bz2.BZ2File(stream)
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        return cast(IO[bytes], _zstd().ZstdFile(stream))
+    if head.startswith(b"PK\x03\x04"):
+        return _only_member(stream)
     return stream
 
 
@@ -225,3 +286,36 @@ class _Xz(io.RawIOBase):
             if plain := self._decoder.decompress(given, len(buffer)):
                 buffer[: len(plain)] = plain
                 return len(plain)
+
+
+class _SeveralError(Exception):
+    """An archive that does not hold one file."""
+
+
+def _only_member(stream: io.BufferedReader) -> IO[bytes]:
+    """The lines of the one file in a zip."""
+    archive = zipfile.ZipFile(stream if stream.seekable() else io.BytesIO(stream.read()))
+    names = [one.filename for one in archive.infolist() if is_member(one)]
+    if len(names) != 1:
+        raise _SeveralError(f"of {len(names)} files" if names else "without a file")
+    return archive.open(names[0])
+
+
+def is_member(one: zipfile.ZipInfo) -> bool:
+    """Whether a file of an archive is one that a person put there: no folder, and nothing hidden."""
+    return not one.is_dir() and not any(part.startswith((".", "__MACOSX")) for part in one.filename.split("/"))
+
+
+def _zstd() -> Any:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """What is raised where a file cannot be read; RuntimeError by a zip with a password."""
+    loaded = [sys.modules[name] for name in ("compression.zstd", "backports.zstd") if name in sys.modules]
+    zstd: list[type[Exception]] = [module.ZstdError for module in loaded]
+    return (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, RuntimeError, *zstd)

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.errors import KbqError
-from kbq.filling import parquet, tables
-from kbq.filling.room import Room
 from kbq.filling.tables import Table, is_formula, read_table, refuse_unwritable, texts_of, write_table
-from kbq.system import lines
+from kbq.system import lines, parquet
+from kbq.system import rows as row_reader
+from kbq.system.room import Room
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NAMES = st.lists(st.text("abc éß,\"'\t", min_size=1, max_size=4), min_size=1, max_size=3, unique=True).filter(
@@ -41,13 +41,18 @@ def file(tmp_path: Path) -> Callable[[str, bytes], Path]:
     [
         ("t.csv", b"\xef\xbb\xbfname,born\r\nCurie,\r\n", ("name", "born"), [{"name": "Curie", "born": ""}]),
         ("t.csv", b'a,b\n"x\r\ny",z\r1,2\r\n\n', ("a", "b"), [{"a": "x\r\ny", "b": "z"}, {"a": "1", "b": "2"}]),
-        ("t.csv", b'a,b\nshort\n"say ""hi""",2,\n', ("a", "b"), [{"a": "short"}, {"a": 'say "hi"', "b": "2"}]),
+        ("t.csv", b'a,b\nshort\n"say ""hi""",2\n', ("a", "b"), [{"a": "short"}, {"a": 'say "hi"', "b": "2"}]),
         ("t.csv", b"a,b\n" + b"x" * 200_000 + b",1\n", ("a", "b"), [{"a": "x" * 200_000, "b": "1"}]),
         ("t.tsv", b'song\tby\n"Heroes"\tBowie\n', ("song", "by"), [{"song": '"Heroes"', "by": "Bowie"}]),
         ("t.tsv", b'a\tb\n"say ""hi"""\t5" disk\n""\t"\n', ("a", "b"),
          [{"a": 'say "hi"', "b": '5" disk'}, {"a": "", "b": '"'}]),
         ("t.csv", b"a,b\r1,2\r3,4\r", ("a", "b"), [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]),
         ("t", b"song\tby\nx\ty\n", ("song", "by"), [{"song": "x", "by": "y"}]),
+        ("t.csv", b"a;b\r\n1,5;2\r\n", ("a", "b"), [{"a": "1,5", "b": "2"}]),
+        ("t.csv", b'a\tb\n"x\ty"\t2\n', ("a", "b"), [{"a": "x\ty", "b": "2"}]),
+        ("t.csv", b"\r\na,b\r1,2\r", ("a", "b"), [{"a": "1", "b": "2"}]),
+        ("t.json", b'[\n {"s": "x"},\n {"s": "y", "n": [1]}\n]\n', ("s", "n"), [{"s": "x"}, {"s": "y", "n": [1]}]),
+        ("t.csv", b'\xef\xbb\xbf[{"s": "x"}]', ("s",), [{"s": "x"}]),
         ("t", b'\n{"s": "x", "n": [1, {"a": null}]}\n\n{"s": "y", "m": 1.5}', ("s", "n", "m"),
          [{"s": "x", "n": [1, {"a": None}]}, {"s": "y", "m": 1.5}]),
     ],
@@ -68,10 +73,15 @@ def test_a_thousand_columns_and_a_compressed_file(file: Callable[..., Path]) -> 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("t.csv", b"", "t.csv is empty: write a header with the names of the columns, and a row for each subject"),
+        ("t.csv", b"", "t.csv is empty: write a header with the names of the columns, and rows below it"),
         ("t.csv", b" \n\n", "t.csv is empty: write a header"),
         ("t.csv", b"a,b,a\n", "t.csv has 2 columns 'a': give each its own name"),
         ("t.csv", b"a,b\n1,2,3\n", "t.csv has 1 rows that cannot be used"),
+        ("t.csv", b"subject,river\nWashington, D.C.,\n", "t.csv has 1 rows that cannot be used"),
+        ("t.tsv", b"a\tb\n1\t2\t\n", "t.tsv has 1 rows that cannot be used"),
+        ("t.json", b'[{"a": 1}, 2]', "t.json:1: 2 is not a JSON object: write an array"),
+        ("t.json", b'[{"a": 1}\n{"a": 2}]', "t.json:1: not JSON (',' or ']' is missing)"),
+        ("t.csv", "a,b\n".encode("utf-16"), "t.csv:1: not UTF-8 (it is UTF-16): convert the file to UTF-8"),
         ("t.csv", b'a,b\n1,"2\n', "t.csv:2: unexpected end of data: is it a CSV or TSV file, and all its quotation"),
         ("t.csv", b"a\n\xff\n", "t.csv:2: not UTF-8 (byte 1 is 0xff): convert the file to UTF-8"),
         ("t.jsonl", b'{"a": 1}\nx\n', "t.jsonl:2: not JSON"),
@@ -88,7 +98,7 @@ def test_a_bad_table_is_one_sentence(name: str, content: bytes, said: str, file:
 @pytest.fixture
 def small_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Less room than there is, so that a bomb is made quickly."""
-    for module in (tables, parquet):
+    for module in (row_reader, parquet):
         monkeypatch.setattr(module, "Room", partial(Room, cells=10_000, characters=2**20))
     monkeypatch.setattr(lines, "LONGEST", 2**20)
 
@@ -149,7 +159,8 @@ def test_parquet_keeps_all_kinds_of_texts(tmp_path: Path) -> None:
     table = pyarrow.table(columns)
     parquet.write_table(table, tmp_path / "t.parquet")
     read = read_table(tmp_path / "t.parquet")
-    assert (read.rows, read.arrow.schema) == (table.to_pylist(), table.schema)
+    assert (read.arrow.to_pylist(), read.arrow.schema) == (table.to_pylist(), table.schema)
+    assert read.rows == [row | {"binary": row["string"]} for row in table.to_pylist()]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

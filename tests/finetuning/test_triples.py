@@ -130,6 +130,21 @@ def test_values_that_are_numbers_are_text(read: Callable[[str], list[Gold]]) -> 
     assert contents(golds) == [("1984 [SEP] year", [("0", "12")])]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "subject,relation,object\ra,b,c\r",
+        "\ufeffsubject;relation;object\r\na;b;c\r\n",
+        "Subject\tRelation\tObject\na\tb\tc\n",
+        '[{"subject": "a", "relation": "b",\n "object": "c"}]',
+        '{"subject": "a", "relation": "b", "object": "c"}\r',
+        '[{"id": 1, "input": "a [SEP] b", "output": [{"answer": "c"}]}]',
+    ],
+)
+def test_triples_are_read_in_every_dialect_of_rows(text: str, read: Callable[[str], list[Gold]]) -> None:
+    assert [(gold.input, sorted(gold.answers)) for gold in read(text)] == [("a [SEP] b", ["c"])]
+
+
 def test_records_without_answer_and_page_are_left_out(read: Callable[[str], list[Gold]]) -> None:
     lines = [{"id": 1, "input": "a", "output": [{"meta": 1}]}, {"id": 2, "input": "b", "output": [{"answer": "x"}]}]
     assert [gold.id for gold in read("".join(json.dumps(line) + "\n" for line in lines))] == ["2"]
@@ -138,14 +153,13 @@ def test_records_without_answer_and_page_are_left_out(read: Callable[[str], list
 @pytest.mark.parametrize(
     ("text", "message", "problem"),
     [
-        ("", "triples is empty: write KILT lines, or a table of subject, relation, object", ""),
+        ("", "triples is empty: write a header with the names of the columns, and rows below it", ""),
         ("\n \n", "triples is empty", ""),
         ("subject,relation,object\n", "triples has no triple with an answer", ""),
         ("subject,relation\na,b\n", "triples:1: column 'object' is missing, there are subject, relation: write", ""),
-        ("subject;relation;object\na;b;c\n", "triples:1: column 'subject' is missing", ""),
         ("Marie\tbirth\tWarsaw\n", "triples:1: column 'subject' is missing, there are marie, birth, warsaw", ""),
-        ("subject;relation;object\na;b;c\n", "as JSON lines or with commas or tabs between them", ""),
-        ("subject,relation,object,subject\na,b,c,d\n", "triples:1: there are two columns 'subject': leave one of", ""),
+        ("subject|relation|object\na|b|c\n", "as JSON lines or with commas or tabs between them", ""),
+        ("subject,relation,object,subject\na,b,c,d\n", "triples has 2 columns 'subject': give each its own name", ""),
         (
             'subject,relation,object\na,b,c\nd,"e,f\ng,h,i\n',
             "triples:3: unexpected end of data: is it a CSV or TSV",
@@ -158,9 +172,15 @@ def test_records_without_answer_and_page_are_left_out(read: Callable[[str], list
         ),
         ('{"subject": "a", "relation": "b"}\n', "triples:1: column 'object' is missing", ""),
         ('{"subject": "a", "relation": "b", "object": "c"}\n{}\n', "triples:2: column 'subject' is missing", ""),
-        ('{"subject": "a"\n', "triples:1: not JSON", ""),
-        ('{"subject": "a", "relation": "b", "object": "c"}\n{"sub\n', "triples:2: not JSON", ""),
-        ('{"subject": "a", "relation": "b", "object": "c"}\n[1]\n', "triples:2: '[1]' is not a JSON object", ""),
+        ('{"subject": "a"\n', "has 1 lines", "triples:1: not JSON"),
+        ('{"subject": "a", "relation": "b", "object": "c"}\n{"sub\n', "has 1 lines", "triples:2: not JSON"),
+        (
+            '{"subject": "a", "relation": "b", "object": "c"}\n[1]\n',
+            "has 1 lines",
+            "triples:2: '[1]' is not a JSON object",
+        ),
+        ("subject,relation,object\na,b,NA\n", "has 1 lines that cannot be used", ":2: subject, relation or object is"),
+        ("subject,relation,object\na,b,c,\n", "has 1 lines that cannot be used", ":2: 4 values for 3 columns"),
         ("subject,relation,object\na,b, \n", "has 1 lines that cannot be used", ":2: subject, relation or object is"),
         ("subject,relation,object\na,b,c\n,,c\na\n", "has 2 lines that cannot be used", ":3: subject, relation"),
         ('{"subject": "a", "relation": null, "object": "c"}\n', "has 1 lines", ":1: subject, relation or object"),

@@ -1,11 +1,12 @@
 """Parquet: a file becomes rows, part by part: few bytes may stand for gigabytes, as equal texts are stored once."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from kbq.errors import KbqError, first_line
-from kbq.filling.room import Room
+from kbq.system.room import Room
 
 NEEDS_PYARROW = "needs pyarrow: pip install pyarrow, or use CSV"
 TEXTS = "STRING", "NONE", "JSON", "ENUM"  # logical types of texts and bytes
@@ -25,16 +26,31 @@ def read_parquet(path: Path) -> tuple[list[dict[str, Any]], Any]:
         raise KbqError(f"{path} {NEEDS_PYARROW}") from None
     rows: list[dict[str, Any]] = []
     try:
-        batches = []
+        batches, schema = [], pyarrow.parquet.read_schema(path)
+        refuse_repeated(str(path), schema.names)
         for batch in _batches(path):
             rows += batch.to_pylist()
             batches.append(batch)
-        schema = pyarrow.parquet.read_schema(path)
         table = _cast(pyarrow.Table.from_batches(batches), schema) if batches else schema.empty_table()
     except (OSError, ValueError, OverflowError, pyarrow.ArrowException) as error:
         reason = (isinstance(error, OSError) and error.strerror) or first_line(error)
         raise KbqError(f"{path} cannot be read ({reason}): check that it is a Parquet file") from None
-    return rows, table
+    are_bytes = any("binary" in str(field.type) for field in schema)
+    return [{name: _as_text(value) for name, value in row.items()} for row in rows] if are_bytes else rows, table
+
+
+def _as_text(value: Any) -> Any:
+    """A value in which bytes are text."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return list(map(_as_text, value)) if isinstance(value, list) else value
+
+
+def refuse_repeated(name: str, columns: Sequence[str], error: type[KbqError] = KbqError) -> None:
+    """Raises an error of this class if two columns have one name."""
+    for column, count in Counter(columns).items():
+        if count > 1:
+            raise error(f"{name} has {count} columns {column!r}: give each its own name")
 
 
 def _cast(table: Any, schema: Any) -> Any:
