@@ -78,12 +78,3 @@ def test_a_folder_that_cannot_be_listed_but_entered_is_refused(folder: Path, mon
     assert refused(folder).endswith("model cannot be listed (Permission denied): ask for the right to, or remove it")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert refused(folder) == ""
-
-
-def test_a_folder_too_deep_to_be_looked_through_is_refused(folder: Path) -> None:
-    os.chdir(folder)
-    for _ in range(2100):
-        Path("d").mkdir()
-        os.chdir("d")
-    os.chdir(folder)
-    assert "File name too long" in refused(folder)
