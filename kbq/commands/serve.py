@@ -48,6 +48,10 @@ def serve(
     index: IndexName = None,
     ray: Ray = None,
     device: Device = "auto",
+    decisions: Annotated[
+        Path | None,
+        typer.Option(help="A folder that keeps what people decide on the page, NAME.decisions.jsonl for each KB."),
+    ] = None,
     log_queries: Annotated[bool, typer.Option("--log-queries", help="Log the text of queries, too.")] = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: Json = False,
@@ -63,7 +67,7 @@ def serve(
         raise KbqError(f"kbq serve {NEEDS_SERVE}") from None
     settings = ServeSettings(
         host, port, public_url, tuple(allow_origin or ()), read_keys(api_key_file) if api_key_file else (), queue,
-        seconds, log_queries,
+        seconds, log_queries, decisions,
     )  # fmt: skip
     served = open_knowledge_bases(_folders(kbs or [], model or [], index, device, ray))
 

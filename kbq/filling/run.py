@@ -18,7 +18,7 @@ from kbq.filling.claims import Source
 from kbq.filling.kept import Kept
 from kbq.system.files import file_digest
 from kbq.system.locks import writing_alone
-from kbq.system.writing import write_json, writing_to
+from kbq.system.writing import make_folders, open_to_grow, write_json, writing_to
 
 FACTS = ("begun", "outputs")  # that do not decide the answers
 INSTEAD = "choose another --out, or say --force"
@@ -101,10 +101,10 @@ class Run:
             KbqError: another process is at work, or a file cannot be written or is damaged.
         """
         with writing_to(self.out.parent, KbqError, "choose another --out"):
-            self.out.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(self.out.parent)
         with (
             writing_to(self._answers, KbqError, goes_on=True),
-            self._answers.open("a+b") as file,
+            open_to_grow(self._answers) as file,
             writing_alone(self._answers, self._answers),
         ):
             if self._asks_again:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -12,6 +13,7 @@ import kbq
 from kbq.answers import CONTEXT, TOP, Backend, K, SearchOptions, Unit
 from kbq.errors import KbqError
 from kbq.filling.options import MIN_PROBABILITY, FillOptions
+from kbq.filling.relations import Relation, relation_named
 from kbq.serving.documents import page_document, query_document
 from kbq.serving.metrics import TYPE
 from kbq.serving.problems import DESCRIBED, RefusedError, document
@@ -72,13 +74,34 @@ async def query(request: Request, asked: Asked, services: WithServices) -> dict[
     return {"kb": kb.name, "results": results}
 
 
+class WantedRelation(BaseModel):
+    """A relation with what `relations.toml` may say of it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: Text
+    query: Annotated[list[Text], Field(max_length=8, description="wordings; by default the name")] = []
+    values: Literal["one", "many"] = "one"
+    type: Literal["text", "page", "date", "quantity"] | None = None
+    min_probability: Annotated[float | None, Field(ge=0, le=1)] = None
+
+    @property
+    def relation(self) -> Relation:
+        """The same for `kbq fill`."""
+        named = relation_named(self.name, self.values)
+        query = tuple(self.query) or named.query
+        return replace(named, query=query, type=self.type, min_probability=self.min_probability)
+
+
 class Table(BaseModel):
     """A table to fill: each subject with each relation is a cell."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    subjects: Annotated[list[Text], Field(min_length=1, max_length=MOST_CELLS)]
-    relations: Annotated[list[Text], Field(min_length=1, max_length=MOST_RELATIONS)]
+    subjects: Annotated[list[Text], Field(max_length=MOST_CELLS, description="or `rows`")] = []
+    rows: Annotated[list[dict[str, Any]], Field(max_length=MOST_CELLS, description="their empty cells are filled")] = []
+    subject: Annotated[Text, Field(description="the column of `rows` that has the subjects")] = "subject"
+    relations: Annotated[list[Text | WantedRelation], Field(min_length=1, max_length=MOST_RELATIONS)]
     values: Literal["one", "many"] = "one"
     min_probability: Annotated[float, Field(ge=0, le=1)] = MIN_PROBABILITY
     top: Annotated[int, Field(ge=0, le=10)] = TOP
@@ -94,12 +117,18 @@ async def fill(table: Table, services: WithServices) -> StreamingResponse:
 
 async def filled(table: Table, services: Services) -> AsyncIterator[dict[str, Any]]:
     """The lines of a table, the first of which is there already: what cannot be asked has been refused."""
-    if len(table.subjects) * len(table.relations) > MOST_CELLS:
-        cells = len(table.subjects) * len(table.relations)
+    if bool(table.subjects) == bool(table.rows):
+        raise RefusedError(422, "the table has no subjects: give either subjects or rows", fields={"subjects": "none"})
+    rows = table.rows or [{"subject": subject} for subject in dict.fromkeys(table.subjects)]
+    cells = len(rows) * len(table.relations)
+    if cells > MOST_CELLS:
         raise RefusedError(422, f"the table has {cells:,} cells: ask for {MOST_CELLS:,} at most")
-    options = FillOptions("subject", table.values, table.min_probability, top=table.top)
+    options = FillOptions(
+        table.subject if table.rows else "subject", table.values, table.min_probability, top=table.top
+    )
+    relations = [relation_named(one, table.values) if isinstance(one, str) else one.relation for one in table.relations]
     kb = services.kbs.named(table.kb)
-    lines = services.filler.lines(kb, table.subjects, table.relations, options)
+    lines = services.filler.lines(kb, rows, relations, options)
     first = await anext(lines)
 
     async def all_lines() -> AsyncIterator[dict[str, Any]]:

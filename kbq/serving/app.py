@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 import kbq
 from kbq.errors import KbqError
-from kbq.serving import api, pages, tools
+from kbq.serving import api, decisions, pages, tools
 from kbq.serving.access import is_reconciliation
 from kbq.serving.batcher import Batcher
 from kbq.serving.filling import Filler
@@ -46,7 +46,9 @@ def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
     app.include_router(api.router)
     app.include_router(pages.router)
     app.include_router(reconciliation.router)
+    app.include_router(decisions.router)
     app.mount("/static", pages.static_files(), name="static")
+    app.mount("/shared", pages.shared_files(), name="shared")
     app.state.mcp = tools.applications(app.state.services)
     app.router.routes.extend(route for one in app.state.mcp for route in one.routes)
     return app

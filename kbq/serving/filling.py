@@ -6,6 +6,7 @@ The claims are those of `KnowledgeBase.fill`.
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ from kbq.filling.filling import Filling
 from kbq.filling.kept import Kept
 from kbq.filling.rdf import fact
 from kbq.filling.relations import Relation, relations_of
-from kbq.filling.tables import Table
+from kbq.filling.slots import subject_of
+from kbq.filling.tables import Row, Table
 from kbq.serving.problems import OverloadedError
 
 if TYPE_CHECKING:
@@ -34,22 +36,26 @@ class Filler:
         self._batcher, self._tables = batcher, 0
 
     async def lines(
-        self, served: ServedKb, subjects: Sequence[str], relations: Sequence[str], options: FillOptions
+        self, served: ServedKb, rows: Sequence[Row], wanted: Sequence[Relation], options: FillOptions
     ) -> AsyncIterator[dict[str, Any]]:
-        """A line for each cell, with its claims and these as N-Triples; last, one with the table.
+        """A line for each cell that is empty, with its claims and these as N-Triples; last, one with the table.
+
+        Cells of rows with one subject are one: its line has the numbers of the rows, and of the relation.
 
         Raises:
             KbqError: nothing can be asked.
             OverloadedError: too many tables are being filled.
         """
         kb = served.kb  # the whole table is filled from one, even if it is replaced meanwhile
-        wanted = [Relation(name, (name.replace("_", " "),), options.values) for name in relations]
         search = SearchOptions(LOOKS, "phrase")
         if self._tables >= TABLES:
             raise OverloadedError(10)
         self._tables += 1
         try:
-            rows = [{options.subject: subject} for subject in dict.fromkeys(subjects)]
+            places: dict[str, list[int]] = defaultdict(list)
+            for number, row in enumerate(rows):
+                places[subject_of(row.get(options.subject))].append(number)
+            columns = {relation.name: number for number, relation in enumerate(wanted)}
             filling = await self._batcher.call(
                 lambda: Filling(kb, Table.of(rows), relations_of(wanted), options, search, {})
             )
@@ -59,7 +65,8 @@ class Filler:
                 for found in batch:
                     slot = next(slots)
                     claims += found
-                    yield cell(slot.subject, slot.relation.name, found)
+                    place = {"rows": places[slot.subject], "column": columns[slot.relation.name]}
+                    yield cell(slot.subject, slot.relation.name, found) | place
             yield outcome(filling.finished(claims))
         finally:
             self._tables -= 1

@@ -13,6 +13,7 @@ import kbq
 from kbq.answers import SearchOptions
 from kbq.corpus.pages import Page
 from kbq.errors import KbqError
+from kbq.filling.review import BROWSER
 from kbq.serving import api
 from kbq.serving.api import LONGEST
 from kbq.serving.documents import page_document
@@ -39,6 +40,11 @@ Number = Annotated[int | None, Query(ge=0)]
 def static_files() -> StaticFiles:
     """The style sheet, the scripts and the icon."""
     return StaticFiles(directory=HERE / "static")
+
+
+def shared_files() -> StaticFiles:
+    """The scripts that the page has in common with the file that `kbq fill` writes for review."""
+    return StaticFiles(directory=BROWSER)
 
 
 @router.get("/")
@@ -109,6 +115,8 @@ async def table(
     names, relations = rows_of(subjects), list(dict.fromkeys([*relation, *rows_of(others, ",")]))
     suggested = list(dict.fromkeys([*served.relations, *relations]))
     view: dict[str, Any] = {"subjects": names, "relations": relations, "suggested": suggested, "filled": None}
+    view |= {"most": api.MOST_CELLS, "keeps": services.settings.decisions is not None}
+    view["examples"] = [one.title for one in served.some_titles(3)]
     if fill:
         if len(names) * len(relations) > WITHOUT_SCRIPT:
             raise RefusedError(422, f"without a script, {WITHOUT_SCRIPT} cells are filled at most: ask for fewer")

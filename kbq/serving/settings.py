@@ -31,6 +31,7 @@ class ServeSettings:
     queue: int = QUEUE
     seconds: float = SECONDS
     log_queries: bool = False
+    decisions: Path | None = None  # the folder that keeps what people decide on the page; None: their browsers do
 
     def __post_init__(self) -> None:
         if not is_loopback(self.host) and not self.keys:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kbq.corpus.pages import Page
+from kbq.filling.decisions import read_decisions
 from kbq.kb import KnowledgeBase
 
 from .conftest import Running, running
@@ -94,7 +95,7 @@ def test_no_answer_is_said(tab: Any, service: Running) -> None:
 
 def fill(tab: Any, service: Running) -> None:
     tab.goto(f"{service.address}/table")
-    tab.get_by_label("Subjects").fill(SUBJECTS)
+    tab.get_by_label("Subjects, one a line").fill(SUBJECTS)
     tab.get_by_text("place of birth", exact=True).click()
     tab.get_by_label("Others").fill("date_of_birth")
     tab.get_by_role("button", name="Fill").click()
@@ -114,7 +115,7 @@ def test_a_table_is_filled_reviewed_and_downloaded(tab: Any, service: Running, c
     assert tab.locator("a.cell.rejected").inner_text() == f"Warsaw {chance}"
     tab.locator("a.cell.guess").first.click()
     guess = evidence.locator("h2").text_content()
-    evidence.get_by_role("button", name="Accept").click()
+    evidence.get_by_role("button", name="Accept", exact=False).first.click()
 
     def saved(name: str) -> str:
         with tab.expect_download() as download:
@@ -142,11 +143,83 @@ def test_a_table_by_keyboard_alone(tab: Any, service: Running, chance: str) -> N
     assert tab.evaluate("document.activeElement.id") == "evidence"
     tab.keyboard.press("r")
     assert tab.get_by_role("link", name=f"Warsaw, {chance}, rejected").count() == 1
+    tab.keyboard.press("k")  # a decision goes on to the next cell
     tab.keyboard.press("a")
     assert tab.get_by_role("link", name=f"Warsaw, {chance}, accepted").count() == 1
+    tab.keyboard.press("k")
     tab.keyboard.press("Escape")
     assert tab.evaluate("document.activeElement.ariaLabel") == f"Warsaw, {chance}, accepted"
     assert tab.locator("#evidence").is_hidden()
+
+
+def test_values_are_corrected_and_decisions_and_cells_stay(tab: Any, service: Running, tmp_path: Path) -> None:
+    asked: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url) if request.url.endswith("/v1/fill") else None)
+    fill(tab, service)
+    tab.locator("#cells a.cell").first.click()
+    tab.keyboard.press("c")
+    tab.keyboard.type(EVIL)
+    tab.keyboard.press("Enter")
+    tab.keyboard.press("n")  # the date of birth
+    assert tab.locator("a.cell.accepted").first.inner_text().strip() == EVIL
+    tab.reload()
+    tab.get_by_text("4 of 6 cells filled").wait_for()
+    assert (len(asked), tab.locator("#asking").get_attribute("open")) == (1, None)
+    assert tab.locator("a.cell.accepted").first.inner_text().strip() == EVIL
+    assert tab.locator("a.cell.rejected").all_inner_texts()[1].startswith("7 November 1867")
+    with tab.expect_download() as download:
+        tab.get_by_role("button", name="Decisions").click()
+    download.value.save_as(tmp_path / "d.jsonl")
+    found = read_decisions(tmp_path / "d.jsonl")
+    assert [[(one.value, one.choice) for one in values.values()] for values in found.values()] == [
+        [("Warsaw", "reject"), (EVIL, "accept")],
+        [("", "accept")],
+    ]
+    tab.get_by_role("button", name="Undo").click()  # what was done before the page was loaded stays
+    assert tab.locator("a.cell.accepted").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "header", "waiting"),
+    [
+        ("Marie  Curie\nIsaac\u00a0Newton\nMarie Curie", ["subject", "place of birth"], 2),
+        (
+            'name\tnote\tborn\nMarie Curie\ta "b", =1\t1867\nIsaac Newton\tx\t',
+            ["name", "note", "born", "place of birth"],
+            3,
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_pasted_becomes_a_table(text: str, header: list[str], waiting: int, tab: Any, service: Running) -> None:
+    tab.goto(f"{service.address}/table")
+    tab.get_by_label("Subjects, one a line").fill(text)
+    tab.get_by_text("place of birth", exact=True).click()
+    tab.get_by_role("button", name="Fill").click()
+    tab.get_by_text(f"of {waiting} cells filled").wait_for()
+    assert tab.locator("#cells thead th").all_text_contents() == header
+    with tab.expect_download() as download:
+        tab.get_by_role("button", name="CSV").click()
+    marie = Path(download.value.path()).read_text("utf-8").splitlines()[1]
+    assert marie == ("Marie Curie,Warsaw" if len(header) == 2 else 'Marie Curie,"a ""b"", =1",1867,Warsaw')
+
+
+def test_a_csv_file_is_read_and_too_many_cells_are_refused_before_they_are_drawn(tab: Any, service: Running) -> None:
+    tab.goto(f"{service.address}/table")
+    upload = tab.locator("#upload")
+    upload.set_input_files(
+        {"name": "t.csv", "mimeType": "text/csv", "buffer": b'\xef\xbb\xbfname;"b;c"\r\n"Marie\nCurie";"x ""y"""\r\n'}
+    )
+    tab.wait_for_function("document.getElementById('subjects').value")
+    assert tab.locator("#subjects").input_value() == 'name\tb;c\nMarie Curie\tx "y"'
+    tab.locator("#subjects").fill("\n".join(f"s{number}" for number in range(600)))
+    tab.get_by_label("Others").fill("a, b")
+    tab.get_by_role("button", name="Fill").click()
+    assert tab.locator("#progress").inner_text() == "The table has 1,200 cells: ask for 1,000 at most."
+    assert tab.locator("#cells tr").count() == 0
+    tab.locator("#subjects").fill(" ")
+    tab.get_by_role("button", name="Fill").click()
+    assert tab.locator("#progress").inner_text() == "Write subjects, one a line."
+    assert tab.evaluate("document.activeElement.id") == "subjects"
 
 
 def test_the_page_is_walked_with_the_tabulator(tab: Any, service: Running) -> None:
@@ -168,7 +241,7 @@ def test_an_address_that_was_shared_fills_the_table(tab: Any, service: Running, 
 
 def test_a_table_without_scripts(bare_tab: Any, service: Running, chance: str) -> None:
     bare_tab.goto(f"{service.address}/table")
-    bare_tab.get_by_label("Subjects").fill(SUBJECTS)
+    bare_tab.get_by_label("Subjects, one a line").fill(SUBJECTS)
     bare_tab.get_by_label("Others").fill("place of birth, date_of_birth")
     bare_tab.get_by_role("button", name="Fill").click()
     assert bare_tab.get_by_role("status").inner_text() == "4 of 6 cells filled."
@@ -199,7 +272,7 @@ def test_no_text_of_a_page_is_run(tab: Any, hostile: Running) -> None:
 
 def test_no_text_of_a_table_is_run(tab: Any, hostile: Running) -> None:
     tab.goto(f"{hostile.address}/table")
-    tab.get_by_label("Subjects").fill(f"{EVIL}\nZoë")
+    tab.get_by_label("Subjects, one a line").fill(f"{EVIL}\nZoë")
     tab.get_by_label("Others").fill(EVIL)
     tab.get_by_role("button", name="Fill").click()
     tab.get_by_text("cells filled").wait_for()
