@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from io import BytesIO
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from kbq.answers import Answer
 from kbq.corpus.pages import Page
@@ -24,7 +24,7 @@ PAGES = 1024  # in memory: the relations of a subject are answered from the same
 class Kept:
     """Answers by query; those in the file are there from the beginning."""
 
-    def __init__(self, shards: Sequence[Shard], file: BinaryIO | None = None, name: str = "answers") -> None:
+    def __init__(self, shards: Sequence[Shard], file: IO[bytes] | None = None, name: str = "answers") -> None:
         """An unfinished last line, left by a killed run, is cut off.
 
         Args:
@@ -34,7 +34,7 @@ class Kept:
         Raises:
             KbqError: a line of the file is damaged.
         """
-        self._file = BytesIO() if file is None else file
+        self._file: IO[bytes] = BytesIO() if file is None else file
         self._name, self._pages = name, Pages(shards)
         self._shards, self._page = shards, lru_cache(PAGES)(self._read_page)
         self._places = self._read()  # of lines, in bytes

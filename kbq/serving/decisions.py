@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kbq.errors import KbqError
 from kbq.filling.decisions import decision_of
-from kbq.serving.api import DESCRIBED, KbName, json_only
-from kbq.serving.problems import RefusedError
+from kbq.serving.api import KbName, json_only
+from kbq.serving.problems import DESCRIBED, RefusedError
 from kbq.serving.services import WithServices
 from kbq.system.locks import lock
 from kbq.system.writing import make_folders, open_to_grow, writing_to

@@ -138,7 +138,7 @@ async def _filled(services: Services, served: ServedKb, names: list[str], relati
     """A whole filled table, with its cells by subject and relation."""
     if not names or not relations:
         raise RefusedError(422, "a table needs subjects, one a line, and relations")
-    asked = api.Table(subjects=names, relations=relations, kb=served.name)
+    asked = api.Table(subjects=names, relations=[*relations], kb=served.name)
     lines = [line async for line in await api.filled(asked, services)]
     if "problem" in lines[-1]:
         raise RefusedError(lines[-1]["problem"]["status"], lines[-1]["problem"]["detail"])

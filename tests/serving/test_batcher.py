@@ -15,6 +15,7 @@ from kbq.confidence.calibration import Calibration
 from kbq.confidence.features import FEATURES
 from kbq.errors import QueryError
 from kbq.filling.options import FillOptions
+from kbq.filling.relations import relation_named
 from kbq.kb import KnowledgeBase
 from kbq.serving.batcher import Batcher
 from kbq.serving.filling import TABLES, Filler
@@ -189,7 +190,8 @@ def test_an_unexpected_error_is_that_of_its_batch_alone(
 def test_tables_are_bounded_and_leave_room_for_queries(served: ServedKb, batches: list[list[str]]) -> None:
     async def fill(filler: Filler, subjects: list[str]) -> list[dict[str, Any]]:
         options = FillOptions(min_probability=0.0)
-        return [line async for line in filler.lines(served, subjects, ["birth"], options)]
+        rows = [{"subject": subject} for subject in subjects]
+        return [line async for line in filler.lines(served, rows, [relation_named("birth")], options)]
 
     async def both() -> list[Any]:
         async with (batcher := Batcher()):

@@ -96,7 +96,7 @@ def test_without_a_folder_browsers_keep_them(service: Running) -> None:
 
 def test_two_people_see_what_the_other_decides(browser: Any, keeping: Running, tmp_path: Path) -> None:
     address = f"{keeping.address}/table?subjects=Marie+Curie%0AIsaac+Newton&relation=place+of+birth"
-    tabs = []
+    tabs: list[Any] = []
     for name in ("Eve", "Bob"):
         tab = browser.new_context().new_page()
         tab.goto(address)
