@@ -75,8 +75,11 @@ if TYPE_CHECKING:
     from kbq.training.engine import StepReport
 
 
+OPENED = "shards", "words", "judging", "titles", "_opened_index", "_cluster", "_readers"  # what `close` lets go of
+
+
 class KnowledgeBase:
-    """A published knowledge base, with the encoders that it is asked with."""
+    """A published knowledge base, with the encoders that it is asked with; `with` closes it at the end."""
 
     bad_lines = 0  # of the corpus, left out by the build or update that made this object
     changes = Changes()  # made by the update, sync or delete that made this object
@@ -140,6 +143,25 @@ class KnowledgeBase:
             self._cluster = open_searcher(
                 self._ray, self.folder, self.manifest, self.index, self.shards, shown, penalty
             )
+
+    def close(self) -> None:
+        """Let go of files, indexes and networks; what is asked of it afterwards is refused. Closing twice is fine."""
+        for name in OPENED:
+            self.__dict__.pop(name, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    if not TYPE_CHECKING:  # a type checker is to know what there is
+
+        def __getattr__(self, name: str) -> object:
+            """Raises KnowledgeBaseError for what `close` has let go of."""
+            if name in OPENED:
+                raise KnowledgeBaseError(f"the knowledge base {self.folder} has been closed: open it again")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # Build and open
 

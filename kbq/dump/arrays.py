@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from kbq.errors import KnowledgeBaseError, first_line
+from kbq.system.machine import map_file
 from kbq.system.writing import open_to_grow
 
 HEADER = 128  # bytes; the length of NumPy's header for every array used here
@@ -137,8 +138,7 @@ def open_array(path: Path) -> NDArray[Any]:
         raise ValueError(f"{path.name} has {size:,} bytes, {expected:,} are expected for {dtype} {shape}")
     if not math.prod(shape):  # an empty array cannot be mapped
         return np.empty(shape, dtype)
-    mapped = np.memmap(path, dtype, "r", begin, shape)
-    return np.asarray(mapped)  # a plain array, as memmap objects are slow to index
+    return map_file(path)[begin:].view(dtype).reshape(shape)
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

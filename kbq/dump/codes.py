@@ -24,7 +24,7 @@ from kbq.dump.arrays import open_array
 from kbq.dump.shards import PhraseLimit, Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.system.files import reading_problem
-from kbq.system.machine import expect_random_access
+from kbq.system.machine import expect_random_access, map_file
 from kbq.system.records import read_record
 
 OFFICIAL = "official"  # the folder, and the kind of index
@@ -69,7 +69,7 @@ class Codes:
             self.path = folder / INDEX
             if (size := self.path.stat().st_size) != layout.bytes:
                 raise ValueError(f"index.faiss has {size:,} of {layout.bytes:,} bytes")
-            self._bytes = np.asarray(np.memmap(self.path, np.uint8, "r"))
+            self._bytes = map_file(self.path)
         except (OSError, ValueError) as error:
             raise KnowledgeBaseError(reading_problem(folder, error, AGAIN)) from None
         expect_random_access(self._bytes.ctypes.data, self._bytes.nbytes)

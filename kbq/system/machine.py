@@ -1,17 +1,24 @@
-"""Machine: CPU features, free memory, returning memory to the system, and read-ahead of memory-mapped files."""
+"""Machine: CPU features, free memory, returning memory to the system, maps of files and their read-ahead."""
 
 import contextlib
 import ctypes
 import math
 import mmap
+import os
 import re
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+FAILED = ctypes.c_void_p(-1).value  # what `mmap` returns then
+OFFSET = ctypes.c_int64 if sys.maxsize > 2**32 else ctypes.c_long
 PIECE = 2**17  # bytes per madvise call: of a larger range, Linux may read only its usual read-ahead
 
 
@@ -99,6 +106,48 @@ def _trim() -> Callable[[int], object]:
 def stays_in_memory(size: int) -> bool:
     """Whether files of `size` bytes fit in half of the free memory, and so stay cached beside everything else."""
     return size <= available_memory() / 2
+
+
+def map_file(path: Path) -> NDArray[np.uint8]:
+    """All bytes of a file, memory-mapped to be read; on Linux and macOS the file does not stay open.
+
+    Python's maps keep a descriptor each before 3.13, and a knowledge base maps two dozen files for each shard.
+
+    Raises:
+        OSError: it cannot be read or mapped.
+    """
+    if os.name != "posix":
+        return np.asarray(np.memmap(path, np.uint8, "r"))
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if not size:  # nothing cannot be mapped
+            return np.empty(0, np.uint8)
+        address = _map()(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+    if address == FAILED:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(path))
+    memory = (ctypes.c_uint8 * size).from_address(address)
+    weakref.finalize(memory, _unmap(), address, size).atexit = False
+    mapped = np.frombuffer(memory, np.uint8)
+    mapped.flags.writeable = False
+    return mapped
+
+
+@cache
+def _map() -> Callable[..., int]:
+    """`mmap` of the C library."""
+    call = ctypes.CDLL(None, use_errno=True).mmap
+    number = ctypes.c_int
+    call.argtypes, call.restype = (ctypes.c_void_p, ctypes.c_size_t, number, number, number, OFFSET), ctypes.c_void_p
+    return call
+
+
+@cache
+def _unmap() -> Callable[[int, int], int]:
+    """`munmap` of the C library."""
+    call = ctypes.CDLL(None).munmap
+    call.argtypes = ctypes.c_void_p, ctypes.c_size_t
+    return call
 
 
 def expect_random_access(address: int, size: int) -> None:
