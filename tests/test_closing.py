@@ -4,10 +4,11 @@ import gc
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from kbq.answers import IndexKind, SearchOptions
+from kbq.answers import SearchOptions
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 
@@ -25,7 +26,7 @@ def open_files(folder: Path) -> list[str]:
 @pytest.mark.skipif(not OPEN.is_dir(), reason="this system does not list open files")
 @pytest.mark.parametrize("kind", ["exact", "disk"])
 def test_an_open_knowledge_base_holds_no_descriptor_and_a_closed_one_no_map(
-    kind: IndexKind, kb: KnowledgeBase, tmp_path: Path
+    kind: Literal["exact", "disk"], kb: KnowledgeBase, tmp_path: Path
 ) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(kb.folder, folder)

@@ -128,7 +128,7 @@ def map_file(path: Path) -> NDArray[np.uint8]:
         raise OSError(number, os.strerror(number), str(path))
     memory = (ctypes.c_uint8 * size).from_address(address)
     weakref.finalize(memory, _unmap(), address, size).atexit = False
-    mapped = np.frombuffer(memory, np.uint8)
+    mapped = np.ctypeslib.as_array(memory)
     mapped.flags.writeable = False
     return mapped
 
