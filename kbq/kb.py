@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from kbq.dump.shards import Counts
     from kbq.encoding.queries import QueryTokenizer
     from kbq.filling.outputs import Format
+    from kbq.filling.relations import Relation
     from kbq.filling.tables import Table
     from kbq.filling.titles import Titles
     from kbq.finetuning.calibrating import CalibrationOutcome
@@ -700,7 +701,7 @@ class KnowledgeBase:
     def fill(
         self,
         table: str | Path | Iterable[Mapping[str, Any]] | None,
-        relations: Iterable[str],
+        relations: Iterable[str | Relation],
         out: str | Path | None = None,
         *,
         subject: str = "subject",
@@ -730,7 +731,8 @@ class KnowledgeBase:
 
         Args:
             table: a file (CSV, TSV, JSON lines, Parquet), or rows; None: a row for each page, its title is the subject.
-            relations: the columns to fill, which are added where they are missing, and files relations.toml.
+            relations: the columns to fill, which are added where they are missing; files relations.toml; presets of
+                known relations such as @people (`kbq relations` prints them).
             out: the table that is written, with its claims beside it. What was asked is kept there, too: a run that was
                 killed goes on, and one with another threshold, format, row or column asks only for what is not there.
                 Without it, the table is returned only.
@@ -745,7 +747,7 @@ class KnowledgeBase:
             empty: what cells without a value hold: such a cell counts as empty.
             decisions: JSON lines of values that a person has accepted or rejected.
             format: of `out`, where its suffix does not say it; nt, trig, qs and html have the claims alone.
-            ids: of nt, trig and qs: lines of a subject, page id or title, a tab, and its Q-number of Wikidata.
+            ids: of nt, trig and qs: a table of names (subjects, values, pages, units) and their Q-numbers of Wikidata.
             dry_run: only say, in `counts`, how much there is to ask, and about how many seconds it takes.
             force: overwrite `out` whoever made it, and ask again where another knowledge base was asked.
             report: called with the cells that are done, all of them, and those filled.

@@ -82,7 +82,8 @@ def fill(
     relations: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME…", help="Columns to fill, or a file relations.toml; several, up to the next option."
+            metavar="NAME…",
+            help="Columns to fill, a file relations.toml, or known ones: @people; several, up to the next option.",
         ),
     ] = None,
     out: Annotated[
@@ -130,7 +131,9 @@ def fill(
     format: Annotated[Format | None, typer.Option(help="Of --out, where its suffix does not say it.")] = None,
     ids: Annotated[
         Path | None,
-        typer.Option(help="Of nt, trig and qs: subjects, page ids or titles, each with a tab and its Q-number."),
+        typer.Option(
+            help="Of nt, trig and qs: a table of names (subjects, values, pages, units), each with its Q-number."
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say how much there is to ask, and about how long it takes.")
@@ -197,7 +200,9 @@ def fill(
     if counts.formulas:
         note(f"{counts.formulas:,} values look like formulas of a spreadsheet: each is behind an apostrophe")
     if counts.left_out:
-        note(f"{counts.left_out:,} claims cannot be written as QuickStatements: {out}.left-out.jsonl says why")
+        lacking = f"; {counts.lacking:,} names have no Q-number: see {out}.ids-todo.tsv" if counts.lacking else ""
+        said = f"{counts.commands:,} commands are written, {counts.left_out:,} claims cannot be: {out}.left-out.jsonl"
+        note(f"{said} says why{lacking}")
     if printed is not None:
         print_file(printed)
         return
@@ -252,3 +257,35 @@ def evaluate_table(
     scores = evaluate(filled, gold, subject, relations or ())
     table = scores.table()
     tell(scores.to_dict(), as_json, *(table.csv() if as_csv else table.markdown()).splitlines())
+
+
+@app.command("relations", rich_help_panel=FILL)
+def list_relations(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME…", help="Presets such as @people, or known relations; by default all."),
+    ] = None,
+    kb: Annotated[
+        Path | None, typer.Option(help="Ask it for each of them of some pages, and print first what it answers best.")
+    ] = None,
+    pages: Annotated[int, typer.Option(min=1, max=1000, help="With --kb: of so many pages.")] = 12,
+    model: TunedModel = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Print known relations with wordings, types and P-numbers: a file relations.toml to choose from, and to change."""
+    from kbq.filling.known import as_toml, known_relations, preset, probed
+    from kbq.filling.relations import relations_of
+
+    chosen = relations_of(f"@{name.removeprefix('@')}" for name in names) if names else preset("")
+    found, comments = [*chosen], list[str]()
+    if kb is not None:
+        from kbq.commands.progress import filling_progress
+
+        with filling_progress(f"asking {kb}") as report:
+            ranked = probed(open_kb(kb, model, device), chosen, pages, report)
+        found = [relation for relation, _ in ranked]
+        comments = [f"{share.likely:.0%} of {share.pages} pages have a likely value" for _, share in ranked]
+    known = {one.relation.name: one.groups for one in known_relations()}
+    rows = [dataclasses.asdict(relation) | {"groups": known[relation.name]} for relation in found]
+    tell({"relations": rows}, as_json, *as_toml(found, comments).splitlines())

@@ -117,6 +117,11 @@ def _table(kb: KnowledgeBase, table: str | Path | Iterable[Row] | None, subject:
         return read_table(as_path(table, "the table"))
     if table is not None:
         return Table.of(table)
+    return Table(("page_id", subject), every_page(kb, subject)).all_filled()
+
+
+def every_page(kb: KnowledgeBase, subject: str = "subject") -> list[Row]:
+    """A row for each page that may be answered with: its id, and its title as the subject."""
     rows: list[Row] = []
     for shard in kb.shards:
         found = (
@@ -125,7 +130,7 @@ def _table(kb: KnowledgeBase, table: str | Path | Iterable[Row] | None, subject:
             else np.bincount(shard.paragraph_pages, shard.shown, len(shard.ids))
         )
         rows += [{"page_id": shard.ids[page], subject: shard.titles[page]} for page in np.flatnonzero(found).tolist()]
-    return Table(("page_id", subject), rows).all_filled()
+    return rows
 
 
 def _hint(kb: KnowledgeBase, table: Table, relations: Sequence[Relation], note: Note) -> None:

@@ -58,17 +58,19 @@ def write(
     Raises:
         KbqError: the file cannot be written.
     """
-    formulas = left_out = 0
+    formulas, counts = 0, table.counts
     if format == "nt":
         write_ntriples(path, table.claims, source, relations, ids)
     elif format == "trig":
         write_trig(path, table.claims, source, relations, ids)
     elif format == "qs":
-        left_out = write_quickstatements(path, table.claims, source, relations, ids)
+        written = write_quickstatements(path, table.claims, source, relations, ids)
+        names = {"commands": written.commands, "left_out": written.left_out, "lacking": written.lacking}
+        counts = replace(counts, **names)
     elif format == "html":
         write_review(path, table.claims, source, relations)
     elif format in get_args(LongFormat):
         formulas = write_long(path, table.claims, format.removeprefix("long."))  # type: ignore[arg-type]
     else:
         formulas = write_table(table, path, format)  # type: ignore[arg-type]
-    return replace(table, counts=replace(table.counts, formulas=formulas, left_out=left_out))
+    return replace(table, counts=replace(counts, formulas=formulas))

@@ -5,17 +5,30 @@ Sources: magnusmanske/quickstatements, WikiMovimentoBrasil/quickstatements3 (par
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from kbq.errors import KbqError
 from kbq.filling.claims import Claim, DateValue, PageValue, QuantityValue, Source, write_lines
+from kbq.filling.known import known_property, known_relations
 from kbq.filling.relations import Relation
-from kbq.filling.wikidata import p_number, page_number, subject_number
+from kbq.filling.tables import guarded
+from kbq.filling.wikidata import NoNumberError, number_of, p_number, subject_number, value_number
 from kbq.system.lines import clean_text
 
 LONGEST = 1500  # characters of a text in Wikidata
 CIRCA = ("P1480", "Q5727902")  # sourcing circumstances: circa
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How much was written."""
+
+    commands: int
+    left_out: int  # claims
+    lacking: int  # names without a Q-number, for which they were left out
 
 
 def write_quickstatements(
@@ -25,15 +38,14 @@ def write_quickstatements(
     relations: Iterable[Relation],
     ids: Mapping[str, str] | None = None,
     language: str = "en",
-) -> int:
+) -> Written:
     """Write a command for every accepted claim; those that cannot be written go to `left_out_path(path)`, with reasons.
+
+    Names that lack a Q-number go to `lacking_path(path)`, those of most claims first: filled in, it is a file of ids.
 
     Args:
         ids: Q-numbers of Wikidata of subjects, page ids, titles and units; see `read_ids`.
         language: of the text, as Wikidata calls it.
-
-    Returns:
-        How many were left out.
 
     Raises:
         KbqError: a file cannot be written, or the language is none.
@@ -42,15 +54,24 @@ def write_quickstatements(
         raise KbqError(f"language {language!r} is no code of a language: write one such as en, or de")
     by_name = {relation.name: relation for relation in relations}
     commands: dict[str, None] = {}  # in order, each once
-    left_out = []
+    left_out: list[str] = []
+    lacking: Counter[str] = Counter()
     for claim in (claim for claim in claims if claim.accepted):
         try:
             commands[command(claim, source, by_name.get(claim.relation), ids or {}, language)] = None
         except KbqError as reason:
             left_out.append(json.dumps({"reason": str(reason)} | claim.to_dict(), ensure_ascii=False))
+            lacking.update([_one_line(reason.name)] if isinstance(reason, NoNumberError) else [])
     write_lines(path, commands)
     write_lines(left_out_path(path), left_out)
-    return len(left_out)
+    rows = (f"{guarded(name)}\t\t{count}" for name, count in lacking.most_common())
+    write_lines(lacking_path(path), ["name\tid\tclaims", *rows])
+    return Written(len(commands), len(left_out), len(lacking))
+
+
+def lacking_path(path: Path) -> Path:
+    """Where the names go that lack a Q-number: TSV with the columns `name`, `id`, to be filled in, and `claims`."""
+    return path.with_name(f"{path.name}.ids-todo.tsv")
 
 
 def left_out_path(path: Path) -> Path:
@@ -66,10 +87,12 @@ def command(claim: Claim, source: Source, relation: Relation | None, ids: Mappin
     """
     subject = subject_number(claim, ids)
     if not subject:
-        raise KbqError(f"subject {claim.subject!r} has no Q-number: add it to --ids")
+        raise NoNumberError(f"subject {claim.subject!r:.80}", claim.subject)
     number = p_number(relation.property) if relation else ""
     if not relation or not number:
-        raise KbqError(f"relation {claim.relation!r} has no P-number: write it as property of the relation")
+        raise KbqError(
+            f"relation {claim.relation!r} has no P-number: write it as property of the relation{_or_known(claim)}"
+        )
     fields = [subject, number, _value(claim, relation, ids)]
     if isinstance(claim.normal, DateValue) and claim.normal.edtf.endswith("~"):
         fields += CIRCA
@@ -81,18 +104,28 @@ def command(claim: Claim, source: Source, relation: Relation | None, ids: Mappin
     return "\t".join([*fields, "S1683", f'{language}:"{_quotation(claim)}"'])
 
 
+def _or_known(claim: Claim) -> str:
+    """The advice to take the known relation of the same name, if there is one."""
+    names = [one.relation.name for one in known_relations()]
+    return f", or ask for @{claim.relation}" if claim.relation in names else ""
+
+
 def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
-    match claim.normal:
-        case PageValue() as page:
-            if number := page_number(page, ids):
-                return number
-            raise KbqError(f"page {page.title!r} ({page.page_id}) has no Q-number: add it to --ids")
-        case DateValue() as date:
-            return time_of(date)
-        case QuantityValue(number=number, unit=unit):
-            if unit and unit not in ids:
-                raise KbqError(f"unit {unit!r} has no Q-number: add it to --ids")
-            return number + (ids[unit].replace("Q", "U") if unit else "")
+    if isinstance(claim.normal, DateValue):
+        return time_of(claim.normal)
+    if isinstance(claim.normal, QuantityValue):
+        number, unit = claim.normal.number, claim.normal.unit
+        if unit and not number_of(unit, ids):
+            raise NoNumberError(f"unit {unit!r}", unit)
+        return number + (number_of(unit, ids).replace("Q", "U") if unit else "")
+    known = known_property(relation.property)
+    takes_text = relation.type == "text" and not (known and known.type == "page")
+    if (number := value_number(claim, ids)) and not takes_text:
+        return number
+    if isinstance(claim.normal, PageValue):
+        raise NoNumberError(f"page {claim.normal.title!r} ({claim.normal.page_id})", claim.normal.title)
+    if relation.type == "page" or (known and known.type == "page"):
+        raise NoNumberError(f"value {claim.value!r:.80}", claim.value)
     if relation.type != "text":
         raise KbqError(
             f"value {claim.value!r:.60} is certainly no page, date or quantity, nor {relation.name!r} of type text"

@@ -19,7 +19,7 @@ from kbq.filling.claims import (
     write_lines,
 )
 from kbq.filling.relations import Relation
-from kbq.filling.wikidata import URL, WIKIDATA, page_number, property_iri, subject_number
+from kbq.filling.wikidata import URL, WIKIDATA, property_iri, subject_number, value_number
 from kbq.system.lines import without_surrogates
 from kbq.system.records import digest_of_bytes
 
@@ -148,14 +148,15 @@ def _property(relation: str, properties: Mapping[str, str]) -> str:
 def _object(claim: Claim, ids: Mapping[str, str]) -> str:
     normal: NormalForm | None = claim.normal
     if isinstance(normal, PageValue):
-        return _thing(normal.title, page_number(normal, ids))
+        return _thing(normal.title, value_number(claim, ids))
     if isinstance(normal, DateValue):
         # XML Schema's own versions disagree on the year 0, and it has no word for decades, centuries and "circa".
         is_plain = re.fullmatch("[0-9-]+", normal.edtf) and normal.edtf[0] != "-" and normal.edtf[:4] != "0000"
         return _literal(normal.edtf, f"<{XSD}{DATE_TYPES[len(normal.edtf)]}>" if is_plain else f"<{EDTF}>")
     if isinstance(normal, QuantityValue) and not normal.unit:
         return _literal(normal.number, f"<{XSD}decimal>")
-    return _literal(claim.value)
+    number = "" if normal else value_number(claim, ids)
+    return _thing(claim.value, number) if number else _literal(claim.value)
 
 
 def _page(claim: Claim) -> str:

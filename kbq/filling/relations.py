@@ -30,6 +30,7 @@ Values = Literal["one", "many"]
 LONGEST = 2**20  # characters of a file
 WANTED = "write a table for each relation, such as [employer]"
 MOST_DOTS = 10  # in a line, beside those in texts: the library takes quadratic memory for a key of many parts
+_FILE = re.compile(r"\S+\.(?:ya?ml|json|jsonl|csv|tsv|txt|md|xlsx?|parquet|xml|ini|tml)", re.IGNORECASE)
 _TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*')
 
 
@@ -46,7 +47,7 @@ class Relation:
 
 
 def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> list[Relation]:
-    """Relations by name, those of every file among the names (*.toml), and those that are relations already.
+    """Relations by name, of files (*.toml), of presets (@people), known ones (@employer), and those that are relations.
 
     Args:
         values: of relations that are given by name.
@@ -60,6 +61,12 @@ def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> li
             relations.append(one)
         elif str(one).endswith(".toml"):
             relations += read_relations(Path(one))
+        elif str(one).startswith("@"):
+            from kbq.filling.known import preset  # which is made of relations itself
+
+            relations += [found for found in preset(str(one)[1:].strip()) if found not in relations]
+        elif _FILE.fullmatch(str(one)):
+            raise KbqError(f"{str(one)!r:.80} looks like a file: relations are read from a file that ends in .toml")
         else:
             relations.append(relation_named(str(one), values))
     if not relations:

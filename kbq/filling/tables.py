@@ -44,7 +44,9 @@ class Counts:
     filled: int = 0  # of the cells asked for; of a check: those that agree
     markers: int = 0  # cells that were taken as empty for what they hold
     formulas: int = 0  # values that a spreadsheet would compute, written behind an apostrophe
+    commands: int = 0  # of QuickStatements that were written
     left_out: int = 0  # claims that cannot be written as QuickStatements
+    lacking: int = 0  # names without a Q-number, for which they cannot
     unasked: tuple[str, ...] = ()  # why the cells of some rows stay empty
     seconds: float | None = None  # that it would take, about; of a dry run
 

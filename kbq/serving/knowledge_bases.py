@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kbq.dump.manifest import MANIFEST, read_manifest
 from kbq.dump.pages import Pages
 from kbq.errors import KbqError
+from kbq.filling.known import USUAL, preset
 from kbq.kb import KnowledgeBase
 from kbq.serving.matching import TitleWords
 from kbq.serving.problems import RefusedError, without_paths
@@ -31,12 +32,6 @@ NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 EVERY = 1.0  # seconds between two looks at a folder
 AGAIN, MOST_AGAIN = 10.0, 600.0  # seconds after which what was refused is read again: ever more, up to ten minutes
 FIRST = "kbq"  # is asked for before a knowledge base counts as open
-RELATIONS = (
-    "place of birth", "date of birth", "place of death", "date of death", "occupation", "employer", "educated at",
-    "spouse", "award received", "field of work", "country of citizenship", "author", "director", "composer", "creator",
-    "publisher", "publication date", "genre", "discoverer or inventor", "named after", "country", "capital",
-    "official language", "headquarters location", "founded by", "inception", "manufacturer", "architect", "length",
-)  # fmt: skip
 log = logging.getLogger("kbq.serving")
 
 
@@ -133,7 +128,7 @@ class ServedKb:
     @property
     def relations(self) -> list[str]:
         """Relations to suggest: those that its query encoder was tuned on, or those that are often asked for."""
-        return self.kb.model.config.tuned_relations or list(RELATIONS)
+        return self.kb.model.config.tuned_relations or [one.name for one in preset(USUAL)]
 
     def hidden(self, text: str) -> str:
         """A text with the name of this knowledge base instead of the place where it or its model lies."""

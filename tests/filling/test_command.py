@@ -37,7 +37,8 @@ def test_a_table_is_filled_and_scored(run: Run) -> None:
     assert Path("f.csv").read_text("utf-8") == ("name,place of birth,record label\nMarie Curie,Warsaw,\nZork Blah,,\n")
     status, out, _ = run(*FILL, "--out", "f.csv", "--json")
     assert (status, json.loads(out)) == (0, {
-        "rows": 2, "cells": 4, "queries": 4, "asked": 0, "filled": 1, "markers": 0, "formulas": 0, "left_out": 0,
+        "rows": 2, "cells": 4, "queries": 4, "asked": 0, "filled": 1, "markers": 0, "formulas": 0, "commands": 0,
+        "left_out": 0, "lacking": 0,
         "unasked": [], "seconds": None, "out": "f.csv",
     })  # fmt: skip
     Path("gold.csv").write_text("name,place of birth\nMarie Curie,Warsaw\n")

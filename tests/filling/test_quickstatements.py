@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from kbq.errors import KbqError
 from kbq.filling.claims import Claim, DateValue, PageValue, QuantityValue, Source
-from kbq.filling.quickstatements import command, left_out_path, time_of, write_quickstatements
+from kbq.filling.quickstatements import Written, command, left_out_path, time_of, write_quickstatements
+from kbq.filling.rdf import fact
 from kbq.filling.relations import Relation
 from kbq.filling.values import normal_form
-from kbq.filling.wikidata import read_ids
+from kbq.filling.wikidata import number_of, read_ids
 
 SOURCE = Source("1.0", "m", "k", "kbq fill", "2026-11-24T12:34:56Z")
 RELATIONS = [
@@ -73,7 +74,7 @@ def written(folder: Path, claims: list[Claim], **more: Any) -> tuple[list[str], 
     path = folder / "facts.qs"
     count = write_quickstatements(path, claims, SOURCE, RELATIONS, IDS, **more)
     left_out = [json.loads(line)["reason"] for line in left_out_path(path).read_text("utf-8").splitlines()]
-    assert count == len(left_out)
+    assert count.left_out == len(left_out)
     return path.read_text("utf-8").split("\n")[:-1], left_out
 
 
@@ -124,7 +125,10 @@ def test_what_a_value_becomes(tmp_path: Path, claim: Claim, expected: list[str])
     ("claim", "reason"),
     [
         (replace(BIRTH, subject="Eve"), "subject 'Eve' has no Q-number: add it to --ids"),
-        (saying("x", "nickname"), "relation 'nickname' has no P-number: write it as property of the relation"),
+        (
+            saying("x", "nickname"),
+            "relation 'nickname' has no P-number: write it as property of the relation, or ask for @nickname",
+        ),
         (saying("x", "other"), "relation 'other' has no P-number: write it as property of the relation"),
         (
             saying("Rome", "place of birth", PageValue("S7", "Rome")),
@@ -186,23 +190,58 @@ def test_a_language_that_is_none(tmp_path: Path, language: str) -> None:
         written(tmp_path, [BIRTH], language=language)
 
 
-def test_ids_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "ids.tsv"
-    path.write_text(
-        "\ufeffpage\tqid\r\nS1\tQ7186\r\n\r\nCafe\u0301\thttps://www.wikidata.org/wiki/Q30022\nS1\tQ7186\n", "utf-8"
-    )
-    assert read_ids(path) == {"S1": "Q7186", "Café": "Q30022"}
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        ("\ufeffpage\tqid\r\nS1\tQ7186\r\n\r\nCafe\u0301\thttps://www.wikidata.org/wiki/Q30022\nS1\tQ7186\n",
+         {"S1": "Q7186", "Café": "Q30022", "CAFE": "Q30022"}),
+        ("name\tid\tclaims\nVienna\tQ1741\t86\nGraz\t\t3\n", {"Vienna": "Q1741", "Graz": ""}),  # half done
+        ("name,city,city id,note,name id\nEve,Vienna,Q1741,Q,Q5\nBob,Graz,,x,Q6\n",  # OpenRefine's, of two columns
+         {"Vienna": "Q1741", "Graz": "", "Eve": ""}),
+        ("Q1741,Vienna\nQ270,Warsaw\n", {"Vienna": "Q1741", "warsaw": "Q270"}),
+        ("US\tQ30\nus\tQ1\n", {"US": "Q30", "us": "Q1", "Us": ""}),  # alike, and different
+    ],
+)  # fmt: skip
+def test_ids_are_read(content: str, names: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "ids.csv").write_text(content, "utf-8")
+    ids = read_ids(tmp_path / "ids.csv")
+    assert {name: number_of(name, ids) for name in names} == names
 
 
 def test_ids_that_are_none_are_named(tmp_path: Path) -> None:
     path = tmp_path / "ids.tsv"
     path.write_text("S1\tQ7186\nS2\nS3\tP19\n\tQ1\nS1\tQ270\nS4\tQ0\n", "utf-8")
-    with pytest.raises(KbqError, match=r"ids.tsv has 5 lines that cannot be used") as refused:
+    with pytest.raises(KbqError, match=r"ids.tsv has 4 lines that cannot be used") as refused:
         read_ids(path)
     assert refused.value.problems == (
-        f"{path}:2: 'S2' is no name, tab and Q-number, such as Q7186",
-        f"{path}:3: 'S3\\tP19' is no name, tab and Q-number, such as Q7186",
-        f"{path}:4: '\\tQ1' is no name, tab and Q-number, such as Q7186",
+        f"{path}:3: 'P19' beside 'S3' is no name with a Q-number",
+        f"{path}:4: 'Q1' beside '' is no name with a Q-number",
         f"{path}:5: 'S1' is Q7186, and Q270, too: leave one of them out",
-        f"{path}:6: 'S4\\tQ0' is no name, tab and Q-number, such as Q7186",
+        f"{path}:6: 'Q0' beside 'S4' is no name with a Q-number",
     )
+    path.write_text("name\tid\nVienna\tGraz\n")
+    with pytest.raises(
+        KbqError, match=r"ids.tsv has no Q-number, such as Q7186: write names, and the Q-number of each"
+    ):
+        read_ids(path)
+
+
+def test_values_are_things_and_names_without_a_number_are_listed(tmp_path: Path) -> None:
+    relations = [
+        Relation("place of birth", ("x",), type="page", property="P19"),
+        Relation("b", ("b",), type="text", property="P19"),
+        Relation("motto", ("x",), type="text", property="P1451"),
+    ]
+    vienna = saying("Vienna", "place of birth")
+    claims = [vienna, saying("vienna", "b"), saying("Graz", "place of birth"), saying("Graz", "b")]
+    claims += [saying("Vienna", "motto"), replace(vienna, by_hand=True, page_id="")]
+    ids = {"Marie Curie": "Q7186", "Vienna": "Q1741", "\0vienna": "Q1741"}
+    counts = write_quickstatements(tmp_path / "f.qs", claims, SOURCE, relations, ids)
+    assert counts == Written(commands=4, left_out=2, lacking=1)
+    commands = [line.split("\t") for line in (tmp_path / "f.qs").read_text("utf-8").splitlines()]
+    assert [line[:3] for line in commands] == [["Q7186", "P19", "Q1741"]] * 2 + [
+        ["Q7186", "P1451", '"Vienna"'], ["Q7186", "P19", "Q1741"]
+    ]  # fmt: skip
+    assert commands[3] == ["Q7186", "P19", "Q1741"]  # by hand: the text is no reference
+    assert (tmp_path / "f.qs.ids-todo.tsv").read_text("utf-8") == "name\tid\tclaims\nGraz\t\t2\n"
+    assert fact(claims[0], {}, ids).endswith("> <http://www.wikidata.org/entity/Q1741>")
