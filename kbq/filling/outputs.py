@@ -65,8 +65,8 @@ def write(
         write_trig(path, table.claims, source, relations, ids)
     elif format == "qs":
         written = write_quickstatements(path, table.claims, source, relations, ids)
-        names = {"commands": written.commands, "left_out": written.left_out, "lacking": written.lacking}
-        counts = replace(counts, **names)
+        left_out, lacking = written.left_out, written.lacking
+        counts = replace(counts, commands=written.commands, left_out=left_out, lacking=lacking)
     elif format == "html":
         write_review(path, table.claims, source, relations)
     elif format in get_args(LongFormat):
