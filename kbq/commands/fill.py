@@ -38,7 +38,19 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 Format = Literal[
-    "csv", "tsv", "jsonl", "parquet", "long.csv", "long.tsv", "long.parquet", "nt", "trig", "qs", "html"
+    "csv",
+    "tsv",
+    "jsonl",
+    "parquet",
+    "xlsx",
+    "long.csv",
+    "long.tsv",
+    "long.parquet",
+    "long.xlsx",
+    "nt",
+    "trig",
+    "qs",
+    "html",
 ]  # those of kbq/filling/outputs.py, which is not loaded for the help
 
 
@@ -77,7 +89,8 @@ def _output(path: Path | None) -> Path | None:
 def fill(
     context: typer.Context,
     table: Annotated[
-        str | None, typer.Argument(help="CSV, TSV, JSON lines or Parquet; - is standard input.", show_default=False)
+        str | None,
+        typer.Argument(help="CSV, TSV, JSON lines, Parquet or XLSX; - is standard input.", show_default=False),
     ] = None,
     relations: Annotated[
         list[str] | None,

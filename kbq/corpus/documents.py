@@ -1,14 +1,16 @@
-"""Documents: a file that is one page becomes that page, by the reader of its suffix."""
+"""Documents: a file that is one page, or a PDF with several, becomes these, by the reader of its suffix."""
 
 import io
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePath
 from typing import TypeAlias
 
 from kbq.corpus.markdown import markdown_parts
 from kbq.corpus.metadata import clean_metadata
+from kbq.corpus.office import lacks_library, pdf_pages, word_parts
 from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.web import web_parts
 from kbq.errors import CorpusError
@@ -43,6 +45,7 @@ class Document:
         return stem if " " in stem else stem.replace("-", " ").strip() or stem
 
 
+PDF = ".pdf"
 Reader: TypeAlias = Callable[[Document], Page]
 
 
@@ -63,19 +66,46 @@ def web_page(document: Document) -> Page:
     return _page(document, parts.title, parts.paragraphs, parts.metadata)
 
 
+def word_page(document: Document) -> Page:
+    """A page of DOCX; see `office`."""
+    parts = word_parts(document.content)
+    return _page(document, parts.title, parts.paragraphs, parts.metadata)
+
+
 READERS: dict[str, Reader] = {
     ".txt": plain_page, ".text": plain_page, ".md": markdown_page, ".markdown": markdown_page, ".html": web_page,
-    ".htm": web_page, ".xhtml": web_page,
+    ".htm": web_page, ".xhtml": web_page, ".docx": word_page,
 }  # fmt: skip
 
 
 def is_document(path: PurePath) -> bool:
-    """Whether a file becomes a page, as its name says."""
-    return without_compression(path).suffix.lower() in READERS
+    """Whether a file becomes a page, or several, as its name says; not one whose library is not installed."""
+    plain = without_compression(path)
+    return plain.suffix.lower() in (*READERS, PDF) and not lacks_library(plain)
+
+
+def sources_of(document: Document) -> Iterator[Callable[[], Page]]:
+    """What reads the pages of a document: one or, of a PDF, each with its number.
+
+    What they raise is a CorpusError.
+    """
+    if without_compression(PurePath(document.id)).suffix.lower() != PDF:
+        yield partial(page_of, document)
+        return
+    try:
+        for number, parts in pdf_pages(document.content):
+            one = replace(document, id=f"{document.id}#page={number}")
+            yield partial(_page, one, parts.title or document.title, parts.paragraphs, parts.metadata)
+    except CorpusError as problem:
+        yield partial(_refused, problem)
+
+
+def _refused(problem: CorpusError) -> Page:
+    raise problem
 
 
 def page_of(document: Document) -> Page:
-    """The page that a document is.
+    """The page that a document is, which is no PDF.
 
     Raises:
         CorpusError: it cannot be read.

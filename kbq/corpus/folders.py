@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 from kbq.corpus.documents import Document, is_document
+from kbq.corpus.office import INSTALL, LARGEST, LIBRARIES, lacks_library
 from kbq.errors import CorpusError, first_line
 from kbq.system.callbacks import Note
 from kbq.system.lines import BadLine, is_member, read_bytes, source_name
@@ -31,13 +32,33 @@ def documents(source: str, on_bad_line: BadLine, note: Note) -> Iterator[tuple[s
     paths = sorted(_files(root, on_bad_line, left_out)) if is_folder(source) else [root]
     _say(left_out, note)
     if not paths:
-        raise CorpusError(f"{source_name(source)} contains no .txt, .md or .html file: choose another folder")
+        raise CorpusError(
+            f"{source_name(source)} contains no .txt, .md, .html, .docx or .pdf file: choose another folder"
+        )
     for path in paths:
         page_id = path.name if path == root else path.relative_to(root).as_posix()
         try:
-            yield source_name(str(path)), Document(normal_form("NFC", page_id), read_bytes(str(path), CorpusError))
+            yield source_name(str(path)), Document(normal_form("NFC", page_id), _content(path))
         except CorpusError as problem:
             on_bad_line(problem)
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a file, decompressed; DOCX, which is a zip itself, and PDF as they are.
+
+    Raises:
+        CorpusError: it cannot be read, or is too large.
+    """
+    if path.suffix.lower() not in LIBRARIES:
+        return read_bytes(str(path), CorpusError)
+    try:
+        if (size := path.stat().st_size) > LARGEST:
+            raise CorpusError(
+                f"{source_name(str(path))}: it has {size:,} bytes, {LARGEST:,} at most are read: divide it"
+            )
+        return path.read_bytes()
+    except OSError as reason:
+        raise _unreadable(path, reason) from None
 
 
 def is_folder(source: str) -> bool:
@@ -64,7 +85,7 @@ def _members(path: Path, on_bad_line: BadLine, note: Note) -> Iterator[tuple[str
         wanted = [one for one in members if is_document(PurePath(one.filename))]
         _say(Counter(PurePath(one.filename).suffix.lower() for one in members if one not in wanted), note)
         if not wanted:
-            raise CorpusError(f"{name} contains no .txt, .md or .html file: choose another archive")
+            raise CorpusError(f"{name} contains no .txt, .md, .html, .docx or .pdf file: choose another archive")
         for one in wanted:
             place = f"{name}/{one.filename}"
             try:
@@ -77,7 +98,10 @@ def _say(left_out: Counter[str], note: Note) -> None:
     if left_out:
         kinds = [f"{suffix or 'without a suffix'} ({count})" for suffix, count in left_out.most_common(SHOWN)]
         files = "1 file" if left_out.total() == 1 else f"{left_out.total():,} files"
-        note(f"{files} left out: {', '.join(kinds)}{', …' if len(left_out) > SHOWN else ''}")
+        needed = (
+            f" (.docx and .pdf: {INSTALL})" if any(lacks_library(PurePath(f"x{suffix}")) for suffix in left_out) else ""
+        )
+        note(f"{files} left out: {', '.join(kinds)}{', …' if len(left_out) > SHOWN else ''}{needed}")
 
 
 def _files(root: Path, on_bad_line: BadLine, left_out: Counter[str]) -> Iterator[Path]:

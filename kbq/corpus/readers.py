@@ -6,7 +6,7 @@
 | jsonl | a line `{"id", "title", "text"}` | `id` | `text` split at blank lines; or a list `paragraphs` |
 | squad | an article of a SQuAD file | `id`, else `title` | its `context`s |
 | dpr | consecutive rows with the same title | id of the first passage | passages, each numbered by its own id |
-| text | a .txt, .md or .html file | path in the folder or zip | split at blank lines, without headings |
+| text | a .txt, .md, .html, .docx or .pdf file | path in the folder or zip | split at blank lines, without headings |
 | table | a row of CSV, TSV or Parquet | `id` | `text` split at blank lines |
 
 Columns of a table and fields of jsonl may be named otherwise (`CorpusColumns`). jsonl and kilt may be one JSON array.
@@ -29,9 +29,10 @@ from pathlib import Path, PurePath
 from typing import Any, TypeAlias, TypeVar, get_args
 
 from kbq.answers import CorpusColumns, CorpusFormat
-from kbq.corpus.documents import blocks, is_document, page_of, without_compression
+from kbq.corpus.documents import blocks, is_document, sources_of, without_compression
 from kbq.corpus.folders import documents, is_archive, is_folder
 from kbq.corpus.metadata import clean_metadata
+from kbq.corpus.office import INSTALL, LIBRARIES, lacks_library
 from kbq.corpus.page_ids import PageIds
 from kbq.corpus.pages import Page, Paragraph, refuse_long_names
 from kbq.errors import CorpusError
@@ -73,7 +74,7 @@ def read_corpus(
     To skip bad lines and collect them: `problems = []`, then `on_bad_line=problems.append`.
 
     Args:
-        source: a file, a folder or zip of .txt, .md and .html files, or "-" for standard input.
+        source: a file, a folder or zip of .txt, .md, .html, .docx and .pdf files, or "-" for standard input.
         format: see the table above; "auto" recognises it by the first line, or else by the path.
         on_bad_line: called with the `CorpusError` of a bad line (squad: article; text: file); if it returns, the line
             is skipped. The default raises.
@@ -119,7 +120,7 @@ def _pages(
     if format == "auto":
         format, lines = _recognised(source, lines, columns)
     if format == "text":
-        return ((place, partial(page_of, one)) for place, one in documents(source, on_bad_line, note))
+        return ((place, read) for place, one in documents(source, on_bad_line, note) for read in sources_of(one))
     if format == "table":
         return _table_pages(source, on_bad_line, columns)
     if format == "squad":
@@ -138,8 +139,12 @@ def _format_of_path(source: str) -> CorpusFormat:
     path = without_compression(PurePath(source))
     if is_folder(source) or is_archive(source):
         return "text"
-    if SUFFIXES.get(path.suffix.lower()) in ("csv", "parquet"):
+    if SUFFIXES.get(path.suffix.lower()) in ("csv", "parquet", "xlsx"):
         return "table"
+    if path.suffix.lower() in LIBRARIES and not Path(source).is_dir():
+        if lacks_library(path):
+            raise CorpusError(f"{source_name(source)} needs a further package: {INSTALL}")
+        return "text"
     return "auto"
 
 

@@ -30,7 +30,7 @@ def long_table(claims: Iterable[Claim]) -> Table:
     return Table(columns, rows).all_filled()
 
 
-def write_long(path: Path, claims: Iterable[Claim], format: Literal["csv", "tsv", "parquet"]) -> int:
+def write_long(path: Path, claims: Iterable[Claim], format: Literal["csv", "tsv", "parquet", "xlsx"]) -> int:
     """Write the long table; how many of its texts a spreadsheet would compute: they get an apostrophe.
 
     Raises:

@@ -14,7 +14,7 @@ from kbq.filling.relations import Relation
 from kbq.filling.review import write_review
 from kbq.filling.tables import Table, TableFormat, refuse_unwritable, write_table
 
-LongFormat = Literal["long.csv", "long.tsv", "long.parquet"]
+LongFormat = Literal["long.csv", "long.tsv", "long.parquet", "long.xlsx"]
 ClaimFormat = Literal["nt", "trig", "qs", "html", LongFormat]
 Format = TableFormat | ClaimFormat  # each is a suffix, too
 WITH_IDS = ("nt", "trig", "qs")  # things have Q-numbers there
@@ -46,8 +46,8 @@ def refuse_unfit(table: Table, format: Format) -> None:
     """
     if format in get_args(TableFormat):
         refuse_unwritable(table, format)  # type: ignore[arg-type]
-    elif format == "long.parquet":
-        refuse_unwritable(table, "parquet")
+    elif format in ("long.parquet", "long.xlsx"):
+        refuse_unwritable(replace(table, rows=[]), format.removeprefix("long."))  # type: ignore[arg-type]
 
 
 def write(

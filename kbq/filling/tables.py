@@ -8,7 +8,9 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -16,7 +18,8 @@ from kbq.errors import KbqError
 from kbq.system.lines import MARK
 from kbq.system.parquet import NEEDS_PYARROW
 from kbq.system.paths import as_path, given
-from kbq.system.rows import NOTHING, Dialect, RowFormat, read_rows
+from kbq.system.rows import NOTHING, SUFFIXES, Dialect, RowFormat, read_rows
+from kbq.system.spreadsheet import MOST_CHARACTERS, MOST_ROWS, NEEDS_OPENPYXL, write_xlsx
 from kbq.system.writing import replacing, writing_to
 
 if TYPE_CHECKING:
@@ -97,8 +100,26 @@ class Table:
         return replace(self, before=Table(self.columns, [{}] * len(self.rows)))
 
     def to_csv(self, path: str | Path) -> None:
-        """Write the wide table."""
-        write_table(self, as_path(path, "path"), "csv")
+        """Write the wide table.
+
+        Raises:
+            KbqError: it cannot be written, or the name is that of another format.
+        """
+        target = as_path(path, "path")
+        if (known := SUFFIXES.get(target.suffix.lower(), "csv")) != "csv":
+            raise KbqError(
+                f"{target} would be CSV, not {known}: {'use to_excel' if known == 'xlsx' else 'end it in .csv'}"
+            )
+        write_table(self, target, "csv")
+
+    def to_excel(self, path: str | Path) -> None:
+        """Write the wide table as XLSX.
+
+        Raises:
+            KbqError: it cannot be written, or openpyxl is missing.
+        """
+        refuse_unwritable(self, "xlsx")
+        write_table(self, as_path(path, "path"), "xlsx")
 
     def to_pandas(self) -> pd.DataFrame:
         """The wide table as a data frame.
@@ -167,6 +188,10 @@ def write_table(table: Table, path: Path, format: TableFormat) -> int:
         if format == "parquet":
             _write_parquet(table, partial)
             return 0
+        if format == "xlsx":
+            cells = ([_cell(row.get(column)) for column in table.columns] for row in table.rows)
+            write_xlsx(partial, chain([table.columns], cells))
+            return 0
         with partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
             if format == "jsonl":
                 file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in table.rows)
@@ -214,12 +239,34 @@ def refuse_unwritable(table: Table, format: TableFormat) -> None:
             import pyarrow  # noqa: F401
         except ImportError:
             raise KbqError(f"Parquet {NEEDS_PYARROW}") from None
+    if format == "xlsx":
+        _refuse_unfit_for_excel(table)
     for number, row in enumerate(table.rows if format == "tsv" else (), start=1):
         for column in table.columns:
             if BREAKS.search(shown(row.get(column))):
                 raise KbqError(
                     f"row {number} has a tab or a line end in {column!r}, which TSV cannot hold: write CSV instead"
                 )
+
+
+def _refuse_unfit_for_excel(table: Table) -> None:
+    if not find_spec("openpyxl"):
+        raise KbqError(f"XLSX {NEEDS_OPENPYXL}")
+    if len(table.rows) >= MOST_ROWS:
+        raise KbqError(f"the table has {len(table.rows):,} rows, XLSX has {MOST_ROWS:,} at most: write CSV instead")
+    for number, row in enumerate(table.rows, start=1):
+        for column in table.columns:
+            if len(shown(row.get(column))) > MOST_CHARACTERS:
+                raise KbqError(
+                    f"row {number} has more than {MOST_CHARACTERS:,} characters in {column!r}, which XLSX cannot hold: "
+                    "write CSV instead"
+                )
+
+
+def _cell(value: object) -> object:
+    """A cell of a spreadsheet: a number as such, all else as text."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and not is_empty(value)
+    return value if is_number else shown(value) or None
 
 
 def shown(value: object) -> str:

@@ -17,15 +17,16 @@ from kbq.system.json_text import values_in
 from kbq.system.lines import COMPRESSED, MARK, BadLine, Line, parse_json_lines, read_whole_lines, refuse, source_name
 from kbq.system.parquet import read_parquet, refuse_repeated
 from kbq.system.room import Room
+from kbq.system.spreadsheet import path_and_sheet, read_xlsx
 
-RowFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet"]
+RowFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet", "xlsx"]
 NumberedRow: TypeAlias = tuple[int, dict[str, Any]]  # the line where it ends, or its number; its cells by column
 SUFFIXES: dict[str, RowFormat] = {
     ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
-    ".parquet": "parquet",
+    ".parquet": "parquet", ".xlsx": "xlsx",
 }  # fmt: skip
 EMPTY = ("NA", "N/A", "#N/A", "<NA>", "NaN", "null", "None", "-", "–", "—", "?")  # what cells without a value hold
-SPREADSHEETS = (".xlsx", ".xls", ".ods")
+SPREADSHEETS = (".xls", ".ods")
 NOTHING = "write a header with the names of the columns, and rows below it"  # of a file without rows
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
@@ -77,7 +78,9 @@ def read_rows(
     """
     name, suffix = source_name(source), _suffix(source)
     if suffix in SPREADSHEETS:
-        raise error(f"{name} is a spreadsheet, which kbq does not read: save it as CSV in UTF-8")
+        raise error(f"{name} is a spreadsheet, which kbq does not read: save it as .xlsx, or as CSV in UTF-8")
+    if _suffix(str(path_and_sheet(source)[0])) == ".xlsx":
+        return _xlsx(source, error, on_bad_row, has_header)
     if suffix == ".parquet":
         return _parquet(Path(source), error)
     lines, room = read_whole_lines(source, error), Room(name) if is_bounded else None
@@ -192,6 +195,42 @@ def _parquet(path: Path, error: type[KbqError]) -> Rows:
     except KbqError as problem:
         raise error(str(problem)) from None
     return Rows(str(path), tuple(arrow.column_names), enumerate(iter(rows), start=1), Dialect("parquet"), arrow)
+
+
+def _xlsx(source: str, error: type[KbqError], on_bad_row: BadLine | None, has_header: bool) -> Rows:
+    """The first row that has a value is the header; what is right of its last name is no column."""
+    try:
+        rows = iter(list(read_xlsx(source)))
+    except KbqError as problem:
+        raise error(str(problem)) from None
+    if (first := next(rows, None)) is None:
+        raise error(f"{source} is empty: {NOTHING}")
+    _, cells = first
+    while cells and cells[-1] in (None, ""):
+        cells = cells[:-1]
+    columns = tuple("" if value is None else str(value) for value in cells) if has_header else ()
+    refuse_repeated(source, columns, error)
+    if not has_header:
+        rows, columns = chain([first], rows), tuple(map(str, range(max(len(cells), 1))))
+
+    def numbered() -> Iterator[NumberedRow]:
+        for number, row in rows:
+            if has_header and any(value not in (None, "") for value in row[len(columns) :]):
+                problem = error(
+                    f"{source}:{number}: a value is right of the last column that has a name: name its column"
+                )
+                if on_bad_row is None:
+                    raise problem
+                on_bad_row(problem)
+            else:
+                yield (
+                    number,
+                    dict(zip(columns, row, strict=False))
+                    if has_header
+                    else dict(zip(map(str, range(len(row))), row, strict=True)),
+                )
+
+    return Rows(source, columns, numbered(), Dialect("xlsx"))
 
 
 def _unquoted(value: str) -> str:

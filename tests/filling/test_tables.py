@@ -86,7 +86,7 @@ def test_a_thousand_columns_and_a_compressed_file(file: Callable[..., Path]) -> 
         ("t.csv", b"a\n\xff\n", "t.csv:2: not UTF-8 (byte 1 is 0xff): convert the file to UTF-8"),
         ("t.jsonl", b'{"a": 1}\nx\n', "t.jsonl:2: not JSON"),
         ("t.parquet", b"no", "t.parquet cannot be read"),
-        ("t.xlsx", b"PK", "t.xlsx is a spreadsheet, which kbq does not read: save it as CSV in UTF-8"),
+        ("t.xls", b"PK", "t.xls is a spreadsheet, which kbq does not read: save it as .xlsx, or as CSV in UTF-8"),
     ],
 )
 def test_a_bad_table_is_one_sentence(name: str, content: bytes, said: str, file: Callable[..., Path]) -> None:
