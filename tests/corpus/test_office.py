@@ -8,7 +8,7 @@ import pytest
 
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
-from kbq.errors import CorpusError
+from kbq.errors import CorpusError, KbqError
 
 MARRIED = "He was married to Ann Aal, and died in the year 1900."
 docx, pypdf = pytest.importorskip("docx"), pytest.importorskip("pypdf")
@@ -100,7 +100,7 @@ def test_bad_documents_are_one_sentence(name: str, content: bytes, said: str, tm
     with pytest.raises(CorpusError) as caught:
         list(read_corpus(tmp_path))
     assert f"{name}: {said}" in str(caught.value)
-    problems: list[CorpusError] = []
+    problems: list[KbqError] = []
     assert [page.id for page in read_corpus(tmp_path, on_bad_line=problems.append)] == ["b.txt"]
     assert len(problems) == 1
 

@@ -100,7 +100,7 @@ def test_what_would_be_huge_is_refused_before_it_is_unpacked(tmp_path: Path) -> 
 
 
 def test_what_is_written_is_read_as_it_was_and_computes_nothing(tmp_path: Path) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"a": "=1+1", "b": 5, "c": ["x", "y"]},
         {"a": "\x07bell\nline", "b": None, "c": 0.5},
         {"a": "@x", "b": True, "c": ""},
