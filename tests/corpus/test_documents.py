@@ -151,7 +151,7 @@ def test_a_row_with_more_fields_than_columns_is_a_bad_line(tmp_path: Path) -> No
 def test_what_is_left_out_of_folders_and_archives_is_said(tmp_path: Path) -> None:
     folder = tmp_path / "corpus"
     folder.mkdir()
-    for name in ("a.docx", "b.docx", "c.png", "plain", "d.md", "e.html"):
+    for name in ("a.odt", "b.odt", "c.png", "plain", "d.md", "e.html"):
         (folder / name).write_text("text")
     notes: list[str] = []
     assert [page.id for page in read_corpus(folder, note=notes.append)] == ["d.md", "e.html"]
@@ -159,7 +159,7 @@ def test_what_is_left_out_of_folders_and_archives_is_said(tmp_path: Path) -> Non
         for path in sorted(folder.iterdir()):
             archive.write(path, f"in/{path.name}")
     assert [page.id for page in read_corpus(tmp_path / "corpus.zip", note=notes.append)] == ["in/d.md", "in/e.html"]
-    assert notes == ["4 files left out: .docx (2), .png (1), without a suffix (1)"] * 2
+    assert notes == ["4 files left out: .odt (2), .png (1), without a suffix (1)"] * 2
 
 
 def test_ids_are_in_nfc(tmp_path: Path) -> None:

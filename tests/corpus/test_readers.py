@@ -269,7 +269,7 @@ def test_a_folder_that_may_not_be_read_is_said(locked: str, tmp_path: Path, monk
     problems: list[KbqError] = []
     ids = {"closed": ["linked/three.txt", "one.txt"], "linked": ["closed/deep/two.txt", "one.txt"]}
     if locked == ".":
-        with pytest.raises(CorpusError, match=r"contains no \.txt, \.md or \.html file"):
+        with pytest.raises(CorpusError, match=r"contains no \.txt, \.md, \.html, \.docx or \.pdf file"):
             list(read_corpus(corpus, on_bad_line=problems.append))
     else:
         found = [page.id for page in read_corpus(corpus, on_bad_line=problems.append)]
@@ -493,7 +493,9 @@ def test_unknown_format(tmp_path: Path) -> None:
 def test_missing_source_and_folder_without_text(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"none: cannot be read \(No such file or directory\)"):
         list(read_corpus(str(tmp_path / "none")))
-    with pytest.raises(CorpusError, match=r"contains no \.txt, \.md or \.html file: choose another folder"):
+    with pytest.raises(
+        CorpusError, match=r"contains no \.txt, \.md, \.html, \.docx or \.pdf file: choose another folder"
+    ):
         list(read_corpus(str(tmp_path)))
     with pytest.raises(CorpusError, match="cannot be read"):
         list(read_corpus(str(tmp_path), "kilt"))
