@@ -3,12 +3,14 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
-from kbq.filling.claims import Claim, DateValue, QuantityValue
+from kbq.filling import dates
+from kbq.filling.claims import Claim, DateValue, PageValue
+from kbq.filling.dates import date_of_cell
 from kbq.filling.relations import Relation
 from kbq.filling.slots import subject_of
 from kbq.filling.tables import Row, Table, texts_of
 from kbq.filling.titles import Titles
-from kbq.filling.values import normal_form, normalised
+from kbq.filling.values import agree
 
 Verdict = Literal["agrees", "contradicts", "not found"]
 EVIDENCE = ("value", "probability", "page_id", "title", "paragraph", "start", "end", "sentence")
@@ -56,12 +58,9 @@ def _judged(present: str, relation: Relation, claims: Sequence[Claim], titles: T
 
 def is_same(present: str, claim: Claim, titles: Titles) -> bool:
     """Whether a value is that of a claim: by its text, its page, its quantity, or its date, one perhaps more exact."""
-    if normalised(present) == normalised(claim.value):
+    if agree(present, claim.value):
         return True
-    if isinstance(claim.normal, DateValue):
-        own = normal_form(present, "date")
-        shorter, longer = sorted((own.edtf if isinstance(own, DateValue) else "", claim.normal.edtf), key=len)
-        return bool(shorter) and (longer == shorter or longer.startswith(f"{shorter}-"))
-    if isinstance(claim.normal, QuantityValue):
-        return normal_form(present, "quantity") == claim.normal
-    return claim.normal is not None and titles.page(present) == claim.normal
+    if isinstance(claim.normal, DateValue):  # which may rest on what stands around the value
+        own = date_of_cell(present)
+        return own is not None and dates.agree(own, claim.normal)
+    return isinstance(claim.normal, PageValue) and titles.page(present) == claim.normal

@@ -28,14 +28,16 @@ class PageValue(msgspec.Struct, frozen=True, tag_field="type", tag="page"):
     title: str
 
 
-class DateValue(msgspec.Struct, frozen=True, tag_field="type", tag="date"):
+class DateValue(msgspec.Struct, frozen=True, tag_field="type", tag="date", omit_defaults=True):
     """A date in EDTF (ISO 8601 where that has a form for it). Precision: 11 day, 10 month, 9 year, 8 decade, 7 century.
 
+    A Julian date has the year, month and day of that calendar, as the text has.
     Source of the numbers of precisions: Wikibase's data model.
     """
 
     edtf: str
     precision: int
+    julian: bool = False
 
 
 class QuantityValue(msgspec.Struct, frozen=True, tag_field="type", tag="quantity"):

@@ -17,6 +17,7 @@ from kbq.filling.values import normal_form, normalised
 from kbq.reading.countries import meanings
 from kbq.searching.units import Sentences
 
+AROUND = 80  # characters on either side of a value that may say "about" or "BC"
 DEMANDED = {"date": DateValue, "quantity": QuantityValue}  # types that a value without this form cannot have
 
 
@@ -71,7 +72,8 @@ class Decider:
         by_key: dict[object, _Value] = {}
         values: list[_Value] = []
         for answer, meaning in answers:
-            normal = self.normal(answer.text, relation)
+            around = answer.context[max(0, answer.start - AROUND) : answer.start], answer.context[answer.end :][:AROUND]
+            normal = self.normal(answer.text, relation, *around)
             keys: list[object] = [normalised(answer.text), ("means", meaning), *([] if normal is None else [normal])]
             value = next((by_key[key] for key in keys if key in by_key), None)
             if value is None:
@@ -81,14 +83,14 @@ class Decider:
             by_key |= {key: value for key in keys if key not in by_key}
         return values
 
-    def normal(self, text: str, relation: Relation) -> NormalForm | None:
-        """What a value of a relation certainly is."""
+    def normal(self, text: str, relation: Relation, before: str = "", behind: str = "") -> NormalForm | None:
+        """What a value of a relation certainly is, with what stands before and behind it."""
         if relation.type in ("date", "quantity"):
-            return normal_form(text, relation.type)
+            return normal_form(text, relation.type, before, behind)
         if relation.type == "text":
             return None
         page = self._titles.page(text)
-        return page if page or relation.type == "page" else normal_form(text)
+        return page if page or relation.type == "page" else normal_form(text, None, before, behind)
 
     def _alternative(self, answer: Answer) -> Alternative:
         first, last = self._sentences(answer.context).around(answer.start, answer.end)

@@ -19,7 +19,8 @@ from kbq.filling.wikidata import NoNumberError, number_of, p_number, subject_num
 from kbq.system.lines import clean_text
 
 LONGEST = 1500  # characters of a text in Wikidata
-CIRCA = ("P1480", "Q5727902")  # sourcing circumstances: circa
+# Sourcing circumstances: circa, presumably.
+CIRCUMSTANCES = {"~": ("P1480", "Q5727902"), "?": ("P1480", "Q18122778")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,8 @@ def command(claim: Claim, source: Source, relation: Relation | None, ids: Mappin
             f"relation {claim.relation!r} has no P-number: write it as property of the relation{_or_known(claim)}"
         )
     fields = [subject, number, _value(claim, relation, ids)]
-    if isinstance(claim.normal, DateValue) and claim.normal.edtf.endswith("~"):
-        fields += CIRCA
+    if isinstance(claim.normal, DateValue):
+        fields += CIRCUMSTANCES.get(claim.normal.edtf[-1], ())
     if claim.by_hand:  # the text does not say it, so it is no reference
         return "\t".join(fields)
     url = claim.metadata.get("url")
@@ -136,15 +137,15 @@ def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
 def time_of(date: DateValue) -> str:
     """A date as QuickStatements has it: its parts that are not known are 00, and there is no year 0.
 
-    >>> [time_of(DateValue(*date)) for date in (("1867-11-07", 11), ("-0043~", 9), ("199X", 8), ("18XX", 7))]
-    ['+1867-11-07T00:00:00Z/11', '-0044-00-00T00:00:00Z/9', '+1990-00-00T00:00:00Z/8', '+1801-00-00T00:00:00Z/7']
+    >>> [time_of(DateValue(*date)) for date in (("1867-11-07", 11), ("-0043~", 9, True), ("199X", 8), ("18XX", 7))]
+    ['+1867-11-07T00:00:00Z/11', '-0044-00-00T00:00:00Z/9/J', '+1990-00-00T00:00:00Z/8', '+1801-00-00T00:00:00Z/7']
     """
     sign, digits, month, day = re.match("(-?)([0-9X]{4})(?:-([0-9]{2}))?(?:-([0-9]{2}))?", date.edtf).groups()  # type: ignore[union-attr]
     # A century has the second of its years, which belongs to it by every way of counting.
     year = int(digits.replace("XX", "01").replace("X", "0"))
     if "X" not in digits and (sign or not year):
         sign, year = "-", year + 1
-    return f"{sign or '+'}{year:04}-{month or '00'}-{day or '00'}T00:00:00Z/{date.precision}"
+    return f"{sign or '+'}{year:04}-{month or '00'}-{day or '00'}T00:00:00Z/{date.precision}{'/J' * date.julian}"
 
 
 def _quotation(claim: Claim) -> str:

@@ -18,6 +18,7 @@ from kbq.filling.claims import (
     Source,
     write_lines,
 )
+from kbq.filling.dates import gregorian
 from kbq.filling.relations import Relation
 from kbq.filling.wikidata import URL, WIKIDATA, property_iri, subject_number, value_number
 from kbq.system.lines import without_surrogates
@@ -151,8 +152,9 @@ def _object(claim: Claim, ids: Mapping[str, str]) -> str:
         return _thing(normal.title, value_number(claim, ids))
     if isinstance(normal, DateValue):
         # XML Schema's own versions disagree on the year 0, and it has no word for decades, centuries and "circa".
-        is_plain = re.fullmatch("[0-9-]+", normal.edtf) and normal.edtf[0] != "-" and normal.edtf[:4] != "0000"
-        return _literal(normal.edtf, f"<{XSD}{DATE_TYPES[len(normal.edtf)]}>" if is_plain else f"<{EDTF}>")
+        edtf = gregorian(normal)
+        is_plain = re.fullmatch("[0-9-]+", edtf) and edtf[0] != "-" and edtf[:4] != "0000"
+        return _literal(edtf, f"<{XSD}{DATE_TYPES[len(edtf)]}>" if is_plain else f"<{EDTF}>")
     if isinstance(normal, QuantityValue) and not normal.unit:
         return _literal(normal.number, f"<{XSD}decimal>")
     number = "" if normal else value_number(claim, ids)

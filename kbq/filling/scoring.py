@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from kbq.errors import EvaluationError
-from kbq.filling.claims import QuantityValue
+from kbq.filling import dates
+from kbq.filling.claims import DateValue
 from kbq.filling.value_sets import Guesses, Names, ValueSets, read_guesses, read_value_sets
-from kbq.filling.values import normal_form, normalised
+from kbq.filling.values import keys_of
 from kbq.kilt.confidence import aurc, coverage_at
 from kbq.kilt.report import Cell, Form, Table
 
@@ -145,10 +146,32 @@ def compared(predicted: Iterable[Names], gold: Sequence[Names]) -> SlotCounts:
     >>> compared([("U.S.",), ("Mexico",)], [("United States", "US", "U.S."), ("Canada",)])
     SlotCounts(predicted=2, gold=2, matched=1)
     """
-    guesses = list(dict.fromkeys(frozenset(map(_compared, names)) for names in predicted))
-    wanted = [frozenset(map(_compared, names)) for names in gold]
-    edges = [[place for place, names in enumerate(wanted) if names & guess] for guess in guesses]
-    return SlotCounts(len(guesses), len(gold), _matched(edges))
+    guesses, wanted = distinct(predicted), distinct(gold)
+    places: dict[object, list[int]] = defaultdict(list)
+    dated: list[tuple[int, DateValue]] = []
+    for place, names in enumerate(wanted):
+        for key in chain.from_iterable(map(keys_of, names)):
+            places[key].append(place)
+            dated += [(place, key)] if isinstance(key, DateValue) else []
+    edges = []
+    for names in guesses:
+        keys = frozenset(chain.from_iterable(map(keys_of, names)))
+        found = {place for key in keys for place in places.get(key, ())}
+        own = [key for key in keys if isinstance(key, DateValue)]  # one date may be more exact than another
+        edges.append(sorted(found | {place for place, date in dated for one in own if dates.agree(one, date)}))
+    return SlotCounts(len(guesses), len(wanted), _matched(edges))
+
+
+def distinct(values: Iterable[Names]) -> list[Names]:
+    """The values without those whose names are all written otherwise in an earlier one.
+
+    >>> distinct([("Jürgen Kurths",), ("Jurgen Kurths",), ("Ann Lee", "A. Lee")])
+    [('Jürgen Kurths',), ('Ann Lee', 'A. Lee')]
+    """
+    found: dict[frozenset[object], Names] = {}
+    for names in values:
+        found.setdefault(frozenset(chain.from_iterable(map(keys_of, names))), names)
+    return list(found.values())
 
 
 def _matched(edges: Sequence[Iterable[int]]) -> int:
@@ -160,14 +183,6 @@ def _matched(edges: Sequence[Iterable[int]]) -> int:
     graph.add_nodes_from(guesses)
     graph.add_edges_from((guess, value) for guess, values in zip(guesses, edges, strict=True) for value in values)
     return len(networkx.bipartite.maximum_matching(graph, guesses)) // 2
-
-
-def _compared(name: str) -> object:
-    """What tells names apart: dates and quantities that certainly are such have many spellings."""
-    form = normal_form(name)
-    if isinstance(form, QuantityValue) and not form.unit:
-        return form.number  # as it is compared where it has no separators, and may be a year or a code, too
-    return form or normalised(name)
 
 
 def _row(slot: SlotCounts) -> tuple[int, int, int]:

@@ -7,6 +7,7 @@ LM-KBC's empty list.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -95,10 +96,18 @@ def _kilt(rows: Sequence[Row]) -> Sets:
 
 
 def _lm_kbc(rows: Sequence[Row]) -> Sets:
-    """The objects are names, or lists of names that are as good as one another (2022, 2026)."""
+    """The objects are names, lists of names that are as good as one another (2022, 2026), or Q-numbers (2023, 2024)."""
     for row in rows:
-        values = [tuple(one) if isinstance(one, list) else (str(one),) for one in row["ObjectEntities"]]
-        yield row["SubjectEntity"], row["Relation"], [names for names in values if any(names)]
+        names, ids = row.get("ObjectEntities"), row.get("ObjectEntitiesID")
+        several = [one for one in (names, ids) if isinstance(one, list)]
+        if len({len(one) for one in several}) != 1:  # names without their numbers
+            several = several[:1]
+        values = [tuple(filter(None, chain.from_iterable(map(_names, one)))) for one in zip(*several, strict=True)]
+        yield row["SubjectEntity"], row["Relation"], [each for each in values if each]
+
+
+def _names(one: object) -> list[str]:
+    return list(map(str, one)) if isinstance(one, list) else [str(one)]
 
 
 def _knowledgenet(rows: Sequence[Row]) -> Sets:
@@ -126,5 +135,6 @@ READERS: tuple[tuple[set[str], Callable[[Sequence[Row]], Sets]], ...] = (
     ({"subject", "relation", "object"}, _triples),
     ({"input", "output"}, _kilt),
     ({"SubjectEntity", "Relation", "ObjectEntities"}, _lm_kbc),
+    ({"SubjectEntity", "Relation", "ObjectEntitiesID"}, _lm_kbc),
     ({"passages", "documentId"}, _knowledgenet),
 )

@@ -26,7 +26,9 @@ COUNTS = [  # predicted, gold, and precision, recall, F1 as LM-KBC counts them
     (["A.", "a"], ["a"], 1, (1, 1, 1)),  # one value, once it is normalised
     (["Saint-Étienne"], ["saint etienne"], 1, (1, 1, 1)),
     (["1867-11-07"], ["7 November 1867"], 1, (1, 1, 1)),
-    (["1867"], ["7 November 1867"], 0, (0, 0, 0)),
+    (["1867"], ["7 November 1867"], 1, (1, 1, 1)),  # a less exact date agrees
+    (["1868"], ["7 November 1867"], 0, (0, 0, 0)),
+    (["Jürgen Kurths", "Ann Lee"], ["Jürgen Kurths", "Jurgen Kurths", "Ann Lee"], 2, (1, 1, 1)),
     (["35,000"], ["35000"], 1, (1, 1, 1)),
     (["35,000"], ["36000"], 0, (0, 0, 0)),
     (["x", "y"], ["x|y", "z"], 1, (1 / 2, 1 / 2, 1 / 2)),  # two names of one value count once
