@@ -18,7 +18,7 @@ from pathlib import Path
 
 import reporting
 
-from kbq.encoding.model import Model
+from kbq.model.model import Model
 from kbq.training.encoders import TrainingSettings, train_encoders
 from kbq.training.evaluation import evaluate_reading
 from kbq.training.examples import Passage, read_examples

@@ -27,12 +27,12 @@ from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import publish
 from kbq.dump.shards import shard_name
 from kbq.dump.workers import encode_pages
-from kbq.encoding.devices import choose_device
-from kbq.encoding.model import Model
-from kbq.indexing.cells import Clusters, clusters_for
+from kbq.index.cells import Clusters, clusters_for
 from kbq.kb import KnowledgeBase
-from kbq.searching.recall import own_queries
-from kbq.system.seals import seal_folder
+from kbq.model.devices import choose_device
+from kbq.model.model import Model
+from kbq.search.recall import own_queries
+from kbq.storage.seals import seal_folder
 
 TOGETHER, ALONE = 64, 16  # queries
 REPEAT = 3

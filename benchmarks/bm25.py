@@ -22,8 +22,8 @@ from kilt import judged, sampled
 
 from kbq.corpus.readers import read_corpus
 from kbq.kilt.lines import write_lines
-from kbq.special_tokens import MENTION
-from kbq.system.lines import read_json_lines
+from kbq.storage.lines import read_json_lines
+from kbq.text.markers import MENTION
 
 DEPTH = 200  # passages that are folded to pages
 PAGES = 20

@@ -26,7 +26,7 @@ import reporting
 from many_pages import small_encoder, write_pages
 
 from kbq.sample_kb import ARTICLES
-from kbq.system.writing import write_json
+from kbq.storage.writing import write_json
 
 ROOT = Path(__file__).parents[1]
 MOST_MEMORY = 8 * 2**30

@@ -23,13 +23,13 @@ import torch
 from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import read_manifest
-from kbq.encoding.model import Model
-from kbq.encoding.model_files import model_files
-from kbq.encoding.model_folder import DEFAULT_MODEL
 from kbq.kb import KnowledgeBase
-from kbq.searching.recall import own_queries
-from kbq.system.seals import first_damage
-from kbq.verifying import verify
+from kbq.model.model import Model
+from kbq.model.model_files import model_files
+from kbq.model.model_folder import DEFAULT_MODEL
+from kbq.search.recall import own_queries
+from kbq.search.verifying import verify
+from kbq.storage.seals import first_damage
 
 QUERIES, ROUNDS = 200, 5
 

@@ -42,9 +42,9 @@ from kbq.corpus.readers import read_corpus
 from kbq.dump import building
 from kbq.dump.manifest import STATE
 from kbq.dump.workers import Encoded, encode_blocks
-from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
-from kbq.system.lines import read_json_lines
+from kbq.model.model import Model
+from kbq.storage.lines import read_json_lines
 
 STORE = 300 * 2**20  # bytes of each node's object store
 BLOCK, SHARD_ROWS = 2**15, 2_000

@@ -27,11 +27,11 @@ from measuring import cpu_seconds, inputs
 
 from kbq.answers import SearchOptions
 from kbq.dump import building
-from kbq.indexing.factory import open_index
+from kbq.index.factory import open_index
 from kbq.kb import KnowledgeBase
-from kbq.searching.hybrid import LexicalScores
-from kbq.searching.search import SearchContext, search
-from kbq.system.lines import read_json_lines
+from kbq.search.hybrid import LexicalScores
+from kbq.search.search import SearchContext, search
+from kbq.storage.lines import read_json_lines
 
 K, SHARD_ROWS, BLOCK = 10, 25_000, 2**16
 KINDS, UNITS, PARTS = ("exact", "disk", "compact", "tiny"), ("phrase", "sentence", "paragraph", "page"), (1, 2, 3, 7)
@@ -139,7 +139,7 @@ def cut(count: int) -> Iterator[tuple[int, int]]:
 def whole_of(kb: Any) -> dict[str, Any]:
     """What today's indexes want to know of the knowledge base, if they see a part of it."""
     try:
-        from kbq.indexing.base import Whole
+        from kbq.index.base import Whole
     except ImportError:
         return {}
     return {"whole": Whole.of(kb.shards)}

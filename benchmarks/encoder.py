@@ -25,13 +25,13 @@ from measuring import wall_seconds
 from torch import Tensor
 
 from kbq.corpus.readers import read_corpus
-from kbq.encoding import phrases
-from kbq.encoding.backbone import hidden_states
-from kbq.encoding.bert import SelfAttention
-from kbq.encoding.devices import autocast, batch_tokens, buckets, fast_dtype
-from kbq.encoding.model import Model
-from kbq.encoding.model_folder import DEFAULT_MODEL, WEIGHTS
-from kbq.encoding.windows import Window, tokenize, windows
+from kbq.model import phrases
+from kbq.model.backbone import hidden_states
+from kbq.model.bert import SelfAttention
+from kbq.model.devices import autocast, batch_tokens, buckets, fast_dtype
+from kbq.model.model import Model
+from kbq.model.model_folder import DEFAULT_MODEL, WEIGHTS
+from kbq.model.windows import Window, tokenize, windows
 
 ROUNDS = 3
 

@@ -14,9 +14,9 @@ import reporting
 from measuring import inputs
 
 from kbq.dump.shards import CLOSES, OPENS, Shard
-from kbq.indexing.base import MAX_TOKENS
+from kbq.index.base import MAX_TOKENS
 from kbq.kb import KnowledgeBase
-from kbq.searching.spans import find_spans
+from kbq.search.spans import find_spans
 
 TOLERANCE = 1e-3
 BLOCK = 65536

@@ -18,14 +18,14 @@ import reporting
 from trust import is_hidden
 
 from kbq.answers import LOOKS, SearchOptions
-from kbq.dump.pages import Pages
-from kbq.filling.claims import Claim
-from kbq.filling.scoring import scores_of
-from kbq.filling.value_sets import ValueSets, read_value_sets
-from kbq.filling.values import normalised
-from kbq.finetuning.triples import pages_of, read_triples
+from kbq.dump.page_directory import Pages
 from kbq.kb import KnowledgeBase
-from kbq.special_tokens import slot_of
+from kbq.tables.claims import Claim
+from kbq.tables.scoring import scores_of
+from kbq.tables.value_sets import ValueSets, read_value_sets
+from kbq.tables.values import normalised
+from kbq.text.markers import slot_of
+from kbq.tuning.triples import pages_of, read_triples
 
 THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 SCORES = ("coverage", "precision", "recall", "f1", "micro_precision", "micro_recall", "micro_f1")

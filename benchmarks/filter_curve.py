@@ -12,9 +12,9 @@ from pathlib import Path
 import reporting
 from plotting import picture
 
-from kbq.encoding.model import Model
-from kbq.training.calibration import Exam, FilterPoint, encode_tokens, filter_curve
+from kbq.model.model import Model
 from kbq.training.examples import read_examples
+from kbq.training.quantisation import DevSample, FilterPoint, encode_tokens, filter_curve
 
 
 def draw(points: tuple[FilterPoint, ...], threshold: float, name: str) -> None:
@@ -38,7 +38,7 @@ def main() -> None:
     model = Model.open(options.model)
     everything, _ = read_examples([options.dev], doubtful=True)
     passages = everything[:: max(1, len(everything) // options.passages)][: options.passages]
-    points = filter_curve(Exam.of(model, passages, encode_tokens(model, passages)), model.config.length_penalty)
+    points = filter_curve(DevSample.of(model, passages, encode_tokens(model, passages)), model.config.length_penalty)
     figures = {
         "model": Path(options.model).name,
         "passages": len(passages),

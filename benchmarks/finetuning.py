@@ -18,15 +18,15 @@ from pathlib import Path
 import reporting
 from kilt import judged
 
-from kbq.finetuning.finetune import finetune
-from kbq.finetuning.loop import FinetuningSettings
 from kbq.kb import KnowledgeBase
 from kbq.kilt.lines import write_lines
 from kbq.kilt.metrics import Rules
 from kbq.kilt.scores import score
 from kbq.kilt.task import Task
-from kbq.system.files import run_file
-from kbq.system.lines import read_json_lines
+from kbq.storage.files import run_file
+from kbq.storage.lines import read_json_lines
+from kbq.tuning.finetune import finetune
+from kbq.tuning.loop import FinetuningSettings
 
 
 def by_relation(gold: Path, predictions: Path) -> dict[str, tuple[int, float]]:

@@ -19,11 +19,11 @@ import reporting
 from kilt import data_sets, sampled_records
 from second_look import percent
 
-from kbq.finetuning.finetune import finetune
-from kbq.finetuning.loop import KEEP, LEARNING_RATE
 from kbq.kb import KnowledgeBase
 from kbq.kilt.metrics import Rules
 from kbq.kilt.scores import score
+from kbq.tuning.finetune import finetune
+from kbq.tuning.loop import KEEP, LEARNING_RATE
 
 SCORES = ("KILT-accuracy", "em")
 TASKS = {"linking": "entity_linking"}

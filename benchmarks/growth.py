@@ -24,9 +24,9 @@ from kbq.answers import BuiltKind
 from kbq.dump.manifest import IndexEntry, publish
 from kbq.dump.shards import Counts, Shard, ShardEntry, shard_name
 from kbq.kb import KnowledgeBase
-from kbq.searching.recall import own_queries
-from kbq.system.files import folder_bytes
-from kbq.system.seals import seal_folder
+from kbq.search.recall import own_queries
+from kbq.storage.files import folder_bytes
+from kbq.storage.seals import seal_folder
 
 TOGETHER, ALONE = 64, 8  # queries
 INDEX: BuiltKind = "compact"

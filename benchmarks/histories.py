@@ -25,12 +25,12 @@ import torch
 
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
-from kbq.corpus.sentences import sentence_bounds
 from kbq.dump.manifest import read_manifest
-from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
+from kbq.model.model import Model
 from kbq.sample_kb import ARTICLES
-from kbq.verifying import verify
+from kbq.search.verifying import verify
+from kbq.text.sentences import sentence_bounds
 
 IDS, VERSIONS = 30, 3
 SLOTS = ("place of birth", "occupation", "date")

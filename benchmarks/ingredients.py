@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from kbq.answers import LOOKS
 from kbq.kilt.confidence import auroc
 from kbq.reading.network import ReaderNetwork
-from kbq.reading.second_look import Look, second_look
-from kbq.training import judging
+from kbq.reading.reranker import Look, second_look
+from kbq.training import reranker_losses as reranking
 from kbq.training.mined_queries import Label, MinedQuery, read_mined
-from kbq.training.second_look import SecondLookRun, TeachingSettings, judging_reader, prepare
+from kbq.training.reranker import SecondLookRun, TeachingSettings, judging_reader, prepare
 
 DEVICE = "cpu"
 EASIER = 12  # places further down in the search are the wrong phrases of one run
@@ -40,20 +40,20 @@ class Part:
     queries: Callable[[MinedQuery], MinedQuery] = lambda query: query  # before they teach
     hidden: float = TeachingSettings().hidden
     tokens: float = 0.5  # the weight of the loss of tokens
-    loss: Callable[[Tensor, Sequence[Label]], Tensor] = judging.phrase_loss
+    loss: Callable[[Tensor, Sequence[Label]], Tensor] = reranking.phrase_loss
     proposes: bool = True
 
 
 def frozen(reader: ReaderNetwork) -> None:
     """Let the judge learn alone."""
-    network, judge = reader.judging
+    network, judge = reader.reranking
     network.requires_grad_(False)
     judge.requires_grad_(True)
 
 
 def searchless(reader: ReaderNetwork) -> None:
     """Let the search count nothing."""
-    _, judge = reader.judging
+    _, judge = reader.reranking
     nn.init.zeros_(judge.retrieval)
     judge.retrieval.requires_grad_(False)
 
@@ -94,9 +94,9 @@ def taught(model: str, queries: Sequence[MinedQuery], part: Part, seed: int) -> 
     chosen, _ = prepare(reader, map(part.queries, queries), settings)
     run = SecondLookRun(reader, chosen, settings)
     run.weights = {"phrases": 1.0, "tokens": part.tokens}
-    with patch.object(judging, "phrase_loss", part.loss), tempfile.TemporaryDirectory() as folder:
+    with patch.object(reranking, "phrase_loss", part.loss), tempfile.TemporaryDirectory() as folder:
         run.run(Path(folder) / "checkpoint.pt", lambda step: None)
-    reader.judging[0].eval()
+    reader.reranking[0].eval()
     return reader
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from kbq.encoding.model import Model
+from kbq.model.model import Model
 
 
 def everything_kept(device: str = "cpu") -> Model:

@@ -19,7 +19,7 @@ from kbq.kb import KnowledgeBase
 from kbq.kilt.analysis import bootstrap_interval
 from kbq.kilt.metrics import Rules
 from kbq.kilt.scores import score
-from kbq.system.lines import read_lines
+from kbq.storage.lines import read_lines
 
 SCORES = ("accuracy", "em", "f1", "Rprec", "recall@5", "KILT-accuracy", "KILT-f1")
 

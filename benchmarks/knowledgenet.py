@@ -16,12 +16,12 @@ import numpy as np
 import reporting
 from fill import claims_of, curves, key, predicted, promise
 
-from kbq.filling.claims import Claim
-from kbq.filling.scoring import SetScores, compared, scores_of
-from kbq.filling.tables import read_table
-from kbq.filling.value_sets import ValueSets, read_value_sets
 from kbq.kb import KnowledgeBase
 from kbq.kilt.confidence import auroc
+from kbq.tables.claims import Claim
+from kbq.tables.scoring import SetScores, compared, scores_of
+from kbq.tables.tables import read_table
+from kbq.tables.value_sets import ValueSets, read_value_sets
 
 USUAL = 0.5
 

@@ -17,9 +17,9 @@ import torch
 from measuring import cpu_seconds, inputs
 
 from kbq.array_types import Floats
-from kbq.indexing.base import MAX_TOKENS
-from kbq.indexing.exact import pieces_at_a_time
-from kbq.indexing.inner_products import Factors
+from kbq.index.base import MAX_TOKENS
+from kbq.index.exact import pieces_at_a_time
+from kbq.index.inner_products import Factors
 from kbq.kb import KnowledgeBase
 
 ROUNDS, QUERIES = 5, 64

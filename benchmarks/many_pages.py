@@ -23,11 +23,11 @@ import transformers
 from measuring import cpu_seconds
 from memory import peaks
 
-from kbq.encoding.model import Model
-from kbq.encoding.model_folder import DEFAULT_MODEL, ModelConfig
 from kbq.kb import KnowledgeBase
+from kbq.model.model import Model
+from kbq.model.model_folder import DEFAULT_MODEL, ModelConfig
 from kbq.sample_kb import ARTICLES
-from kbq.system.files import folder_bytes
+from kbq.storage.files import folder_bytes
 
 TIMES = (1, 4, 16, 96)
 SYLLABLES = ("ka", "lo", "mi", "ter", "son", "ville", "berg", "an", "ro", "shi", "du", "wa", "gra", "ne", "to")

@@ -26,8 +26,8 @@ from measuring import inputs
 from kbq.answers import BuiltKind
 from kbq.dump.manifest import read_manifest
 from kbq.kb import KnowledgeBase
-from kbq.system.files import folder_bytes
-from kbq.system.machine import available_memory
+from kbq.storage.files import folder_bytes
+from kbq.storage.machine import available_memory
 
 KINDS: tuple[BuiltKind, ...] = ("exact", "disk", "tiny")  # tiny last: it holds memory of its own
 TOGETHER, ALONE = 64, 16  # queries

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kbq.system.lines import read_json_lines
+from kbq.storage.lines import read_json_lines
 
 
 def cpu_seconds(work: Callable[[], object], repeat: int = 1) -> float:

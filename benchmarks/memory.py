@@ -18,7 +18,7 @@ import reporting
 
 from kbq.dump.manifest import read_manifest
 from kbq.errors import CorpusError
-from kbq.system.lines import read_lines
+from kbq.storage.lines import read_lines
 
 TIMES = (1, 4, 16)
 

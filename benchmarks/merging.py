@@ -17,12 +17,12 @@ import reporting
 from forgetting import SCORES, once
 from kilt import data_sets, sampled_records
 
-from kbq.finetuning.finetune import finetune
-from kbq.finetuning.merging import merge_models
 from kbq.kb import KnowledgeBase
 from kbq.kilt.metrics import Rules
 from kbq.kilt.scores import score
-from kbq.special_tokens import slot_of
+from kbq.text.markers import slot_of
+from kbq.tuning.finetune import finetune
+from kbq.tuning.merge_models import merge_models
 
 HALVES, MERGED = ("a", "b"), "merged"
 Records = list[dict[str, Any]]

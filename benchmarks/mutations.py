@@ -20,11 +20,11 @@ import torch
 
 from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import read_manifest
-from kbq.encoding.model import Model
-from kbq.encoding.model_folder import DEFAULT_MODEL
 from kbq.kb import KnowledgeBase
+from kbq.model.model import Model
+from kbq.model.model_folder import DEFAULT_MODEL
 from kbq.sample_kb import ARTICLES
-from kbq.system.seals import READ_WHEN_OPENED
+from kbq.storage.seals import READ_WHEN_OPENED
 
 PAGES = 60
 

@@ -215,9 +215,9 @@ def answers(fixtures: Path, work: Path, names: Sequence[str]) -> dict[str, Any]:
     """All comparisons."""
     import h5py
 
-    from kbq.encoding.model import Model
     from kbq.importing.checkpoint import import_checkpoint
     from kbq.kb import KnowledgeBase
+    from kbq.model.model import Model
 
     public, tuned = fixtures / "public", fixtures / "public-query"
     for folder, model in ((public, work / "model"), (tuned, work / "tuned")):

@@ -14,8 +14,8 @@ from reader_weight import WEIGHTS
 
 from kbq.answers import DEPTH, Answer, SearchOptions
 from kbq.corpus.pages import Page, Paragraph
-from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
+from kbq.model.model import Model
 from kbq.reading.reader import Reader, with_retrieval
 from kbq.training.evaluation import answer_scores
 from kbq.training.examples import read_examples
@@ -62,7 +62,7 @@ def main() -> None:
         paragraphs = kb.query(texts, DEPTH, "paragraph")
     phrases = [reader.read(text, found) for text, found in zip(texts, paragraphs, strict=True)]
     for weight in options.weights:
-        scaled = weight * kb.worth(SearchOptions())
+        scaled = weight * kb.score_scale(SearchOptions())
         ranked = [with_retrieval(*both, scaled) for both in zip(phrases, paragraphs, strict=True)]
         figures[f"hybrid, read, the search counts {weight:g}"] = scores(firsts(ranked), golds)
     reporting.write(options.name, figures, [options.dev], seed=0)

@@ -18,7 +18,7 @@ import numpy as np
 from kbq.dump.manifest import IndexEntry, publish, read_manifest
 from kbq.dump.shard_writer import EncodedParagraph, Progress, ShardWriter, page_digest
 from kbq.dump.shards import LOGIT_STEPS, Shard, shard_name
-from kbq.system.lines import read_json_lines
+from kbq.storage.lines import read_json_lines
 from kbq.words.bm25 import index_bm25
 
 

@@ -15,10 +15,10 @@ import reporting
 from kilt import data_sets, sampled
 
 from kbq.answers import SearchOptions
-from kbq.confidence.calibration import Calibration, chances_of
-from kbq.finetuning.calibrating import JudgedAnswer, judge, write_calibration
-from kbq.finetuning.triples import read_triples
 from kbq.kb import KnowledgeBase
+from kbq.reading.calibration import Calibration, chances_of
+from kbq.tuning.calibrate import JudgedAnswer, judge, write_calibration
+from kbq.tuning.triples import read_triples
 
 PRECISIONS = ("0.9", "0.95")
 RANGE = (0.05, 0.5, 0.95)  # quantiles of the draws

@@ -48,7 +48,7 @@ def main() -> None:
             phrases = [reader.read(text, found) for text, found in zip(texts, paragraphs, strict=True)]
             rows: dict[str, object] = {}
             for weight in options.weights:
-                scaled = weight * kb.worth(SearchOptions())
+                scaled = weight * kb.score_scale(SearchOptions())
                 ranked = [with_retrieval(*both, scaled) for both in zip(phrases, paragraphs, strict=True)]
                 lines = [prediction(query, hits) for query, hits in zip(queries, ranked, strict=True)]
                 out = Path(temporary) / f"{gold.name}-{weight}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import reporting
 
-from kbq.encoding.model import Model
+from kbq.model.model import Model
 from kbq.training.evaluation import evaluate_reading
 from kbq.training.examples import read_examples
 

@@ -25,10 +25,10 @@ import reporting
 from service import Service, serving
 
 from kbq.dump.manifest import read_manifest
-from kbq.filling.tables import read_table
-from kbq.filling.values import normalised
-from kbq.serving.matching import words_of
-from kbq.special_tokens import slot_of
+from kbq.serve.matching import words_of
+from kbq.tables.tables import read_table
+from kbq.tables.values import normalised
+from kbq.text.markers import slot_of
 from kbq.words.spelling import edits
 
 SEED, TOGETHER = 7, 10

@@ -10,9 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import kbq
-from kbq.encoding.model_folder import DEFAULT_MODEL, read_config
-from kbq.system.files import file_digest
-from kbq.system.machine import cpu_has
+from kbq.model.model_folder import DEFAULT_MODEL, read_config
+from kbq.storage.files import file_digest
+from kbq.storage.machine import cpu_has
 
 RESULTS = Path(__file__).parents[1] / "results"
 PRODUCTS = ("avx512f", "avx_vnni", "avx512_vnni", "amx_int8", "avx512_bf16", "amx_bf16", "bf16")

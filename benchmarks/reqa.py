@@ -23,8 +23,8 @@ import reporting
 from numpy.typing import NDArray
 
 from kbq.corpus.readers import read_corpus
-from kbq.encoding.windows import tokenize
-from kbq.system.lines import read_json_lines
+from kbq.model.windows import tokenize
+from kbq.storage.lines import read_json_lines
 from kbq.training.examples import read_examples
 from kbq.training.sparta import calibrate_bias
 from kbq.words.bm25 import query_words, words_of

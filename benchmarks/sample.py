@@ -8,9 +8,9 @@ from collections import defaultdict
 import reporting
 
 from kbq.kb import KnowledgeBase
-from kbq.kilt.text_scores import normalise
 from kbq.sample_kb import ARTICLES
-from kbq.system.lines import read_json_lines
+from kbq.storage.lines import read_json_lines
+from kbq.text.answer_scores import normalise
 
 QUERIES = ARTICLES.with_name("queries.jsonl")
 

@@ -21,7 +21,7 @@ from service import Client, Service, asked, serving
 
 from kbq.answers import SearchOptions
 from kbq.kb import KnowledgeBase
-from kbq.searching.search import BATCH
+from kbq.search.search import BATCH
 
 CLIENTS = (1, 8, 64, 256)
 CROWD = 1000

@@ -14,8 +14,8 @@ import reporting
 
 from kbq.answers import Answer
 from kbq.kb import KnowledgeBase
-from kbq.kilt.text_scores import normalise
-from kbq.system.lines import read_json_lines
+from kbq.storage.lines import read_json_lines
+from kbq.text.answer_scores import normalise
 
 DEPTH = 100
 KEYS = ("accuracy", "EM", "R-precision", "EM and R-precision", "answer in top 10", "answer in top 100")

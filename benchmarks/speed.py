@@ -17,14 +17,14 @@ import torch
 from measuring import cpu_seconds
 
 from kbq.corpus.readers import read_corpus
-from kbq.dump.pages import Pages
-from kbq.encoding.model import Model
-from kbq.finetuning.keeping import Keeper
-from kbq.finetuning.labels import Labeller, PreparedQuery
-from kbq.finetuning.loop import Finetuner, FinetuningSettings
+from kbq.dump.page_directory import Pages
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput
+from kbq.model.model import Model
 from kbq.training.examples import read_examples
+from kbq.tuning.labels import Labeller, PreparedQuery
+from kbq.tuning.loop import Finetuner, FinetuningSettings
+from kbq.tuning.regularisation import Distillation
 
 OFFICIAL = {
     "indexed tokens": 339.0,
@@ -52,7 +52,7 @@ def tuning(kb: KnowledgeBase, texts: list[str]) -> Finetuner:
         gold = Gold(text, 1, text, {}, (output,))
         queries.append(PreparedQuery(tuple(kb.model.query_tokenizer.ids_of(text)), gold, labeller.find(gold).phrases))
     settings = FinetuningSettings(epochs=1, batch=12, learning_rate=1e-6, keep=0)  # as there
-    return Finetuner(kb, labeller, queries, settings, lambda: 0.0, Keeper(kb, (), (), settings.k))
+    return Finetuner(kb, labeller, queries, settings, lambda: 0.0, Distillation(kb, (), (), settings.k))
 
 
 def searches(kb: KnowledgeBase, texts: list[str]) -> Iterator[float]:

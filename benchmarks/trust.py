@@ -18,15 +18,15 @@ from kilt import data_sets, sampled
 
 from kbq.answers import LOOKS, SearchOptions
 from kbq.array_types import Bools, Doubles
-from kbq.confidence.features import FEATURES, features
-from kbq.dump.pages import Pages
-from kbq.finetuning.triples import pages_of, read_triples
+from kbq.dump.page_directory import Pages
 from kbq.kb import KnowledgeBase
 from kbq.kilt.confidence import augrc, aurc, auroc, brier, coverage_at, macro_ce, reliability
 from kbq.kilt.records import Gold
-from kbq.kilt.text_scores import normalise
-from kbq.searching.search import BATCH
-from kbq.system.lines import clean_text
+from kbq.reading.probability_features import FEATURES, features
+from kbq.search.search import BATCH
+from kbq.storage.lines import clean_text
+from kbq.text.answer_scores import normalise
+from kbq.tuning.triples import pages_of, read_triples
 
 
 def main() -> None:
@@ -88,7 +88,7 @@ def asked(kb: KnowledgeBase, golds: Sequence[Gold]) -> tuple[Doubles, Bools, Dou
         part = golds[first : first + BATCH]
         texts = [clean_text(gold.input or "") for gold in part]
         phrases = kb.search(texts, SearchOptions(k=LOOKS, unit="phrase", second_look=0))
-        seen = kb.judging.look_again(texts, phrases, kb.worth(options))
+        seen = kb.reranking.rerank_found(texts, phrases, kb.score_scale(options))
         for gold, text, hits, looks in zip(part, texts, phrases, seen, strict=True):
             answers = {normalise(answer) for answer in gold.answers}
             chance = calibration.probabilities(text, looks)[0] if calibration else 0.0

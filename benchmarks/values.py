@@ -12,8 +12,8 @@ from pathlib import Path
 
 import reporting
 
-from kbq.filling.values import normal_form
-from kbq.system.lines import read_json_lines
+from kbq.storage.lines import read_json_lines
+from kbq.tables.values import normal_form
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from measuring import inputs
 
 from kbq.answers import Backend
 from kbq.kb import KnowledgeBase
-from kbq.system.files import folder_bytes
+from kbq.storage.files import folder_bytes
 from kbq.words.bm25 import bm25_folder
 from kbq.words.sparta import sparta_folder
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from kbq.answers import Answer
     from kbq.corpus.pages import Page
     from kbq.corpus.readers import read_corpus
-    from kbq.filling.tables import Table
     from kbq.kb import KnowledgeBase
     from kbq.kilt.evaluation import evaluate
     from kbq.kilt.task import Task
-    from kbq.verifying import verify
+    from kbq.search.verifying import verify
+    from kbq.tables.tables import Table
 
 __version__ = "0.2.0"
 __all__ = [
@@ -53,11 +53,11 @@ _MODULES = {
     "Answer": "kbq.answers",
     "KnowledgeBase": "kbq.kb",
     "Page": "kbq.corpus.pages",
-    "Table": "kbq.filling.tables",
+    "Table": "kbq.tables.tables",
     "Task": "kbq.kilt.task",
     "evaluate": "kbq.kilt.evaluation",
     "read_corpus": "kbq.corpus.readers",
-    "verify": "kbq.verifying",
+    "verify": "kbq.search.verifying",
 }
 
 

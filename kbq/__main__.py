@@ -17,9 +17,9 @@ import typer
 from kbq.commands.application import new_spelling
 from kbq.commands.terminal import note, print_error
 from kbq.errors import KbqError, first_line
-from kbq.system.paths import own
-from kbq.system.visible import visible
-from kbq.system.writing import ADVICE
+from kbq.storage.paths import own
+from kbq.storage.writing import ADVICE
+from kbq.text.visible import visible
 
 UsageError: Any = typer.BadParameter.__base__
 OF_OUTPUT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE}  # of writing to no file that has a name

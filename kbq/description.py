@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from kbq.answers import IndexKind
-from kbq.confidence.calibration import CALIBRATION
 from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
-from kbq.encoding.model_files import CONFIG, SPARTA, refuse_damage
-from kbq.encoding.model_folder import FACTS, ModelConfig, local_folder, read_config
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError, first_line
+from kbq.model.model_files import CONFIG, SPARTA, refuse_damage
+from kbq.model.model_folder import FACTS, ModelConfig, local_folder, read_config
+from kbq.reading.calibration import CALIBRATION
 from kbq.reading.network import has_reader, judge_digest
-from kbq.searching.recall import own_queries
-from kbq.searching.search import BATCH
-from kbq.system.files import folder_bytes
-from kbq.system.machine import stays_in_memory
+from kbq.search.recall import own_queries
+from kbq.search.search import BATCH
+from kbq.storage.files import folder_bytes
+from kbq.storage.machine import stays_in_memory
 from kbq.words.sparta_model import read_record_of
 
 if TYPE_CHECKING:

@@ -25,29 +25,29 @@ from kbq.answers import (
     Unit,
     is_likely,
 )
-from kbq.changing import build, compact, model_of, update
-from kbq.confidence.calibration import HIDDEN, SearchMode
-from kbq.confidence.judging import Judging
 from kbq.dump.changes import Changes, delete, page_ids, refuse_unknown
 from kbq.dump.damage import damage_explained
 from kbq.dump.manifest import read_manifest, refuse_other_model
-from kbq.dump.pages import Pages
+from kbq.dump.page_directory import Pages
 from kbq.dump.workers import processes
-from kbq.encoding.model import Model
-from kbq.encoding.queries import refuse_unreadable
 from kbq.errors import KnowledgeBaseError, QueryError
-from kbq.indexing.factory import build_missing, open_index
-from kbq.reading.second_look import before_others
+from kbq.index.factory import build_missing, open_index
+from kbq.model.model import Model
+from kbq.model.queries import refuse_unreadable
+from kbq.reading.calibration import HIDDEN, SearchMode
+from kbq.reading.reranker import before_others
+from kbq.reading.reranking import Reranking
 from kbq.sample_kb import Building, quietly, sample_folder
-from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT, LexicalScores, WordIndexes
-from kbq.searching.indexes import IndexSpec, add_index
-from kbq.searching.search import BATCH, SearchContext, Wanted, search_several
-from kbq.special_tokens import mention_in
-from kbq.system.callbacks import Note, Report, silent, unheard
-from kbq.system.lines import clean_text
-from kbq.system.paths import as_path, given
-from kbq.system.records import digest_of_bytes, digest_of_record
-from kbq.system.rows import EMPTY
+from kbq.search.building_indexes import IndexSpec, add_index
+from kbq.search.changing import build, compact, model_of, update
+from kbq.search.hybrid import BM25_WEIGHT, SPARTA_WEIGHT, LexicalScores, WordIndexes
+from kbq.search.search import BATCH, SearchContext, Wanted, search_several
+from kbq.storage.lines import clean_text
+from kbq.storage.paths import as_path, given
+from kbq.storage.progress import Note, Report, silent, unheard
+from kbq.storage.records import digest_of_bytes, digest_of_record
+from kbq.storage.rows import EMPTY
+from kbq.text.markers import mention_in
 from kbq.words.bm25 import index_bm25
 from kbq.words.sparta import TERMS, index_sparta
 
@@ -57,23 +57,23 @@ if TYPE_CHECKING:
     from kbq.answers import CorpusColumns, CorpusFormat, SearchWords, WantedKind, WordBackend
     from kbq.array_types import Bools, Floats
     from kbq.cluster.searcher import RaySearcher
-    from kbq.confidence.calibration import Calibration
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
-    from kbq.encoding.queries import QueryTokenizer
-    from kbq.filling.outputs import Format
-    from kbq.filling.relations import Relation
-    from kbq.filling.tables import Table
-    from kbq.filling.titles import Titles
-    from kbq.finetuning.calibrating import CalibrationOutcome
-    from kbq.finetuning.finetune import FinetuningOutcome
-    from kbq.indexing.base import Index
-    from kbq.indexing.factory import Build
+    from kbq.index.base import Index
+    from kbq.index.factory import Build
     from kbq.kilt.prediction import PredictionOutcome
     from kbq.kilt.task import Task
+    from kbq.model.queries import QueryTokenizer
+    from kbq.reading.calibration import Calibration
     from kbq.reading.reader import Reader
+    from kbq.tables.outputs import Format
+    from kbq.tables.relations import Relation
+    from kbq.tables.tables import Table
+    from kbq.tables.titles import Titles
     from kbq.training.engine import StepReport
+    from kbq.tuning.calibrate import CalibrationOutcome
+    from kbq.tuning.finetune import FinetuningOutcome
 
 
 OPENED = "shards", "words", "judging", "titles", "_opened_index", "_cluster", "_readers"  # what `close` lets go of
@@ -116,7 +116,7 @@ class KnowledgeBase:
             self._open_search(self._show_only(pages) if pages else [])
             self.words = WordIndexes(folder, manifest, self.shards)
         self._readers: dict[str, Reader] = {}
-        self.judging = Judging(model)
+        self.reranking = Reranking(model)
 
     def _show_only(self, pages: Sequence[str]) -> list[Bools]:
         """Answer from these pages only; returns whether each page of each shard is one. Shapes: (pages,)."""
@@ -212,14 +212,15 @@ class KnowledgeBase:
             ClusterError: the cluster cannot be used.
         """
         folder = as_path(folder, "the folder of a knowledge base")
-        hire = processes(workers)
+        start_encoders = processes(workers)
         if ray is not None:
-            from kbq.cluster.encoding import hiring_on
+            from kbq.cluster.encoding import encoders_on
 
-            hire = hiring_on(ray)
+            start_encoders = encoders_on(ray)
         manifest, opened, bad_lines = build(
             corpus, folder, model, format=format, columns=columns, index=index, bm25=bm25, sparta=sparta,
-            terms=terms, append=append, skip_bad_lines=skip_bad_lines, hire=hire, device=device, report=report,
+            terms=terms, append=append, skip_bad_lines=skip_bad_lines,
+            start_encoders=start_encoders, device=device, report=report,
             report_stage=report_stage, note=note,
         )  # fmt: skip
         kb = cls(folder, manifest, opened, may_leave_gpu=True)
@@ -404,9 +405,9 @@ class KnowledgeBase:
         texts = [clean_text(text) for text in texts]
         if options.reader is not None:
             (paragraphs,) = self._found(texts, options, (options.depth, "paragraph"))
-            weight = options.retrieval_weight * self.worth(options)
+            weight = options.retrieval_weight * self.score_scale(options)
             return self.reader(options.reader).answers(texts, paragraphs, options.k, options.chosen_unit, weight)
-        k, unit, looks = options.k, options.chosen_unit, self.judging.looks(options)
+        k, unit, looks = options.k, options.chosen_unit, self.reranking.looks(options)
         if not looks:
             return self._found(texts, options, (k, unit))[0]
         if unit == "phrase":  # a phrase that the reader proposes may take the place of one behind those looked at
@@ -414,7 +415,7 @@ class KnowledgeBase:
             phrases = [hits[:looks] for hits in found]
         else:
             found, phrases = self._found(texts, options, (k, unit), (looks, "phrase"))
-        judged = self.judging.look_again(texts, phrases, self.worth(options))
+        judged = self.reranking.rerank_found(texts, phrases, self.score_scale(options))
         calibration = self.calibration(options)
         if calibration is not None:
             judged = [calibration.applied(*each) for each in zip(texts, judged, strict=True)]
@@ -425,12 +426,12 @@ class KnowledgeBase:
         weights = zip(("BM25", "SPARTA"), self.weights(options), (self.words.bm25, self.words.sparta), strict=True)
         added = [f"{weight:g} {name}" for name, weight, index in weights if index]
         parts = ["vectors", *(added if self.chosen(options.backend) == "hybrid" else ())]
-        looks = self.judging.looks(options)
-        return SearchMode(self.model.config.query_fingerprint, self.judging.digest, " + ".join(parts), looks)
+        looks = self.reranking.looks(options)
+        return SearchMode(self.model.config.query_fingerprint, self.reranking.digest, " + ".join(parts), looks)
 
     def calibration(self, options: SearchOptions) -> Calibration | None:
         """What gives the answers of a search their probabilities; see `Judging.calibration`."""
-        return self.judging.calibration(options, self.mode(options))
+        return self.reranking.calibration(options, self.mode(options))
 
     def _found(self, texts: Sequence[str], options: SearchOptions, *wanted: Wanted) -> list[list[list[Answer]]]:
         """For each (k, unit) that is wanted, the k best units of each text."""
@@ -519,8 +520,8 @@ class KnowledgeBase:
 
     def reader(self, name: str) -> Reader:
         """A reader, opened once."""
-        if name == self.judging.base:
-            return self.judging.reader
+        if name == self.reranking.base:
+            return self.reranking.reader
         if name not in self._readers:
             from kbq.reading.reader import Reader
 
@@ -532,7 +533,7 @@ class KnowledgeBase:
         factor, (bm25, sparta) = self.model.config.lexical_factor, (options.bm25_weight, options.sparta_weight)
         return BM25_WEIGHT * factor if bm25 is None else bm25, SPARTA_WEIGHT * factor if sparta is None else sparta
 
-    def worth(self, options: SearchOptions) -> float:
+    def score_scale(self, options: SearchOptions) -> float:
         """What a point of the search is worth, in points of a query encoder whose `lexical_factor` is 1."""
         bm25, sparta = self.weights(SearchOptions())
         return {"bm25": bm25, "sparta": sparta}.get(options.backend, 1.0) / (self.model.config.lexical_factor or 1.0)
@@ -584,7 +585,7 @@ class KnowledgeBase:
         Raises:
             TrainingError: there is no usable triple, a setting has no meaning, or `out` exists.
         """
-        from kbq.finetuning.finetune import finetune
+        from kbq.tuning.finetune import finetune
 
         return finetune(
             self, triples, out, task=task, dev=dev, examples=examples, objective=objective, terms=terms, k=k,
@@ -616,7 +617,7 @@ class KnowledgeBase:
         Raises:
             TrainingError: there are too few triples, or all answers are right, or none is.
         """
-        from kbq.finetuning.calibrating import calibrate
+        from kbq.tuning.calibrate import calibrate
 
         options = SearchOptions(
             backend=backend, bm25_weight=bm25_weight, sparta_weight=sparta_weight, second_look=second_look
@@ -756,8 +757,8 @@ class KnowledgeBase:
             KbqError: the table or the relations cannot be used, or `out` was made by somebody else.
             QueryError: answers have no probability here, or the precision cannot be promised.
         """
-        from kbq.filling.fill import fill
-        from kbq.filling.options import FillOptions
+        from kbq.tables.fill import fill
+        from kbq.tables.options import FillOptions
 
         search = SearchOptions(
             LOOKS if second_look is None else max(LOOKS, second_look), "phrase", backend, bm25_weight, sparta_weight,
@@ -821,8 +822,10 @@ class KnowledgeBase:
 
     def _updated(self, corpus: str | Path | Iterable[Page], workers: int, **options: Any) -> Self:
         self._refuse_chosen_pages()
-        hire = processes(workers)
-        manifest, changes, bad_lines = update(corpus, self.folder, lambda: self.model, hire=hire, **options)
+        start_encoders = processes(workers)
+        manifest, changes, bad_lines = update(
+            corpus, self.folder, lambda: self.model, start_encoders=start_encoders, **options
+        )
         kb = self._reopened(manifest, self.index.kind)
         kb.changes, kb.bad_lines = changes, bad_lines
         return kb
@@ -923,7 +926,7 @@ class KnowledgeBase:
     @cached_property
     def titles(self) -> Titles:
         """Which page alone has a title; see `Titles`."""
-        from kbq.filling.titles import Titles
+        from kbq.tables.titles import Titles
 
         return Titles(self.shards)
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import kbq
 from kbq.dump.manifest import FORMAT, is_knowledge_base
 from kbq.dump.shards import Counts
-from kbq.encoding.model_files import CONFIG
-from kbq.encoding.model_folder import DEFAULT_MODEL
 from kbq.errors import KbqError, KnowledgeBaseError
-from kbq.system.locks import writing_alone
-from kbq.system.paths import PACKAGE, cache_folder
-from kbq.system.writing import remove_left, writing_to
+from kbq.model.model_files import CONFIG
+from kbq.model.model_folder import DEFAULT_MODEL
+from kbq.storage.locks import writing_alone
+from kbq.storage.paths import PACKAGE, cache_folder
+from kbq.storage.writing import remove_left, writing_to
 
 ARTICLES = PACKAGE / "sample" / "articles.jsonl"
 TEMPORARY = "sample-"  # how the name of a folder begins in which the sample is being built; 8 characters follow

@@ -19,14 +19,14 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from kbq.encoding.model import Model
-from kbq.encoding.model_files import CONFIG
-from kbq.encoding.model_folder import local_folder, read_config, write_config
+from kbq.model.model import Model
+from kbq.model.model_files import CONFIG
+from kbq.model.model_folder import local_folder, read_config, write_config
 from kbq.reading.network import ReaderNetwork, judge_digest, save_reader
-from kbq.training.calibration import calibrate
 from kbq.training.encoders import CALIBRATION_PASSAGES
 from kbq.training.evaluation import evaluate_reading
 from kbq.training.examples import Passage, read_examples
+from kbq.training.quantisation import calibrate
 from kbq.training.reader import evaluate_reader
 
 One = TypeVar("One", Model, ReaderNetwork)

@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 from kbq.errors import KbqError
-from kbq.finetuning.triples import pages_of, read_triples
 from kbq.kb import KnowledgeBase
-from kbq.searching.search import BATCH
-from kbq.system.files import writing_to
+from kbq.search.search import BATCH
+from kbq.storage.files import writing_to
 from kbq.training.mined_queries import MinedQuery, as_line
+from kbq.tuning.triples import pages_of, read_triples
 
 PHRASES = 20
 

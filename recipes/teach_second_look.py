@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kbq.errors import KbqError
 from kbq.training.engine import StepReport
-from kbq.training.second_look import TeachingSettings, teach_second_look
+from kbq.training.reranker import TeachingSettings, teach_second_look
 
 EVERY = 25  # steps
 

@@ -23,12 +23,12 @@ from torch import Tensor
 
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump.shards import Shard
-from kbq.encoding.devices import autocast, padded
-from kbq.encoding.model import Model
 from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
+from kbq.model.devices import autocast, padded
+from kbq.model.model import Model
 from kbq.training.attention import recompute_attention
-from kbq.training.engine import Descent
+from kbq.training.engine import Optimizer
 from kbq.training.examples import Passage, TrainingQuery, read_examples
 
 BATCH = 128
@@ -127,7 +127,7 @@ def main() -> None:
 def train(model: Model, rows: Tensor, examples: list[Example], steps: int, rng: random.Random) -> None:
     """Move the query encoder alone, batch by batch."""
     recompute_attention(model.queries)
-    descent = Descent([p for p in model.queries.parameters() if p.requires_grad], LEARNING_RATE, WARMUP, steps)
+    optimizer = Optimizer([p for p in model.queries.parameters() if p.requires_grad], LEARNING_RATE, WARMUP, steps)
     begun, average = time.monotonic(), 0.0
     order: list[int] = []
     for step in range(steps):
@@ -137,8 +137,8 @@ def train(model: Model, rows: Tensor, examples: list[Example], steps: int, rng: 
         with autocast(model.device):
             starts, ends = model.queries(*padded([e.ids for e in batch], model.tokenizer.pad_token_id, model.device))
         loss = (loss_of(starts, rows, batch, 0) + loss_of(ends, rows, batch, 1)) / 2
-        descent.add(loss)
-        descent.step()
+        optimizer.add(loss)
+        optimizer.step()
         average += (float(loss.detach()) - average) * (0.05 if step else 1)
         if step % 20 == 0:
             print(f"step {step}/{steps} loss {average:.3f} {time.monotonic() - begun:.0f} s", flush=True)

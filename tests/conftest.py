@@ -27,8 +27,8 @@ hypothesis.settings.load_profile("kbq")
 if TYPE_CHECKING:
     from kbq.dump.shard_writer import EncodedParagraph
     from kbq.dump.shards import Shard
-    from kbq.encoding.model import Model
     from kbq.kb import KnowledgeBase
+    from kbq.model.model import Model
 
 LATIN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZéłÖ"
 HEBREW = "אבגדהוזחטיךכלםמןנסעףפץצקרשת"
@@ -165,9 +165,9 @@ def new_model(checkpoint: Path) -> Callable[..., "Model"]:
     import numpy as np
     import torch
 
-    from kbq.encoding.model import Model
-    from kbq.encoding.model_folder import ModelConfig
-    from kbq.encoding.windows import WindowShape
+    from kbq.model.model import Model
+    from kbq.model.model_folder import ModelConfig
+    from kbq.model.windows import WindowShape
 
     def make(seed: int = 2, source: Path = checkpoint, **settings: Any) -> "Model":
         window = WindowShape(length=24, overlap=6, max_title=10)
@@ -204,7 +204,7 @@ def model_folder(new_model: Callable[..., "Model"], tmp_path_factory: pytest.Tem
 @pytest.fixture(scope="session")
 def model(model_folder: Path) -> "Model":
     """The saved model, opened."""
-    from kbq.encoding.model import Model
+    from kbq.model.model import Model
 
     return Model.open(model_folder, "cpu")
 
@@ -214,9 +214,9 @@ def seal_again() -> Callable[[Path], None]:
     """Makes the record of a changed model agree with its files, as whoever forges one would."""
     from safetensors.torch import load_file
 
-    from kbq.encoding.model_files import RECORDS, SPARTA, sealed_files
-    from kbq.encoding.model_folder import WEIGHTS, fingerprint, read_config, write_config
-    from kbq.system.records import write_record
+    from kbq.model.model_files import RECORDS, SPARTA, sealed_files
+    from kbq.model.model_folder import WEIGHTS, fingerprint, read_config, write_config
+    from kbq.storage.records import write_record
     from kbq.words.sparta_model import read_record_of
 
     def seal(folder: Path) -> None:
@@ -338,7 +338,7 @@ def judging_kb(judging_model: Path, pages: list[Page], tmp_path_factory: pytest.
 @pytest.fixture
 def codes_do_not_err(monkeypatch: pytest.MonkeyPatch) -> None:
     """Indexes of codes score all rows again."""
-    from kbq.indexing.compact import CODES
+    from kbq.index.compact import CODES
 
     for kind, codes in CODES.items():
         monkeypatch.setitem(CODES, kind, dataclasses.replace(codes, overfetch=1000))

@@ -22,12 +22,12 @@ from kbq.answers import DEPTH, RETRIEVAL_WEIGHT
 from kbq.corpus.pages import Page
 from kbq.description import IndexFacts
 from kbq.dump.manifest import STATE, read_manifest, write_manifest
-from kbq.dump.pages import Pages
-from kbq.encoding.model import Model
-from kbq.encoding.model_folder import DEFAULT_MODEL, read_config
+from kbq.dump.page_directory import Pages
 from kbq.kb import KnowledgeBase
+from kbq.model.model import Model
+from kbq.model.model_folder import DEFAULT_MODEL, read_config
 from kbq.reading.network import READER, ReaderNetwork, save_reader
-from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
+from kbq.search.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.words.sparta import TERMS
 
 ANSWER_KEYS = {"text", "score", "page_id", "title", "paragraph", "start", "end", "unit_start", "unit_end"}
@@ -120,7 +120,7 @@ def test_an_error_of_the_system_is_not_said_of_the_output(
     def encode(*arguments: object) -> None:
         raise error
 
-    monkeypatch.setattr("kbq.encoding.model.Model.encode_queries", encode)
+    monkeypatch.setattr("kbq.model.model.Model.encode_queries", encode)
     told = run("query", "the river", "--kb", kb_folder)
     assert (told.status, told.out) == (1, "")
     assert told.err.startswith(f"error: {said}")
@@ -133,7 +133,7 @@ def test_too_little_memory_is_said(
     def encode(*arguments: object) -> None:
         raise error
 
-    monkeypatch.setattr("kbq.encoding.model.Model.encode_queries", encode)
+    monkeypatch.setattr("kbq.model.model.Model.encode_queries", encode)
     told = run("query", "the river", "--kb", kb_folder)
     assert (told.status, told.out) == (1, "")
     reason = "MemoryError" if isinstance(error, MemoryError) else "CUDA out of memory. Tried"
@@ -144,7 +144,7 @@ def test_an_error_of_ours_is_no_lack_of_memory(run: Run, kb_folder: Path, monkey
     def encode(*arguments: object) -> None:
         raise RuntimeError("shapes do not fit")
 
-    monkeypatch.setattr("kbq.encoding.model.Model.encode_queries", encode)
+    monkeypatch.setattr("kbq.model.model.Model.encode_queries", encode)
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         run("query", "the river", "--kb", kb_folder)
 
@@ -398,7 +398,7 @@ def test_append_where_the_model_has_moved(
 def test_the_default_model_is_kbqs_own_even_beside_a_folder_of_that_name(
     run: Run, corpus: Path, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbq.encoding.model_folder.DEFAULT_MODEL", model_folder)
+    monkeypatch.setattr("kbq.model.model_folder.DEFAULT_MODEL", model_folder)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "default").mkdir()
     assert run("build", corpus, "kb").status == 0
@@ -562,7 +562,7 @@ def test_a_recall_that_was_not_reached_is_said(
     kind: str, options: tuple[object, ...], way_out: str, run: Run, kb_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = IndexFacts(kind, 45.0, 7, recall=0.5, target=0.99, queries=10, filter=None)
-    monkeypatch.setattr("kbq.searching.indexes.add_index", lambda *_: read_manifest(kb_folder))
+    monkeypatch.setattr("kbq.search.building_indexes.add_index", lambda *_: read_manifest(kb_folder))
     monkeypatch.setattr("kbq.description.index_facts", lambda *_: facts)
     told = run("index", "vectors", kb_folder, "--kind", kind, *options)
     assert told.status == 0
@@ -759,7 +759,7 @@ def test_triples_from_a_pipe_are_refused_before_tuning(
     def tune(*_: object) -> None:
         pytest.fail("tunes")
 
-    monkeypatch.setattr("kbq.finetuning.loop.Finetuner.run", tune)
+    monkeypatch.setattr("kbq.tuning.loop.Finetuner.run", tune)
     refused = run("finetune", "-", "--kb", kb_folder, "--out", tmp_path / "tuned", stdin=triples.read_bytes())
     assert (refused.status, "standard input can be read only once" in refused.err) == (1, True)
     assert not (tmp_path / "tuned.partial").exists()

@@ -12,9 +12,9 @@ import pytest
 import kbq
 from kbq.answers import Answer, SearchOptions
 from kbq.corpus.pages import Page, Paragraph
-from kbq.encoding.model import Model
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
+from kbq.model.model import Model
 
 
 def test_it_gives_these_names_and_no_other() -> None:

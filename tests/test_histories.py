@@ -23,10 +23,10 @@ from kbq.dump import shard_writer
 from kbq.dump.compacting import write_compacted
 from kbq.dump.manifest import write_manifest
 from kbq.dump.merging import merge
-from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
-from kbq.system.records import write_record
-from kbq.verifying import verify
+from kbq.model.model import Model
+from kbq.search.verifying import verify
+from kbq.storage.records import write_record
 
 
 class Killed(BaseException):
@@ -87,10 +87,10 @@ def killed(call: int | None) -> Iterator[list[bool]]:
         return wrapped
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kbq.changing.write_manifest", failing(write_manifest))
+        patch.setattr("kbq.search.changing.write_manifest", failing(write_manifest))
         patch.setattr("kbq.dump.manifest.write_record", failing(write_record))
         patch.setattr("kbq.dump.building.write_record", failing(write_record))
-        patch.setattr("kbq.changing.write_compacted", failing(write_compacted))
+        patch.setattr("kbq.search.changing.write_compacted", failing(write_compacted))
         patch.setattr(shard_writer.ShardWriter, "close", failing(shard_writer.ShardWriter.close))
         with suppress(Killed):
             yield happened

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from kbq.corpus.pages import Page
-from kbq.encoding.model import Model
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
-from kbq.system import seals
-from kbq.verifying import verify
+from kbq.model.model import Model
+from kbq.search.verifying import verify
+from kbq.storage import seals
 
 QUERIES = ["the river", "Marie Curie [SEP] place of birth", "was born in Paris"]
 TRIALS = 60

@@ -43,12 +43,12 @@ def test_one_top_level_name(names: list[str]) -> None:
         "kbq/sample/articles.jsonl",
         "kbq/sample/queries.jsonl",
         "kbq/kilt/evaluation.py",
-        "kbq/filling/browser/review.html",
-        "kbq/filling/browser/decisions.js",
-        "kbq/filling/known.toml",
-        "kbq/serving/templates/base.html",
-        "kbq/serving/static/style.css",
-        "kbq/serving/static/table.js",
+        "kbq/tables/browser/review.html",
+        "kbq/tables/browser/decisions.js",
+        "kbq/tables/known.toml",
+        "kbq/serve/templates/base.html",
+        "kbq/serve/static/style.css",
+        "kbq/serve/static/table.js",
     ],
 )
 def test_what_is_needed_is_there(name: str, names: list[str]) -> None:
@@ -86,7 +86,7 @@ def test_it_runs_from_another_folder(wheel: Path, tmp_path: Path) -> None:
         assert (found.returncode, found.stderr) == (0, "")
         return found.stdout
 
-    assert python("-c", "import kbq.system.paths; print(kbq.system.paths.own('cli.py'))").strip() == str(
+    assert python("-c", "import kbq.storage.paths; print(kbq.storage.paths.own('cli.py'))").strip() == str(
         tmp_path / "site" / "kbq" / "cli.py"
     )
     told = python("-m", "kbq", "--help")

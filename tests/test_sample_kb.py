@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from kbq import sample_kb
-from kbq.dump.pages import Pages
+from kbq.dump.page_directory import Pages
 from kbq.dump.shards import Counts
-from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
+from kbq.model.model import Model
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def small_sample(tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyP
     articles = tmp_path / "articles.jsonl"
     articles.write_text('{"id": "S1", "title": "T", "text": "Paris"}\n{"id": "S2", "title": "U", "text": "river"}\n')
     monkeypatch.setattr(sample_kb, "ARTICLES", articles)
-    for module in ("kbq.encoding.model_folder", "kbq.sample_kb"):
+    for module in ("kbq.model.model_folder", "kbq.sample_kb"):
         monkeypatch.setattr(f"{module}.DEFAULT_MODEL", model_folder)
     monkeypatch.setenv("KBQ_CACHE", str(tmp_path / "cache"))
 
@@ -54,7 +54,7 @@ def test_another_model_builds_another(
     for threshold in (0.0, 0.1):
         model = tmp_path / f"model{threshold}"
         new_model(edge_threshold=threshold).save(model)
-        for module in ("kbq.encoding.model_folder", "kbq.sample_kb"):
+        for module in ("kbq.model.model_folder", "kbq.sample_kb"):
             monkeypatch.setattr(f"{module}.DEFAULT_MODEL", model)
         folders.append(KnowledgeBase.sample().folder)
     assert len(set(folders)) == 2

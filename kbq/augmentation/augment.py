@@ -21,17 +21,17 @@ from kbq.augmentation.mentions import FindMentions, entity_finder
 from kbq.augmentation.slots import Question, Slots, found_paragraphs
 from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import MANIFEST, is_knowledge_base
-from kbq.encoding.model_folder import local_folder
 from kbq.errors import KbqError, TrainingError
-from kbq.finetuning.triples import read_triples
-from kbq.kilt.text_scores import normalise
+from kbq.model.model_folder import local_folder
 from kbq.reading.network import ReaderNetwork
-from kbq.system.counting import Summed
-from kbq.system.files import digest_of
-from kbq.system.locks import writing_alone
-from kbq.system.writing import replacing, writing_to
+from kbq.storage.counting import Summed
+from kbq.storage.files import digest_of
+from kbq.storage.locks import writing_alone
+from kbq.storage.writing import replacing, writing_to
+from kbq.text.answer_scores import normalise
 from kbq.training.generator import PROMPT, Generator, Marked
 from kbq.training.reader import read_answers
+from kbq.tuning.triples import read_triples
 
 AT_A_TIME = 8  # paragraphs
 

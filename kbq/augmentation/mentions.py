@@ -9,8 +9,8 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
-from kbq.encoding.tokenizer import opens_sentence
 from kbq.errors import TrainingError
+from kbq.model.tokenizer import opens_sentence
 
 Span = tuple[int, int]  # characters [start, end)
 FindMentions = Callable[[str], list[Span]]

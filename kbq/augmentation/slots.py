@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from kbq.answers import Backend
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import content_start
-from kbq.corpus.sentences import whole_words
-from kbq.finetuning.triples import pages_of, subject_of
 from kbq.kilt.records import Gold
-from kbq.searching.search import BATCH
+from kbq.search.search import BATCH
+from kbq.text.sentences import whole_words
+from kbq.tuning.triples import pages_of, subject_of
 
 if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase

@@ -19,9 +19,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import kbq
 from kbq.cluster.witness import Witness
-from kbq.encoding.devices import fast_dtype
 from kbq.errors import ClusterError, first_line
-from kbq.system.machine import cpu_has
+from kbq.model.devices import fast_dtype
+from kbq.storage.machine import cpu_has
 
 LOCAL = "local"  # the address of a cluster that this process starts, and ends
 LOOPBACK = "127.0.0.2"  # Ray replaces 127.0.0.1 by the address that other machines see

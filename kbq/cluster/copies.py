@@ -15,11 +15,11 @@ from kbq.dump.damage import sentence
 from kbq.dump.manifest import IndexEntry, Manifest, read_named_seal
 from kbq.dump.shards import ShardEntry, deleted_file
 from kbq.errors import KnowledgeBaseError
-from kbq.system.files import reading_problem
-from kbq.system.locks import writing_alone
-from kbq.system.records import digest_of_bytes, read_record, write_record
-from kbq.system.seals import SEAL, Damage, FileSeal, all_damage, first_damage, read_seal
-from kbq.system.writing import replacing, writing_to
+from kbq.storage.files import reading_problem
+from kbq.storage.locks import writing_alone
+from kbq.storage.records import digest_of_bytes, read_record, write_record
+from kbq.storage.seals import SEAL, Damage, FileSeal, all_damage, first_damage, read_seal
+from kbq.storage.writing import replacing, writing_to
 
 PLACED = "placed.json"  # in the folder of a knowledge base
 FORMAT = 1

@@ -11,28 +11,28 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from kbq.cluster.connection import Cluster, connect
-from kbq.dump.crew import DEATHS
+from kbq.dump.worker_pool import DEATHS
 from kbq.dump.workers import encoder, packed
 from kbq.errors import ClusterError, first_line
-from kbq.system.writing import RESUMES
+from kbq.storage.writing import RESUMES
 
 if TYPE_CHECKING:
     from ray import ObjectRef
 
     from kbq.corpus.pages import Page
-    from kbq.dump.workers import Encoded, Hire, Workers
-    from kbq.encoding.model import Model
+    from kbq.dump.workers import Encoded, StartEncoders, Workers
+    from kbq.model.model import Model
 
 BLOCK_SECONDS = 1800.0  # in which a block is encoded, after those before it
 
 
-def hiring_on(address: str) -> Hire:
+def encoders_on(address: str) -> StartEncoders:
     """What encodes on the cluster at this address; it is connected to when there is something to encode."""
 
-    def hire(model: Model) -> Workers:
+    def start_encoders(model: Model) -> Workers:
         return RayWorkers(connect(address), model)
 
-    return hire
+    return start_encoders
 
 
 class RayWorkers:

@@ -16,11 +16,11 @@ from kbq.dump.damage import damage_explained
 from kbq.dump.manifest import IndexEntry, Manifest
 from kbq.dump.shards import Shard, ShardEntry
 from kbq.errors import KnowledgeBaseError
-from kbq.indexing.base import Whole
-from kbq.indexing.factory import open_index
-from kbq.indexing.inner_products import CPU
-from kbq.searching.hybrid import LexicalScores, ParagraphIndex, WordQueries
-from kbq.searching.search import SearchContext, Wanted, search_several
+from kbq.index.base import Whole
+from kbq.index.factory import open_index
+from kbq.index.inner_products import CPU
+from kbq.search.hybrid import LexicalScores, ParagraphIndex, WordQueries
+from kbq.search.search import SearchContext, Wanted, search_several
 from kbq.words.bm25 import BM25Index, open_bm25
 from kbq.words.sparta import SentenceImpacts
 

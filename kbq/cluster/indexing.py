@@ -9,12 +9,12 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from kbq.cluster.connection import connect
-from kbq.dump.crew import DEATHS
 from kbq.dump.shards import Shard
+from kbq.dump.worker_pool import DEATHS
 from kbq.errors import ClusterError, KbqError, first_line
-from kbq.indexing.factory import Build, build_missing, is_built
-from kbq.system.callbacks import Stage
-from kbq.system.writing import RESUMES
+from kbq.index.factory import Build, build_missing, is_built
+from kbq.storage.progress import Stage
+from kbq.storage.writing import RESUMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kbq.array_types import Floats
     from kbq.dump.manifest import IndexEntry
-    from kbq.system.callbacks import Report
+    from kbq.storage.progress import Report
 
 
 def building_on(address: str) -> Build:

@@ -16,8 +16,8 @@ from kbq.cluster.groups import Group, divided
 from kbq.cluster.searcher import spread
 from kbq.dump.manifest import Manifest, read_manifest
 from kbq.errors import ClusterError, KbqError, first_line
-from kbq.system.callbacks import Report, Stage, silent
-from kbq.system.writing import RESUMES
+from kbq.storage.progress import Report, Stage, silent
+from kbq.storage.writing import RESUMES
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from kbq.cluster.connection import Node, connect
 from kbq.cluster.groups import Group, GroupSearch, divided
 from kbq.errors import ClusterError, KbqError, first_line
-from kbq.searching.search import merged
+from kbq.search.search import merged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from kbq.array_types import Bools, Floats
     from kbq.dump.manifest import IndexEntry, Manifest
     from kbq.dump.shards import Shard
-    from kbq.searching.hybrid import LexicalScores
-    from kbq.searching.search import Wanted
+    from kbq.search.hybrid import LexicalScores
+    from kbq.search.search import Wanted
 
 OPEN_SECONDS = 600.0  # for an actor to start and to open its files
 SEARCH_SECONDS = 600.0  # for a batch: more must have stopped
@@ -94,7 +94,7 @@ class RaySearcher:
     def search_several(
         self, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores] = ()
     ) -> list[list[list[Answer]]]:
-        """See `kbq.searching.search.search_several`.
+        """See `kbq.search.search.search_several`.
 
         Raises:
             ClusterError: shards cannot be searched; they are named.

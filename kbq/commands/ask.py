@@ -103,7 +103,7 @@ def build(
         refuse_given(context, "with --ray", ("workers",))
     from kbq.commands.progress import build_progress
     from kbq.kb import KnowledgeBase
-    from kbq.system.files import folder_bytes
+    from kbq.storage.files import folder_bytes
 
     columns = CorpusColumns(id_column, title_column, text_column)
     with build_progress(f"building {kb}") as (report, report_stage):
@@ -182,8 +182,8 @@ def _answer(
 
     `evidence`: characters on either side of an answer, as JSON; None: as lines for a person.
     """
-    from kbq.encoding.queries import refuse_unreadable
-    from kbq.searching.search import BATCH
+    from kbq.model.queries import refuse_unreadable
+    from kbq.search.search import BATCH
 
     places, texts = [place for place, _ in queries], [text for _, text in queries]
     refuse_unreadable(texts, kb.query_tokenizers(options), places)

@@ -63,8 +63,8 @@ def read_queries(texts: "Sequence[str]", source: str | None) -> list[tuple[str, 
         QueryError: there is none, or some are malformed (all of them are named).
     """
     from kbq.dump.manifest import MANIFEST
-    from kbq.encoding.queries import refuse_unreadable
-    from kbq.system.lines import clean_text, read_lines, source_name
+    from kbq.model.queries import refuse_unreadable
+    from kbq.storage.lines import clean_text, read_lines, source_name
 
     for text in texts:
         if os.path.isfile(os.path.join(text, MANIFEST)):  # noqa: PTH113, PTH118 - a path may raise OSError

@@ -34,7 +34,7 @@ from kbq.commands.terminal import note, print_file, tell
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kbq.filling.tables import Table
+    from kbq.tables.tables import Table
 
 app = typer.Typer()
 Format = Literal[
@@ -51,7 +51,7 @@ Format = Literal[
     "trig",
     "qs",
     "html",
-]  # those of kbq/filling/outputs.py, which is not loaded for the help
+]  # those of kbq/tables/outputs.py, which is not loaded for the help
 
 
 PRINTED = "-"  # instead of the name of a file
@@ -186,7 +186,7 @@ def fill(
         if as_json:
             raise typer.BadParameter("has no place beside a printed table: leave it out", param_hint="--json")
     from kbq.commands.progress import filling_progress
-    from kbq.system.rows import EMPTY
+    from kbq.storage.rows import EMPTY
 
     markers = EMPTY if empty is None else tuple(filter(None, (text.strip() for text in empty.split(","))))
 
@@ -265,7 +265,7 @@ def evaluate_table(
     as_json: Json = False,
 ) -> None:
     """Score a filled table against one that is right: precision, recall and F1 of the values of each cell."""
-    from kbq.filling.scoring import evaluate_table as evaluate
+    from kbq.tables.scoring import evaluate_table as evaluate
 
     scores = evaluate(filled, gold, subject, relations or ())
     table = scores.table()
@@ -287,8 +287,8 @@ def list_relations(
     as_json: Json = False,
 ) -> None:
     """Print known relations with wordings, types and P-numbers: a file relations.toml to choose from, and to change."""
-    from kbq.filling.known import as_toml, known_relations, preset, probed
-    from kbq.filling.relations import relations_of
+    from kbq.tables.known import as_toml, known_relations, preset, probed
+    from kbq.tables.relations import relations_of
 
     chosen = relations_of(f"@{name.removeprefix('@')}" for name in names) if names else preset("")
     found, comments = [*chosen], list[str]()

@@ -97,7 +97,7 @@ def index(
 
 def _tell(imported: "Imported", as_json: bool) -> None:
     """Say what a knowledge base holds, and which tokens of the dump are not in its text."""
-    from kbq.system.files import folder_bytes
+    from kbq.storage.files import folder_bytes
 
     counts, misfits, size = imported.manifest.counts, imported.misfits, folder_bytes(imported.folder)
     for problem in misfits.named:

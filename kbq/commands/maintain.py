@@ -86,15 +86,15 @@ def sync(
 
 
 def _update(kb: Path, corpus: str, model: str | None, device: str, as_json: bool, workers: int, **options: Any) -> None:
-    from kbq.changing import model_of, update
     from kbq.commands.progress import build_progress
     from kbq.dump.manifest import read_manifest
     from kbq.dump.workers import processes
+    from kbq.search.changing import model_of, update
 
-    manifest, hire = read_manifest(kb), processes(workers)
+    manifest, start_encoders = read_manifest(kb), processes(workers)
     with build_progress(f"updating {kb}") as (report, report_stage):
         after, changes, bad_lines = update(
-            corpus, kb, lambda: model_of(kb, manifest, model, device), hire=hire, report=report,
+            corpus, kb, lambda: model_of(kb, manifest, model, device), start_encoders=start_encoders, report=report,
             report_stage=report_stage, note=note, **options,
         )  # fmt: skip
     would = "would be " if options["dry_run"] else ""
@@ -139,10 +139,10 @@ def compact(
     as_json: Json = False,
 ) -> None:
     """Remove the bytes of deleted pages for good, and join small shards; nothing is encoded again."""
-    from kbq.changing import compact, model_of
     from kbq.commands.progress import stage_progress
     from kbq.dump.manifest import read_manifest
-    from kbq.system.files import folder_bytes
+    from kbq.search.changing import compact, model_of
+    from kbq.storage.files import folder_bytes
 
     before, size = read_manifest(kb), folder_bytes(kb)
     with stage_progress(f"compacting {kb}") as report:
@@ -167,7 +167,7 @@ def verify(
 ) -> None:
     """Compare every file with its digest, and name those that are damaged."""
     from kbq.commands.progress import stage_progress
-    from kbq.verifying import verify
+    from kbq.search.verifying import verify
 
     with stage_progress(f"verifying {folder}") as report:
         found = verify(folder, repair, model=model, device=device, report=report)
@@ -210,13 +210,13 @@ def index_vectors(
     as_json: Json = False,
 ) -> None:
     """Build an index of the vectors, which is used from now on; others stay."""
-    from kbq.changing import model_of
     from kbq.commands.asking import read_queries
     from kbq.commands.progress import stage_progress
     from kbq.description import index_facts
     from kbq.dump.manifest import read_manifest
-    from kbq.indexing.factory import Build, build_missing, chosen_kind
-    from kbq.searching.indexes import IndexSpec, add_index
+    from kbq.index.factory import Build, build_missing, chosen_kind
+    from kbq.search.building_indexes import IndexSpec, add_index
+    from kbq.search.changing import model_of
 
     if kind == "exact":
         refuse_given(context, "with exact search", ("recall", "queries"))

@@ -22,8 +22,8 @@ def mcp(
 ) -> None:
     """Give a language model tools that look up facts: an MCP server on standard input and output."""
     try:
-        from kbq.serving.knowledge_bases import Folder, ServedKb
-        from kbq.serving.tools import serve_stdio
+        from kbq.serve.knowledge_bases import Folder, ServedKb
+        from kbq.serve.tools import serve_stdio
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("kbq"):
             raise

@@ -39,7 +39,7 @@ from kbq.commands.terminal import note, print_json, show, tell
 from kbq.errors import MOST_PROBLEMS
 
 if TYPE_CHECKING:
-    from kbq.dump.pages import Pages
+    from kbq.dump.page_directory import Pages
     from kbq.kilt.task import Task
 
 app = typer.Typer()
@@ -301,6 +301,6 @@ def _task(name: str | None) -> "Task | None":
 
 
 def _pages(folder: Path) -> "Pages":
-    from kbq.dump.pages import Pages
+    from kbq.dump.page_directory import Pages
 
     return Pages.open(folder)

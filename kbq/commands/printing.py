@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from kbq.answers import Answer
     from kbq.commands.terminal import Line
     from kbq.description import IndexFacts, IndexSpeed
-    from kbq.finetuning.calibrating import CalibrationOutcome
-    from kbq.finetuning.finetune import FinetuningOutcome
     from kbq.kilt.error_kinds import ErrorCase
     from kbq.training.encoders import TrainingOutcome
     from kbq.training.examples import Repairs
     from kbq.training.generator import GeneratorOutcome
     from kbq.training.reader import ReaderOutcome
     from kbq.training.sparta import SpartaOutcome
+    from kbq.tuning.calibrate import CalibrationOutcome
+    from kbq.tuning.finetune import FinetuningOutcome
 
 
 AROUND = 160  # characters on either side of a phrase, and of a text that is shortened

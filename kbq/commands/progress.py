@@ -17,8 +17,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from kbq.system.callbacks import Report
-from kbq.system.visible import visible
+from kbq.storage.progress import Report
+from kbq.text.visible import visible
 
 if TYPE_CHECKING:
     from kbq.dump.shards import Counts

@@ -14,7 +14,7 @@ from kbq.commands.terminal import note, tell
 from kbq.errors import KbqError
 
 if TYPE_CHECKING:
-    from kbq.serving.knowledge_bases import Folder
+    from kbq.serve.knowledge_bases import Folder
 
 app = typer.Typer()
 NEEDS_SERVE = "needs further packages: pip install '.[serve]' in the checkout of kbq"
@@ -58,9 +58,9 @@ def serve(
 ) -> None:
     """Answer people and programs over HTTP: a page to ask and to fill tables, and an API. Ctrl-C or SIGTERM ends it."""
     try:
-        from kbq.serving.knowledge_bases import open_knowledge_bases
-        from kbq.serving.running import serve as serve_until_told
-        from kbq.serving.settings import ServeSettings, read_keys
+        from kbq.serve.knowledge_bases import open_knowledge_bases
+        from kbq.serve.running import serve as serve_until_told
+        from kbq.serve.settings import ServeSettings, read_keys
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("kbq"):
             raise
@@ -84,7 +84,7 @@ def _folders(
     kbs: Sequence[str], models: Sequence[str], index: IndexKind | None, device: str, ray: str | None
 ) -> "dict[str, Folder]":
     """The folders to serve, by name; the sample where there is none."""
-    from kbq.serving.knowledge_bases import Folder
+    from kbq.serve.knowledge_bases import Folder
 
     paths = dict(map(_named, kbs)) if kbs else {"sample": str(open_kb(None).folder)}
     if kbs and len(paths) < len(kbs):

@@ -85,8 +85,8 @@ def finetune(
 ) -> None:
     """Tune the query encoder on triples; the knowledge base stays as it is. A killed run resumes."""
     from kbq.commands.progress import training_progress
-    from kbq.finetuning import finetune as tuning
     from kbq.kb import KnowledgeBase
+    from kbq.tuning import finetune as tuning
 
     opened = KnowledgeBase.open(kb, model, device=device)
     with training_progress(f"tuning {out}") as (report, _):
@@ -140,7 +140,7 @@ def merge_models(
     as_json: Json = False,
 ) -> None:
     """Make one query encoder of several that were tuned apart; it has learned the relations of all of them."""
-    from kbq.finetuning.merging import merge_models as merge
+    from kbq.tuning.merge_models import merge_models as merge
 
     outcome = merge(models, out, device=device, command=_command())
     count = len(outcome.relations)
@@ -191,7 +191,7 @@ def encoders(
     if not distill:
         refuse_given(context, "without --distill", ("distill_weight", "temperature"))
     from kbq.commands.progress import training_progress
-    from kbq.encoding.model_folder import ModelConfig
+    from kbq.model.model_folder import ModelConfig
     from kbq.training.encoders import TrainingSettings, train_encoders
 
     settings = TrainingSettings(

@@ -6,7 +6,7 @@ from kbq.corpus.metadata import check_metadata
 from kbq.corpus.page_ids import PageIds
 from kbq.corpus.pages import Page, Paragraph, refuse_long_names
 from kbq.errors import MOST_PROBLEMS, CorpusError, KbqError
-from kbq.system.lines import source_name
+from kbq.storage.lines import source_name
 
 READ_ON = 100_000  # pages that are read after the first bad line, in search of more
 

@@ -14,7 +14,7 @@ from kbq.corpus.office import lacks_library, pdf_pages, word_parts
 from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.web import web_parts
 from kbq.errors import CorpusError
-from kbq.system.lines import COMPRESSED, MARK, clean_text, decoded, ended
+from kbq.storage.lines import COMPRESSED, MARK, clean_text, decoded, ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from pathlib import Path, PurePath
 from kbq.corpus.documents import Document, is_document
 from kbq.corpus.office import INSTALL, LARGEST, LIBRARIES, lacks_library
 from kbq.errors import CorpusError, first_line
-from kbq.system.callbacks import Note
-from kbq.system.lines import BadLine, is_member, read_bytes, source_name
-from kbq.system.normal_forms import normal_form
+from kbq.storage.lines import BadLine, is_member, read_bytes, source_name
+from kbq.storage.progress import Note
+from kbq.text.normal_forms import normal_form
 
 SHOWN = 8  # kinds of files that are left out
 

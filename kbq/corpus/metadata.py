@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from kbq.errors import CorpusError
-from kbq.system.lines import clean_text
+from kbq.storage.lines import clean_text
 
 DEEPEST = 50  # lists and objects in one another
 _WANTED = "write text, a finite number, true, false, null, a list or an object"

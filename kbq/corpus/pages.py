@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kbq.errors import CorpusError
-from kbq.system.paths import given
+from kbq.storage.paths import given
 
 LONGEST_NAME = 4096  # characters of an id or a title: as long as a path may be
 

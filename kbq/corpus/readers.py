@@ -36,11 +36,11 @@ from kbq.corpus.office import INSTALL, LIBRARIES, lacks_library
 from kbq.corpus.page_ids import PageIds
 from kbq.corpus.pages import Page, Paragraph, refuse_long_names
 from kbq.errors import CorpusError
-from kbq.system.callbacks import Note, unheard
-from kbq.system.lines import BadLine, Line, clean_text, parse_json_lines, read_lines, refuse, source_name
-from kbq.system.normal_forms import normal_form
-from kbq.system.paths import as_path
-from kbq.system.rows import SUFFIXES, NumberedRow, read_rows
+from kbq.storage.lines import BadLine, Line, clean_text, parse_json_lines, read_lines, refuse, source_name
+from kbq.storage.paths import as_path
+from kbq.storage.progress import Note, unheard
+from kbq.storage.rows import SUFFIXES, NumberedRow, read_rows
+from kbq.text.normal_forms import normal_form
 
 Fields: TypeAlias = dict[str, object]
 Kind = TypeVar("Kind")

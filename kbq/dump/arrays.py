@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from kbq.errors import KnowledgeBaseError, first_line
-from kbq.system.machine import map_file
-from kbq.system.writing import open_to_grow
+from kbq.storage.machine import map_file
+from kbq.storage.writing import open_to_grow
 
 HEADER = 128  # bytes; the length of NumPy's header for every array used here
 

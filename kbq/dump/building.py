@@ -16,13 +16,13 @@ from kbq.corpus.pages import Page
 from kbq.dump.manifest import FORMAT, STATE, Manifest, is_knowledge_base, read_manifest, refuse_other_model
 from kbq.dump.shard_writer import Progress, ShardWriter, page_digest
 from kbq.dump.shards import Counts, ShardEntry, shard_name
-from kbq.dump.workers import Encoded, Hire, encode_blocks
-from kbq.encoding.model import Model
+from kbq.dump.workers import Encoded, StartEncoders, encode_blocks
 from kbq.errors import KbqError, KnowledgeBaseError
-from kbq.system.files import reading_problem
-from kbq.system.machine import give_memory_back
-from kbq.system.records import read_record, write_record
-from kbq.system.writing import is_left_of, remove_file, remove_folder
+from kbq.model.model import Model
+from kbq.storage.files import reading_problem
+from kbq.storage.machine import give_memory_back
+from kbq.storage.records import read_record, write_record
+from kbq.storage.writing import is_left_of, remove_file, remove_folder
 
 BLOCK_CHARACTERS = 2**18  # encoded at a time; a kill loses one block at most
 SHARD_ROWS = 2**22  # a shard with this many rows is closed before the next block
@@ -82,7 +82,7 @@ def build_shards(
     folder: Path,
     first_shard: int,
     report: Callable[[Counts], None],
-    hire: Hire | None = None,
+    start_encoders: StartEncoders | None = None,
     encode: Callable[[Sequence[Any]], Encoded] | None = None,
     with_vectors: bool = True,
 ) -> tuple[list[ShardEntry], str]:
@@ -111,7 +111,7 @@ def build_shards(
     try:
         blocks = _new_blocks(pages, state, folder)
         encoded_blocks = (
-            encode_blocks(model, blocks, lambda block: block.pages, hire) if encode is None
+            encode_blocks(model, blocks, lambda block: block.pages, start_encoders) if encode is None
             else ((block, encode(block.pages)) for block in blocks)
         )  # fmt: skip
         for block, encoded in encoded_blocks:

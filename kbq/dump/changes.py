@@ -13,13 +13,13 @@ import numpy as np
 from kbq.array_types import Bools
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import STATE, Manifest, changing, write_manifest
-from kbq.dump.pages import Pages
+from kbq.dump.page_directory import Pages
 from kbq.dump.shard_writer import page_digest
 from kbq.dump.shards import Shard, deleted_file, write_deleted
 from kbq.errors import KnowledgeBaseError
-from kbq.system.lines import clean_text, read_lines
-from kbq.system.paths import given
-from kbq.system.writing import remove_file, remove_folder
+from kbq.storage.lines import clean_text, read_lines
+from kbq.storage.paths import given
+from kbq.storage.writing import remove_file, remove_folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.arrays import open_array
 from kbq.dump.shards import PhraseLimit, Shard
 from kbq.errors import KnowledgeBaseError
-from kbq.system.files import reading_problem
-from kbq.system.machine import expect_random_access, map_file
-from kbq.system.records import read_record
+from kbq.storage.files import reading_problem
+from kbq.storage.machine import expect_random_access, map_file
+from kbq.storage.records import read_record
 
 OFFICIAL = "official"  # the folder, and the kind of index
 INDEX, LAYOUT, LISTS, RUNS, PLACES = "index.faiss", "layout.json", "lists.npy", "runs.npy", "places.npy"

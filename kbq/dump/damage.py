@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from kbq.dump.codes import OFFICIAL
 from kbq.dump.shards import deleted_file, deleted_pages
 from kbq.errors import KbqError, KnowledgeBaseError
-from kbq.system.files import reading_problem
-from kbq.system.seals import SEAL, Damage, all_damage, read_seal
+from kbq.storage.files import reading_problem
+from kbq.storage.seals import SEAL, Damage, all_damage, read_seal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from kbq.dump.manifest import Manifest
-    from kbq.system.seals import FileSeal
+    from kbq.storage.seals import FileSeal
 
 
 def sealed_files(folder: Path, manifest: Manifest) -> tuple[dict[Path, FileSeal], list[Damage]]:

@@ -15,16 +15,16 @@ from kbq.dump.codes import INDEX, OFFICIAL, CodedShard, Codes, codes_instead_of_
 from kbq.dump.damage import advice, damage_explained, sentence
 from kbq.dump.shards import REPAIR, Counts, HexDigits, PhraseLimit, Shard, ShardEntry
 from kbq.errors import KnowledgeBaseError, ModelError
-from kbq.system.files import reading_problem
-from kbq.system.locks import writing_alone
-from kbq.system.machine import stays_in_memory
-from kbq.system.records import OtherFormatError, read_object, read_record, write_record
-from kbq.system.seals import SEAL, FileSeal, Seal, first_damage, read_seal
-from kbq.system.strange_files import refuse_strange_files
-from kbq.system.writing import writing_to
+from kbq.storage.files import reading_problem
+from kbq.storage.locks import writing_alone
+from kbq.storage.machine import stays_in_memory
+from kbq.storage.records import OtherFormatError, read_object, read_record, write_record
+from kbq.storage.seals import SEAL, FileSeal, Seal, first_damage, read_seal
+from kbq.storage.strange_files import refuse_strange_files
+from kbq.storage.writing import writing_to
 
 if TYPE_CHECKING:
-    from kbq.encoding.model import Model
+    from kbq.model.model import Model
 
 MANIFEST = "manifest.json"
 STATE = "building.json"  # exists during a build, and after one that was stopped

@@ -11,8 +11,8 @@ from kbq.corpus.page_ids import PageIds
 from kbq.dump.manifest import IndexEntry, Manifest, publish, read_manifest
 from kbq.dump.shards import Shard, shard_name
 from kbq.errors import KnowledgeBaseError
-from kbq.system.callbacks import Report, Stage, silent
-from kbq.system.locks import writing_alone
+from kbq.storage.locks import writing_alone
+from kbq.storage.progress import Report, Stage, silent
 
 
 def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manifest:

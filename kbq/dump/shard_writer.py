@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from kbq.corpus.pages import Page
 from kbq.dump.arrays import GrowingArray, GrowingTexts
 from kbq.dump.shards import DIGEST_BYTES, LOGIT_STEPS, TEXTS, Counts, ShardEntry
-from kbq.system.records import digest_of_bytes
-from kbq.system.seals import seal_folder
-from kbq.system.writing import new_folder
+from kbq.storage.records import digest_of_bytes
+from kbq.storage.seals import seal_folder
+from kbq.storage.writing import new_folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,12 +39,12 @@ from kbq.array_types import Bools, Doubles, Floats, Rows
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump.arrays import Texts, open_array
 from kbq.errors import KnowledgeBaseError
-from kbq.system.counting import Summed
-from kbq.system.files import reading_problem
-from kbq.system.machine import expect_random_access, prefetch
-from kbq.system.records import digest_of_bytes
-from kbq.system.seals import read_seal
-from kbq.system.writing import write_bytes
+from kbq.storage.counting import Summed
+from kbq.storage.files import reading_problem
+from kbq.storage.machine import expect_random_access, prefetch
+from kbq.storage.records import digest_of_bytes
+from kbq.storage.seals import read_seal
+from kbq.storage.writing import write_bytes
 
 DIGEST_BYTES = 16
 REPAIR = "build the knowledge base again"

@@ -20,13 +20,13 @@ from torch import Tensor
 
 from kbq.array_types import Rows
 from kbq.corpus.pages import Page
-from kbq.dump.crew import Crew
 from kbq.dump.shard_writer import EncodedParagraph
 from kbq.dump.shards import CLOSES, OPENS
-from kbq.encoding.model import Model
-from kbq.encoding.phrases import EncodedBatch, encode_batches
-from kbq.encoding.windows import Window, tokenize, windows
+from kbq.dump.worker_pool import WorkerPool
 from kbq.errors import KnowledgeBaseError
+from kbq.model.model import Model
+from kbq.model.phrases import EncodedBatch, encode_batches
+from kbq.model.windows import Window, tokenize, windows
 
 Block = TypeVar("Block")
 Encoded = list[list[EncodedParagraph]]
@@ -50,22 +50,25 @@ class Workers(Protocol):
         """End all work."""
 
 
-Hire = Callable[[Model], Workers]  # gives workers that encode with this model
+StartEncoders = Callable[[Model], Workers]  # gives workers that encode with this model
 
 
 def encode_blocks(
-    model: Model, blocks: Iterable[Block], pages_of: Callable[[Block], Sequence[Page]], hire: Hire | None = None
+    model: Model,
+    blocks: Iterable[Block],
+    pages_of: Callable[[Block], Sequence[Page]],
+    start_encoders: StartEncoders | None = None,
 ) -> Iterator[tuple[Block, Encoded]]:
     """Yield each block with the encoded paragraphs of its pages, in order; without workers, encode in this process.
 
     Raises:
         KnowledgeBaseError: workers died, again and again.
     """
-    if hire is None:
+    if start_encoders is None:
         for block in blocks:
             yield block, encode_pages(model, pages_of(block))
         return
-    workers = hire(model)
+    workers = start_encoders(model)
     waiting: deque[tuple[Block, Future[Encoded]]] = deque()
     try:
         for block in blocks:
@@ -79,7 +82,7 @@ def encode_blocks(
         workers.dismiss()
 
 
-def processes(count: int) -> Hire | None:
+def processes(count: int) -> StartEncoders | None:
     """What encodes in this number of processes; None for one: this process encodes.
 
     Raises:
@@ -88,12 +91,12 @@ def processes(count: int) -> Hire | None:
     if type(count) is not int or count < 1:
         raise KnowledgeBaseError(f"workers is {count!r}, must be at least 1", is_usage=True)
 
-    def hire(model: Model) -> Workers:
+    def start_encoders(model: Model) -> Workers:
         gpus = torch.cuda.device_count()
         devices = [device_of(number, model.device, gpus) for number in range(count)]
-        return Crew(encoder, packed(model), devices)
+        return WorkerPool(encoder, packed(model), devices)
 
-    return None if count == 1 else hire
+    return None if count == 1 else start_encoders
 
 
 def packed(model: Model) -> bytes:

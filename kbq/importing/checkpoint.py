@@ -3,10 +3,10 @@
 import dataclasses
 from pathlib import Path
 
-from kbq.encoding.backbone import model_folder
-from kbq.encoding.model import Model
-from kbq.encoding.official import read_checkpoint
-from kbq.system.paths import as_path
+from kbq.model.backbone import model_folder
+from kbq.model.model import Model
+from kbq.model.official_checkpoint import read_checkpoint
+from kbq.storage.paths import as_path
 from kbq.training.output_folder import output_folder, versions
 
 

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
-from kbq.changing import publish_encoded
 from kbq.dump.manifest import Manifest
 from kbq.dump.shards import Counts
-from kbq.encoding.model import Model
-from kbq.encoding.official import OFFSET, STEP
 from kbq.errors import ModelError
 from kbq.importing import hdf5
 from kbq.importing.documents import LIMIT, Misfits, pages_of
 from kbq.importing.likeness import warn_unlike
-from kbq.system.callbacks import Note, Report, silent, unheard
-from kbq.system.paths import as_path
+from kbq.model.model import Model
+from kbq.model.official_checkpoint import OFFSET, STEP
+from kbq.search.changing import publish_encoded
+from kbq.storage.paths import as_path
+from kbq.storage.progress import Note, Report, silent, unheard
 
 
 def opened_model(model: str | Path | Model, device: str) -> Model:

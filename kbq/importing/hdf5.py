@@ -15,10 +15,10 @@ import numpy as np
 
 from kbq.array_types import Floats
 from kbq.dump.shard_writer import EncodedParagraph
-from kbq.encoding.official import AGAIN, OFFSET, STEP
 from kbq.errors import CorpusError, KbqError
 from kbq.importing.documents import Document, DocumentPage
-from kbq.system.files import reading_problem
+from kbq.model.official_checkpoint import AGAIN, OFFSET, STEP
+from kbq.storage.files import reading_problem
 
 ROWS, KEPT, STARTS, ENDS = "start", "f2o_start", "word2char_start", "word2char_end"
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from kbq.array_types import Rows
-from kbq.encoding.official import AGAIN
 from kbq.errors import CorpusError
 from kbq.importing.documents import Document
 from kbq.importing.hdf5 import dataset, opened
+from kbq.model.official_checkpoint import AGAIN
 
 CHUNK = 2**22  # ids that are read at a time
 OTHER = "give the metadata and the index of one dump"

@@ -10,13 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.array_types import Rows
-from kbq.changing import publish_encoded
 from kbq.dump.codes import FORMAT, INDEX, LAYOUT, LISTS, OFFICIAL, PLACES, RUNS
 from kbq.dump.manifest import IndexEntry, Manifest
 from kbq.dump.shard_writer import EncodedParagraph
 from kbq.dump.shards import Counts
-from kbq.encoding.model import Model
-from kbq.encoding.official import AGAIN
 from kbq.errors import CorpusError
 from kbq.importing.documents import LIMIT, DocumentPage, Misfits, pages_of
 from kbq.importing.dump import Imported, opened_model
@@ -25,13 +22,16 @@ from kbq.importing.hdf5 import load_h5py
 from kbq.importing.ids import IndexedRows
 from kbq.importing.likeness import warn_unlike
 from kbq.importing.metadata import METADATA, metadata_documents
-from kbq.indexing.cells import load_faiss
-from kbq.indexing.official import PROBES
-from kbq.system.callbacks import Note, Report, Stage, silent, unheard
-from kbq.system.files import reading_problem
-from kbq.system.paths import as_path
-from kbq.system.records import write_record
-from kbq.system.seals import seal_folder
+from kbq.index.cells import load_faiss
+from kbq.index.official_codes import PROBES
+from kbq.model.model import Model
+from kbq.model.official_checkpoint import AGAIN
+from kbq.search.changing import publish_encoded
+from kbq.storage.files import reading_problem
+from kbq.storage.paths import as_path
+from kbq.storage.progress import Note, Report, Stage, silent, unheard
+from kbq.storage.records import write_record
+from kbq.storage.seals import seal_folder
 
 IDS = "idx2id.hdf5"
 TOGETHER = 2**20  # ids that are placed at a time

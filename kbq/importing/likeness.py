@@ -8,8 +8,8 @@ import numpy as np
 from kbq.corpus.pages import Page
 from kbq.dump.shards import Shard
 from kbq.dump.workers import encode_pages
-from kbq.encoding.model import Model
-from kbq.system.callbacks import Note
+from kbq.model.model import Model
+from kbq.storage.progress import Note
 
 LONGEST, FEWEST, TRIED = 200, 4, 100  # tokens and rows of a paragraph, and paragraphs that are tried
 ALIKE = 0.7  # correlation, less the mean of all tokens: of the vectors 1.0, of their codes above 0.9, of others about 0

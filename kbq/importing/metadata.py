@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from kbq.array_types import Rows
-from kbq.encoding.official import AGAIN
 from kbq.errors import CorpusError
 from kbq.importing.blosc import decompressed
 from kbq.importing.documents import Document
 from kbq.importing.hdf5 import ENDS, KEPT, STARTS
 from kbq.importing.pickles import UnsafePickleError, pickled_items
-from kbq.system.files import reading_problem
+from kbq.model.official_checkpoint import AGAIN
+from kbq.storage.files import reading_problem
 
 METADATA = "meta_compressed.pkl"
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from kbq.errors import KbqError
-from kbq.special_tokens import mention_in, slot_of
+from kbq.text.markers import mention_in, slot_of
 
 Fits = Callable[[str], bool]
 Adapter = Callable[[str, Fits], str]

@@ -27,8 +27,8 @@ from kbq.kilt.records import (
 from kbq.kilt.report import Table
 from kbq.kilt.scores import Pairs
 from kbq.kilt.task import Task
-from kbq.kilt.text_scores import normalise, parts
-from kbq.system.normal_forms import normal_form
+from kbq.text.answer_scores import normalise, parts
+from kbq.text.normal_forms import normal_form
 
 ErrorKind = Literal[
     "right",  # answer and pages: no error

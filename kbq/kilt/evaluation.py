@@ -14,7 +14,6 @@ from typing import get_args
 from kbq.errors import EvaluationError
 from kbq.kilt.analysis import Interval, bootstrap_interval, break_down, compare_groups, decompose, find_ceilings
 from kbq.kilt.analysis import compare as compare_scores
-from kbq.kilt.calibration import Calibration, calibrate, calibrate_groups, read_probabilities, right_answers
 from kbq.kilt.lines import refuse_missing, refuse_pipes, refuse_replacing, write_lines
 from kbq.kilt.metrics import (
     COUPLED,
@@ -29,6 +28,7 @@ from kbq.kilt.metrics import (
 )
 from kbq.kilt.plots import require_matplotlib, write_plots
 from kbq.kilt.records import AnyRecords, Source, source_of
+from kbq.kilt.reliability import Calibration, calibrate, calibrate_groups, read_probabilities, right_answers
 from kbq.kilt.report import (
     Table,
     breakdown_table,

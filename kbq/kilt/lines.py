@@ -5,8 +5,8 @@ from pathlib import Path
 
 from kbq.errors import EvaluationError
 from kbq.kilt.records import Source
-from kbq.system.files import pipe_name
-from kbq.system.writing import replacing, writing_to
+from kbq.storage.files import pipe_name
+from kbq.storage.writing import replacing, writing_to
 
 
 def refuse_missing(*sources: Source | None) -> None:

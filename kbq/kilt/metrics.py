@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from kbq.errors import EvaluationError
 from kbq.kilt.records import PAGE, Gold, GoldOutput, Guess, UnfitError
-from kbq.kilt.text_scores import AnswerScores, normalise, score_answer
+from kbq.text.answer_scores import AnswerScores, normalise, score_answer
 
 Kind = Literal["downstream", "retrieval"]
 Missing = Literal["error", "zero", "skip"]

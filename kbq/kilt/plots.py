@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from kbq.errors import EvaluationError
-from kbq.kilt.calibration import Calibration
-from kbq.system.writing import replacing, writing_to
+from kbq.kilt.reliability import Calibration
+from kbq.storage.writing import replacing, writing_to
 
 
 def require_matplotlib() -> None:

@@ -21,19 +21,19 @@ import kbq
 from kbq.answers import Answer, SearchOptions, is_likely
 from kbq.dump.manifest import MANIFEST
 from kbq.errors import KbqError, QueryError
-from kbq.searching.search import BATCH
-from kbq.system.files import file_digest, run_file
-from kbq.system.lines import read_json_lines
-from kbq.system.locks import writing_alone
-from kbq.system.paths import as_path, given
-from kbq.system.writing import write_json, writing_to
+from kbq.search.search import BATCH
+from kbq.storage.files import file_digest, run_file
+from kbq.storage.lines import read_json_lines
+from kbq.storage.locks import writing_alone
+from kbq.storage.paths import as_path, given
+from kbq.storage.writing import write_json, writing_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from kbq.encoding.queries import QueryTokenizer
     from kbq.kb import KnowledgeBase
     from kbq.kilt.task import Task
+    from kbq.model.queries import QueryTokenizer
 
 
 @dataclass(frozen=True, slots=True)

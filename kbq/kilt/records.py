@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kbq.errors import EvaluationError, KbqError
-from kbq.system.lines import ARRAY, Line, parse_json_lines, read_lines
+from kbq.storage.lines import ARRAY, Line, parse_json_lines, read_lines
 
 JsonObject = Mapping[str, object]
 PAGE = ("wikipedia_id",)  # the rank key of a page

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from kbq.kilt.analysis import CONFIDENCE, Breakdown, Ceilings, Decomposition, Difference, Interval
-from kbq.kilt.calibration import PRECISIONS, Calibration, GroupCalibration
 from kbq.kilt.metrics import Kind
+from kbq.kilt.reliability import PRECISIONS, Calibration, GroupCalibration
 from kbq.kilt.scores import Scores
-from kbq.system.visible import visible
+from kbq.text.visible import visible
 
 Cell = str | int | float | None  # None: an empty cell
 Form = Literal["text", "count", "percent", "decimals"]  # how Markdown shows a cell; percent: of a share from 0 to 1

@@ -39,7 +39,7 @@ from kbq.kilt.records import (
     read_guesses,
     source_of,
 )
-from kbq.special_tokens import slot_of
+from kbq.text.markers import slot_of
 
 NO_GROUP = "(none)"
 GroupOf = Callable[[Gold], str]

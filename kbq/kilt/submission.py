@@ -15,8 +15,8 @@ from kbq.kilt.metrics import SEMANTICS
 from kbq.kilt.records import Problems, UnfitError, only_output, read_records
 from kbq.kilt.task import Task, known_tasks
 from kbq.kilt.validation import Validation, fix, validate
-from kbq.system.files import run_file
-from kbq.system.locks import writing_alone
+from kbq.storage.files import run_file
+from kbq.storage.locks import writing_alone
 
 
 def merge(answers_path: Path, provenance_path: Path, out_path: Path) -> int:

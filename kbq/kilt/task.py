@@ -15,8 +15,8 @@ from typing import Literal, get_args
 
 from kbq.errors import KbqError
 from kbq.kilt.adapters import Adapter, Fits
-from kbq.system.lines import clean_text
-from kbq.system.paths import own
+from kbq.storage.lines import clean_text
+from kbq.storage.paths import own
 
 AnswerKind = Literal["phrase", "title", "none"]
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from kbq.answers import Answer
-from kbq.kilt.text_scores import normalise
-from kbq.special_tokens import slot_of
+from kbq.text.answer_scores import normalise
+from kbq.text.markers import slot_of
 
 ASKED_FOR = re.compile(r"(?:\w+ )?country\b(?!'s| music)", re.IGNORECASE)  # at the beginning of a relation
 # The names of each country that texts use and, behind a colon, its adjectives.

@@ -16,12 +16,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from kbq.encoding.model_files import remedy
-from kbq.encoding.model_folder import fingerprint, load_weights, named_weights, read_weights
 from kbq.errors import ModelError
-from kbq.special_tokens import relation_key, slot_of
-from kbq.system.files import reading_problem
-from kbq.system.writing import writing_to
+from kbq.model.model_files import remedy
+from kbq.model.model_folder import fingerprint, load_weights, named_weights, read_weights
+from kbq.storage.files import reading_problem
+from kbq.storage.writing import writing_to
+from kbq.text.markers import relation_key, slot_of
 
 TAUGHT = "judge.safetensors"
 POINTS = 10  # of the search: about as much as a logit

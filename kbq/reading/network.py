@@ -18,7 +18,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from kbq.array_types import Floats
-from kbq.encoding.backbone import (
+from kbq.errors import ModelError, QueryError
+from kbq.model.backbone import (
     empty_backbone,
     hidden_states,
     hugging_face,
@@ -29,10 +30,10 @@ from kbq.encoding.backbone import (
     saved_tokenizer,
     without_pooler,
 )
-from kbq.encoding.bert import more_rows, pack_few_rows
-from kbq.encoding.devices import autocast, batch_tokens, buckets, choose_device, readable_length
-from kbq.encoding.model_files import CONFIG, remedy
-from kbq.encoding.model_folder import (
+from kbq.model.bert import more_rows, pack_few_rows
+from kbq.model.devices import autocast, batch_tokens, buckets, choose_device, readable_length
+from kbq.model.model_files import CONFIG, remedy
+from kbq.model.model_folder import (
     WEIGHTS,
     ModelConfig,
     NamedTensors,
@@ -47,15 +48,14 @@ from kbq.encoding.model_folder import (
     refuse_not_finite,
     write_config,
 )
-from kbq.encoding.phrases import window_tensors
-from kbq.encoding.queries import QueryTokenizer, marker_tokens
-from kbq.encoding.windows import Window, cut
-from kbq.errors import ModelError, QueryError
+from kbq.model.phrases import window_tensors
+from kbq.model.queries import QueryTokenizer, marker_tokens
+from kbq.model.windows import Window, cut
 from kbq.reading.judge import PhraseJudge
-from kbq.system.files import reading_problem
-from kbq.system.machine import give_memory_back
-from kbq.system.seals import seal_folder
-from kbq.system.writing import writing_to
+from kbq.storage.files import reading_problem
+from kbq.storage.machine import give_memory_back
+from kbq.storage.seals import seal_folder
+from kbq.storage.writing import writing_to
 
 READER = "reader.safetensors"
 HALF = 0.501  # of a step between two int8 values, and a little for rounding
@@ -260,7 +260,7 @@ class ReaderNetwork:
             seal_folder(folder)
 
     @property
-    def judging(self) -> tuple[QuestionAnswering, PhraseJudge]:
+    def reranking(self) -> tuple[QuestionAnswering, PhraseJudge]:
         """The network, and its judge of phrases.
 
         Raises:

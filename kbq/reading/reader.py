@@ -13,9 +13,9 @@ import numpy as np
 from kbq.answers import Answer, Unit
 from kbq.array_types import Floats
 from kbq.corpus.readers import content_start
-from kbq.encoding.windows import Tokens, tokenize
+from kbq.model.windows import Tokens, tokenize
 from kbq.reading.network import ReaderNetwork
-from kbq.searching.spans import best_ends
+from kbq.search.spans import best_ends
 
 
 class Reader(ReaderNetwork):

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from kbq.encoding.backbone import hugging_face
-from kbq.encoding.bert import SelfAttention
+from kbq.model.backbone import hugging_face
+from kbq.model.bert import SelfAttention
 
 NAME = "kbq_recomputed"
 PAIRS = 800_000  # of tokens, over all heads, that are computed together

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from kbq.array_types import Rows
-from kbq.encoding.devices import padded
-from kbq.encoding.model_folder import fingerprint
-from kbq.encoding.phrases import window_tensors
-from kbq.encoding.queries import QueryTokenizer
-from kbq.encoding.windows import Window, WindowShape, token_span, tokenize, windows
 from kbq.errors import QueryError, TrainingError
+from kbq.model.devices import padded
+from kbq.model.model_folder import fingerprint
+from kbq.model.phrases import window_tensors
+from kbq.model.queries import QueryTokenizer
+from kbq.model.windows import Window, WindowShape, token_span, tokenize, windows
 from kbq.training.engine import SEEDS, Run, RunSettings
 from kbq.training.examples import Passage
 
@@ -205,7 +205,7 @@ class PassageRun(Run):
     def rest(self) -> Iterator[Sequence[Sequence[int]]]:
         """All steps that are left."""
         endless = (members for number in count() for members in self.epoch(number))
-        left = islice(endless, self.descent.done * self.settings.accumulate, self.steps * self.settings.accumulate)
+        left = islice(endless, self.optimizer.done * self.settings.accumulate, self.steps * self.settings.accumulate)
         while step_batches := list(islice(left, self.settings.accumulate)):
             yield step_batches
 

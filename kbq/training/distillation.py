@@ -17,8 +17,8 @@ from torch import Tensor
 from kbq.array_types import Rows
 from kbq.errors import TrainingError
 from kbq.reading.network import ReaderNetwork
-from kbq.system.locks import writing_alone
-from kbq.system.writing import writing_to
+from kbq.storage.locks import writing_alone
+from kbq.storage.writing import writing_to
 from kbq.training.batches import Batch, PreparedPassage, passages_digest
 
 Halves = NDArray[np.float16]

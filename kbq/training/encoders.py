@@ -11,22 +11,22 @@ import torch
 from torch import Tensor
 
 from kbq.answers import WeightType
-from kbq.encoding.devices import autocast, choose_device
-from kbq.encoding.model import Model
-from kbq.encoding.model_files import CONFIG
-from kbq.encoding.model_folder import ModelConfig, local_folder
-from kbq.encoding.tokenizer import Forms, is_cased, usual_forms
 from kbq.errors import TrainingError
+from kbq.model.devices import autocast, choose_device
+from kbq.model.model import Model
+from kbq.model.model_files import CONFIG
+from kbq.model.model_folder import ModelConfig, local_folder
+from kbq.model.tokenizer import Forms, is_cased, usual_forms
 from kbq.reading.network import ReaderNetwork
-from kbq.system.paths import cache_folder
+from kbq.storage.paths import cache_folder
 from kbq.training.batches import Batch, PassageRun, PreparedPassage, collate, prepare
-from kbq.training.calibration import FilterPoint, calibrate
 from kbq.training.distillation import ReaderOutputs, reader_outputs, taught_logits
 from kbq.training.engine import RunSettings, StepReport
 from kbq.training.evaluation import ReadingScores, evaluate_reading
 from kbq.training.examples import Passage, Repairs, as_paths, read_examples, readable, set_aside
 from kbq.training.losses import distillation_loss, filter_loss, marginal_losses, negatives_loss, single_passage_loss
 from kbq.training.output_folder import example_digests, output_folder, training_facts
+from kbq.training.quantisation import FilterPoint, calibrate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,7 @@ class EncoderRun(PassageRun):
 
     def _queue(self) -> tuple[Tensor, Tensor, Tensor]:
         """Start vectors, end vectors (queue, dim) and answer numbers (queue,) of the last C batches."""
-        if not self.queue or self.descent.done < self.settings.pre_batches_from * self.steps:
+        if not self.queue or self.optimizer.done < self.settings.pre_batches_from * self.steps:
             no_vectors = torch.empty((0, self.model.dim), device=self.model.device)
             return no_vectors, no_vectors, torch.empty(0, dtype=torch.long, device=self.model.device)
         starts, ends, answers = zip(*self.queue, strict=True)

@@ -17,14 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from kbq.errors import TrainingError, first_line
-from kbq.system.machine import give_memory_back
-from kbq.system.writing import replacing, writing_to
+from kbq.storage.machine import give_memory_back
+from kbq.storage.writing import replacing, writing_to
 from kbq.training.attention import recompute_attention
 
 CHECKPOINT_SECONDS = 180.0
 
 
-class Descent:
+class Optimizer:
     """Moves parameters downhill, `steps` times in all, `done` times so far."""
 
     def __init__(
@@ -205,7 +205,7 @@ class Run(ABC):
         for module in modules:
             _set_dropout(module, dropout)
         parameters = dict.fromkeys(p for module in modules for p in module.parameters() if p.requires_grad)
-        self.descent = Descent(list(parameters), settings.learning_rate, settings.warmup, steps, rates)
+        self.optimizer = Optimizer(list(parameters), settings.learning_rate, settings.warmup, steps, rates)
 
     @abstractmethod
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
@@ -226,7 +226,7 @@ class Run(ABC):
     @property
     def is_finished(self) -> bool:
         """Whether no round is left."""
-        return self.descent.done >= self.steps
+        return self.optimizer.done >= self.steps
 
     @property
     def dev_score(self) -> float | None:
@@ -238,11 +238,11 @@ class Run(ABC):
 
     def state(self) -> dict[str, Any]:
         """All that later steps depend on."""
-        return self.descent.state()
+        return self.optimizer.state()
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go back to a state."""
-        self.descent.load_state(state)
+        self.optimizer.load_state(state)
 
     def run(self, checkpoint: Path, report: Callable[[StepReport], None]) -> None:
         """Train to the end, from `checkpoint` if it exists.
@@ -254,7 +254,7 @@ class Run(ABC):
         for module in self.modules:
             recompute_attention(module.train())
         identity = {"settings": asdict(self.settings), "data": self.digest()}
-        state = read_checkpoint(checkpoint, self.descent.parameters[0].device, identity, self.trained_on)
+        state = read_checkpoint(checkpoint, self.optimizer.parameters[0].device, identity, self.trained_on)
         if state is None:
             self.between_rounds()
         else:
@@ -263,7 +263,7 @@ class Run(ABC):
         while not self.is_finished:
             for step_batches in self.rest():
                 report(self._one_step(step_batches))
-                if self.descent.done % 10 == 0:
+                if self.optimizer.done % 10 == 0:
                     give_memory_back()
                 if time.monotonic() - saved > CHECKPOINT_SECONDS:
                     write_checkpoint(checkpoint, identity | self.state())
@@ -276,20 +276,20 @@ class Run(ABC):
 
     def _one_step(self, step_batches: Sequence[Sequence[int]]) -> StepReport:
         """A step of one batch or several. Every query counts alike, whichever batch it is in."""
-        torch.manual_seed((SEEDS * self.settings.seed + self.descent.done) % 2**32)  # same dropout after a kill
+        torch.manual_seed((SEEDS * self.settings.seed + self.optimizer.done) % 2**32)  # same dropout after a kill
         counts = [self.query_count(members) for members in step_batches]
         sums: dict[str, Tensor] = {}  # on the device, from which they are read once
         size = 0
         for members, queries in zip(step_batches, counts, strict=True):
             losses, tokens = self.losses(members)
             weighted = [self.weights[name] * loss for name, loss in losses.items() if name in self.weights]
-            self.descent.add(_part(sum(weighted[1:], weighted[0]), queries, sum(counts)))
+            self.optimizer.add(_part(sum(weighted[1:], weighted[0]), queries, sum(counts)))
             for name, loss in losses.items():
                 sums[name] = sums.get(name, 0.0) + _part(loss.detach(), queries, sum(counts))
             size += tokens
-        self.descent.step()
+        self.optimizer.step()
         means = dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True))
-        return StepReport(self.descent.done, self.steps, means, size, self.dev_score)
+        return StepReport(self.optimizer.done, self.steps, means, size, self.dev_score)
 
 
 def _part(losses: Tensor, queries: int, total: int) -> Tensor:

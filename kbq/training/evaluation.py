@@ -13,11 +13,11 @@ from kbq.corpus.pages import Page, Paragraph
 from kbq.dump.building import build_shards
 from kbq.dump.manifest import Manifest
 from kbq.dump.shards import Shard
-from kbq.encoding.model import Model
-from kbq.indexing.factory import open_index
-from kbq.kilt.text_scores import normalise, token_f1
-from kbq.searching.search import SearchContext, search
-from kbq.searching.spans import paragraph_spans
+from kbq.index.factory import open_index
+from kbq.model.model import Model
+from kbq.search.search import SearchContext, search
+from kbq.search.spans import paragraph_spans
+from kbq.text.answer_scores import normalise, token_f1
 from kbq.training.examples import Passage, readable
 
 

@@ -15,11 +15,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from kbq.corpus.sentences import whole_words
-from kbq.encoding.queries import QueryTokenizer
 from kbq.errors import TrainingError
-from kbq.system.counting import Summed
-from kbq.system.lines import Line, clean_text, parse_json_lines, read_lines
+from kbq.model.queries import QueryTokenizer
+from kbq.storage.counting import Summed
+from kbq.storage.lines import Line, clean_text, parse_json_lines, read_lines
+from kbq.text.sentences import whole_words
 
 SQUAD = re.compile(r'^\s*\{\s*"data"\s*:|"data"\s*:\s*\[')  # the key of its articles
 

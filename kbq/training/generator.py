@@ -17,12 +17,12 @@ from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from kbq.encoding.backbone import hugging_face, load_tokenizer, readable_checkpoint, reading
-from kbq.encoding.devices import autocast, choose_device, pad
-from kbq.encoding.model_files import refuse_damage
 from kbq.errors import ModelError, TrainingError
-from kbq.system.seals import seal_folder
-from kbq.system.writing import writing_to
+from kbq.model.backbone import hugging_face, load_tokenizer, readable_checkpoint, reading
+from kbq.model.devices import autocast, choose_device, pad
+from kbq.model.model_files import refuse_damage
+from kbq.storage.seals import seal_folder
+from kbq.storage.writing import writing_to
 from kbq.training.batches import PassageRun
 from kbq.training.engine import RunSettings, StepReport
 from kbq.training.examples import Passage, Repairs, as_paths, read_examples, set_aside

@@ -12,9 +12,9 @@ from typing import Literal, Self
 
 from kbq.answers import Answer
 from kbq.errors import TrainingError
-from kbq.kilt.text_scores import best_f1, normalise
-from kbq.system.lines import read_json_lines
-from kbq.system.records import as_record
+from kbq.storage.lines import read_json_lines
+from kbq.storage.records import as_record
+from kbq.text.answer_scores import best_f1, normalise
 
 NEARLY = 0.5  # F1 with an answer, from which a phrase is nearly right
 

@@ -10,12 +10,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 import kbq
-from kbq.encoding.model_folder import FACTS, local_folder
 from kbq.errors import TrainingError
-from kbq.system.files import file_digest
-from kbq.system.locks import writing_alone
-from kbq.system.seals import seal_folder
-from kbq.system.writing import writing_to
+from kbq.model.model_folder import FACTS, local_folder
+from kbq.storage.files import file_digest
+from kbq.storage.locks import writing_alone
+from kbq.storage.seals import seal_folder
+from kbq.storage.writing import writing_to
 from kbq.training.engine import StepSettings
 
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from kbq.array_types import Floats
-from kbq.encoding.windows import WindowShape, tokenize
 from kbq.errors import TrainingError
+from kbq.model.windows import WindowShape, tokenize
 from kbq.reading.network import ReaderNetwork
-from kbq.searching.spans import best_ends
+from kbq.search.spans import best_ends
 from kbq.training.batches import PassageRun, PreparedPassage, collate, prepare
 from kbq.training.engine import RunSettings, StepReport
 from kbq.training.evaluation import answer_scores

@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from kbq.encoding.devices import autocast, choose_device
-from kbq.encoding.model_files import SPARTA
-from kbq.encoding.windows import WindowShape, tokenize
 from kbq.errors import TrainingError
+from kbq.model.devices import autocast, choose_device
+from kbq.model.model_files import SPARTA
+from kbq.model.windows import WindowShape, tokenize
 from kbq.training.batches import PassageRun
 from kbq.training.engine import RunSettings, StepReport
 from kbq.training.examples import Passage, Repairs, as_paths, read_examples

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from kbq.array_types import Floats
 from kbq.dump.manifest import BM25, Manifest, changing, write_manifest
 from kbq.dump.shards import Shard
-from kbq.system.callbacks import Report, Stage, silent
-from kbq.system.files import folder_bytes
+from kbq.storage.files import folder_bytes
+from kbq.storage.progress import Report, Stage, silent
 from kbq.words.postings import Entries, ImpactIndex, Postings, damaged, is_complete, query_text, write_postings
 
 K1, B = 1.5, 0.75  # saturation of repeated words, and normalisation by length

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from kbq.array_types import Bools, Floats
 from kbq.dump.arrays import GrowingArray, GrowingTexts, Texts, open_array
 from kbq.errors import KnowledgeBaseError
-from kbq.special_tokens import MARKERS, mention_in
-from kbq.system.files import reading_problem
-from kbq.system.seals import first_damage, read_seal, seal_folder
+from kbq.storage.files import reading_problem
+from kbq.storage.seals import first_damage, read_seal, seal_folder
+from kbq.text.markers import MARKERS, mention_in
 
 Numbers: TypeAlias = Literal["counts", "weights"]
 BUILD = {"counts": "kbq index bm25 {kb}", "weights": "kbq index sparta {kb} MODEL"}  # the command that builds an index

@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from kbq.array_types import Floats
 from kbq.dump.manifest import Manifest, changing, write_manifest
 from kbq.dump.shards import Shard, ShardEntry
-from kbq.encoding.backbone import saved_tokenizer
-from kbq.encoding.windows import tokenize
 from kbq.errors import KnowledgeBaseError, ModelError
-from kbq.system.callbacks import Report, Stage, silent
-from kbq.system.files import folder_bytes
-from kbq.system.paths import as_path
-from kbq.system.seals import seal_folder
-from kbq.system.writing import replacing
+from kbq.model.backbone import saved_tokenizer
+from kbq.model.windows import tokenize
+from kbq.storage.files import folder_bytes
+from kbq.storage.paths import as_path
+from kbq.storage.progress import Report, Stage, silent
+from kbq.storage.seals import seal_folder
+from kbq.storage.writing import replacing
 from kbq.words.postings import Entries, ImpactIndex, Postings, damaged, is_complete, query_text, write_postings
 from kbq.words.sparta_model import SpartaModel, strongest_impacts, word_pieces
 

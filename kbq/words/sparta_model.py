@@ -17,19 +17,19 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from kbq.corpus.sentences import sentence_bounds
-from kbq.encoding.backbone import empty_backbone, hidden_states, load_tokenizer, pretrained_backbone, saved_tokenizer
-from kbq.encoding.devices import batch_tokens, buckets, choose_device, fast_copy, pad, padded, readable_length
-from kbq.encoding.model_files import RECORDS, SPARTA, read_model_record, refuse_changes, remedy, sealed_files
-from kbq.encoding.model_folder import WEIGHTS, load_weights, plain_facts, read_weights
-from kbq.encoding.tokenizer import encodings
-from kbq.encoding.windows import Tokens, WindowShape, tokenize
 from kbq.errors import ModelError
-from kbq.special_tokens import MARKERS
-from kbq.system.files import reading_problem
-from kbq.system.records import write_record
-from kbq.system.seals import FileSeal
-from kbq.system.writing import writing_to
+from kbq.model.backbone import empty_backbone, hidden_states, load_tokenizer, pretrained_backbone, saved_tokenizer
+from kbq.model.devices import batch_tokens, buckets, choose_device, fast_copy, pad, padded, readable_length
+from kbq.model.model_files import RECORDS, SPARTA, read_model_record, refuse_changes, remedy, sealed_files
+from kbq.model.model_folder import WEIGHTS, load_weights, plain_facts, read_weights
+from kbq.model.tokenizer import encodings
+from kbq.model.windows import Tokens, WindowShape, tokenize
+from kbq.storage.files import reading_problem
+from kbq.storage.records import write_record
+from kbq.storage.seals import FileSeal
+from kbq.storage.writing import writing_to
+from kbq.text.markers import MARKERS
+from kbq.text.sentences import sentence_bounds
 
 SENTENCES, CHUNK = 32, 1024  # sentences and terms that are multiplied at a time: their products fit in a CPU's cache
 

@@ -10,10 +10,10 @@ import pytest
 from kbq.augmentation import augment as augmenting
 from kbq.augmentation.augment import AugmentationOutcome, augment
 from kbq.corpus.readers import read_corpus
-from kbq.encoding.model import Model
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
-from kbq.system.locks import writing_alone
+from kbq.model.model import Model
+from kbq.storage.locks import writing_alone
 from kbq.training.examples import Repairs, read_examples
 
 from .conftest import QUESTION, sentence
@@ -63,7 +63,7 @@ def test_the_reader_that_ships_is_told_from_the_one_before(
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "reader.safetensors").write_text(name)
-        monkeypatch.setattr("kbq.encoding.model_folder.DEFAULT_MODEL", tmp_path / name)
+        monkeypatch.setattr("kbq.model.model_folder.DEFAULT_MODEL", tmp_path / name)
         digests.append(augmenting._description("", "", "default", None, [])["digests"])
     assert digests[0] != digests[1]
 

@@ -12,9 +12,9 @@ import pytest
 
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building
-from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
-from kbq.searching import indexes
+from kbq.model.model import Model
+from kbq.search import building_indexes as indexes
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster

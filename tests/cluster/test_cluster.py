@@ -16,10 +16,10 @@ import pytest
 import kbq
 from kbq.answers import IndexKind, SearchOptions, Unit
 from kbq.corpus.pages import Page
-from kbq.encoding.model import Model
 from kbq.errors import ClusterError
 from kbq.kb import KnowledgeBase
-from kbq.serving.knowledge_bases import Folder
+from kbq.model.model import Model
+from kbq.serve.knowledge_bases import Folder
 
 from .conftest import HEAD, QUERIES, Nodes, actors_of, process_of, snapshot
 

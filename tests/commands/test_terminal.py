@@ -17,7 +17,7 @@ from kbq.__main__ import main
 from kbq.commands import progress
 from kbq.commands.terminal import Styled, note, show
 from kbq.corpus.pages import Page, Paragraph
-from kbq.encoding.model import Model
+from kbq.model.model import Model
 
 COMMANDS = Path(kbq.__file__).parent / "commands"
 # Whatever a terminal obeys, reorders or hides; without NUL, which no argument can hold. ESC, \r and \n are also ours.

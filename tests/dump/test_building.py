@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 import torch
 
-import kbq.changing
+import kbq.search.changing
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building, shard_writer, workers
 from kbq.dump.arrays import GrowingArray
 from kbq.dump.manifest import STATE, publish, read_manifest
-from kbq.dump.pages import Pages
+from kbq.dump.page_directory import Pages
 from kbq.dump.shards import Counts, Shard, shard_name
-from kbq.encoding.model import Model
-from kbq.encoding.phrases import encode_windows
-from kbq.encoding.windows import WindowShape, tokenize, windows
 from kbq.errors import CorpusError, KnowledgeBaseError, ModelError
 from kbq.kb import KnowledgeBase
-from kbq.system import records
+from kbq.model.model import Model
+from kbq.model.phrases import encode_windows
+from kbq.model.windows import WindowShape, tokenize, windows
+from kbq.storage import records
 
 from .conftest import snapshot
 
@@ -134,7 +134,7 @@ def test_killed_before_it_is_published(
     name: str, whole: dict[str, bytes], pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kbq.changing, name, failing(getattr(kbq.changing, name), 0, Killed()))
+        patch.setattr(kbq.search.changing, name, failing(getattr(kbq.search.changing, name), 0, Killed()))
         with pytest.raises(Killed):
             KnowledgeBase.build(pages, tmp_path / "kb", model)
     KnowledgeBase.build(pages, tmp_path / "kb", model)
@@ -296,7 +296,7 @@ def test_an_append_that_is_given_up_leaves_nothing(
     for name in ("whole", "kb"):
         KnowledgeBase.build(pages[:6], tmp_path / name, model, index="disk")
     with monkeypatch.context() as patch:
-        patch.setattr("kbq.changing.publish", failing(publish, 0, Killed()))
+        patch.setattr("kbq.search.changing.publish", failing(publish, 0, Killed()))
         with pytest.raises(Killed):  # its shard and its index are written
             KnowledgeBase.build(pages[6:8], tmp_path / "kb", model, append=True, index="disk")
     state = tmp_path / "kb" / "building.json"

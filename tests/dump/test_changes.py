@@ -14,11 +14,11 @@ from kbq.corpus.pages import Page
 from kbq.dump import compacting
 from kbq.dump.manifest import STATE, read_manifest
 from kbq.dump.shard_writer import ShardWriter
-from kbq.dump.workers import Hire, encode_blocks
-from kbq.encoding.model import Model
+from kbq.dump.workers import StartEncoders, encode_blocks
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
-from kbq.system.seals import read_seal, seal_folder
+from kbq.model.model import Model
+from kbq.storage.seals import read_seal, seal_folder
 from kbq.words.sparta_model import SpartaModel
 
 from .conftest import snapshot
@@ -104,8 +104,10 @@ def test_a_page_may_come_back(changing: KnowledgeBase) -> None:
 def test_only_what_has_changed_is_encoded(changing: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[str] = []
 
-    def counting(model: Model, blocks: Any, pages_of: Callable[[Any], list[Page]], hire: Hire | None) -> Any:
-        for block, result in encode_blocks(model, blocks, pages_of, hire):
+    def counting(
+        model: Model, blocks: Any, pages_of: Callable[[Any], list[Page]], start_encoders: StartEncoders | None
+    ) -> Any:
+        for block, result in encode_blocks(model, blocks, pages_of, start_encoders):
             encoded.extend(page.id for page in pages_of(block))
             yield block, result
 
@@ -203,7 +205,7 @@ def test_only_shards_with_deleted_pages_are_written_again(
 def test_damage_is_not_copied(changing: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = changing.delete("b").folder / "shard-00000" / "vectors.npy"
     vectors.write_bytes(vectors.read_bytes()[:-1] + b"x")
-    monkeypatch.setattr("kbq.system.seals.first_damage.__defaults__", (0,))  # as if it were large
+    monkeypatch.setattr("kbq.storage.seals.first_damage.__defaults__", (0,))  # as if it were large
     kb = KnowledgeBase.open(changing.folder)
     with pytest.raises(KnowledgeBaseError, match=r"vectors.npy is damaged \(its content has changed\): restore it"):
         kb.compact()
@@ -247,7 +249,7 @@ def test_all_pages_may_go(changing: KnowledgeBase) -> None:
 def test_indexes_leave_deleted_pages_out_before_the_best_are_taken(
     kind: Any, few: int, pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbq.indexing.base.FEW_SHOWN", few)
+    monkeypatch.setattr("kbq.index.base.FEW_SHOWN", few)
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model, index=kind).index_vectors(kind, recall=1.0)
     gone = [page.id for page in pages[:4]]
     kb = kb.delete(gone)
@@ -283,7 +285,7 @@ def test_a_stopped_update_leaves_what_was_there_and_resumes(
 ) -> None:
     new = [Page("b", "Curie", ["born"]), Page("e", "new", ["the city"])]
     with monkeypatch.context() as patch:
-        patch.setattr("kbq.changing.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop")))
+        patch.setattr("kbq.search.changing.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop")))
         with pytest.raises(KbqError, match="stop"):
             changing.update(new)
     assert said(KnowledgeBase.open(changing.folder)) == said(changing)
@@ -340,7 +342,7 @@ def test_a_stopped_update_of_a_file_starts_over_when_the_file_has_changed(
 ) -> None:
     corpus = write_json_lines("corpus.jsonl", {"id": "e", "title": "new", "text": "the city"})
     with monkeypatch.context() as patch:
-        patch.setattr("kbq.changing.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop")))
+        patch.setattr("kbq.search.changing.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop")))
         with pytest.raises(KbqError, match="stop"):
             changing.update(corpus)
     assert (changing.folder / STATE).exists()
@@ -356,7 +358,7 @@ def test_the_state_of_an_update_that_is_not_wanted_any_more_is_removed(
     changing: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("kbq.changing.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop")))
+        patch.setattr("kbq.search.changing.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop")))
         with pytest.raises(KbqError, match="stop"):
             changing.update([Page("e", "new", ["the city"])])
     assert not changing.update(CHANGED).changes

@@ -12,10 +12,10 @@ import pytest
 
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import read_manifest
-from kbq.encoding.model import Model
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError
 from kbq.kb import KnowledgeBase
-from kbq.system.writing import write_json
+from kbq.model.model import Model
+from kbq.storage.writing import write_json
 from kbq.words.bm25 import index_bm25
 
 from .conftest import reseal, rewrite

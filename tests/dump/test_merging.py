@@ -11,12 +11,12 @@ from kbq.answers import BuiltKind
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import IndexEntry, read_manifest
 from kbq.dump.merging import merge
-from kbq.dump.pages import Pages
-from kbq.encoding.model import Model
-from kbq.encoding.windows import WindowShape
+from kbq.dump.page_directory import Pages
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
-from kbq.system.locks import writing_alone
+from kbq.model.model import Model
+from kbq.model.windows import WindowShape
+from kbq.storage.locks import writing_alone
 from kbq.words.bm25 import index_bm25
 from kbq.words.sparta import index_sparta
 from kbq.words.sparta_model import SpartaConfig, SpartaModel

@@ -12,9 +12,9 @@ import kbq
 from kbq.corpus.pages import Page
 from kbq.dump.changes import delete
 from kbq.dump.merging import merge
-from kbq.encoding.model import Model
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
+from kbq.model.model import Model
 from kbq.words.bm25 import index_bm25
 
 from .conftest import snapshot

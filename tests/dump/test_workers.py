@@ -15,9 +15,9 @@ import torch
 from kbq.corpus.pages import Page
 from kbq.dump import workers
 from kbq.dump.manifest import STATE
-from kbq.encoding.model import Model
 from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
+from kbq.model.model import Model
 
 from .conftest import snapshot
 
@@ -97,7 +97,7 @@ def test_two_deaths_are_survived_with_the_same_bytes(
 
 ORPHANS = """
 import sys
-from kbq.encoding.model import Model
+from kbq.model.model import Model
 from kbq.dump.workers import encode_blocks, processes
 from kbq.corpus.pages import Page, Paragraph
 

@@ -15,7 +15,7 @@ from kbq.dump import building
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, ModelError
 from kbq.importing.dump import import_dump
 from kbq.kb import KnowledgeBase
-from kbq.verifying import verify
+from kbq.search.verifying import verify
 
 h5py = pytest.importorskip("h5py")
 FIRST = "phrase/0-1.hdf5"
@@ -72,7 +72,7 @@ def test_words_count_beside_vectors(kb: KnowledgeBase) -> None:
 
 
 def test_a_limit_is_kept_by_fine_tuning_too(kb: KnowledgeBase, official: Any) -> None:
-    from kbq.finetuning.labels import retrieve
+    from kbq.tuning.labels import retrieve
 
     for phrases in retrieve(kb, official.starts, official.ends, 50):
         assert (phrases.ends - phrases.starts).max() <= 9

@@ -127,7 +127,7 @@ def compare(kb: KnowledgeBase, folder: Path, reference: Path) -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=name)
 def test_query_vectors(folder: Path, model: Any) -> None:
-    from kbq.encoding.model import Model
+    from kbq.model.model import Model
 
     reference = np.load(folder / "reference" / "query_vectors.npz")
     starts, ends = Model.open(model(folder), "cpu").encode_queries(list(questions(folder).values()))
@@ -137,7 +137,7 @@ def test_query_vectors(folder: Path, model: Any) -> None:
 
 @pytest.mark.parametrize("folder", DUMPS, ids=name)
 def test_token_vectors(folder: Path, model: Any) -> None:
-    from kbq.encoding.model import Model
+    from kbq.model.model import Model
 
     reference = np.load(folder / "reference" / "context_vectors.npz")
     phrases = Model.open(model(folder), "cpu").phrases
@@ -182,7 +182,7 @@ def test_reconstructed_vectors(index: Path, kb: Any) -> None:
 
 @pytest.mark.parametrize("folder", [path.parent for path in ROOT.glob("*/checkpoint-1.1")] if NAMED else [], ids=name)
 def test_a_checkpoint_of_queries_alone(folder: Path, model: Any, tmp_path: Path) -> None:
-    from kbq.encoding.model import Model
+    from kbq.model.model import Model
 
     made = import_checkpoint(folder / "checkpoint-1.1", tmp_path / "tuned", base=model(dump_of(folder)))
     reference = np.load(folder / "reference" / "query_vectors.npz")

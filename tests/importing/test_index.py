@@ -16,7 +16,7 @@ from kbq.dump.merging import merge
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, ModelError
 from kbq.importing.index import import_index
 from kbq.kb import KnowledgeBase
-from kbq.verifying import verify
+from kbq.search.verifying import verify
 
 h5py, faiss = pytest.importorskip("h5py"), pytest.importorskip("faiss")
 WHOLE, FILTERED, PARTS = "start/4_flat_OPQ4", "start/4_flat_OPQ4_ft0", "start/3_flat_OPQ4_parts"
@@ -140,7 +140,7 @@ def test_what_needs_vectors_is_refused(official: Any, made: Callable[..., Any], 
 
 
 def test_query_side_fine_tuning_has_the_vectors_that_are_searched(official: Any, made: Callable[..., Any]) -> None:
-    from kbq.finetuning.labels import retrieve, vectors
+    from kbq.tuning.labels import retrieve, vectors
 
     kb = KnowledgeBase.open(made().folder, device="cpu")
     (phrases, *_) = retrieve(kb, official.starts, official.ends, 20)

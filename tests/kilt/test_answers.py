@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbq.kilt.text_scores import AnswerScores, normalise, score_answer, token_f1
+from kbq.text.answer_scores import AnswerScores, normalise, score_answer, token_f1
 
 
 @pytest.mark.parametrize(

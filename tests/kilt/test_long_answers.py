@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbq.commands.printing import WHOLE, case_lines, shortened
-from kbq.kilt import error_kinds, text_scores
+from kbq.kilt import error_kinds
 from kbq.kilt.checks import CONTROL
 from kbq.kilt.error_kinds import ErrorCase, answer_kind, bare, numbers, stem, telling_words
 from kbq.kilt.records import shown
-from kbq.kilt.text_scores import common_words, normalise, parts, score_answer, token_f1
+from kbq.text import answer_scores as text_scores
+from kbq.text.answer_scores import common_words, normalise, parts, score_answer, token_f1
 
 TEXTS = st.text(st.sampled_from("ab TheΣé\u0301.,(1230 \n\u3000-"), max_size=40)
 LISTS = st.lists(TEXTS.map(str.strip).filter(bool), min_size=1, max_size=4)

@@ -17,8 +17,8 @@ from kbq.kb import KnowledgeBase
 from kbq.kilt.adapters import question, slot_with
 from kbq.kilt.prediction import PredictionOutcome, predict_file
 from kbq.kilt.task import Task
-from kbq.searching.search import BATCH
-from kbq.system.locks import writing_alone
+from kbq.search.search import BATCH
+from kbq.storage.locks import writing_alone
 
 TASK = Task("mine", question, "phrase", ("em",), "em")
 BROKEN = Task("broken", slot_with({"r": "who {object}"}), "phrase", ("em",), "em")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbq.kilt.text_scores import common_words, rouge_l, sentences
+from kbq.text.answer_scores import common_words, rouge_l, sentences
 
 PERFECT = 0.999999995
 

@@ -12,7 +12,7 @@ from kbq.errors import EvaluationError, KbqError
 from kbq.kilt.adapters import slot
 from kbq.kilt.submission import merge, submit
 from kbq.kilt.task import Task
-from kbq.system.locks import writing_alone
+from kbq.storage.locks import writing_alone
 
 Write: TypeAlias = Callable[..., Path]
 TREX = Task("trex", slot, "phrase", ("KILT-AC", "Accuracy"), "KILT-AC")

@@ -11,8 +11,8 @@ import pytest
 from kbq.errors import EvaluationError
 from kbq.kilt.metrics import OFFICIAL, Rules
 from kbq.kilt.scores import score as score_files
-from kbq.kilt.text_scores import normalise, score_answer
 from kbq.kilt.validation import validate
+from kbq.text.answer_scores import normalise, score_answer
 
 Write: TypeAlias = Callable[..., Path]
 Score: TypeAlias = Callable[..., dict[str, float]]

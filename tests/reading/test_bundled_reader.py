@@ -14,8 +14,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from kbq.answers import WeightType
-from kbq.encoding.model import Model
 from kbq.errors import ModelError
+from kbq.model.model import Model
 from kbq.reading.network import READER, ReaderNetwork, save_reader
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +69,7 @@ def test_the_models_word_embeddings_are_not_stored_again(folder: Path, trained: 
 def test_default_is_the_reader_of_the_default_model(
     folder: Path, trained: ReaderNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbq.encoding.model_folder.DEFAULT_MODEL", folder)
+    monkeypatch.setattr("kbq.model.model_folder.DEFAULT_MODEL", folder)
     reader = ReaderNetwork.open("default", "cpu")
     assert reader.source == "default"
     assert reader.fingerprint() == ReaderNetwork.open(str(folder), "cpu").fingerprint()

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from kbq.answers import Answer
-from kbq.kilt.text_scores import normalise
 from kbq.reading.countries import ADJECTIVES, NAMES, meanings
+from kbq.text.answer_scores import normalise
 
 
 def answers(*texts: str, page: str = "1", paragraph: int = 0) -> list[Answer]:

@@ -19,12 +19,12 @@ from safetensors.torch import load_file, save_file
 from kbq.answers import Answer, Backend
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import read_manifest
-from kbq.encoding.model import Model
-from kbq.encoding.windows import tokenize
 from kbq.errors import ModelError, QueryError
 from kbq.kb import KnowledgeBase
+from kbq.model.model import Model
+from kbq.model.windows import tokenize
 from kbq.reading.reader import Reader
-from kbq.searching.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
+from kbq.search.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.words.sparta import index_sparta
 from kbq.words.sparta_model import SpartaConfig, SpartaModel
 

@@ -40,15 +40,15 @@ def compare(bits: int) -> None:
         bits: of the numbers that are multiplied; a CPU without fast products of 16 bits computes them all the same.
     """
     from kbq.answers import Answer
-    from kbq.encoding import devices
+    from kbq.model import devices
     from kbq.reading.network import ReaderNetwork
-    from kbq.reading.second_look import judged
-    from kbq.reading.surroundings import ReadWindow, read_around
+    from kbq.reading.phrase_windows import ReadWindow, read_around
+    from kbq.reading.reranker import judged
 
     half = torch.bfloat16 if bits == 16 else torch.float32
     devices.fast_dtype = lambda device: half  # type: ignore[assignment]
     reader = ReaderNetwork.open("default", "cpu")
-    _, judge = reader.judging
+    _, judge = reader.reranking
 
     def found(query: int) -> list[Answer]:
         """As many phrases as the number of the query says, in paragraphs of different lengths."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kbq.encoding.model import Model
+from kbq.model.model import Model
 from kbq.reading.network import ReaderNetwork
 from kbq.training.batches import PreparedPassage, prepare
 from kbq.training.engine import Run, StepReport

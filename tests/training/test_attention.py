@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kbq.encoding.backbone import pretrained_backbone
+from kbq.model.backbone import pretrained_backbone
 from kbq.training import attention
 from kbq.training.attention import RecomputedAttention, recompute_attention
 

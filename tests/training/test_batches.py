@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbq.encoding.model import Model
-from kbq.encoding.windows import Window, token_span, tokenize
+from kbq.model.model import Model
+from kbq.model.windows import Window, token_span, tokenize
 from kbq.training.batches import PreparedPassage, batches, collate, prepare
 from kbq.training.examples import Passage, TrainingQuery
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from kbq.array_types import Floats
-from kbq.encoding.model import Model
-from kbq.encoding.windows import Window
 from kbq.errors import KbqError, TrainingError
+from kbq.model.model import Model
+from kbq.model.windows import Window
 from kbq.reading.network import ReaderNetwork
-from kbq.system.locks import writing_alone
+from kbq.storage.locks import writing_alone
 from kbq.training import distillation
 from kbq.training.batches import PreparedPassage, collate
 from kbq.training.distillation import ReaderOutputs, reader_outputs, taught_logits

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbq.encoding.model import Model
+from kbq.model.model import Model
 from kbq.training.evaluation import ReadingScores, evaluate_reading
 from kbq.training.examples import Passage, TrainingQuery
 

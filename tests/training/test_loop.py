@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from kbq.encoding.model import Model
 from kbq.errors import TrainingError
+from kbq.model.model import Model
 from kbq.training import batches as batching
 from kbq.training import engine
 from kbq.training.batches import PreparedPassage, collate, prepare
@@ -89,9 +89,9 @@ def test_accumulated_gradients_are_those_of_the_whole(
     gradients = []
     for members in (parts, [[place for part in parts for place in part]]):
         trainer = EncoderRun(new_model(), passages, settings)
-        before = [value.clone() for value in trainer.descent.values()]
+        before = [value.clone() for value in trainer.optimizer.values()]
         report = trainer._one_step(members)
-        moved = [value - old for value, old in zip(trainer.descent.values(), before, strict=True)]
+        moved = [value - old for value, old in zip(trainer.optimizer.values(), before, strict=True)]
         gradients.append((report.means["single"], torch.cat([part.flatten() for part in moved])))
     (loss, accumulated), (whole_loss, whole) = gradients
     assert loss == pytest.approx(whole_loss, rel=0.02)  # bfloat16 where the machine has it
@@ -133,7 +133,7 @@ def test_dropout_leaves_out_other_values_in_every_step(
     trainer.model.phrases.train()
     losses = set()
     for done in (0, 1, 1):
-        trainer.descent.done = done
+        trainer.optimizer.done = done
         losses.add(trainer._one_step([[0, 1]]).means["single"])
     assert len(losses) == 2  # by step
 
@@ -357,7 +357,7 @@ def test_the_learning_rate_rises_and_falls(
 ) -> None:
     trainer = EncoderRun(new_model(), passages, replace(SETTINGS, warmup=0.5))
     rates: list[float] = []
-    trainer.run(tmp_path / "c.pt", lambda step: rates.append(trainer.descent._optimizer.param_groups[0]["lr"]))
+    trainer.run(tmp_path / "c.pt", lambda step: rates.append(trainer.optimizer._optimizer.param_groups[0]["lr"]))
     assert max(rates) == pytest.approx(1e-2)
     top = rates.index(max(rates))
     assert rates[: top + 1] == sorted(rates[: top + 1])

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from kbq.errors import TrainingError
-from kbq.training.engine import Descent, read_checkpoint, write_checkpoint
+from kbq.training.engine import Optimizer, read_checkpoint, write_checkpoint
 
 CPU = torch.device("cpu")
 NO_RUN = {"settings": {}, "data": ""}
@@ -19,10 +19,10 @@ def parameter() -> nn.Parameter:
     return nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
 
 
-def slide(descent: Descent, steps: int) -> None:
+def slide(optimizer: Optimizer, steps: int) -> None:
     for _ in range(steps):
-        descent.add((descent.parameters[0] ** 2).sum())
-        descent.step()
+        optimizer.add((optimizer.parameters[0] ** 2).sum())
+        optimizer.step()
 
 
 @pytest.mark.parametrize(
@@ -36,18 +36,18 @@ def slide(descent: Descent, steps: int) -> None:
     ],
 )
 def test_the_learning_rate_rises_and_falls(warmup: float, steps: int, shares: list[float]) -> None:
-    descent = Descent([parameter()], 0.1, warmup, steps)
+    optimizer = Optimizer([parameter()], 0.1, warmup, steps)
     rates = []
     for _ in range(steps):
-        slide(descent, 1)
-        rates.append(descent._optimizer.param_groups[0]["lr"])
+        slide(optimizer, 1)
+        rates.append(optimizer._optimizer.param_groups[0]["lr"])
     assert rates == pytest.approx([0.1 * share for share in shares])
-    assert descent.done == steps
+    assert optimizer.done == steps
 
 
 def test_steps_are_those_of_adamw_with_clipped_gradients() -> None:
     ours, plain = parameter(), parameter()
-    slide(Descent([ours], 0.1, 0.2, 10), 10)
+    slide(Optimizer([ours], 0.1, 0.2, 10), 10)
     optimizer = torch.optim.AdamW([plain], lr=0.1, weight_decay=0.01)
     for share in (0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8):
         optimizer.param_groups[0]["lr"] = 0.1 * share
@@ -61,9 +61,9 @@ def test_steps_are_those_of_adamw_with_clipped_gradients() -> None:
 
 def test_some_parameters_have_a_rate_of_their_own() -> None:
     both = [parameter(), parameter()]
-    descent = Descent(both, 0.1, 0.5, 4, rates={both[1]: 0.01})
-    descent.add(sum((one**2).sum() for one in both))  # type: ignore[arg-type]
-    descent.step()
+    optimizer = Optimizer(both, 0.1, 0.5, 4, rates={both[1]: 0.01})
+    optimizer.add(sum((one**2).sum() for one in both))  # type: ignore[arg-type]
+    optimizer.step()
     moved = [(one.detach() - parameter().detach()).abs().tolist() for one in both]
     assert moved[0] == pytest.approx([0.05] * 3, rel=0.05)  # the first step of AdamW is as large as the rate
     assert moved[1] == pytest.approx([0.005] * 3, rel=0.05)
@@ -71,25 +71,25 @@ def test_some_parameters_have_a_rate_of_their_own() -> None:
 
 def test_the_rates_of_others_change_nothing() -> None:
     alone, beside = parameter(), parameter()
-    slide(Descent([alone], 0.1, 0.2, 10), 10)
+    slide(Optimizer([alone], 0.1, 0.2, 10), 10)
     unmoved = nn.Parameter(torch.zeros(1))
-    slide(Descent([beside, unmoved], 0.1, 0.2, 10, rates={unmoved: 0.5}), 10)
+    slide(Optimizer([beside, unmoved], 0.1, 0.2, 10, rates={unmoved: 0.5}), 10)
     assert beside.tolist() == alone.tolist()
 
 
 def test_gradients_of_several_losses_add_up_and_are_forgotten_after_a_step() -> None:
-    descent = Descent([parameter()], 0.1, 0.0, 9)
+    optimizer = Optimizer([parameter()], 0.1, 0.0, 9)
     for weight in (0.25, 0.75):
-        descent.add(weight * descent.parameters[0].sum())
-    gradient = descent.parameters[0].grad
+        optimizer.add(weight * optimizer.parameters[0].sum())
+    gradient = optimizer.parameters[0].grad
     assert gradient is not None
     assert gradient.tolist() == [1.0, 1.0, 1.0]
-    descent.step()
-    assert descent.parameters[0].grad is None
+    optimizer.step()
+    assert optimizer.parameters[0].grad is None
 
 
 def test_a_checkpoint_holds_all_that_later_steps_depend_on(tmp_path: Path) -> None:
-    whole, killed, resumed = (Descent([parameter()], 0.1, 0.2, 10) for _ in range(3))
+    whole, killed, resumed = (Optimizer([parameter()], 0.1, 0.2, 10) for _ in range(3))
     slide(whole, 10)
     slide(killed, 4)
     write_checkpoint(tmp_path / "deep" / "c.pt", {"settings": {}, "data": ""} | killed.state())
@@ -105,32 +105,32 @@ def test_a_checkpoint_holds_all_that_later_steps_depend_on(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_moves_nothing(wrong: float) -> None:
-    descent = Descent([parameter()], 0.1, 0.0, 9)
-    slide(descent, 2)
-    before = descent.parameters[0].tolist()
+    optimizer = Optimizer([parameter()], 0.1, 0.0, 9)
+    slide(optimizer, 2)
+    before = optimizer.parameters[0].tolist()
     message = rf"the loss is {wrong} at step 2: delete the checkpoint .* --learning-rate below 0\.1"
     with pytest.raises(TrainingError, match=message):  # noqa: PT012
-        descent.add((descent.parameters[0] ** 2).sum() * wrong)
-        descent.step()
-    assert (descent.parameters[0].tolist(), descent.done) == (before, 2)
+        optimizer.add((optimizer.parameters[0] ** 2).sum() * wrong)
+        optimizer.step()
+    assert (optimizer.parameters[0].tolist(), optimizer.done) == (before, 2)
 
 
 def test_the_first_of_several_losses_is_looked_at() -> None:
-    descent = Descent([parameter()], 0.1, 0.0, 9)
-    slide(descent, 1)
+    optimizer = Optimizer([parameter()], 0.1, 0.0, 9)
+    slide(optimizer, 1)
     with pytest.raises(TrainingError, match="the loss is inf at step 1"):  # noqa: PT012
-        descent.add(descent.parameters[0].sum() + float("inf"))  # its gradient is finite
-        descent.add(descent.parameters[0].sum())
-        descent.step()
+        optimizer.add(optimizer.parameters[0].sum() + float("inf"))  # its gradient is finite
+        optimizer.add(optimizer.parameters[0].sum())
+        optimizer.step()
 
 
 def test_a_gradient_that_is_no_number_moves_nothing() -> None:
-    descent = Descent([parameter()], 0.1, 0.0, 9)
-    before = descent.parameters[0].tolist()
+    optimizer = Optimizer([parameter()], 0.1, 0.0, 9)
+    before = optimizer.parameters[0].tolist()
     with pytest.raises(TrainingError, match="at step 0: delete the checkpoint"):  # noqa: PT012
-        descent.add((descent.parameters[0] * 0).abs().sqrt().sum())  # the loss is 0, its gradient 0 × ∞
-        descent.step()
-    assert descent.parameters[0].tolist() == before
+        optimizer.add((optimizer.parameters[0] * 0).abs().sqrt().sum())  # the loss is 0, its gradient 0 × ∞
+        optimizer.step()
+    assert optimizer.parameters[0].tolist() == before
 
 
 def test_no_checkpoint_is_a_fresh_start(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 import kbq
 from kbq.errors import TrainingError
-from kbq.system.files import file_digest
-from kbq.system.locks import writing_alone
+from kbq.storage.files import file_digest
+from kbq.storage.locks import writing_alone
 from kbq.training.output_folder import output_folder, versions
 
 

@@ -10,8 +10,8 @@ import tokenizers
 import torch
 import transformers
 
-from kbq.encoding.backbone import load_tokenizer
 from kbq.errors import ModelError
+from kbq.model.backbone import load_tokenizer
 from kbq.reading.network import ReaderNetwork
 from kbq.training.batches import PreparedPassage
 from kbq.training.reader import reading_examples

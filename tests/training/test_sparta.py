@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kbq.encoding.windows import WindowShape
 from kbq.errors import TrainingError
+from kbq.model.windows import WindowShape
 from kbq.training import engine
 from kbq.training.engine import RunSettings, StepReport
 from kbq.training.examples import Passage, TrainingQuery
@@ -87,7 +87,7 @@ def test_the_loss_is_the_cross_entropy_over_all_sentences_of_the_batch(
     model: SpartaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kbq.training.sparta.autocast", lambda device: torch.autocast("cpu", enabled=False))
-    monkeypatch.setattr("kbq.encoding.devices.fast_dtype", lambda device: torch.float32)
+    monkeypatch.setattr("kbq.model.devices.fast_dtype", lambda device: torch.float32)
     model.network.eval()
     examples = prepare(model, PASSAGES)
     windows = windows_of(examples)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import tokenizers
 
-from kbq.encoding.model import Model
-from kbq.encoding.model_folder import ModelConfig, read_config
-from kbq.encoding.windows import WindowShape
 from kbq.errors import KbqError, ModelError, TrainingError
-from kbq.system.files import file_digest
+from kbq.model.model import Model
+from kbq.model.model_folder import ModelConfig, read_config
+from kbq.model.windows import WindowShape
+from kbq.storage.files import file_digest
 from kbq.training.encoders import TrainingSettings, train_encoders
 from kbq.training.engine import StepReport
 from kbq.training.examples import Repairs

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from kbq.corpus.pages import Page, Paragraph
-from kbq.encoding.model import Model
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
+from kbq.model.model import Model
 from kbq.words.bm25 import WordCounts, bm25_folder, index_bm25, query_words, words_of
 
 QUERIES = (["citi", "river"], ["pari", "pari", "born"], ["mari", "curi", "unknown"])

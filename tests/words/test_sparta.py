@@ -13,10 +13,10 @@ from kbq.corpus.pages import Page
 from kbq.dump.manifest import Manifest, read_manifest
 from kbq.dump.shard_writer import EncodedParagraph, Progress, ShardWriter, page_digest
 from kbq.dump.shards import Counts, Shard, ShardEntry
-from kbq.encoding.model import Model
-from kbq.encoding.windows import WindowShape
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
+from kbq.model.model import Model
+from kbq.model.windows import WindowShape
 from kbq.words import sparta as sparta_module
 from kbq.words.sparta import PieceTokenizer, SentenceImpacts, add_sparta, index_sparta, sparta_folder
 from kbq.words.sparta_model import SpartaConfig, SpartaModel, strongest_impacts

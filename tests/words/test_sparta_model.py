@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from kbq.corpus.pages import Page
-from kbq.encoding.windows import WindowShape
 from kbq.errors import ModelError
+from kbq.model.windows import WindowShape
 from kbq.words import sparta_model
 from kbq.words.postings import Entries, ImpactIndex, Postings, write_postings
 from kbq.words.sparta_model import (
@@ -50,7 +50,7 @@ def windows(sparta: SpartaModel) -> list[SentenceWindow]:
 
 @pytest.fixture
 def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbq.encoding.devices.fast_dtype", lambda device: torch.float32)
+    monkeypatch.setattr("kbq.model.devices.fast_dtype", lambda device: torch.float32)
 
 
 def by_definition(sparta: SpartaModel, window: SentenceWindow, sentence: Sentence, term: int) -> float:

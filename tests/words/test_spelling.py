@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump.arrays import Texts
-from kbq.encoding.model import Model
 from kbq.kb import KnowledgeBase
-from kbq.searching import hybrid
+from kbq.model.model import Model
+from kbq.search import hybrid
 from kbq.words import spelling
 from kbq.words.bm25 import stems_of, words_of
 from kbq.words.spelling import LETTERS, MOST, accented, bare, common_word, edits

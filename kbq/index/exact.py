@@ -1,0 +1,218 @@
+"""Exact: query vectors become candidates, the rows that may open one of the best spans; every row is multiplied.
+
+Rows are divided into pieces as long as the longest span, so that a span ends in the piece where it starts or in the
+next. The best span of a piece scores at least as much as its best row that is a phrase by itself, and at most its best
+start plus the best end within reach. Rows are left out only if these bounds allow it, so that no better span is missed:
+approximate indexes are measured against this one.
+"""
+
+import itertools
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from kbq.array_types import Floats
+from kbq.dump.shards import CLOSES, OPENS, Shard
+from kbq.index.base import MAX_TOKENS, Bonus, Candidates, ShardGroup, everything, slices
+from kbq.index.inner_products import TILE, Factors, out_of_memory_refused
+
+BLOCK_SCORES = 8192  # pieces × queries that a CPU multiplies at a time: their scores fit in its cache
+LEAST_PIECES = 128
+NUMBERS_CUDA = 2**27  # numbers that a GPU computes at a time: half a GB, and few large blocks are faster than many
+BOTH = OPENS | CLOSES  # the edges of a row that is a phrase by itself
+WORST = torch.iinfo(torch.int32).min
+
+
+class ExactIndex:
+    """Exact search over all shards, which needs no files of its own; the bound found in a shard is used in the next."""
+
+    def __init__(self, shards: Sequence[Shard], devices: Sequence[torch.device]) -> None:
+        """`devices`: the device for the rows of each shard."""
+        self._shards = shards
+        self._rows = [_ShardRows(shard, device) for shard, device in zip(shards, devices, strict=True)]
+        self.groups = [ShardGroup(0, shards, self)]  # however they are grouped, it finds the same
+
+    def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
+        """All rows that may open a span as good as the best of the k-th best piece; see `Index`."""
+        if k * MAX_TOKENS >= sum(len(shard) for shard in self._shards) or not len(starts):
+            return everything(self._shards, len(starts), bonus)
+        with out_of_memory_refused(self._rows[0].device):
+            return self._best_rows(starts, ends, k, bonus)
+
+    def _best_rows(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None) -> list[list[Candidates]]:
+        devices = list(dict.fromkeys(rows.device for rows in self._rows))
+
+        def search_on(device: torch.device) -> tuple[dict[int, _Openings], Floats]:
+            """The openings in the shards on one device, by shard number, and the score that they must reach."""
+            factors, best = Factors.of(starts, ends, device), _Best(k, len(starts), device)
+            openings = {
+                number: rows.promising(factors, best, None if bonus is None else bonus[number])
+                for number, rows in enumerate(self._rows)
+                if rows.device == device
+            }
+            return openings, best.settled().cpu().numpy()
+
+        if len(devices) == 1:
+            results = [search_on(devices[0])]
+        else:
+            with ThreadPoolExecutor(len(devices)) as pool:  # GPUs work in parallel
+                results = list(pool.map(search_on, devices))
+        enough = np.max([best for _, best in results], axis=0)
+        openings = dict(itertools.chain.from_iterable(of_device.items() for of_device, _ in results))
+        return [_by_query(openings[number], enough, bonus is not None) for number in range(len(self._rows))]
+
+
+def pieces_at_a_time(device_type: str, queries: int, dim: int, in_integers: bool) -> int:
+    """How many pieces to multiply with this number of queries at a time, to limit the size of the products."""
+    if device_type == "cpu":
+        return max(LEAST_PIECES, BLOCK_SCORES // queries)
+    columns = max(TILE, 4 * queries) if in_integers else max(dim, 2 * queries)  # of products, or of float32 rows
+    return max(LEAST_PIECES, NUMBERS_CUDA // MAX_TOKENS // columns // TILE * TILE)
+
+
+class _Openings(NamedTuple):
+    """Rows where good spans of a query may open, which score `uppers` at most, bonus included. Shapes: (openings,)."""
+
+    queries: Tensor
+    rows: Tensor
+    uppers: Tensor
+    added: Tensor
+
+
+def _by_query(openings: _Openings, enough: Floats, with_bonus: bool) -> list[Candidates]:
+    """The candidates of each query, by the final scores that they must reach. Shape of `enough`: (queries,)."""
+    queries, rows, uppers, added = (column.cpu().numpy() for column in openings)
+    kept = np.flatnonzero(uppers >= enough[queries])
+    kept = kept[queries[kept].argsort(kind="stable")]  # the rows of a query stay in order
+    parts = [kept[own] for own in slices(queries[kept], len(enough))]
+    below = np.nextafter(enough, np.float32(-np.inf)).tolist()
+    return [
+        Candidates(rows[part], bound, added[part] if with_bonus else None)
+        for part, bound in zip(parts, below, strict=True)
+    ]
+
+
+class _ShardRows:
+    """The rows of one shard; on a CPU they are memory-mapped, and only one block at a time is copied."""
+
+    def __init__(self, shard: Shard, device: torch.device) -> None:
+        self.device = device
+        sizes = np.diff(shard.paragraph_rows, prepend=0)
+        filled, stop = np.flatnonzero(sizes), shard.paragraph_rows[sizes > 0]
+        with warnings.catch_warnings(), out_of_memory_refused(device):
+            warnings.simplefilter("ignore")  # PyTorch does not support read-only memory; nothing is written to it
+            self._vectors, self._edges = (torch.from_numpy(rows).to(device) for rows in (shard.vectors, shard.edges))
+            # The paragraphs that have rows, and the row after the last of each.
+            self._filled, self._stops = (torch.from_numpy(numbers).to(device) for numbers in (filled, stop))
+
+    def promising(self, factors: Factors, best: "_Best", bonus: Floats | None) -> _Openings:
+        """Openings that may be good enough, given the best pieces so far. Shape of `bonus`: (queries, paragraphs)."""
+        nothing = torch.empty(0, dtype=torch.int64, device=self.device)
+        openings = [_Openings(nothing, nothing, nothing.float(), nothing.float())]
+        if not len(self._vectors):
+            return openings[0]
+        with out_of_memory_refused(self.device):
+            added = None if bonus is None else torch.from_numpy(bonus.T).to(self.device).contiguous()
+            if added is not None:  # sums of float32 are rounded
+                factors = replace(factors, errors=factors.errors + added.abs().amax(dim=0) * 2.0**-21)
+            queries, dim = len(factors.units), self._vectors.shape[1]
+            size = pieces_at_a_time(self.device.type, queries, dim, factors.in_integers)
+            pieces = -(-len(self._vectors) // MAX_TOKENS)
+            for first in range(0, pieces, size - 1):
+                block = self._in_block(first, min(size - 1, pieces - first), factors, added, best)
+                if len(block.rows):  # even an empty tensor kept 0.5 MB around it from being reused
+                    openings.append(block)
+            return _Openings(*(torch.cat(parts) for parts in zip(*openings, strict=True)))
+
+    def _in_block(self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: "_Best") -> _Openings:
+        """Openings in `count` pieces from the `first` on. Shape of `bonus`: (paragraphs, queries)."""
+        begin = first * MAX_TOKENS
+        edges = self._edges[begin : begin + count * MAX_TOKENS]
+        edges = pad(edges, (0, count * MAX_TOKENS - len(edges))).view(count, MAX_TOKENS)  # 0 after the last row
+        products = factors.inner_products(self._vectors[begin : begin + (count + 1) * MAX_TOKENS])
+        missing = (count + 1) * MAX_TOKENS - len(products)
+        if missing:  # at the end of the shard
+            products = torch.cat([products, products[-1:].expand(missing, -1)])
+        by_piece = products.view(count + 1, MAX_TOKENS, 2, -1)  # start and end vector of each query
+        best_start, best_end = by_piece.amax(dim=1).unbind(dim=1)
+        end_uppers = torch.maximum(best_end[:-1], best_end[1:]) * factors.units + factors.errors
+        uppers = best_start[:-1] * factors.units + end_uppers  # of all spans that open in a piece: (pieces, queries)
+        if bonus is not None:
+            uppers += self._largest(bonus, begin, count)
+        sees_all = bonus is None and first == 0  # before pieces are chosen, as all of the first block would be open
+        if sees_all:
+            best.see(_lowers_of_all(by_piece[:-1], edges, factors))
+        pieces, queries = (uppers >= best.enough).nonzero(as_tuple=True)  # the open ones
+        units = factors.units[queries, None]
+        starts = by_piece[pieces, :, 0, queries] * units  # (open pieces, tokens)
+        rows = pieces[:, None] * MAX_TOKENS + torch.arange(begin, begin + MAX_TOKENS, device=self.device)
+        added = torch.zeros_like(starts) if bonus is None else bonus[self._paragraphs(rows), queries[:, None]]
+        starts += added
+        if not sees_all:
+            alone = starts + by_piece[pieces, :, 1, queries] * units
+            lowers = uppers.new_full((len(factors.units), count), -torch.inf)
+            lowers[queries, pieces] = alone.masked_fill_(edges[pieces] != BOTH, -torch.inf).amax(dim=1)
+            best.see(lowers - factors.errors[:, None])
+        row_uppers = starts + end_uppers[pieces, queries, None]
+        kept = ((row_uppers >= best.enough[queries, None]) & (edges[pieces] & OPENS != 0)).nonzero(as_tuple=True)
+        return _Openings(queries[kept[0]], rows[kept], row_uppers[kept], added[kept])
+
+    def _largest(self, bonus: Tensor, begin: int, count: int) -> Tensor:
+        """The largest bonus of the paragraphs in each piece. Shape: (count, queries)."""
+        begins = torch.arange(begin, begin + count * MAX_TOKENS, MAX_TOKENS, device=self.device)
+        stops = (begins + MAX_TOKENS).clamp(max=len(self._vectors))
+        first, last = (torch.searchsorted(self._stops, rows, right=True) for rows in (begins, stops - 1))
+        most = int((last - first).max()) + 1
+        within = (first[:, None] + torch.arange(most, device=self.device)).minimum(last[:, None])
+        return bonus[self._filled[within]].amax(dim=1)
+
+    def _paragraphs(self, rows: Tensor) -> Tensor:
+        """The paragraph of each row; rows after the last belong to the last paragraph."""
+        return self._filled[torch.searchsorted(self._stops, rows, right=True).clamp(max=len(self._filled) - 1)]
+
+
+def _lowers_of_all(by_piece: Tensor, edges: Tensor, factors: Factors) -> Tensor:
+    """A lower bound on the score of the best row of each piece that is a phrase by itself; -inf if there is none.
+
+    Shapes: (pieces, tokens, 2, queries), (pieces, tokens), result (queries, pieces).
+    """
+    alone = by_piece[:, :, 0] + by_piece[:, :, 1]
+    worst = -torch.inf if alone.is_floating_point() else WORST  # less than any score
+    largest = alone.masked_fill_((edges != BOTH)[:, :, None], worst).amax(dim=1)
+    return (largest * factors.units - factors.errors).masked_fill_(largest == worst, -torch.inf).T
+
+
+class _Best:
+    """Lower bounds on the scores of the k best pieces so far, for each query."""
+
+    def __init__(self, k: int, queries: int, device: torch.device) -> None:
+        self._k = k
+        self._scores = torch.full((queries, k), -torch.inf, device=device)
+        self._waiting: list[Tensor] = []
+        self.enough = self._scores[:, 0].clone()  # the smallest of the k bounds. Shape: (queries,)
+
+    def see(self, lowers: Tensor) -> None:
+        """Add pieces by the lower bounds on their scores. Shape: (queries, pieces)."""
+        self._waiting.append(lowers)
+        if sum(part.shape[1] for part in self._waiting) >= self._k:  # not more often, as a deep search has a large k
+            self.settled()
+
+    def settled(self) -> Tensor:
+        """`enough`, for all pieces added so far."""
+        if not self._waiting:
+            return self.enough
+        lowers = torch.cat(self._waiting, dim=1)
+        self._waiting = []
+        better = (lowers.amax(dim=1) > self.enough).nonzero()[:, 0]
+        if len(better):
+            both = torch.cat([self._scores[better], lowers[better]], dim=1)
+            self._scores[better] = both.topk(self._k).values
+            self.enough[better] = self._scores[better].amin(dim=1)
+        return self.enough

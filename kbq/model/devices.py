@@ -1,0 +1,118 @@
+"""Devices: choosing a device and its fastest number type, and batches of texts that suit it."""
+
+import copy
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kbq.errors import ModelError, first_line
+from kbq.storage.machine import cpu_has
+
+# On a CPU with matrix tiles (AMX), fused attention, a third of all work, is slower over 190 tokens than over 208. So
+# batches longer than LONG tokens are padded to a multiple.
+LONG, MULTIPLE = 160, 16
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a name: `cpu`, `cuda`, `cuda:n`, or `auto`, which is CUDA if it works and else the CPU.
+
+    Raises:
+        ModelError: the name is unknown, or there is no such CUDA device, or it does not work.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() and _why_not(torch.device("cuda")) is None else "cpu")
+    if not isinstance(name, str) or not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise ModelError(f"device {name!r} is unknown: choose auto, cpu, cuda or cuda:0, cuda:1, …", is_usage=True)
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ModelError(
+            f"device {name!r} does not exist, this machine has {torch.cuda.device_count()} CUDA devices: "
+            "use --device cpu or auto"
+        )
+    problem = _why_not(device) if device.type == "cuda" else None
+    if problem:
+        raise ModelError(f"device {name!r} cannot be used ({problem}): use --device cpu or auto")
+    return device
+
+
+@cache
+def _why_not(gpu: torch.device) -> str | None:
+    """Why a GPU cannot be used: it is full, used exclusively by another process, or too old for this PyTorch."""
+    try:
+        torch.ones(1, device=gpu).sum().item()
+    except RuntimeError as error:
+        return first_line(error)
+    return None
+
+
+@cache
+def fast_dtype(device: torch.device) -> torch.dtype:
+    """The 16-bit type that this device multiplies fast; float32 if there is none."""
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    return torch.bfloat16 if cpu_has("avx512_bf16", "amx_bf16", "bf16") else torch.float32
+
+
+def dtype_for(network: Any, device: torch.device) -> torch.dtype:
+    """The type in which a network is computed: the fast one, unless its configuration asks for full precision."""
+    is_full = getattr(getattr(network, "config", None), "full_precision", False)
+    return torch.float32 if is_full else fast_dtype(device)
+
+
+def autocast(device: torch.device, network: Any = None) -> torch.autocast:
+    """Matrix products in the type for a network, and everything else in float32."""
+    dtype = dtype_for(network, device)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+
+def fast_copy(network: Any, device: torch.device) -> Any:
+    """A copy for inference, entirely in the type for it: faster than `autocast`."""
+    return copy.deepcopy(network).to(dtype_for(network, device)).eval()
+
+
+def pad(rows: Iterable[list[int]], value: int, device: torch.device) -> Tensor:
+    """Rows of different lengths as one matrix. Shape: (rows, longest), above LONG rounded up."""
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    padded = nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)
+    more = -padded.shape[1] % MULTIPLE if padded.shape[1] > LONG else 0
+    return nn.functional.pad(padded, (0, more), value=value).to(device)
+
+
+def padded(rows: Sequence[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The token ids of texts of different lengths, and a mask, 1 for each token. Shapes: (texts, longest)."""
+    ids = pad(rows, pad_id, device)
+    lengths = torch.tensor([len(row) for row in rows], device=device)
+    return ids, (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
+
+
+def batch_tokens(device: torch.device) -> int:
+    """How many tokens to encode at a time: on a CPU, as many as fit in its cache; on a GPU, more."""
+    return 2048 if device.type == "cpu" else 65536
+
+
+def readable_length(backbone: Any, wanted: int) -> int:
+    """The longest input, `wanted` tokens at most, that a network can read when it is padded."""
+    positions = int(getattr(backbone.config, "max_position_embeddings", wanted))
+    return min(wanted, positions if positions <= LONG else positions // MULTIPLE * MULTIPLE)
+
+
+def buckets(lengths: list[int], max_tokens: int) -> list[list[int]]:
+    """Group the indices of texts into batches of similar length, each of `max_tokens` at most, padding included.
+
+    A text longer than `max_tokens` is a batch of its own.
+
+    >>> buckets([5, 1, 4, 1], max_tokens=8)
+    [[1, 3], [2], [0]]
+    """
+    batches: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
+        if batches and (len(batches[-1]) + 1) * lengths[index] <= max_tokens:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches

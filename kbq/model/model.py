@@ -1,0 +1,322 @@
+"""Model: a phrase encoder, a query encoder and their tokenizer, read from and written to a folder.
+
+model.safetensors   weights: float32, or int8 with one scale per row (`NAME.scale`)
+kbq.json            ModelConfig, and the digests of all other files
+config.json, tokenizer.json, tokenizer_config.json  the backbone's own files
+casing.json         optional, of a cased model: the capitals of words, for queries in lower case
+reader.safetensors  optional: a reader that shares the word embeddings; see kbq/reading/network.py
+
+The folder of a query encoder that was tuned for a knowledge base has the first two files only, with the weights of the
+query encoder; the rest is in its `base` model.
+"""
+
+import copy
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from kbq.answers import WeightType
+from kbq.array_types import Floats
+from kbq.errors import ModelError
+from kbq.model.backbone import empty_backbone, load_tokenizer, model_folder, pretrained_backbone, saved_tokenizer
+from kbq.model.bert import Bert
+from kbq.model.devices import choose_device, readable_length
+from kbq.model.model_files import remedy
+from kbq.model.model_folder import (
+    WEIGHTS,
+    ModelConfig,
+    NamedTensors,
+    fingerprint,
+    lasting_name,
+    load_weights,
+    named_weights,
+    pack,
+    read_config,
+    read_whole_config,
+    refuse_other_fingerprints,
+    refuse_other_weights,
+    unpacked,
+    write_config,
+)
+from kbq.model.official_checkpoint import TABLE, OfficialCheckpoint, is_official, read_checkpoint, read_vocabulary
+from kbq.model.phrases import PhraseEncoder
+from kbq.model.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
+from kbq.model.tokenizer import Forms
+from kbq.storage.files import reading_problem
+from kbq.storage.machine import give_memory_back
+from kbq.storage.records import as_record, read_object
+from kbq.storage.writing import writing_to
+
+SHORTEST = 80  # tokens that an encoder must be able to read: a window with its title and overlap
+CASING = "casing.json"
+
+
+class Model:
+    """The phrase encoder and query encoder of a model folder, on one device."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        tokenizer: Any,
+        phrases: PhraseEncoder,
+        queries: QueryEncoder,
+        scale: Floats,
+        casing: Forms | None = None,
+    ) -> None:
+        """A model of these parts.
+
+        Args:
+            scale: size of an int8 step in a phrase dump, for each dimension. Shape: (dim,).
+            casing: the capitals of words, for queries without any.
+        """
+        self.config = config
+        self.tokenizer = tokenizer
+        self.phrases = phrases
+        self.queries = queries
+        self.scale = scale
+        self.query_tokenizer = QueryTokenizer(
+            tokenizer, config.max_query_tokens, config.marker_tokens, casing, config.official_queries
+        )
+        self.uses_segments = "token_type_ids" in tokenizer.model_input_names
+        self.source = ""  # what it was opened from: `default`, a hub name, or the absolute path of a folder
+
+    @property
+    def dim(self) -> int:
+        """The dimension of vectors."""
+        return int(self.phrases.backbone.config.hidden_size)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return self.phrases.filter.weight.device
+
+    def encode_queries(self, texts: Sequence[str]) -> tuple[Floats, Floats]:
+        """Start and end vectors. Shapes: (queries, dim).
+
+        Raises:
+            QueryError: a text is not a query that the encoder can read.
+        """
+        ids = [self.query_tokenizer.ids_of(text) for text in texts]
+        return encode_queries(self.queries, ids, self.tokenizer.pad_token_id)
+
+    def in_row_units(self, starts: Floats, ends: Floats) -> Floats:
+        """Start over end vector, in the units of the int8 rows.
+
+        Shapes: starts and ends (queries, dim), result (queries, 2, dim).
+        """
+        return np.stack([starts, ends], axis=1) * self.scale
+
+    def score_offsets(self, starts: Floats, ends: Floats) -> Floats:
+        """What the scores of phrases are above their products `in_row_units`. Shapes: (queries, dim), (queries,)."""
+        sums = (starts.astype(np.float64) + ends).sum(axis=1)
+        offsets: Floats = (self.config.value_offset * sums).astype(np.float32)
+        return offsets
+
+    @classmethod
+    def new(cls, checkpoint: str, config: ModelConfig) -> Self:
+        """An untrained model from any BERT-like checkpoint, whose word embeddings both encoders share, frozen.
+
+        Raises:
+            ModelError: there is no such checkpoint, or it reads too few tokens.
+        """
+        tokenizer = load_tokenizer(checkpoint)
+        phrases = PhraseEncoder(pretrained_backbone(checkpoint))
+        queries = QueryEncoder(pretrained_backbone(checkpoint), config.shared_query_encoder)
+        _share_word_embeddings(phrases, queries)
+        if readable_length(phrases.backbone, SHORTEST) < SHORTEST:
+            raise ModelError(f"{checkpoint} reads fewer than {SHORTEST} tokens: start from another checkpoint")
+        length = readable_length(phrases.backbone, config.window.length)
+        config = dataclasses.replace(
+            config,
+            window=dataclasses.replace(config.window, length=length),
+            max_query_tokens=readable_length(queries.start, config.max_query_tokens),
+            marker_tokens=marker_tokens(tokenizer),
+        )
+        scale = np.zeros(int(phrases.backbone.config.hidden_size), np.float32)
+        return cls(config, tokenizer, phrases, queries, scale)
+
+    @classmethod
+    def open(cls, source: str | Path, device: str = "auto") -> Self:
+        """Read a model: `default`, a model folder, a checkpoint of DensePhrases, or a hub name.
+
+        Raises:
+            ModelError: it is missing, damaged, not a kbq model, or of another format.
+        """
+        folder = model_folder(source)
+        if is_official(folder):
+            model = cls.of_official(read_checkpoint(folder), folder, device)
+        elif (config := read_whole_config(folder)).base:
+            model = cls._open_tuned(folder, config, device)
+        else:
+            weights = _read_weights(folder, config)
+            scale = weights.get("scale")
+            if scale is None:
+                raise ModelError(f"model folder {folder} lacks the weight `scale`: make it again")
+            backbone, tokenizer = empty_backbone(folder), saved_tokenizer(folder)
+            model = cls._assembled(folder, config, tokenizer, backbone, weights, device, _read_casing(folder))
+            del weights, backbone
+        model.source = lasting_name(str(source))
+        give_memory_back()  # of the weights before they were loaded
+        return model
+
+    @classmethod
+    def of_official(cls, checkpoint: OfficialCheckpoint, vocabulary: Path, device: str = "auto") -> Self:
+        """A model with the weights of an official checkpoint; `vocabulary` is the folder with its word pieces.
+
+        Raises:
+            ModelError: it can only encode queries, or the vocabulary is missing or another one.
+        """
+        folder, shape = checkpoint.folder, checkpoint.shape
+        if not checkpoint.has_phrases:
+            raise ModelError(
+                f"{folder} has encoders of queries, but none of phrases: say which model it belongs to, with "
+                f"`kbq import checkpoint {folder} --out FOLDER --base MODEL`"
+            )
+        tokenizer = read_vocabulary(vocabulary, shape.vocab_size)
+        return cls._assembled(folder, checkpoint.config(), tokenizer, Bert(shape), checkpoint.weights, device)
+
+    def take_queries_of(self, checkpoint: OfficialCheckpoint) -> None:
+        """Encode queries with an official checkpoint that was tuned from the one that this model was made of.
+
+        Raises:
+            ModelError: this model is not of such a checkpoint, or of one with other sizes or word embeddings.
+        """
+        folder, source, own = checkpoint.folder, self.source, self.phrases.backbone.config
+        if self.config.base or not self.config.official_queries:
+            kind = "is a query encoder itself" if self.config.base else "was not made of a checkpoint of DensePhrases"
+            raise ModelError(f"{source} {kind}: give the model of the checkpoint that {folder} was tuned from")
+        weights = {name: value for name, value in checkpoint.weights.items() if name.startswith("queries.")}
+        tables = [weights.pop(f"queries.{side}.{TABLE}", None) for side in ("start", "end")]
+        table = _word_embeddings(self.phrases).detach().cpu()
+        if own.written != checkpoint.shape.written or not all(one is None or torch.equal(one, table) for one in tables):
+            raise ModelError(
+                f"the query encoders of {folder} have other sizes or word embeddings than the model {source}: give the "
+                "model of the checkpoint that they were tuned from"
+            )
+        load_weights(self.queries, weights, "queries.", folder, given=_word_embeddings(self.phrases))
+
+    @classmethod
+    def _assembled(
+        cls,
+        folder: Path,
+        config: ModelConfig,
+        tokenizer: Any,
+        backbone: Any,
+        stored: NamedTensors,
+        device: str,
+        casing: Forms | None = None,
+    ) -> Self:
+        """Networks like this backbone, with weights of a folder."""
+        weights = {name: tensor for name, tensor in stored.items() if name != "scale"}
+        phrases = PhraseEncoder(copy.deepcopy(backbone))
+        queries = QueryEncoder(backbone, config.shared_query_encoder)
+        _share_word_embeddings(phrases, queries)
+        refuse_other_weights(weights, ("phrases.", "queries."), folder)
+        load_weights(phrases, weights, "phrases.", folder)
+        load_weights(queries, weights, "queries.", folder, given=_word_embeddings(phrases))
+        target = choose_device(device)
+        networks = phrases.eval().to(target), queries.eval().to(target)
+        return cls(config, tokenizer, *networks, stored["scale"].numpy(), casing)
+
+    @classmethod
+    def _open_tuned(cls, folder: Path, config: ModelConfig, device: str) -> Self:
+        """Read a tuned query encoder and its base model."""
+        try:
+            base_folder = model_folder(config.base)
+            if not is_official(base_folder) and read_config(base_folder).base:
+                raise ModelError(f"{config.base} is a query encoder itself")
+            base = cls.open(config.base, device)
+        except ModelError as error:
+            raise ModelError(f"{folder} holds a query encoder for the model {config.base}: {error}") from None
+        if base.config.phrase_fingerprint != config.phrase_fingerprint:
+            raise ModelError(
+                f"{folder} holds a query encoder for the phrase encoder {config.phrase_fingerprint}, but {config.base} "
+                f"now has {base.config.phrase_fingerprint}: tune again with `kbq finetune`"
+            )
+        weights = _read_weights(folder, config)
+        refuse_other_weights(weights, ("queries.",), folder)
+        load_weights(base.queries, weights, "queries.", folder, given=_word_embeddings(base.phrases))
+        base.config = config
+        return base
+
+    def save_query_encoder(self, folder: Path, facts: Mapping[str, object]) -> None:
+        """Write the query encoder alone, in float32, as int8 would lose the small changes that tuning makes.
+
+        `facts`: what it was tuned on.
+
+        Raises:
+            ModelError: the folder cannot be written.
+        """
+        queries = pack(named_weights(self.queries, "queries.", without=_word_embeddings(self.phrases)), "float32")
+        training = self.config.training | {"finetuning": dict(facts)}
+        base = self.config.base or self.source
+        self.config = dataclasses.replace(
+            self.config, base=base, query_fingerprint=fingerprint(queries), training=training
+        )
+        with writing_to(folder, ModelError, also=(SafetensorError,)):
+            folder.mkdir(parents=True, exist_ok=True)
+            save_file(queries, folder / WEIGHTS)
+            write_config(folder, self.config)
+
+    def save(self, folder: Path, weight_type: WeightType = "float32") -> None:
+        """Write the model folder; int8 takes a quarter of the bytes.
+
+        Raises:
+            ModelError: the folder cannot be written.
+        """
+        phrases = pack(named_weights(self.phrases, "phrases."), weight_type)
+        phrases["scale"] = torch.from_numpy(self.scale)
+        queries = pack(named_weights(self.queries, "queries.", without=_word_embeddings(self.phrases)), weight_type)
+        self.config = dataclasses.replace(
+            self.config, phrase_fingerprint=fingerprint(phrases), query_fingerprint=fingerprint(queries)
+        )
+        with writing_to(folder, ModelError, also=(SafetensorError,)):
+            folder.mkdir(parents=True, exist_ok=True)
+            save_file(phrases | queries, folder / WEIGHTS)
+            self.phrases.backbone.config.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+            if self.query_tokenizer.casing:
+                casing = json.dumps(self.query_tokenizer.casing, ensure_ascii=False)
+                (folder / CASING).write_text(casing + "\n", "utf-8")
+            write_config(folder, self.config)
+
+
+def _read_weights(folder: Path, config: ModelConfig) -> NamedTensors:
+    """The weights of a model folder, which must be those that its configuration names."""
+    try:
+        stored = load_file(folder / WEIGHTS)
+        refuse_other_fingerprints(folder, config, stored)
+        return unpacked(stored)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise ModelError(reading_problem(folder / WEIGHTS, error, remedy(folder))) from None
+
+
+def _read_casing(folder: Path) -> Forms | None:
+    """The capitals of words, if the model folder has them."""
+    try:
+        return as_record(read_object(folder / CASING), dict[str, str])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ModelError(reading_problem(folder / CASING, error, remedy(folder))) from None
+
+
+def _word_embeddings(encoder: PhraseEncoder) -> Tensor:
+    weight: Tensor = encoder.backbone.get_input_embeddings().weight
+    return weight
+
+
+def _share_word_embeddings(phrases: PhraseEncoder, queries: QueryEncoder) -> None:
+    """Share one frozen table among all backbones; it is a third of a small model."""
+    table = phrases.backbone.get_input_embeddings()
+    table.weight.requires_grad_(False)
+    for backbone in {queries.start, queries.end}:
+        backbone.set_input_embeddings(table)

@@ -1,0 +1,167 @@
+"""Model files: the record of a model folder lists its other files with their digests, and tells whether they are whole.
+
+kbq.json      of models, and of query encoders that were tuned
+sparta.json   of SPARTA models
+seal.json     of readers and question generators, which are checkpoints of transformers otherwise
+"""
+
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from kbq.errors import ModelError
+from kbq.storage import seals
+from kbq.storage.files import reading_problem
+from kbq.storage.paths import PACKAGE
+from kbq.storage.records import OtherFormatError, read_record
+from kbq.storage.seals import Damage, FileSeal, all_damage, first_damage, seal_of
+
+Record = TypeVar("Record")
+CONFIG, SPARTA = "kbq.json", "sparta.json"
+RECORDS = {CONFIG: 3, SPARTA: 2, seals.SEAL: seals.FORMAT}  # format versions
+PARTS = (".json", ".safetensors", ".txt", ".model")  # how the names of a model's files end; a README is none of them
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What all records have in common."""
+
+    files: dict[str, FileSeal]
+
+
+def is_model(folder: Path) -> bool:
+    """Whether a folder is a model, a tuned query encoder, or another network that kbq wrote."""
+    return record_name(folder) is not None
+
+
+def record_name(folder: Path) -> str | None:
+    """The name of a folder's record; None where it has none. Indexes and the like are sealed, too, without weights."""
+    name = next((name for name in RECORDS if (folder / name).is_file()), None)
+    is_network = (folder / "config.json").is_file() or any(folder.glob("*.safetensors"))
+    return name if name != seals.SEAL or is_network else None
+
+
+def sealed_files(folder: Path) -> dict[str, FileSeal]:
+    """The files of a model as they are now, for its record. Raises OSError."""
+    return {path.name: seal_of(path) for path in _parts(folder)}
+
+
+def read_model_record(folder: Path, name: str, kind: type[Record]) -> Record:
+    """The record of a model.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ModelError: it is damaged, of another format version, or cannot be read.
+    """
+    try:
+        return read_record(folder / name, kind, RECORDS[name])
+    except FileNotFoundError:
+        raise
+    except OtherFormatError as error:
+        raise _other_format(folder, name, error) from None
+    except (OSError, ValueError, MemoryError) as error:
+        raise ModelError(reading_problem(folder / name, error, remedy(folder))) from None
+
+
+def refuse_damage(folder: Path) -> None:
+    """Read the record of a model, and compare the digests of its files; a folder without a record is not kbq's.
+
+    Raises:
+        ModelError: see `read_model_record` and `refuse_changes`.
+    """
+    name = record_name(folder)
+    if name is not None:
+        refuse_changes(folder, read_model_record(folder, name, _Listed).files)
+
+
+def refuse_changes(folder: Path, files: Mapping[str, FileSeal], apart_from: str = "") -> None:
+    """Compare the digests of all files of a model with those that its record lists.
+
+    Args:
+        apart_from: the name of a file that is about to be replaced.
+
+    Raises:
+        ModelError: a file is damaged, missing, cannot be read, or is not of the model.
+    """
+    placed = {path: seal for path, seal in _placed(folder, files).items() if path.name != apart_from}
+    damage = _strange(folder, placed, apart_from) or first_damage(placed, at_most=sys.maxsize)
+    if damage is not None:
+        what_to_do = remedy(folder) if damage.path in placed else "take it out of the folder, or make the model again"
+        raise ModelError(reading_problem(damage.path, damage.problem, what_to_do))
+
+
+def model_files(folder: Path) -> dict[Path, FileSeal]:
+    """The files of a model as its record lists them.
+
+    Raises:
+        OSError: the record is missing, or cannot be read.
+        ValueError: it is damaged.
+        ModelError: it is of another format version.
+    """
+    name = record_name(folder) or CONFIG
+    try:
+        return _placed(folder, read_record(folder / name, _Listed, RECORDS[name]).files)
+    except OtherFormatError as error:
+        raise _other_format(folder, name, error) from None
+
+
+def model_damage(folder: Path, report: Callable[[int], None]) -> Iterator[Damage]:
+    """Everything that is damaged in a folder that `is_model`; of a query encoder, not its base.
+
+    Args:
+        report: called with the bytes of each file that has been read.
+
+    Raises:
+        ModelError: it is of another format version.
+    """
+    try:
+        files = model_files(folder)
+    except (OSError, ValueError) as error:
+        yield Damage(folder / (record_name(folder) or CONFIG), error)
+        return
+    strange = _strange(folder, files)
+    if strange is not None:
+        yield strange
+        files.pop(strange.path, None)
+    yield from all_damage(files, report)
+
+
+def remedy(folder: Path) -> str:
+    """What to do about a model that is damaged."""
+    if folder.resolve().is_relative_to(PACKAGE.resolve()):
+        return "install kbq again"
+    if record_name(folder) == seals.SEAL:
+        return f"restore it, make the network again, or delete {folder / seals.SEAL} if you changed it yourself"
+    return "restore it, or make the model again"
+
+
+def _other_format(folder: Path, name: str, error: OtherFormatError) -> ModelError:
+    return ModelError(
+        f"model folder {folder} has format version {error.found}, this kbq reads {RECORDS[name]}: "
+        "use the kbq version that wrote it"
+    )
+
+
+def _parts(folder: Path) -> list[Path]:
+    found = sorted(path for path in folder.iterdir() if path.name.endswith(PARTS) and path.name not in RECORDS)
+    return [path for path in found if path.is_file()]
+
+
+def _placed(folder: Path, files: Mapping[str, FileSeal]) -> dict[Path, FileSeal]:
+    return {folder / name: seal for name, seal in files.items()}
+
+
+def _strange(folder: Path, files: Mapping[Path, FileSeal], apart_from: str = "") -> Damage | None:
+    """What is listed but is elsewhere, or is no file but a device, say; or is not listed but would be read."""
+    for path in files:
+        if path.parent != folder:
+            return Damage(folder, ValueError(f"it lists {path}, which is elsewhere"))
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            return Damage(path, ValueError("it is not a file"))
+    for path in _parts(folder):
+        if path not in files and path.name != apart_from:
+            return Damage(path, ValueError("it has come into the folder since the model was written"))
+    return None

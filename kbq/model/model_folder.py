@@ -1,0 +1,286 @@
+"""Model folder: finding one by name; its configuration, `kbq.json`; and its weights, `model.safetensors`.
+
+Weights are stored by name, in float32, or in int8 with a scale per row, a quarter of the bytes: a matrix NAME of shape
+(rows, columns) then comes with NAME.scale, of shape (rows, 1).
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from msgspec import Meta
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from kbq.answers import WeightType
+from kbq.errors import ModelError
+from kbq.model.model_files import CONFIG, RECORDS, read_model_record, refuse_changes, remedy, sealed_files
+from kbq.model.windows import WindowShape
+from kbq.storage.files import reading_problem
+from kbq.storage.records import write_record
+from kbq.storage.seals import FileSeal
+from kbq.text.markers import relation_key, slot_of
+
+WEIGHTS = "model.safetensors"
+FACTS = "training.json"  # how a model without a kbq.json was trained
+DEFAULT_MODEL = Path(__file__).parents[1] / "models" / "default"
+NamedTensors = dict[str, Tensor]
+Threshold = Annotated[float, Meta(le=1e6)]  # of a logit
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The configuration of a model: everything but the weights."""
+
+    window: WindowShape = dataclasses.field(default_factory=WindowShape)
+    max_query_tokens: Annotated[int, Meta(ge=1, le=2**20)] = 128
+    shared_query_encoder: bool = True
+    filter_threshold: Threshold = -math.inf  # a token is kept if one of its filter logits is above; -inf keeps all
+    edge_threshold: Threshold = -math.inf  # a kept token opens, or closes, phrases if that filter logit is above
+    length_penalty: float = 0.0  # subtracted from a phrase's score for each token after the first
+    marker_tokens: dict[str, str] = dataclasses.field(default_factory=dict)
+    phrase_fingerprint: str = ""  # of the phrase encoder's weights; a knowledge base names the one it was built with
+    query_fingerprint: str = ""  # of the query encoder's weights
+    training: dict[str, object] = dataclasses.field(default_factory=dict)  # command, data, seed, versions
+    base: str = ""  # of a tuned query encoder: the model with its phrase encoder
+    # Multiplies the weights of BM25 and SPARTA, as the scale of dense scores differs.
+    lexical_factor: Annotated[float, Meta(ge=0, le=1e6)] = 1.0
+    value_offset: Threshold = 0.0  # what the value 0 of a row stands for, in each dimension
+    official_queries: bool = False  # as DensePhrases asks them: long ones are cut, and a question mark is kept
+
+    def __post_init__(self) -> None:
+        # A negative penalty would silently break the bounds of exact search.
+        if not isinstance(self.length_penalty, int | float) or not 0 <= self.length_penalty < math.inf:
+            raise ValueError(f"length_penalty is {self.length_penalty!r}, must be a number, 0 or more")
+
+    @property
+    def tuned_relations(self) -> list[str]:
+        """The relations on which a fine-tuned query encoder was trained; none if not fine-tuned."""
+        facts = self.training.get("finetuning")
+        named = facts.get("relations") if isinstance(facts, dict) else None
+        return list(map(str, named)) if isinstance(named, list | tuple) else []
+
+    @property
+    def begun_with(self) -> str:
+        """The fingerprint of the query encoder with which fine-tuning began; empty if it is not known."""
+        facts = self.training.get("finetuning")
+        return str(facts.get("begun_with", "")) if isinstance(facts, dict) else ""
+
+    def untuned_relations(self, queries: Iterable[str]) -> list[str]:
+        """The relations of slot queries on which a fine-tuned query encoder was not trained; none if not fine-tuned."""
+        tuned = {relation_key(relation) for relation in self.tuned_relations}
+        relations = {slot[1] for slot in map(slot_of, queries) if slot}
+        return sorted(name for name in relations if relation_key(name) not in tuned) if tuned else []
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelRecord:
+    """What `kbq.json` holds: the configuration of a model, and the other files of its folder by name."""
+
+    config: ModelConfig
+    files: dict[str, FileSeal]
+
+
+def write_config(folder: Path, config: ModelConfig) -> None:
+    """Write the configuration of a model folder, last of all its files, as they are sealed by it. Raises OSError."""
+    config = dataclasses.replace(config, training=plain_facts(config.training))
+    write_record(folder / CONFIG, ModelRecord(config, sealed_files(folder)), RECORDS[CONFIG])
+
+
+def plain_facts(facts: dict[str, object]) -> dict[str, object]:
+    """Facts as JSON has them, where numbers of NumPy are plain ones, and what is not a number is null."""
+    plain: dict[str, object] = json.loads(json.dumps(facts), parse_constant=_constant)
+    return plain
+
+
+def _constant(name: str) -> float | None:
+    return None if name == "NaN" else float(name)
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """Read the configuration of a model folder.
+
+    Raises:
+        ModelError: it is missing, damaged, or of another format.
+    """
+    return _read_record(folder).config
+
+
+def digest_of(folder: Path, name: str) -> str:
+    """The digest of a file of a model, as its record has it."""
+    return _read_record(folder).files[name].digest
+
+
+def _read_record(folder: Path) -> ModelRecord:
+    try:
+        return read_model_record(folder, CONFIG, ModelRecord)
+    except FileNotFoundError:
+        raise ModelError(f"{folder} is not a kbq model (no {CONFIG}): make one with `kbq train encoders`") from None
+
+
+def read_whole_config(folder: Path, apart_from: str = "") -> ModelConfig:
+    """The same, of a folder whose files are all as they were written; see `refuse_changes`."""
+    record = _read_record(folder)
+    refuse_changes(folder, record.files, apart_from)
+    return record.config
+
+
+def local_folder(source: str | Path) -> Path:
+    """The folder of a local model; `default` is the one that comes with kbq."""
+    return DEFAULT_MODEL if str(source) == "default" else Path(source)
+
+
+def lasting_name(source: str) -> str:
+    """The name to record for a model: the absolute path of a folder; any other name unchanged."""
+    return str(Path(source).resolve()) if source != "default" and Path(source).is_dir() else source
+
+
+def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None) -> NamedTensors:
+    """The parameters of a network by name, without `without`; a shared parameter appears under its first name only."""
+    seen = set() if without is None else {without.data_ptr()}
+    named = {}
+    for name, tensor in network.state_dict().items():
+        if tensor.data_ptr() not in seen:
+            seen.add(tensor.data_ptr())
+            named[prefix + name] = tensor.detach().cpu().contiguous()
+    return named
+
+
+def pack(weights: NamedTensors, weight_type: WeightType) -> NamedTensors:
+    """The tensors to store: float32, or int8 with scales."""
+    if weight_type == "float32":
+        return {name: tensor.float() for name, tensor in weights.items()}
+    packed = {}
+    for name, tensor in weights.items():
+        if tensor.ndim != 2:
+            packed[name] = tensor.float()
+            continue
+        step = tensor.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
+        packed[name] = (tensor / step).round().to(torch.int8)
+        packed[f"{name}.scale"] = step.float()
+    return packed
+
+
+def read_weights(path: Path, prefix: str = "") -> NamedTensors:
+    """Read the weights of a file whose names begin with `prefix`; int8 becomes float32.
+
+    Raises:
+        OSError, SafetensorError: the file is missing or damaged.
+        ValueError: a scale is missing, or a weight holds what is no number.
+    """
+    return unpacked({name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)})
+
+
+def unpacked(stored: NamedTensors) -> NamedTensors:
+    """Stored weights, in which int8 becomes float32.
+
+    Raises:
+        ValueError: a scale is missing, or a weight holds what is no number.
+    """
+    refuse_not_finite(stored)
+    weights = {name: tensor for name, tensor in stored.items() if not name.endswith(".scale")}
+    return {
+        name: tensor.float() * _scale_of(stored, name) if tensor.dtype == torch.int8 else tensor
+        for name, tensor in weights.items()
+    }
+
+
+def refuse_not_finite(weights: Mapping[str, Tensor]) -> None:
+    """Refuse NaN and infinity, with which every answer is as good as any other.
+
+    Raises:
+        ValueError: the first weight that holds one.
+    """
+    for name, tensor in weights.items():
+        # A pass without a copy, 20 times faster than `isfinite` of all elements; NaN is both the least and the most.
+        if tensor.is_floating_point() and tensor.numel() and not all(map(math.isfinite, map(float, tensor.aminmax()))):
+            raise ValueError(f"its weight {name} holds NaN or infinity")
+
+
+def _scale_of(stored: NamedTensors, name: str) -> Tensor:
+    if f"{name}.scale" not in stored:
+        raise ValueError(f"it lacks {name}.scale")
+    return stored[f"{name}.scale"]
+
+
+def load_weights(
+    network: nn.Module, weights: NamedTensors, prefix: str, folder: Path, given: Tensor | None = None
+) -> None:
+    """Load all parameters of a network except `given`; none may be missing, or it would stay uninitialised.
+
+    Raises:
+        ModelError: weights of the model in `folder` are missing or surplus, or have other shapes.
+    """
+    tensors = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
+    surplus = _surplus(network, tensors, given)
+    if surplus:
+        raise ModelError(
+            f"model folder {folder} has {len(surplus)} weights that its config has no place for, the first is "
+            f"{prefix}{surplus[0]}: put back the config that belongs to them"
+        )
+    shared = {tensor.data_ptr() for name, tensor in network.state_dict().items() if name in tensors}
+    shared |= set() if given is None else {given.data_ptr()}
+    missing = []
+    for name, tensor in network.state_dict().items():
+        if name not in tensors and tensor.data_ptr() not in shared:
+            missing.append(name)
+    if missing:
+        raise ModelError(f"model folder {folder} lacks {len(missing)} weights, the first is {prefix}{missing[0]}")
+    try:
+        network.load_state_dict(tensors, strict=False)
+    except RuntimeError as error:
+        raise ModelError(
+            f"the weights in {folder} do not fit its config: {str(error).splitlines()[-1].strip()}"
+        ) from None
+
+
+def _surplus(network: nn.Module, tensors: NamedTensors, given: Tensor | None) -> list[str]:
+    """The names of weights that a network has no place for, or whose place another one with other values has taken."""
+    places = network.state_dict()
+    taken = {} if given is None else {given.data_ptr(): given}
+    surplus = [name for name in tensors if name not in places]
+    for name, place in places.items():
+        if name in tensors and not torch.equal(taken.setdefault(place.data_ptr(), tensors[name]), tensors[name]):
+            surplus.append(name)
+    return surplus
+
+
+def refuse_other_weights(weights: NamedTensors, prefixes: tuple[str, ...], folder: Path) -> None:
+    """Refuse weights of none of the networks of a folder.
+
+    Raises:
+        ModelError: there are some.
+    """
+    others = [name for name in weights if not name.startswith(prefixes)]
+    if others:
+        raise ModelError(f"model folder {folder} has {len(others)} weights of no network, the first is {others[0]}")
+
+
+def fingerprint(weights: NamedTensors) -> str:
+    """A digest that identifies these weights."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(name.encode())
+        digest.update(weights[name].reshape(-1).numpy().data)
+    return digest.hexdigest()[:16]
+
+
+def refuse_other_fingerprints(folder: Path, config: ModelConfig, stored: NamedTensors) -> None:
+    """Compute the fingerprints of stored weights, whatever the configuration says.
+
+    Raises:
+        ModelError: it names others.
+    """
+    parts = {"query": {name: tensor for name, tensor in stored.items() if name.startswith("queries.")}}
+    if not config.base:
+        parts["phrase"] = {name: tensor for name, tensor in stored.items() if name not in parts["query"]}
+    for side, weights in parts.items():
+        named, found = getattr(config, f"{side}_fingerprint"), fingerprint(weights)
+        if named != found:
+            problem = ValueError(f"its {side} fingerprint is {found}, {CONFIG} names {named}")
+            raise ModelError(reading_problem(folder / WEIGHTS, problem, remedy(folder)))

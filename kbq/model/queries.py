@@ -1,0 +1,238 @@
+"""Queries: texts become start vectors and end vectors. Source: arXiv 2012.12624, section 3.2.
+
+The `[SEP]` of `subject [SEP] relation` becomes the tokenizer's separator; mentions are marked with `[START_ENT]` and
+`[END_ENT]`.
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from kbq.array_types import Floats
+from kbq.errors import QueryError
+from kbq.model.backbone import hidden_states
+from kbq.model.batch_invariant import CPU, alike, batch_shape, first_states, in_shape, is_batch_invariant, product_of
+from kbq.model.bert import Linear, pack_few_rows
+from kbq.model.devices import autocast, batch_tokens, buckets, dtype_for, readable_length
+from kbq.model.tokenizer import Forms, encodings, truecased
+from kbq.storage.lines import clean_text
+from kbq.text.markers import MARKERS, SEPARATOR
+
+MOST_CHARACTERS = 100_000  # of a query: no encoder reads so many words, and their pieces would take gigabytes
+SHOWN = 60  # characters of a query in a message
+
+
+class QueryEncoder(nn.Module):
+    """Start and end vector: the last hidden state of the first token, not normalised.
+
+    Either two backbones, as in the paper, or one shared backbone with a linear head for each vector, which halves the
+    cost of a query.
+    """
+
+    def __init__(self, backbone: Any, shared: bool) -> None:
+        super().__init__()
+        self.start = backbone
+        self.end = backbone if shared else copy.deepcopy(backbone)
+        dim = int(backbone.config.hidden_size)
+        self.start_head = _identity(dim) if shared else nn.Identity()
+        self.end_head = _identity(dim) if shared else nn.Identity()
+        pack_few_rows(self)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Shapes: inputs (queries, tokens); start vectors and end vectors (queries, dim)."""
+        first = hidden_states(self.start, ids, mask, None)[:, 0]
+        last = first if self.end is self.start else hidden_states(self.end, ids, mask, None)[:, 0]
+        return self.start_head(first).float(), self.end_head(last).float()
+
+    def last_layers(self, share: float) -> list[nn.Module]:
+        """This share of the layers of each backbone, rounded up: the last ones; all of a backbone without layers."""
+        found: list[nn.Module] = []
+        for backbone in dict.fromkeys((self.start, self.end)):
+            lists = [module for module in backbone.modules() if isinstance(module, nn.ModuleList)]
+            layers = max(lists, key=len, default=[backbone])
+            found += layers[-math.ceil(share * len(layers)) :]
+        return found
+
+    def apart(self, ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+        """`forward` on a CPU, each query as if it were alone. Shape of both: (queries, dim)."""
+        firsts = first_states(self.start, ids)
+        lasts = firsts if self.end is self.start else first_states(self.end, ids)
+        dtype = dtype_for(self.start, CPU)
+        start, end = product_of(self.start_head, dtype), product_of(self.end_head, dtype)
+        return torch.cat([start(row) for row in firsts]).float(), torch.cat([end(row) for row in lasts]).float()
+
+
+def _identity(dim: int) -> Linear:
+    head = Linear(dim, dim)
+    nn.init.eye_(head.weight)
+    nn.init.zeros_(head.bias)
+    return head
+
+
+def marker_tokens(tokenizer: Any) -> dict[str, str]:
+    """The token of each marker in an untrained model; a marker that has none is ordinary text."""
+    known = tokenizer.get_vocab()
+    mentions = (("[START_ENT]", "[unused1]"), ("[END_ENT]", "[unused2]"))
+    return {"[SEP]": tokenizer.sep_token} | {marker: token for marker, token in mentions if token in known}
+
+
+class QueryTokenizer:
+    """Turns query texts into token ids, and refuses those that the encoder cannot read."""
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        max_tokens: int,
+        marker_tokens: dict[str, str],
+        casing: Forms | None = None,
+        official: bool = False,
+    ) -> None:
+        """A query tokenizer on top of an encoder's tokenizer.
+
+        Args:
+            max_tokens: longest query, special tokens included.
+            marker_tokens: the token of each marker, for instance {"[SEP]": "[SEP]"}.
+            casing: the capitals of words, for queries without any.
+            official: read queries as DensePhrases does: cut long ones, and keep a final question mark.
+        """
+        self.tokenizer = tokenizer
+        self.official = official
+        self.max_tokens = max_tokens
+        self.casing = casing or {}
+        self.marker_ids = {marker: [tokenizer.convert_tokens_to_ids(token)] for marker, token in marker_tokens.items()}
+
+    def ids_of(self, text: str) -> list[int]:
+        """`[CLS] query [SEP]`.
+
+        Raises:
+            QueryError: the query is empty, has two `[SEP]` or an empty side, or more tokens than the encoder reads.
+        """
+        check_query(text)
+        if len(text) > MOST_CHARACTERS:
+            most = f"at most {MOST_CHARACTERS:,} are read"
+            raise QueryError(f"the query {_shown(text)} has {len(text):,} characters, {most}: shorten it")
+        ids = self._pieces(text)
+        if self.official:
+            ids = ids[: self.max_tokens - 1]
+        if len(ids) >= self.max_tokens:
+            raise QueryError(
+                f"the query {_shown(text)} has {len(ids) + 1} tokens, the encoder reads {self.max_tokens}: shorten it"
+            )
+        return [*ids, self.tokenizer.sep_token_id]
+
+    def accepts(self, text: str) -> bool:
+        """Whether a text is a query that the encoder can read."""
+        try:
+            self.ids_of(text)
+        except QueryError:
+            return False
+        return True
+
+    def is_short_enough(self, text: str) -> bool:
+        """Whether a text, be it a query or not, is not too long for the encoder."""
+        return len(text) <= MOST_CHARACTERS and (self.official or len(self._pieces(text)) < self.max_tokens)
+
+    def numbers(self, words: Sequence[str]) -> list[int | None]:
+        """The ids of words, lower for common words; None if the vocabulary does not have one as one token."""
+        ids = [encoding.ids for encoding in encodings(self.tokenizer, words)]
+        unknown = self.tokenizer.unk_token_id
+        return [found[0] if len(found) == 1 and found[0] != unknown else None for found in ids]
+
+    def _pieces(self, text: str) -> list[int]:
+        """[CLS] and the word pieces; a final question mark carries no information and is left out."""
+        ids = [self.tokenizer.cls_token_id]
+        text = text.strip() if self.official else text.strip().removesuffix("?")
+        pieces, markers = MARKERS.split(text), [marker.upper() for marker in MARKERS.findall(text)]
+        if self.casing and all(piece == piece.lower() for piece in pieces):
+            pieces = [truecased(piece, self.casing) for piece in pieces]
+        for piece, marker in zip(pieces, [*markers, None], strict=True):
+            ids += self._ids(piece)
+            if marker is not None:
+                ids += self._marker(marker)
+        return ids
+
+    def _marker(self, marker: str) -> list[int]:
+        if marker not in self.marker_ids:  # the vocabulary has no token for it
+            self.marker_ids[marker] = self._ids(marker, special=True)
+        return self.marker_ids[marker]
+
+    def _ids(self, text: str, special: bool = False) -> list[int]:
+        (encoding,) = encodings(self.tokenizer, [text], special)
+        return encoding.ids
+
+
+def check_query(text: str) -> None:
+    """Refuse a malformed query, whatever the encoder.
+
+    Raises:
+        QueryError: the query is empty, has two `[SEP]`, or nothing on one side of it.
+    """
+    if not _has_content(text):
+        raise QueryError('the query is empty: write "subject [SEP] relation" or a question')
+    sides = SEPARATOR.split(text)
+    if len(sides) > 2:
+        raise QueryError(
+            f'the query {_shown(text)} has {len(sides) - 1} "[SEP]": write "subject [SEP] relation" with one'
+        )
+    if not all(map(_has_content, sides)):
+        raise QueryError(f'the query {_shown(text)} has nothing on one side of "[SEP]": write "subject [SEP] relation"')
+
+
+def refuse_unreadable(texts: Sequence[str], tokenizers: Sequence[QueryTokenizer], places: Sequence[str] = ()) -> None:
+    """Refuse queries that are malformed, or that one of these tokenizers cannot read; all of them are named.
+
+    Args:
+        places: where each query stands, for the message.
+
+    Raises:
+        QueryError: there are some.
+    """
+    problems = []
+    for number, text in enumerate(texts):
+        try:
+            if not isinstance(text, str):
+                raise QueryError(f"a query is {text!r:.60}: give a text")
+            check_query(clean_text(text))
+            for tokenizer in tokenizers:
+                tokenizer.ids_of(clean_text(text))
+        except QueryError as error:
+            place = places[number] if places else f"query {number + 1}" if len(texts) > 1 else ""
+            problems.append(f"{place}: {error}" if place else str(error))
+    if len(problems) == 1:
+        raise QueryError(problems[0])
+    if problems:
+        raise QueryError(f"{len(problems)} of {len(texts)} queries cannot be asked", problems)
+
+
+def _has_content(text: str) -> bool:
+    return any(letter.isprintable() and not letter.isspace() for letter in text.strip().removesuffix("?"))
+
+
+def _shown(text: str) -> str:
+    text = " ".join(text.split(None, SHOWN)[:SHOWN])  # with a blank between, as many words are too many already
+    return repr(text if len(text) <= SHOWN else text[: SHOWN - 1] + "…")
+
+
+@torch.inference_mode()
+def encode_queries(encoder: QueryEncoder, ids: list[list[int]], pad_id: int) -> tuple[Floats, Floats]:
+    """Start and end vectors of tokenised queries, in order; see `apart`. Shapes: (queries, dim)."""
+    device = next(encoder.parameters()).device
+    dim, lengths = int(encoder.start.config.hidden_size), [len(row) for row in ids]
+    starts, ends = np.empty((len(ids), dim), np.float32), np.empty((len(ids), dim), np.float32)
+    if is_batch_invariant(encoder.start, device):
+        for members in buckets(lengths, batch_tokens(device)):
+            start, end = encoder.apart([ids[i] for i in members])
+            starts[members], ends[members] = start.numpy(), end.numpy()
+        return starts, ends
+    together, multiple = batch_shape(device)
+    for members, length in alike(lengths, together, multiple):
+        shape = together, readable_length(encoder.start, length)
+        with autocast(device, encoder.start):
+            start, end = encoder(*in_shape([ids[i] for i in members], shape, pad_id, device))
+        starts[members], ends[members] = (side[: len(members)].cpu().numpy() for side in (start, end))
+    return starts, ends

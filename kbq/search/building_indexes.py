@@ -1,0 +1,176 @@
+"""Indexes: an index specification becomes an index of a knowledge base, with measured recall, named in the manifest."""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self, cast, get_args
+
+import numpy as np
+
+from kbq.answers import IndexKind, WantedKind
+from kbq.dump.manifest import FORMAT, IndexEntry, Manifest, changing, refuse_other_model, write_manifest
+from kbq.dump.shards import Shard
+from kbq.errors import KnowledgeBaseError
+from kbq.index.factory import Build, build_missing, chosen_kind, is_built, remove_others
+from kbq.model.model import Model
+from kbq.search.recall import calibrate, own_queries
+from kbq.storage.files import reading_problem
+from kbq.storage.progress import Report, silent
+from kbq.storage.records import read_record, write_record
+
+OWN_QUERIES = 1000  # slot queries to use if none are given
+MEASURED = 200  # queries to measure recall on; rotations are learned from the others
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """The queries that an index was made for."""
+
+    queries: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """The index to build, which then becomes the default."""
+
+    kind: WantedKind = "auto"
+    target: float = 0.99  # recall to reach: the share of exact search's ten best phrases
+    queries: tuple[str, ...] = ()  # examples of the queries to expect; none: slot queries about pages of the dump
+    filter: float | None = None  # index rows with a filter logit above this, and the best of a paragraph; None: all
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(WantedKind):
+            kinds = ", ".join(get_args(WantedKind))
+            raise KnowledgeBaseError(f"index kind {self.kind!r} is unknown: choose from {kinds}", is_usage=True)
+        if not (isinstance(self.target, int | float) and 0 <= self.target <= 1):
+            raise KnowledgeBaseError(f"recall is {self.target!r}, must be from 0 to 1", is_usage=True)
+        if self.filter is not None and not (isinstance(self.filter, int | float) and math.isfinite(self.filter)):
+            raise KnowledgeBaseError(
+                f"--filter is {self.filter}, must be a number: `kbq info` says the model's own", is_usage=True
+            )
+
+    @classmethod
+    def as_before(cls, folder: Path, manifest: Manifest, kind: IndexKind) -> Self:
+        """The specification of the present index of a kind; the defaults if there is none."""
+        wanted = cast(WantedKind, kind)  # an official index has been refused
+        entry = next((entry for entry in manifest.entries if entry.kind == kind), None)
+        if entry is None:
+            return cls(wanted)
+        return cls(wanted, entry.target, kept_queries(folder, entry), entry.filter)
+
+
+def build_indexes(
+    folder: Path,
+    manifest: Manifest,
+    model: Model,
+    spec: IndexSpec,
+    report: Report = silent,
+    build: Build = build_missing,
+) -> Manifest:
+    """Build an index, and extend all others to new shards; returns the new manifest, which the caller writes.
+
+    `build`: does so for the shards that lack it, here or elsewhere.
+
+    Raises:
+        KnowledgeBaseError: faiss is not installed, the folder cannot be written, or there is a filter for exact search.
+        QueryError: a query of the specification cannot be read.
+    """
+    new_kind = chosen_kind(manifest, spec.kind)
+    if new_kind == "exact" and spec.filter is not None:
+        raise KnowledgeBaseError(
+            f"exact search scores every row of {folder}, --filter {spec.filter:g} is for other indexes: "
+            "add --kind compact, tiny or disk",
+            is_usage=True,
+        )
+    shards = manifest.open_shards(folder)
+    entries: dict[IndexKind, IndexEntry] = {entry.kind: entry for entry in manifest.entries if entry.kind != "exact"}
+    unfinished = {kind: entry for kind, entry in entries.items() if not is_built(shards, entry)}
+    queries = {kind: kept_queries(folder, entry) for kind, entry in unfinished.items()}
+    if new_kind != "exact":
+        unfinished[new_kind] = IndexEntry(new_kind, target=spec.target, filter=spec.filter)
+        queries[new_kind] = spec.queries
+    whole = {
+        f"{shard.folder.name}/{entry.part}"
+        for entry in manifest.entries
+        for shard in shards
+        if is_built([shard], entry)
+    }
+    for kind, entry in unfinished.items():
+        digest = _digest(queries[kind], model)
+        texts = queries[kind] or own_queries(shards, model, OWN_QUERIES)
+        entries[kind] = _build_and_measure(shards, replace(entry, asked=digest), model, texts, report, build)
+        if queries[kind]:
+            write_record(queries_file(folder, digest), Queries(tuple(queries[kind])), FORMAT)
+    built = [part for part in manifest.parts(*(entries[kind] for kind in unfinished)) if part not in whole]
+    default = entries.pop(new_kind, IndexEntry())
+    return replace(manifest.without_seals(built), index=default, others=tuple(entries.values()))
+
+
+def add_index(
+    folder: Path, model: Model, spec: IndexSpec, report: Report = silent, build: Build = build_missing
+) -> Manifest:
+    """Add an index to a knowledge base, beside its others, and make it the default; see `build_indexes`.
+
+    Raises:
+        KnowledgeBaseError: faiss is not installed, the folder cannot be written, or there is a filter for exact search.
+        ModelError: the knowledge base was built with another model.
+        QueryError: a query of the specification cannot be read.
+    """
+    with changing(folder) as before:
+        before.refuse_codes(folder)
+        refuse_other_model(folder, before, model)
+        manifest = build_indexes(folder, before, model, spec, report, build)
+        manifest = write_manifest(folder, manifest)
+        remove_unnamed(folder, manifest)
+    return manifest
+
+
+def _digest(queries: Sequence[str], model: Model) -> str:
+    """A digest of the given queries and of a tuned encoder; empty without either."""
+    if not (queries or model.config.base):
+        return ""
+    content = "\n".join([*queries, model.config.query_fingerprint if model.config.base else ""])
+    return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+
+
+def remove_unnamed(folder: Path, manifest: Manifest) -> None:
+    """Remove indexes, and files with the queries of indexes, that the manifest does not name."""
+    for entry in manifest.entries:
+        remove_others(manifest.shard_folders(folder), entry)
+    named_files = {queries_file(folder, entry.asked) for entry in manifest.entries}
+    for unnamed_file in set(folder.glob("queries-*.json")) - named_files:
+        unnamed_file.unlink()
+
+
+def queries_file(folder: Path, digest: str) -> Path:
+    """The file with the queries that an index was made for."""
+    return folder / f"queries-{digest}.json"
+
+
+def kept_queries(folder: Path, entry: IndexEntry) -> tuple[str, ...]:
+    """The queries that were given for an index, if any.
+
+    Raises:
+        KnowledgeBaseError: the file that keeps them is damaged.
+    """
+    path = queries_file(folder, entry.asked)
+    try:
+        return read_record(path, Queries, FORMAT).queries
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError) as error:
+        advice = "delete it, to use slot queries about the knowledge base instead"
+        raise KnowledgeBaseError(reading_problem(path, error, advice)) from None
+
+
+def _build_and_measure(
+    shards: Sequence[Shard], entry: IndexEntry, model: Model, texts: Sequence[str], report: Report, build: Build
+) -> IndexEntry:
+    queries = model.in_row_units(*model.encode_queries(texts))
+    test_count = min(MEASURED, -(-len(texts) // 2))
+    training = slice(test_count if len(texts) > 1 else 0, None)  # a single query is used for both
+    training_vectors = np.concatenate([queries[training, 0], queries[training, 1]])
+    build(shards, entry, training_vectors, model.device, report)
+    return calibrate(shards, entry, queries[:test_count], model.device, model.config.length_penalty, report)

@@ -1,0 +1,321 @@
+"""Changing: a corpus becomes a knowledge base, or changes one; one new manifest, written last, makes it so.
+
+Pages are encoded first, then come indexes and words; a kill leaves the knowledge base as it was, and the same command
+resumes. Who has it open goes on with what was opened.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbq.corpus.checking import BadLines, checked_pages
+from kbq.corpus.readers import read_corpus
+from kbq.dump.building import OtherCorpusError, build_shards, manifest_before
+from kbq.dump.changes import Changes, Comparison, remove_unnamed_shards, without
+from kbq.dump.compacting import groups_to_compact, write_compacted
+from kbq.dump.damage import sentence
+from kbq.dump.manifest import (
+    STATE,
+    changing,
+    is_knowledge_base,
+    publish,
+    read_manifest,
+    refuse_other_model,
+    refuse_strange_parts,
+    write_manifest,
+)
+from kbq.dump.page_directory import Pages
+from kbq.errors import CorpusError, KnowledgeBaseError, ModelError
+from kbq.index.cells import load_faiss
+from kbq.index.factory import chosen_kind
+from kbq.model.model import Model
+from kbq.search.building_indexes import IndexSpec, build_indexes, kept_queries, remove_unnamed
+from kbq.storage.files import pipe_name
+from kbq.storage.locks import writing_alone
+from kbq.storage.paths import as_path, given
+from kbq.storage.progress import Stage, silent
+from kbq.storage.seals import all_damage
+from kbq.storage.writing import writing_to
+from kbq.words.bm25 import add_bm25
+from kbq.words.sparta import compact_sparta, index_sparta
+from kbq.words.sparta_model import SpartaModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
+
+    from kbq.answers import CorpusColumns, CorpusFormat, WantedKind
+    from kbq.corpus.pages import Page
+    from kbq.dump.manifest import Manifest
+    from kbq.dump.shards import Counts, PhraseLimit
+    from kbq.dump.workers import Encoded, StartEncoders
+    from kbq.storage.progress import Note, Report
+
+
+def build(
+    corpus: str | Path | Iterable[Page],
+    folder: Path,
+    model: str | Path | Model | None,
+    *,
+    format: CorpusFormat,
+    columns: CorpusColumns | None,
+    index: WantedKind,
+    bm25: bool,
+    sparta: str | Path | None,
+    terms: int,
+    append: bool,
+    skip_bad_lines: bool,
+    start_encoders: StartEncoders | None,
+    device: str,
+    report: Callable[[Counts], None],
+    report_stage: Report,
+    note: Note,
+) -> tuple[Manifest, Model, int]:
+    """Publish a knowledge base; see `KnowledgeBase.build`. Returns the number of bad lines that were left out, too."""
+    IndexSpec(index)  # what has no meaning is refused before hours of work, as is a wrong folder
+    if type(terms) is not int or terms < 1:
+        raise KnowledgeBaseError(f"terms is {terms!r}, must be at least 1", is_usage=True)
+    if sparta is not None:
+        SpartaModel.open(as_path(sparta, "a SPARTA model"), "cpu")
+        if not append and is_knowledge_base(folder):  # of a run killed while adding impacts, perhaps
+            command = f"kbq index sparta {folder} {sparta}"
+            raise KnowledgeBaseError(f"{folder} is built: add the impacts with `{command}`")
+    published = read_manifest(folder) if append else None
+    if published is not None:
+        published.refuse_codes(folder)
+    if not isinstance(model, Model):
+        name = None if model is None else str(as_path(model, "a model"))
+        model = model_of(folder, published, name, device) if published else Model.open(name or "default", device)
+    known_ids = () if published is None else Pages.open(folder).ids()
+    bad_lines = BadLines(corpus, skip_bad_lines, note)
+    pages = _pages(corpus, format, columns, bad_lines, known_ids, note)
+    with writing_to(folder, KnowledgeBaseError, goes_on=True):
+        # A folder that is not a knowledge base is not locked; a missing faiss is reported before hours of encoding.
+        kinds = {index} | ({entry.kind for entry in published.entries} if published else set())
+        if kinds - {"auto", "exact"}:
+            load_faiss()
+        folder.mkdir(parents=True, exist_ok=True)
+        with writing_alone(folder):
+            before = manifest_before(folder, model, append)
+            refuse_strange_parts(folder)
+            for entry in before.entries:
+                kept_queries(folder, entry)  # damaged ones are reported before hours of encoding
+            shards, digest = build_shards(pages, model, folder, before.next_shard, report, start_encoders)
+            after = before.with_shards(shards, digest)
+            spec = IndexSpec.as_before(folder, before, chosen_kind(after, index))
+            after = build_indexes(folder, after, model, spec, report_stage)
+            manifest = _publish(folder, after, before.bm25 if append else bm25, report_stage)
+    if sparta is not None:
+        index_sparta(folder, sparta, terms, device, report_stage)
+        manifest = read_manifest(folder)
+    elif published is not None and published.sparta:
+        note(WITHOUT_IMPACTS.format(kb=folder))
+    return manifest, model, bad_lines.count
+
+
+def publish_encoded(
+    pages: Iterable[Page],
+    encode: Callable[[Sequence[Any]], Encoded],
+    folder: Path,
+    model: Model,
+    *,
+    phrases: PhraseLimit,
+    bm25: bool,
+    report: Callable[[Counts], None],
+    report_stage: Report,
+    index: Callable[[Manifest], Manifest] | None = None,
+) -> Manifest:
+    """Publish a new knowledge base of pages that the model has encoded elsewhere; a killed run resumes.
+
+    Args:
+        encode: gives the paragraphs of a block of pages.
+        phrases: how long phrases may be.
+        index: gives the manifest with an index that was built elsewhere, too; no vectors are written then.
+
+    Raises:
+        KnowledgeBaseError: the folder is in use, not writable, or holds something else.
+    """
+    if is_knowledge_base(folder):
+        raise KnowledgeBaseError(f"{folder} already holds a knowledge base: choose another folder")
+    with writing_to(folder, KnowledgeBaseError, goes_on=True):
+        folder.mkdir(parents=True, exist_ok=True)
+        with writing_alone(folder):
+            before = replace(manifest_before(folder, model, append=False), phrases=phrases)
+            refuse_strange_parts(folder)
+            built = build_shards(pages, model, folder, 0, report, encode=encode, with_vectors=index is None)
+            after = before.with_shards(*built)
+            if index is None:
+                after = build_indexes(folder, after, model, IndexSpec(chosen_kind(after, "auto")), report_stage)
+            else:
+                after = index(after)
+            return _publish(folder, after, bm25, report_stage)
+
+
+WITHOUT_IMPACTS = "the new pages have no learned impacts, so none are used: kbq index sparta {kb} MODEL"
+
+
+def update(
+    corpus: str | Path | Iterable[Page],
+    folder: Path,
+    open_model: Callable[[], Model],
+    *,
+    format: CorpusFormat,
+    columns: CorpusColumns | None,
+    delete_missing: bool,
+    dry_run: bool,
+    skip_bad_lines: bool,
+    start_encoders: StartEncoders | None,
+    report: Callable[[Counts], None],
+    report_stage: Report,
+    note: Note,
+) -> tuple[Manifest, Changes, int]:
+    """Change a knowledge base to what a corpus says; see `KnowledgeBase.update` and `sync`.
+
+    Args:
+        open_model: gives the model; called only if there are pages to encode.
+
+    Returns:
+        The manifest, what has changed, and the number of bad lines that were left out.
+    """
+    published = read_manifest(folder)  # before the corpus is read
+    published.refuse_codes(folder)
+    bad_lines = BadLines(corpus, skip_bad_lines, note)
+    pages = _pages(corpus, format, columns, bad_lines, (), note)
+    if dry_run:
+        comparison = Comparison(published.open_shards(folder))
+        for _ in comparison.to_encode(pages):
+            pass
+        return published, comparison.changes(delete_missing), bad_lines.count
+    try:
+        manifest, changes = _updated(folder, pages, open_model, delete_missing, start_encoders, report, report_stage)
+    except OtherCorpusError:
+        if not isinstance(corpus, str | Path) or pipe_name(Path(corpus)):
+            raise  # it cannot be read again
+        note(f"an update of {folder} was stopped, and the corpus has changed since: it starts over")
+        (folder / STATE).unlink(missing_ok=True)
+        bad_lines = BadLines(corpus, skip_bad_lines, note)
+        pages = _pages(corpus, format, columns, bad_lines, (), note)
+        manifest, changes = _updated(folder, pages, open_model, delete_missing, start_encoders, report, report_stage)
+    if published.sparta and not manifest.sparta:
+        note(WITHOUT_IMPACTS.format(kb=folder))
+    return manifest, changes, bad_lines.count
+
+
+def _updated(
+    folder: Path,
+    pages: Iterator[Page],
+    open_model: Callable[[], Model],
+    delete_missing: bool,
+    start_encoders: StartEncoders | None,
+    report: Callable[[Counts], None],
+    report_stage: Report,
+) -> tuple[Manifest, Changes]:
+    """Encode what is new, and publish it without what it replaces."""
+    with changing(folder) as before:
+        comparison = Comparison(shards := before.open_shards(folder))
+        to_encode = comparison.to_encode(pages)
+        first = next(to_encode, None)
+        if first is not None:
+            model = open_model()
+            refuse_other_model(folder, before, model)
+            for entry in before.entries:
+                kept_queries(folder, entry)
+            new = itertools.chain([first], to_encode)
+            after = before.with_shards(*build_shards(new, model, folder, before.next_shard, report, start_encoders))
+            after = without(after, shards, comparison.gone(delete_missing))
+            spec = IndexSpec.as_before(folder, before, chosen_kind(after, "auto"))
+            after = build_indexes(folder, after, model, spec, report_stage)
+            manifest = _publish(folder, after, before.bm25, report_stage)
+        else:
+            (folder / STATE).unlink(missing_ok=True)  # of an update that is not wanted any more
+            manifest = before
+            if comparison.changes(delete_missing):
+                manifest = write_manifest(folder, without(before, shards, comparison.gone(delete_missing)))
+        remove_unnamed_shards(folder, manifest)
+    return manifest, comparison.changes(delete_missing)
+
+
+def compact(folder: Path, open_model: Callable[[], Model], threshold: float = 0.0, report: Report = silent) -> Manifest:
+    """Write shards again without their deleted pages; see `KnowledgeBase.compact`.
+
+    Args:
+        open_model: gives the model; called only if there are indexes that need it.
+
+    Raises:
+        KnowledgeBaseError: an update is unfinished, or the folder cannot be written.
+    """
+    if not (isinstance(threshold, int | float) and 0 <= threshold <= 1):
+        raise KnowledgeBaseError(f"threshold is {threshold!r}, must be from 0 to 1", is_usage=True)
+    with changing(folder) as manifest:
+        manifest.refuse_codes(folder)
+        if (folder / STATE).exists():
+            raise KnowledgeBaseError(
+                f"{folder} has an unfinished update: run the same command again, or delete {folder / STATE}"
+            )
+        remove_unnamed_shards(folder, manifest)  # left from a run that was killed
+        groups = groups_to_compact(manifest, threshold)
+        rows = sum(entry.live.rows for group in groups for entry in group)
+        stage = Stage(report, "rows copied", rows)
+        for group in groups:
+            names = [entry.name for entry in group]
+            damage = next(all_damage(manifest.files(folder, names), lambda read: None), None)
+            if damage is not None:  # a copy would be sealed as it is
+                raise KnowledgeBaseError(sentence(folder, damage))
+            old = [shard for shard in manifest.open_shards(folder) if shard.folder.name in names]
+            new = write_compacted(folder, group, old, manifest.next_shard, stage.add)
+            place = manifest.shards.index(group[0])
+            entries = (*manifest.shards[:place], *new, *manifest.shards[place + len(group) :])
+            after = replace(manifest, shards=entries)
+            if manifest.sparta:
+                compact_sparta(folder, after, new, old)
+            needs_model = any(entry.kind != "exact" for entry in manifest.entries)
+            if needs_model:
+                spec = IndexSpec.as_before(folder, manifest, manifest.index.kind)
+                after = build_indexes(folder, after, open_model(), spec, report)
+            after = add_bm25(folder, after) if manifest.bm25 else after
+            manifest = write_manifest(folder, after)
+            remove_unnamed_shards(folder, manifest)
+            remove_unnamed(folder, manifest)
+    return manifest
+
+
+def model_of(folder: Path, manifest: Manifest, name: str | Path | None = None, device: str = "auto") -> Model:
+    """The model of this name or, without one, the model that a knowledge base was built with.
+
+    Raises:
+        ModelError: it is missing or damaged.
+    """
+    if name is not None:
+        return Model.open(as_path(name, "a model"), device)
+    try:
+        return Model.open(manifest.model, device)
+    except ModelError as error:
+        if manifest.model == "default" or Path(manifest.model).is_dir():
+            raise
+        raise ModelError(f"{folder} needs the model it was built with: {error}; say with --model where it is") from None
+
+
+def _pages(
+    corpus: str | Path | Iterable[Page],
+    format: CorpusFormat,
+    columns: CorpusColumns | None,
+    bad_lines: BadLines,
+    known_ids: Iterable[str],
+    note: Note,
+) -> Iterator[Page]:
+    """The pages of a file or folder, or those that were made in Python."""
+    if isinstance(corpus, str | Path):
+        return bad_lines.all_or_none(read_corpus(corpus, format, bad_lines.add, known_ids, columns, note))
+    return checked_pages(given(corpus, CorpusError, "a corpus is", "a path, or a list of pages"), known_ids)
+
+
+def _publish(folder: Path, manifest: Manifest, bm25: bool, report_stage: Report) -> Manifest:
+    """Index the words of new shards, and publish them."""
+    if bm25:
+        manifest = add_bm25(folder, manifest, report_stage)
+    manifest = publish(folder, manifest)
+    remove_unnamed(folder, manifest)
+    return manifest

@@ -1,0 +1,202 @@
+"""Words: the word indexes that a knowledge base has beside its vectors, and what they add to a query's scores."""
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from kbq.answers import Answer, Unit, WordBackend
+from kbq.array_types import Floats
+from kbq.dump.manifest import Manifest
+from kbq.dump.shards import Shard
+from kbq.errors import QueryError
+from kbq.search.texts import shared_texts
+from kbq.text.markers import mention_in, slot_of
+from kbq.words.bm25 import WordStatistics, missing_words, open_bm25, query_words
+from kbq.words.sparta import PieceTokenizer, SentenceImpacts
+from kbq.words.spelling import common_word, written_here
+
+# What a point of each source adds to the score of a phrase, for a query encoder whose `lexical_factor` is 1 (that of
+# the default model is 0.5). How they were chosen: docs/decisions.md.
+BM25_WEIGHT, SPARTA_WEIGHT = 8.0, 4.0
+SPELLINGS = 4096  # words whose suggestions are kept
+
+
+@dataclass(frozen=True, slots=True)
+class WordQueries:
+    """Queries as their terms, for one source of scores: what `LexicalScores` of shards that are elsewhere need."""
+
+    terms: Sequence[Sequence[str]]
+    weight: float
+    statistics: WordStatistics | None  # of BM25, those of the whole knowledge base; None: of learned impacts
+
+
+class ParagraphIndex(Protocol):
+    """An inverted index of one shard: BM25, or learned impacts."""
+
+    def scores(self, terms: Sequence[str]) -> Floats:
+        """How well each paragraph matches these terms. Shape: (paragraphs,)."""
+
+    def parts(self, terms: Sequence[str], paragraph: int) -> dict[str, float]:
+        """What each term adds to the score of a paragraph."""
+
+    def statistics(self, terms: Iterable[str], /) -> WordStatistics | None:
+        """What scores of these terms depend on beside the shard; None: on nothing."""
+
+
+class LexicalScores:
+    """Sparse scores of queries, given as their terms. `indexes` has one item for each shard.
+
+    A phrase gains `weight` times its paragraph's score.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        indexes: Sequence[ParagraphIndex],
+        terms: Sequence[Sequence[str]],
+        weight: float = 1.0,
+    ) -> None:
+        self._shards, self._indexes, self._weight = shards, indexes, weight
+        self._terms, self._text_of = terms, shared_texts(shards)
+
+    def of_shards(self, shards: slice) -> "LexicalScores":
+        """The same scores of some of the shards."""
+        return LexicalScores(self._shards[shards], self._indexes[shards], self._terms, self._weight)
+
+    @property
+    def queries(self) -> WordQueries:
+        """What is asked, without the shards; there must be some."""
+        words = {term for terms in self._terms for term in terms}
+        return WordQueries(self._terms, self._weight, self._indexes[0].statistics(words))
+
+    def bonus(self, shard: int, queries: Sequence[int]) -> Floats:
+        """What the paragraphs of a shard add to the scores of their phrases. Shape: (queries, paragraphs)."""
+        scores = np.stack([self._indexes[shard].scores(self._terms[query]) for query in queries])
+        scores *= np.float32(self._weight)
+        shown = self._shards[shard].shown
+        return scores if shown is None else scores * shown
+
+    def best(self, query: int, unit: Unit, k: int) -> list[Answer]:
+        """The k best paragraphs, or pages by their best paragraph; none that share no term with the query.
+
+        There is no phrase: the whole paragraph is the answer.
+        """
+        hits: list[Answer] = []
+        pages = set()
+        for score, number, paragraph in self._in_order(query):
+            shard = self._shards[number]
+            page = (number, int(shard.paragraph_pages[paragraph]))
+            if unit == "page" and page in pages:
+                continue
+            pages.add(page)
+            hits.append(self._answer(number, paragraph, score))
+            if len(hits) == k:
+                break
+        return hits
+
+    def explained(self, query: int, k: int) -> Iterator[tuple[Answer, dict[str, float]]]:
+        """The k best paragraphs, each with what the query's terms add to its score."""
+        count = min(k, sum(len(shard.texts) for shard in self._shards))  # `islice` takes no number beyond 64 bits
+        for score, number, paragraph in islice(self._in_order(query), count):
+            parts = self._indexes[number].parts(self._terms[query], paragraph)
+            yield self._answer(number, paragraph, score), parts
+
+    def _answer(self, shard: int, paragraph: int, score: float) -> Answer:
+        """The whole paragraph."""
+        return self._shards[shard].answer(paragraph, score, text=self._text_of(shard, paragraph))
+
+    def _in_order(self, query: int) -> Iterator[tuple[float, int, int]]:
+        """(score, shard, paragraph) of every score above zero, best first."""
+        shards = (self._in_shard(shard, query) for shard in range(len(self._shards)))
+        return ((-negative, shard, paragraph) for negative, shard, paragraph in heapq.merge(*shards))
+
+    def _in_shard(self, shard: int, query: int) -> Iterator[tuple[float, int, int]]:
+        """(-score, shard, paragraph) of every score above zero in one shard, best first."""
+        scores, shown = self._indexes[shard].scores(self._terms[query]), self._shards[shard].shown
+        matches = np.flatnonzero(scores > 0 if shown is None else (scores > 0) & shown)
+        for paragraph in matches[np.argsort(-scores[matches], kind="stable")].tolist():
+            yield -float(scores[paragraph]), shard, paragraph
+
+
+class SummedBonus:
+    """The `Bonus` of all sources added up, for some of their queries; computed for one shard at a time, on demand."""
+
+    def __init__(self, sources: Sequence[LexicalScores], queries: Sequence[int], first: int = 0) -> None:
+        """`first`: the number that the first shard has in the sources."""
+        self._sources, self._queries, self._first = sources, queries, first
+
+    def __getitem__(self, shard: int, /) -> Floats:
+        total, *others = (source.bonus(self._first + shard, self._queries) for source in self._sources)
+        for bonus in others:
+            total += bonus
+        return total
+
+
+class WordIndexes:
+    """BM25 and learned impacts (SPARTA) of all shards; either list is empty where the knowledge base has none."""
+
+    def __init__(self, folder: Path, manifest: Manifest, shards: Sequence[Shard]) -> None:
+        """Raises KnowledgeBaseError when files that the manifest names are missing or damaged."""
+        self._folder, self._shards = folder, shards
+        self.bm25 = open_bm25(shards) if manifest.bm25 else []
+        self.sparta = [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
+        # Found for a word before: thousands of queries may share one, and others may all be different.
+        self._written_here = lru_cache(SPELLINGS)(lambda word: written_here(word, self._shards, self.bm25))
+        self._pieces = PieceTokenizer(folder, manifest) if manifest.sparta else None
+
+    def __bool__(self) -> bool:
+        """Whether there is an index of either kind."""
+        return bool(self.bm25 or self.sparta)
+
+    def scores(self, texts: Sequence[str], backend: WordBackend, weight: float = 1.0) -> LexicalScores:
+        """The lexical scores of these queries: learned impacts for the backend sparta, else BM25.
+
+        Raises:
+            QueryError: the knowledge base has no such index.
+        """
+        if backend == "sparta":
+            if self._pieces is None:
+                raise QueryError(
+                    f"{self._folder} has no learned impacts: add them with `kbq index sparta {self._folder} MODEL`"
+                )
+            return LexicalScores(self._shards, self.sparta, [self._pieces.terms(text) for text in texts], weight)
+        if not self.bm25:
+            raise QueryError(f"{self._folder} has no BM25 index: add one with `kbq index bm25 {self._folder}`")
+        return LexicalScores(self._shards, self.bm25, [query_words(text) for text in texts], weight)
+
+    def all_scores(self, texts: Sequence[str], bm25_weight: float, sparta_weight: float) -> list[LexicalScores]:
+        """The scores of every index that is there, weighted.
+
+        Raises:
+            QueryError: there is none.
+        """
+        sources = [self.scores(texts, "sparta", sparta_weight)] if self.sparta else []
+        if self.bm25 or not sources:
+            sources.append(self.scores(texts, "bm25", bm25_weight))
+        return sources
+
+    def missing(self, text: str) -> list[str]:
+        """Words of a text that no page has in any form; none where there is no BM25 index to tell."""
+        return missing_words(text, self.bm25) if self.bm25 else []
+
+    def unknown(self, text: str, numbers_of: Callable[[Sequence[str]], Sequence[int | None]]) -> dict[str, str | None]:
+        """Words of a query that no page has, each with what may have been meant; None where nothing is like it.
+
+        They are mistyped, or names that this corpus does not have. A relation or a question may well be put in words
+        that no page uses: they count only where the encoder's vocabulary lacks them, too (`numbers_of` gives None).
+        """
+        mention = mention_in(text)
+        subject, question = (mention[1], "") if mention else slot_of(text) or ("", text)
+        suggestions = {word: self._written_here(word) for word in self.missing(subject)}
+        missing = self.missing(question)
+        for word, number in zip(missing, numbers_of(missing), strict=True):
+            if word not in suggestions and number is None:
+                name = self._written_here(word) if word[0].isupper() else None  # it may be a name
+                suggestions[word] = name or common_word(word, numbers_of) or self._written_here(word)
+        return suggestions

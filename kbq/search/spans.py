@@ -1,0 +1,177 @@
+"""Spans: candidate rows become spans with their exact scores. Source: arXiv 2012.12624, section 3.3; limit: section 4.
+
+A span is a pair of rows (start, end) of one paragraph, start ≤ end, at most as long as the shard's limit says; the
+filter must allow phrases to open at the start and to close at the end. The score of a span is the inner product of
+the start plus that of the end, less a penalty for each token after the first, as start and end are scored independently
+and may belong to two answers. Each start is paired with its best end.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from kbq.array_types import Doubles, Floats, Rows
+from kbq.dump.shards import Shard
+from kbq.index.base import MAX_TOKENS, Candidates, ranges, slices
+
+RANGES = 4096  # whose maxima are computed together
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Spans of one query in one shard, best first. Shapes: (spans,).
+
+    No missing span scores above `complete_above`: given an exact index, the spans above it are those that a search over
+    all legal spans would find, each start with its best end.
+    """
+
+    scores: Floats
+    starts: Rows
+    ends: Rows
+    complete_above: float
+    rows: Rows  # all rows that were scored, ascending
+    inner_products: Floats  # of these rows with the start vector (and the candidates' bonus added) and with the end
+    # vector (-inf where no phrase may close). Shape: (rows, 2)
+    penalties: Floats  # length penalty of a phrase from the paragraph's first token to the row. Shape: (rows,)
+
+    def shortened(self, shard: Shard, start: int, end: int, limit: int) -> tuple[float, int] | None:
+        """Score and end row of the best span from `start` to before `end` that ends at character `limit` or before."""
+        fits = (shard.ends[start:end] <= limit) & (shard.ends[start:end] > shard.starts[start])
+        if not fits.any():
+            return None
+        place = int(self.rows.searchsorted(start))
+        ends = slice(place, place + end - start)
+        best = place + int(np.where(fits, self.inner_products[ends, 1] - self.penalties[ends], -np.inf).argmax())
+        penalty = self.penalties[best] - self.penalties[place]
+        score = float(self.inner_products[place, 0] + self.inner_products[best, 1] - penalty)
+        return None if score == -np.inf else (score, start + best - place)
+
+
+def find_spans(
+    shard: Shard,
+    candidates: Sequence[Candidates],
+    queries: Floats | Doubles,
+    max_tokens: int = MAX_TOKENS,
+    length_penalty: float = 0.0,
+    certain: bool = False,
+) -> list[Spans]:
+    """For each query, the best span of each candidate start, with its exact score; ties are in the order of rows.
+
+    Args:
+        candidates: those of each query.
+        queries: start vector over end vector, in the units of the rows; scores are exact sums if it is `in_steps`.
+            Shape: (queries, 2, dim).
+        max_tokens: longest span, both ends included.
+        length_penalty: subtracted from the score for each token after the first, 0 or more.
+        certain: leave out spans up to the candidates' bound, where better ones may be missing.
+    """
+    starts, offsets, added = _opening(shard, candidates)
+    _, stops = shard.row_range(shard.paragraphs_of(starts))
+    numbers = _union(offsets + starts, offsets + np.minimum(stops, starts + max_tokens))
+    query_of, rows = np.divmod(numbers, len(shard))  # consecutive rows of a query are at least a token apart
+    parts = slices(query_of, len(candidates))
+    products = np.concatenate(
+        [shard.inner_products(rows[own], query) for own, query in zip(parts, queries, strict=True)]
+    )
+    products[~shard.closes(rows), 1] = -np.inf
+    place = np.searchsorted(numbers, offsets + starts)
+    if added is not None:
+        products[place, 0] += added
+    penalties = (length_penalty * shard.positions[rows]).astype(np.float32)
+    values, sizes = products[:, 1] - penalties, reach(shard, rows, place, max_tokens, query_of)
+    ends = range_argmax(values, place, sizes)
+    if shard.limit.repeats:
+        _move_backward_ends(shard, rows, values, ends, place, sizes)
+    scores = products[place, 0] + products[ends, 1] - (penalties[ends] - penalties[place])
+    bounds = [of_query.complete_above for of_query in candidates]
+    above = np.array(bounds)[query_of[place]] if certain else -np.inf
+    kept = np.flatnonzero(scores > above)  # some starts have no end within reach
+    order = kept[np.lexsort((-scores[kept], query_of[place[kept]]))]
+    scores, starts, ends = scores[order], rows[place[order]], rows[ends[order]]
+    found = zip(slices(query_of[place[order]], len(candidates)), parts, bounds, strict=True)
+    return [
+        Spans(scores[best], starts[best], ends[best], bound, rows[own], products[own], penalties[own])
+        for best, own, bound in found
+    ]
+
+
+def _opening(shard: Shard, candidates: Sequence[Candidates]) -> tuple[Rows, Rows, Floats | None]:
+    """The candidates of all queries at which a phrase may open, what to add to them, and their bonus.
+
+    With the number of a query times the shard's rows added, the rows of all queries ascend.
+    """
+    starts = np.concatenate([of_query.starts for of_query in candidates])
+    offsets = np.repeat(len(shard) * np.arange(len(candidates)), [len(of_query.starts) for of_query in candidates])
+    bonuses = [of_query.bonus for of_query in candidates if of_query.bonus is not None]
+    opening = shard.opens(starts)
+    return starts[opening], offsets[opening], np.concatenate(bonuses)[opening] if bonuses else None
+
+
+def paragraph_spans(shard: Shard, paragraph: int, query: Floats, length_penalty: float = 0.0) -> Spans:
+    """The best span of each start in one paragraph; see `find_spans`. Shape of `query`: (2, dim)."""
+    every_row = Candidates(shard.rows_of(paragraph), -np.inf)
+    return find_spans(shard, [every_row], query[None], length_penalty=length_penalty)[0]
+
+
+def reach(
+    shard: Shard, rows: Rows, places: Rows, max_tokens: int = MAX_TOKENS, query_of: Rows | Literal[0] = 0
+) -> Rows:
+    """How many of the `rows`, ascending for each query, may end a span that starts at rows[place]. Shape: (places,).
+
+    `rows` must contain all rows of the paragraph within reach of that start.
+    """
+    positions = shard.positions[rows]
+    longest = int(positions.max(initial=0)) + max_tokens
+    paragraphs = query_of * len(shard.paragraph_rows) + shard.paragraphs_of(rows)
+    tokens = paragraphs * longest + positions  # ascending, with gaps between paragraphs
+    counts: Rows = np.searchsorted(tokens, tokens[places] + min(max_tokens, shard.limit.tokens)) - places
+    return np.minimum(counts, shard.limit.rows)
+
+
+def _move_backward_ends(shard: Shard, rows: Rows, values: Floats, ends: Rows, places: Rows, sizes: Rows) -> None:
+    """Give starts whose best end lies before them in the text, as rows repeat, the best of the other ends, in place."""
+    for one in np.flatnonzero(shard.ends[rows[ends]] <= shard.starts[rows[places]]):
+        within = slice(places[one], places[one] + sizes[one])
+        is_ahead = shard.ends[rows[within]] > shard.starts[rows[places[one]]]
+        ends[one] = places[one] + np.where(is_ahead, values[within], -np.inf).argmax()
+
+
+def range_argmax(values: Floats, begins: Rows, sizes: Rows) -> Rows:
+    """The index of the maximum of each values[begin : begin + size], the first of equals. Sizes are at least 1.
+
+    >>> range_argmax(np.float32([1, 5, 2, 5]), np.array([0, 2, 0]), np.array([4, 2, 1])).tolist()
+    [1, 3, 0]
+    """
+    best = np.empty_like(begins)
+    steps = np.arange(sizes.max(initial=0))
+    for first in range(0, len(begins), RANGES):
+        part = slice(first, first + RANGES)
+        inside = begins[part, None] + np.minimum(steps, sizes[part, None] - 1)  # a shorter range repeats its last index
+        best[part] = begins[part] + values[inside].argmax(axis=1)
+    return best
+
+
+def best_ends(logits: Floats) -> tuple[Floats, Rows]:
+    """For a phrase that starts at each token, the best sum of start and end logit within reach, and that end.
+
+    Shapes: logits (2, tokens), results (tokens,).
+
+    >>> best_ends(np.float32([[1, 5, 0], [7, 0, 2]]))[1].tolist()
+    [0, 2, 2]
+    """
+    starts, ends = logits
+    padded = np.pad(ends, (0, MAX_TOKENS - 1), constant_values=-np.inf)
+    reachable = np.lib.stride_tricks.sliding_window_view(padded, MAX_TOKENS)
+    return starts + reachable.max(axis=1), np.arange(len(starts)) + reachable.argmax(axis=1)
+
+
+def _union(begins: Rows, stops: Rows) -> Rows:
+    """The union of the ranges [begin, stop), ascending; begins and stops must ascend, too.
+
+    >>> _union(np.array([0, 1, 7]), np.array([3, 4, 8])).tolist()
+    [0, 1, 2, 3, 7]
+    """
+    begins = np.maximum(begins, np.concatenate([begins[:1], stops[:-1]]))  # not before the previous range stops
+    return ranges(begins, stops)

@@ -1,0 +1,199 @@
+"""API: the routes under /v1, whose requests and answers are JSON."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+
+import kbq
+from kbq.answers import CONTEXT, TOP, Backend, K, SearchOptions, Unit
+from kbq.errors import KbqError
+from kbq.serve.documents import page_document, query_document
+from kbq.serve.metrics import TYPE
+from kbq.serve.problems import DESCRIBED, RefusedError, document
+from kbq.serve.services import Services, WithServices
+from kbq.tables.options import MIN_PROBABILITY, FillOptions
+from kbq.tables.relations import Relation, relation_named
+
+MOST_QUERIES, MOST_ANSWERS, LONGEST = 64, 100, 4096
+MOST_CELLS, MOST_RELATIONS = 1000, 20
+LINES = "application/x-ndjson"
+Text = Annotated[str, Field(min_length=1, max_length=LONGEST)]
+KbName = Annotated[str | None, Field(max_length=64, description="a name; by default the first that is served")]
+
+
+async def json_only(request: Request) -> None:
+    """Refuse what is not said to be JSON: a form of another site can send that, JSON it cannot.
+
+    Raises:
+        RefusedError: of another type.
+    """
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method == "POST" and given != "application/json":
+        raise RefusedError(415, f"the content type is {given!r:.60}: send application/json")
+
+
+router = APIRouter(prefix="/v1", dependencies=[Depends(json_only)], responses={"4XX": DESCRIBED, "5XX": DESCRIBED})
+health = APIRouter()
+
+
+class Asked(BaseModel):
+    """What may be asked for, as `kbq query` takes it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    queries: Annotated[list[Text], Field(min_length=1, max_length=MOST_QUERIES)]
+    k: Annotated[int, Field(ge=1, le=MOST_ANSWERS)] = K
+    unit: Unit | None = None
+    backend: Backend = "auto"
+    reader: Literal["default"] | None = None
+    second_look: Annotated[int | None, Field(ge=0, le=MOST_ANSWERS)] = None
+    min_probability: Annotated[float, Field(ge=0, le=1)] = 0.0
+    context: Annotated[int, Field(ge=0, le=100_000)] = CONTEXT
+    kb: KbName = None
+
+    @property
+    def options(self) -> SearchOptions:
+        """The same for a search; raises QueryError where options do not fit."""
+        return SearchOptions(
+            self.k, self.unit, self.backend, reader=self.reader, second_look=self.second_look,
+            min_probability=self.min_probability,
+        )  # fmt: skip
+
+
+@router.post("/query")
+async def query(request: Request, asked: Asked, services: WithServices) -> dict[str, Any]:
+    """Answer queries, each `subject [SEP] relation` or a question: documents such as `kbq query --json` prints."""
+    kb = services.kbs.named(asked.kb)
+    found = await services.found(request, kb, asked.queries, asked.options)
+    results = [query_document(one, asked.min_probability, asked.context) for one in found]
+    return {"kb": kb.name, "results": results}
+
+
+class WantedRelation(BaseModel):
+    """A relation with what `relations.toml` may say of it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: Text
+    query: Annotated[list[Text], Field(max_length=8, description="wordings; by default the name")] = []
+    values: Literal["one", "many"] = "one"
+    type: Literal["text", "page", "date", "quantity"] | None = None
+    min_probability: Annotated[float | None, Field(ge=0, le=1)] = None
+
+    @property
+    def relation(self) -> Relation:
+        """The same for `kbq fill`."""
+        named = relation_named(self.name, self.values)
+        query = tuple(self.query) or named.query
+        return replace(named, query=query, type=self.type, min_probability=self.min_probability)
+
+
+class Table(BaseModel):
+    """A table to fill: each subject with each relation is a cell."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    subjects: Annotated[list[Text], Field(max_length=MOST_CELLS, description="or `rows`")] = []
+    rows: Annotated[list[dict[str, Any]], Field(max_length=MOST_CELLS, description="their empty cells are filled")] = []
+    subject: Annotated[Text, Field(description="the column of `rows` that has the subjects")] = "subject"
+    relations: Annotated[list[Text | WantedRelation], Field(min_length=1, max_length=MOST_RELATIONS)]
+    values: Literal["one", "many"] = "one"
+    min_probability: Annotated[float, Field(ge=0, le=1)] = MIN_PROBABILITY
+    top: Annotated[int, Field(ge=0, le=10)] = TOP
+    kb: KbName = None
+
+
+@router.post("/fill", response_class=StreamingResponse)
+async def fill(table: Table, services: WithServices) -> StreamingResponse:
+    """Fill a table: a line of JSON for each cell with its claims, as soon as it is asked; the last has the table."""
+    cells = await filled(table, services)
+    return StreamingResponse((json.dumps(line, ensure_ascii=False) + "\n" async for line in cells), media_type=LINES)
+
+
+async def filled(table: Table, services: Services) -> AsyncIterator[dict[str, Any]]:
+    """The lines of a table, the first of which is there already: what cannot be asked has been refused."""
+    if bool(table.subjects) == bool(table.rows):
+        raise RefusedError(422, "the table has no subjects: give either subjects or rows", fields={"subjects": "none"})
+    rows = table.rows or [{"subject": subject} for subject in dict.fromkeys(table.subjects)]
+    cells = len(rows) * len(table.relations)
+    if cells > MOST_CELLS:
+        raise RefusedError(422, f"the table has {cells:,} cells: ask for {MOST_CELLS:,} at most")
+    options = FillOptions(
+        table.subject if table.rows else "subject", table.values, table.min_probability, top=table.top
+    )
+    relations = [relation_named(one, table.values) if isinstance(one, str) else one.relation for one in table.relations]
+    kb = services.kbs.named(table.kb)
+    lines = services.filler.lines(kb, rows, relations, options)
+    first = await anext(lines)
+
+    async def all_lines() -> AsyncIterator[dict[str, Any]]:
+        yield first
+        try:
+            async for line in lines:
+                yield line
+        except KbqError as error:  # the answer has begun
+            yield {"problem": document(error, services.kbs.hidden)}
+
+    return all_lines()
+
+
+@router.get("/pages/{page_id:path}")
+async def page(page_id: str, services: WithServices, kb: str | None = None) -> dict[str, Any]:
+    """A page with its paragraphs."""
+    return page_document(services.kbs.named(kb).page(page_id))
+
+
+@router.get("/titles")
+async def titles(
+    services: WithServices,
+    prefix: Annotated[str, Query(max_length=LONGEST)] = "",
+    limit: Annotated[int, Query(ge=1, le=50)] = 10,
+    kb: str | None = None,
+) -> dict[str, Any]:
+    """Pages whose titles begin with some letters, whatever their case and accents."""
+    found = services.kbs.named(kb).titles(prefix, limit)
+    return {"titles": [{"id": page_id, "title": title} for page_id, title in found]}
+
+
+@router.get("/kbs")
+async def knowledge_bases(services: WithServices) -> dict[str, Any]:
+    """The knowledge bases that are served, the first is asked where none is named."""
+    return {"version": kbq.__version__, "kbs": described(services)}
+
+
+def as_json(document: Mapping[str, Any]) -> Response:
+    """A document as a response."""
+    return JSONResponse(document)
+
+
+def described(services: Services) -> list[dict[str, Any]]:
+    """Each knowledge base with its size."""
+    return [
+        {"name": one.name, **one.kb.counts.facts, "index": one.kb.index.kind, "problem": one.problem}
+        for one in services.kbs
+    ]
+
+
+@health.get("/healthz")
+async def healthz() -> dict[str, str]:
+    """Whether the process is alive."""
+    return {"status": "alive"}
+
+
+@health.get("/readyz")
+async def readyz(services: WithServices) -> dict[str, Any]:
+    """Whether queries are answered; `problem` says why a changed knowledge base is not served, but the one before."""
+    return {"status": "ready", "kbs": [{"name": one.name, "problem": one.problem} for one in services.kbs]}
+
+
+@health.get("/metrics")
+async def metrics(services: WithServices) -> Response:
+    """What is counted and timed, as Prometheus reads it."""
+    for one in services.kbs:
+        services.metrics.pages.labels(one.name).set(one.kb.counts.pages)
+    return PlainTextResponse(services.metrics.text(), media_type=TYPE)

@@ -1,0 +1,107 @@
+"""App: knowledge bases become a web application: its API, its pages, and what they have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+import kbq
+from kbq.errors import KbqError
+from kbq.serve import api, decisions, pages, tools
+from kbq.serve.access import is_reconciliation
+from kbq.serve.batcher import Batcher
+from kbq.serve.guard import Guard
+from kbq.serve.knowledge_bases import FIRST, KnowledgeBases
+from kbq.serve.metrics import Metrics
+from kbq.serve.problems import RefusedError, response_to
+from kbq.serve.reconciliation import routes as reconciliation
+from kbq.serve.services import Services
+from kbq.serve.table_stream import Filler
+
+if TYPE_CHECKING:
+    from kbq.serve.settings import ServeSettings
+
+
+def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
+    """The application that serves these knowledge bases."""
+    metrics = Metrics()
+    batcher = Batcher(settings.queue, settings.seconds, metrics)
+    app = FastAPI(
+        title="kbq", version=kbq.__version__, docs_url=None, redoc_url=None, lifespan=_running,
+        description="Answers slot queries from knowledge bases of phrases, with evidence.",
+    )  # fmt: skip
+    app.state.services = Services(served, batcher, Filler(batcher), settings, metrics)
+    app.add_middleware(Guard, settings=settings, batcher=batcher, metrics=metrics)
+    app.add_exception_handler(KbqError, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.include_router(api.health)
+    app.include_router(api.router)
+    app.include_router(pages.router)
+    app.include_router(reconciliation.router)
+    app.include_router(decisions.router)
+    app.mount("/static", pages.static_files(), name="static")
+    app.mount("/shared", pages.shared_files(), name="shared")
+    app.state.mcp = tools.applications(app.state.services)
+    app.router.routes.extend(route for one in app.state.mcp for route in one.routes)
+    return app
+
+
+@asynccontextmanager
+async def _running(app: FastAPI) -> AsyncIterator[None]:
+    """Before the first request, every knowledge base has answered; while the service runs, folders are watched."""
+    services: Services = app.state.services
+    async with services.batcher as batcher, AsyncExitStack() as running:
+        for one in services.kbs:
+            await batcher.call(lambda kb=one.kb: kb.query(FIRST, 1), deadline=float("inf"))  # type: ignore[misc]
+        for one in app.state.mcp:
+            await running.enter_async_context(one.router.lifespan_context(one))
+        watching = asyncio.create_task(services.kbs.watch(batcher, services.metrics))
+        yield
+        watching.cancel()
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """A problem as a document for programs, and as a page for people."""
+    services: Services = request.app.state.services
+    refused = error if isinstance(error, KbqError) else RefusedError(500, str(error))
+    path, accepted = request.url.path, request.headers.get("accept", "")
+    for_reconciliation = is_reconciliation(path)
+    if "text/html" in accepted and not (for_reconciliation or path.startswith("/v1/")):
+        return pages.error_page(request, refused)
+    return response_to(refused, services.kbs.hidden, for_reconciliation)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """A request that is not what its route takes: the fields are named, but not what they hold."""
+    problems = error.errors() if isinstance(error, RequestValidationError) else []
+    if any(problem["type"] == "json_invalid" for problem in problems):
+        return await _refused(request, RefusedError(400, "the request is not JSON: send one object {…}"))
+    fields = {_field(problem["loc"]): str(problem["msg"]) for problem in problems}
+    first = ": ".join(next(iter(fields.items()), ("the request", "it is invalid")))
+    return await _refused(request, RefusedError(422, first, fields=fields))
+
+
+def _field(place: tuple[object, ...]) -> str:
+    """The name of a field, such as queries[3]."""
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in place[1:]]
+    return "".join(parts).removeprefix(".") or str(place[0] if place else "request")
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    """What the framework refuses, in words of ours."""
+    status, headers = getattr(error, "status_code", 500), getattr(error, "headers", None) or {}
+    sentences = {
+        400: "the request cannot be read: send JSON in UTF-8",
+        404: "there is nothing at this address: /api lists what there is",
+        405: f"{request.method} is not allowed here: use {headers.get('allow') or headers.get('Allow', 'GET')}",
+    }
+    sentence = sentences.get(status, str(getattr(error, "detail", "")))
+    return await _refused(request, RefusedError(status, sentence, headers=headers))

@@ -1,0 +1,221 @@
+"""Knowledge bases: folders become knowledge bases that are served by name, and reopened when they have changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbq.dump.manifest import MANIFEST, read_manifest
+from kbq.dump.page_directory import Pages
+from kbq.errors import KbqError
+from kbq.kb import KnowledgeBase
+from kbq.search.verifying import verify
+from kbq.serve.matching import TitleWords
+from kbq.serve.problems import RefusedError, without_paths
+from kbq.serve.titles import Title, TitlePrefixes
+from kbq.tables.known import USUAL, preset
+
+if TYPE_CHECKING:
+    from kbq.answers import IndexKind
+    from kbq.corpus.pages import Page
+    from kbq.serve.batcher import Batcher
+    from kbq.serve.metrics import Metrics
+
+NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
+EVERY = 1.0  # seconds between two looks at a folder
+AGAIN, MOST_AGAIN = 10.0, 600.0  # seconds after which what was refused is read again: ever more, up to ten minutes
+FIRST = "kbq"  # is asked for before a knowledge base counts as open
+log = logging.getLogger("kbq.serve")
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Where a knowledge base lies, and how it is opened."""
+
+    path: Path
+    model: str = ""  # a query encoder tuned for it; empty: its own
+    index: IndexKind | None = None
+    device: str = "auto"
+    ray: str | None = None  # the address of a Ray cluster that searches it
+
+    def opened(self, others: Iterable[ServedKb]) -> KnowledgeBase:
+        """The knowledge base as it is now, with the encoders of one of the others where they are the same.
+
+        Raises:
+            KbqError: it cannot be opened.
+        """
+        manifest = read_manifest(self.path)
+        wanted = self.model or manifest.model, manifest.model_fingerprint
+        models = (one.kb.model for one in others)
+        shared = next((one for one in models if (one.source, one.config.phrase_fingerprint) == wanted), None)
+        model = shared or self.model or None
+        return KnowledgeBase.open(self.path, model, index=self.index, ray=self.ray, device=self.device)
+
+    @property
+    def stamp(self) -> tuple[int, int, int] | None:
+        """What differs when the knowledge base has been changed."""
+        try:
+            facts = (self.path / MANIFEST).stat()
+        except OSError:
+            return None
+        return facts.st_ino, facts.st_mtime_ns, facts.st_size
+
+
+class _Opened:
+    """A knowledge base as it was opened, with the tables of its pages and titles."""
+
+    def __init__(self, kb: KnowledgeBase) -> None:
+        self.kb, self.pages, self.titles = kb, Pages(kb.shards), TitlePrefixes(kb.shards)
+        self.pages.is_known("")  # makes the table
+        self.words = TitleWords(kb.shards)  # makes its own on first use
+
+
+class ServedKb:
+    """A knowledge base by its name: the present one, which another takes the place of when the folder has changed."""
+
+    def __init__(self, name: str, folder: Folder, others: Iterable[ServedKb] = ()) -> None:
+        """Open a knowledge base; raises KbqError where it cannot be.
+
+        Args:
+            others: that may have the same encoders.
+        """
+        self.name = name
+        self.problem = ""  # why what is in the folder now is not served
+        self._folder, self._seen = folder, folder.stamp
+        self._next, self._pause = 0.0, AGAIN  # when what is refused is tried again, and after how many seconds then
+        self._opened = _Opened(folder.opened(others))
+
+    @property
+    def kb(self) -> KnowledgeBase:
+        """The present one; whoever has it goes on with it when it is replaced."""
+        return self._opened.kb
+
+    def page(self, page_id: str) -> Page:
+        """A page.
+
+        Raises:
+            RefusedError: there is none with this id.
+        """
+        place = self._opened.pages.place(page_id)
+        if place is None:
+            raise RefusedError(404, f"{self.name} has no page {page_id!r:.80}")
+        return self._opened.kb.shards[place.shard].page(place.page)
+
+    def has_page(self, page_id: str) -> bool:
+        """Whether there is a page with this id."""
+        return self._opened.pages.is_known(page_id)
+
+    @property
+    def words(self) -> TitleWords:
+        """The words of titles, by which names are matched."""
+        return self._opened.words
+
+    def titles(self, prefix: str, limit: int = 10) -> list[Title]:
+        """The first titles that begin with a prefix, whatever its case and accents."""
+        return self._opened.titles.beginning_with(prefix, limit)
+
+    def some_titles(self, count: int) -> list[Title]:
+        """As many titles from all over the alphabet, always the same ones."""
+        return self._opened.titles.spread(count)
+
+    @property
+    def relations(self) -> list[str]:
+        """Relations to suggest: those that its query encoder was tuned on, or those that are often asked for."""
+        return self.kb.model.config.tuned_relations or [one.name for one in preset(USUAL)]
+
+    def hidden(self, text: str) -> str:
+        """A text with the name of this knowledge base instead of the place where it or its model lies."""
+        model = self.kb.model
+        places = {str(self._folder.path), str(self._folder.path.absolute()), str(self.kb.folder)}
+        for place in sorted(places, key=len, reverse=True):
+            text = text.replace(place, self.name)
+        for place in (model.source, model.config.base or ""):
+            text = text.replace(place, Path(place).name) if "/" in place else text
+        return without_paths(text)
+
+    async def reopen(self, batcher: Batcher, metrics: Metrics) -> None:
+        """Take what is in the folder now, if that has changed and every file is whole; else stay with what is open."""
+        stamp, now = self._folder.stamp, time.monotonic()
+        if stamp != self._seen:
+            self._seen, self._pause = stamp, AGAIN
+        elif not self.problem or now < self._next:
+            return
+        self._next, self._pause = now + self._pause, min(2 * self._pause, MOST_AGAIN)
+        try:
+            opened = await asyncio.to_thread(self._checked)
+            await batcher.call(lambda: opened.kb.query(FIRST, 1), deadline=math.inf)
+        except Exception as error:  # whatever is wrong with it, it is not taken
+            self.problem = self.hidden(str(error) or type(error).__name__)
+            metrics.reopened.labels(self.name, "refused").inc()
+            log.error("a changed knowledge base is refused", extra={"kb": self.name, "problem": str(error)})
+            return
+        self._opened, self.problem = opened, ""
+        metrics.reopened.labels(self.name, "opened").inc()
+        log.info("a changed knowledge base is open", extra={"kb": self.name, "pages": opened.kb.counts.pages})
+
+    def _checked(self) -> _Opened:
+        """What is in the folder now, every file of it compared with its digest."""
+        found = verify(self._folder.path)
+        if not found:
+            raise KbqError(found.problems[0])
+        return _Opened(self._folder.opened([self]))
+
+
+class KnowledgeBases:
+    """The knowledge bases of a service; the first is asked where none is named."""
+
+    def __init__(self, served: Iterable[ServedKb]) -> None:
+        self._by_name = {one.name: one for one in served}
+
+    def __iter__(self) -> Iterator[ServedKb]:
+        return iter(self._by_name.values())
+
+    def named(self, name: str | None = None) -> ServedKb:
+        """The knowledge base of a name; without one, the first.
+
+        Raises:
+            RefusedError: there is none.
+        """
+        found = self._by_name.get(name) if name else next(iter(self))
+        if found is None:
+            names = ", ".join(self._by_name)
+            raise RefusedError(404, f"there is no knowledge base {name!r:.80}: choose from {names}")
+        return found
+
+    def hidden(self, text: str) -> str:
+        """A text that names no place on this machine."""
+        for one in self:
+            text = one.hidden(text)
+        return text
+
+    async def watch(self, batcher: Batcher, metrics: Metrics) -> None:
+        """Reopen what has changed, for ever."""
+        while True:
+            for one in self:
+                await one.reopen(batcher, metrics)
+            await asyncio.sleep(EVERY)
+
+
+def open_knowledge_bases(folders: Mapping[str, Folder]) -> KnowledgeBases:
+    """Open knowledge bases by name; those with the same encoders share them.
+
+    Raises:
+        KbqError: one cannot be opened, or a name cannot be part of an address.
+    """
+    served: list[ServedKb] = []
+    for name, folder in folders.items():
+        if not NAME.fullmatch(name):
+            raise KbqError(
+                f"{name!r} cannot be the name of a knowledge base: write NAME={folder.path}, with letters, digits, "
+                "dots and hyphens",
+                is_usage=True,
+            )
+        served.append(ServedKb(name, folder, served))
+    return KnowledgeBases(served)

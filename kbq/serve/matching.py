@@ -1,0 +1,150 @@
+"""Matching: a name becomes the pages whose titles are like it, best first.
+
+Titles are compared by their words, without case, accents and punctuation; a rare word counts more than a common one.
+A word that no title has is read as those that are one typing error away.
+"""
+
+from array import array
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from kbq.array_types import Rows
+from kbq.dump.page_directory import Pages, Place
+from kbq.dump.shards import Shard
+from kbq.tables.values import normalised
+from kbq.words.spelling import BARE, edits
+
+IDENTICAL, SAME_TITLE, SAME_WORDS, SIMILAR = 1.0, 0.99, 0.95, 0.9  # likeness; SIMILAR: at most, with other words
+MISTYPED = 0.9  # of the weight of a word that is one typing error away
+MOST_WORDS = 32  # of a name that are looked up
+LONGEST = 4096  # characters of a name: no title has more
+COMPARED = 64  # titles at least that are compared as a whole
+STROKES = str.maketrans(BARE)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPage:
+    """A page whose title is like a name."""
+
+    page_id: str
+    title: str
+    likeness: float  # from 0 to 1
+
+    @property
+    def has_name(self) -> bool:
+        """Whether the title is the name: the same words and no others, whatever their order."""
+        return self.likeness >= SAME_WORDS
+
+
+class TitleWords:
+    """The words of the titles of all pages that are not deleted; the table is made on first use."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        """`shards`: of the knowledge base, all of them."""
+        self._shards, self._ids = shards, Pages(shards)
+
+    def pages(self, name: str, limit: int) -> list[NamedPage]:
+        """At most `limit` pages, the most alike first; of those that are equally alike, the first of the corpus.
+
+        The id of a page is as good as its title.
+        """
+        if len(name) > LONGEST:
+            return []
+        by_id = self._ids.place(name)
+        found = {} if by_id is None else {by_id: IDENTICAL}
+        words = words_of(name)
+        for place, shared in self._table.most_alike(words, max(limit, COMPARED)):
+            found.setdefault(place, self._likeness(name, words, place, shared))
+        ranked = sorted(found.items(), key=lambda one: -one[1])[:limit]
+        return [NamedPage(*self._names(place), round(likeness, 4)) for place, likeness in ranked]
+
+    def _names(self, place: Place) -> tuple[str, str]:
+        shard = self._shards[place.shard]
+        return shard.ids[place.page], shard.titles[place.page]
+
+    def _likeness(self, name: str, words: list[str], place: Place, shared: float) -> float:
+        title = self._shards[place.shard].titles[place.page]
+        if title == name:
+            return IDENTICAL
+        theirs = words_of(title)
+        return SAME_TITLE if theirs == words else SAME_WORDS if sorted(theirs) == sorted(words) else SIMILAR * shared
+
+    @cached_property
+    def _table(self) -> "_Table":
+        return _Table(self._shards)
+
+
+class _Table:
+    """Which pages have a word in their titles, and how much the word counts: its inverse frequency, as in BM25."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        numbers = [np.flatnonzero(shard.live_pages()) for shard in shards]
+        self._shards = np.repeat(np.arange(len(numbers)), [len(each) for each in numbers])  # of each page
+        self._numbers = np.concatenate([*numbers, _NO_PAGES])  # of each page, in its shard
+        keys, pages = array("Q"), array("q")
+        for page, (shard, number) in enumerate(zip(self._shards.tolist(), self._numbers.tolist(), strict=True)):
+            for word in dict.fromkeys(words_of(shards[shard].titles[number])):
+                keys.append(_key(word))
+                pages.append(page)
+        order = np.argsort(np.frombuffer(keys, np.uint64), kind="stable")
+        self._keys, self._pages = np.frombuffer(keys, np.uint64)[order], np.frombuffer(pages, np.int64)[order]
+        _, which, counts = np.unique(self._keys, return_inverse=True, return_counts=True)
+        self._totals = np.bincount(self._pages, self._weight(counts)[which], len(self._numbers))
+
+    def most_alike(self, words: Sequence[str], limit: int) -> Iterator[tuple[Place, float]]:
+        """Pages that share a word, with the share of both their words that is the same (Dice), by weight."""
+        found = [self._pages_with(word) for word in dict.fromkeys(words[:MOST_WORDS])]
+        unseen = float(self._weight(np.zeros(1))[0])
+        total = sum(float(weights.max(initial=0.0)) or unseen for _, weights in found)
+        pages, which = np.unique(np.concatenate([*(pages for pages, _ in found), _NO_PAGES]), return_inverse=True)
+        shared = np.bincount(which, np.concatenate([*(weights for _, weights in found), np.empty(0)]), len(pages))
+        alike = np.minimum(1.0, 2 * shared / (self._totals[pages] + total))
+        for best in np.argsort(-alike, kind="stable")[:limit].tolist():
+            page = pages[best]
+            yield Place(int(self._shards[page]), int(self._numbers[page])), float(alike[best])
+
+    def _pages_with(self, word: str) -> tuple[Rows, NDArray[np.float64]]:
+        """The pages that have a word or, where none has it, a word one edit away, and what that counts."""
+        pages, weight = self._postings([word])
+        if not len(pages) and word.isalpha():  # one digit more is another number
+            pages, weight = self._postings(edits(word))
+            weight = MISTYPED * weight
+        pages, which = np.unique(pages, return_inverse=True)
+        best = np.zeros(len(pages))
+        np.maximum.at(best, which, weight)
+        return pages, best
+
+    def _postings(self, words: Collection[str]) -> tuple[Rows, NDArray[np.float64]]:
+        """The pages that have one of these words, and its weight. Shapes: (postings,)."""
+        keys = np.fromiter(map(_key, words), np.uint64, len(words))
+        bounds = np.stack([np.searchsorted(self._keys, keys, side) for side in ("left", "right")], axis=1)
+        counts = np.diff(bounds)[:, 0]
+        found = [self._pages[begin:end] for begin, end in bounds[counts > 0].tolist()]
+        return np.concatenate([*found, _NO_PAGES]), np.repeat(self._weight(counts), counts)
+
+    def _weight(self, counts: NDArray[Any]) -> NDArray[np.float64]:
+        """The weights of words by how many titles have them."""
+        weights: NDArray[np.float64] = np.log1p((len(self._numbers) - counts + 0.5) / (counts + 0.5))
+        return weights
+
+
+_NO_PAGES: Rows = np.empty(0, np.int64)
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name as they are compared.
+
+    >>> words_of("Skłodowska-Curie, Marie")
+    ['sklodowska', 'curie', 'marie']
+    """
+    return normalised(name).translate(STROKES).split()
+
+
+def _key(word: str) -> int:
+    return xxhash.xxh3_64_intdigest(word.encode("utf-8", "surrogatepass"))

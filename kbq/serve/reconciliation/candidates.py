@@ -1,0 +1,107 @@
+"""Candidates: the name of a cell, and what other cells of its row say, become the pages that may be meant.
+
+What other cells say is compared with what each page itself says, if it does. Weights: those of Wikidata's service.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kbq.serve.matching import NamedPage, TitleWords
+from kbq.serve.slot_filling import SlotFiller
+from kbq.tables.checking import is_same
+from kbq.tables.claims import Claim, PageValue
+from kbq.tables.relations import relation_named
+from kbq.tables.slots import Slot, subject_of
+from kbq.tables.tables import is_empty, shown
+from kbq.tables.titles import Titles
+
+LIMIT, MOST = 5, 100  # candidates of a name, by default and at most
+CHECKED = 3  # of them, whose pages are compared with other cells
+OF_NAME, OF_PROPERTY = 100, 40  # weights of a name, and of a property that the page has
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """Another cell of the row."""
+
+    pid: str  # the name of a relation
+    v: Any  # a text, number or truth value, a page as {"id": …, "name": …}, or a list of these
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A query of the protocol: a cell that names something."""
+
+    query: str = ""
+    limit: float = 0  # candidates; 0: LIMIT
+    properties: list[Property] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A page that may be meant."""
+
+    page: NamedPage
+    agrees: Mapping[str, bool]  # whether the page says what the other cells do; without those of which it says nothing
+
+    @property
+    def score(self) -> float:
+        """From 0 to 100."""
+        weight = OF_NAME + OF_PROPERTY * len(self.agrees)
+        return round(100 * (OF_NAME * self.page.likeness + OF_PROPERTY * sum(self.agrees.values())) / weight, 1)
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """By which candidates are compared: of pages with the same score, the one that more cells agree with."""
+        return self.score, sum(self.agrees.values())
+
+
+async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Candidate]]:
+    """The candidates of each name, best first.
+
+    Raises:
+        KbqError: a property is not a relation that can be asked for.
+    """
+    pages = await asyncio.to_thread(_pages, names, filler.served.words)
+    asked = [
+        (number, page, other, relation_named(other.pid, "many"))
+        for number, name in enumerate(names)
+        for page in pages[number][:CHECKED]
+        for other in name.properties
+        if not is_empty(other.v)
+    ]
+    slots = [Slot(subject_of(page.title), relation) for _, page, _, relation in asked]
+    claims = await filler.claims(slots, [page.page_id for _, page, _, _ in asked])
+    agrees: dict[tuple[int, str], dict[str, bool]] = {}
+    for (number, page, other, _), said in zip(asked, claims, strict=True):
+        if any(claim.accepted for claim in said):
+            agrees.setdefault((number, page.page_id), {})[other.pid] = _is_said(other.v, said, filler.served.kb.titles)
+    found = [
+        [Candidate(page, agrees.get((number, page.page_id), {})) for page in each] for number, each in enumerate(pages)
+    ]
+    return [sorted(each, key=lambda one: one.rank, reverse=True) for each in found]
+
+
+def _pages(names: Sequence[Name], words: TitleWords) -> list[list[NamedPage]]:
+    return [words.pages(name.query, int(max(0, min(name.limit, MOST))) or LIMIT) for name in names]
+
+
+def is_match(found: Sequence[Candidate]) -> bool:
+    """Whether the first candidate is certainly meant: it alone has the name, and contradicts no other cell."""
+    best, *others = found
+    return best.page.has_name and all(best.agrees.values()) and all(one.rank < best.rank for one in others[:1])
+
+
+def _is_said(value: Any, claims: Sequence[Claim], titles: Titles) -> bool:
+    """Whether one of these claims has the value, or one of the values."""
+    values = value if isinstance(value, list) else [value]
+    return any(claim.accepted and _is_value(one, claim, titles) for one in values for claim in claims)
+
+
+def _is_value(value: Any, claim: Claim, titles: Titles) -> bool:
+    if not isinstance(value, dict):
+        return is_same(shown(value), claim, titles)
+    is_page = isinstance(claim.normal, PageValue) and claim.normal.page_id == value.get("id")
+    return is_page or ("name" in value and is_same(shown(value["name"]), claim, titles))

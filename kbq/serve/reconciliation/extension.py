@@ -1,0 +1,100 @@
+"""Extension: pages and relations become the cells of new columns, in the protocol's form."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from kbq.corpus.pages import Page
+from kbq.errors import KbqError
+from kbq.serve.slot_filling import SlotFiller
+from kbq.tables.claims import Claim, PageValue
+from kbq.tables.relations import Relation, relation_named
+from kbq.tables.slots import Slot, subject_of
+
+Content = Literal["value", "probability", "sentence", "place"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What may be chosen for a column; OpenRefine may send numbers as texts."""
+
+    limit: Annotated[int, Meta(ge=0)] = 1  # values of a cell; 0: all
+    probability: Annotated[float, Meta(ge=0, le=1)] | None = None  # below which there is no value
+    content: Content = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A relation that becomes a column."""
+
+    id: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def chosen(self) -> Settings:
+        """The settings, as far as there are any; a field that was left empty has none.
+
+        Raises:
+            KbqError: one has no meaning.
+        """
+        given = {name: value for name, value in self.settings.items() if value not in ("", None)}
+        try:
+            return msgspec.convert(given, Settings, strict=False)
+        except msgspec.ValidationError as error:
+            raise KbqError(f"the settings of {self.id!r:.80} have no meaning: {error}") from None
+
+    @property
+    def relation(self) -> Relation:
+        """What is asked.
+
+        Raises:
+            KbqError: it cannot be asked.
+        """
+        chosen = self.chosen
+        named = relation_named(self.id, "one" if chosen.limit == 1 else "many")
+        return replace(named, min_probability=chosen.probability)
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """A request of the protocol: which columns to add to which pages."""
+
+    ids: list[str]
+    properties: list[Column] = field(default_factory=list)
+
+
+async def extended(request: Extension, pages: Sequence[Page], filler: SlotFiller) -> dict[str, Any]:
+    """The answer to a request. Every id has every column, an empty list where nothing is likely enough.
+
+    Args:
+        pages: those of the ids that there are.
+
+    Raises:
+        KbqError: a relation cannot be asked for.
+    """
+    columns = [(column.id, column.relation, column.chosen) for column in request.properties]
+    asked = [(page, *column) for page in pages for column in columns]
+    claims = await filler.claims([Slot(subject_of(page.title), relation) for page, _, relation, _ in asked])
+    rows: dict[str, dict[str, list[dict[str, Any]]]] = {
+        page_id: {column: [] for column, _, _ in columns} for page_id in request.ids
+    }
+    for (page, column, _, chosen), said in zip(asked, claims, strict=True):
+        accepted = [claim for claim in said if claim.accepted][: chosen.limit or None]
+        rows[page.id][column] = [_cell(claim, chosen.content) for claim in accepted]
+    return {"meta": [{"id": column, "name": column} for column, _, _ in columns], "rows": rows}
+
+
+def _cell(claim: Claim, content: Content) -> dict[str, Any]:
+    """A value, or what is known of it, as the protocol has it."""
+    if content == "sentence":
+        return {"str": claim.sentence}
+    if content == "place":
+        return {"str": f"{claim.page_id}, paragraph {claim.paragraph}, characters {claim.start}-{claim.end}"}
+    if content == "probability":
+        return {} if claim.probability is None else {"float": claim.probability}
+    if isinstance(claim.normal, PageValue):
+        return {"id": claim.normal.page_id, "name": claim.normal.title}
+    return {"str": claim.value}

@@ -1,0 +1,77 @@
+"""Letters: texts that a reader takes for the same become the same text. All of kbq compares words and values by it.
+
+Compatibility forms (ﬁ, full width) are what they stand for; what is not seen (soft hyphens, joiners) is nothing; every
+apostrophe is one; case, accents and strokes make no difference. Marks that make another letter do: バ is not パ.
+Source: Unicode Standard Annex 15.
+"""
+
+import html
+import re
+import sys
+import unicodedata
+from functools import lru_cache
+
+from kbq.text.normal_forms import normal_form
+
+APOSTROPHES = "'`´‘’‛′‵ʹʺʻʼʽʾʿˈˊˋꞋꞌ＇՚׳"
+STROKES = {
+    "ł": "l", "ø": "o", "đ": "d", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "ŀ": "l",
+    "ƚ": "l", "ɨ": "i", "ƀ": "b", "ɖ": "d", "ɗ": "d", "ɓ": "b", "ɠ": "g", "ƙ": "k", "ŋ": "n", "ё": "е", "ѐ": "е",
+    "ѝ": "и", "أ": "ا", "إ": "ا", "آ": "ا", "ٱ": "ا", "ς": "σ", "ẞ": "ss",
+}  # fmt: skip
+# Accents, vowel points of Hebrew and Arabic: left out by many writers. All other marks make another letter.
+_ACCENTS = re.compile(
+    "[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\ufe20-\ufe2f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
+    "\u0610-\u061a\u064b-\u0652\u0656-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed]"
+)
+_CYRILLIC = range(0x0400, 0x0530)
+_UNSEEN = re.compile(
+    "["
+    + "".join(
+        re.escape(chr(code)) for code in range(0x80, sys.maxunicode + 1) if unicodedata.category(chr(code)) == "Cf"
+    )
+    + "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"
+)
+_POWER = re.compile("(?<=[0-9])(?=[⁰¹²³⁴-⁹₀-₉])")  # 10² is not 102, though m² is m2
+_FRACTION = re.compile("(?<=[0-9])(?=[¼-¾⅐-⅞↉])")  # 1½ is not 11/2
+_AS_ONE = str.maketrans(dict.fromkeys(APOSTROPHES, "'"))
+
+
+def seen(text: str) -> str:
+    """Without what is not seen: soft hyphens, joiners, marks of direction, selectors of variants."""
+    return text if text.isascii() else _UNSEEN.sub("", text)
+
+
+def plain(text: str) -> str:
+    """A text with its usual letters, its case and accents kept; the same length is not.
+
+    >>> plain("Pﬁzer’s Hei\\u00addel\\u00adberg, Kaʻahumanu, 10² m²"), plain("AT&amp;T")
+    ("Pfizer's Heidelberg, Ka'ahumanu, 10^2 m2", 'AT&T')
+    """
+    if "&" in text and ";" in text:
+        text = html.unescape(text)
+    if text.isascii():
+        return text.replace("`", "'")
+    text = _FRACTION.sub(" ", _POWER.sub("^", _UNSEEN.sub("", text).translate(_AS_ONE)))
+    return normal_form("NFKC", text)
+
+
+def folded(text: str) -> str:
+    """A text as words are compared: plain, without case, accents and strokes.
+
+    >>> folded("Łódź, Œuvre, Straße, Ёлка, バ")
+    'lodz, oeuvre, strasse, елка, バ'
+    """
+    letters = plain(text).casefold()
+    return letters if letters.isascii() else normal_form("NFKC", "".join(map(_bare, normal_form("NFKC", letters))))
+
+
+@lru_cache(2**14)
+def _bare(letter: str) -> str:
+    if letter in STROKES:
+        return STROKES[letter]
+    parts = unicodedata.normalize("NFD", letter)
+    if len(parts) > 1 and ord(letter) in _CYRILLIC:
+        return letter
+    bare = _ACCENTS.sub("", parts)
+    return letter if bare == parts else bare

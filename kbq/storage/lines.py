@@ -1,0 +1,321 @@
+"""Lines: a text file or standard input, plain or compressed, becomes numbered lines of UTF-8 text, or JSON objects.
+
+The caller gives the class of the errors, so that a damaged corpus is a `CorpusError` and a damaged training file a
+`TrainingError`. Every message begins with the file, and the line if there is one.
+"""
+
+import bz2
+import codecs
+import gzip
+import io
+import json
+import lzma
+import re
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, TypeAlias, cast
+
+from kbq.errors import KbqError
+from kbq.storage.json_text import MOST_VALUES, TOO_DEEP, is_too_deep, parsed_json, values_in
+from kbq.text.normal_forms import normal_form
+
+Line: TypeAlias = tuple[int, str]  # its number, from 1, and its text without the line end
+BadLine: TypeAlias = Callable[[KbqError], None]  # called with what is wrong; if it returns, the line is skipped
+
+LONGEST = 2**26  # bytes of a line: a page, a record or a row has far fewer
+LONGEST_ARRAY = 2**28  # characters of JSON that is one array, which is in memory as a whole
+XZ_MEMORY = 2**28  # bytes: `xz -9` needs 65 MB, but a file may ask for 4 GB
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_PER_LINE = "write one object {…} per line"
+ARRAY = re.compile(r"\s*\[\s*(\{|\]?\s*$)")  # how an array of objects begins
+MARK = "\ufeff"  # byte order mark
+COMPRESSED = (".gz", ".xz", ".bz2", ".zst", ".zip")  # how the names of compressed files end
+
+
+def refuse(problem: KbqError) -> None:
+    """Raise the problem: the default for bad lines."""
+    raise problem
+
+
+def clean_text(text: str) -> str:
+    r"""Normalise text to NFC and replace characters that cannot be written or displayed.
+
+    After NFC, control characters other than line feed and tab become spaces, and lone surrogates become U+FFFD, one
+    for one, so that character positions stay the same.
+
+    >>> clean_text("Cafe\u0301\x00\r\n")
+    'Café  \n'
+    """
+    return without_surrogates(_CONTROL.sub(" ", normal_form("NFC", text)))
+
+
+def without_surrogates(text: str) -> str:
+    """With U+FFFD for each half of a surrogate pair, which is no character, and which no file can hold."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def source_name(source: str) -> str:
+    """The name of a source in messages: its path, or `standard input` for "-"."""
+    return "standard input" if source == "-" else clean_text(source)
+
+
+def read_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse) -> Iterator[Line]:
+    """Stream the lines of a file, one in memory at a time.
+
+    gzip, xz, bzip2, Zstandard, and zip with one file in it, are recognised by their first bytes, whatever the file
+    name. A byte order mark and the ends of lines are dropped: a line feed, perhaps behind a carriage return, or
+    carriage returns alone, where the first line ends in one.
+
+    Args:
+        source: a path, or "-" for standard input.
+        error: class of the errors.
+        on_bad_line: called for a line that is not UTF-8; the default raises.
+
+    Raises:
+        KbqError: the file is missing, unreadable or damaged; the class is `error`.
+    """
+    for number, text in read_whole_lines(source, error, on_bad_line):
+        yield number, (text.removeprefix(MARK) if number == 1 else text).rstrip("\r\n")
+
+
+def read_text(source: str, longest: int = LONGEST, error: type[KbqError] = KbqError) -> str:
+    """A whole file as text, every line end as it is, without a byte order mark; see `read_lines`.
+
+    Raises:
+        KbqError: it has more than `longest` characters, too.
+    """
+    parts, left = [], longest
+    for _, text in read_whole_lines(source, error):
+        left -= len(text)
+        if left < 0:
+            raise error(f"{source_name(source)} has more than {longest:,} characters: is it the right file?")
+        parts.append(text)
+    return "".join(parts).removeprefix(MARK)
+
+
+def read_bytes(source: str, error: type[KbqError] = KbqError) -> bytes:
+    """A whole file, decompressed; see `read_lines`.
+
+    Raises:
+        KbqError: it has more than LONGEST bytes, too.
+    """
+    parts, left = [], LONGEST
+    for _, line in _byte_lines(source, error):
+        left -= len(line)
+        if left < 0:
+            raise error(f"{source_name(source)} has more than {LONGEST:,} bytes: divide it")
+        parts.append(line)
+    return b"".join(parts)
+
+
+def read_whole_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse) -> Iterator[Line]:
+    """The lines of a file with their ends, the first with its byte order mark, if there is one; see `read_lines`."""
+    return decoded(_byte_lines(source, error), source_name(source), error, on_bad_line)
+
+
+def decoded(
+    lines: Iterable[tuple[int, bytes]], name: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse
+) -> Iterator[Line]:
+    """Numbered lines of UTF-8 as text; `name` is that of their file, for messages."""
+    for number, line in lines:
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as reason:
+            byte = f"byte {reason.start + 1} is 0x{line[reason.start]:02x}"
+            if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                byte = "it is UTF-16"
+            on_bad_line(error(f"{name}:{number}: not UTF-8 ({byte}): convert the file to UTF-8"))
+        else:
+            yield number, text
+
+
+def ended(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines that end in LF or CRLF or, where the first one ends in CR, in any of these."""
+    ends_in_cr: bool | None = None
+    for line in lines:
+        if ends_in_cr is None:
+            ends_in_cr = b"\r" in line.removesuffix(b"\n").removesuffix(b"\r") or line.endswith(b"\r")
+        if ends_in_cr:
+            yield from line.splitlines(keepends=True)
+        else:
+            yield line
+
+
+def _byte_lines(source: str, error: type[KbqError]) -> Iterator[tuple[int, bytes]]:
+    """The decompressed lines of a file with their ends."""
+    name, number = source_name(source), 0
+    try:
+        with nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as stream:
+            readable = _decompressed(cast(io.BufferedReader, stream))
+            for number, line in enumerate(ended(iter(partial(readable.readline, LONGEST + 1), b"")), start=1):
+                if len(line) > LONGEST:
+                    raise error(f"{name}:{number}: the line has more than {LONGEST:,} bytes: divide it")
+                yield number, line
+    except _SeveralError as reason:
+        raise error(f"{name} is an archive {reason}: unpack it") from None
+    except _damage() as reason:
+        if isinstance(reason, OSError) and reason.strerror:
+            raise error(f"{name}: cannot be read ({reason.strerror}): check its path and permissions") from reason
+        raise error(f"{name}:{number + 1}: compressed data is damaged ({reason}): download it again") from reason
+
+
+def read_json_lines(
+    source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse
+) -> Iterator[tuple[int, dict[str, object]]]:
+    """Stream the JSON objects of a file, one per line, with their line numbers; see `read_lines`."""
+    return parse_json_lines(read_lines(source, error, on_bad_line), source, error, on_bad_line)
+
+
+def parse_json_lines(
+    lines: Iterable[Line], source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse
+) -> Iterator[tuple[int, dict[str, object]]]:
+    """Parse every non-blank line as a JSON object, or all of them as one array of objects.
+
+    `source` is named in the errors.
+    """
+    numbered = ((number, line) for number, line in lines if line.strip())
+    first = next(numbered, (0, ""))
+    if ARRAY.match(first[1]):
+        yield from _parsed_array(chain([first], lines), source, error, on_bad_line)
+        return
+    for number, line in chain([first] if first[1] else (), numbered):
+        fields, problem = _parsed(parsed_json, line)
+        if isinstance(fields, dict):
+            yield number, fields
+        else:
+            problem = problem or f"{line[:40]!r:.40} is not a JSON object"
+            on_bad_line(error(f"{source_name(source)}:{number}: {problem}: {_PER_LINE}"))
+
+
+def _parsed_array(
+    lines: Iterable[Line], source: str, error: type[KbqError], on_bad_line: BadLine
+) -> Iterator[tuple[int, dict[str, object]]]:
+    """The objects of an array, each with the line where it begins; behind what cannot be parsed, nothing is."""
+    first, left, texts = 0, LONGEST_ARRAY, list[str]()
+    for number, line in lines:
+        first, left = first or number, left - len(line)
+        if left < 0:
+            raise error(f"{source_name(source)} is an array of more than {LONGEST_ARRAY:,} characters: {_PER_LINE}")
+        texts.append(line)
+    text = "\n".join(texts)
+    if values_in(text) > MOST_VALUES:
+        raise error(f"{source_name(source)} is an array of more than {MOST_VALUES:,} values: {_PER_LINE}")
+    blank, decode = re.compile(r"\s*"), json.JSONDecoder().raw_decode
+
+    def behind(place: int) -> int:
+        return cast(re.Match[str], blank.match(text, place)).end()
+
+    number, counted, place = first, 0, behind(text.index("[") + 1)
+    while text[place : place + 1] != "]":
+        number, counted = number + text.count("\n", counted, place), place
+        found, problem = _parsed(lambda place: decode(text, place), place)
+        fields, end = found if found is not None else (None, place)
+        problem = TOO_DEEP if is_too_deep(fields) else problem
+        if not problem and not isinstance(fields, dict):
+            problem = f"{fields!r:.40} is not a JSON object"
+        last = behind(end)
+        if problem or text[last : last + 1] not in (",", "]"):
+            problem = problem or "not JSON (',' or ']' is missing)"
+            on_bad_line(error(f"{source_name(source)}:{number}: {problem}: write an array [{{…}}, {{…}}] of objects"))
+            return
+        yield number, cast(dict[str, object], fields)
+        place = behind(last + 1) if text[last] == "," else last
+
+
+def _parsed(parse: Callable[[Any], Any], text: Any) -> tuple[Any, str]:
+    """What is parsed, None where it is not JSON, and why."""
+    try:
+        return parse(text), ""
+    except json.JSONDecodeError as reason:
+        return None, f"not JSON ({reason.msg}, column {reason.colno})"
+    except RecursionError:
+        return None, f"JSON that cannot be parsed ({TOO_DEEP})"
+    except ValueError as reason:
+        return None, f"JSON that cannot be parsed ({reason})"
+
+
+def _decompressed(stream: io.BufferedReader) -> IO[bytes]:
+    head = stream.peek(10)
+    if head.startswith(b"\x1f\x8b"):
+        return cast(IO[bytes], gzip.GzipFile(fileobj=stream))
+    if head.startswith(b"\xfd7zXZ\x00"):
+        return io.BufferedReader(_Xz(stream), io.DEFAULT_BUFFER_SIZE)
+    if re.match(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", head):
+        return bz2.BZ2File(stream)
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        return cast(IO[bytes], _zstd().ZstdFile(stream))
+    if head.startswith(b"PK\x03\x04"):
+        return _only_member(stream)
+    return stream
+
+
+class _Xz(io.RawIOBase):
+    """What an xz file holds, in bounded memory, which `lzma.LZMAFile` cannot be asked for."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._decoder = self._new()
+
+    def _new(self) -> lzma.LZMADecompressor:
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_MEMORY)
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer; 0 at the end. Raises EOFError or LZMAError."""
+        while True:
+            if self._decoder.eof:  # another part may follow
+                rest = (self._decoder.unused_data or self._stream.read(io.DEFAULT_BUFFER_SIZE)).lstrip(b"\0")
+                if not rest:
+                    return 0
+                self._decoder, given = self._new(), rest
+            else:
+                given = self._stream.read(io.DEFAULT_BUFFER_SIZE) if self._decoder.needs_input else b""
+                if self._decoder.needs_input and not given:
+                    raise EOFError("it ends in the middle")
+            if plain := self._decoder.decompress(given, len(buffer)):
+                buffer[: len(plain)] = plain
+                return len(plain)
+
+
+class _SeveralError(Exception):
+    """An archive that does not hold one file."""
+
+
+def _only_member(stream: io.BufferedReader) -> IO[bytes]:
+    """The lines of the one file in a zip."""
+    archive = zipfile.ZipFile(stream if stream.seekable() else io.BytesIO(stream.read()))
+    names = [one.filename for one in archive.infolist() if is_member(one)]
+    if len(names) != 1:
+        raise _SeveralError(f"of {len(names)} files" if names else "without a file")
+    return archive.open(names[0])
+
+
+def is_member(one: zipfile.ZipInfo) -> bool:
+    """Whether a file of an archive is one that a person put there: no folder, and nothing hidden."""
+    return not one.is_dir() and not any(part.startswith((".", "__MACOSX")) for part in one.filename.split("/"))
+
+
+def _zstd() -> Any:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """What is raised where a file cannot be read; RuntimeError by a zip with a password."""
+    loaded = [sys.modules[name] for name in ("compression.zstd", "backports.zstd") if name in sys.modules]
+    zstd: list[type[Exception]] = [module.ZstdError for module in loaded]
+    return (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, RuntimeError, *zstd)

@@ -1,0 +1,103 @@
+"""Records: JSON files that kbq writes become records of their declared types, checked, with a digest of their own.
+
+A record's type is its schema: a file that lacks a field, or has one of another type, is damaged. The digest finds the
+rest, for instance a digit that has changed. It does not protect from forgery: see docs/explanation/trust.md.
+"""
+
+import json
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import xxhash
+
+from kbq.errors import first_line
+from kbq.storage.writing import write_json
+
+Record = TypeVar("Record")
+FORMAT, DIGEST = "format", "digest"
+LARGEST = 2**28  # bytes: no file of kbq's own comes near
+
+
+class OtherFormatError(ValueError):
+    """A file of another format version."""
+
+    def __init__(self, found: object) -> None:
+        super().__init__(f"format version {found}")
+        self.found = found
+
+
+def digest_of_bytes(content: bytes) -> str:
+    """A digest of 128 bits that finds damage (XXH3), in hexadecimal digits."""
+    return xxhash.xxh3_128_hexdigest(content)
+
+
+def digest_of_record(record: object) -> str:
+    """The digest that `write_record` writes with a record."""
+    return _digest(msgspec.to_builtins(record))
+
+
+def write_record(path: Path, record: object, version: int) -> None:
+    """Replace a JSON file atomically by a record, with its format version and its digest."""
+    fields: dict[str, Any] = msgspec.to_builtins(record)
+    write_json(path, {FORMAT: version, DIGEST: _digest(fields)} | fields)
+
+
+def read_record(path: Path, kind: type[Record], version: int) -> Record:
+    """The record in a file that `write_record` wrote.
+
+    Raises:
+        OtherFormatError: it has another format version.
+        OSError: it cannot be read.
+        ValueError: it is damaged: not JSON, of other types, or changed since.
+    """
+    fields = read_object(path)
+    found = fields.pop(FORMAT, None)
+    if found != version:
+        raise OtherFormatError(found)
+    digest = fields.pop(DIGEST, None)
+    record = as_record(fields, kind)
+    if digest != _digest(fields):
+        raise ValueError("it has changed since it was written")
+    return record
+
+
+def as_record(fields: object, kind: type[Record]) -> Record:
+    """Parsed JSON as a record. Raises ValueError if a field is missing or has another type."""
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(first_line(error)) from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it does not hold a JSON object.
+    """
+    facts = path.stat()
+    if not stat.S_ISREG(facts.st_mode):
+        raise ValueError("it is not a file")
+    if facts.st_size > LARGEST:
+        raise ValueError(f"it has {facts.st_size:,} bytes, {LARGEST:,} at most are expected")
+    try:
+        fields = json.loads(path.read_text("utf-8"), parse_constant=_infinite)
+    except RecursionError:
+        raise ValueError("its lists are nested too deeply") from None
+    if not isinstance(fields, dict):
+        raise ValueError("it does not hold a JSON object")
+    return fields
+
+
+def _infinite(name: str) -> float:
+    if name == "NaN":
+        raise ValueError("it holds NaN, which is not a number")
+    return float(name)
+
+
+def _digest(fields: Mapping[str, object]) -> str:
+    return digest_of_bytes(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())

@@ -1,0 +1,255 @@
+"""Rows: CSV, TSV, JSON lines or one array, and Parquet become rows by column, with what they were written like.
+
+Every table, triple, identifier, decision and gold value that kbq reads comes through here.
+"""
+
+import csv
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path, PurePath
+from typing import Any, Literal, TypeAlias
+
+from kbq.errors import KbqError
+from kbq.storage.json_text import values_in
+from kbq.storage.lines import COMPRESSED, MARK, BadLine, Line, parse_json_lines, read_whole_lines, refuse, source_name
+from kbq.storage.parquet import read_parquet, refuse_repeated
+from kbq.storage.room import Room
+from kbq.storage.spreadsheet import path_and_sheet, read_xlsx
+
+RowFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet", "xlsx"]
+NumberedRow: TypeAlias = tuple[int, dict[str, Any]]  # the line where it ends, or its number; its cells by column
+SUFFIXES: dict[str, RowFormat] = {
+    ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
+    ".parquet": "parquet", ".xlsx": "xlsx",
+}  # fmt: skip
+EMPTY = ("NA", "N/A", "#N/A", "<NA>", "NaN", "null", "None", "-", "–", "—", "?")  # what cells without a value hold
+SPREADSHEETS = (".xls", ".ods")
+NOTHING = "write a header with the names of the columns, and rows below it"  # of a file without rows
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a file of rows is written."""
+
+    format: RowFormat = "csv"
+    delimiter: str = ","
+    line_end: str = "\n"
+    has_mark: bool = False  # a byte order mark
+    quotes_all: bool = False  # not only what must be in quotation marks
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of a file, which are read once, as they are asked for."""
+
+    name: str
+    columns: tuple[str, ...]  # of the header; of JSON none, each row has its own
+    numbered: Iterator[NumberedRow]
+    dialect: Dialect = Dialect()
+    arrow: Any = None  # the pyarrow.Table of a Parquet file
+
+
+def read_rows(
+    source: str,
+    error: type[KbqError] = KbqError,
+    on_bad_row: BadLine | None = None,
+    has_header: bool = True,
+    is_bounded: bool = False,
+) -> Rows:
+    """The rows of a file, plain or compressed, - for standard input; see `lines`.
+
+    Parquet is recognised by its suffix, JSON by its first character, TSV by the suffix or a tab in the first line. CSV
+    may have semicolons or tabs between its values. A row may lack its last columns.
+
+    Args:
+        source: a path, or "-".
+        error: class of the errors.
+        on_bad_row: called for a row with more values than columns, or a line that is not JSON; without it, these rows
+            are named together at the end.
+        has_header: else the columns are called 0, 1, …
+        is_bounded: there is room for a table in memory; else rows are read as they are asked for.
+
+    Raises:
+        KbqError: the file cannot be read, is empty, has two columns of one name, or bad rows.
+    """
+    name, suffix = source_name(source), _suffix(source)
+    if suffix in SPREADSHEETS:
+        raise error(f"{name} is a spreadsheet, which kbq does not read: save it as .xlsx, or as CSV in UTF-8")
+    if _suffix(str(path_and_sheet(source)[0])) == ".xlsx":
+        return _xlsx(source, error, on_bad_row, has_header)
+    if suffix == ".parquet":
+        return _parquet(Path(source), error)
+    lines, room = read_whole_lines(source, error), Room(name) if is_bounded else None
+    blank = list[Line]()
+    for first in lines:
+        if first[1].lstrip(MARK).strip():
+            break
+        blank.append(first)
+    else:
+        if SUFFIXES.get(suffix) == "jsonl":
+            return Rows(name, (), iter(()), Dialect("jsonl"))
+        raise error(f"{name} is empty: {NOTHING}")
+    text = first[1].removeprefix(MARK)
+    has_mark = (blank or [first])[0][1].startswith(MARK)
+    if SUFFIXES.get(suffix) == "jsonl" or re.match(r"\s*(\{|\[\s*(\{|\]|$))", text):
+        stripped = ((number, line.rstrip("\r\n")) for number, line in chain([(first[0], text)], lines))
+        numbered = parse_json_lines(_counted(stripped, room) if room else stripped, source, error, on_bad_row or refuse)
+        return Rows(name, (), numbered, Dialect("jsonl", has_mark=has_mark))
+    pieces = list(_LINE.findall(text))
+    dialect = _dialect(pieces[0], suffix, has_mark)
+    values = _values(chain(pieces, (line for _, line in lines)), name, dialect, error, first[0], room)
+    return _separated(values, name, dialect, error, on_bad_row, has_header)
+
+
+def empty_markers(texts: Iterable[str] = EMPTY) -> frozenset[str]:
+    """What stands for no value, in the case that is given, in lower and in upper case: Na is sodium.
+
+    >>> "n/a" in empty_markers(), "Na" in empty_markers()
+    (True, False)
+    """
+    return frozenset(form for text in texts for form in (text, text.lower(), text.upper()))
+
+
+def _suffix(source: str) -> str:
+    """How a file's name ends, in lower case, without what says that it is compressed."""
+    path = PurePath(source)
+    return (path.with_suffix("") if path.suffix.lower() in COMPRESSED else path).suffix.lower()
+
+
+def _dialect(header: str, suffix: str, has_mark: bool) -> Dialect:
+    """What the first line says of a file with separated values."""
+    body = header.rstrip("\r\n")
+    is_tsv = SUFFIXES.get(suffix) == "tsv" or (suffix != ".csv" and "\t" in body)
+    counts = {delimiter: len(next(csv.reader([body], delimiter=delimiter), ())) for delimiter in ",;\t"}
+    delimiter = "\t" if is_tsv else "," if counts[","] > 1 else max(counts, key=lambda one: counts[one])
+    quoted = r'"(?:[^"]|"")*"'
+    return Dialect(
+        "tsv" if is_tsv else "csv",
+        delimiter,
+        header[len(body) :] or "\n",
+        has_mark,
+        not is_tsv and re.fullmatch(rf"{quoted}(?:{re.escape(delimiter)}{quoted})*", body) is not None,
+    )
+
+
+def _values(
+    lines: Iterable[str], name: str, dialect: Dialect, error: type[KbqError], first: int, room: Room | None
+) -> Iterator[tuple[int, list[str]]]:
+    """The values of each row, with the number of its last line; `first`: the number of the first line."""
+    limit = csv.field_size_limit(sys.maxsize)
+    pieces = (piece for line in lines for piece in (_LINE.findall(line) if "\r" in line else (line,)))
+    # In TSV a quotation mark is a letter like any other: "Heroes" is a song.
+    settings: dict[str, Any] = {"quoting": csv.QUOTE_NONE} if dialect.format == "tsv" else {"strict": True}
+    reader = csv.reader(pieces, delimiter=dialect.delimiter, **settings)
+    number = first - 1
+    try:
+        for values in reader:
+            number = first - 1 + reader.line_num
+            if room:
+                room.take(1, len(values), sum(map(len, values)))
+            yield number, list(map(_unquoted, values)) if dialect.format == "tsv" else values
+    except csv.Error as reason:
+        problem = f"{reason}: is it a CSV or TSV file, and all its quotation marks closed?"
+        raise error(f"{name}:{number + 1}: {problem}") from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _separated(
+    values: Iterator[tuple[int, list[str]]],
+    name: str,
+    dialect: Dialect,
+    error: type[KbqError],
+    on_bad_row: BadLine | None,
+    has_header: bool,
+) -> Rows:
+    number, header = next(values)
+    columns = tuple(header if has_header else map(str, range(len(header))))
+    if has_header:
+        refuse_repeated(name, columns, error)
+
+    def numbered() -> Iterator[NumberedRow]:
+        problems: list[str] = []
+        for number, row in values if has_header else chain([(first_number, header)], values):
+            if len(row) > len(columns):
+                advice = "put quotes around a value that holds one" if dialect.format == "csv" else "leave them out"
+                what = f"{len(row)} values for {len(columns)} columns, {dialect.delimiter!r} between them: {advice}"
+                problem = error(f"{name}:{number}: {what}")
+                on_bad_row(problem) if on_bad_row else problems.append(str(problem))
+            elif row:  # a blank line is no row
+                yield number, dict(zip(columns, row, strict=False))
+        if problems:
+            raise error(f"{name} has {len(problems)} rows that cannot be used", problems)
+
+    first_number = number
+    return Rows(name, columns, numbered(), dialect)
+
+
+def _parquet(path: Path, error: type[KbqError]) -> Rows:
+    try:
+        rows, arrow = read_parquet(path)
+    except KbqError as problem:
+        raise error(str(problem)) from None
+    return Rows(str(path), tuple(arrow.column_names), enumerate(iter(rows), start=1), Dialect("parquet"), arrow)
+
+
+def _xlsx(source: str, error: type[KbqError], on_bad_row: BadLine | None, has_header: bool) -> Rows:
+    """The first row that has a value is the header; what is right of its last name is no column."""
+    try:
+        rows = iter(list(read_xlsx(source)))
+    except KbqError as problem:
+        raise error(str(problem)) from None
+    if (first := next(rows, None)) is None:
+        raise error(f"{source} is empty: {NOTHING}")
+    _, cells = first
+    while cells and cells[-1] in (None, ""):
+        cells = cells[:-1]
+    columns = tuple("" if value is None else str(value) for value in cells) if has_header else ()
+    refuse_repeated(source, columns, error)
+    if not has_header:
+        rows, columns = chain([first], rows), tuple(map(str, range(max(len(cells), 1))))
+
+    def numbered() -> Iterator[NumberedRow]:
+        for number, row in rows:
+            if has_header and any(value not in (None, "") for value in row[len(columns) :]):
+                problem = error(
+                    f"{source}:{number}: a value is right of the last column that has a name: name its column"
+                )
+                if on_bad_row is None:
+                    raise problem
+                on_bad_row(problem)
+            else:
+                yield (
+                    number,
+                    dict(zip(columns, row, strict=False))
+                    if has_header
+                    else dict(zip(map(str, range(len(row))), row, strict=True)),
+                )
+
+    return Rows(source, columns, numbered(), Dialect("xlsx"))
+
+
+def _unquoted(value: str) -> str:
+    """A value of TSV, where a quotation mark is a letter like any other: "Heroes" is a song.
+
+    What other programs, and kbq, put in quotation marks has them doubled inside, and is meant without.
+
+    >>> [_unquoted(value) for value in ('"Heroes"', '"the ""Heroes"" tour"', '""')]
+    ['"Heroes"', 'the "Heroes" tour', '']
+    """
+    if value[:1] != '"' or value[-1:] != '"' or len(value) < 2:
+        return value
+    inner = value[1:-1]
+    is_quoted = '"' not in inner.replace('""', "") and ('"' in inner or not inner)
+    return inner.replace('""', '"') if is_quoted else value
+
+
+def _counted(lines: Iterable[Line], room: Room) -> Iterator[Line]:
+    """Lines of JSON, as long as there is room for their values."""
+    for number, text in lines:
+        room.take(1, values_in(text), len(text))
+        yield number, text

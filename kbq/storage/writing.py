@@ -1,0 +1,253 @@
+"""Writing: the one place where files and folders of kbq are made, replaced, moved and removed.
+
+Nothing here follows a link. What is made is new: a link, a device or a file of that name, which somebody may have left
+in a folder that came from elsewhere, is never written into. Names are taken relative to a handle of their folder. What
+replaces a file has a name that cannot be guessed until then, and is on the disk, with its name, before anything names
+it: after a power cut there is the old file or the new one.
+"""
+
+import errno
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from kbq.errors import KbqError, first_line
+from kbq.storage.locks import being_written, lock
+
+RESUMES = "the same command resumes from there"
+ADVICE = {  # what to do about an error; about any other, the disk being full, say: free disk space
+    errno.EACCES: "choose a folder that you may write to",
+    errno.EPERM: "choose a folder that you may write to",
+    errno.EROFS: "choose a folder that can be written to",
+    errno.EEXIST: "choose another name",
+    errno.ENOTDIR: "choose another name",
+    errno.EISDIR: "choose another name",
+    errno.ENOENT: "choose an existing folder",
+    errno.ENAMETOOLONG: "choose another name",
+    errno.ELOOP: "choose another name",
+}
+NOT_FOLLOWED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+HAS_HANDLES = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")  # not on Windows
+
+
+class StrangeFileError(KbqError):
+    """A link, a device, or a file that has another name elsewhere, where kbq would write or read a file of its own."""
+
+
+@contextmanager
+def _at(path: Path) -> Iterator[tuple[str, int | None]]:
+    """The name of a file within its folder, and a handle of that."""
+    if not HAS_HANDLES:
+        yield str(path), None
+        return
+    handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield path.name, handle
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a new, empty file, whose content replaces `path` atomically: there is always the old file or the new one.
+
+    What killed runs have left of it is removed.
+
+    Raises:
+        KbqError: another process is replacing it.
+    """
+    with _at(path) as (name, folder):
+        partial = path.with_name(f"{path.name}.{secrets.token_hex(6)}.tmp")
+        own = partial.name if HAS_HANDLES else str(partial)
+        handle = os.open(own, os.O_RDWR | os.O_CREAT | os.O_EXCL | NOT_FOLLOWED, 0o666, dir_fd=folder)
+        try:
+            if not lock(handle):  # another process takes it for one that was left
+                raise being_written(path)
+            _refuse_or_remove_others(path, own, folder)
+            yield partial
+            _sync(own, folder)  # by its name, as a library may have put another file there
+            os.replace(own, name, src_dir_fd=folder, dst_dir_fd=folder)
+            _sync_handle(folder)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(own, dir_fd=folder)
+            raise
+        finally:
+            os.close(handle)
+
+
+def is_left_of(name: str, of: str) -> bool:
+    """Whether a name is one under which `replacing` makes a file; after a kill it stays."""
+    return re.fullmatch(rf"{re.escape(of)}\.[0-9a-f]{{12}}\.tmp", name) is not None
+
+
+def _refuse_or_remove_others(path: Path, own: str, folder: int | None) -> None:
+    """Remove what was left of a file by those that replaced it. Raises KbqError if one of them is at work."""
+    names = {name for name in os.listdir(path.parent if folder is None else folder) if is_left_of(name, path.name)}  # noqa: PTH208
+    if Path(own).name not in names:  # another process took it for one that was left
+        raise being_written(path)
+    for name in names - {Path(own).name}:
+        left = name if folder is not None else str(path.with_name(name))
+        try:
+            handle = os.open(left, os.O_RDONLY | NOT_FOLLOWED, dir_fd=folder)
+        except OSError:  # a link, or it has just been moved to its place
+            handle = None
+        try:
+            if handle is not None and not lock(handle):
+                raise being_written(path)
+            with suppress(OSError):
+                os.unlink(left, dir_fd=folder)
+        finally:
+            if handle is not None:
+                os.close(handle)
+
+
+def open_to_grow(path: Path) -> IO[bytes]:
+    """Open a file that is written bit by bit under its own name, to read and write; begin it where there is none.
+
+    Raises:
+        StrangeFileError: it is a link, no file, or has another name, under which it would change, too.
+        OSError: it cannot be opened.
+    """
+    with _at(path) as (name, folder):
+        try:
+            handle = os.open(name, os.O_RDWR | os.O_CREAT | NOT_FOLLOWED, 0o666, dir_fd=folder)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise StrangeFileError(f"{path} is a link, and kbq writes into none: {_put_away(path)}") from None
+            raise
+    facts = os.fstat(handle)
+    if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
+        os.close(handle)
+        what = "has another name, too" if stat.S_ISREG(facts.st_mode) else "is not a file"
+        raise StrangeFileError(f"{path} {what}, and kbq would write into it: {_put_away(path)}")
+    return os.fdopen(handle, "r+b")
+
+
+def _put_away(path: Path) -> str:
+    return f"put a copy in its place, or remove {path.name}"
+
+
+def new_folder(path: Path) -> None:
+    """Make a folder that is empty; one that a killed run has left, with all in it, is removed first.
+
+    Raises:
+        StrangeFileError: there is a link.
+        OSError: it cannot be made, or there is a file.
+    """
+    remove_folder(path)
+    with _at(path) as (name, folder):
+        os.mkdir(name, dir_fd=folder)
+        _sync_handle(folder)
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder, and those above it, unless it is there. Raises OSError if there is a file."""
+    path.mkdir(parents=True, exist_ok=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder and all in it, if there is one; what links lead to stays.
+
+    Raises:
+        StrangeFileError: it is a link itself.
+        OSError: it cannot be removed.
+    """
+    if path.is_symlink():
+        raise StrangeFileError(f"{path} is a link, where kbq would make or remove a folder of its own: remove the link")
+    with suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file, or a link, if there is one."""
+    with suppress(FileNotFoundError, NotADirectoryError), _at(path) as (name, folder):
+        os.unlink(name, dir_fd=folder)
+
+
+def move(source: Path, target: Path) -> None:
+    """Give a folder or file, which is on the disk, another name; this is on the disk, too, when the call returns."""
+    with _at(source) as (old, old_folder), _at(target) as (new, new_folder):
+        os.rename(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
+        _sync_handle(new_folder)
+        _sync_handle(old_folder)
+
+
+def sync(path: Path) -> None:
+    """See that the content of a file, or the names in a folder, are on the disk."""
+    with _at(path) as (name, folder):
+        _sync(name, folder)
+
+
+def _sync(name: str, folder: int | None) -> None:
+    handle = os.open(name, (os.O_RDONLY if HAS_HANDLES else os.O_RDWR) | NOT_FOLLOWED, dir_fd=folder)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sync_handle(folder: int | None) -> None:
+    if folder is not None:
+        with suppress(OSError):  # some file systems cannot sync a folder
+            os.fsync(folder)
+
+
+@contextmanager
+def writing_to(
+    path: Path,
+    error: type[KbqError],
+    advice: str = "",
+    *,
+    goes_on: bool = False,
+    also: tuple[type[Exception], ...] = (),
+) -> Iterator[None]:
+    """Turn errors in writing to `path` into an error of kbq.
+
+    Args:
+        error: its class.
+        advice: what to do, whatever the error; by default it depends on the error.
+        goes_on: whether the same command resumes once there is space.
+        also: exceptions that a library raises when the disk is full.
+    """
+    try:
+        yield
+    except Exception as problem:
+        if not isinstance(problem, (OSError, *also)):
+            raise
+        reason = (isinstance(problem, OSError) and problem.strerror) or first_line(problem)
+        number = problem.errno if isinstance(problem, OSError) else None
+        advice = advice or ADVICE.get(number or 0) or f"free disk space{f'; {RESUMES}' if goes_on else ''}"
+        raise error(f"{path} cannot be written ({reason}): {advice}") from problem
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace a file atomically."""
+    with replacing(path) as partial:
+        partial.write_bytes(content)
+
+
+def write_json(path: Path, content: object) -> None:
+    """Replace a JSON file atomically. Lone surrogates, which UTF-8 cannot encode, are escaped."""
+    text = json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def remove_left(folder: Path) -> None:
+    """Remove a folder whose process was killed: unless another one has the lock, or there are no locks to tell by."""
+    if not HAS_HANDLES:
+        return
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if lock(handle):
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(handle)

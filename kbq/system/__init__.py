@@ -1,1 +1,0 @@
-"""System: files, locks, lines of text, the machine, and progress callbacks."""

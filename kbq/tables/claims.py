@@ -1,0 +1,176 @@
+"""Claims: what the text says of a subject and a relation, with its probability and the place where it is said.
+
+A file of claims is JSON lines, one claim a line.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import msgspec
+
+from kbq.errors import KbqError
+from kbq.storage.lines import read_json_lines
+from kbq.storage.records import as_record, digest_of_bytes
+from kbq.storage.writing import replacing, writing_to
+
+ValueType = Literal["text", "page", "date", "quantity"]
+Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class PageValue(msgspec.Struct, frozen=True, tag_field="type", tag="page"):
+    """A value that is a page of the knowledge base."""
+
+    page_id: str
+    title: str
+
+
+class DateValue(msgspec.Struct, frozen=True, tag_field="type", tag="date", omit_defaults=True):
+    """A date in EDTF (ISO 8601 where that has a form for it). Precision: 11 day, 10 month, 9 year, 8 decade, 7 century.
+
+    A Julian date has the year, month and day of that calendar, as the text has.
+    Source of the numbers of precisions: Wikibase's data model.
+    """
+
+    edtf: str
+    precision: int
+    julian: bool = False
+
+
+class QuantityValue(msgspec.Struct, frozen=True, tag_field="type", tag="quantity"):
+    """A number as decimal digits, and its unit as it is in the text ("" without one)."""
+
+    number: str
+    unit: str
+
+
+NormalForm = PageValue | DateValue | QuantityValue
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another value that was found for the same cell, less likely."""
+
+    value: str
+    probability: Probability | None
+    page_id: str
+    title: str
+    paragraph: Count = 0
+    start: Count = 0
+    end: Count = 0
+    sentence: str = ""
+    sentence_start: Count = 0
+
+    @classmethod
+    def of(cls, claim: "Claim") -> Self:
+        """A claim as another value."""
+        return cls(*(getattr(claim, name) for name in cls.__slots__))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One value of one cell; `value` is the text exactly as it is in the source: paragraph[start:end].
+
+    `sentence` holds it: `value == sentence[start - sentence_start : end - sentence_start]`.
+    """
+
+    subject: str
+    relation: str
+    value: str
+    probability: Probability | None  # None where no calibration fits
+    accepted: bool  # above the threshold of its relation: its cell is filled
+    page_id: str
+    title: str
+    paragraph: Count
+    start: Count
+    end: Count
+    sentence: str
+    sentence_start: Count
+    normal: NormalForm | None = None  # None where the text is not certainly one
+    by_hand: bool = False  # a person has written it, and the text does not say it: it has no page
+    says_the_same: Count = 1  # distinct places among those looked at, this one included, that have the same value
+    alternatives: tuple[Alternative, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of the page, as its corpus has them
+
+    @property
+    def parts(self) -> tuple[str, str, str]:
+        """The sentence: what is before the value, the value, and what is behind it."""
+        start, end = self.start - self.sentence_start, self.end - self.sentence_start
+        return self.sentence[:start], self.sentence[start:end], self.sentence[end:]
+
+    @property
+    def digest(self) -> str:
+        """The same for the same value from the same place, in every run."""
+        parts = (self.subject, self.relation, self.value, self.page_id, self.paragraph, self.start, self.end)
+        return digest_of_bytes(repr(parts).encode("utf-8", "backslashreplace"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The claim as a line of a file has it: flat, without what there is none of."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        may_lack = ("normal", "by_hand", "alternatives", "metadata")
+        return {name: value for name, value in fields.items() if value or name not in may_lack}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """The claim that `to_dict` gave.
+
+        Raises:
+            ValueError: a field is missing, unknown or of another type, or the value is not at its place.
+        """
+        unknown = [name for name in fields if name not in cls.__slots__]
+        if unknown:
+            raise ValueError(f"field {unknown[0]!r} is unknown")
+        claim = as_record(fields, cls)
+        if claim.start < claim.sentence_start or claim.parts[1] != claim.value:
+            raise ValueError(f"value {claim.value!r:.60} is not at its place in the sentence")
+        return claim
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What claims come from; written beside them, and into formats that record provenance."""
+
+    kbq_version: str
+    model: str  # its digest
+    knowledge_base: str  # digest of its content
+    command: str
+    time: str  # ISO 8601, UTC
+
+
+def write_claims(path: Path, claims: Iterable[Claim]) -> None:
+    """Replace a file of claims atomically.
+
+    Raises:
+        KbqError: it cannot be written.
+    """
+    write_lines(path, (json.dumps(claim.to_dict(), ensure_ascii=False) for claim in claims))
+
+
+def read_claims(path: Path) -> Iterator[Claim]:
+    """Stream the claims of a file.
+
+    Raises:
+        KbqError: it cannot be read, or a line is no claim.
+    """
+    for number, fields in read_json_lines(str(path)):
+        try:
+            yield Claim.from_dict(fields)
+        except ValueError as error:
+            raise KbqError(f"{path}:{number}: {error}: give a file of claims as `kbq fill` writes it") from None
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    r"""Replace a text file atomically. Lone surrogates, which UTF-8 cannot encode, become the escapes \ud800.
+
+    Raises:
+        KbqError: it cannot be written.
+    """
+    with (
+        writing_to(path, KbqError),
+        replacing(path) as partial,
+        partial.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file,
+    ):
+        file.writelines(f"{line}\n" for line in lines)

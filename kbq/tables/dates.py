@@ -1,0 +1,270 @@
+"""Dates: the text of a date, with what stands around it, becomes a date of its precision, or has no normal form.
+
+The grammar is strict: a text is a date only if it is one as a whole, and can be read in one way; no form says more than
+the text does. English orders are taken for granted. Dates before 15 October 1582 are of the Julian calendar.
+"""
+
+import calendar
+import re
+from functools import lru_cache
+
+from kbq.storage.letters import folded, seen
+from kbq.tables.claims import DateValue
+
+DAY, MONTH, YEAR, DECADE, CENTURY = 11, 10, 9, 8, 7  # precisions of Wikibase
+GREGORIAN = (1582, 10, 15)  # the first day of its calendar
+
+_NAMES = "January|February|March|April|May|June|July|August|September|October|November|December"
+_SHORT = [name[:3] for name in _NAMES.split("|")]
+_MONTH = rf"(?P<month>{_NAMES}|{'|'.join(_SHORT)}|Sept)\.?"
+_DAY = r"(?P<day>0?[1-9]|[123][0-9])(?:st|nd|rd|th)?"
+_WEEKDAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
+_WEEKDAY = rf"(?:(?P<weekday>{_WEEKDAYS}),? )?"
+_BEFORE = r"(?P<before>B\.? ?C\.?(?: ?E\.?)?)"
+_ERA = rf"(?:{_BEFORE}|A\.?D\.?|C\.?E\.?)"
+_YEAR = rf"(?:A\.?D\.? (?P<ad>[0-9]{{1,4}})|(?P<of_era>[0-9]{{1,4}}) {_ERA}|(?P<year>[12][0-9]{{3}}|[1-9][0-9]{{2}}))"
+_ORDINALS = (
+    "first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|thirteenth|fourteenth"
+    "|fifteenth|sixteenth|seventeenth|eighteenth|nineteenth|twentieth|twenty-first"
+)
+_ABOUT = (
+    r"(?:c\.|ca\b\.?|cca\b\.?|circa\b|about\b|around\b|approx(?:\.|imately\b)|roughly\b|nearly\b|almost\b|near\b"
+    r"|close to\b|somewhere (?:about|around)\b|sometime (?:about|around)\b)"
+)
+_MARK = rf"(?P<circa>{_ABOUT} ?(?:the )?(?:year )?)?"
+_CENTURIES, _DECADES, _TWO_YEARS, _TIME, *_DATES = (
+    re.compile(form, re.IGNORECASE | re.ASCII)
+    for form in (
+        rf"(?:the )?(?:(?P<number>[0-9]{{1,2}})(?:st|nd|rd|th)|(?P<word>{_ORDINALS}))[ -]century(?: {_ERA})?",
+        r"(?:the )?([12][0-9]{2})0['’]?s",
+        r"([1-9][0-9]{2,3}) ?/ ?([0-9]{1,4})",
+        r"\+?([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?)?"
+        r"(?:Z| ?[+-][0-9]{2}:?[0-9]{2})?",
+        rf"{_MARK}{_WEEKDAY}(?:the )?{_DAY}(?: of)? {_MONTH},? {_YEAR}",
+        rf"{_MARK}{_WEEKDAY}{_MONTH} {_DAY},? {_YEAR}",
+        rf"{_MARK}{_MONTH},? {_YEAR}",
+        rf"{_MARK}{_YEAR}",
+        r"(?P<year>[12][0-9]{3})(?P<by>[-/.])(?P<month>0[1-9]|1[0-2])(?P=by)(?P<day>0[1-9]|[123][0-9])",
+        r"(?P<year>[1-9][0-9]{2,3})年(?:(?P<month>[0-9]{1,2})月(?:(?P<day>[0-9]{1,2})日)?)?",
+    )
+)
+_NUMERIC = re.compile(r"([0-9]{1,2})([/.-])([0-9]{1,2})\2([12][0-9]{3})")
+_EDTF = re.compile(r"-?[0-9]{4}(?:-[0-9]{2}){0,2}[~?]?|-?(?:[0-9]{3}X|[0-9]{2}XX)")
+_FLOAT = re.compile(r"([1-9][0-9]{2,3})\.0+")
+_ELSEWHERE = re.compile(
+    r"(?:(?P<day>[0-9]{1,2})(?:\.|er|º|°)?,? (?:de |di )?)?(?P<name>[^\W\d_]+)\.?,?(?: de| del)? (?P<year>[0-9]{3,4})"
+)
+# Months of other languages, first to last; names that are other months elsewhere are left out ("").
+_OTHERS = (
+    "januar februar marz april mai juni juli august september oktober november dezember",  # German
+    "janvier fevrier mars avril mai juin juillet aout septembre octobre novembre decembre",  # French
+    "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",  # Spanish
+    "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",  # Italian
+    "janeiro fevereiro marco abril maio junho julho agosto setembro outubro novembro dezembro",  # Portuguese
+    "januari februari maart april mei juni juli augustus september oktober november december",  # Dutch
+    "januari februari mars april maj juni juli augusti september oktober november december",  # Swedish
+    "januar februar marts april maj juni juli august september oktober november december",  # Danish
+    "stycznia lutego marca kwietnia maja czerwca lipca sierpnia wrzesnia pazdziernika - grudnia",  # Polish
+    "января февраля марта апреля мая июня июля августа сентября октября ноября декабря",  # Russian
+)
+_MONTHS_ELSEWHERE = {
+    folded(name): month for names in _OTHERS for month, name in enumerate(names.split(), 1) if name != "-"
+} | {"janner": 1, "feber": 2}
+
+_ABOUT_BEFORE = re.compile(
+    rf"(?:^|[\s(\[,;–—-]){_ABOUT}[\s(]*(?:on |in )?(?:the )?(?:year )?(?:of )?(?:A\.?D\.? )?$", re.I
+)
+_DOUBT = r"probably|perhaps|possibly|presumably|maybe|likely|allegedly|supposedly|reportedly|conjecturally"
+_DOUBT_BEFORE = re.compile(
+    rf"\b(?:{_DOUBT}|may have|might have|could have|thought to|believed to|said to|estimated|uncertain)\b"
+    r"[^,.;:()]{0,60}$",
+    re.I,
+)
+_BOUND_BEFORE = re.compile(
+    r"\b(?:before|after|by|until|till|up to|prior to|later than|earlier than|not before|between|either|or|to or from)"
+    r" (?:the )?(?:year )?$|\bbetween [^,.;()]{0,40}\band (?:the )?(?:year )?$",
+    re.I,
+)
+_BEHIND = re.compile(
+    r"\s*\(?\s*(?:\?|approx|circa|c\.\)|probably|possibly|uncertain|disputed|estimated)|\s+or so\b", re.I
+)
+_OR_BEHIND = re.compile(r"\s*(?:/\s?[0-9]{1,4}\b|,? or (?:early |late |perhaps |possibly |in )?[0-9]{1,4}\b)", re.I)
+_ERA_BEHIND = re.compile(r"\s?(B\.? ?C\.?(?: ?E\.?)?)(?![A-Za-z])")
+
+
+def date_of(text: str, before: str = "", behind: str = "", is_date: bool = False) -> DateValue | None:
+    """The date that a text is.
+
+    Args:
+        before: what stands before it: "c." makes it approximate, "before" leaves no date of it.
+        behind: what stands behind it: "BC" belongs to the year, "(?)" is a doubt.
+        is_date: whether it is a date is certain: years below 1000 need no era.
+
+    >>> date_of("1265"), date_of("1265", "was born c. "), date_of("1265", "before "), date_of("1903/4")
+    (DateValue(edtf='1265', precision=9, julian=True), DateValue(edtf='1265~', precision=9, julian=True), None, \
+DateValue(edtf='190X', precision=8, julian=False))
+    """
+    text, before = " ".join(seen(text).split()), seen(before[-80:])
+    text = re.sub(r" ([,.])", r"\1", text)
+    if two := _OR_BEHIND.match(behind):
+        return _of_two(text + two[0].strip()) if "/" in two[0] else None
+    if _BOUND_BEFORE.search(before):
+        return None
+    if (era := _ERA_BEHIND.match(behind)) and re.search("[0-9]$", text):
+        text = f"{text} {era[1]}"
+    mark = ""
+    if re.fullmatch(r".*[0-9] ?(?:\?|\(\?\))", text) or _BEHIND.match(behind) or _DOUBT_BEFORE.search(before):
+        mark, text = "?", re.sub(r" ?(?:\?|\(\?\))$", "", text)
+    found = _read(text, is_date)
+    if found and _ABOUT_BEFORE.search(before):
+        mark = "~"
+    if not found or not mark or found.edtf[-1] in "~X":
+        return found
+    return DateValue(found.edtf + mark, found.precision, found.julian)
+
+
+@lru_cache(2**14)
+def date_of_cell(text: str) -> DateValue | None:
+    """The date of a cell of a table, which may be as computers write it: ISO, EDTF, or a number."""
+    text = " ".join(seen(text).split())
+    if number := _FLOAT.fullmatch(text):
+        text = number[1]
+    if _EDTF.fullmatch(text):
+        return _of_edtf(text)
+    return date_of(text, is_date=True)
+
+
+def agree(one: DateValue, other: DateValue) -> bool:
+    """Whether two dates are the same as far as both are said; approximate ones are taken for what they are near."""
+    first, second = sorted((one.edtf.rstrip("~?"), other.edtf.rstrip("~?")), key=lambda edtf: len(edtf.rstrip("X")))
+    if "X" in first:
+        return second.startswith(first.rstrip("X"))
+    return second == first or second.startswith(f"{first}-")
+
+
+def gregorian(date: DateValue) -> str:
+    """The EDTF of a date in the calendar that EDTF has; of a Julian one, only a day has another."""
+    found = re.fullmatch(r"(-?[0-9]{4})-([0-9]{2})-([0-9]{2})([~?]?)", date.edtf)
+    if not date.julian or not found:
+        return date.edtf
+    number = _day_number(int(found[1]), int(found[2]), int(found[3]), is_julian=True)
+    year, month, day = _of_day_number(number)
+    return f"{_year(year)}-{month:02}-{day:02}{found[4]}"
+
+
+def _read(text: str, is_date: bool) -> DateValue | None:
+    if decade := _DECADES.fullmatch(text):  # the 1900s may be a century
+        return None if decade[1][2] == "0" else _value(f"{decade[1]}X", DECADE)
+    if century := _CENTURIES.fullmatch(text):
+        number = int(century["number"] or _ORDINALS.split("|").index(century["word"].lower()) + 1)
+        sign = "-" if century["before"] else ""
+        return _value(f"{sign}{number - 1:02}XX", CENTURY) if 1 <= number <= 21 else None
+    if _TWO_YEARS.fullmatch(text):
+        return _of_two(text)
+    if time := _TIME.fullmatch(text):
+        return _of_edtf(time[1])
+    if numeric := _NUMERIC.fullmatch(text):
+        first, second, year = int(numeric[1]), int(numeric[3]), int(numeric[4])
+        day, month = (first, second) if first > 12 else (second, first)
+        return _day_or_longer(year, month, day) if first == second or day > 12 else None
+    for form in _DATES:
+        if found := form.fullmatch(text):
+            return _named(found.groupdict(), is_date)
+    return _of_elsewhere(text)
+
+
+def _of_two(text: str) -> DateValue | None:
+    """What two years have in common: 1368/69 is in the 1360s."""
+    found = _TWO_YEARS.fullmatch(text)
+    if not found:
+        return None
+    first = found[1]
+    second = first[: max(0, len(first) - len(found[2]))] + found[2]
+    if len(second) != len(first) or not 0 < int(second) - int(first) < 100:
+        return None
+    first, second = f"{int(first):04}", f"{int(second):04}"
+    if first[:3] == second[:3]:
+        return _value(f"{first[:3]}X", DECADE)
+    return _value(f"{first[:2]}XX", CENTURY) if first[:2] == second[:2] else None
+
+
+def _of_edtf(text: str) -> DateValue | None:
+    """A date as ISO or EDTF have it; parts that are 00 are not known."""
+    mark = text[-1] if text[-1] in "~?" else ""
+    sign = "-" if text.startswith("-") else ""
+    year, *rest = text.strip("-~?").split("-")
+    if "X" in year:
+        return _value(sign + year, DECADE if year.count("X") == 1 else CENTURY)
+    month, day = (*map(int, rest), 0, 0)[:2]
+    return _day_or_longer(-int(year) if sign else int(year), month, day, mark) if month or not day else None
+
+
+def _of_elsewhere(text: str) -> DateValue | None:
+    """A date with a month of another language."""
+    found = _ELSEWHERE.fullmatch(text)
+    month = _MONTHS_ELSEWHERE.get(folded(found["name"])) if found else None
+    return _day_or_longer(int(found["year"]), month, int(found["day"] or 0)) if found and month else None
+
+
+def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
+    """A date whose parts a grammar has told apart."""
+    year = int(parts["year"] or parts.get("ad") or parts.get("of_era") or 0)
+    if not year and not parts["year"]:
+        return None
+    month = parts.get("month")
+    if not month and year < 1000 and parts["year"] and not is_date:
+        return None
+    year = 1 - year if parts.get("before") else year  # 1 BC is the year 0
+    number = 0 if not month else int(month) if month.isdigit() else _SHORT.index(month[:3].title()) + 1
+    day = int(parts.get("day") or 0)
+    named = _day_or_longer(year, number, day, "~" if parts.get("circa") else "")
+    weekday = parts.get("weekday")
+    if named and weekday:
+        number_of_day = _day_number(year, number, day, named.julian)
+        if _WEEKDAYS.split("|")[number_of_day % 7] != weekday.title():
+            return None
+    return named
+
+
+def _day_or_longer(year: int, month: int, day: int, mark: str = "") -> DateValue | None:
+    """A date, its month and day 0 where they are not known; None where there is no such day."""
+    if not month:
+        return _value(_year(year) + mark, YEAR)
+    if not 1 <= month <= 12:
+        return None
+    if not day:
+        return _value(f"{_year(year)}-{month:02}{mark}", MONTH)
+    leaps = year % 4 == 0 if (year, month, day) < GREGORIAN else calendar.isleap(year)
+    days = 29 if month == 2 and leaps else (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1]
+    return _value(f"{_year(year)}-{month:02}-{day:02}{mark}", DAY) if 1 <= day <= days else None
+
+
+def _year(year: int) -> str:
+    return f"{'-' if year < 0 else ''}{abs(year):04}"
+
+
+def _value(edtf: str, precision: int) -> DateValue:
+    """A date in the calendar of its time."""
+    sign, digits, rest = re.match(r"(-?)([0-9X]{4})(?:-([0-9]{2}(?:-[0-9]{2})?))?", edtf).groups()  # type: ignore[union-attr]
+    month, day = (*map(int, (rest or "").split("-") if rest else ()), 0, 0)[:2]
+    year = int(digits.replace("X", "0"))
+    first = GREGORIAN if day else GREGORIAN[:2] if month else GREGORIAN[:1]
+    is_julian = bool(sign) or (year, month, day)[: len(first)] < first
+    return DateValue(edtf, precision, is_julian)
+
+
+def _day_number(year: int, month: int, day: int, is_julian: bool) -> int:
+    """Julian day number; Monday is a multiple of 7. Source: Richards, in the Explanatory Supplement, 2013."""
+    shift = (14 - month) // 12
+    years, months = year + 4800 - shift, month + 12 * shift - 3
+    number = day + (153 * months + 2) // 5 + 365 * years + years // 4
+    return number - 32083 if is_julian else number - years // 100 + years // 400 - 32045
+
+
+def _of_day_number(number: int) -> tuple[int, int, int]:
+    """Year, month and day of the Gregorian calendar."""
+    f = number + 1401 + (((4 * number + 274277) // 146097) * 3) // 4 - 38
+    e = 4 * f + 3
+    h = 5 * ((e % 1461) // 4) + 2
+    day, month = (h % 153) // 5 + 1, (h // 153 + 2) % 12 + 1
+    return e // 1461 - 4716 + (14 - month) // 12, month, day

@@ -1,0 +1,129 @@
+"""Deciding: the answers to a slot become its claims: distinct values, each with its normal form, likely or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain
+
+from kbq.answers import Answer, is_likely
+from kbq.reading.countries import meanings
+from kbq.search.units import Sentences
+from kbq.tables.claims import Alternative, Claim, DateValue, NormalForm, QuantityValue
+from kbq.tables.decisions import Decided
+from kbq.tables.relations import Relation
+from kbq.tables.slots import Slot
+from kbq.tables.titles import Titles
+from kbq.tables.values import normal_form, normalised
+
+AROUND = 80  # characters on either side of a value that may say "about" or "BC"
+DEMANDED = {"date": DateValue, "quantity": QuantityValue}  # types that a value without this form cannot have
+
+
+@dataclass(slots=True)
+class _Value:
+    """A value, its best answer, and all places that have it."""
+
+    answer: Answer
+    normal: NormalForm | None
+    places: set[tuple[str, int, int, int]] = field(default_factory=set)
+
+    @property
+    def key(self) -> str:
+        return normalised(self.answer.text)
+
+
+class Decider:
+    """Makes claims of answers."""
+
+    def __init__(self, titles: Titles, min_probability: float, top: int, decisions: Decided) -> None:
+        """`top`: how many alternatives a cell keeps."""
+        self._titles, self._min_probability, self._top, self._decisions = titles, min_probability, top, decisions
+        self._sentences = lru_cache(256)(Sentences)
+
+    def claims(self, slot: Slot, answers: Iterable[Sequence[Answer]]) -> list[Claim]:
+        """The claims that are accepted or, where none is, the best guess; none where nothing was found.
+
+        Args:
+            answers: to each wording, best first.
+        """
+        relation = slot.relation
+        decisions = self._decisions.get((slot.subject, relation.name), {})
+        decided = {value: decision.choice for value, decision in decisions.items()}
+        ranked = sorted(filter(None, answers), key=lambda found: -_worth(found[0]))
+        meant = [zip(found, meanings(slot.queries[0], found), strict=True) for found in ranked]
+        values = [value for value in self._distinct(chain(*meant), relation) if decided.get(value.key) != "reject"]
+        threshold = self._min_probability if relation.min_probability is None else relation.min_probability
+        demanded = DEMANDED.get(relation.type or "", object)
+        possible = [value for value in values if isinstance(value.normal, demanded)]
+        chosen = [value for value in values if decided.get(value.key) == "accept"]
+        if relation.values == "many":
+            chosen += [value for value in possible if value not in chosen and is_likely(value.answer, threshold)]
+        elif not chosen:
+            chosen = [value for value in possible[:1] if is_likely(value.answer, threshold)]
+        shown, is_accepted = (chosen, True) if chosen else ((possible or values)[:1], False)
+        others = [value.answer for value in values if value not in shown][: self._top]
+        alternatives = tuple(map(self._alternative, others))
+        return [self._claim(slot, value, is_accepted, alternatives if value is shown[0] else ()) for value in shown]
+
+    def _distinct(self, answers: Iterable[tuple[Answer, str]], relation: Relation) -> list[_Value]:
+        """The values in the order of their first answers; equal texts, meanings, or normal forms are one value."""
+        by_key: dict[object, _Value] = {}
+        values: list[_Value] = []
+        for answer, meaning in answers:
+            around = answer.context[max(0, answer.start - AROUND) : answer.start], answer.context[answer.end :][:AROUND]
+            normal = self.normal(answer.text, relation, *around)
+            keys: list[object] = [normalised(answer.text), ("means", meaning), *([] if normal is None else [normal])]
+            value = next((by_key[key] for key in keys if key in by_key), None)
+            if value is None:
+                value = _Value(answer, normal)
+                values.append(value)
+            value.places.add(answer.place)
+            by_key |= {key: value for key in keys if key not in by_key}
+        return values
+
+    def normal(self, text: str, relation: Relation, before: str = "", behind: str = "") -> NormalForm | None:
+        """What a value of a relation certainly is, with what stands before and behind it."""
+        if relation.type in ("date", "quantity"):
+            return normal_form(text, relation.type, before, behind)
+        if relation.type == "text":
+            return None
+        page = self._titles.page(text)
+        return page if page or relation.type == "page" else normal_form(text, None, before, behind)
+
+    def _alternative(self, answer: Answer) -> Alternative:
+        first, last = self._sentences(answer.context).around(answer.start, answer.end)
+        place = answer.page_id, answer.title, answer.paragraph, answer.start, answer.end
+        return Alternative(answer.text, _rounded(answer.probability), *place, answer.context[first:last], first)
+
+    def _claim(self, slot: Slot, value: _Value, is_accepted: bool, alternatives: tuple[Alternative, ...]) -> Claim:
+        answer = value.answer
+        first, last = self._sentences(answer.context).around(answer.start, answer.end)
+        return Claim(
+            subject=slot.subject,
+            relation=slot.relation.name,
+            value=answer.text,
+            probability=_rounded(answer.probability),
+            accepted=is_accepted,
+            page_id=answer.page_id,
+            title=answer.title,
+            paragraph=answer.paragraph,
+            start=answer.start,
+            end=answer.end,
+            sentence=answer.context[first:last],
+            sentence_start=first,
+            normal=value.normal,
+            says_the_same=len(value.places),
+            alternatives=alternatives,
+            metadata=answer.metadata,
+        )
+
+
+def _worth(answer: Answer) -> float:
+    """By what the best answers to several wordings are compared: a second look's scores are logarithms of odds."""
+    return answer.score if answer.probability is None else answer.probability
+
+
+def _rounded(probability: float | None) -> float | None:
+    return None if probability is None else round(probability, 4)

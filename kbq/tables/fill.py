@@ -1,0 +1,147 @@
+"""Fill: a table and relations become a filled table and its claims, in memory or in files. `kbq fill`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kbq.answers import SearchOptions
+from kbq.errors import KbqError
+from kbq.storage.paths import as_path
+from kbq.storage.progress import Note, unheard
+from kbq.tables.claims import Claim, write_claims
+from kbq.tables.decisions import Decision, read_decisions
+from kbq.tables.kept import Kept
+from kbq.tables.options import FillOptions
+from kbq.tables.outputs import Format, format_of, refuse_unfit, write
+from kbq.tables.relations import Relation, relations_of
+from kbq.tables.run import Run
+from kbq.tables.slots_asked import Filling
+from kbq.tables.tables import Row, Table, is_formula, read_table, shown
+from kbq.tables.values import normalised
+from kbq.tables.wikidata import read_ids
+
+if TYPE_CHECKING:
+    from kbq.kb import KnowledgeBase
+
+NAMED = 10  # decisions without effect
+HINTS, COMPARED = 20, 1000  # relations that are looked at, and columns that each is compared with
+LIKENESS = 0.9  # of a relation to a column: one letter differs; "date of birth" is not "place of birth"
+Report = Callable[[int, int, int], None]  # called with the slots that are done, all of them, and those filled
+
+
+def fill(
+    kb: KnowledgeBase,
+    table: str | Path | Iterable[Row] | None,
+    relations: Iterable[str | Relation],
+    out: str | Path | None,
+    options: FillOptions,
+    search: SearchOptions,
+    *,
+    decisions: str | Path | None = None,
+    format: Format | None = None,
+    ids: str | Path | None = None,
+    dry_run: bool = False,
+    force: bool = False,
+    command: str = "",
+    note: Note = unheard,
+    report: Report = unheard,
+) -> Table:
+    """Fill, or check, the cells of a table; see `KnowledgeBase.fill`."""
+    wanted, before = relations_of(relations, options.values), _table(kb, table, options.subject)
+    decided = {} if decisions is None else read_decisions(as_path(decisions, "decisions"))
+    numbers = {} if ids is None else read_ids(as_path(ids, "ids"))
+    path = None if out is None else as_path(out, "out")
+    if path is not None:
+        if isinstance(table, str | Path) and path.exists() and Path(table).exists() and path.samefile(table):
+            raise KbqError(f"{path} is the table itself: choose another --out")
+        format = format_of(path, format, options.check, ids is not None)
+        refuse_unfit(before, format)
+    filling = Filling(kb, before, wanted, options, search, decided)
+    _hint(kb, before, wanted, note)
+    if filling.counts.markers:
+        markers = ", ".join(filter(None, options.empty))
+        note(f"{filling.counts.markers:,} cells were taken as empty, since they hold one of {markers}: see --empty")
+    formulas = 0 if table is None else sum(is_formula(shown(cell)) for row in before.rows for cell in row.values())
+    if formulas and format in ("csv", "tsv"):
+        note(f"{formulas:,} cells of the table look like formulas of a spreadsheet, and are written as they were")
+    if dry_run:
+        return replace(before, counts=replace(filling.counts, seconds=filling.seconds()))
+    if path is None or format is None:
+        claims = _asked(filling, Kept(kb.shards), report)
+        _tell_useless(filling.useless, note)
+        return filling.finished(claims)
+    run = Run(path, filling.description(), command, force)
+    with run.answers(kb.shards) as kept:
+        filled = filling.finished(_asked(filling, kept, report))
+        _tell_useless(filling.useless, note)
+        write_claims(run.claims, filled.claims)
+        with run.view():
+            return write(filled, path, format, run.source, wanted, numbers)
+
+
+def _asked(filling: Filling, kept: Kept, report: Report) -> list[Claim]:
+    """The claims of all slots, asked for where their answers are not kept."""
+    claims: list[Claim] = []
+    done = filled = 0
+    report(done, filling.slots.count, filled)
+    for batch in filling.batches(kept):
+        claims += chain.from_iterable(batch)
+        done += len(batch)
+        filled += sum(any(claim.accepted for claim in found) for found in batch)
+        report(done, filling.slots.count, filled)
+    return claims
+
+
+def _tell_useless(decisions: Sequence[Decision], note: Note) -> None:
+    """Name decisions that change nothing: they may be mistyped, or of another table."""
+    for decision in decisions[:NAMED]:
+        cell = f"{decision.relation!r:.80} of {decision.subject!r:.80}"
+        if decision.choice == "reject":
+            note(f"{decision.value!r:.80}, rejected as {cell}, was not found for a cell that is asked for")
+        else:
+            note(f"{decision.value!r:.80}, accepted as {cell}, is not written: no such cell is asked for")
+    if len(decisions) > NAMED:
+        note(f"… and {len(decisions) - NAMED:,} more decisions change nothing")
+
+
+def _table(kb: KnowledgeBase, table: str | Path | Iterable[Row] | None, subject: str) -> Table:
+    """A table that is read, or given; where there is none, every page's title with its id."""
+    if isinstance(table, str | Path):
+        return read_table(as_path(table, "the table"))
+    if table is not None:
+        return Table.of(table)
+    return Table(("page_id", subject), every_page(kb, subject)).all_filled()
+
+
+def every_page(kb: KnowledgeBase, subject: str = "subject") -> list[Row]:
+    """A row for each page that may be answered with: its id, and its title as the subject."""
+    rows: list[Row] = []
+    for shard in kb.shards:
+        found = (
+            shard.live_pages()
+            if shard.shown is None
+            else np.bincount(shard.paragraph_pages, shard.shown, len(shard.ids))
+        )
+        rows += [{"page_id": shard.ids[page], subject: shard.titles[page]} for page in np.flatnonzero(found).tolist()]
+    return rows
+
+
+def _hint(kb: KnowledgeBase, table: Table, relations: Sequence[Relation], note: Note) -> None:
+    """Say which relations may be mistyped."""
+    columns = {normalised(column): column for column in table.columns[:COMPARED]}
+    for relation in relations[:HINTS]:
+        near = get_close_matches(normalised(relation.name), columns, 1, LIKENESS)
+        if near and relation.name not in table.columns:
+            note(f"the table has no column {relation.name!r}, so it is added: is {columns[near[0]]!r} meant?")
+        for word, meant in kb.unknown_words(" ".join(relation.query)).items():
+            note(f"no page has the word {word!r} of {relation.name!r}" + (f": is {meant!r} meant?" if meant else ""))
+    untuned = kb.model.config.untuned_relations(f"x [SEP] {text}" for relation in relations for text in relation.query)
+    if untuned:
+        note(f"the query encoder was not tuned on {', '.join(map(repr, untuned))}")

@@ -1,0 +1,160 @@
+"""QuickStatements: accepted claims become commands for Wikidata, with reference and quotation (version 1).
+
+Sources: magnusmanske/quickstatements, WikiMovimentoBrasil/quickstatements3 (parsers of V1).
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbq.errors import KbqError
+from kbq.storage.lines import clean_text
+from kbq.tables.claims import Claim, DateValue, PageValue, QuantityValue, Source, write_lines
+from kbq.tables.known import known_property, known_relations
+from kbq.tables.relations import Relation
+from kbq.tables.tables import guarded
+from kbq.tables.wikidata import NoNumberError, number_of, p_number, subject_number, value_number
+
+LONGEST = 1500  # characters of a text in Wikidata
+# Sourcing circumstances: circa, presumably.
+CIRCUMSTANCES = {"~": ("P1480", "Q5727902"), "?": ("P1480", "Q18122778")}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How much was written."""
+
+    commands: int
+    left_out: int  # claims
+    lacking: int  # names without a Q-number, for which they were left out
+
+
+def write_quickstatements(
+    path: Path,
+    claims: Iterable[Claim],
+    source: Source,
+    relations: Iterable[Relation],
+    ids: Mapping[str, str] | None = None,
+    language: str = "en",
+) -> Written:
+    """Write a command for every accepted claim; those that cannot be written go to `left_out_path(path)`, with reasons.
+
+    Names that lack a Q-number go to `lacking_path(path)`, those of most claims first: filled in, it is a file of ids.
+
+    Args:
+        ids: Q-numbers of Wikidata of subjects, page ids, titles and units; see `read_ids`.
+        language: of the text, as Wikidata calls it.
+
+    Raises:
+        KbqError: a file cannot be written, or the language is none.
+    """
+    if not re.fullmatch("[a-z][a-z-]*", language):
+        raise KbqError(f"language {language!r} is no code of a language: write one such as en, or de")
+    by_name = {relation.name: relation for relation in relations}
+    commands: dict[str, None] = {}  # in order, each once
+    left_out: list[str] = []
+    lacking: Counter[str] = Counter()
+    for claim in (claim for claim in claims if claim.accepted):
+        try:
+            commands[command(claim, source, by_name.get(claim.relation), ids or {}, language)] = None
+        except KbqError as reason:
+            left_out.append(json.dumps({"reason": str(reason)} | claim.to_dict(), ensure_ascii=False))
+            lacking.update([_one_line(reason.name)] if isinstance(reason, NoNumberError) else [])
+    write_lines(path, commands)
+    write_lines(left_out_path(path), left_out)
+    rows = (f"{guarded(name)}\t\t{count}" for name, count in lacking.most_common())
+    write_lines(lacking_path(path), ["name\tid\tclaims", *rows])
+    return Written(len(commands), len(left_out), len(lacking))
+
+
+def lacking_path(path: Path) -> Path:
+    """Where the names go that lack a Q-number: TSV with the columns `name`, `id`, to be filled in, and `claims`."""
+    return path.with_name(f"{path.name}.ids-todo.tsv")
+
+
+def left_out_path(path: Path) -> Path:
+    """Where the claims go that cannot be written to `path`: JSON lines, with a `reason` each."""
+    return path.with_name(f"{path.name}.left-out.jsonl")
+
+
+def command(claim: Claim, source: Source, relation: Relation | None, ids: Mapping[str, str], language: str) -> str:
+    """The line of a claim.
+
+    Raises:
+        KbqError: there is none, and why.
+    """
+    subject = subject_number(claim, ids)
+    if not subject:
+        raise NoNumberError(f"subject {claim.subject!r:.80}", claim.subject)
+    number = p_number(relation.property) if relation else ""
+    if not relation or not number:
+        raise KbqError(
+            f"relation {claim.relation!r} has no P-number: write it as property of the relation{_or_known(claim)}"
+        )
+    fields = [subject, number, _value(claim, relation, ids)]
+    if isinstance(claim.normal, DateValue):
+        fields += CIRCUMSTANCES.get(claim.normal.edtf[-1], ())
+    if claim.by_hand:  # the text does not say it, so it is no reference
+        return "\t".join(fields)
+    url = claim.metadata.get("url")
+    if isinstance(url, str) and re.fullmatch(r"https?://[^\s/][^\s\"]*", url):
+        fields += ["S854", f'"{url}"', "S813", f"+{source.time[:10]}T00:00:00Z/11"]
+    return "\t".join([*fields, "S1683", f'{language}:"{_quotation(claim)}"'])
+
+
+def _or_known(claim: Claim) -> str:
+    """The advice to take the known relation of the same name, if there is one."""
+    names = [one.relation.name for one in known_relations()]
+    return f", or ask for @{claim.relation}" if claim.relation in names else ""
+
+
+def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
+    if isinstance(claim.normal, DateValue):
+        return time_of(claim.normal)
+    if isinstance(claim.normal, QuantityValue):
+        number, unit = claim.normal.number, claim.normal.unit
+        if unit and not number_of(unit, ids):
+            raise NoNumberError(f"unit {unit!r}", unit)
+        return number + (number_of(unit, ids).replace("Q", "U") if unit else "")
+    known = known_property(relation.property)
+    takes_text = relation.type == "text" and not (known and known.type == "page")
+    if (number := value_number(claim, ids)) and not takes_text:
+        return number
+    if isinstance(claim.normal, PageValue):
+        raise NoNumberError(f"page {claim.normal.title!r} ({claim.normal.page_id})", claim.normal.title)
+    if relation.type == "page" or (known and known.type == "page"):
+        raise NoNumberError(f"value {claim.value!r:.80}", claim.value)
+    if relation.type != "text":
+        raise KbqError(
+            f"value {claim.value!r:.60} is certainly no page, date or quantity, nor {relation.name!r} of type text"
+        )
+    return f'"{_one_line(claim.value)}"'
+
+
+def time_of(date: DateValue) -> str:
+    """A date as QuickStatements has it: its parts that are not known are 00, and there is no year 0.
+
+    >>> [time_of(DateValue(*date)) for date in (("1867-11-07", 11), ("-0043~", 9, True), ("199X", 8), ("18XX", 7))]
+    ['+1867-11-07T00:00:00Z/11', '-0044-00-00T00:00:00Z/9/J', '+1990-00-00T00:00:00Z/8', '+1801-00-00T00:00:00Z/7']
+    """
+    sign, digits, month, day = re.match("(-?)([0-9X]{4})(?:-([0-9]{2}))?(?:-([0-9]{2}))?", date.edtf).groups()  # type: ignore[union-attr]
+    # A century has the second of its years, which belongs to it by every way of counting.
+    year = int(digits.replace("XX", "01").replace("X", "0"))
+    if "X" not in digits and (sign or not year):
+        sign, year = "-", year + 1
+    return f"{sign or '+'}{year:04}-{month or '00'}-{day or '00'}T00:00:00Z/{date.precision}{'/J' * date.julian}"
+
+
+def _quotation(claim: Claim) -> str:
+    """The sentence; of a long one, what is around the value."""
+    before, value, behind = claim.parts
+    beside = max(0, LONGEST - len(value)) // 2
+    return _one_line((before[-beside:] if beside else "") + value + behind[:beside])[:LONGEST].strip()
+
+
+def _one_line(text: str) -> str:
+    """Without tabs and line ends, which end a field."""
+    return " ".join(clean_text(text).split())

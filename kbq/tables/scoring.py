@@ -1,0 +1,194 @@
+"""Scoring: sets of values are compared with gold sets: precision, recall, F1. Source of the rules: LM-KBC 2026.
+
+Of each subject and relation, nothing predicted has precision 1, and where there is nothing to find, recall is 1. Values
+match one to one, by any of their names, as many as possible. Unlike there, a number is never right because another is
+near.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kbq.errors import EvaluationError
+from kbq.kilt.confidence import aurc, coverage_at
+from kbq.kilt.report import Cell, Form, Table
+from kbq.tables import dates
+from kbq.tables.claims import DateValue
+from kbq.tables.value_sets import Guesses, Names, ValueSets, read_guesses, read_value_sets
+from kbq.tables.values import keys_of
+
+ALL, RELATIONS = "all slots", "mean of relations"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotCounts:
+    """Of a subject and a relation: distinct values that were predicted, that are right, and both."""
+
+    predicted: int
+    gold: int
+    matched: int
+
+    @property
+    def precision(self) -> float:
+        """From 0 to 1."""
+        return self.matched / self.predicted if self.predicted else 1.0
+
+    @property
+    def recall(self) -> float:
+        """From 0 to 1."""
+        return self.matched / self.gold if self.gold else 1.0
+
+    @property
+    def f1(self) -> float:
+        """From 0 to 1."""
+        total = self.precision + self.recall
+        return 2 * self.precision * self.recall / total if total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SetScores:
+    """Means over slots (macro), and of all values together (micro); shares from 0 to 1."""
+
+    slots: int
+    coverage: float  # share of the slots for which something is predicted
+    precision: float
+    recall: float
+    f1: float
+    micro_precision: float
+    micro_recall: float
+    micro_f1: float
+    aurc: float | None = None  # of the best guesses, accepted or not, by their probabilities; None: there are none
+    coverage_90: float | None = None  # share of the slots whose best guesses can be accepted with nine in ten right
+
+    @classmethod
+    def of(cls, slots: Sequence[SlotCounts], guesses: Sequence[tuple[float, bool]] = ()) -> "SetScores":
+        """The scores of some slots, one at least.
+
+        Args:
+            guesses: of slots that have one: its probability, and whether it is right.
+        """
+        chances = np.array([chance for chance, _ in guesses], np.float64)
+        right = np.array([is_right for _, is_right in guesses], np.bool_)
+        total = SlotCounts(*(sum(column) for column in zip(*map(_row, slots), strict=True)))
+        return cls(
+            slots=len(slots),
+            coverage=_mean(one.predicted > 0 for one in slots),
+            precision=_mean(one.precision for one in slots),
+            recall=_mean(one.recall for one in slots),
+            f1=_mean(one.f1 for one in slots),
+            micro_precision=total.precision,
+            micro_recall=total.recall,
+            micro_f1=total.f1,
+            aurc=aurc(chances, right) if guesses else None,
+            coverage_90=coverage_at(chances, right, 0.9, len(slots)).share if guesses else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableScores:
+    """The scores of a filled table, by relation and in all."""
+
+    by_relation: dict[str, SetScores]
+    all: SetScores  # LM-KBC 2025 and 2026 rank by its `f1`
+    relations: SetScores  # mean of the relations: LM-KBC 2023 ranks by its `f1`
+
+    def table(self) -> Table:
+        """One row for each relation, then both means."""
+        columns: dict[str, Form] = {"relation": "text", "slots": "count", "coverage": "percent"}
+        columns |= dict.fromkeys(("precision", "recall", "F1", "micro P", "micro R", "micro F1"), "percent")
+        columns |= {"AURC": "decimals", "coverage at 90 % precision": "percent"} if self.all.aurc is not None else {}
+        scores = [*self.by_relation.items(), (ALL, self.all), (RELATIONS, self.relations)]
+        rows: list[tuple[Cell, ...]] = [(name, *list(asdict(one).values())[: len(columns) - 1]) for name, one in scores]
+        return Table(f"sets of values, {self.all.slots:,} subjects with a relation", columns, rows)
+
+    def to_dict(self) -> dict[str, object]:
+        """The same as JSON."""
+        return asdict(self)
+
+
+def evaluate_table(filled: Path, gold: Path, subject: str = "subject", relations: Sequence[str] = ()) -> TableScores:
+    """Score a filled table, or a file of claims, against gold data; see `value_sets` for the formats.
+
+    Raises:
+        KbqError: a file cannot be read.
+        EvaluationError: there is nothing to score.
+    """
+    wanted = read_value_sets(gold, subject, relations)
+    if not wanted:
+        raise EvaluationError(f"{gold} has no value to compare with: fill in some that are right")
+    return scores_of(read_value_sets(filled, subject, relations), wanted, read_guesses(filled))
+
+
+def scores_of(predicted: ValueSets, gold: ValueSets, guesses: Guesses | None = None) -> TableScores:
+    """Every gold slot is scored, and no other."""
+    slots: dict[str, list[SlotCounts]] = defaultdict(list)
+    judged: dict[str, list[tuple[float, bool]]] = defaultdict(list)
+    for (subject, relation), values in gold.items():
+        slots[relation].append(compared(predicted.get((subject, relation), ()), values))
+        if guesses and (subject, relation) in guesses:
+            names, chance = guesses[subject, relation]
+            judged[relation].append((chance, compared([names], values).matched > 0))
+    scores = {relation: SetScores.of(slots[relation], judged[relation]) for relation in sorted(slots)}
+    every = SetScores.of(list(chain(*slots.values())), list(chain(*judged.values())))
+    columns = {name: [getattr(one, name) for one in scores.values()] for name in asdict(every) if name != "slots"}
+    means: dict[str, Any] = {name: None if None in column else _mean(column) for name, column in columns.items()}
+    return TableScores(scores, every, replace(every, **means))
+
+
+def compared(predicted: Iterable[Names], gold: Sequence[Names]) -> SlotCounts:
+    """How many values match: a maximum bipartite matching.
+
+    >>> compared([("U.S.",), ("Mexico",)], [("United States", "US", "U.S."), ("Canada",)])
+    SlotCounts(predicted=2, gold=2, matched=1)
+    """
+    guesses, wanted = distinct(predicted), distinct(gold)
+    places: dict[object, list[int]] = defaultdict(list)
+    dated: list[tuple[int, DateValue]] = []
+    for place, names in enumerate(wanted):
+        for key in chain.from_iterable(map(keys_of, names)):
+            places[key].append(place)
+            dated += [(place, key)] if isinstance(key, DateValue) else []
+    edges = []
+    for names in guesses:
+        keys = frozenset(chain.from_iterable(map(keys_of, names)))
+        found = {place for key in keys for place in places.get(key, ())}
+        own = [key for key in keys if isinstance(key, DateValue)]  # one date may be more exact than another
+        edges.append(sorted(found | {place for place, date in dated for one in own if dates.agree(one, date)}))
+    return SlotCounts(len(guesses), len(wanted), _matched(edges))
+
+
+def distinct(values: Iterable[Names]) -> list[Names]:
+    """The values without those whose names are all written otherwise in an earlier one.
+
+    >>> distinct([("Jürgen Kurths",), ("Jurgen Kurths",), ("Ann Lee", "A. Lee")])
+    [('Jürgen Kurths',), ('Ann Lee', 'A. Lee')]
+    """
+    found: dict[frozenset[object], Names] = {}
+    for names in values:
+        found.setdefault(frozenset(chain.from_iterable(map(keys_of, names))), names)
+    return list(found.values())
+
+
+def _matched(edges: Sequence[Iterable[int]]) -> int:
+    """How many guesses can have a gold value of their own; `edges`: the gold values that each may have."""
+    import networkx  # imported on demand: it takes a quarter of a second
+
+    graph = networkx.Graph()
+    guesses = [("guess", number) for number in range(len(edges))]
+    graph.add_nodes_from(guesses)
+    graph.add_edges_from((guess, value) for guess, values in zip(guesses, edges, strict=True) for value in values)
+    return len(networkx.bipartite.maximum_matching(graph, guesses)) // 2
+
+
+def _row(slot: SlotCounts) -> tuple[int, int, int]:
+    return slot.predicted, slot.gold, slot.matched
+
+
+def _mean(values: Iterable[float]) -> float:
+    several = list(values)
+    return sum(several) / len(several)

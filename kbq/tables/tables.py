@@ -1,0 +1,321 @@
+"""Tables: rows by column, with what their file was like, and such files again, in the same order and dialect."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from io import StringIO
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from kbq.errors import KbqError
+from kbq.storage.lines import MARK
+from kbq.storage.parquet import NEEDS_PYARROW
+from kbq.storage.paths import as_path, given
+from kbq.storage.rows import NOTHING, SUFFIXES, Dialect, RowFormat, read_rows
+from kbq.storage.spreadsheet import MOST_CHARACTERS, MOST_ROWS, NEEDS_OPENPYXL, write_xlsx
+from kbq.storage.writing import replacing, writing_to
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kbq.tables.claims import Claim
+
+TableFormat: TypeAlias = RowFormat
+Row: TypeAlias = Mapping[str, Any]
+SEPARATOR = "|"  # between the values of a cell
+CSV = Dialect()
+FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")  # how a cell begins that a spreadsheet computes. Source: OWASP
+NUMBER = re.compile(r" *[+-]?\d[\d.,\s]*%?")
+BREAKS = re.compile(r"[\t\r\n]+")  # what TSV has no form for
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was asked for, and what came of it."""
+
+    rows: int = 0
+    cells: int = 0  # asked for; equal subjects count once
+    queries: int = 0  # for them
+    asked: int = 0  # of the queries: those whose answers were not there from an earlier run
+    filled: int = 0  # of the cells asked for; of a check: those that agree
+    markers: int = 0  # cells that were taken as empty for what they hold
+    formulas: int = 0  # values that a spreadsheet would compute, written behind an apostrophe
+    commands: int = 0  # of QuickStatements that were written
+    left_out: int = 0  # claims that cannot be written as QuickStatements
+    lacking: int = 0  # names without a Q-number, for which they cannot
+    unasked: tuple[str, ...] = ()  # why the cells of some rows stay empty
+    seconds: float | None = None  # that it would take, about; of a dry run
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows by column, each cell a text, a list of texts, or whatever else its file has; `claims` are what filled it.
+
+    >>> import kbq
+    >>> table = kbq.KnowledgeBase.sample().fill([{"subject": "Marie Curie"}], ["place of birth"])
+    >>> table.rows, table.counts.filled, table.claims[0].title
+    ([{'subject': 'Marie Curie', 'place of birth': 'Warsaw'}], 1, 'Marie Curie')
+    """
+
+    columns: tuple[str, ...]
+    rows: Sequence[Row]
+    claims: tuple[Claim, ...] = ()
+    counts: Counts = Counts()
+    before: Table | None = None  # that was filled
+    dialect: Dialect = CSV  # of the file that it was read from
+    arrow: Any = None  # the pyarrow.Table that it was read from
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Table:
+        """A table of rows that are given in Python.
+
+        Raises:
+            KbqError: they are not mappings whose keys are texts.
+        """
+        several = list(given(rows, KbqError, "the table is", "a path, or a list of rows"))
+        columns: dict[str, None] = {}
+        for number, row in enumerate(several, start=1):
+            if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
+                raise KbqError(f"row {number} of the table is {row!r:.60}: give a mapping from columns to values")
+            columns |= dict.fromkeys(row)
+        return cls(tuple(columns), several)
+
+    def is_filled(self, row: int, column: str) -> bool:
+        """Whether a cell got its value from the knowledge base."""
+        if self.before is None:
+            return False
+        now, before = self.rows[row], self.before.rows[row]
+        is_same = now is before or now.get(column) is before.get(column)
+        return self.before.is_filled(row, column) if is_same else True
+
+    def all_filled(self) -> Table:
+        """The same table, all of whose cells come from the knowledge base."""
+        return replace(self, before=Table(self.columns, [{}] * len(self.rows)))
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write the wide table.
+
+        Raises:
+            KbqError: it cannot be written, or the name is that of another format.
+        """
+        target = as_path(path, "path")
+        if (known := SUFFIXES.get(target.suffix.lower(), "csv")) != "csv":
+            raise KbqError(
+                f"{target} would be CSV, not {known}: {'use to_excel' if known == 'xlsx' else 'end it in .csv'}"
+            )
+        write_table(self, target, "csv")
+
+    def to_excel(self, path: str | Path) -> None:
+        """Write the wide table as XLSX.
+
+        Raises:
+            KbqError: it cannot be written, or openpyxl is missing.
+        """
+        refuse_unwritable(self, "xlsx")
+        write_table(self, as_path(path, "path"), "xlsx")
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The wide table as a data frame.
+
+        Raises:
+            KbqError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise KbqError("to_pandas needs pandas: pip install pandas") from None
+        return pd.DataFrame([[row.get(name) for name in self.columns] for row in self.rows], columns=list(self.columns))
+
+    def __repr__(self) -> str:
+        return f"Table({len(self.rows):,} rows, {len(self.columns):,} columns, {len(self.claims):,} claims)"
+
+
+def is_empty(value: object, markers: Collection[str] = ()) -> bool:
+    """Whether a cell has no value; `markers` stand for none, too.
+
+    >>> [is_empty(value) for value in (None, "", " ", [], math.nan, 0, False, "x")]
+    [True, True, True, True, True, False, False, False]
+    >>> is_empty("n/a", ["n/a"])
+    True
+    """
+    if isinstance(value, float):
+        return math.isnan(value)
+    return value is None or value == [] or (isinstance(value, str) and (not value.strip() or value.strip() in markers))
+
+
+def texts_of(value: object, markers: Collection[str] = ()) -> list[str]:
+    """The values of a cell as texts.
+
+    >>> texts_of("Paris | Rome"), texts_of(["Paris", 1815]), texts_of(None)
+    (['Paris', 'Rome'], ['Paris', '1815'], [])
+    """
+    parts = [] if is_empty(value) else value if isinstance(value, list) else str(value).split(SEPARATOR)
+    return [text for text in (str(part).strip() for part in parts) if not is_empty(text, markers)]
+
+
+def read_table(path: str | Path) -> Table:
+    """A table in any form that `read_rows` reads.
+
+    Raises:
+        KbqError: the file cannot be read, is empty, has two columns of one name, or rows that do not fit.
+    """
+    rows = read_rows(str(path), is_bounded=True)
+    table = Table.of(row for _, row in rows.numbered)
+    if not rows.columns and not table.columns:
+        raise KbqError(f"{rows.name} is empty: {NOTHING}")
+    return replace(table, columns=rows.columns or table.columns, dialect=rows.dialect, arrow=rows.arrow)
+
+
+def write_table(table: Table, path: Path, format: TableFormat) -> int:
+    """Replace a file by the table; how many of its values a spreadsheet would compute: they get an apostrophe.
+
+    That is done to what came from the knowledge base, and to names of new columns, in CSV and TSV; all other cells are
+    as they were. A table that was read from such a file is written in its dialect.
+
+    Raises:
+        KbqError: it cannot be written.
+    """
+    formulas, read = 0, (table.before or table).dialect
+    dialect = read if read.format == format else Dialect(format, "\t" if format == "tsv" else ",")
+    with writing_to(path, KbqError, goes_on=True), replacing(path) as partial:
+        if format == "parquet":
+            _write_parquet(table, partial)
+            return 0
+        if format == "xlsx":
+            cells = ([_cell(row.get(column)) for column in table.columns] for row in table.rows)
+            write_xlsx(partial, chain([table.columns], cells))
+            return 0
+        with partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+            if format == "jsonl":
+                file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in table.rows)
+                return 0
+            known = table.columns if table.before is None else table.before.columns
+            header = [name if name in known else guarded(name) for name in table.columns]
+            formulas += sum(name not in table.columns for name in header)
+            file.write(MARK * dialect.has_mark + _line(header, _of_header(header, dialect)))
+            for number, row in enumerate(table.rows):
+                texts = [shown(row.get(column)) for column in table.columns]
+                for place, column in enumerate(table.columns):
+                    if is_formula(texts[place]) and table.is_filled(number, column):
+                        texts[place] = guarded(texts[place])
+                        formulas += 1
+                file.write(_line(texts, dialect))
+    return formulas
+
+
+def is_formula(text: str) -> bool:
+    """Whether a spreadsheet may compute a text.
+
+    >>> [is_formula(text) for text in ("=1+1", "@SUM(A1)", "-5", "+49 171 1", "- 5 km", "Paris")]
+    [True, True, False, False, True, False]
+    """
+    return FORMULA.match(text) is not None and not NUMBER.fullmatch(text)
+
+
+def guarded(text: str) -> str:
+    """A text that no spreadsheet computes: with an apostrophe in front, if it may.
+
+    >>> guarded("=1+1"), guarded("Paris")
+    ("'=1+1", 'Paris')
+    """
+    return f"'{text}" if is_formula(text) else text
+
+
+def refuse_unwritable(table: Table, format: TableFormat) -> None:
+    """Refuse a table that a format has no form for, before work is spent on it.
+
+    Raises:
+        KbqError: a cell has a tab or a line end, which TSV cannot hold; or pyarrow is missing.
+    """
+    if format == "parquet":
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            raise KbqError(f"Parquet {NEEDS_PYARROW}") from None
+    if format == "xlsx":
+        _refuse_unfit_for_excel(table)
+    for number, row in enumerate(table.rows if format == "tsv" else (), start=1):
+        for column in table.columns:
+            if BREAKS.search(shown(row.get(column))):
+                raise KbqError(
+                    f"row {number} has a tab or a line end in {column!r}, which TSV cannot hold: write CSV instead"
+                )
+
+
+def _refuse_unfit_for_excel(table: Table) -> None:
+    if not find_spec("openpyxl"):
+        raise KbqError(f"XLSX {NEEDS_OPENPYXL}")
+    if len(table.rows) >= MOST_ROWS:
+        raise KbqError(f"the table has {len(table.rows):,} rows, XLSX has {MOST_ROWS:,} at most: write CSV instead")
+    for number, row in enumerate(table.rows, start=1):
+        for column in table.columns:
+            if len(shown(row.get(column))) > MOST_CHARACTERS:
+                raise KbqError(
+                    f"row {number} has more than {MOST_CHARACTERS:,} characters in {column!r}, which XLSX cannot hold: "
+                    "write CSV instead"
+                )
+
+
+def _cell(value: object) -> object:
+    """A cell of a spreadsheet: a number as such, all else as text."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and not is_empty(value)
+    return value if is_number else shown(value) or None
+
+
+def shown(value: object) -> str:
+    """A cell as one text.
+
+    >>> shown(None), shown(["Paris", "Rome"]), shown(1815), shown({"a": 1})
+    ('', 'Paris|Rome', '1815', '{"a": 1}')
+    """
+    if isinstance(value, str):
+        return value
+    if is_empty(value):
+        return ""
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return SEPARATOR.join(value)
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict | bool) else str(value)
+
+
+def _line(texts: Sequence[str], dialect: Dialect) -> str:
+    # A quotation mark must not open a cell that swallows the rows behind it: other programs read TSV as they do CSV.
+    buffer = StringIO(newline="")
+    if dialect.format == "tsv":
+        texts = [BREAKS.sub(" ", text) for text in texts]
+    quoting: Literal[0, 1] = csv.QUOTE_ALL if dialect.quotes_all else csv.QUOTE_MINIMAL
+    # With these ends, it quotes either of them in a cell.
+    csv.writer(buffer, delimiter=dialect.delimiter, quoting=quoting, lineterminator="\r\n").writerow(texts)
+    return buffer.getvalue().removesuffix("\r\n") + dialect.line_end
+
+
+def _of_header(columns: Sequence[str], dialect: Dialect) -> Dialect:
+    """With quotation marks, where a name has what may stand between names."""
+    is_plain = dialect.format == "tsv" or not any(re.search(r"[;\t]", name) for name in columns)
+    return dialect if is_plain else replace(dialect, quotes_all=True)
+
+
+def _write_parquet(table: Table, path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    arrow = table.arrow if table.before is None else table.before.arrow
+    arrays = []
+    for column in table.columns:
+        values = [None if is_empty(row.get(column)) else row[column] for row in table.rows]
+        is_old = arrow is not None and column in arrow.column_names
+        if is_old and not any(table.is_filled(row, column) for row in range(len(values))):
+            arrays.append(arrow.column(column))
+            continue
+        try:
+            arrays.append(pyarrow.array(values, pyarrow.string() if values.count(None) == len(values) else None))
+        except (pyarrow.ArrowException, TypeError, OverflowError):  # values of several types
+            texts = [None if value is None else shown(value) for value in values]
+            arrays.append(pyarrow.array(texts, pyarrow.string()))
+    pyarrow.parquet.write_table(pyarrow.table(arrays, names=list(table.columns)), path)

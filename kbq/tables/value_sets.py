@@ -1,0 +1,140 @@
+"""Value sets: a table, a file of claims, or gold data becomes the set of values of each subject and relation.
+
+Gold data are a wide table, triples (`subject`, `relation`, `object`, perhaps `aliases`), KILT lines, or files of LM-KBC
+and KnowledgeNet. What they have no value for is not scored, unless they say that there is none: an empty `object`, or
+LM-KBC's empty list.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from kbq.errors import EvaluationError
+from kbq.storage.rows import empty_markers
+from kbq.tables.claims import Claim
+from kbq.tables.slots import refuse_missing, subject_of
+from kbq.tables.tables import Row, Table, read_table, texts_of
+from kbq.tables.values import normalised
+from kbq.text.markers import slot_of
+
+Names: TypeAlias = tuple[str, ...]  # of one value, each as good as the others
+Key: TypeAlias = tuple[str, str]  # subject and relation, as values are compared
+ValueSets: TypeAlias = dict[Key, list[Names]]
+Guesses: TypeAlias = dict[Key, tuple[Names, float]]  # with its probability
+MARKERS = empty_markers()
+CLAIM_COLUMNS = {"subject", "relation", "value", "accepted"}
+
+
+def read_value_sets(path: Path, subject: str = "subject", relations: Sequence[str] = ()) -> ValueSets:
+    """The values of a file, by subject and relation.
+
+    Args:
+        subject: the column of subjects, of a wide table.
+        relations: the columns of values, of a wide table; none: all others.
+
+    Raises:
+        KbqError: the file cannot be read.
+        EvaluationError: it has a line that does not fit the others.
+    """
+    table = read_table(path)
+    columns = set(table.columns)
+    reader = next((reader for wanted, reader in READERS if wanted <= columns), None)
+    found: ValueSets = defaultdict(list)
+    try:
+        for name, relation, values in reader(table.rows) if reader else _wide(table, subject, relations):
+            slot = found[normalised(subject_of(name)), normalised(str(relation))]
+            slot += [names for names in values if names not in slot]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise EvaluationError(f"{path} has a line that differs from the others ({error!r:.80}): repair it") from None
+    return dict(found)
+
+
+def read_guesses(path: Path) -> Guesses:
+    """The best value of each slot of a file of claims, accepted or not, with its probability; {} of any other file."""
+    table = read_table(path)
+    guesses: Guesses = {}
+    if {*table.columns} >= CLAIM_COLUMNS:
+        for row in table.rows:
+            if row["probability"] is not None:
+                key = normalised(subject_of(row["subject"])), normalised(row["relation"])
+                guesses.setdefault(key, ((row["value"],), row["probability"]))
+    return guesses
+
+
+Sets: TypeAlias = Iterator[tuple[object, object, list[Names]]]
+
+
+def _wide(table: Table, subject: str, relations: Sequence[str]) -> Sets:
+    refuse_missing(table, subject)
+    for row in table.rows:
+        for relation in relations or [column for column in table.columns if column != subject]:
+            values = texts_of(row.get(relation), MARKERS)
+            if values:
+                yield row.get(subject), relation, [(text,) for text in values]
+
+
+def _claims(rows: Sequence[Row]) -> Sets:
+    for row in rows:
+        claim = Claim.from_dict(row)
+        yield claim.subject, claim.relation, [(claim.value,)] if claim.accepted else []
+
+
+def _triples(rows: Sequence[Row]) -> Sets:
+    for row in rows:
+        names = (*texts_of(row["object"], MARKERS)[:1], *texts_of(row.get("aliases"), MARKERS))
+        yield row["subject"], row["relation"], [names] if names else []
+
+
+def _kilt(rows: Sequence[Row]) -> Sets:
+    for row in rows:
+        slot = slot_of(row["input"])
+        answers = dict.fromkeys(output["answer"] for output in row["output"] if output.get("answer"))
+        if slot:
+            yield *slot, [(answer,) for answer in answers]
+
+
+def _lm_kbc(rows: Sequence[Row]) -> Sets:
+    """The objects are names, lists of names that are as good as one another (2022, 2026), or Q-numbers (2023, 2024)."""
+    for row in rows:
+        names, ids = row.get("ObjectEntities"), row.get("ObjectEntitiesID")
+        several = [one for one in (names, ids) if isinstance(one, list)]
+        if len({len(one) for one in several}) != 1:  # names without their numbers
+            several = several[:1]
+        values = [tuple(filter(None, chain.from_iterable(map(_names, one)))) for one in zip(*several, strict=True)]
+        yield row["SubjectEntity"], row["Relation"], [each for each in values if each]
+
+
+def _names(one: object) -> list[str]:
+    return list(map(str, one)) if isinstance(one, list) else [str(one)]
+
+
+def _knowledgenet(rows: Sequence[Row]) -> Sets:
+    """The longest name of a subject in its document stands for all; objects with one URI are one value."""
+    for row in rows:
+        passages: Sequence[Mapping[str, Any]] = row["passages"]
+        relations = {
+            one["propertyId"]: one["propertyName"]
+            for each in passages
+            for one in each["exhaustivelyAnnotatedProperties"]
+        }
+        facts = [fact for each in passages for fact in each["facts"]]
+        names: dict[str, list[str]] = defaultdict(list)
+        for fact in facts:
+            for side in ("subject", "object"):
+                names[fact[f"{side}Uri"] or fact[f"{side}Text"]].append(fact[f"{side}Text"])
+        for fact in facts:
+            subject = max(names[fact["subjectUri"] or fact["subjectText"]], key=len)
+            objects = names[fact["objectUri"] or fact["objectText"]]
+            yield subject, relations[fact["propertyId"]], [tuple(dict.fromkeys(objects))]
+
+
+READERS: tuple[tuple[set[str], Callable[[Sequence[Row]], Sets]], ...] = (
+    (CLAIM_COLUMNS, _claims),
+    ({"subject", "relation", "object"}, _triples),
+    ({"input", "output"}, _kilt),
+    ({"SubjectEntity", "Relation", "ObjectEntities"}, _lm_kbc),
+    ({"SubjectEntity", "Relation", "ObjectEntitiesID"}, _lm_kbc),
+    ({"passages", "documentId"}, _knowledgenet),
+)

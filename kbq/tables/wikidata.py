@@ -1,0 +1,125 @@
+"""Wikidata: subjects, pages and units have Q-numbers, as a file says, and relations have P-numbers."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kbq.errors import KbqError
+from kbq.storage.lines import clean_text
+from kbq.storage.rows import read_rows
+from kbq.tables.claims import Claim, PageValue
+from kbq.tables.values import normalised
+
+WIKIDATA = "http://www.wikidata.org"
+_SITE = r"(?:https?://www\.wikidata\.org/(?:wiki/(?:Property:)?|entity/|prop/(?:direct/)?))?"
+_P_NUMBER, _Q_NUMBER = re.compile(_SITE + "(P[1-9][0-9]*)"), re.compile(_SITE + "(Q[1-9][0-9]*)")
+
+_PART = r"(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*"
+_IRI = re.compile(rf"(?!https?:)[A-Za-z][A-Za-z0-9+.-]*:{_PART}(?:#{_PART})?", re.ASCII)  # as a URI, strictly
+URL = re.compile(rf"https?://(?:[\w.~-]|%[0-9A-Fa-f]{{2}})+(?::[0-9]*)?(?:[/?]{_PART})?(?:#{_PART})?", re.ASCII)
+
+
+def p_number(property: str) -> str:
+    """The P-number that a property is, as such or in an IRI of Wikidata; "" where it is another one.
+
+    >>> p_number("P19"), p_number("http://www.wikidata.org/entity/P19"), p_number("http://schema.org/birthPlace")
+    ('P19', 'P19', '')
+    """
+    found = _P_NUMBER.fullmatch(property)
+    return found[1] if found else ""
+
+
+def property_iri(property: str) -> str:
+    """The IRI of a property, which is one, or has a P-number; "" where it is neither.
+
+    >>> property_iri("P19"), property_iri("http://schema.org/birthPlace"), property_iri("birth place")
+    ('http://www.wikidata.org/prop/direct/P19', 'http://schema.org/birthPlace', '')
+    """
+    if number := p_number(property):
+        return f"{WIKIDATA}/prop/direct/{number}"
+    return property if URL.fullmatch(property) or _IRI.fullmatch(property) else ""
+
+
+class NoNumberError(KbqError):
+    """Something that has no Q-number; `name` is what a file of ids would call it."""
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(f"{what} has no Q-number: add it to --ids")
+        self.name = name
+
+
+def number_of(name: str, ids: Mapping[str, str]) -> str:
+    """The Q-number of a name, as it is written or, where only one is so like it, as values are compared; "": none.
+
+    >>> number_of("vienna", {"Vienna": "Q1741", **_compared({"Vienna": "Q1741"})}), number_of("Rome", {})
+    ('Q1741', '')
+    """
+    return ids.get(name) or ids.get(f"{_COMPARED}{normalised(name)}") or ""
+
+
+def subject_number(claim: Claim, ids: Mapping[str, str]) -> str:
+    """The Q-number of a claim's subject, by its name or by its page; "" where it has none."""
+    return number_of(claim.subject, ids) or (claim.title == claim.subject and ids.get(claim.page_id)) or ""
+
+
+def value_number(claim: Claim, ids: Mapping[str, str]) -> str:
+    """The Q-number of a claim's value, by its page or by its name; "" where it has none."""
+    page = claim.normal
+    by_page = (ids.get(page.page_id) or number_of(page.title, ids)) if isinstance(page, PageValue) else ""
+    return by_page or number_of(claim.value, ids)
+
+
+def read_ids(path: Path) -> dict[str, str]:
+    """Q-numbers by what has them: a subject, a value, a page id or title, a unit.
+
+    A column is one of Q-numbers if it has one; they are those of the names to the left of it, or else to the right. So
+    a table with several such columns, as OpenRefine exports it, is read, and names that have none yet are left out.
+
+    Raises:
+        KbqError: the file cannot be read, has no Q-number, something else in their column, or two for one name.
+    """
+    rows = [
+        (number, [clean_text(str(value or "")).strip() for value in row.values()])
+        for number, row in read_rows(str(path), has_header=False).numbered
+    ]
+    columns = sorted({place for _, row in rows for place, text in enumerate(row) if _Q_NUMBER.fullmatch(text)})
+    if rows and not columns:
+        raise KbqError(f"{path} has no Q-number, such as Q7186: write names, and the Q-number of each beside it")
+    if rows and not any(_Q_NUMBER.fullmatch(text) for text in rows[0][1]) and not _has_digit(rows[0][1], columns):
+        del rows[0]  # the header
+    ids: dict[str, str] = {}
+    problems: list[str] = []
+    for number, row in rows:
+        for place in columns:
+            text = row[place] if place < len(row) else ""
+            name = _named_by(row, place, columns)
+            found = _Q_NUMBER.fullmatch(text)
+            if text and not (found and name):
+                problems.append(f"{path}:{number}: {text!r:.60} beside {name!r:.60} is no name with a Q-number")
+            elif found and ids.setdefault(name, found[1]) != found[1]:
+                two = f"{name!r:.60} is {ids[name]}, and {found[1]}, too"
+                problems.append(f"{path}:{number}: {two}: leave one of them out")
+    if problems:
+        raise KbqError(f"{path} has {len(problems)} lines that cannot be used", problems)
+    return ids | _compared(ids)
+
+
+_COMPARED = "\0"  # in front of names as they are compared: no name of a file begins so
+
+
+def _compared(ids: Mapping[str, str]) -> dict[str, str]:
+    """Q-numbers by names as values are compared, where all that are so alike have one."""
+    numbers: dict[str, set[str]] = {}
+    for name, number in ids.items():
+        numbers.setdefault(f"{_COMPARED}{normalised(name)}", set()).add(number)
+    return {name: found.pop() for name, found in numbers.items() if len(found) == 1}
+
+
+def _has_digit(row: Sequence[str], columns: Sequence[int]) -> bool:
+    return any(re.search("[0-9]", row[place]) for place in columns if place < len(row))
+
+
+def _named_by(row: Sequence[str], place: int, columns: Sequence[int]) -> str:
+    """The name beside a Q-number: the nearest to the left that is none, or else to the right."""
+    places = [*range(place - 1, -1, -1), *range(place + 1, len(row))]
+    return next((row[other] for other in places if other not in columns), "")

@@ -1,0 +1,250 @@
+"""Calibration: after training, int8 step, length penalty and the filter's thresholds are read off real passages.
+
+The penalty is the one with the best open EM. The threshold is the one that drops most tokens while EM falls by less
+than half a point, both among all passages and in the gold one. Source: arXiv 2109.08133, Fig. 4. Of the tokens kept,
+those that hardly ever open (close) an answer may open (close) no phrase, as long as that costs at most a tenth of a
+point. Passages are encoded once; thresholds are masks over all their tokens.
+"""
+
+import dataclasses
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from kbq.array_types import Bools, Floats
+from kbq.dump.workers import quantise
+from kbq.index.base import MAX_TOKENS
+from kbq.model.model import Model
+from kbq.model.phrases import encode_windows
+from kbq.model.windows import tokenize, windows
+from kbq.text.answer_scores import normalise
+from kbq.training.examples import Passage, TrainingQuery, readable
+
+Edges = tuple[Bools, Bools]
+NumberedQueries = list[tuple[int, TrainingQuery]]  # number of the gold passage, and the query
+MOST_LOST, MOST_LOST_BY_EDGES = 0.5, 0.1  # points of EM
+SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1)  # of all tokens, kept
+EDGE_THRESHOLDS = (-np.inf, -6.0, -5.0, -4.0, -3.0, -2.0)  # logits
+LENGTH_PENALTIES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
+MOST_QUERIES = 2000
+AT_A_TIME = 32  # queries
+TOP = 5  # passages
+
+
+@dataclass(frozen=True, slots=True)
+class FilterPoint:
+    """What the filter costs at one threshold; shares are percentages."""
+
+    threshold: float
+    kept: float  # share of tokens
+    vectors: float  # kept per passage
+    open_em: float
+    open_passage_5: float  # the gold passage is among the best five
+    gold_em: float  # the gold passage is given
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedTokens:
+    """All tokens of some passages, one passage after another, with a gap after each that no phrase can cross.
+
+    Arrays have shape (places,); a gap is a place without a token.
+    """
+
+    vectors: Floats  # Shape: (places, dim)
+    logits: Floats  # the filter's, of opening and closing; -inf in a gap. Shape: (places, 2)
+    always: Bools  # the best token of a window, which no threshold drops
+    passages: NDArray[np.int64]
+    starts: NDArray[np.int64]  # characters of the token's word
+    ends: NDArray[np.int64]
+
+    @property
+    def chances(self) -> Floats:
+        """The larger one of a token's two logits."""
+        best: Floats = self.logits.max(axis=1)
+        return best
+
+    def edges(self, filter_threshold: float, edge_threshold: float) -> Edges:
+        """Where phrases may open and close."""
+        kept = self.chances > filter_threshold
+        opens, closes = ((kept & (side > edge_threshold)) | self.always for side in self.logits.T)
+        return opens, closes
+
+
+@dataclass(frozen=True, slots=True)
+class DevSample:
+    """Queries and the encoded tokens of the passages that answer them, both in the units of the int8 rows."""
+
+    passages: Sequence[Passage]
+    tokens: EncodedTokens
+    rows: Floats  # the tokens' vectors as int8 holds them. Shape: (places, dim)
+    queries: NumberedQueries
+    starts: Floats  # of the queries. Shape: (queries, dim)
+    ends: Floats
+
+    @classmethod
+    def of(cls, model: Model, passages: Sequence[Passage], tokens: EncodedTokens) -> Self:
+        """An exam with the queries that the encoder can read; where there are too many, with a sample of them."""
+        rows = quantise(torch.from_numpy(tokens.vectors), torch.from_numpy(model.scale)).numpy().astype(np.float32)
+        queries = readable(passages, model.query_tokenizer)
+        queries = random.Random(0).sample(queries, min(MOST_QUERIES, len(queries)))
+        vectors = model.in_row_units(*model.encode_queries([query.text for _, query in queries]))
+        return cls(passages, tokens, rows, queries, *vectors.transpose(1, 0, 2))
+
+    def read(self, ways: Sequence[tuple[Edges, float]]) -> list[list[float]]:
+        """For each way: open EM, how often the gold passage is among the best five, EM in the gold one; in percent.
+
+        A way of reading is where phrases may open and close, and a length penalty.
+        """
+        right = np.zeros((len(ways), 3), np.int64)  # answers, passages, answers in the gold passage
+        for first in range(0, len(self.queries), AT_A_TIME):
+            part = slice(first, first + AT_A_TIME)
+            scores = self.starts[part] @ self.rows.T, self.ends[part] @ self.rows.T
+            for way, (edges, penalty) in enumerate(ways):
+                right[way] += self._right(scores, edges, penalty, self.queries[part])
+        percent: list[list[float]] = (100 * right / max(1, len(self.queries))).round(2).tolist()
+        return percent
+
+    def _right(
+        self, scores: tuple[Floats, Floats], edges: Edges, penalty: float, queries: NumberedQueries
+    ) -> tuple[int, int, int]:
+        """For how many queries the best phrase is an answer, the gold passage is one of the five best, and the best
+        phrase of the gold passage is an answer.
+        """
+        passage_of = self.tokens.passages
+        start_scores, end_scores = (
+            np.where(mask, side, np.float32(-np.inf)) for mask, side in zip(edges, scores, strict=True)
+        )
+        begins = np.flatnonzero(np.diff(passage_of, prepend=-1))
+        penalty_so_far = (penalty * (np.arange(len(passage_of)) - begins[passage_of])).astype(np.float32)
+        start_scores, end_scores = start_scores + penalty_so_far, end_scores - penalty_so_far
+        best = start_scores + best_ahead(end_scores)
+        passage_scores = np.maximum.reduceat(best, begins, axis=1)
+        top = np.argsort(-passage_scores, axis=1, kind="stable")[:, :TOP]
+        stops = np.append(begins[1:], len(passage_of))
+        open_right = in_top = gold_right = 0
+        for row, (number, query) in enumerate(queries):
+            texts = {normalise(answer) for answer in query.answers}
+            first = begins[number]
+            anywhere = int(best[row].argmax())
+            within = first + int(best[row, first : stops[number]].argmax())
+            open_right += normalise(self._phrase(anywhere, end_scores[row])) in texts
+            in_top += number in passage_of[begins[top[row]]]
+            gold_right += normalise(self._phrase(within, end_scores[row])) in texts
+        return open_right, in_top, gold_right
+
+    def _phrase(self, start: int, end_scores: Floats) -> str:
+        """The text from the place `start` to its best end. Shape of `end_scores`: (places,)."""
+        end = start + int(end_scores[start : start + MAX_TOKENS].argmax())
+        text = self.passages[int(self.tokens.passages[start])].text
+        return text[self.tokens.starts[start] : self.tokens.ends[end]]
+
+
+def calibrate(model: Model, passages: Sequence[Passage]) -> tuple[FilterPoint, ...]:
+    """Set the model's `scale`, length penalty and thresholds; return the points tried for the filter threshold.
+
+    `passages` should be ones that the model was not trained on. Where it answers nothing there is nothing to choose by,
+    and every token is kept.
+    """
+    tokens = encode_tokens(model, passages)
+    model.scale = (np.maximum(np.abs(tokens.vectors).max(axis=0), 1e-6) / 127).astype(np.float32)
+    dev_sample = DevSample.of(model, passages, tokens)
+    penalty = _best_penalty(dev_sample)
+    model.config = dataclasses.replace(model.config, length_penalty=penalty)
+    points = filter_curve(dev_sample, penalty)
+    full = points[0]
+    if full.open_em == full.gold_em == 0:
+        model.config = dataclasses.replace(model.config, filter_threshold=-math.inf, edge_threshold=-math.inf)
+        return points
+    good = [point for point in points if max(full.open_em - point.open_em, full.gold_em - point.gold_em) < MOST_LOST]
+    edge = best_edges(dev_sample, good[-1].threshold, penalty)
+    threshold = max(edge, good[-1].threshold)  # a token that opens and closes no phrase need not be kept
+    model.config = dataclasses.replace(model.config, edge_threshold=edge, filter_threshold=threshold)
+    return points
+
+
+def best_edges(dev_sample: DevSample, filter_threshold: float, penalty: float) -> float:
+    """The highest edge threshold that hardly costs EM, given the filter's threshold."""
+    ways = [(dev_sample.tokens.edges(filter_threshold, edge), penalty) for edge in EDGE_THRESHOLDS]
+    scores = np.array(dev_sample.read(ways))[:, [0, 2]]  # open EM, and EM in the gold passage
+    lost = (scores[0] - scores).max(axis=1).round(2)
+    return EDGE_THRESHOLDS[np.flatnonzero(lost <= MOST_LOST_BY_EDGES)[-1]]
+
+
+def filter_curve(dev_sample: DevSample, penalty: float) -> tuple[FilterPoint, ...]:
+    """Read at filter thresholds that keep fewer and fewer tokens; the first one keeps all."""
+    tokens, passages = dev_sample.tokens, len(dev_sample.passages)
+    is_token = np.isfinite(tokens.chances)
+    chances = tokens.chances[is_token]
+    # Only tokens above a threshold are kept, so it is set just below the weakest of them.
+    weakest = [np.quantile(chances, 1 - share, method="lower") for share in SHARES]
+    thresholds = [float(np.nextafter(np.float32(chance), np.float32(-np.inf))) for chance in weakest]
+    masks = [is_token & ((tokens.chances > threshold) | tokens.always) for threshold in thresholds]
+    percent = dev_sample.read([((mask, mask), penalty) for mask in masks])
+    return tuple(
+        FilterPoint(threshold, round(100 * kept / len(chances), 2), round(kept / passages, 2), *scores)
+        for threshold, kept, scores in zip(thresholds, (int(mask.sum()) for mask in masks), percent, strict=True)
+    )
+
+
+def _best_penalty(dev_sample: DevSample) -> float:
+    """The length penalty with the best open EM while every token is a candidate."""
+    is_token = np.isfinite(dev_sample.tokens.chances)
+    scores = dev_sample.read([((is_token, is_token), penalty) for penalty in LENGTH_PENALTIES])
+    return max(zip(scores, LENGTH_PENALTIES, strict=True), key=lambda pair: pair[0][0])[1]
+
+
+def best_ahead(scores: Floats) -> Floats:
+    """The best score of a place and the 19 after it. Shapes: (queries, places).
+
+    >>> best_ahead(np.float32([[1, 5, 2]])).tolist()
+    [[5.0, 5.0, 2.0]]
+    """
+    best, width = scores.copy(), 1
+    while width < MAX_TOKENS:
+        step = min(width, MAX_TOKENS - width)
+        best[:, :-step] = np.maximum(best[:, :-step], best[:, step:])
+        width += step
+    return best
+
+
+def encode_tokens(model: Model, passages: Sequence[Passage]) -> EncodedTokens:
+    """Vectors, filter logits and characters of every token."""
+    titles = tokenize(model.tokenizer, [passage.title for passage in passages])
+    texts = tokenize(model.tokenizer, [passage.text for passage in passages])
+    windows_of = [
+        windows(model.tokenizer, title.ids, text, model.config.window)
+        for title, text in zip(titles, texts, strict=True)
+    ]
+    begins = np.cumsum([0, *(len(text.ids) + MAX_TOKENS - 1 for text in texts)])
+    places = int(begins[-1])
+    passage_of = np.repeat(np.arange(len(texts)), np.diff(begins))
+    tokens = EncodedTokens(
+        np.zeros((places, model.dim), np.float32),
+        np.full((places, 2), -np.inf, np.float32),
+        np.zeros(places, bool),
+        passage_of,
+        np.zeros(places, np.int64),
+        np.zeros(places, np.int64),
+    )
+    for text, begin in zip(texts, begins, strict=False):
+        tokens.starts[begin : begin + len(text.ids)] = text.starts
+        tokens.ends[begin : begin + len(text.ids)] = text.ends
+    flat = [
+        (int(begin) + window.position, window)
+        for begin, group in zip(begins, windows_of, strict=False)
+        for window in group
+    ]
+    encoded = encode_windows(
+        model.phrases, [window for _, window in flat], model.tokenizer.pad_token_id, model.uses_segments
+    )
+    for index, vectors, logits in encoded:
+        span = slice(flat[index][0], flat[index][0] + flat[index][1].count)
+        chance = logits.max(axis=1)
+        tokens.vectors[span], tokens.logits[span], tokens.always[span] = vectors, logits, chance == chance.max()
+    return tokens

@@ -1,0 +1,97 @@
+"""Judging: what was read in the windows of a query, and what is right there, become the losses of the second look.
+
+Phrases compete with each other and with "none of these is right", and so do the tokens around them. Source: arXiv
+1710.10723 (paragraphs compete); arXiv 2012.12624, Eq. 5 (the share of all that is right).
+"""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from kbq.model.windows import token_span
+from kbq.reading.excerpts import Excerpt
+from kbq.reading.judge import POINTS, PhraseJudge
+from kbq.reading.phrase_windows import ReadWindow
+from kbq.reading.reranker import answers_in, judged
+from kbq.text.sentences import whole_words
+from kbq.training.losses import marginal_losses
+from kbq.training.mined_queries import Label, MinedQuery
+
+ReadExcerpts = Sequence[tuple[Excerpt, ReadWindow]]  # of one query
+
+
+def query_losses(judge: PhraseJudge, query: MinedQuery, windows: ReadExcerpts) -> tuple[Tensor, Tensor]:
+    """The losses of the phrases of one query, and of the tokens around them; of no dimension."""
+    phrases = [phrase for excerpt, window in windows for phrase in answers_in(excerpt, window, query.phrases)]
+    labels = [query.label(phrase) for phrase in phrases]
+    alone = judged(judge, [window for _, window in windows])
+    found = alone.new_tensor([phrase.score for phrase in phrases])
+    scores = alone + judge.retrieval * (found - found.max()) / POINTS
+    return phrase_loss(scores, labels), token_loss(query, windows, judge.none / 2, is_nothing_right(labels))
+
+
+def is_nothing_right(labels: Sequence[Label]) -> bool:
+    """Whether "none of these is right" is right for certain."""
+    return all(label == "wrong" for label in labels)
+
+
+def phrase_loss(scores: Tensor, labels: Sequence[Label]) -> Tensor:
+    """-log of the share of the right phrases among all and "none"; 0 where it is not known what is right.
+
+    Args:
+        scores: logarithms of odds against "none". Shape: (phrases,).
+
+    >>> scores = torch.tensor([3.0, 1.0, 9.0]).log()
+    >>> round(float((-phrase_loss(scores, ["right", "wrong", "elsewhere"])).exp()), 4)  # 3 of 3 + 1 + 1
+    0.6
+    >>> float(phrase_loss(scores, ["nearly", "wrong", "wrong"]))
+    0.0
+    """
+    gold = [*(label == "right" for label in labels), is_nothing_right(labels)]
+    takes_part = [*(label != "elsewhere" for label in labels), True]
+    competing = torch.cat([scores, scores.new_zeros(1)])
+    masks = (torch.tensor([mask], device=scores.device) for mask in (gold, takes_part))
+    return marginal_losses(competing[None], *masks)[0]
+
+
+def token_loss(query: MinedQuery, windows: ReadExcerpts, none: Tensor, is_none: bool) -> Tensor:
+    """-log of the share of the tokens that open answers among all tokens and "none", and the same for those that close.
+
+    Windows of other pages in which an answer occurs take no part. The loss is 0 where there is nothing to choose.
+
+    Args:
+        none: the logit of "none". Shape: (1,).
+        is_none: it is right where no answer occurs.
+    """
+    logits = [none.expand(2, 1)]  # shapes: (2, tokens)
+    golds = [torch.zeros(2, 1, dtype=torch.bool, device=none.device)]
+    for excerpt, window in windows:
+        phrase = query.phrases[excerpt.numbers[0]]
+        places = answer_places(query.answers, excerpt, phrase.context)
+        if places and not query.is_on_page(phrase):
+            continue
+        gold = torch.zeros_like(window.logits, dtype=torch.bool)
+        for first, last in places:
+            gold[0, first] = gold[1, last] = True
+        logits.append(window.logits)
+        golds.append(gold)
+    gold = torch.cat(golds, dim=1)
+    gold[:, 0] = is_none and not gold.any()
+    return marginal_losses(torch.cat(logits, dim=1), gold, torch.ones_like(gold)).mean()
+
+
+def answer_places(answers: Iterable[str], excerpt: Excerpt, context: str) -> list[tuple[int, int]]:
+    """First and last token of every answer in the text of a window, upper and lower case alike.
+
+    Args:
+        context: the paragraph.
+    """
+    begin, stop = int(excerpt.text.starts[0]), int(excerpt.text.ends[-1])
+    text = context[begin:stop]
+    return [
+        token_span(excerpt.text, begin + start, begin + start + len(answer))
+        for answer in answers
+        if answer.strip()
+        for start in whole_words(text, answer, in_any_case=True)
+    ]

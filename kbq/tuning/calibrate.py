@@ -1,0 +1,220 @@
+"""Calibrating: triples whose answers are known become the chance that an answer is right. `kbq calibrate`.
+
+A share of the queries is asked a second time without the pages that answer them, so that "nothing is right" is known,
+too. A few triples change little of the model's own calibration, many replace it. The scores of the outcome are of
+relations that were left out when they were predicted.
+"""
+
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kbq.answers import SearchOptions
+from kbq.array_types import Bools, Doubles, Rows
+from kbq.errors import TrainingError
+from kbq.kilt.confidence import auroc, brier, coverage_at, promised_threshold, reliability
+from kbq.kilt.records import Gold
+from kbq.kilt.scores import relation_of
+from kbq.model.queries import refuse_unreadable
+from kbq.reading.calibration import HIDDEN, Calibration, chances_of, fit
+from kbq.reading.probability_features import FEATURES, features
+from kbq.search.search import BATCH
+from kbq.storage.files import file_digest
+from kbq.storage.lines import clean_text
+from kbq.storage.progress import unheard
+from kbq.storage.writing import writing_to
+from kbq.text.answer_scores import normalise
+from kbq.training.output_folder import versions
+from kbq.tuning.triples import pages_of, read_triples
+
+if TYPE_CHECKING:
+    from kbq.kb import KnowledgeBase
+
+DEEPER = 4  # times as many phrases are searched for, where pages are hidden
+LEAST = 30  # queries: of fewer nothing can be said
+FOLDS = 5  # relations are left out a fifth at a time
+PRECISIONS = (0.9, 0.95)  # for which thresholds are given
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationOutcome:
+    """What was fitted, and how good it is on relations that were left out; None: the score does not exist."""
+
+    out: Path
+    queries: int  # those asked again without their pages included
+    hidden: int  # of these
+    right: int
+    auroc: float | None
+    brier: float | None
+    ece: float | None
+    ece_of_chance: float | None  # what a perfect calibration would show with so few queries
+    coverage_90: float | None  # share of the queries whose answers can be accepted while nine in ten are right
+    thresholds: dict[str, float | None]  # by precision: the probability above which it can be promised
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedAnswer:
+    """The best phrase for a query; `is_hidden`: of those that are not on its pages."""
+
+    relation: str
+    is_hidden: bool
+    features: tuple[float, ...]
+    is_right: bool
+
+
+def calibrate(
+    kb: "KnowledgeBase",
+    triples: str | Path,
+    out: str | Path,
+    options: SearchOptions,
+    *,
+    hidden: float = HIDDEN,
+    command: str = "",
+    report: Callable[[int, int], None] = unheard,
+) -> CalibrationOutcome:
+    """Fit a calibration for this knowledge base's model and way of searching.
+
+    Args:
+        triples: KILT lines, or a table of subject, relation and object; see `read_triples`. Those without an object
+            have no right answer.
+        out: the file to write.
+        options: how answers are searched for.
+        hidden: share of the queries that are asked again without the pages that answer them.
+
+    Raises:
+        TrainingError: there are fewer than 30 queries, or all answers are right, or none is.
+        QueryError: a query cannot be asked, or nothing is looked at again.
+    """
+    if not 0 <= hidden <= 1:
+        raise TrainingError(f"hidden is {hidden}, must be a share from 0 to 1")
+    mode = kb.mode(options)
+    if not mode.second_look:
+        raise TrainingError("probabilities rest on the second look, and there is none: leave out --second-look 0")
+    golds = read_triples(Path(triples), unanswered=True)
+    refuse_unreadable([gold.input or "" for gold in golds], kb.query_tokenizers(options), [gold.id for gold in golds])
+    facts = {"command": command, "data": {Path(triples).name: file_digest(Path(triples))}, "hidden": hidden}
+    if Path(out).is_dir():
+        raise TrainingError(f"{out} is a folder: give --out the name of a file")
+    with writing_to(Path(out).parent, TrainingError):  # before queries are asked, which takes minutes
+        Path(out).parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=Path(out).parent).close()
+    rows = judge(kb, golds, options, hidden, report)
+    _refuse_useless(rows, str(triples))
+    return write_calibration(kb, rows, Path(out), options, facts)
+
+
+def judge(
+    kb: "KnowledgeBase",
+    golds: Sequence[Gold],
+    options: SearchOptions,
+    hidden: float = HIDDEN,
+    report: Callable[[int, int], None] = unheard,
+) -> list[JudgedAnswer]:
+    """The best phrase for each query, and for a share of them the best one that is not on a gold page."""
+    again = [gold for gold in golds if pages_of(gold) and _is_chosen(gold.id, hidden)]
+    asked = [(gold, False) for gold in golds] + [(gold, True) for gold in again]
+    judged: list[JudgedAnswer] = []
+    for first in range(0, len(asked), BATCH):
+        judged += _judge(kb, asked[first : first + BATCH], options)
+        report(len(judged), len(asked))
+    return judged
+
+
+def teaches(kb: "KnowledgeBase", judged: Sequence[JudgedAnswer]) -> bool:
+    """Whether answers say anything about probabilities: without a calibration to change, some must be right."""
+    right = sum(one.is_right for one in judged)
+    return bool(judged) and (
+        kb.reranking.own_calibration() is not None or (len(judged) >= LEAST and 0 < right < len(judged))
+    )
+
+
+def write_calibration(
+    kb: "KnowledgeBase", judged: Sequence[JudgedAnswer], out: Path, options: SearchOptions, facts: Mapping[str, object]
+) -> CalibrationOutcome:
+    """Fit a calibration, and write it with its scores and these facts."""
+    rows = np.array([one.features for one in judged], np.float64).reshape(-1, len(FEATURES))
+    right = np.array([one.is_right for one in judged], np.bool_)
+    before = kb.reranking.own_calibration()
+    chances = _predicted([one.relation for one in judged], rows, right, before)
+    scores = _scores(chances, right)
+    weights, intercept = fit(rows, right, before)
+    calibration = Calibration(
+        kb.mode(options), dict(zip(FEATURES, weights, strict=True)), intercept, len(right), int(right.sum()),
+        scores["thresholds"], dict(facts) | versions() | {"scores": scores},
+    )  # fmt: skip
+    calibration.write(out)
+    hidden = sum(one.is_hidden for one in judged)
+    return CalibrationOutcome(out, len(right), hidden, int(right.sum()), **scores)
+
+
+def _is_chosen(identity: str, share: float) -> bool:
+    """Whether a record is among this share of all: by its id, so that it does not depend on the others."""
+    return zlib.crc32(identity.encode("utf-8", "surrogatepass")) < share * 2**32
+
+
+def _judge(kb: "KnowledgeBase", asked: Sequence[tuple[Gold, bool]], options: SearchOptions) -> list[JudgedAnswer]:
+    """The best phrase for each query; with True, of those that are not on its pages."""
+    looks = kb.reranking.looks(options)
+    texts = [clean_text(gold.input or "") for gold, _ in asked]
+    deep = DEEPER * looks if any(is_hidden for _, is_hidden in asked) else looks
+    found = kb.search(texts, replace(options, k=deep, unit="phrase", second_look=0))
+    phrases = [
+        [hit for hit in hits if not is_hidden or not pages_of(gold) & {hit.page_id, hit.title}][:looks]
+        for (gold, is_hidden), hits in zip(asked, found, strict=True)
+    ]
+    judged = []
+    for (gold, is_hidden), text, seen in zip(
+        asked, texts, kb.reranking.rerank_found(texts, phrases, kb.score_scale(options)), strict=True
+    ):
+        if seen:
+            answers = {normalise(answer) for answer in gold.answers}
+            row = tuple(features(text, seen)[0].tolist())
+            judged.append(JudgedAnswer(relation_of(gold), is_hidden, row, normalise(seen[0].answer.text) in answers))
+    return judged
+
+
+def _refuse_useless(judged: Sequence[JudgedAnswer], source: str) -> None:
+    """Raises TrainingError where there is nothing to learn from."""
+    count, of_right = len(judged), sum(one.is_right for one in judged)
+    if count < LEAST:
+        raise TrainingError(f"{source} gives {count} answers to learn from, {LEAST} are needed: give more triples")
+    if of_right in (0, count):
+        raise TrainingError(
+            f"{'all' if of_right else 'none'} of the {count} answers are right, so there is nothing to tell apart: "
+            "give triples of which some are answered wrongly, or check that they fit the knowledge base"
+        )
+
+
+def _predicted(relations: Sequence[str], rows: Doubles, right: Bools, before: Calibration | None) -> Doubles:
+    """The chance of each answer, predicted from other relations or, where one fold has them all, from other answers."""
+    folds = _folds(relations)
+    if len(set(folds.tolist())) == 1:
+        folds = _folds([str(number) for number in range(len(relations))])
+    chances = np.empty(len(right))
+    for fold in range(FOLDS):
+        inside = folds == fold
+        if inside.any():
+            weights, intercept = fit(rows[~inside], right[~inside], before)
+            chances[inside] = chances_of(rows[inside], weights, intercept)
+    return chances
+
+
+def _folds(keys: Iterable[str]) -> Rows:
+    return np.array([zlib.crc32(key.encode("utf-8", "surrogatepass")) % FOLDS for key in keys], np.int64)
+
+
+def _scores(chances: Doubles, right: Bools) -> dict[str, Any]:
+    calibrated = reliability(chances, right)
+    return {
+        "auroc": auroc(chances, right),
+        "brier": brier(chances, right),
+        "ece": calibrated and calibrated.ece,
+        "ece_of_chance": calibrated and calibrated.floor,
+        "coverage_90": coverage_at(chances, right, 0.9).share,
+        "thresholds": {str(precision): promised_threshold(chances, right, precision) for precision in PRECISIONS},
+    }

@@ -1,0 +1,304 @@
+"""Fine-tuning: triples become a query encoder for a knowledge base, which stays as it is. `kbq finetune`."""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from kbq.answers import SearchOptions
+from kbq.errors import TrainingError
+from kbq.kilt.records import Gold
+from kbq.kilt.scores import NO_GROUP, relation_of
+from kbq.kilt.task import Task
+from kbq.model.model_folder import write_config
+from kbq.reading.calibration import CALIBRATION
+from kbq.storage.files import file_digest
+from kbq.storage.machine import available_memory
+from kbq.storage.paths import as_path
+from kbq.storage.progress import Note
+from kbq.training.engine import StepReport
+from kbq.training.output_folder import output_folder, versions
+from kbq.tuning.calibrate import JudgedAnswer, judge, teaches, write_calibration
+from kbq.tuning.dev_evaluation import DevScorer
+from kbq.tuning.labels import Labeller, PreparedQuery, Reach, prepare, readable_queries, with_page_ids
+from kbq.tuning.loop import (
+    KEEP,
+    LEARNING_RATE,
+    Finetuner,
+    FinetuningSettings,
+    best_epoch,
+    chosen_objective,
+    chosen_terms,
+)
+from kbq.tuning.other_queries import other_queries
+from kbq.tuning.regularisation import Distillation
+from kbq.tuning.reranker import percent_right, teach_judge
+from kbq.tuning.triples import pages_of, read_triples, sample_by_relation, split
+
+if TYPE_CHECKING:
+    from kbq.kb import KnowledgeBase
+
+MOST_NAMED = 10  # missing pages that a note names
+ENOUGH, MOST_PASSES = 1000, 7  # queries of an epoch: few triples are passed over several times, but not more often
+LEARNED, WATCHED = 2000, 500  # other queries whose answers are learned not to be forgotten, and those that tell whether
+
+
+@dataclass(frozen=True, slots=True)
+class FinetuningOutcome:
+    """The result of tuning, also written into the folder's `kbq.json`; usable as the path of that folder."""
+
+    out: Path
+    reach: Reach
+    dev_queries: int
+    measure: str
+    scores: Sequence[float]  # of dev queries, in percent: before tuning, and after each epoch
+    agreements: Sequence[float]  # percent of other queries answered as before tuning: before it, and after each epoch
+    found: Sequence[float]  # percent of the queries for which the search found a positive, in each epoch
+    passes: int  # over the triples in each epoch
+    steps: int
+    lexical_factor: float = 1.0  # by which the weights of words beside the vectors are multiplied
+    hybrid_score: float | None = None  # of dev queries with words, in percent; None: the knowledge base has no words
+    second_look: Sequence[
+        float
+    ] = ()  # percent of dev queries answered rightly before it was taught, and after; or none
+    calibrated_on: int = 0  # answers to dev queries, from which the probabilities of its answers were learned; 0: none
+
+    @property
+    def is_better(self) -> bool:
+        """Whether an epoch scored above the query encoder that tuning began with; if not, that one is kept."""
+        return max(self.scores) > self.scores[0]
+
+    @property
+    def best(self) -> int:
+        """The number of the epoch that was kept; 0: the query encoder stays as it was."""
+        return best_epoch(self.scores)
+
+    def __fspath__(self) -> str:
+        return str(self.out)
+
+
+def finetune(
+    kb: "KnowledgeBase",
+    triples: str | Path,
+    out: str | Path,
+    *,
+    task: str | Task = "slot_filling",
+    dev: str | Path | None = None,
+    examples: int = 0,
+    objective: Literal["auto", "kilt", "phrase", "page"] = "auto",
+    terms: str = "joint,start,end",
+    k: int = 100,
+    epochs: int = 3,
+    patience: int = 2,
+    batch: int = 24,
+    accumulate: int = 1,
+    learning_rate: float = LEARNING_RATE,
+    keep: float = KEEP,
+    seed: int = 0,
+    command: str = "",
+    note: Note = lambda line: None,
+    report: Callable[[StepReport], None] = lambda step: None,
+) -> FinetuningOutcome:
+    """Tune a copy of the query encoder of `kb` and save it. A killed run resumes from `OUT.partial/checkpoint.pt`.
+
+    Args:
+        triples: KILT lines, or a table of subject, relation and object; see `read_triples`.
+        out: a new folder.
+        task: a task or its name, a family such as `entity_linking`, or a task file.
+        dev: triples to score on after each epoch; without them a tenth is set aside, with other subjects and pages.
+        examples: queries to tune on, each relation with its share; 0: all.
+        objective: what is right: the answer on a gold page (kilt), the answer anywhere (phrase), or the page.
+        terms: of the loss, some of joint, start and end.
+        k: phrases found for a query that compete.
+        patience: epochs without a better dev score, after which tuning stops.
+        batch: queries searched together.
+        accumulate: batches of one step.
+        keep: from 0 to 1: how much the untuned encoder's answers to other queries count beside the triples.
+        command: is kept in the folder's `kbq.json`.
+        note: called with each line for the person who waits.
+        report: called after each step.
+
+    Raises:
+        TrainingError: there is no usable triple, a loss is not a number, or the checkpoint is from another run.
+        EvaluationError: KILT lines that cannot be read.
+    """
+    triples, out = as_path(triples, "a file of triples"), as_path(out, "out")
+    dev = None if dev is None else as_path(dev, "a file of dev triples")
+    if type(examples) is not int or examples < 0:
+        raise TrainingError(f"examples is {examples!r}, must be a number, 0 or more", is_usage=True)
+    task = Task.load(task)
+    settings = FinetuningSettings(
+        objective=chosen_objective(objective, task),
+        terms=chosen_terms(terms),
+        k=k,
+        epochs=epochs,
+        patience=patience,
+        batch=batch,
+        accumulate=accumulate,
+        learning_rate=learning_rate,
+        keep=keep,
+        seed=seed,
+    )
+    with output_folder(out) as folder:
+        untuned, kb = kb, _with_own_query_encoder(kb)
+        golds, dev_golds = _records(triples, dev, examples, seed, note)
+        facts: dict[str, object] = {
+            "command": command,
+            "begun_with": kb.model.config.query_fingerprint,
+            "triples": _source(triples),
+            "examples": examples,
+            "dev": None if dev is None else _source(dev),
+            "task": task.name,
+        }
+        torch.manual_seed(seed)
+        if k > kb.counts.rows:
+            note(f"k is {k}, the knowledge base holds {kb.counts.rows} phrases: all of them compete")
+        labeller = Labeller(kb.shards, {page for gold in [*golds, *dev_golds] for page in pages_of(gold)})
+        queries, reach = prepare(task, golds, kb, labeller)
+        _check_positives(triples, settings, queries, reach, note)
+        _check_memory(settings, len(queries), kb)
+        scored = [with_page_ids(gold, labeller) for gold, _ in readable_queries(task, dev_golds, kb)]
+        if len(scored) < len(dev_golds):
+            note(f"{len(dev_golds) - len(scored)} of {len(dev_golds)} dev queries cannot be read: left out")
+        scorer = DevScorer(task, scored, kb)
+        passes = max(1, min(MOST_PASSES, ENOUGH // len(queries)))
+        distillation = _keeper(kb, queries, settings)
+        tuner = Finetuner(kb, labeller, passes * queries, settings, scorer.score, distillation, scorer.digest)
+        tuner.run(folder / "checkpoint.pt", report)
+        outcome = FinetuningOutcome(
+            out, reach, len(scorer), scorer.measure, _percent(tuner.scores), _percent(tuner.agreements),
+            _percent([count / len(tuner.queries) for count in tuner.found]), passes, tuner.optimizer.done,
+        )  # fmt: skip
+        if kb.chosen("auto") == "hybrid":
+            factor, hybrid_score = scorer.best_factor(kb.model.config.lexical_factor)
+            outcome = dataclasses.replace(outcome, lexical_factor=factor, hybrid_score=round(100 * hybrid_score, 2))
+        kb.model.config = dataclasses.replace(kb.model.config, lexical_factor=outcome.lexical_factor)
+        if task.answer == "phrase" and keep < 1 and kb.reranking.looks(SearchOptions()):
+            shares = _teach_second_look(kb, untuned, [query.gold for query in queries], scorer.asked, seed)
+            outcome = dataclasses.replace(outcome, second_look=shares)
+        answered = _answered(kb, scorer.asked) if task.answer == "phrase" else []
+        outcome = dataclasses.replace(outcome, calibrated_on=len(answered))
+        facts |= {
+            "relations": _tuned_relations(kb, golds, outcome),
+            "corpora": kb.manifest.corpora,
+            "index": kb.index.kind,
+            "settings": dataclasses.asdict(settings),
+            "outcome": {name: value for name, value in dataclasses.asdict(outcome).items() if name != "out"},
+            "versions": versions(),
+        }
+        kb.model.save_query_encoder(folder / "model", facts)
+        if kb.reranking.taught:
+            kb.reranking.taught.save(folder / "model")
+        if answered:
+            write_calibration(kb, answered, folder / "model" / CALIBRATION, SearchOptions(), {"command": command})
+        write_config(folder / "model", kb.model.config)  # it names all files
+    return outcome
+
+
+def _with_own_query_encoder(kb: "KnowledgeBase") -> "KnowledgeBase":
+    """The knowledge base with a copy of its query encoder; word embeddings, which stay frozen, are shared."""
+    kb, model, reranking = copy.copy(kb), copy.copy(kb.model), copy.copy(kb.reranking)
+    words = model.phrases.backbone.get_input_embeddings()
+    model.queries = copy.deepcopy(model.queries, {id(words): words})
+    kb.model, kb.reranking = model, reranking
+    return kb
+
+
+def _keeper(kb: "KnowledgeBase", queries: Sequence[PreparedQuery], settings: FinetuningSettings) -> Distillation:
+    """What the untuned query encoder answers to other queries than these."""
+    tuned = [query.gold.input or "" for query in queries]
+    count = min(LEARNED, settings.epochs * len(queries)) if settings.keep else 0
+    of_which = kb.shards, kb.model.query_tokenizer, tuned
+    learned = other_queries(*of_which, count, settings.seed)
+    return Distillation(kb, learned, other_queries(*of_which, WATCHED, settings.seed, watched=True), settings.k)
+
+
+def _teach_second_look(
+    kb: "KnowledgeBase", untuned: "KnowledgeBase", golds: Sequence[Gold], dev: Sequence[Gold], seed: int
+) -> list[float]:
+    """Teach the judge of `kb`, where that helps; what is right of the dev queries' answers before and after."""
+    before, after = kb.reranking.taught, teach_judge(untuned, golds, seed)
+    if after is None:
+        return []
+    kb.reranking.taught = after
+    judged = [gold for gold in dev if after.judges(gold.input or "")]
+    return percent_right(kb, judged, [before.judge if before else kb.reranking.reader.reranking[1], after.judge])
+
+
+def _answered(kb: "KnowledgeBase", dev: Sequence[Gold]) -> list[JudgedAnswer]:
+    """Answers to dev queries, to learn from them how likely answers are to be right; none, where nothing can be."""
+    answered = judge(kb, dev, SearchOptions()) if kb.reranking.looks(SearchOptions()) else []
+    return answered if teaches(kb, answered) else []
+
+
+def _percent(shares: Sequence[float]) -> list[float]:
+    return [round(100 * share, 2) for share in shares]
+
+
+def _records(triples: Path, dev: Path | None, examples: int, seed: int, note: Note) -> tuple[list[Gold], list[Gold]]:
+    """Records to tune on, and records to score on."""
+    golds = read_triples(triples)
+    dev_golds = [] if dev is None else read_triples(dev)
+    if not dev_golds:
+        golds, dev_golds = split(golds, seed)
+    if examples > len(golds):
+        note(f"{triples} holds {len(golds)} queries to tune on, fewer than the {examples} asked for")
+    if examples:
+        golds = sample_by_relation(golds, examples, seed)
+    unseen = {relation_of(gold) for gold in dev_golds} - {relation_of(gold) for gold in golds}
+    if unseen:
+        more = " …" if len(unseen) > 5 else ""
+        note(f"{len(unseen)} relations of the dev queries are not tuned on: {', '.join(sorted(unseen)[:5])}{more}")
+    return golds, dev_golds
+
+
+def _tuned_relations(kb: "KnowledgeBase", golds: Sequence[Gold], outcome: FinetuningOutcome) -> list[str]:
+    """The relations that the query encoder has been tuned on, now or before."""
+    earlier = kb.model.config.training.get("finetuning")
+    relations = set(earlier["relations"]) if isinstance(earlier, dict) else set()
+    if outcome.is_better:  # if not, the query encoder has not changed
+        relations |= {relation_of(gold) for gold in golds} - {NO_GROUP}
+    return sorted(relations)
+
+
+def _check_memory(settings: FinetuningSettings, queries: int, kb: "KnowledgeBase") -> None:
+    """Refuse what cannot fit: the phrases of a batch are held as float32, with their gradients and copies."""
+    batch, phrases = min(settings.batch, queries), min(settings.k, kb.counts.rows)
+    need = 3 * 4 * 2 * kb.model.dim * batch * phrases
+    if kb.model.device.type == "cpu" and need > (free := available_memory()):
+        raise TrainingError(
+            f"{phrases:,} phrases for each of {batch:,} queries need {need / 1e9:.1f} GB of memory, "
+            f"{free / 1e9:.1f} are free: take a smaller -k or --batch"
+        )
+
+
+def _check_positives(
+    triples: Path, settings: FinetuningSettings, queries: Sequence[PreparedQuery], reach: Reach, note: Note
+) -> None:
+    """Refuse to tune if no phrase can be right; name the lines whose pages are missing."""
+    missing = sorted((query.gold.line, query.lost_pages[0]) for query in queries if query.lost_pages)
+    if missing:
+        named = ", ".join(f"{page!r} (line {line})" for line, page in missing[:MOST_NAMED])
+        more = " …" if len(missing) > MOST_NAMED else ""
+        note(f"{triples} names pages that the knowledge base does not have: {named}{more}")
+    objective, no_pages = settings.objective, reach.no_page + reach.unnamed == reach.queries
+    if objective == "page" and no_pages:
+        raise TrainingError(
+            f"the knowledge base has no gold page of {triples}: use --objective phrase, or another --kb"
+        )
+    if objective != "page" and not any(query.gold.answers for query in queries):
+        raise TrainingError(f"{triples} names pages, but no answer: use --objective page")
+    if objective != "page" and reach.nowhere == reach.queries:
+        raise TrainingError(f"no answer of {triples} occurs in the knowledge base: use another --kb")
+    if objective == "kilt" and no_pages:
+        names_pages = reach.unnamed < reach.queries
+        why = "the knowledge base has none of the gold pages" if names_pages else "no pages are named"
+        note(f"{why}: only the answers' texts say what is right")
+
+
+def _source(path: Path) -> dict[str, str]:
+    return {"name": path.name, "sha256": file_digest(path)}

@@ -1,0 +1,313 @@
+"""Labels: gold records become queries with their gold phrases; phrases that a search finds are right or not.
+
+A text is right if it equals an answer after KILT's normalisation. Source: arXiv 2012.12624, Eq. 11; arXiv 2109.08133,
+Eq. 5.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice, product
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from kbq.array_types import Bools, Floats, Rows
+from kbq.dump.shards import Shard
+from kbq.errors import QueryError, TrainingError
+from kbq.index.base import ranges
+from kbq.kilt.records import Gold, GoldOutput
+from kbq.kilt.task import Task
+from kbq.search.search import batch_spans
+from kbq.search.spans import Spans, reach
+from kbq.text.answer_scores import normalise
+from kbq.tuning.triples import pages_of
+
+if TYPE_CHECKING:
+    from kbq.kb import KnowledgeBase
+
+Objective = Literal["kilt", "phrase", "page"]
+MOST_GOLDS = 20  # occurrences of a query's answers on its gold pages
+MOST_NAMESAKES = 100  # readings of an output whose pages are named by titles that several pages have
+
+_normalise = lru_cache(2**16)(normalise)
+
+
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """Phrases of one query: shard, first row, last row, and the score of the search. Shapes: (phrases,)."""
+
+    shards: Rows
+    starts: Rows
+    ends: Rows
+    scores: Floats
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def phrases_of(places: Sequence[tuple[int, int, int]]) -> Phrases:
+    """Phrases that were not searched for: (shard, first row, last row) each, without scores."""
+    columns = np.array(places, np.int64).reshape(-1, 3).T
+    return Phrases(columns[0], columns[1], columns[2], np.full(len(places), np.nan, np.float32))
+
+
+def retrieve(kb: "KnowledgeBase", starts: Floats, ends: Floats, k: int) -> list[Phrases]:
+    """The k best phrases for each query: each start with its best end, overlaps included. Shapes: (queries, dim)."""
+    span_lists = batch_spans(kb.search_context, kb.model.in_row_units(starts, ends), k)
+    return [_best([_phrases(number, spans, k) for number, spans in enumerate(shards)], k) for shards in span_lists]
+
+
+def _phrases(shard: int, spans: Spans, k: int) -> Phrases:
+    """The k best of a shard's spans."""
+    starts, ends, scores = spans.starts[:k], spans.ends[:k], spans.scores[:k]
+    return Phrases(np.full(len(starts), shard), starts, ends, scores)
+
+
+def joined(found: Phrases, more: Phrases) -> Phrases:
+    """All phrases of both, each once."""
+    known = set(zip(found.shards.tolist(), found.starts.tolist(), found.ends.tolist(), strict=True))
+    places = zip(more.shards.tolist(), more.starts.tolist(), more.ends.tolist(), strict=True)
+    new = phrases_of([place for place in places if place not in known])
+    return _concatenated([found, new])
+
+
+def vectors(kb: "KnowledgeBase", phrases: Phrases) -> tuple[Floats, Floats]:
+    """First and last token vectors as the search scores them: rows of the dump, whatever the index.
+
+    Shapes: (phrases, dim).
+    """
+    starts, ends = (np.empty((len(phrases), kb.model.dim), np.float32) for _ in range(2))
+    for number in np.unique(phrases.shards):
+        places = np.flatnonzero(phrases.shards == number)
+        shard = kb.shards[number]
+        starts[places], ends[places] = shard.vectors_of(phrases.starts[places]), shard.vectors_of(phrases.ends[places])
+    return starts * kb.model.scale, ends * kb.model.scale
+
+
+def penalties(kb: "KnowledgeBase", phrases: Phrases) -> Floats:
+    """What the search takes from the score of each phrase for its length. Shape: (phrases,)."""
+    tokens = np.zeros(len(phrases), np.float32)  # after the first one
+    for number in np.unique(phrases.shards):
+        places = np.flatnonzero(phrases.shards == number)
+        positions = kb.shards[number].positions
+        tokens[places] = positions[phrases.ends[places]] - positions[phrases.starts[places]]
+    return kb.model.config.length_penalty * tokens
+
+
+def _best(parts: Sequence[Phrases], k: int) -> Phrases:
+    phrases = _concatenated(parts)
+    order = np.argsort(-phrases.scores, kind="stable")[:k]
+    return Phrases(phrases.shards[order], phrases.starts[order], phrases.ends[order], phrases.scores[order])
+
+
+def _concatenated(parts: Sequence[Phrases]) -> Phrases:
+    return Phrases(
+        np.concatenate([part.shards for part in parts]),
+        np.concatenate([part.starts for part in parts]),
+        np.concatenate([part.ends for part in parts]),
+        np.concatenate([part.scores for part in parts]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What is right about each phrase of a query. Shapes: (phrases,)."""
+
+    has_answer: Bools
+    on_page: Bools
+    page_known: bool  # the knowledge base has a gold page
+
+    def positive(self, objective: Objective) -> Bools:
+        """The phrases to prefer.
+
+        phrase: the answer, anywhere (L_phrase). page: anything on a gold page (L_doc). kilt: the answer on a gold page,
+        which is what KILT rewards; without such a phrase, anything on a gold page, and the answer anywhere only if the
+        knowledge base has no gold page. Otherwise a common answer, whose words the filter dropped on many pages, would
+        teach all its queries the one page that has it.
+        """
+        if objective == "phrase":
+            return self.has_answer
+        if objective == "page":
+            return self.on_page
+        both = self.has_answer & self.on_page
+        if both.any():
+            return both
+        return self.on_page if self.page_known else self.has_answer
+
+
+Kind = Literal[
+    "on_page",  # an answer is a phrase of a gold page
+    "dropped",  # an answer is on a gold page, but not a phrase: the filter dropped its words
+    "elsewhere",  # no answer is on the gold pages that the knowledge base has
+    "no_page",  # the knowledge base has none of the gold pages
+    "unnamed",  # no page is named: an answer counts anywhere
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Findable:
+    """Whether the answers of a query can be found; `phrases`: the answers on the gold pages, at most 20."""
+
+    phrases: Phrases
+    kind: Kind
+
+
+class Labeller:
+    """Reads phrases and pages of a knowledge base's shards."""
+
+    def __init__(self, shards: list[Shard], pages: Iterable[str]) -> None:
+        """`pages`: ids, or titles, of all pages that will be asked for."""
+        self._shards = shards
+        wanted = set(pages)
+        self._places: dict[str, list[tuple[int, int]]] = {page: [] for page in wanted}
+        by_title: dict[str, list[tuple[int, int]]] = {}
+        for number, shard in enumerate(shards):
+            for page_number, page in shard.live_ids():
+                title = shard.titles[page_number]
+                if page in wanted:
+                    self._places[page].append((number, page_number))
+                if title in wanted:
+                    by_title.setdefault(title, []).append((number, page_number))
+        for title, places in by_title.items():
+            self._places[title] = self._places[title] or places
+
+    def page_ids(self, page: str) -> list[str]:
+        """The ids of the pages with this id or, where there is none, this title."""
+        return [self._shards[number].ids[page_number] for number, page_number in self._places[page]]
+
+    def label(self, phrases: Phrases, gold: Gold) -> Labels:
+        """Labels of the phrases found for a query."""
+        answers = {normalise(answer) for answer in gold.answers} - {""}
+        places = {place for page in pages_of(gold) for place in self._places[page]}
+        has_answer, on_page = np.zeros(len(phrases), bool), np.zeros(len(phrases), bool)
+        for number in np.unique(phrases.shards).tolist():
+            indices = np.flatnonzero(phrases.shards == number)
+            shard = self._shards[number]
+            paragraphs = shard.paragraphs_of(phrases.starts[indices])
+            texts = {paragraph: shard.texts[paragraph] for paragraph in np.unique(paragraphs).tolist()}
+            begins, stops = shard.starts[phrases.starts[indices]], shard.ends[phrases.ends[indices]]
+            for index, paragraph, begin, stop in zip(
+                indices.tolist(), paragraphs.tolist(), begins.tolist(), stops.tolist(), strict=True
+            ):
+                has_answer[index] = _normalise(texts[paragraph][begin:stop]) in answers
+                on_page[index] = (number, int(shard.paragraph_pages[paragraph])) in places
+        return Labels(has_answer, on_page, bool(places))
+
+    def find(self, gold: Gold) -> Findable:
+        """The answers of a query on its gold pages."""
+        answers = {normalise(answer) for answer in gold.answers} - {""}
+        places = sorted(place for page in pages_of(gold) for place in self._places[page])
+        spans: list[tuple[int, int, int]] = []
+        in_text = False
+        for number, page_number in places:
+            shard = self._shards[number]
+            first, stop = np.searchsorted(shard.paragraph_pages, [page_number, page_number + 1])
+            for paragraph in range(int(first), int(stop)):
+                text = shard.texts[paragraph]
+                present = {answer for answer in answers if answer in _normalise(text)}
+                in_text = in_text or any(f" {answer} " in f" {_normalise(text)} " for answer in present)
+                if present:
+                    spans += [(number, start, end) for start, end in _occurrences(shard, paragraph, text, present)]
+        otherwise: Kind = "no_page" if pages_of(gold) else "unnamed"
+        kind: Kind = "on_page" if spans else "dropped" if in_text else "elsewhere" if places else otherwise
+        return Findable(phrases_of(spans[:MOST_GOLDS]), kind)
+
+
+def _occurrences(shard: Shard, paragraph: int, text: str, answers: set[str]) -> list[tuple[int, int]]:
+    """First and last row of every legal phrase whose text is an answer."""
+    rows = shard.rows_of(paragraph)
+    sizes = reach(shard, rows, np.arange(len(rows)))
+    starts, ends = np.repeat(rows, sizes), ranges(rows, rows + sizes)
+    begins, stops = shard.starts[starts], shard.ends[ends]
+    shortest, longest = min(map(len, answers)), max(map(len, answers))
+    lengths = stops - begins  # normalising drops articles and punctuation; lower case may be longer
+    legal = shard.opens(starts) & shard.closes(ends)
+    likely = np.flatnonzero(legal & (2 * lengths >= shortest) & (lengths <= 2 * longest + 8))
+    return [
+        (int(starts[i]), int(ends[i])) for i in likely if _normalise(text[int(begins[i]) : int(stops[i])]) in answers
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedQuery:
+    """A query as token ids; `golds`: its answers on its gold pages."""
+
+    ids: tuple[int, ...]
+    gold: Gold
+    golds: Phrases
+    lost_pages: tuple[str, ...] = ()  # the pages that it names, if the knowledge base has none of them
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How many queries can be answered from the knowledge base at all."""
+
+    queries: int = 0
+    unreadable: int = 0  # too long for the encoder, or malformed: left out
+    on_page: int = 0  # an answer is a phrase of a gold page
+    dropped: int = 0  # an answer is on a gold page, but not a phrase: the filter dropped its words
+    elsewhere: int = 0  # no answer is on the gold pages that the knowledge base has
+    no_page: int = 0  # the knowledge base has none of the gold pages
+    unnamed: int = 0  # no page is named: an answer counts anywhere
+    nowhere: int = 0  # of the last two: every answer has a word that does not occur, so it is never found (by BM25)
+
+
+def prepare(
+    task: Task, golds: Sequence[Gold], kb: "KnowledgeBase", labeller: Labeller
+) -> tuple[list[PreparedQuery], Reach]:
+    """All queries that the encoder reads.
+
+    Raises:
+        TrainingError: there is none.
+    """
+    prepared, counts = [], dict.fromkeys((field.name for field in dataclasses.fields(Reach)), 0)
+    readable = readable_queries(task, golds, kb)
+    counts["unreadable"] = len(golds) - len(readable)
+    for gold, ids in readable:
+        findable = labeller.find(gold)
+        lost = tuple(sorted(pages_of(gold))) if findable.kind == "no_page" else ()
+        prepared.append(PreparedQuery(tuple(ids), gold, findable.phrases, lost))
+        counts[findable.kind] += 1
+        if findable.kind in ("no_page", "unnamed") and gold.answers:
+            counts["nowhere"] += all(kb.words.missing(answer) for answer in gold.answers)
+    return prepared, Reach(**counts | {"queries": len(prepared)})
+
+
+def readable_queries(task: Task, golds: Sequence[Gold], kb: "KnowledgeBase") -> list[tuple[Gold, list[int]]]:
+    """The records whose queries the encoder reads, with their token ids.
+
+    Raises:
+        TrainingError: there is none; it says why the first one cannot be read.
+    """
+    tokenizer, readable, reason = kb.model.query_tokenizer, [], ""
+    for gold in golds:
+        try:
+            text = task.query_of(gold.input or "", tokenizer.is_short_enough, gold.id)
+            readable.append((gold, tokenizer.ids_of(text)))
+        except QueryError as error:
+            reason = reason or f"line {gold.line}: {error}"
+    if not readable:
+        raise TrainingError(f"no query can be read; {reason}")
+    return readable
+
+
+def with_page_ids(gold: Gold, labeller: Labeller) -> Gold:
+    """Replace page titles by ids, which predictions name; several pages with one title are alternatives.
+
+    If the knowledge base has none of the pages, all are left out: the answer counts anywhere, as in tuning, unless that
+    is on pages alone.
+    """
+    if gold.answers and labeller.find(gold).kind == "no_page":
+        without_pages = (dataclasses.replace(output, pages=(), evidence=None) for output in gold.outputs)
+        return dataclasses.replace(gold, outputs=tuple(without_pages))
+
+    def with_ids(output: GoldOutput) -> Iterator[GoldOutput]:
+        ids = [labeller.page_ids(page) or [page] for page in output.pages]
+        for named in islice(product(*ids), MOST_NAMESAKES):
+            pages = tuple(dict.fromkeys(named))
+            evidence = None if output.evidence is None else frozenset(pages)
+            yield dataclasses.replace(output, pages=pages, evidence=evidence)
+
+    return dataclasses.replace(gold, outputs=tuple(variant for output in gold.outputs for variant in with_ids(output)))

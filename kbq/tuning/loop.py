@@ -1,0 +1,268 @@
+"""Loop: one forward pass of the queries serves search and loss; the phrases are those found by the live encoder.
+
+Source: arXiv 2012.12624, section 4.5 and Eq. 11; arXiv 2109.08133, section 5. Beyond the papers: answers on the gold
+pages take part even if the search does not find them, so that hardly any query is without a positive; and answers to
+other queries are kept (see `keeping`).
+"""
+
+import hashlib
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from kbq.array_types import Bools
+from kbq.errors import TrainingError
+from kbq.kilt.task import Task
+from kbq.model.devices import autocast, padded
+from kbq.model.queries import QueryEncoder
+from kbq.training.engine import Run, StepSettings
+from kbq.training.losses import marginal_losses
+from kbq.tuning.labels import Labeller, Objective, Phrases, PreparedQuery, joined, penalties, retrieve, vectors
+from kbq.tuning.regularisation import Distillation
+
+if TYPE_CHECKING:
+    from kbq.kb import KnowledgeBase
+
+Term = Literal["joint", "start", "end"]
+TERMS: tuple[Term, ...] = ("joint", "start", "end")
+KEEP, LEARNING_RATE = 0.5, 2e-4
+LAST = 1 / 3  # of the layers: they are tuned, unless nothing is to be kept
+
+
+def choices(phrases: Phrases, positive: Bools) -> dict[Term, tuple[Bools, Bools]]:
+    """(counted, positive) of each term for one query; what is positive is counted. Shapes: (phrases,)."""
+    starts, ends = (phrases.shards * 2**40 + rows for rows in (phrases.starts, phrases.ends))
+    first_start, first_end = _first_of_each(starts), _first_of_each(ends)
+    return {
+        "joint": (np.ones(len(positive), bool), positive),
+        "start": (first_start, first_start & np.isin(starts, starts[positive])),
+        "end": (first_end, first_end & np.isin(ends, ends[positive])),
+    }
+
+
+def _first_of_each(rows: np.ndarray) -> Bools:
+    first = np.zeros(len(rows), bool)
+    first[np.unique(rows, return_index=True)[1]] = True
+    return first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinetuningSettings(StepSettings):
+    """Everything that decides the outcome besides data and knowledge base."""
+
+    learning_rate: float = LEARNING_RATE
+    objective: Objective = "kilt"
+    terms: tuple[Term, ...] = TERMS
+    k: int = 100  # phrases that compete
+    epochs: int = 3
+    patience: int = 2  # epochs without a better dev score, after which tuning stops
+    batch: int = 24
+    keep: float = KEEP  # from 0 to 1: how much the answers to other queries count
+
+    def __post_init__(self) -> None:
+        for name in ("k", "epochs", "patience", "batch", "accumulate"):
+            if type(count := getattr(self, name)) is not int or count < 1:
+                raise TrainingError(f"{name} is {count!r}, must be at least 1", is_usage=True)
+        if not (isinstance(self.learning_rate, int | float) and 0 <= self.learning_rate < math.inf):
+            raise TrainingError(f"learning_rate is {self.learning_rate!r}, must be a number, 0 or more", is_usage=True)
+        if not (isinstance(self.keep, int | float) and 0 <= self.keep <= 1):
+            raise TrainingError(f"keep is {self.keep!r}, must be a number from 0 to 1", is_usage=True)
+        if type(self.seed) is not int:
+            raise TrainingError(f"seed is {self.seed!r}, must be a whole number", is_usage=True)
+
+
+def chosen_objective(name: str, task: Task) -> Objective:
+    """The objective of that name; `auto` is `kilt` for a task whose answers are phrases, else `page`."""
+    if name == "auto":
+        return "kilt" if task.answer == "phrase" else "page"
+    if name not in get_args(Objective):
+        choices = ", ".join(("auto", *get_args(Objective)))
+        raise TrainingError(f"objective {name!r} is unknown: choose from {choices}", is_usage=True)
+    return cast(Objective, name)
+
+
+def chosen_terms(names: str) -> tuple[Term, ...]:
+    """The terms in a list such as `joint,start,end`.
+
+    Raises:
+        TrainingError: there is none, or one that is unknown.
+    """
+    if not isinstance(names, str):
+        raise TrainingError(f"terms are {names!r:.60}: give a text such as joint,start,end", is_usage=True)
+    wanted = [name.strip() for name in names.split(",")]
+    unknown = [name for name in wanted if name not in TERMS]
+    if unknown:
+        raise TrainingError(f"term {unknown[0]!r} is unknown: choose from {', '.join(TERMS)}", is_usage=True)
+    return tuple(term for term in TERMS if term in wanted)
+
+
+def best_epoch(scores: Sequence[float]) -> int:
+    """The epoch with the best dev score, of equals the last one, which has settled; 0 where none beats no tuning.
+
+    >>> best_epoch([70.0, 73.4, 73.4]), best_epoch([70.0, 69.0, 70.0])
+    (2, 0)
+    """
+    best = max(scores)
+    return len(scores) - 1 - list(reversed(scores)).index(best) if best > scores[0] else 0
+
+
+def _tuned(encoder: QueryEncoder, keep: float) -> list[nn.Module]:
+    """What is tuned: all layers, as in the papers, or the last ones alone, where other answers are to be kept.
+
+    Word embeddings, which belong to the phrase encoder, too, are frozen in any case.
+    """
+    if not keep:
+        return [encoder]
+    encoder.requires_grad_(False)
+    return [layer.requires_grad_() for layer in encoder.last_layers(LAST)]
+
+
+class Finetuner(Run):
+    """Tunes the query encoder of an opened knowledge base in place; a round is an epoch and ends with dev scoring.
+
+    Tuning ends when dev scores stop rising or all epochs are done, with the best query encoder.
+    """
+
+    settings: FinetuningSettings
+    trained_on = "triples"
+
+    def __init__(
+        self,
+        kb: "KnowledgeBase",
+        labeller: Labeller,
+        queries: Sequence[PreparedQuery],
+        settings: FinetuningSettings,
+        score: Callable[[], float],
+        distillation: Distillation,
+        dev: str = "",
+    ) -> None:
+        """`score`: how good the query encoder is now on dev data; higher is better. `dev`: a digest of these data."""
+        self.kb = kb
+        self.labeller = labeller
+        self.queries = queries
+        self.score = score
+        self.distillation = distillation
+        self.dev = dev
+        self.weights = {"loss": 1.0 - settings.keep, "moved": settings.keep}
+        self.per_epoch = math.ceil(len(queries) / (settings.batch * settings.accumulate))
+        self.scores: list[float] = []  # before tuning, and after each epoch
+        self.agreements: list[float] = []  # with the answers to other queries before tuning; as often
+        self.found: list[int] = []  # in each epoch, queries for which the search found a positive
+        self.best: list[Tensor] = []
+        super().__init__(_tuned(kb.model.queries, settings.keep), settings, settings.epochs * self.per_epoch)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all epochs are done, or as many as patience allows have not raised the dev score."""
+        return len(self.scores) > self.settings.epochs or len(self._since_best()) >= self.settings.patience
+
+    def between_rounds(self) -> None:
+        """Score dev data, and keep the parameters if they are the best so far; at the end, go back to the best."""
+        self.scores.append(self.score())
+        self.agreements.append(self.distillation.agreement())
+        if not self._since_best():
+            self.best = [value.clone() for value in self.optimizer.values()]
+        if self.is_finished:
+            self.optimizer.set_values(self.best)
+
+    def _since_best(self) -> list[float]:
+        """The dev scores after the best one."""
+        return self.scores[best_epoch(self.scores) + 1 :]
+
+    @property
+    def dev_score(self) -> float:
+        """The latest score of dev data."""
+        return self.scores[-1]
+
+    def rest(self) -> Iterator[Sequence[Sequence[int]]]:
+        """The steps that are left in this epoch."""
+        epoch = len(self.scores) - 1
+        if len(self.found) < len(self.scores):
+            self.found.append(0)
+        order = random.Random(self.settings.seed + epoch).sample(range(len(self.queries)), len(self.queries))
+        done = (self.optimizer.done - epoch * self.per_epoch) * self.settings.accumulate
+        size = self.settings.batch
+        left = (order[first : first + size] for first in range(done * size, len(order), size))
+        while step_batches := list(islice(left, self.settings.accumulate)):
+            yield step_batches
+
+    def query_count(self, members: Sequence[int]) -> int:
+        """Every member is a query."""
+        return len(members)
+
+    def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
+        """The loss of each query, and whether the search found a positive for it; shapes: (queries,)."""
+        batch = [self.queries[index] for index in members]
+        model = self.kb.model
+        tensors = padded([list(query.ids) for query in batch], model.tokenizer.pad_token_id, model.device)
+        with autocast(model.device):
+            starts, ends = model.queries(*tensors)
+        phrase_lists = retrieve(self.kb, starts.detach().cpu().numpy(), ends.detach().cpu().numpy(), self.settings.k)
+        found: list[bool] = []
+        parts: list[dict[str, Tensor]] = []
+        for query, phrases in zip(batch, phrase_lists, strict=True):
+            candidates = joined(phrases, query.golds)
+            positive = self.labeller.label(candidates, query.gold).positive(self.settings.objective)
+            found.append(bool(positive[: len(phrases)].any()))
+            parts.append(self._tensors(candidates, positive))
+        columns = {
+            name: pad_sequence([part[name] for part in parts], batch_first=True).to(model.device) for name in parts[0]
+        }
+        start_scores = torch.einsum("qd,qpd->qp", starts, columns["starts"])
+        end_scores = torch.einsum("qd,qpd->qp", ends, columns["ends"])
+        scores = {"joint": start_scores + end_scores - columns["penalties"], "start": start_scores, "end": end_scores}
+        terms = [
+            marginal_losses(scores[term], columns[f"{term} positive"], columns[f"{term} counted"])
+            for term in self.settings.terms
+        ]
+        self.found[-1] += sum(found)
+        shares = torch.tensor(found, dtype=torch.float32, device=model.device)
+        losses = {"loss": torch.stack(terms).mean(dim=0), "found": shares}
+        if self.settings.keep:
+            others = len(self.found) * len(self.queries)  # so that each epoch has other ones, as far as there are more
+            losses["moved"] = self.distillation.divergences([others + index for index in members])
+        return losses, tensors[0].numel()
+
+    def _tensors(self, phrases: Phrases, positive: Bools) -> dict[str, Tensor]:
+        """Vectors of a query's phrases, shape (phrases, dim); penalties and what competes in each term, (phrases,)."""
+        starts, ends = vectors(self.kb, phrases)
+        numbers = {"starts": starts, "ends": ends, "penalties": penalties(self.kb, phrases)}
+        tensors = {name: torch.from_numpy(values) for name, values in numbers.items()}
+        for term, (counted, right) in choices(phrases, positive).items():
+            tensors[f"{term} counted"] = torch.from_numpy(counted)
+            tensors[f"{term} positive"] = torch.from_numpy(right)
+        return tensors
+
+    def digest(self) -> str:
+        """A digest of the query encoder, the knowledge base, the queries and the dev data."""
+        digest = hashlib.blake2b(digest_size=16)
+        model = self.kb.model.config
+        digest.update(repr((model.phrase_fingerprint, model.query_fingerprint)).encode())
+        digest.update(repr((self.kb.manifest.corpora, self.kb.index.kind, self.dev)).encode())
+        for query in self.queries:
+            outputs = [(output.answer, output.pages) for output in query.gold.outputs]
+            digest.update(repr((query.ids, outputs)).encode())
+        return digest.hexdigest()
+
+    def state(self) -> dict[str, Any]:
+        """All that later steps depend on, with the best parameters so far."""
+        return super().state() | {
+            "scores": self.scores,
+            "agreements": self.agreements,
+            "found": self.found,
+            "best": self.best,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go back to a state."""
+        super().load_state(state)
+        self.scores, self.agreements = state["scores"], state["agreements"]
+        self.found, self.best = state["found"], state["best"]

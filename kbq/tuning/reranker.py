@@ -1,0 +1,153 @@
+"""Judging: triples teach the judge of the second look which of the phrases found for their slots are right.
+
+Only the judge learns; what it reads, the reader's states, is computed once. It judges the relations of the triples, and
+the reader's own judge all other queries, so that nothing is forgotten. Source: arXiv 2207.06300 (a reranker learns from
+what its retriever finds).
+"""
+
+import copy
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from kbq.answers import SearchOptions
+from kbq.kilt.records import Gold
+from kbq.kilt.scores import NO_GROUP, relation_of
+from kbq.reading.judge import POINTS, PhraseJudge, TaughtJudge
+from kbq.reading.phrase_windows import read_around
+from kbq.reading.reranker import answers_in
+from kbq.search.search import BATCH
+from kbq.storage.lines import clean_text
+from kbq.training.mined_queries import Label, MinedQuery
+from kbq.training.reranker_losses import ReadExcerpts, phrase_loss
+from kbq.tuning.triples import pages_of, sample_by_relation
+
+if TYPE_CHECKING:
+    from kbq.kb import KnowledgeBase
+
+QUERIES = 1000  # that teach: more teach hardly more
+PASSES = 3000  # queries that are learned from in all, but for the bounds on epochs
+LEAST_EPOCHS, MOST_EPOCHS = 3, 20
+TOGETHER = 64  # queries of a step
+LEARNING_RATE, SCALAR_RATE = 3e-4, 3e-2  # of the layers, and of what the search is worth
+DROPOUT = 0.1  # of what the judge reads
+FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SeenQuery:
+    """The phrases that were found for a query and read, with what a judge learns from.
+
+    Shapes: edges (phrases, 2 dim); tokens, and distances from the best score of the search, (phrases,).
+    """
+
+    edges: Tensor
+    tokens: Tensor
+    distances: Tensor
+    labels: tuple[Label, ...]
+
+
+def teach_judge(kb: "KnowledgeBase", golds: Sequence[Gold], seed: int) -> TaughtJudge | None:
+    """Teach a copy of the judge that `kb` has; None where no query is a slot, or fewer would be answered rightly.
+
+    The right ones are counted among queries that did not teach: four fifths teach, one fifth is judged, in turn.
+
+    Args:
+        kb: asked with a query encoder that has not been tuned on these queries: one that has finds their answers first,
+            and a judge would learn to trust the search.
+        golds: queries with their answers, and perhaps pages; a sample of the slots among them teaches.
+    """
+    slots = [gold for gold in golds if relation_of(gold) != NO_GROUP]
+    seen = seen_queries(kb, sample_by_relation(slots, QUERIES, seed))
+    before = kb.reranking.taught
+    own = copy.deepcopy(before.judge if before else kb.reranking.reader.reranking[1]).cpu()
+    folds = [seen[fold::FOLDS] for fold in range(FOLDS)] if len(seen) >= FOLDS else []
+    gained = 0
+    for fold in folds:
+        others = [query for each in folds if each is not fold for query in each]
+        gained += right(taught_by(own, others, seed), fold) - right(own, fold)
+    if not folds or gained < 0:
+        return None
+    relations = frozenset(map(relation_of, slots)) | (before.relations if before else frozenset())
+    return TaughtJudge(taught_by(own, seen, seed).to(kb.model.device), relations, kb.reranking.reader_digest)
+
+
+def percent_right(kb: "KnowledgeBase", golds: Sequence[Gold], judges: Sequence[PhraseJudge]) -> list[float]:
+    """The percentage of queries whose best phrase is right, by each judge; there must be queries."""
+    seen = seen_queries(kb, golds)
+    return [round(100 * right(copy.deepcopy(judge).cpu(), seen) / max(1, len(seen)), 2) for judge in judges]
+
+
+def seen_queries(kb: "KnowledgeBase", golds: Sequence[Gold]) -> list[SeenQuery]:
+    """Ask queries, and read what is found without judging it; those for which nothing is found are left out."""
+    reader, options = kb.reranking.reader, SearchOptions(kb.reranking.looks(SearchOptions()), second_look=0)
+    asked = [(clean_text(gold.input or ""), gold) for gold in golds]
+    asked = [(text, gold) for text, gold in asked if reader.query_tokenizer.accepts(text)]
+    seen: list[SeenQuery] = []
+    for begin in range(0, len(asked), BATCH):
+        texts, part = zip(*asked[begin : begin + BATCH], strict=True)
+        found = kb.search(texts, options)
+        with torch.no_grad():
+            read = read_around(reader, [reader.query_tokenizer.ids_of(text) for text in texts], found)
+        queries = [
+            MinedQuery(text, tuple(gold.answers), tuple(pages_of(gold)), tuple(phrases))
+            for text, gold, phrases in zip(texts, part, found, strict=True)
+        ]
+        seen += [
+            _seen(query, windows, kb.score_scale(options))
+            for query, windows in zip(queries, read, strict=True)
+            if windows
+        ]
+    return seen
+
+
+def _seen(query: MinedQuery, windows: ReadExcerpts, score_scale: float) -> SeenQuery:
+    phrases = [phrase for excerpt, window in windows for phrase in answers_in(excerpt, window, query.phrases)]
+    scores = torch.tensor([phrase.score for phrase in phrases])
+    edges = torch.cat([window.edges for _, window in windows]).cpu()
+    tokens = torch.cat([window.tokens for _, window in windows]).cpu()
+    return SeenQuery(edges, tokens, score_scale * (scores - scores.max()), tuple(map(query.label, phrases)))
+
+
+def taught_by(judge: PhraseJudge, seen: Sequence[SeenQuery], seed: int) -> PhraseJudge:
+    """A copy of a judge that has learned from some queries."""
+    judge, rng = copy.deepcopy(judge).requires_grad_(True), random.Random(seed)
+    torch.manual_seed(seed)
+    layers = [*judge.inner.parameters(), *judge.outer.parameters(), judge.none]
+    rates = [{"params": layers, "lr": LEARNING_RATE}, {"params": [judge.retrieval], "lr": SCALAR_RATE}]
+    optimizer = torch.optim.AdamW(rates, weight_decay=0.0)
+    for _ in range(max(LEAST_EPOCHS, min(MOST_EPOCHS, PASSES // len(seen)))):
+        order = rng.sample(range(len(seen)), len(seen))
+        for begin in range(0, len(order), TOGETHER):
+            queries = [seen[number] for number in order[begin : begin + TOGETHER]]
+            scores = scores_of(judge, queries, DROPOUT)
+            losses = [phrase_loss(each, query.labels) for each, query in zip(scores, queries, strict=True)]
+            optimizer.zero_grad()
+            torch.stack(losses).mean().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    return judge.requires_grad_(False)
+
+
+def right(judge: PhraseJudge, seen: Sequence[SeenQuery]) -> int:
+    """How many queries have a right phrase as their best."""
+    if not seen:
+        return 0
+    with torch.no_grad():
+        best = [int(scores.argmax()) for scores in scores_of(judge, seen)]
+    return sum(query.labels[number] == "right" for query, number in zip(seen, best, strict=True))
+
+
+def scores_of(judge: PhraseJudge, seen: Sequence[SeenQuery], dropout: float = 0.0) -> tuple[Tensor, ...]:
+    """What the phrases of some queries score; shapes: (phrases,) each.
+
+    Args:
+        dropout: the share of what the judge reads that it does not see.
+    """
+    edges, tokens = torch.cat([query.edges for query in seen]), torch.cat([query.tokens for query in seen])
+    searched = judge.retrieval * torch.cat([query.distances for query in seen]) / POINTS
+    scores: Tensor = judge(nn.functional.dropout(edges, dropout)) + tokens + searched
+    return torch.split(scores, [len(query.labels) for query in seen])

@@ -1,0 +1,198 @@
+"""Triples: KILT lines, or a table of subject, relation and object, become gold records to tune a query encoder on.
+
+A table is CSV or TSV with a header, or JSON lines: `subject`, `relation`, `object`, and perhaps `aliases` (other names
+of the object; in CSV and TSV with `|` between them) and `page` (id or title). Equal subject and relation are one query.
+Of lines with a `decision`, as the review of claims writes them, the last on a value counts, and is a triple if it
+accepts the value. A cell that is to stay empty is a query without an answer.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+from kbq.errors import TrainingError
+from kbq.kilt.records import PAGE, Gold, GoldOutput, Problems, read_golds
+from kbq.kilt.scores import relation_of
+from kbq.storage.lines import clean_text
+from kbq.storage.rows import Rows, empty_markers, read_rows
+from kbq.text.markers import slot_of
+
+COLUMNS = ("subject", "relation", "object")
+MORE_COLUMNS = ("aliases", "page")
+MARKERS = empty_markers()  # of an object that there is none of
+LIKENESS = 0.7  # of a column to one of these: "page_id" and "alias" are alike enough, "image" is not
+DEV_SHARE, MOST_DEV = 0.1, 500  # examples set aside to score on
+
+
+def read_triples(path: Path, unanswered: bool = False) -> list[Gold]:
+    """The gold records of a file, those without an answer or a page left out.
+
+    Args:
+        unanswered: keep these: nothing is right.
+
+    Raises:
+        TrainingError: a column is missing, a line is malformed (all of them are named), or there is no triple.
+    """
+    problems: list[str] = []
+    rows = read_rows(str(path), TrainingError, lambda problem: problems.append(str(problem)))
+    first = next(rows.numbered, (0, {}))
+    numbered = chain([first] if first[0] else (), rows.numbered)
+    if not rows.columns and "input" in first[1]:
+        golds = _kilt(path)
+    else:
+        golds = _merged(path, _triples(path, rows, numbered, unanswered), problems, unanswered)
+    golds = [gold for gold in golds if unanswered or gold.answers or pages_of(gold)]
+    if not golds:
+        raise TrainingError(f"{path} has no triple with an answer")
+    return golds
+
+
+def subject_of(gold: Gold) -> str:
+    """The subject of a slot query; any other query is its own subject."""
+    slot = slot_of(gold.input or "")
+    return slot[0] if slot else gold.input or ""
+
+
+def pages_of(gold: Gold) -> frozenset[str]:
+    """All pages that support an answer."""
+    return frozenset(page for output in gold.outputs for page in output.pages)
+
+
+def sample_by_relation(golds: Sequence[Gold], count: int, seed: int) -> list[Gold]:
+    """`count` records, each relation with its share; a larger sample of the same seed holds the smaller ones."""
+    rng = random.Random(seed)
+    groups: dict[str, list[Gold]] = defaultdict(list)
+    for gold in golds:
+        groups[relation_of(gold)].append(gold)
+    ranked = []
+    for group in groups.values():
+        rng.shuffle(group)
+        ranked += [((place + rng.random()) / len(group), gold.id, gold) for place, gold in enumerate(group)]
+    return [gold for _, _, gold in sorted(ranked, key=lambda item: item[:2])[:count]]
+
+
+def split(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
+    """Records to tune on, and about a tenth (at most 500, and the rest of the last page) to score on.
+
+    No subject is in both, and no page (of a query with several, the first by name): a query encoder learns by heart
+    which page it saw in tuning. Records that share a subject with the dev records, but not the page, are left out.
+
+    Raises:
+        TrainingError: nothing would be left to tune on.
+    """
+    pages: dict[str, list[Gold]] = defaultdict(list)
+    for gold in golds:
+        pages[min(pages_of(gold), default=subject_of(gold))].append(gold)
+    wanted = min(MOST_DEV, max(1, round(len(golds) * DEV_SHARE)))
+    order = random.Random(seed).sample(sorted(pages), len(pages))
+    dev: list[Gold] = []
+    while len(dev) < wanted and order:
+        dev += pages[order.pop()]
+    subjects = {subject_of(gold) for gold in dev}
+    tuned = [gold for page in order for gold in pages[page] if subject_of(gold) not in subjects]
+    if not tuned:
+        raise TrainingError(
+            "one subject or page is not enough to tune and to score: give more triples, or a --dev file"
+        )
+    return tuned, dev
+
+
+def _kilt(path: Path) -> list[Gold]:
+    problems = Problems()
+    golds = list(read_golds(path, PAGE, problems))
+    messages = [str(problem) for problem in problems.found if not problem.is_harmless]
+    messages += [f"{path}:{gold.line}: has no input" for gold in golds if not gold.input]
+    if messages:
+        raise TrainingError(f"{path} has {len(messages)} lines that cannot be used", messages)
+    return [_in_nfc(gold) for gold in golds]
+
+
+def _in_nfc(gold: Gold) -> Gold:
+    """Normalised as the texts of a knowledge base are."""
+    outputs = tuple(replace(output, answer=clean_text(output.answer)) for output in gold.outputs)
+    return replace(gold, input=clean_text(gold.input or ""), outputs=outputs)
+
+
+Row = tuple[int, Mapping[str, object]]  # line number, and the columns by name
+
+
+def _triples(path: Path, rows: Rows, numbered: Iterator[Row], unanswered: bool) -> Iterator[Row]:
+    decided: dict[tuple[str, ...], Row] = {}
+    if rows.columns:
+        _check_columns(path, 1, [name.strip().lower() for name in rows.columns])
+    for number, row in numbered:
+        fields = {name.strip().lower(): value for name, value in row.items()} if rows.columns else row
+        if not rows.columns:
+            _check_columns(path, number, fields)
+        if not any(str(value).strip() for value in fields.values()):
+            continue
+        for name in (*COLUMNS, "page"):
+            if isinstance(fields.get(name), list | dict):
+                raise TrainingError(f"{path}:{number}: {name} is a list or an object, must be one text")
+        if not fields.get("decision"):
+            yield number, fields
+            continue
+        key = tuple(_text(fields.get(name)) for name in COLUMNS)
+        decided.pop(key, None)
+        if fields["decision"] == "accept" and (key[2] or unanswered):
+            decided[key] = number, fields
+    yield from decided.values()
+
+
+def _check_columns(path: Path, number: int, columns: Sequence[str] | Mapping[str, object]) -> None:
+    missing = [name for name in COLUMNS if name not in columns]
+    if missing:
+        raise TrainingError(
+            f"{path}:{number}: column {missing[0]!r} is missing, there are {', '.join(columns)}: "
+            f"write KILT lines, or {', '.join(COLUMNS)} and perhaps {', '.join(MORE_COLUMNS)}, as JSON lines or with "
+            "commas or tabs between them"
+        )
+    repeated = [name for name in columns if list(columns).count(name) > 1]
+    if repeated:
+        raise TrainingError(f"{path}:{number}: there are two columns {repeated[0]!r}: leave one of them out")
+    for name, meant in _likely(frozenset(columns)):
+        raise TrainingError(f"{path}:{number}: column {name!r} is not read: if it is {meant!r}, call it so")
+
+
+@cache
+def _likely(columns: frozenset[str]) -> list[tuple[str, str]]:
+    """Columns that are not known, each with one that it may stand for."""
+    missing = sorted({*MORE_COLUMNS} - columns)
+    unknown = sorted(columns - {*COLUMNS, *MORE_COLUMNS})
+    return [(name, meant) for name in unknown for meant in get_close_matches(name, missing, 1, LIKENESS)]
+
+
+def _merged(path: Path, rows: Iterator[Row], problems: list[str], unanswered: bool) -> list[Gold]:
+    """One record for each subject and relation; `problems`: errors so far; reading `rows` may add some."""
+    merged: dict[str, tuple[int, list[GoldOutput]]] = {}
+    for number, fields in rows:
+        subject, relation, answer = (_text(fields.get(name)) for name in COLUMNS)
+        answer = "" if answer in MARKERS else answer
+        if not (subject and relation and (answer or unanswered)):
+            what = "subject or relation" if unanswered else "subject, relation or object"
+            problems.append(f"{path}:{number}: {what} is empty")
+            continue
+        page = _text(fields.get("page"))
+        pages, evidence = ((page,), frozenset([page])) if page else ((), None)
+        outputs = merged.setdefault(f"{subject} [SEP] {relation}", (number, []))[1]
+        names = (answer, *_aliases(fields.get("aliases"))) if answer else ()
+        outputs += [GoldOutput(text, pages, evidence, ()) for text in names]
+    if problems:
+        raise TrainingError(f"{path} has {len(problems)} lines that cannot be used", problems)
+    return [
+        Gold(f"{path.name}:{number}", number, text, {}, tuple(outputs)) for text, (number, outputs) in merged.items()
+    ]
+
+
+def _aliases(value: object) -> list[str]:
+    names = value if isinstance(value, list) else str(value or "").split("|")
+    return [text for text in map(_text, names) if text]
+
+
+def _text(value: object) -> str:
+    return clean_text(str(value)).strip() if value not in (None, "") else ""

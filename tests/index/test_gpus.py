@@ -1,0 +1,220 @@
+"""GPUs: shards are assigned to those with room, and results equal those of the CPU to the last bit."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from kbq.dump.manifest import IndexEntry
+from kbq.dump.shards import Shard
+from kbq.errors import KnowledgeBaseError
+from kbq.index import exact, factory, inner_products
+from kbq.index.base import MAX_TOKENS
+from kbq.index.cells import Clusters
+from kbq.index.exact import ExactIndex
+from kbq.index.factory import open_index
+from kbq.index.inner_products import bytes_of, devices_for, first_fit, has_fast_int8, out_of_memory_refused
+from kbq.kb import KnowledgeBase
+from kbq.model.model import Model
+from kbq.search.search import SearchContext, search
+
+CPU = torch.device("cpu")
+ONE, TWO = torch.device("cuda", 0), torch.device("cuda", 1)
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "free", "chosen"),
+    [
+        ([], {ONE: 5}, []),
+        ([3, 2], {ONE: 5}, [ONE, ONE]),
+        ([3, 3, 2], {ONE: 5, TWO: 5}, [ONE, TWO, ONE]),
+        ([4, 1], {TWO: 4, ONE: 4}, [TWO, ONE]),
+        ([3, 3, 3], {ONE: 5, TWO: 5}, None),
+    ],
+)
+def test_what_does_not_fit_on_one_goes_to_the_next(
+    sizes: list[int], free: dict[torch.device, int], chosen: list[torch.device] | None
+) -> None:
+    assert first_fit(sizes, free) == chosen
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> dict[torch.device, int]:
+    """Bytes that two GPUs have free; -1: another process has it for itself. Those asked are taken out."""
+    free = {ONE: 20_000, TWO: 25_000}
+
+    def asked(gpu: torch.device) -> tuple[int, int]:
+        if free[gpu] < 0:
+            raise RuntimeError("CUDA-capable device(s) is/are busy or unavailable")
+        return free.pop(gpu), 10**6
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", asked)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda gpu: 1_500)  # of which this process uses 500
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda gpu: 500)
+    monkeypatch.setattr(inner_products, "WORKING", 18_000)
+    return free
+
+
+def test_no_gpu_is_asked_that_is_not_needed(
+    two_gpus: dict[torch.device, int], random_shard: Callable[..., Shard]
+) -> None:
+    shards = [random_shard(*[30] * 5), random_shard(20, seed=1)]  # 2,630 and 356 bytes
+    assert devices_for(shards, ONE) == [ONE, ONE]
+    assert two_gpus == {TWO: 25_000}
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_the_next_gpu_is_asked_where_one_has_no_room(
+    busy: bool, two_gpus: dict[torch.device, int], random_shard: Callable[..., Shard]
+) -> None:
+    two_gpus[ONE] = -1 if busy else 17_000
+    shards = [random_shard(*[30] * 5), random_shard(*[30] * 5, seed=1)]
+    assert devices_for(shards, ONE) == [TWO, TWO]
+    two_gpus |= {ONE: 25_000, TWO: 19_000}
+    assert devices_for(shards, TWO) == [ONE, ONE]
+
+
+def test_few_rows_need_little_to_work_in(two_gpus: dict[torch.device, int], random_shard: Callable[..., Shard]) -> None:
+    two_gpus[ONE] = 1_700  # and 1,000 that torch keeps; a row takes 33, and 2,624 while it is multiplied
+    assert devices_for([random_shard(1)], ONE) == [ONE]
+    two_gpus |= {ONE: 1_600, TWO: 0}
+    with pytest.raises(KnowledgeBaseError):
+        devices_for([random_shard(1)], ONE)
+
+
+def test_too_little_memory_is_said_with_what_is_needed_and_what_is_there(
+    two_gpus: dict[torch.device, int], random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inner_products, "WORKING", 2 * 10**9)
+    monkeypatch.setattr(inner_products, "BATCH_NUMBERS", 10**9)
+    monkeypatch.setattr(inner_products, "bytes_of", lambda shard: 35 * 10**9)
+    two_gpus |= {ONE: 42 * 10**9, TWO: 32 * 10**9}
+    shards = [random_shard(1), random_shard(1, seed=1)]
+    message = (
+        r"needs 74\.0 GB of GPU memory, free are 42\.0 GB on cuda:0, 32\.0 GB on cuda:1: use --device cpu, or build"
+    )
+    with pytest.raises(KnowledgeBaseError, match=message):
+        devices_for(shards, ONE)
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_auto_searches_on_the_cpu_where_gpus_have_no_room(
+    device: str, kb_folder: Path, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model says that it lies on a GPU, which is full."""
+    tried: list[torch.device] = []
+
+    def full(shards: Sequence[Shard], device: torch.device) -> list[torch.device]:
+        tried.append(device)
+        if device.type == "cuda":
+            raise KnowledgeBaseError("exact search needs more")
+        return [CPU] * len(shards)
+
+    monkeypatch.setattr(Model, "device", ONE)
+    monkeypatch.setattr(Model, "open", lambda *_: model)
+    monkeypatch.setattr(factory, "devices_for", full)
+    if device == "auto":
+        KnowledgeBase.open(kb_folder, device=device)
+        assert tried == [ONE]
+    else:
+        with pytest.raises(KnowledgeBaseError, match="needs more"):
+            KnowledgeBase.open(kb_folder, device=device)
+
+
+def test_a_full_gpu_says_nothing_of_what_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "ones", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        has_fast_int8(ONE)
+    monkeypatch.undo()
+    assert isinstance(has_fast_int8(CPU), bool)
+
+
+def test_shards_on_several_devices_are_searched_as_if_on_one(random_shard: Callable[..., Shard]) -> None:
+    shards = [random_shard(*range(20, 60), dim=32, seed=seed) for seed in range(3)]
+    other = torch.device("cpu", 0)  # torch's second name for it
+    one, two = (
+        search(SearchContext(shards, ExactIndex(shards, devices)), queries_like(shards[0]), 10, "phrase")
+        for devices in ([CPU, CPU, CPU], [CPU, other, CPU])
+    )
+    assert one == two
+
+
+def test_memory_that_others_have_taken_is_said() -> None:
+    message = r"cuda:0 ran out of memory, .*: use --device cpu, or build an index that fits"
+    with pytest.raises(KnowledgeBaseError, match=message), out_of_memory_refused(ONE):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_without_gpus_every_shard_lies_on_the_cpu(random_shard: Callable[..., Shard]) -> None:
+    assert devices_for([random_shard(3), random_shard(4, seed=1)], CPU) == [CPU, CPU]
+
+
+def test_what_lies_on_a_gpu_is_counted(random_shard: Callable[..., Shard]) -> None:
+    assert bytes_of(random_shard(3, 4)) == 7 * 16 + 7 + 2 * 16  # vectors, edges, two numbers a paragraph
+
+
+def queries_like(shard: Shard) -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(20, 2, shard.vectors.shape[1])).astype(np.float32)
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["integers", "floats"])
+def test_the_code_for_gpus_finds_the_same_on_a_cpu(
+    fast: bool, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = random_shard(*range(20, 60), dim=32)
+    starts, ends = queries_like(shard).transpose(1, 0, 2)
+    (truth,) = ExactIndex([shard], [CPU]).candidates(starts, ends, 5)
+    monkeypatch.setattr(exact, "BLOCK_SCORES", 2**20)
+    monkeypatch.setattr("kbq.index.inner_products.has_fast_int8", lambda device: fast)
+    (found,) = ExactIndex([shard], [CPU]).candidates(starts, ends, 5)
+    for one, other in zip(truth, found, strict=True):
+        sure = one.complete_above  # rounding decides about others
+        assert abs(other.complete_above - sure) < 1e-3 * abs(sure)
+        assert len(np.setxor1d(one.starts, other.starts)) <= 0.1 * len(one.starts)
+
+
+@pytest.mark.parametrize("in_integers", [True, False])
+@pytest.mark.parametrize("dim", [32, 384, 768, 1024])
+@pytest.mark.parametrize("queries", [1, 8, 64, 512, 4096])
+def test_what_is_made_of_a_block_fits_into_what_is_kept_free(queries: int, dim: int, in_integers: bool) -> None:
+    rows = MAX_TOKENS * exact.pieces_at_a_time("cuda", queries, dim, in_integers)
+    columns = max(32, 4 * queries) if in_integers else 2 * queries  # of products; float32 rows go before those
+    made = max(rows * columns, 0 if in_integers else rows * (dim + columns))
+    sums = 2 * rows * 2 * queries if in_integers else 0  # limbs together, and once more where the last rows are joined
+    alone = rows * queries
+    assert 4 * (made + sums + alone) <= inner_products.WORKING
+    assert made + sums + alone <= rows * (dim + inner_products.BATCH_NUMBERS) or queries > 64
+    assert rows >= 2**16 or queries > 64  # and is worth the launch
+
+
+@needs_gpu
+def test_a_gpu_gives_the_same_hits(random_shard: Callable[..., Shard]) -> None:
+    shards = [random_shard(*range(20, 60), dim=384), random_shard(5, 0, 30, dim=384, seed=1)]
+    found = [
+        search(SearchContext(shards, open_index(shards, IndexEntry(), device)), queries_like(shards[0]), 10, "phrase")
+        for device in (CPU, ONE)
+    ]
+    assert found[0] == found[1]  # scores too: they are computed by the CPU, from rows that the GPU has found
+
+
+@needs_gpu
+def test_a_gpu_finds_the_same_cells() -> None:
+    random = np.random.default_rng(0)
+    rows = random.integers(-127, 128, (3000, 40)).astype(np.int8)
+    means = random.normal(0, 40, (70, 40)).astype(np.float32)
+    on_gpu, on_cpu = (Clusters(means, device).nearest(rows) for device in (ONE, CPU))
+    assert (on_gpu == on_cpu).mean() > 0.97  # one of them may round the means, and values may be equal
+
+
+@needs_gpu
+def test_a_gpu_that_is_too_small_is_said(random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inner_products, "WORKING", 2**50)
+    with pytest.raises(KnowledgeBaseError, match="GB of GPU memory, free are"):
+        open_index([random_shard(30)], IndexEntry(), torch.device("cuda"))

@@ -1,0 +1,84 @@
+"""Features: what is known of each phrase, by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from kbq.answers import Answer
+from kbq.reading.probability_features import FEATURES, features
+from kbq.reading.reranker import Look
+
+TEXT = "Marie Curie was born in Warsaw. The city of Warsaw is in Poland."
+
+
+def look(text: str, score: float, judged: float = 0.5, title: str = "Marie Curie", proposed: bool = False) -> Look:
+    start = TEXT.index(text)
+    place = start, start + len(text)
+    return Look(Answer(text, score, title, title, 0, *place, TEXT, place), 10 * score, judged, proposed, score)
+
+
+def of(text: str, looks: list[Look], number: int = 0) -> dict[str, float]:
+    return dict(zip(FEATURES, features(text, looks)[number].tolist(), strict=True))
+
+
+def test_a_phrase_alone_competes_with_none() -> None:
+    found = of("Marie Curie [SEP] place of birth", [look("Warsaw", 2.0)])
+    assert found == pytest.approx(
+        {
+            "share": 2.0,
+            "margin": 2.0,
+            "judged": 0.5,
+            "searched": 2.0,
+            "behind": 0.0,
+            "agreed": 1.0,
+            "support": 0.0,
+            "subject in title": 1.0,
+            "subject in text": 1.0,
+            "subject is title": 1.0,
+            "page": 1.0,
+            "words": 0.0,
+            "proposed": 0.0,
+            "slot": 1.0,
+        }
+    )
+
+
+def test_equal_texts_compete_together() -> None:
+    looks = [look("Warsaw", 2.0), look("The city", 1.0, title="Poland"), look("Warsaw", 1.0, title="Poland")]
+    found = of("Marie Curie [SEP] place of birth", looks)
+    assert found["share"] == pytest.approx(math.log(math.exp(2) + math.e) - math.log(math.e + 1))
+    assert (found["margin"], found["support"]) == pytest.approx((1.0, math.log(2)))
+    assert found["page"] == pytest.approx(1 / 3)
+    assert (found["agreed"], found["behind"]) == (1.0, 0.0)
+    other = of("Marie Curie [SEP] place of birth", looks, 1)
+    assert (other["agreed"], other["behind"], other["searched"]) == (0.0, -1.0, 1.0)
+    assert other["margin"] == pytest.approx(-1.0)
+    assert (other["words"], other["subject in title"], other["subject is title"]) == (0.0, 0.0, 0.0)
+
+
+def test_an_adjective_counts_for_the_name_but_not_as_it() -> None:
+    text = "Danish, of Denmark"
+    looks = [
+        Look(Answer(word, score, "1", "", 0, text.index(word), 0, text, (0, 0)), 10.0, 0.5, False, score)
+        for word, score in (("Denmark", 1.0), ("Danish", 2.0))
+    ]
+    name, adjective = (of("Niels Bohr [SEP] country", looks, number) for number in (0, 1))
+    assert (name["share"], name["support"]) == pytest.approx((math.log(math.e + math.exp(2)), math.log(2)))
+    assert (adjective["share"], adjective["support"]) == pytest.approx((2.0 - math.log(1 + math.e + math.exp(2)), 0.0))
+
+
+def test_of_a_question_what_carries_meaning_is_the_subject() -> None:
+    found = of("where was Curie of Paris born?", [look("Warsaw", 2.0, proposed=True)])
+    assert found["subject in title"] == pytest.approx(1 / 3)  # Curie; not Paris, born
+    assert found["subject in text"] == pytest.approx(2 / 3)
+    assert (found["subject is title"], found["slot"], found["proposed"]) == (0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("text", ["who?", "... [SEP] ...", "的 [SEP] 的"])
+def test_strange_queries_have_finite_features(text: str) -> None:
+    assert np.isfinite(features(text, [look("Warsaw", 2.0), look("The", -800.0), look("Poland", 900.0)])).all()
+
+
+def test_no_phrases_have_none() -> None:
+    assert features("Marie Curie", []).shape == (0, len(FEATURES))

@@ -1,0 +1,272 @@
+"""Second look: what is judged decides the order, alone as in company; nothing is lost, nothing overlaps."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from kbq.answers import LOOKS, Answer, SearchOptions, Unit
+from kbq.errors import ModelError, QueryError
+from kbq.kb import KnowledgeBase
+from kbq.reading import reranker as module
+from kbq.reading.reader import Reader
+from kbq.reading.reranker import SUPPORT, Look, before_others, in_order
+
+QUERIES = [
+    "Marie Curie [SEP] place of birth",
+    "Warsaw [SEP] river",
+    "the river",
+    "who was born in Paris?",
+    "place [SEP] city",
+    "Curie",
+]
+TEXT = "Marie Curie was born in Warsaw, in Poland."
+
+
+def answer(start: int, end: int, score: float, page: str = "1", paragraph: int = 0) -> Answer:
+    return Answer(TEXT[start:end], score, page, "Marie Curie", paragraph, start, end, TEXT, (start, end))
+
+
+def look(start: int, end: int, score: float, judged: float, page: str = "1", is_proposed: bool = False) -> Look:
+    return Look(answer(start, end, score, page), score, judged, is_proposed)
+
+
+def places(answers: Sequence[Answer]) -> list[tuple[str, int, int]]:
+    return [(one.page_id, one.start, one.end) for one in answers]
+
+
+# Order
+
+
+def test_scores_are_what_is_judged_and_a_share_of_the_search() -> None:
+    looks = [look(0, 5, 20.0, 1.0), look(24, 30, 18.0, 2.0), look(35, 41, 10.0, 1.5)]
+    found = in_order(looks, 0.25)
+    assert [(one.answer.text, one.answer.score) for one in found] == [("Warsaw", 1.5), ("Marie", 1.0), ("Poland", -1.0)]
+    assert [one.answer.text for one in in_order(looks, 0.0)] == ["Warsaw", "Poland", "Marie"]
+
+
+def test_an_adjective_supports_the_country_that_a_slot_asks_for() -> None:
+    text = "A Norwegian chemist of Norway, and Denmark."
+
+    def said(start: int, end: int, judged: float, page: str = "1") -> Look:
+        return Look(Answer(text[start:end], 1.0, page, "", 0, start, end, text, (start, end)), 1.0, judged, False)
+
+    looks = [said(2, 11, 4.0), said(23, 29, 1.0), said(35, 42, 4.1)]
+    together = SUPPORT * math.log(math.exp(4.0 / SUPPORT) + math.exp(1.0 / SUPPORT))
+    found = in_order(looks, 0.0, "Ellen [SEP] country of citizenship")
+    assert [(one.answer.text, one.answer.score) for one in found] == [
+        ("Norway", pytest.approx(together)),
+        ("Denmark", 4.1),
+        ("Norwegian", 4.0),
+    ]
+    others = [said(2, 11, value, page) for value, page in ((-5.0, "2"), (3.9, "3"), (3.8, "4"))]
+    of_others = SUPPORT * math.log(sum(math.exp(value / SUPPORT) for value in (-5.0, 3.9, 3.8)))
+    found = in_order(looks + others, 0.0, "Ellen [SEP] country")
+    assert [(one.answer.text, one.answer.page_id, one.answer.score) for one in found] == [
+        ("Norwegian", "3", pytest.approx(of_others)),  # in paragraphs without the name, adjectives support each other
+        ("Norway", "1", pytest.approx(together)),
+        ("Denmark", "1", 4.1),
+        ("Norwegian", "1", 4.0),
+        ("Norwegian", "4", 3.8),
+        ("Norwegian", "2", -5.0),
+    ]
+    apart = [said(2, 11, 4.0), said(23, 29, 1.0, page="2"), said(35, 42, 4.1)]
+    for query, others in (("Ellen [SEP] language", looks), ("which country?", looks), ("Ellen [SEP] country", apart)):
+        assert [one.answer.score for one in in_order(others, 0.0, query)] == [4.1, 4.0, 1.0]
+
+
+def test_of_phrases_that_overlap_the_better_one_is_kept() -> None:
+    looks = [look(0, 11, 20.0, 0.0), look(24, 30, 20.0, 1.0), look(0, 5, 20.0, 2.0), look(0, 11, 20.0, -1.0, page="2")]
+    assert places([one.answer for one in in_order(looks, 1.0)]) == [("1", 0, 5), ("1", 24, 30), ("2", 0, 11)]
+
+
+def test_phrases_with_one_text_support_the_best_of_them() -> None:
+    looks = [look(24, 30, 20.0, 1.0), look(35, 41, 20.0, 2.0), look(24, 30, 20.0, 0.5, page="2"), look(0, 5, 20.0, 2.5)]
+    found = in_order(looks, 0.0)
+    together = SUPPORT * math.log(math.exp(1.0 / SUPPORT) + math.exp(0.5 / SUPPORT))
+    assert [(one.answer.text, one.answer.page_id) for one in found] == [
+        ("Warsaw", "1"),
+        ("Marie", "1"),
+        ("Poland", "1"),
+        ("Warsaw", "2"),
+    ]
+    assert [one.answer.score for one in found] == pytest.approx([together, 2.5, 2.0, 0.5])
+
+
+def test_what_overlaps_supports_nothing() -> None:
+    looks = [look(24, 30, 20.0, 1.0), look(24, 30, 20.0, 1.0), look(35, 41, 20.0, 1.5)]
+    assert [(one.answer.text, one.answer.score) for one in in_order(looks, 0.0)] == [("Poland", 1.5), ("Warsaw", 1.0)]
+
+
+def test_nothing_gives_nothing() -> None:
+    assert in_order([], 1.0) == []
+    assert before_others([], [answer(0, 5, 3.0)], "phrase") == [answer(0, 5, 3.0)]
+
+
+def test_what_was_not_judged_follows_with_its_distances() -> None:
+    looks = [look(0, 5, 2.5, 2.5), look(24, 30, -1.0, -1.0)]
+    found = [answer(0, 5, 90.0), answer(24, 30, 80.0), answer(35, 41, 70.0), answer(0, 11, 60.0), answer(12, 15, 50.0)]
+    answers = before_others(looks, found, "phrase")
+    assert [(one.text, one.score) for one in answers] == [
+        ("Marie", 2.5),
+        ("Warsaw", -1.0),
+        ("Poland", -1.0),
+        ("was", -21.0),
+    ]
+
+
+def test_of_each_page_the_best_phrase_is_given() -> None:
+    looks = [look(0, 5, 3.0, 3.0, "2"), look(24, 30, 2.0, 2.0, "1"), look(35, 41, 1.0, 1.0, "2")]
+    found = [answer(35, 41, 90.0, "1"), answer(35, 41, 80.0, "3"), answer(0, 5, 70.0, "2"), answer(0, 5, 60.0, "4")]
+    answers = before_others(looks, found, "page")
+    assert [(one.page_id, one.start, one.score) for one in answers] == [
+        ("2", 0, 3.0),
+        ("1", 24, 2.0),
+        ("3", 35, 2.0),
+        ("4", 0, -18.0),
+    ]
+
+
+# With a network
+
+
+@pytest.mark.parametrize("unit", ["phrase", "page"])
+def test_answers_do_not_depend_on_the_batch(judging_kb: KnowledgeBase, unit: Unit) -> None:
+    together = judging_kb.query(QUERIES, 5, unit)
+    assert [judging_kb.query(text, 5, unit) for text in QUERIES] == together
+    assert judging_kb.query(QUERIES[::-1], 5, unit) == together[::-1]
+
+
+@pytest.mark.parametrize("k", [1, 3, LOOKS, LOOKS + 1, 40])
+def test_there_are_as_many_answers_as_without_and_none_overlap(judging_kb: KnowledgeBase, k: int) -> None:
+    plain, looked = judging_kb.query(QUERIES, k, second_look=0), judging_kb.query(QUERIES, k)
+    assert [len(answers) for answers in looked] == [len(answers) for answers in plain] == [k] * len(QUERIES)
+    for answers in looked:
+        scores = [one.score for one in answers]
+        assert scores == sorted(scores, reverse=True)
+        for number, one in enumerate(answers):
+            assert one.text == one.context[one.start : one.end]
+            assert not any(module._overlap(one, other) for other in answers[:number])
+
+
+def test_pages_are_those_of_the_search_in_another_order(judging_kb: KnowledgeBase) -> None:
+    plain, looked = judging_kb.query(QUERIES, 9, "page", second_look=0), judging_kb.query(QUERIES, 9, "page")
+    for before, after in zip(plain, looked, strict=True):
+        assert {one.page_id for one in after} == {one.page_id for one in before}
+    assert [one.page_id for one in plain[0]] != [one.page_id for one in looked[0]]
+    phrases = judging_kb.query(QUERIES, 1)
+    assert [answers[0] for answers in looked] == [answers[0] for answers in phrases]
+
+
+def test_a_phrase_is_judged_by_itself(judging_kb: KnowledgeBase) -> None:
+    """Whatever else of other paragraphs is judged beside it."""
+    reader = judging_kb.reranking.reader
+    found = judging_kb.query(QUERIES[0], 6, second_look=0)
+    ids = reader.query_tokenizer.ids_of(QUERIES[0])
+    (together,) = module.rerank_found(reader, [ids], [found], [reader.reranking[1]])
+    assert [one.answer for one in together[:6]] == found
+    for paragraph in {(one.page_id, one.paragraph) for one in found}:
+        mine = [one for one in found if (one.page_id, one.paragraph) == paragraph]
+        (alone,) = module.rerank_found(reader, [ids], [mine], [reader.reranking[1]])
+        of_all = [one for one in together if (one.answer.page_id, one.answer.paragraph) == paragraph]
+        assert [(one.judged, one.answer.place) for one in alone] == [(one.judged, one.answer.place) for one in of_all]
+
+
+def test_the_reader_proposes_what_it_would_have_chosen(judging_kb: KnowledgeBase) -> None:
+    """Its logits decide; the judge adds the same to all phrases here."""
+    reader = judging_kb.reranking.reader
+    found = judging_kb.query(QUERIES[0], 8, second_look=0)
+    (looks,) = module.rerank_found(reader, [reader.query_tokenizer.ids_of(QUERIES[0])], [found], [reader.reranking[1]])
+    proposed = [one for one in looks if one.is_proposed]
+    assert proposed
+    for one in proposed:
+        assert one.answer.text == one.answer.context[one.answer.start : one.answer.end]
+        assert one.answer.place not in {other.place for other in found}
+        inside = [other for other in found if module._overlap(one.answer, other)]
+        assert len(inside) < 2
+    with torch.no_grad():
+        judge = reader.reranking[1]
+        before = {name: value.clone() for name, value in judge.state_dict().items()}
+        judge.outer.weight.zero_()
+        judge.outer.bias.zero_()
+        (plain,) = module.rerank_found(
+            reader, [reader.query_tokenizer.ids_of(QUERIES[0])], [found], [reader.reranking[1]]
+        )
+        judge.load_state_dict(before)
+    for one in (one for one in plain if one.is_proposed):
+        near = [
+            o for o in plain if (o.answer.page_id, o.answer.paragraph) == (one.answer.page_id, one.answer.paragraph)
+        ]
+        assert one.judged == max(other.judged for other in near)
+
+
+def test_a_mention_is_not_looked_up_again(judging_kb: KnowledgeBase) -> None:
+    text = "the [START_ENT] river [END_ENT] of Paris"
+    for unit in ("phrase", "page"):
+        assert judging_kb.query(text, 4, unit) == judging_kb.query(text, 4, unit, second_look=0)
+
+
+def test_a_query_that_the_reader_cannot_read_keeps_its_order(
+    judging_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = judging_kb.query(QUERIES[0], 4, second_look=0)
+    reader = judging_kb.reranking.reader
+    monkeypatch.setattr(reader.query_tokenizer, "max_tokens", 3)
+    assert judging_kb.query(QUERIES[0], 4) == expected
+
+
+@pytest.mark.parametrize("unit", ["sentence", "paragraph"])
+def test_larger_units_are_those_of_the_search(judging_kb: KnowledgeBase, unit: Unit) -> None:
+    assert judging_kb.query(QUERIES, 3, unit) == judging_kb.query(QUERIES, 3, unit, second_look=0)
+    with pytest.raises(QueryError, match=f"--second-look has no effect where {unit}s are asked for"):
+        judging_kb.query(QUERIES, 3, unit, second_look=5)
+
+
+def test_one_reader_judges_and_reads(judging_kb: KnowledgeBase) -> None:
+    assert judging_kb.reader(judging_kb.reranking.base) is judging_kb.reranking.reader
+
+
+def test_how_many_are_looked_at(judging_kb: KnowledgeBase) -> None:
+    assert judging_kb.reranking.looks(SearchOptions()) == LOOKS == 10
+    assert judging_kb.reranking.looks(SearchOptions(second_look=3)) == 3
+    assert judging_kb.reranking.looks(SearchOptions(second_look=0)) == 0
+    assert judging_kb.reranking.looks(SearchOptions(backend="bm25")) == 0
+    (one,) = judging_kb.query(QUERIES[0], 1, second_look=1)
+    first = judging_kb.query(QUERIES[0], 1, second_look=0)[0]
+    assert (one.page_id, one.paragraph) == (first.page_id, first.paragraph)  # or what the reader proposes there
+    with pytest.raises(QueryError, match="second_look is -1, must be at least 0"):
+        judging_kb.query(QUERIES[0], second_look=-1)
+    with pytest.raises(QueryError, match="no effect where bm25 finds no phrases"):
+        judging_kb.query(QUERIES[0], 1, "page", "bm25", second_look=3)
+
+
+def test_a_model_without_a_judge_does_without(kb: KnowledgeBase, qa_checkpoint: Path) -> None:
+    assert kb.query(QUERIES[0], 3) == kb.query(QUERIES[0], 3, second_look=0)
+    with pytest.raises(QueryError, match="has no reader that judges phrases: leave it out"):
+        kb.query(QUERIES[0], 3, second_look=10)
+    with pytest.raises(ModelError, match="does not judge phrases"):
+        module.second_look(Reader.open(str(qa_checkpoint), "cpu"), ["the river"], [[answer(0, 5, 1.0)]])
+
+
+def test_the_judge_is_stored_with_the_reader(judging_model: Path) -> None:
+    first, second = (Reader.open(str(judging_model), "cpu").reranking[1] for _ in range(2))
+    assert {name: tuple(value.shape) for name, value in first.state_dict().items()} == {
+        "none": (1,),
+        "retrieval": (1,),
+        "inner.weight": (16, 32),
+        "inner.bias": (16,),
+        "outer.weight": (1, 16),
+        "outer.bias": (1,),
+    }
+    assert all(torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items())
+
+
+def test_a_heavier_search_wins(judging_kb: KnowledgeBase) -> None:
+    plain = judging_kb.query(QUERIES[1], 10, second_look=0)
+    reader = judging_kb.reranking.reader
+    (looks,) = module.second_look(reader, [QUERIES[1]], [plain], 1e6)
+    found = [replace(one.answer, score=0.0) for one in looks if not one.is_proposed]
+    assert found == [replace(one, score=0.0) for one in plain if replace(one, score=0.0) in found]

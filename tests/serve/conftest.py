@@ -1,0 +1,88 @@
+"""Fixtures: a service in this process, at a port of its own, with the sample or with knowledge bases of a test."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from kbq.kb import KnowledgeBase
+from kbq.serve.app import create_app
+from kbq.serve.knowledge_bases import Folder, open_knowledge_bases
+from kbq.serve.running import Server, address, listen
+from kbq.serve.services import Services
+from kbq.serve.settings import ServeSettings
+
+Serve = Callable[..., "Running"]
+
+
+class Running:
+    """A service that runs: its address, a client, and what is behind it."""
+
+    def __init__(self, folders: dict[str, Path], **settings: Any) -> None:
+        chosen = ServeSettings(**{"port": 0} | settings)
+        app = create_app(open_knowledge_bases({name: Folder(path) for name, path in folders.items()}), chosen)
+        self.services: Services = app.state.services
+        self._socket, started = listen(chosen), threading.Event()
+        self.address = address(chosen, self._socket).rstrip("/")
+        self.port = int(self._socket.getsockname()[1])
+        self._server = Server(app, chosen, started.set)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        assert started.wait(60)
+        self.client = httpx2.Client(base_url=self.address, timeout=60)
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        await self._server.serve([self._socket])
+
+    def query(self, *texts: str, **options: Any) -> list[dict[str, Any]]:
+        """The documents of some queries."""
+        answer = self.client.post("/v1/query", json={"queries": list(texts), **options})
+        assert answer.status_code == 200, answer.text
+        found: list[dict[str, Any]] = answer.json()["results"]
+        return found
+
+    def stop(self) -> None:
+        """End, as SIGTERM would."""
+        self.client.close()
+        self._server.should_exit = True
+        self._thread.join(60)
+        self._socket.close()
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def running(folders: dict[str, Path], **settings: Any) -> Iterator[Running]:
+    service = Running(folders, **settings)
+    try:
+        yield service
+    finally:
+        service.stop()
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Starts services, which end with the test."""
+    with ExitStack() as stack:
+        yield lambda folders, **settings: stack.enter_context(running(folders, **settings))
+
+
+@pytest.fixture(scope="session")
+def sample() -> KnowledgeBase:
+    """The sample."""
+    return KnowledgeBase.sample(device="cpu")
+
+
+@pytest.fixture(scope="module")
+def service(sample: KnowledgeBase) -> Iterator[Running]:
+    """A service with the sample."""
+    with running({"sample": sample.folder}) as one:
+        yield one

@@ -1,0 +1,254 @@
+"""Bad input: whatever is sent, the answer is a problem document with the right status, and the service goes on."""
+
+import json
+import select
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from kbq.serve import connections, guard
+from kbq.serve.problems import without_paths
+
+from .conftest import Running, Serve
+
+QUERY = "/v1/query"
+JSON = {"Content-Type": "application/json"}
+
+
+def query(**fields: Any) -> dict[str, Any]:
+    return {"content": json.dumps({"queries": ["Marie Curie [SEP] spouse"]} | fields).encode(), "headers": JSON}
+
+
+def body(content: bytes, kind: str = "application/json") -> dict[str, Any]:
+    return {"content": content, "headers": {"Content-Type": kind}}
+
+
+CASES: dict[str, tuple[str, str, dict[str, Any], int, str]] = {
+    "not JSON": ("POST", QUERY, body(b"{"), 400, "the request is not JSON"),
+    "nothing": ("POST", QUERY, body(b""), 422, "field required"),
+    "no object": ("POST", QUERY, body(b"[]"), 422, "valid dictionary"),
+    "not UTF-8": ("POST", QUERY, body(b'{"queries": ["\xff"]}'), 400, "UTF-8"),
+    "nested too deeply": ("POST", QUERY, body(b"[" * 100_000), 400, ""),
+    "a number of 10,000 digits": ("POST", QUERY, body(b'{"k": ' + b"9" * 10_000 + b"}"), 400, ""),
+    "another content type": ("POST", QUERY, body(b"queries=x", "text/plain"), 415, "send application/json"),
+    "a form": ("POST", QUERY, {"data": {"queries": "x"}}, 415, "send application/json"),
+    "no content type": ("POST", QUERY, {"content": b"{}"}, 415, "send application/json"),
+    "10 MB": ("POST", QUERY, body(b" " * 10_000_000), 413, "1,000,000 bytes"),
+    "10 MB in pieces": ("POST", QUERY, body(iter([b" " * 1_000_000] * 10)), 413, "1,000,000 bytes"),  # type: ignore[arg-type]
+    "10,000 queries": ("POST", QUERY, query(queries=["x"] * 10_000), 422, "queries: List should have at most 64"),
+    "a query of 100 kB": ("POST", QUERY, query(queries=["ok", "x" * 100_000]), 422, "queries[1]: String should"),
+    "a query of too many tokens": ("POST", QUERY, query(queries=["born " * 800]), 422, "tokens, the encoder reads"),
+    "no query": ("POST", QUERY, query(queries=[]), 422, "queries: "),
+    "a query that is none": ("POST", QUERY, query(queries=["x", 5]), 422, "queries[1]: "),
+    "a blank query": ("POST", QUERY, query(queries=["  "]), 422, "the query is empty"),
+    "NUL alone": ("POST", QUERY, query(queries=["\0"]), 422, "the query is empty"),
+    "a lone surrogate": ("POST", QUERY, body(b'{"queries": ["\\ud800"]}'), 422, "queries[0]: "),
+    "two separators": ("POST", QUERY, query(queries=["a [SEP] b [SEP] c"]), 422, 'has 2 "[SEP]"'),
+    "several that cannot be asked": ("POST", QUERY, query(queries=["?", "x", "?"]), 422, "2 of 3 queries cannot be"),
+    "an unknown field": ("POST", QUERY, query(kk=1), 422, "kk: "),
+    "k = 0": ("POST", QUERY, query(k=0), 422, "k: "),
+    "k = 10⁹": ("POST", QUERY, query(k=10**9), 422, "k: "),
+    "k as a text": ("POST", QUERY, query(k="5"), 422, "k: "),
+    "k = NaN": ("POST", QUERY, body(b'{"queries": ["x"], "min_probability": NaN}'), 422, "min_probability: "),
+    "an unknown unit": ("POST", QUERY, query(unit="word"), 422, "unit: "),
+    "units that do not fit": ("POST", QUERY, query(unit="phrase", backend="bm25"), 422, "BM25 finds no phrase"),
+    "a backend that is not there": ("POST", QUERY, query(backend="sparta"), 422, "sparta"),
+    "a reader by its path": ("POST", QUERY, query(reader="/etc"), 422, "reader: "),
+    "an unknown knowledge base": ("POST", QUERY, query(kb="none"), 404, "there is no knowledge base 'none'"),
+    "a knowledge base by its path": ("POST", QUERY, query(kb="../../etc"), 404, "there is no knowledge base"),
+    "an unknown page": ("GET", "/v1/pages/none", {}, 404, "no page 'none'"),
+    "a path as a page": ("GET", "/v1/pages/..%2f..%2f..%2fetc%2fpasswd", {}, 404, "no page '../../../etc/passwd'"),
+    "a path as a file": ("GET", "/static/..%2f..%2fapi.py", {}, 404, "nothing at this address"),
+    "a byte that is no text": ("GET", "/v1/pages/%ff%00", {}, 404, "no page"),
+    "an unknown address": ("GET", "/nothing", {}, 404, "nothing at this address"),
+    "a method that is not allowed": ("GET", QUERY, {}, 405, "use POST"),
+    "a method that is unknown": ("BREW", QUERY, {}, 405, "use POST"),
+    "a prefix that is too long": ("GET", "/v1/titles?prefix=" + "x" * 5000, {}, 422, "prefix: "),
+    "a limit of titles": ("GET", "/v1/titles?limit=1000000", {}, 422, "limit: "),
+    "a table of too many cells": ("POST", "/v1/fill", body(json.dumps(
+        {"subjects": [str(n) for n in range(999)], "relations": ["a", "b"]}).encode()), 422, "1,998 cells"),
+    "a table without relations": ("POST", "/v1/fill", body(b'{"subjects": ["x"], "relations": []}'), 422, "relations"),
+    "a relation that is the subject": (
+        "POST", "/v1/fill", body(b'{"subjects": ["x"], "relations": ["subject"]}'), 422, "is the column of subjects"),
+    "a relation that is a file": (
+        "POST", "/v1/fill", body(b'{"subjects": ["a [SEP] b"], "relations": ["/etc/x.toml"]}'), 422, "no subject can"),
+    "another Host": ("GET", "/v1/kbs", {"headers": {"Host": "evil.example"}}, 421, "'evil.example' is not a name"),
+    "a Host that is none": ("GET", "/v1/kbs", {"headers": {"Host": "[::1"}}, 400, "names no Host"),
+    "a place that is none": ("GET", "/page/S001?start=-1", {}, 422, "start: "),
+    "too many answers": ("GET", "/?q=x&k=1000", {}, 422, "k: "),
+    "a table without subjects": ("GET", "/table.json?relation=x", {}, 422, "needs subjects"),
+}  # fmt: skip
+
+
+def is_problem(answer: httpx2.Response, status: int, words: str) -> None:
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    problem = answer.json()
+    assert problem["status"] == status
+    assert words.lower() in problem["detail"].lower()
+    assert "Traceback" not in answer.text
+    assert "/root/" not in answer.text
+    assert "site-packages" not in answer.text
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_answer_is_a_problem(service: Running, case: str) -> None:
+    method, path, settings, status, words = CASES[case]
+    is_problem(service.client.request(method, path, **settings), status, words)
+
+
+def test_the_service_goes_on(service: Running) -> None:
+    (found,) = service.query("Marie\0Curie [SEP] place of birth", k=1)
+    assert found["answers"][0]["text"] == "Warsaw"
+
+
+def test_single_problems_are_listed(service: Running) -> None:
+    problem = service.client.post(QUERY, **query(k=0, z=1, queries=["x", ""])).json()
+    assert [one["field"] for one in problem["errors"]] == ["queries[1]", "k", "z"]
+    problem = service.client.post(QUERY, **query(queries=["?", "x", "?"])).json()
+    assert [one["problem"].split(":")[0] for one in problem["errors"]] == ["query 1", "query 3"]
+
+
+def test_a_person_reads_a_page(service: Running) -> None:
+    answer = service.client.get("/page/none", headers={"Accept": "text/html"})
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "sample has no page &#39;none&#39;" in answer.text
+
+
+# What is no proper HTTP, and clients that are slow or gone
+
+
+@pytest.fixture
+def connection(service: Running) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connected:
+        yield connected
+
+
+def received(connection: socket.socket) -> tuple[int, dict[str, Any]]:
+    """The status and the document of an answer, after which the server hangs up."""
+    answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    head, _, document = answer.partition(b"\r\n\r\n")
+    assert b"application/problem+json" in head
+    return int(head.split()[1]), json.loads(document)
+
+
+def is_reset(connection: socket.socket) -> bool:
+    """Whether what is sent is no longer received, as it shows a moment later."""
+    try:
+        connection.sendall(b"x")
+    except ConnectionError:
+        return True
+    time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"hello\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 9, b"GET / HTTP/1.1\r\n" + b"x" * 80_000],
+)
+def test_what_is_no_http_is_refused(connection: socket.socket, sent: bytes) -> None:
+    connection.sendall(sent)
+    status, problem = received(connection)
+    assert (status, problem["detail"]) == (400, "this is no request of HTTP/1.1")
+
+
+def test_a_refused_client_that_goes_on_sending_reads_why(connection: socket.socket) -> None:
+    connection.sendall(b"hello\r\n\r\n")
+    assert select.select([connection], [], [], 10)[0]
+    for _ in range(20):  # a closed connection answers the first of these with a reset, and the answer would be lost
+        connection.sendall(b"x" * 10_000)
+        time.sleep(0.01)
+    assert received(connection)[0] == 400
+
+
+def test_a_refused_client_is_not_waited_for_either(
+    monkeypatch: pytest.MonkeyPatch, serve: Serve, kb_folder: Any
+) -> None:
+    monkeypatch.setattr(connections, "LINGERS", 0.2)
+    service = serve({"tiny": kb_folder})
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+        connection.sendall(b"hello\r\n\r\n")
+        assert received(connection)[0] == 400
+        assert any(is_reset(connection) for _ in range(200))
+
+
+def test_http_1_0_without_host_is_refused(connection: socket.socket) -> None:
+    connection.sendall(b"GET /v1/kbs HTTP/1.0\r\n\r\n")
+    status, problem = received(connection)
+    assert (status, problem["detail"]) == (400, "the request names no Host: send one")
+
+
+def test_http_1_0_is_answered(connection: socket.socket) -> None:
+    connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+    assert b"".join(iter(lambda: connection.recv(65536), b"")).endswith(b'{"status":"alive"}')
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET / HT", b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"],
+    ids=["nothing", "part of the headers", "part of the body"],
+)
+def test_nobody_is_waited_for(monkeypatch: pytest.MonkeyPatch, serve: Serve, kb_folder: Any, sent: bytes) -> None:
+    monkeypatch.setattr(guard, "PATIENCE", 1.0)
+    monkeypatch.setattr(connections, "PATIENCE", 1.0)
+    service = serve({"tiny": kb_folder})
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+        connection.sendall(sent)
+        status, problem = received(connection)
+    assert status == 408
+    assert problem["detail"].startswith("the request did not arrive")
+    assert service.client.get("/healthz").status_code == 200
+
+
+def test_headers_that_trickle_in_do_not_prolong_the_limit(
+    monkeypatch: pytest.MonkeyPatch, serve: Serve, kb_folder: Any
+) -> None:
+    monkeypatch.setattr(connections, "PATIENCE", 0.5)
+    service = serve({"tiny": kb_folder})
+    with socket.create_connection(("127.0.0.1", service.port), timeout=0.05) as connection:
+        answer, sent = b"", 0
+        while not answer and sent < 1000:
+            connection.sendall(b"GET / HTTP/1.1\r\nX: " if not sent else b"x")
+            sent += 1
+            try:
+                answer = connection.recv(65536)
+            except TimeoutError:
+                continue
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert 1 < sent < 1000
+
+
+def test_a_client_that_hangs_up_does_no_harm(service: Running) -> None:
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", service.port)) as connection:
+            connection.sendall(b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+    assert service.query("Marie Curie [SEP] spouse", k=1)[0]["answers"][0]["text"]
+
+
+def test_no_place_of_a_knowledge_base_is_shown(serve: Serve, kb_folder: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(kb_folder, tmp_path / "of a secret" / "my kb"))
+    service = serve({"tiny": folder})
+    answer = service.client.post(QUERY, **query(backend="bm25"))
+    is_problem(answer, 422, "tiny has no BM25 index")
+    for problem in (answer, service.client.post(QUERY, **query(min_probability=0.5))):
+        assert problem.status_code == 422
+        assert "secret" not in problem.text
+        assert str(tmp_path.parent) not in problem.text
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("/root/kbs/my kb is damaged", "my kb is damaged"),
+        ("see https://example.org/a/b", "see https://example.org/a/b"),
+        ("'/a/b/c.npy': and/or 1/2", "'c.npy': and/or 1/2"),
+    ],
+)
+def test_no_path_of_the_server_is_shown(said: str, shown: str) -> None:
+    assert without_paths(said) == shown

@@ -1,0 +1,209 @@
+"""The batcher: what waits together is searched together, what is given up is left out, and nobody fails for another."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbq.answers import Answer, SearchOptions
+from kbq.errors import QueryError
+from kbq.kb import KnowledgeBase
+from kbq.reading.calibration import Calibration
+from kbq.reading.probability_features import FEATURES
+from kbq.serve.batcher import Batcher
+from kbq.serve.knowledge_bases import Folder, ServedKb
+from kbq.serve.metrics import Metrics
+from kbq.serve.problems import LateError, OverloadedError
+from kbq.serve.table_stream import TABLES, Filler
+from kbq.tables.options import FillOptions
+from kbq.tables.relations import relation_named
+
+ONE, TWO = SearchOptions(1), SearchOptions(2)
+
+
+@pytest.fixture(scope="module")
+def served(kb_folder: Path) -> ServedKb:
+    return ServedKb("tiny", Folder(kb_folder, device="cpu"))
+
+
+@pytest.fixture
+def batches(served: ServedKb, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The texts of every search."""
+    seen: list[list[str]] = []
+    search = served.kb.search
+
+    def watched(texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+        seen.append(list(texts))
+        return search(texts, options)
+
+    monkeypatch.setattr(served.kb, "search", watched)
+    return seen
+
+
+@asynccontextmanager
+async def busy(batcher: Batcher) -> AsyncIterator[None]:
+    """While the thread has something else to do: what is asked in this block waits until the block ends."""
+    free, loop, begun = threading.Event(), asyncio.get_running_loop(), asyncio.Event()
+
+    def work() -> None:
+        loop.call_soon_threadsafe(begun.set)
+        assert free.wait(30)
+
+    working = asyncio.create_task(batcher.call(work))
+    await begun.wait()
+    yield
+    await asyncio.sleep(0)  # tasks that were made in the block have begun
+    free.set()
+    await working
+
+
+async def outcomes(batcher: Batcher, *requests: Coroutine[Any, Any, Any]) -> list[Any]:
+    """What comes of requests that are made, in this order, while the thread is busy."""
+    async with batcher:
+        async with busy(batcher):
+            tasks = [asyncio.create_task(request) for request in requests]
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_what_waits_is_searched_together(served: ServedKb, batches: list[list[str]]) -> None:
+    batcher = Batcher(metrics=(metrics := Metrics()))
+    asked = (["the river"], ["Paris", "Warsaw"], ["Marie"])
+    found = asyncio.run(outcomes(batcher, *(batcher.ask(served, texts, ONE) for texts in asked)))
+    assert batches == [["the river", "Paris", "Warsaw", "Marie"]]
+    assert found == [served.kb.query(texts, 1) for texts in asked]
+    assert b"kbq_batch_queries_sum 4.0" in metrics.text()
+
+
+def test_a_query_alone_waits_for_nobody(served: ServedKb, batches: list[list[str]]) -> None:
+    async def alone() -> list[list[Answer]]:
+        async with (batcher := Batcher()):
+            return await batcher.ask(served, ["Paris"], ONE)
+
+    assert asyncio.run(alone())[0][0] == served.kb.query("Paris", 1)[0]
+    assert batches[0] == ["Paris"]
+
+
+def test_other_options_are_another_batch(served: ServedKb, batches: list[list[str]]) -> None:
+    batcher = Batcher()
+    asked = [("a", ONE), ("b", TWO), ("c", ONE), ("d", TWO)]
+    asyncio.run(outcomes(batcher, *(batcher.ask(served, [text], options) for text, options in asked)))
+    assert batches == [["a", "c"], ["b", "d"]]
+
+
+def test_a_batch_has_64_queries_at_most_and_no_request_is_parted(served: ServedKb, batches: list[list[str]]) -> None:
+    batcher = Batcher()
+    sizes = (30, 30, 10, 4, 64, 1)
+    asyncio.run(outcomes(batcher, *(batcher.ask(served, ["Paris"] * size, ONE) for size in sizes)))
+    assert list(map(len, batches)) == [64, 11, 64]  # 30 + 30 + 4, then 10 + 1, which has no room for 64
+
+
+def test_what_is_given_up_is_not_searched(served: ServedKb, batches: list[list[str]]) -> None:
+    async def given_up() -> None:
+        async with (batcher := Batcher(queue=2)):
+            async with busy(batcher):
+                first = asyncio.create_task(batcher.ask(served, ["gone"], ONE))
+                second = asyncio.create_task(batcher.ask(served, ["here"], ONE))
+                await asyncio.sleep(0)
+                first.cancel()
+            await second
+
+    asyncio.run(given_up())
+    assert batches == [["here"]]
+
+
+def test_a_deadline_that_passes_is_told(served: ServedKb, batches: list[list[str]]) -> None:
+    async def late() -> None:
+        async with (batcher := Batcher()), busy(batcher):
+            with pytest.raises(LateError, match="no answer within 0 seconds") as refused:
+                await batcher.ask(served, ["late"], ONE, deadline=time.monotonic())
+            assert refused.value.status == 504
+
+    asyncio.run(late())
+    assert batches == []
+
+
+def test_a_full_queue_refuses_at_once(served: ServedKb, batches: list[list[str]]) -> None:
+    async def overloaded() -> None:
+        async with (batcher := Batcher(queue=3)):
+            async with busy(batcher):
+                waiting = [asyncio.create_task(batcher.ask(served, [text], ONE)) for text in "abc"]
+                await asyncio.sleep(0)
+                with pytest.raises(OverloadedError, match="too many queries wait") as refused:
+                    await batcher.ask(served, ["d"], ONE)
+                assert (refused.value.status, refused.value.headers["Retry-After"]) == (503, "1")
+            assert len(await asyncio.gather(*waiting)) == 3
+            assert await batcher.ask(served, ["e"] * 4, ONE)  # nobody waits: a request that is larger is answered
+
+    asyncio.run(overloaded())
+    assert batches == [["a", "b", "c"], ["e"] * 4]
+
+
+def test_nobody_fails_for_another(served: ServedKb, batches: list[list[str]]) -> None:
+    batcher = Batcher()
+    good, bad, also_good = asyncio.run(
+        outcomes(
+            batcher,
+            batcher.ask(served, ["Paris"], ONE),
+            batcher.ask(served, ["Warsaw", "?"], ONE),
+            batcher.ask(served, ["Marie"], ONE),
+        )
+    )
+    assert good == served.kb.query(["Paris"], 1)
+    assert also_good == served.kb.query(["Marie"], 1)
+    assert isinstance(bad, QueryError)
+    assert batches[0] == ["Paris", "Marie"]
+
+
+def test_a_mention_that_needs_a_probability_fails_alone(judging_kb: KnowledgeBase, tmp_path: Path) -> None:
+    even = Calibration(judging_kb.mode(SearchOptions()), dict.fromkeys(FEATURES, 0.0), 0.0, 40, 20, {}, {})
+    even.write(tmp_path / "c.json")
+    options = SearchOptions(1, min_probability=0.3, calibration=str(tmp_path / "c.json"))
+    served, batcher = ServedKb("judged", Folder(judging_kb.folder, device="cpu")), Batcher()
+    asked = ("[START_ENT] Marie [END_ENT] was born", "Marie [SEP] place of birth")
+    mention, slot = asyncio.run(outcomes(batcher, *(batcher.ask(served, [text], options) for text in asked)))
+    assert "the page of a mention has no probability" in str(mention)
+    assert slot == judging_kb.search(asked[1:], options)
+
+
+def test_an_unexpected_error_is_that_of_its_batch_alone(
+    served: ServedKb, batches: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+        raise ZeroDivisionError
+
+    async def both() -> None:
+        async with (batcher := Batcher()):
+            with monkeypatch.context() as patch:
+                patch.setattr(served.kb, "search", broken)
+                with pytest.raises(ZeroDivisionError):
+                    await batcher.ask(served, ["Paris"], ONE)
+            assert await batcher.ask(served, ["Paris"], ONE)
+
+    asyncio.run(both())
+
+
+def test_tables_are_bounded_and_leave_room_for_queries(served: ServedKb, batches: list[list[str]]) -> None:
+    async def fill(filler: Filler, subjects: list[str]) -> list[dict[str, Any]]:
+        options = FillOptions(min_probability=0.0)
+        rows = [{"subject": subject} for subject in subjects]
+        return [line async for line in filler.lines(served, rows, [relation_named("birth")], options)]
+
+    async def both() -> list[Any]:
+        async with (batcher := Batcher()):
+            filler = Filler(batcher)
+            tables = [asyncio.create_task(fill(filler, [f"Marie {n}" for n in range(20)])) for _ in range(TABLES)]
+            await asyncio.sleep(0)
+            with pytest.raises(OverloadedError):
+                await fill(filler, ["Marie"])
+            query = asyncio.create_task(batcher.ask(served, ["Paris"], ONE))
+            await asyncio.gather(query, *tables)
+            return await fill(filler, ["Marie"])
+
+    assert len(asyncio.run(both())) == 2
+    assert batches.index(["Paris"]) < TABLES * 3  # it did not wait for all parts of the tables
+    assert max(map(len, batches)) == 8

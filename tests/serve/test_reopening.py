@@ -1,0 +1,126 @@
+"""Reopening: a knowledge base that is changed while it is asked loses no request; a damaged one is not taken."""
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbq.corpus.pages import Page
+from kbq.kb import KnowledgeBase
+from kbq.serve import knowledge_bases
+
+from .conftest import Running, Serve
+
+NEW = Page("N1", "Warsaw river", ["Marie Curie was born in the city of Warsaw."])
+
+
+@pytest.fixture(autouse=True)
+def looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(knowledge_bases, "EVERY", 0.02)
+    monkeypatch.setattr(knowledge_bases, "AGAIN", 0.0)
+
+
+@pytest.fixture
+def folder(kb_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(kb_folder, tmp_path / "kb"))
+
+
+def until(claim: Callable[[], bool]) -> None:
+    """Ask again and again, until something holds."""
+    for _ in range(10_000):
+        if claim():
+            return
+    pytest.fail("it never held")
+
+
+def ready(service: Running) -> dict[str, Any]:
+    found: dict[str, Any] = service.client.get("/readyz").json()["kbs"][0]
+    return found
+
+
+def pages(service: Running) -> int:
+    return int(service.client.get("/v1/kbs").json()["kbs"][0]["pages"])
+
+
+def test_new_pages_are_found_and_no_request_is_lost(serve: Serve, folder: Path) -> None:
+    service = serve({"kb": folder})
+    stop, statuses = threading.Event(), list[int]()
+
+    def ask() -> None:
+        while not stop.is_set():
+            answer = service.client.post("/v1/query", json={"queries": ["the river"], "k": 1})
+            statuses.append(answer.status_code)
+
+    asking = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in asking:
+        thread.start()
+    before = service.services.kbs.named().kb
+    KnowledgeBase.open(folder, device="cpu").update([NEW])
+    until(lambda: pages(service) == 13)
+    stop.set()
+    for thread in asking:
+        thread.join()
+    assert set(statuses) == {200}
+    assert service.client.get("/v1/pages/N1").json()["title"] == "Warsaw river"
+    assert service.services.kbs.named().titles("warsaw r")[0].page_id == "N1"
+    kb = service.services.kbs.named().kb
+    assert kb is not before
+    assert kb.model is before.model  # the encoders stay
+    assert service.query("Warsaw", k=3) == [
+        {"query": "Warsaw", "exact": True, "unknown_words": {}}
+        | {"answers": [answer.to_dict() for answer in KnowledgeBase.open(folder, device="cpu").query("Warsaw", 3)]}
+    ]
+
+
+def test_a_replaced_folder_is_taken(serve: Serve, folder: Path, model: Any, tmp_path: Path) -> None:
+    service = serve({"kb": folder})
+    KnowledgeBase.build([NEW], tmp_path / "new", model, bm25=False)
+    folder.rename(tmp_path / "old")
+    (tmp_path / "new").rename(folder)
+    until(lambda: pages(service) == 1)
+    assert ready(service)["problem"] == ""
+
+
+def test_another_model_is_opened(serve: Serve, folder: Path, other_folder: Path, tmp_path: Path) -> None:
+    service = serve({"kb": folder})
+    KnowledgeBase.build([NEW], tmp_path / "new", other_folder, bm25=False)
+    shutil.rmtree(folder)
+    (tmp_path / "new").rename(folder)
+    until(lambda: pages(service) == 1)
+    assert service.services.kbs.named().kb.model.source == str(other_folder)
+    assert service.query("Warsaw", k=1)[0]["answers"]
+
+
+@pytest.mark.parametrize("damage", ["a byte of the vectors", "the manifest", "a missing folder", "a missing shard"])
+def test_a_damaged_one_is_refused_and_the_old_one_goes_on(
+    serve: Serve, folder: Path, tmp_path: Path, damage: str
+) -> None:
+    service = serve({"kb": folder})
+    answers = service.query("the river", k=2)
+    new = Path(shutil.copytree(folder, tmp_path / "new"))
+    KnowledgeBase.open(new, device="cpu").update([NEW])
+    if damage == "a byte of the vectors":
+        path = new / "shard-00000" / "vectors.npy"
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+    elif damage == "the manifest":
+        (new / "manifest.json").write_text("{")
+    elif damage == "a missing shard":
+        shutil.rmtree(new / "shard-00001")
+    folder.rename(tmp_path / "old")
+    if damage != "a missing folder":
+        new.rename(folder)
+    until(lambda: ready(service)["problem"] != "")
+    assert str(tmp_path) not in ready(service)["problem"]
+    assert service.query("the river", k=2) == answers
+    assert pages(service) == 12
+    assert "cannot be used" in service.client.get("/").text
+    assert b'kbq_reopened_total{kb="kb",outcome="refused"}' in service.client.get("/metrics").content
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(tmp_path / "old", folder)  # it is restored
+    until(lambda: ready(service)["problem"] == "")
+    assert service.query("the river", k=2) == answers

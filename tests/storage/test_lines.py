@@ -1,0 +1,142 @@
+"""Lines: their texts and numbers, and the errors of damaged files."""
+
+import bz2
+import gzip
+import io
+import lzma
+import sys
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbq.errors import CorpusError, KbqError
+from kbq.storage.lines import clean_text, read_json_lines, read_lines
+
+LINES = "first\nzwölf\n\n第三\n"
+NUMBERED = [(1, "first"), (2, "zwölf"), (3, ""), (4, "第三")]
+COMPRESSIONS: list[Callable[[bytes], bytes]] = [bytes, gzip.compress, lzma.compress, bz2.compress]
+
+
+def write(folder: Path, content: bytes) -> str:
+    path = folder / "lines"
+    path.write_bytes(content)
+    return str(path)
+
+
+def give_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
+
+
+@pytest.mark.parametrize("compress", COMPRESSIONS)
+def test_lines_of_plain_and_compressed_files(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+    assert list(read_lines(write(tmp_path, compress(LINES.encode())))) == NUMBERED
+
+
+@pytest.mark.parametrize("compress", COMPRESSIONS)
+def test_lines_of_standard_input(monkeypatch: pytest.MonkeyPatch, compress: Callable[[bytes], bytes]) -> None:
+    give_standard_input(monkeypatch, compress(LINES.encode()))
+    assert list(read_lines("-")) == NUMBERED
+    assert not sys.stdin.closed
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"", []),
+        (b"\n", [(1, "")]),
+        (b"no end", [(1, "no end")]),
+        (b"\xef\xbb\xbfmark\r\nnext\r\n", [(1, "mark"), (2, "next")]),
+        ("one\u2028line\x0bof\x85text\n".encode(), [(1, "one\u2028line\x0bof\x85text")]),
+        (gzip.compress(b"a\n", mtime=0) + gzip.compress(b"b\n", mtime=0), [(1, "a"), (2, "b")]),
+        (gzip.compress(b"", mtime=0), []),
+        (bz2.compress(b""), []),
+        (b"BZh is how this line begins", [(1, "BZh is how this line begins")]),
+    ],
+)
+def test_line_ends_marks_and_empty_files(tmp_path: Path, content: bytes, lines: list[tuple[int, str]]) -> None:
+    assert list(read_lines(write(tmp_path, content))) == lines
+
+
+@pytest.mark.parametrize("compress", COMPRESSIONS[1:])
+def test_truncated_file(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+    source = write(tmp_path, compress(LINES.encode())[:-5])
+    with pytest.raises(CorpusError, match=r"lines:\d: compressed data is damaged \(.*\): download it again"):
+        list(read_lines(source, CorpusError))
+
+
+@pytest.mark.parametrize("compress", COMPRESSIONS[1:])
+def test_corrupt_file(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+    content = bytearray(compress(LINES.encode() * 100))
+    content[-6] ^= 0xFF  # inside the check sum or the footer of all three
+    with pytest.raises(KbqError, match=r"lines:\d+: compressed data is damaged"):
+        list(read_lines(write(tmp_path, bytes(content))))
+
+
+def test_line_that_is_not_utf8(tmp_path: Path) -> None:
+    source = write(tmp_path, "a\nzwölf\nc\n".encode("latin-1"))
+    with pytest.raises(KbqError, match=r"lines:2: not UTF-8 \(byte 3 is 0xf6\): convert the file to UTF-8"):
+        list(read_lines(source))
+    problems: list[KbqError] = []
+    assert list(read_lines(source, on_bad_line=problems.append)) == [(1, "a"), (3, "c")]
+    assert len(problems) == 1
+
+
+def test_missing_file_and_folder(tmp_path: Path) -> None:
+    with pytest.raises(KbqError, match=r"nothing: cannot be read \(No such file or directory\)"):
+        list(read_lines(str(tmp_path / "nothing")))
+    with pytest.raises(KbqError, match="cannot be read"):
+        list(read_lines(str(tmp_path)))
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    source = write(tmp_path, '{"a": 1}\n\n  \n{"b": "第"}'.encode())
+    assert list(read_json_lines(source)) == [(1, {"a": 1}), (4, {"b": "第"})]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"a": 1', "not JSON (Expecting ',' delimiter, column 8)"),
+        ("[1, 2]", "'[1, 2]' is not a JSON object"),
+        ("null", "'null' is not a JSON object"),
+        ('{"a": 1} {"b": 2}', "not JSON (Extra data, column 10)"),
+        ("[" * 100_000, "JSON that cannot be parsed (its lists are nested more than 100 deep)"),
+        ('{"a": ' + "1" * 5000 + "}", "JSON that cannot be parsed (it holds a number of thousands of digits)"),
+    ],
+)
+def test_bad_json_lines(tmp_path: Path, line: str, problem: str) -> None:
+    source = write(tmp_path, f'{{"a": 0}}\n{line}\n{{"a": 2}}\n'.encode())
+    problems: list[KbqError] = []
+    assert list(read_json_lines(source, CorpusError, problems.append)) == [(1, {"a": 0}), (3, {"a": 2})]
+    assert [type(found) for found in problems] == [CorpusError]
+    assert str(problems[0]).startswith(f"{source}:2: {problem}")
+    with pytest.raises(KbqError, match="lines:2: "):
+        list(read_json_lines(source))
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("Cafe\u0301", "Café"),
+        ("a\x00b\x7fc\x85d\re\tf\ng", "a b c d e\tf\ng"),
+        ("e\x00\u0301", "e \u0301"),  # NFC first: a control character never joins its neighbours
+        ("half \ud800 pair", "half \ufffd pair"),
+        ("שלום\u200f עולם", "שלום\u200f עולם"),
+        ("각", "각"),
+    ],
+)
+def test_clean_text(text: str, clean: str) -> None:
+    assert clean_text(text) == clean
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_clean_text_is_stable_nfc_of_the_same_length(text: str) -> None:
+    clean = clean_text(text)
+    assert len(clean) == len(unicodedata.normalize("NFC", text))
+    assert unicodedata.is_normalized("NFC", clean)
+    assert clean_text(clean) == clean
+    assert clean.encode().decode() == clean

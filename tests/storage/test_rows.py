@@ -1,0 +1,119 @@
+"""Rows: every dialect is read, and written back as it was; what does not fit is refused with its line."""
+
+import csv
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbq.errors import KbqError
+from kbq.storage.rows import Dialect, read_rows
+from kbq.tables.tables import read_table, write_table
+from kbq.tables.wikidata import read_ids
+
+CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=6)
+NAMES = ["s", "né", "c 3"]
+
+
+def zstd(content: bytes) -> bytes:
+    from backports import zstd  # type: ignore[import-not-found,unused-ignore]
+
+    return bytes(zstd.compress(content))
+
+
+def zipped(content: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("__MACOSX/._t.csv", "x")
+        archive.writestr("t.csv", content)
+    return buffer.getvalue()
+
+
+@given(
+    cells=st.lists(st.lists(CELLS, min_size=3, max_size=3), max_size=4),
+    delimiter=st.sampled_from(",;\t"),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+    mark=st.sampled_from(["", "\ufeff"]),
+    quoting=st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
+)
+def test_what_is_read_is_written_again_in_the_same_dialect(
+    cells: list[list[str]],
+    delimiter: str,
+    end: str,
+    mark: str,
+    quoting: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    # The csv module quotes a lone CR or LF only where it is part of the line end.
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, delimiter=delimiter, lineterminator="\r\n", quoting=quoting)  # type: ignore[arg-type]
+    lines = []
+    for row in [NAMES, *cells]:
+        buffer.truncate(0)
+        buffer.seek(0)
+        writer.writerow(row)
+        lines.append(buffer.getvalue().removesuffix("\r\n") + end)
+    folder = tmp_path_factory.getbasetemp()
+    (folder / "in.csv").write_bytes((mark + "".join(lines)).encode())
+    table = read_table(folder / "in.csv")
+    assert table.rows == [dict(zip(NAMES, row, strict=True)) for row in cells]
+    write_table(table, folder / "out.csv", "csv")
+    assert (folder / "out.csv").read_bytes() == (folder / "in.csv").read_bytes()
+
+
+@pytest.mark.parametrize("pack", [zstd, zipped])
+def test_compressed_rows(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    path = tmp_path / "t.csv.zst"
+    path.write_bytes(pack(b"a,b\n1,2\n"))
+    assert read_table(path).rows == [{"a": "1", "b": "2"}]
+    path.write_bytes(pack(b"a,b\n" + bytes(range(256)) * 99)[:-30])
+    with pytest.raises(KbqError, match=r"compressed data is damaged|not UTF-8"):
+        read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect"),
+    [
+        ("a,b\n", Dialect("csv")),
+        ("\ufeffa;b\r\n", Dialect("csv", ";", "\r\n", has_mark=True)),
+        ('"a","b"\r', Dialect("csv", ",", "\r", quotes_all=True)),
+        ("a\tb\n", Dialect("tsv", "\t")),
+        ('\ufeff[{"a": 1}]', Dialect("jsonl", has_mark=True)),
+    ],
+)
+def test_dialects(text: str, dialect: Dialect, tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes(text.encode())
+    assert read_rows(str(tmp_path / "t")).dialect == dialect
+
+
+def test_rows_that_do_not_fit_are_named_with_their_lines(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('subject,river\n"x\ny",1\nWashington, D.C.,\n\nshort\na,b,c,d\n')
+    with pytest.raises(KbqError, match=r"t.csv has 2 rows that cannot be used") as refused:
+        list(read_rows(str(tmp_path / "t.csv")).numbered)
+    assert [problem.removeprefix(str(tmp_path)).split(": ")[0] for problem in refused.value.problems] == [
+        "/t.csv:4",
+        "/t.csv:7",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["S1\tQ7\nS2\tQ8\n", "S1,Q7\r\nS2,Q8", '[{"name": "S1", "id": "Q7"}, {"n": "S2", "i": "Q8"}]']
+)
+def test_ids_are_rows(text: str, tmp_path: Path) -> None:
+    (tmp_path / "ids").write_text(text)
+    assert read_ids(tmp_path / "ids") == {"S1": "Q7", "S2": "Q8"}
+
+
+def test_parquet_has_texts_and_says_which_name_is_twice(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs it")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs it")
+    parquet.write_table(pyarrow.table({"s": [b"Marie Curie"], "l": [[b"a", b"b"]]}), tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet").rows == [{"s": "Marie Curie", "l": ["a", "b"]}]
+    twice = pyarrow.Table.from_arrays([pyarrow.array([1]), pyarrow.array([2])], names=["s", "s"])
+    parquet.write_table(twice, tmp_path / "t.parquet")
+    with pytest.raises(KbqError, match=r"t.parquet has 2 columns 's': give each its own name"):
+        read_table(tmp_path / "t.parquet")

@@ -1,0 +1,133 @@
+"""The commands: `kbq fill` and `kbq evaluate-table`, as they are typed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from kbq.commands import fill as commands
+from kbq.kb import KnowledgeBase
+from kbq.tables import outputs
+
+Run = Callable[..., tuple[object, str, str]]
+TABLE = "name,place of birth\nMarie Curie,\nZork Blah,\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sample() -> None:
+    """Build it, so that no command tells of it."""
+    KnowledgeBase.sample(device="cpu")
+
+
+@pytest.fixture
+def run(run: Run, tmp_path: Path) -> Run:
+    """Runs the command line in a folder with a table; gives exit status, output and errors."""
+    (tmp_path / "t.csv").write_text(TABLE, "utf-8")
+    return run
+
+
+NOTED = "no --kb is given, so the bundled sample is used\n"
+FILL = ("fill", "t.csv", "--subject", "name", "--relations", "place of birth", "record label")
+
+
+def test_a_table_is_filled_and_scored(run: Run) -> None:
+    assert run(*FILL, "--out", "f.csv") == (0, "f.csv: 1 of 4 cells of 2 rows filled (25%)\n", NOTED)
+    assert Path("f.csv").read_text("utf-8") == ("name,place of birth,record label\nMarie Curie,Warsaw,\nZork Blah,,\n")
+    status, out, _ = run(*FILL, "--out", "f.csv", "--json")
+    assert (status, json.loads(out)) == (0, {
+        "rows": 2, "cells": 4, "queries": 4, "asked": 0, "filled": 1, "markers": 0, "formulas": 0, "commands": 0,
+        "left_out": 0, "lacking": 0,
+        "unasked": [], "seconds": None, "out": "f.csv",
+    })  # fmt: skip
+    Path("gold.csv").write_text("name,place of birth\nMarie Curie,Warsaw\n")
+    status, out, _ = run("evaluate-table", "f.claims.jsonl", "gold.csv", "--subject", "name", "--json")
+    assert json.loads(out)["all"]["f1"] == 1.0
+    assert run("evaluate-table", "f.csv", "gold.csv", "--subject", "name", "--csv")[1].splitlines()[-1] == (
+        "mean of relations,1,1.0,1.0,1.0,1.0,1.0,1.0,1.0"
+    )
+
+
+def test_a_check_and_a_dry_run_say_what_there_is(run: Run) -> None:
+    Path("t.csv").write_text("name,place of birth\nMarie Curie,Paris\nZork Blah,x\n", "utf-8")
+    assert run("fill", "t.csv", "--subject", "name", "--relations", "place of birth", "--check", "--out", "v.csv") == (
+        0, "v.csv: 2 values of 2 rows: 0 agrees, 1 contradicts, 1 not found\n", NOTED,
+    )  # fmt: skip
+    status, out, _ = run(*FILL, "--dry-run")
+    assert (status, out.partition(", about ")[0]) == (0, "2 cells of 2 rows: 2 queries")
+    assert not Path("t.claims.jsonl").exists()
+
+
+def test_a_table_is_printed_and_nothing_is_kept(run: Run) -> None:
+    assert run(*FILL, "--out", "-") == (
+        0,
+        "name,place of birth,record label\nMarie Curie,Warsaw,\nZork Blah,,\n",
+        NOTED,
+    )
+    status, out, _ = run(*FILL, "--out", "-", "--format", "jsonl")
+    assert (status, json.loads(out.splitlines()[0])["place of birth"]) == (0, "Warsaw")
+    assert [path.name for path in Path().iterdir()] == ["t.csv"]
+
+
+def test_another_threshold_and_one_more_column_ask_for_what_is_new(run: Run) -> None:
+    run(*FILL, "--out", "f.csv")
+    assert run(*FILL, "employer", "--min-probability", "1", "--out", "f.csv") == (
+        0, "f.csv: 0 of 6 cells of 2 rows filled (0%); 4 of 6 answers were there\n", NOTED,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (
+            ("fill", "t.csv", "--relations", "x", "--out", "o.csv"),
+            1,
+            "the table has no column 'subject', it has 'name'",
+        ),
+        (("fill", "--relations", "x", "--out", "o.csv"), 2, "give either a table or --subjects-from-kb"),
+        (("fill", "t.csv", "--subjects-from-kb", "--out", "o.csv"), 2, "give either a table or --subjects-from-kb"),
+        ((*FILL,), 2, "give the file to write, such as --out filled.csv"),
+        ((*FILL, "--dry-run", "--out", "o.csv"), 2, "has no effect with --dry-run: leave it out"),
+        (
+            (*FILL, "--out", "o.csv", "--precision", "0.8"),
+            1,
+            "the calibration knows thresholds for 0.9, 0.95: choose one",
+        ),
+        ((*FILL, "--out", "o.csv", "--precision", "0.9", "--min-probability", "0.7"), 2, "two thresholds: leave one"),
+        (("fill", "no.csv", "--relations", "x", "--out", "o.csv"), 1, "no.csv: cannot be read (No such file or dir"),
+        ((*FILL, "--out", "t.csv"), 1, "t.csv is the table itself: choose another --out"),
+        ((*FILL, "--out", "-", "--force"), 2, "has no effect with --out -: leave it out"),
+        ((*FILL, "--out", "-", "--json"), 2, "has no place beside a printed table: leave it out"),
+        (("evaluate-table", "t.csv", "t.csv", "--subject", "name"), 1, "t.csv has no value to compare with"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(words: tuple[str, ...], status: int, said: str, run: Run) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (status, "")
+    assert said in " ".join(err.replace("│", " ").split())
+    assert [path.name for path in Path().iterdir()] == ["t.csv"]
+
+
+def test_the_formats_are_those_that_can_be_written() -> None:
+    tables, claims = map(get_args, get_args(outputs.Format))
+    assert {*get_args(commands.Format)} == {*tables, *claims}
+
+
+def test_notes_go_to_standard_error(run: Run) -> None:
+    Path("t.csv").write_text("name,n\nMarie Curie,=1+1\nx [SEP] y,-5\n", "utf-8")
+    status, out, err = run(
+        "fill", "t.csv", "--subject", "name", "--relations", "plase of birth", "--out", "o.csv", "--json"
+    )
+    assert (status, json.loads(out)["cells"]) == (0, 1)
+    assert "no page has the word 'plase' of 'plase of birth': is 'place' meant?" in err
+    assert "1 cells of the table look like formulas of a spreadsheet, and are written as they were" in err
+    assert "row 2: the query 'x [SEP] y [SEP] plase of birth' has 2 \"[SEP]\"" in err
+
+
+def test_a_table_behind_the_relations_is_noticed(run: Run) -> None:
+    status, _, errors = run("fill", "--relations", "place of birth", "t.csv", "--out", "f.csv")
+    assert (status, "t.csv was taken as a relation, so write it before --relations" in " ".join(errors.split())) == (
+        2,
+        True,
+    )

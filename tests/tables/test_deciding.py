@@ -1,0 +1,120 @@
+"""Deciding: which answers are claims, which of them are one value, and what a person's decisions change."""
+
+from pathlib import Path
+
+import pytest
+
+from kbq.answers import Answer
+from kbq.kb import KnowledgeBase
+from kbq.tables.claims import Alternative, DateValue, PageValue
+from kbq.tables.deciding import Decider
+from kbq.tables.decisions import Decision
+from kbq.tables.relations import Relation
+from kbq.tables.slots import Slot
+
+
+class OneTitle:
+    """Stands for the titles of a knowledge base with one page."""
+
+    def page(self, text: str) -> PageValue | None:
+        return PageValue("P1", "Łódź") if text in ("Łódź", "LODZ (city)") else None
+
+
+def answer(text: str, probability: float | None, start: int = 0) -> Answer:
+    context = f"{'x ' * (start // 2)}{text} is said here. And no more."
+    return Answer(
+        text, 10 * (probability or 0), "P7", "T", 3, start, start + len(text), context, (0, 1), {}, probability
+    )
+
+
+def decided(
+    answers: list[Answer],
+    *more: list[Answer],
+    decisions: dict[str, str] | None = None,
+    top: int = 3,
+    **settings: object,
+) -> list[tuple[str, bool, tuple[str, ...]]]:
+    """Value, whether it is accepted, and the alternatives, of each claim."""
+    relation = Relation("r", ("r",), **settings)  # type: ignore[arg-type]
+    choices = {value: Decision("s", "r", value, choice) for value, choice in (decisions or {}).items()}  # type: ignore[arg-type]
+    decider = Decider(OneTitle(), 0.5, top, {("s", "r"): choices})  # type: ignore[arg-type]
+    claims = decider.claims(Slot("s", relation), [answers, *more])
+    return [(claim.value, claim.accepted, tuple(other.value for other in claim.alternatives)) for claim in claims]
+
+
+LIKELY, NEXT, LESS = answer("Paris", 0.8), answer("Rome", 0.6, 40), answer("Bonn", 0.3, 80)
+
+
+@pytest.mark.parametrize(
+    ("answers", "settings", "claims"),
+    [
+        ([LIKELY, NEXT, LESS], {}, [("Paris", True, ("Rome", "Bonn"))]),
+        ([LIKELY, NEXT, LESS], {"top": 1}, [("Paris", True, ("Rome",))]),
+        ([LIKELY, NEXT, LESS], {"values": "many"}, [("Paris", True, ("Bonn",)), ("Rome", True, ())]),
+        ([LESS, NEXT], {}, [("Bonn", False, ("Rome",))]),  # the order is that of the search
+        ([LESS], {"min_probability": 0.2}, [("Bonn", True, ())]),
+        ([LIKELY], {"min_probability": 0.9}, [("Paris", False, ())]),
+        ([answer("Paris", None)], {}, [("Paris", False, ())]),
+        ([answer("Paris", None)], {"min_probability": 0.0}, [("Paris", True, ())]),
+        ([], {}, []),
+        ([LIKELY, answer("May 1867", 0.7, 40)], {"type": "date"}, [("May 1867", True, ("Paris",))]),
+        ([LIKELY], {"type": "date"}, [("Paris", False, ())]),
+        ([LIKELY], {"type": "page"}, [("Paris", True, ())]),
+        ([LIKELY, answer("in Paris", 0.7, 40)], {"values": "many"}, [("Paris", True, ()), ("in Paris", True, ())]),
+        ([answer("1 May 1867", 0.8), answer("May 1, 1867", 0.7, 40)], {"values": "many"}, [("1 May 1867", True, ())]),
+        ([answer("Łódź", 0.8), answer("LODZ (city)", 0.7, 40)], {"values": "many"}, [("Łódź", True, ())]),
+        ([LIKELY, NEXT], {"decisions": {"paris": "reject"}}, [("Rome", True, ())]),
+        ([LIKELY, LESS], {"decisions": {"bonn": "accept"}}, [("Bonn", True, ("Paris",))]),
+        ([LIKELY, LESS], {"decisions": {"bonn": "accept"}, "values": "many"},
+         [("Bonn", True, ()), ("Paris", True, ())]),
+        ([LIKELY], {"decisions": {"paris": "reject"}}, []),
+        ([LIKELY], {"decisions": {"nowhere": "accept"}}, [("Paris", True, ())]),
+    ],
+)  # fmt: skip
+def test_answers_become_claims(answers: list[Answer], settings: dict[str, object], claims: object) -> None:
+    assert decided(answers, **settings) == claims  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("wording", "values"), [("country", ["Denmark"]), ("language", ["Denmark", "Danish"])])
+def test_a_country_and_its_adjective_are_one_value_where_a_country_is_asked_for(
+    wording: str, values: list[str]
+) -> None:
+    decider = Decider(OneTitle(), 0.5, 3, {})  # type: ignore[arg-type]
+    found = [answer("Denmark", 0.8), answer("Danish", 0.7, 40)]
+    claims = decider.claims(Slot("s", Relation("r", (wording,), values="many")), [found])
+    assert [claim.value for claim in claims] == values
+    assert [claim.says_the_same for claim in claims] == ([2] if len(values) == 1 else [1, 1])
+
+
+def test_the_best_wording_counts() -> None:
+    assert decided([LESS], [NEXT, LIKELY]) == [("Rome", True, ("Paris", "Bonn"))]
+
+
+def test_a_claim_has_its_evidence() -> None:
+    decider = Decider(OneTitle(), 0.5, 1, {})  # type: ignore[arg-type]
+    found = [answer("1867", 0.81234567, 40), answer("1867", 0.7, 80), LESS]
+    (claim,) = decider.claims(Slot("s", Relation("r", ("r",), type="date")), [found])
+    assert (claim.probability, claim.says_the_same, claim.normal) == (0.8123, 2, DateValue("1867", 9))
+    assert (claim.page_id, claim.title, claim.paragraph, claim.start, claim.end) == ("P7", "T", 3, 40, 44)
+    assert claim.sentence == found[0].context.partition(" And")[0]
+    assert claim.parts[1] == "1867"
+    assert claim.alternatives == (Alternative("Bonn", 0.3, "P7", "T", 3, 80, 84, LESS.context.partition(" And")[0], 0),)
+
+
+def test_titles_that_two_pages_have_are_no_value() -> None:
+    from kbq.tables.titles import Titles
+
+    titles = Titles(KnowledgeBase.sample().shards)
+    assert titles.page("warsaw.") == PageValue("S111", "Warsaw")
+    assert titles.page("Warsaw in spring") is None
+
+
+def test_a_title_of_two_pages_is_nobodys(judging_model: Path, tmp_path: Path) -> None:
+    from kbq.corpus.pages import Page, Paragraph
+    from kbq.tables.titles import Titles
+
+    text = (Paragraph(0, "the city"),)
+    pages = [Page("1", "Paris", text), Page("2", "PARIS", text), Page("3", "Rome", text), Page("4", "rome", text)]
+    kb = KnowledgeBase.build(pages, tmp_path / "kb", judging_model, device="cpu").delete("4")
+    titles = Titles(kb.shards)
+    assert (titles.page("Paris"), titles.page("Rome")) == (None, PageValue("3", "Rome"))

@@ -1,0 +1,388 @@
+"""Fill: the sample's facts get into tables, killed runs give the same bytes, and what is refused is one sentence."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbq.errors import KbqError
+from kbq.kb import KnowledgeBase
+from kbq.search.search import BATCH
+from kbq.storage.progress import unheard
+from kbq.tables.claims import read_claims
+from kbq.tables.fill import Report
+
+PEOPLE = (
+    "name,note,place of birth,date of birth\nMarie Curie,a,,\nIsaac Newton,b,here,\nZork Blah,,,\nMarie Curie,d,,x\n"
+)
+
+
+class Killed(BaseException):
+    """Stands for `kill -9`."""
+
+
+@pytest.fixture(scope="session")
+def sample() -> KnowledgeBase:
+    return KnowledgeBase.sample(device="cpu")
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    path = tmp_path / "people.csv"
+    path.write_text(PEOPLE, "utf-8")
+    return path
+
+
+def test_empty_cells_are_filled_and_all_else_stays(sample: KnowledgeBase, people: Path) -> None:
+    out = people.with_name("out.csv")
+    said: list[tuple[int, int, int]] = []
+    table = sample.fill(
+        people, ["place of birth", "date of birth", "record label"], out, subject="name",
+        report=lambda *numbers: said.append(numbers),
+    )  # fmt: skip
+    assert out.read_text() == (
+        "name,note,place of birth,date of birth,record label\nMarie Curie,a,Warsaw,7 November 1867,\n"
+        "Isaac Newton,b,here,1642,\nZork Blah,,,,\nMarie Curie,d,Warsaw,x,\n"
+    )
+    # Equal subjects are asked for once: of 12 cells, 2 have a value, and 2 are asked for twice.
+    assert (table.counts.rows, table.counts.cells, table.counts.queries, table.counts.filled) == (4, 8, 8, 3)
+    assert said == [(0, 8, 0), (8, 8, 3)]
+    claims = list(read_claims(people.with_name("out.claims.jsonl")))
+    assert tuple(claims) == table.claims
+    birth = claims[0]
+    assert (birth.subject, birth.value, birth.page_id, birth.start, birth.accepted) == (
+        "Marie Curie",
+        "Warsaw",
+        "S001",
+        24,
+        True,
+    )
+    assert birth.probability == pytest.approx(0.91, abs=0.03)
+    assert [claim.accepted for claim in claims if claim.subject == "Zork Blah"] == [False, False, False]
+    assert len(people.with_name("out.answers.jsonl").read_bytes().splitlines()) == len(claims)
+    answer = sample.query("Marie Curie [SEP] place of birth", k=10)[0]
+    assert (answer.text, round(answer.probability or 0, 4), answer.place) == (
+        birth.value, birth.probability, (birth.page_id, birth.paragraph, birth.start, birth.end),
+    )  # fmt: skip
+
+
+def test_claims_equal_the_answers_to_single_queries(sample: KnowledgeBase) -> None:
+    titles = [shard.titles[page] for shard in sample.shards for page in range(20)]
+    relations = ["place of birth", "founder", "country"]
+    table = sample.fill([{"subject": title} for title in titles], relations, min_probability=0.0, top=0)
+    for claim in table.claims:
+        best = sample.query(f"{claim.subject} [SEP] {claim.relation}", k=10)[0]
+        assert (claim.value, claim.probability) == (best.text, round(best.probability or 0, 4))
+    assert len(table.claims) == len(titles) * len(relations)
+
+
+def test_values_that_are_there_are_overwritten_only_if_asked_for(sample: KnowledgeBase) -> None:
+    rows = [{"subject": "Isaac Newton", "place of birth": "here", "x": None}]
+    with pytest.raises(KbqError, match="no row has a subject and an empty cell in 'place of birth': --overwrite asks"):
+        sample.fill(rows, ["place of birth"])
+    table = sample.fill(rows, ["place of birth"], overwrite=True)
+    assert table.rows == [{"subject": "Isaac Newton", "place of birth": "Woolsthorpe", "x": None}]
+    assert rows[0]["place of birth"] == "here"
+
+
+def test_a_promised_precision_is_the_calibrations_threshold(sample: KnowledgeBase, tmp_path: Path) -> None:
+    rows = [{"subject": "Marie Curie"}, {"subject": "Isaac Newton"}, {"subject": "Albert Einstein"}]
+    wanted = ["place of birth", "place of death", "employer"]
+    every, promised = (sample.fill(rows, wanted, **how) for how in ({}, {"precision": 0.9}))  # type: ignore[arg-type]
+    least = [claim.probability or 0 for claim in promised.claims if claim.accepted]
+    calibration = sample.reranking.own_calibration()
+    assert calibration
+    assert min(least) >= (calibration.thresholds["0.9"] or 1)
+    assert every.counts.filled > promised.counts.filled > 0
+    with pytest.raises(KbqError, match=r"precision is 0.8, the calibration knows thresholds for 0.9, 0.95"):
+        sample.fill(rows, wanted, precision=0.8)
+    replace(calibration, thresholds={"0.9": None}).write(tmp_path / "c.json")
+    with pytest.raises(KbqError, match="no thres"):
+        sample.fill(rows, wanted, precision=0.9, calibration=tmp_path / "c.json")
+
+
+def test_what_is_there_is_checked_against_the_text(sample: KnowledgeBase, people: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"subject": "Marie Curie", "date of birth": "1867", "place of birth": "WARSAW | Paris"},
+        {"subject": "Isaac Newton", "date of birth": "1700", "place of birth": ""},
+        {"subject": "Zork Blah", "date of birth": "1900", "place of birth": None},
+    ]
+    out = people.with_name("verdicts.csv")
+    table = sample.fill(rows, ["date of birth", "place of birth"], out, check=True)
+    assert [(row["subject"], row["present"], row["verdict"], row["value"]) for row in table.rows] == [
+        ("Marie Curie", "1867", "agrees", "7 November 1867"),
+        ("Marie Curie", "WARSAW", "agrees", "Warsaw"),
+        ("Marie Curie", "Paris", "contradicts", "Warsaw"),
+        ("Isaac Newton", "1700", "contradicts", "1642"),
+        ("Zork Blah", "1900", "not found", None),
+    ]
+    assert out.read_text().splitlines()[2].startswith("Marie Curie,place of birth,WARSAW,agrees,Warsaw,0.9")
+
+
+def test_every_page_is_a_subject(sample: KnowledgeBase) -> None:
+    few = sample.with_pages(["S001", "S013"])
+    table = few.fill(None, ["place of birth"])
+    assert table.rows == [
+        {"page_id": "S001", "subject": "Marie Curie", "place of birth": "Warsaw"},
+        {"page_id": "S013", "subject": "Isaac Newton", "place of birth": "Woolsthorpe"},
+    ]
+
+
+def test_a_dry_run_asks_a_few_and_writes_nothing(sample: KnowledgeBase, people: Path) -> None:
+    table = sample.fill(people, ["place of birth", "employer"], subject="name", dry_run=True)
+    assert (table.counts.cells, table.counts.queries, table.claims) == (5, 5, ())
+    assert 0 < (table.counts.seconds or 0) < 60
+    assert [path.name for path in people.parent.iterdir()] == ["people.csv"]
+
+
+def test_what_may_be_mistyped_is_said(sample: KnowledgeBase, people: Path) -> None:
+    said: list[str] = []
+    sample.fill(people, ["plase of birth", "Place_of_birth"], subject="name", limit=1, note=said.append)
+    assert said == [
+        "the table has no column 'plase of birth', so it is added: is 'place of birth' meant?",
+        "no page has the word 'plase' of 'plase of birth': is 'place' meant?",
+        "the table has no column 'Place_of_birth', so it is added: is 'place of birth' meant?",
+    ]
+
+
+def test_a_subject_that_cannot_be_asked_for_stays_as_it_is(sample: KnowledgeBase) -> None:
+    rows = [{"subject": "a b " * 2500}, {"subject": "x [SEP] y"}, {"subject": "Marie\nCurie"}, {"subject": ""}]
+    table = sample.fill(rows, ["place of birth"])
+    assert [row.get("place of birth") for row in table.rows] == [None, None, "Warsaw", None]
+    assert [problem.split("'")[0] for problem in table.counts.unasked] == ["row 1: the query ", "row 2: the query "]
+    with pytest.raises(KbqError, match="no subject can be asked for"):
+        sample.fill(rows[:2], ["place of birth"])
+
+
+def test_decisions_are_kept(sample: KnowledgeBase, write_json_lines: Callable[..., Path]) -> None:
+    rows = [{"subject": "Marie Curie"}, {"subject": "Isaac Newton"}]
+    path = write_json_lines(
+        "d.jsonl",
+        {"subject": "Marie Curie", "relation": "place of birth", "value": "warsaw", "decision": "reject"},
+        {"subject": "Isaac Newton", "relation": "record label", "value": "Trinity College", "decision": "accept"},
+    )
+    table = sample.fill(rows, ["place of birth", "record label"], decisions=path)
+    assert table.rows[0].get("place of birth") is None
+    assert table.rows[1]["record label"] == "Trinity College"
+
+
+# Runs that are killed
+
+
+@pytest.fixture
+def many(judging_kb: KnowledgeBase) -> Callable[..., Any]:
+    """Fills a table of two and a half batches into a file."""
+
+    def fill(
+        out: Path,
+        report: Report = unheard,
+        relations: Any = ("place", "river"),
+        rows: int = 5 * BATCH // 4,
+        **options: Any,
+    ) -> Any:
+        several = [{"subject": f"Marie {number}"} for number in range(rows)]
+        return judging_kb.fill(several, relations, out, min_probability=0.0, report=report, **options)
+
+    return fill
+
+
+def stopping_after(slots: int) -> Report:
+    def stop(done: int, total: int, filled: int) -> None:
+        if done >= slots:
+            raise Killed
+
+    return stop
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"query": "Marie 7 [SEP]'])
+def test_a_killed_run_goes_on_with_the_same_bytes(torn: bytes, many: Callable[..., Any], tmp_path: Path) -> None:
+    many(tmp_path / "whole.csv")
+    out = tmp_path / "out.csv"
+    (tmp_path / "out.answers.jsonl").touch()  # of a run that was killed at once
+    for slots in (0, BATCH // 2, BATCH):
+        with pytest.raises(Killed):
+            many(out, stopping_after(slots))
+        assert not out.exists()
+        with out.with_name("out.answers.jsonl").open("ab") as file:
+            file.write(torn)
+    table = many(out)
+    assert table.counts.queries - table.counts.asked == 2 * BATCH
+    for name in ("{}.csv", "{}.claims.jsonl", "{}.answers.jsonl"):
+        assert (tmp_path / name.format("out")).read_bytes() == (tmp_path / name.format("whole")).read_bytes()
+    again = many(out)
+    assert (again.counts.filled, again.counts.asked) == (5 * BATCH // 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "asked"),
+    [
+        ({"top": 1}, 0),
+        ({"limit": 7}, 0),
+        ({"values": "many"}, 0),
+        ({"relations": ["place"]}, 0),
+        ({"relations": ["place", "river", "ridge"]}, 5 * BATCH // 4),
+        ({"rows": 5 * BATCH // 4 + 3}, 6),
+    ],
+)
+def test_only_what_is_new_is_asked(
+    changed: dict[str, Any], asked: int, many: Callable[..., Any], tmp_path: Path
+) -> None:
+    many(tmp_path / "out.csv")
+    table = many(tmp_path / "out.csv", **changed)
+    anew = many(tmp_path / "anew.csv", **changed)
+    assert (table.counts.asked, anew.counts.asked) == (asked, anew.counts.queries)
+    assert table.claims == anew.claims
+    for suffix in ("csv", "claims.jsonl"):
+        assert (tmp_path / f"out.{suffix}").read_bytes() == (tmp_path / f"anew.{suffix}").read_bytes()
+
+
+def test_another_format_asks_nothing(many: Callable[..., Any], tmp_path: Path) -> None:
+    first = many(tmp_path / "out.csv")
+    for suffix in ("html", "nt", "long.csv"):
+        assert many(tmp_path / f"out.{suffix}").counts.asked == 0
+    assert many(tmp_path / "out.csv").claims == first.claims
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_answers_to_another_question_are_not_used(killed: bool, many: Callable[..., Any], tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    if killed:
+        with pytest.raises(Killed):
+            many(out, stopping_after(BATCH))
+    else:
+        many(out)
+    files = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(KbqError, match=r"asked with another second look or calibration \(see out\.run\.json\): choose"):
+        many(out, second_look=3)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
+    assert many(out, second_look=3, force=True).counts.asked == 5 * BATCH // 2
+    with pytest.raises(KbqError, match="second look or calibration"):
+        many(out)
+
+
+def test_a_knowledge_base_that_has_grown_is_noticed(judging_model: Path, pages: list[Any], tmp_path: Path) -> None:
+    kb = KnowledgeBase.build(pages[:4], tmp_path / "kb", judging_model, device="cpu")
+    rows, out = [{"subject": "Marie"}], tmp_path / "out.jsonl"
+    with pytest.raises(Killed):
+        kb.fill(rows, ["river"], out, min_probability=0.0, report=stopping_after(1))
+    kb = KnowledgeBase.build(pages[4:6], tmp_path / "kb", append=True, device="cpu")
+    with pytest.raises(
+        KbqError, match=r"out\.answers\.jsonl has answers to what was asked with another knowledge base"
+    ):
+        kb.fill(rows, ["river"], out, min_probability=0.0)
+
+
+def test_a_file_that_was_changed_by_hand_is_kept(many: Callable[..., Any], tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    many(out)
+    out.write_text("mine")
+    with pytest.raises(KbqError, match=r"out\.csv was changed after kbq fill had written it: choose another --out, or"):
+        many(out, top=1)
+    assert out.read_text() == "mine"
+    assert many(out, force=True).counts.asked == 0
+    assert out.read_text().startswith("subject,place,river")
+
+
+def test_the_table_itself_is_not_overwritten(sample: KnowledgeBase, people: Path) -> None:
+    with pytest.raises(KbqError, match=r"people\.csv is the table itself: choose another --out"):
+        sample.fill(people, ["employer"], people, subject="name", force=True)
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.claims.jsonl", "out.answers.jsonl"])
+def test_a_file_of_somebody_else_is_left_alone(name: str, many: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(KbqError, match=rf"{name} already exists and was not made by kbq fill: choose another"):
+        many(tmp_path / "out.csv")
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_damaged_files_of_a_run_are_named(many: Callable[..., Any], tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    with pytest.raises(Killed):
+        many(out, stopping_after(BATCH))
+    answers = tmp_path / "out.answers.jsonl"
+    answers.write_bytes(b"{}\n" + answers.read_bytes())
+    with pytest.raises(KbqError, match=r"out\.answers\.jsonl:1 is damaged: delete the file to ask again"):
+        many(out)
+    (tmp_path / "out.run.json").write_text("[")
+    with pytest.raises(KbqError, match=r"out\.run\.json is damaged .*: choose another --out, or say --force"):
+        many(out)
+    assert many(out, force=True).counts.asked == 5 * BATCH // 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"subject": "name"}, "the table has no column 'name', it has 'subject': name the column of subjects with"),
+        ({"subject": "subjct"}, "the table has no column 'subjct', is it 'subject'?"),
+        ({"relations": ["subject"]}, "'subject' is the column of subjects, and cannot be filled itself"),
+        ({"relations": []}, "no relation is given"),
+        ({"values": "some"}, "values is 'some': choose from one, many"),
+        ({"top": -1}, "top is -1, must be 0 or more"),
+        ({"precision": 0.9}, "min_probability and precision are two thresholds: leave one of them out"),
+        ({"overwrite": True, "check": True}, "check changes no cell, so overwrite has no effect"),
+        ({"backend": "bm25"}, "BM25 finds no phrase"),
+        ({"out": "out.nt", "check": True}, "a check gives a table, which nt is not: choose from csv, tsv, jsonl, parq"),
+        (
+            {"out": "out.xyz"},
+            "out.xyz is of no known format: end it in .csv, .tsv, .jsonl, .parquet, .nt, .trig, .qs, ",
+        ),
+        ({"ids": os.devnull}, "there are no Q-numbers in csv, so --ids has no effect: leave it out"),
+        ({"out": "."}, " is a folder: give --out the name of a file"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(
+    options: dict[str, Any], said: str, many: Callable[..., Any], tmp_path: Path
+) -> None:
+    out = tmp_path / options.pop("out", "out.csv")
+    with pytest.raises(KbqError) as caught:
+        many(out, **options | ({"format": "csv"} if out == tmp_path else {}))
+    assert said in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_probabilities_a_threshold_is_refused(judging_kb: KnowledgeBase) -> None:
+    with pytest.raises(KbqError, match="answers have no probability here"):
+        judging_kb.fill([{"subject": "Marie"}], ["river"])
+
+
+def test_a_full_disk_is_said(many: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("kbq.tables.kept.Kept.add", full)
+    with pytest.raises(KbqError, match=r"out\.answers\.jsonl cannot be written \(No space left on device\): free"):
+        many(tmp_path / "out.csv")
+
+
+def test_json_lines_have_lists_of_values(sample: KnowledgeBase, tmp_path: Path) -> None:
+    rows = [{"subject": "Marie Curie", "nested": {"a": [1]}}]
+    sample.fill(rows, ["place of birth"], tmp_path / "out.jsonl", values="many")
+    line = json.loads((tmp_path / "out.jsonl").read_text("utf-8"))
+    assert line == {"subject": "Marie Curie", "nested": {"a": [1]}, "place of birth": ["Warsaw"]}
+
+
+def test_claims_become_rdf_quickstatements_and_a_page(sample: KnowledgeBase, tmp_path: Path) -> None:
+    rows, relations = [{"subject": "Marie Curie"}], tmp_path / "relations.toml"
+    relations.write_text('["place of birth"]\nproperty = "P19"\n["record label"]\nproperty = "P264"\n')
+    ids = tmp_path / "ids.tsv"
+    ids.write_text("S001\tQ7186\nWarsaw\tQ270\n")
+    for suffix in ("nt", "trig", "qs"):
+        table = sample.fill(rows, [str(relations)], tmp_path / f"out.{suffix}", ids=ids)
+    for name in ("out.html", "out.csv", "out.long.csv"):
+        assert sample.fill(rows, [str(relations)], tmp_path / name).counts.asked == 0
+    assert (table.counts.filled, table.counts.left_out) == (1, 0)
+    wikidata = "<http://www.wikidata.org/{}>".format
+    fact = f"{wikidata('entity/Q7186')} {wikidata('prop/direct/P19')} {wikidata('entity/Q270')} ."
+    assert (tmp_path / "out.nt").read_text("utf-8") == fact + "\n"
+    assert fact.removesuffix(" .") in (tmp_path / "out.trig").read_text("utf-8")
+    assert (tmp_path / "out.qs").read_text("utf-8").startswith("Q7186\tP19\tQ270\tS1683\ten:")
+    assert (tmp_path / "out.csv").read_text("utf-8") == "subject,place of birth,record label\nMarie Curie,Warsaw,\n"
+    assert (tmp_path / "out.long.csv").read_text("utf-8").startswith("subject,relation,value,probability,accepted")
+    assert '"value": "Warsaw"' in (tmp_path / "out.html").read_text("utf-8")
+    assert sample.fill(rows, [str(relations)], tmp_path / "out.nt").counts.asked == 0  # other ids are another view
+    assert wikidata("prop/direct/P19") + " <urn:kbq:thing:Warsaw> ." in (tmp_path / "out.nt").read_text("utf-8")

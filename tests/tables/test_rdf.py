@@ -1,0 +1,244 @@
+"""RDF: rdflib reads what is written, joins facts with their provenance, and finds every text as it was."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kbq.errors import KbqError
+from kbq.storage.lines import without_surrogates
+from kbq.tables.claims import Claim, DateValue, PageValue, QuantityValue, Source
+from kbq.tables.rdf import fact, trig, write_ntriples, write_trig
+from kbq.tables.relations import Relation
+
+rdflib: Any = pytest.importorskip("rdflib", reason="what is written is read by rdflib: pip install rdflib")
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:rdflib")  # rdflib warns of itself
+WD, WDT, XSD = (
+    "http://www.wikidata.org/entity/",
+    "http://www.wikidata.org/prop/direct/",
+    "http://www.w3.org/2001/XMLSchema#",
+)
+EDTF = "http://id.loc.gov/datatypes/edtf/EDTF"
+SOURCE = Source("1.0", "m0del", "kb-d1gest", 'kbq fill "people.csv"', "2026-11-24T12:00:00Z")
+BIRTH = Claim(
+    subject="Marie Curie", relation="date of birth", value="7 November 1867", probability=0.93, accepted=True,
+    page_id="S1", title="Marie Curie", paragraph=2, start=120, end=135, sentence="She was born on 7 November 1867.",
+    sentence_start=104, normal=DateValue("1867-11-07", 11), metadata={"url": "https://example.org/curie"},
+)  # fmt: skip
+AWFUL = "a \"b\" \\ \n\r\t\x00\x08\x0b\x7f\x85\u2028 <b> {c} | ^ ` é 👩‍🚀 \ufffe . ; \\u0041 %20 '''"
+RELATIONS = [Relation("date of birth", ("born",), property="P569"), Relation("length", ("length",))]
+
+
+def triples(path: Path, claims: list[Claim], **more: Any) -> set[tuple[str, str, Any]]:
+    write_ntriples(path, claims, SOURCE, RELATIONS, **more)
+    return {(str(s), str(p), o) for s, p, o in rdflib.Graph().parse(data=path.read_bytes(), format="nt")}
+
+
+def saying(value: str, **more: Any) -> Claim:
+    place: dict[str, Any] = {"start": 104, "end": 104 + len(value), "sentence": value}
+    return replace(BIRTH, value=value, **place, **({"normal": None} | more))
+
+
+def test_a_fact_in_n_triples(tmp_path: Path) -> None:
+    write_ntriples(tmp_path / "f.nt", [BIRTH, BIRTH, replace(BIRTH, value="1867", accepted=False)], SOURCE, RELATIONS)
+    assert (tmp_path / "f.nt").read_text("utf-8") == (
+        f'<urn:kbq:thing:Marie%20Curie> <{WDT}P569> "1867-11-07"^^<{XSD}date> .\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("normal", "expected", "datatype"),
+    [
+        (None, "as it is written", None),
+        (DateValue("1867-11", 10), "1867-11", XSD + "gYearMonth"),
+        (DateValue("1867", 9), "1867", XSD + "gYear"),
+        (DateValue("0079", 9), "0079", XSD + "gYear"),
+        (DateValue("1867~", 9), "1867~", EDTF),
+        (DateValue("-0043", 9), "-0043", EDTF),
+        (DateValue("0000", 9), "0000", EDTF),
+        (DateValue("199X", 8), "199X", EDTF),
+        (DateValue("18XX", 7), "18XX", EDTF),
+        (QuantityValue("6800", ""), "6800", XSD + "decimal"),
+        (QuantityValue("12.5", "km"), "as it is written", None),
+    ],
+)
+def test_what_a_value_becomes(tmp_path: Path, normal: Any, expected: str, datatype: str | None) -> None:
+    claim = saying("as it is written", normal=normal)
+    literal = rdflib.Literal(expected, datatype=datatype and rdflib.URIRef(datatype), normalize=False)
+    assert triples(tmp_path / "f.nt", [claim]) == {("urn:kbq:thing:Marie%20Curie", WDT + "P569", literal)}
+
+
+def test_a_page_as_a_value_meets_a_subject_of_its_title(tmp_path: Path) -> None:
+    birth = saying("Warschau", relation="place of birth", normal=PageValue("S9", "Warsaw"))
+    country = saying("Poland", relation="country", subject="Warsaw")
+    warsaw, place = "urn:kbq:thing:Warsaw", "urn:kbq:relation:place%20of%20birth"
+    assert triples(tmp_path / "f.nt", [birth, country]) == {
+        ("urn:kbq:thing:Marie%20Curie", place, rdflib.URIRef(warsaw)),
+        (warsaw, "urn:kbq:relation:country", rdflib.Literal("Poland")),
+    }
+    assert triples(
+        tmp_path / "f.nt", [birth, country], ids={"Marie Curie": "Q7186", "S9": "Q270", "Warsaw": "Q270"}
+    ) == {
+        (WD + "Q7186", place, rdflib.URIRef(WD + "Q270")),
+        (WD + "Q270", "urn:kbq:relation:country", rdflib.Literal("Poland")),
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "P569",
+        "http://www.wikidata.org/prop/direct/P569",
+        "http://www.wikidata.org/entity/P569",
+        "https://www.wikidata.org/wiki/Property:P569",
+    ],
+)
+def test_every_name_of_a_property_of_wikidata(tmp_path: Path, name: str) -> None:
+    write_ntriples(tmp_path / "f.nt", [BIRTH], SOURCE, [Relation("date of birth", ("born",), property=name)])
+    assert f" <{WDT}P569> " in (tmp_path / "f.nt").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "name", ["birthdate", " ", "P0", "http://x y", "http://x/<a>", "http://x/\ud800", "p569", "http://x/#a#b"]
+)
+def test_a_property_that_is_no_iri_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(KbqError, match=r"the property of relation 'date of birth' is .*: write a P-number of Wikidata"):
+        write_ntriples(tmp_path / "f.nt", [BIRTH], SOURCE, [Relation("date of birth", ("born",), property=name)])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sparql_joins_facts_with_probability_and_place(tmp_path: Path) -> None:
+    place = saying("Warsaw", relation="place of birth", probability=0.71, normal=PageValue("S9", "Warsaw"), metadata={})
+    unknown = saying(
+        "12.5 km",
+        relation="length",
+        probability=None,
+        normal=QuantityValue("12.5", "km"),
+        title=AWFUL,
+        metadata={},
+        page_id=AWFUL,
+    )
+    rejected = saying("1868", accepted=False)
+    write_trig(tmp_path / "f.trig", [BIRTH, place, rejected, unknown], SOURCE, RELATIONS)
+    found = rdflib.Dataset().parse(data=(tmp_path / "f.trig").read_bytes(), format="trig").query(
+        """
+        PREFIX kbq: <urn:kbq:> PREFIX oa: <http://www.w3.org/ns/oa#> PREFIX prov: <http://www.w3.org/ns/prov#>
+        SELECT ?claim ?subject ?object ?probability ?page ?title ?paragraph ?start ?end ?prefix ?exact ?suffix ?unit {
+            GRAPH ?claim { ?subject ?property ?object }
+            GRAPH kbq:provenance {
+                ?claim prov:wasDerivedFrom ?place ; prov:wasGeneratedBy ?run ; prov:generatedAtTime ?time .
+                ?run prov:used <urn:kbq:knowledge-base:kb-d1gest> , <urn:kbq:model:m0del> ; kbq:command ?command .
+                ?place oa:hasSource ?page ; oa:hasSelector ?fragment , ?quote .
+                ?page rdfs:label ?title .
+                ?fragment rdf:value ?paragraph ; oa:refinedBy [ oa:start ?start ; oa:end ?end ] .
+                ?quote oa:prefix ?prefix ; oa:exact ?exact ; oa:suffix ?suffix .
+                OPTIONAL { ?claim kbq:probability ?probability } OPTIONAL { ?claim kbq:unit ?unit }
+            }
+            FILTER (?command = "kbq fill \\"people.csv\\"" && year(?time) = 2026)
+        } ORDER BY ?title DESC(?probability)"""
+    )  # fmt: skip
+    rows = [[None if value is None else value.toPython() for value in row] for row in found]
+    curie, page = "urn:kbq:thing:Marie%20Curie", "urn:kbq:page:"
+    assert [[None if value is None else str(value) for value in row] for row in rows] == [
+        [f"urn:kbq:claim:{BIRTH.digest}", curie, "1867-11-07", "0.93", "https://example.org/curie", "Marie Curie",
+         "paragraph=2", "120", "135", "She was born on ", "7 November 1867", ".", None],
+        [f"urn:kbq:claim:{place.digest}", curie, "urn:kbq:thing:Warsaw", "0.71", f"{page}S1", "Marie Curie",
+         "paragraph=2", "104", "110", "", "Warsaw", "", None],
+        [f"urn:kbq:claim:{unknown.digest}", curie, "12.5 km", None, page + quote(AWFUL, safe=""), AWFUL,
+         "paragraph=2", "104", "111", "", "12.5 km", "", "km"],
+    ]  # fmt: skip
+
+
+def test_the_example_of_the_documentation(tmp_path: Path) -> None:
+    source = Source(
+        "0.2.0", "68e100da6bef2a1b", "0d53ada2d5b138da", "kbq fill people.csv …", "2026-11-25T03:58:34+00:00"
+    )
+    before = "Marie Curie was born in Warsaw, then part of the Russian Empire, on "
+    sentence = f"{before}7 November 1867 as Maria Salomea Skłodowska."
+    claim = replace(
+        BIRTH,
+        probability=0.8317,
+        page_id="S001",
+        paragraph=0,
+        start=68,
+        end=83,
+        sentence=sentence,
+        sentence_start=0,
+        metadata={},
+    )
+    write_trig(tmp_path / "f.trig", [claim], source, RELATIONS, {"Marie Curie": "Q7186"})
+    formats = (Path(__file__).parents[2] / "docs" / "reference" / "formats.md").read_text("utf-8")
+    written = formats.partition("```turtle\n")[2].partition("```")[0]
+    assert written == (tmp_path / "f.trig").read_text("utf-8")
+    query = formats.partition("```sparql\n")[2].partition("```")[0]
+    found = rdflib.Dataset().parse(data=written, format="trig").query(query)
+    assert [[str(value) for value in row] for row in found] == [
+        [WD + "Q7186", WDT + "P569", "1867-11-07", "0.8317", "Marie Curie", "7 November 1867"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://example.org/a b<c>", "https://example.org/a%20b%3Cc%3E"),
+        (
+            "https://pl.wikipedia.org/wiki/Łódź?a=1&b=%20#c",
+            "https://pl.wikipedia.org/wiki/%C5%81%C3%B3d%C5%BA?a=1&b=%20#c",
+        ),
+        ("https://example.org/\ud800\n\ufff0", "https://example.org/%EF%BF%BD%0A%EF%BF%B0"),
+        ("https://example.org:8080/100%", "https://example.org:8080/100%25"),
+        ("https://example.org/#a#b", "urn:kbq:page:S1"),
+        ("https://example.org:port/", "urn:kbq:page:S1"),
+        ("javascript:alert(1)", "urn:kbq:page:S1"),
+        ("https://", "urn:kbq:page:S1"),
+        (7, "urn:kbq:page:S1"),
+    ],
+)
+def test_where_a_page_is(tmp_path: Path, url: object, expected: str) -> None:
+    write_trig(tmp_path / "f.trig", [replace(BIRTH, metadata={"url": url})], SOURCE, RELATIONS)
+    data = rdflib.Dataset(default_union=True).parse(data=(tmp_path / "f.trig").read_bytes(), format="trig")
+    assert [str(page) for page in data.objects(None, rdflib.URIRef("http://www.w3.org/ns/oa#hasSource"))] == [expected]
+
+
+@given(st.text(st.characters(exclude_categories=()), min_size=1))
+@example(AWFUL)
+def test_every_text_is_found_as_it_was(text: str) -> None:
+    claim = saying(text, subject=text, relation=text, page_id=text, title=text, metadata={})
+    whole = "".join("\ufffd" if 0xD800 <= ord(letter) <= 0xDFFF else letter for letter in text)
+    ((subject, relation, value),) = rdflib.Graph().parse(data=fact(claim, {}, {}) + " .", format="nt")
+    assert str(value) == whole
+    assert [unquote(str(subject)), unquote(str(relation))] == [f"urn:kbq:thing:{whole}", f"urn:kbq:relation:{whole}"]
+    data = rdflib.Dataset(default_union=True).parse(data="".join(trig([claim], SOURCE, {}, {})), format="trig")
+    assert {(str(s), str(p), str(o)) for s, p, o in data.graph(f"urn:kbq:claim:{claim.digest}")} == {
+        (str(subject), str(relation), whole)
+    }
+    for name in ("exact", "prefix", "suffix"):
+        found = list(data.objects(None, rdflib.URIRef(f"http://www.w3.org/ns/oa#{name}")))
+        assert [str(each) for each in found] == [whole if name == "exact" else ""]
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()), min_size=1)
+
+
+@given(
+    ANY_TEXT,
+    ANY_TEXT | st.text("ab%25#?/[]@:é "),
+    st.sampled_from(["https://e.org/", "http://", "https://e.org:", "x:"]),
+)
+def test_a_strict_parser_refuses_nothing(text: str, rest: str, begin: str) -> None:
+    oxigraph: Any = pytest.importorskip("pyoxigraph", reason="rdflib reads IRIs that are none: pip install pyoxigraph")
+    claim = saying(text, subject=text, relation=text, page_id=text, title=text, metadata={"url": begin + rest})
+    quads = oxigraph.parse("".join(trig([claim], SOURCE, {}, {})), format=oxigraph.RdfFormat.TRIG)
+    exact = "http://www.w3.org/ns/oa#exact"
+    assert [quad.object.value for quad in quads if quad.predicate.value == exact] == [without_surrogates(text)]
+    try:
+        line = fact(claim, {text: begin + rest}, {})
+    except KbqError:
+        return
+    (triple,) = oxigraph.parse(f"{line} .", format=oxigraph.RdfFormat.N_TRIPLES)
+    assert triple.predicate.value == begin + rest

@@ -1,0 +1,113 @@
+"""Relations: a file of them is read, and what is wrong in it is named by line and key."""
+
+from pathlib import Path
+
+import pytest
+
+from kbq.errors import KbqError
+from kbq.tables.relations import Relation, relations_of
+
+FILE = """
+["place of birth"]
+query = [
+  "place of birth",
+  "born in",
+]
+type = "page"
+property = "P19"
+
+[children]
+values = "many"
+min_probability = 0.7
+"""
+
+
+def test_names_and_files_make_relations(tmp_path: Path) -> None:
+    path = tmp_path / "relations.toml"
+    path.write_text(FILE, "utf-8")
+    assert relations_of(["date_of_birth", str(path)]) == [
+        Relation("date_of_birth", ("date of birth",)),
+        Relation("place of birth", ("place of birth", "born in"), type="page", property="P19"),
+        Relation("children", ("children",), "many", min_probability=0.7),
+    ]
+    assert relations_of(["a"], "many")[0].values == "many"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("type =", "typ =", ":7: place of birth: key 'typ' is unknown: write 'type'"),
+        ("min_probability =", "x =", ":12: children: key 'x' is unknown: choose from query, values, type, min_prob"),
+        ('"many"', '"some"', ":11: children: values is 'some': choose from one, many"),
+        ('"page"', '"entity"', ":7: place of birth: type is 'entity': choose from text, page, date, quantity"),
+        ("0.7", "70", ":12: children: min_probability is 70: write a number from 0 to 1"),
+        ('"P19"', "19", ":8: place of birth: property is 19: write a P-number of Wikidata, or an IRI"),
+        (
+            "P19",
+            "birth place",
+            ":8: place of birth: property is 'birth place': write a P-number of Wikidata, or an IRI",
+        ),
+        ('"born in"', "1", ":3: place of birth: query is ['place of birth', 1]: write a text, or a list of texts"),
+        ("[children]", "employer = 1\n[children]", ":10: place of birth: key 'employer' is unknown: choose from"),
+        ('\n["place', 'name = "x"\n["place', ":1: name is outside of a table: write [relation] above it"),
+        ("0.7", "", ": Invalid value (at line 12, column 19): write a table for each relation, such as [employer]"),
+        ('"born in"', '"a [SEP] b"', "relation 'place of birth' is asked as 'a [SEP] b': write words, without [SEP]"),
+        ("[children]", '["employer"]\n[children]', ""),
+    ],
+)
+def test_a_bad_file_is_named_by_line_and_key(old: str, new: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "relations.toml"
+    path.write_text(FILE.replace(old, new, 1), "utf-8")
+    if not said:
+        assert [relation.name for relation in relations_of([str(path)])] == ["place of birth", "employer", "children"]
+        return
+    with pytest.raises(KbqError) as caught:
+        relations_of([str(path)])
+    assert said in str(caught.value)
+
+
+BOMBS = {
+    "a key of many parts": (".".join(["a"] * 100_000) + " = 1", "a key has more than 10 parts"),
+    "a table of many parts": ("[" + " . ".join(["a"] * 50_000) + "]", "a key has more than 10 parts"),
+    "tables of quoted parts": ('["' + '"."'.join(["a"] * 50_000) + '"]', "a key has more than 10 parts"),
+    "deep lists": ("a = " + "[" * 100_000, "its lists are nested too deeply"),
+    "deep tables": ("a = " + "{a=" * 100_000, "its lists are nested too deeply"),
+    "many brackets": ("[" * 100_000, "write a table for each relation"),
+    "a long number": ("a = " + "1" * 5_000, "write a table for each relation"),
+    "a long hexadecimal number": ("[a]\nquery = 0x" + "f" * 500_000, "query is"),
+    "a long text": ('[a]\ntype = "' + "x" * 500_000 + '"', "type is 'xxxx"),
+    "a long key": ("[a]\n" + "k" * 500_000 + " = 1", "key 'kkkk"),
+    "a long name": (f"[{'n' * 500_000}]\nx = 1", "key 'x' is unknown"),
+    "a typo among many": (
+        "".join(f"[r{n}]\nvalues = 'one'\n" for n in range(20_000)) + "[z]\nvalue = 1",
+        ":40002: z: key",
+    ),
+    "a large file": ("# " + "x" * 2**20, "has more than 1,048,576 characters"),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_bombs_are_one_sentence(bomb: str, tmp_path: Path) -> None:
+    content, said = BOMBS[bomb]
+    path = tmp_path / "relations.toml"
+    path.write_text(content, "utf-8")
+    with pytest.raises(KbqError) as caught:
+        relations_of([str(path)])
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ([], "no relation is given: name those that are wanted, or a file relations.toml"),
+        (["a", "a"], "relation 'a' is given 2 times: once is enough"),
+        ([" "], "relation '' is asked as '': write words, without"),
+        (["no.toml"], "no.toml: cannot be read"),
+        ("born", "the relations are 'born': give a list of names"),
+    ],
+)
+def test_bad_relations_are_one_sentence(names: list[str], said: str) -> None:
+    with pytest.raises(KbqError) as caught:
+        relations_of(names)
+    assert said in str(caught.value)

@@ -1,0 +1,332 @@
+"""Review: the page works in a browser from a file, runs no text of a corpus, and gives decisions that kbq reads."""
+
+import html.parser
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbq.tables.claims import Alternative, Claim, DateValue, Source
+from kbq.tables.decisions import read_decisions
+from kbq.tables.review import described, write_review
+from kbq.tables.values import normalised
+from kbq.tuning.triples import read_triples
+
+SOURCE = Source("1.0", "m0del", "kb-d1gest", "kbq fill people.csv", "2026-11-24T12:00:00Z")
+BIRTH = Claim(
+    subject="Marie Curie", relation="date of birth", value="7 November 1867", probability=0.93, accepted=True,
+    page_id="S1", title="Marie Curie", paragraph=2, start=122, end=137, sentence="👩‍🔬 She, born 7 November 1867.",
+    sentence_start=108, normal=DateValue("1867-11-07", 11), says_the_same=3, metadata={"url": "https://example.org/c"},
+    alternatives=(Alternative("1867", 0.4, "S2", "Pierre Curie", 1, 7, 11, "In 1867.", 4),),
+)  # fmt: skip
+EVIL = "</script><script>document.title='bad'</script><img src=x onerror=\"document.title='bad'\">"
+
+
+def saying(value: str, **more: Any) -> Claim:
+    bare: dict[str, Any] = {"normal": None, "alternatives": (), "says_the_same": 1, "metadata": {}}
+    place = {"value": value, "sentence": value, "start": 108, "end": 108 + len(value)}
+    return replace(BIRTH, **(bare | place | more))
+
+
+CLAIMS = [
+    BIRTH,
+    saying("Warsaw", relation="place of birth", probability=0.71),
+    saying(EVIL, subject=EVIL, relation=EVIL, title=EVIL, page_id=EVIL, probability=None, accepted=False,
+           metadata={"url": "javascript:document.title='bad'"}, alternatives=(Alternative(EVIL, None, EVIL, EVIL),)),
+    saying("Paris", subject="Pierre Curie", relation="place of birth", probability=0.2, accepted=False),
+]  # fmt: skip
+
+
+class Scripts(html.parser.HTMLParser):
+    """The elements of a page, and the text of its scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self.names[-1:] == ["script"] and data.strip():
+            self.scripts.append(data)
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    write_review(tmp_path / "facts.html", CLAIMS, SOURCE)
+    return tmp_path / "facts.html"
+
+
+def test_claims_are_data_and_nothing_is_loaded(page: Path, tmp_path: Path) -> None:
+    text = page.read_text("utf-8")
+    write_review(tmp_path / "empty.html", [], SOURCE)
+    with_claims, without = Scripts(text), Scripts((tmp_path / "empty.html").read_text("utf-8"))
+    assert with_claims.names == without.names  # whatever a claim says, it makes no element
+    data, script = with_claims.scripts
+    assert json.loads(data)["claims"] == [
+        {"id": claim.digest} | json.loads(json.dumps(claim.to_dict())) for claim in CLAIMS
+    ]
+    assert script == without.scripts[1]
+    assert not re.search(r"src=|https?://", text.replace(data, "").replace(script, ""))
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch|import\(", script)
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_every_text_is_found_in_the_data(text: str) -> None:
+    data = described([saying("x", subject=text)], SOURCE)
+    assert not set(data) & set("<>&\u2028\u2029")
+    assert json.loads(data)["claims"][0]["subject"] == text
+
+
+def test_the_script_is_javascript(page: Path, tmp_path: Path) -> None:
+    node = which("node")
+    if not node:
+        pytest.skip("node is not installed")
+    (tmp_path / "script.js").write_text(Scripts(page.read_text("utf-8")).scripts[1], "utf-8")
+    checked = subprocess.run([node, "--check", tmp_path / "script.js"], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+# In a browser
+
+
+@pytest.fixture
+def opened(browser: Any, page: Path) -> Iterator[Any]:
+    """The page in a browser without network; it must say nothing on the console."""
+    context = browser.new_context(offline=True, accept_downloads=True)
+    tab = context.new_page()
+    said: list[str] = []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.goto(page.as_uri())
+    yield tab
+    assert (said, tab.title()) == ([], "kbq review")
+    context.close()
+
+
+def values(tab: Any) -> list[str]:
+    return list(tab.locator("td.value button").all_text_contents())
+
+
+def test_a_value_shows_its_evidence(opened: Any) -> None:
+    opened.get_by_role("button", name="7 November 1867").click()
+    evidence = opened.locator("#evidence")
+    assert evidence.locator("mark").all_text_contents() == ["7 November 1867"]
+    assert evidence.locator("blockquote").text_content() == BIRTH.sentence
+    assert evidence.locator("a").get_attribute("href") == "https://example.org/c"
+    assert "page S1, paragraph 2, characters 122–137" in evidence.text_content()
+    assert "93 % · 3 places say the same · filled by kbq · read as the date 1867-11-07" in evidence.text_content()
+    assert evidence.locator("li").all_text_contents() == ["1867 40 % · Pierre CurieIn 1867."]
+
+
+def test_no_text_is_run(opened: Any) -> None:
+    opened.locator("td.value button").nth(2).click()
+    assert opened.locator("#evidence mark").text_content() == EVIL
+    assert opened.locator("#evidence a, img").count() == 0
+    assert opened.locator("script").count() == 2
+
+
+def test_filters_and_order(opened: Any) -> None:
+    place, paris = CLAIMS[1].value, CLAIMS[3].value
+    assert values(opened) == [claim.value for claim in CLAIMS]
+    opened.get_by_label("Relation").select_option("place of birth")
+    assert values(opened) == [place, paris]
+    opened.locator("#state").select_option("empty")
+    assert values(opened) == [paris]
+    opened.get_by_role("button", name="Show all").click()
+    opened.get_by_label("Probability from").fill("0.5")
+    assert values(opened) == [BIRTH.value, place]
+    opened.locator("#to").fill("0.8")
+    assert values(opened) == [place]
+    opened.get_by_role("button", name="Show all").click()
+    opened.get_by_label("Search").fill("PIERRE")
+    assert values(opened) == [paris]
+    opened.get_by_label("Search").fill("nobody")
+    assert opened.locator("#rows").text_content() == "No claim is like this."
+    opened.get_by_role("button", name="Show all").click()
+    opened.get_by_role("button", name="Probability").click()
+    assert values(opened) == [BIRTH.value, place, paris, EVIL]
+    opened.get_by_role("button", name="Probability").click()
+    assert values(opened) == [EVIL, paris, place, BIRTH.value]
+    assert opened.locator("[aria-sort]").get_attribute("aria-sort") == "ascending"
+
+
+def downloaded(tab: Any, path: Path) -> list[dict[str, Any]]:
+    """What is downloaded, without times."""
+    with tab.expect_download() as download:
+        tab.get_by_role("button", name="Download").click()
+    assert download.value.suggested_filename == "decisions.jsonl"
+    download.value.save_as(path)
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    times = [line.pop("time") for line in lines]
+    assert times == sorted(times)
+    return lines
+
+
+def test_decisions_by_keyboard_are_downloaded_and_read_by_kbq(opened: Any, tmp_path: Path) -> None:
+    for key in "araru":  # Marie's two, then Eve's accepted, Paris rejected, which is undone
+        opened.keyboard.press(key)
+    assert opened.locator("#done").text_content() == "3 reviewed: 2 accepted, 1 rejected"
+    opened.keyboard.press("r")
+    lines = downloaded(opened, tmp_path / "d.jsonl")
+    assert lines == [
+        {"subject": claim.subject, "relation": claim.relation, "value": claim.value, "decision": decision,
+         "page_id": claim.page_id, "paragraph": 2, "start": claim.start, "end": claim.end, "object": claim.value,
+         "page": claim.page_id}
+        for claim, decision in zip(CLAIMS, ("accept", "reject", "accept", "reject"), strict=True)
+    ]  # fmt: skip
+    found = read_decisions(tmp_path / "d.jsonl")
+    assert {cell: {value: one.choice for value, one in values.items()} for cell, values in found.items()} == {
+        ("Marie Curie", "date of birth"): {"7 november 1867": "accept"},
+        ("Marie Curie", "place of birth"): {"warsaw": "reject"},
+        (EVIL, EVIL): {normalised(EVIL): "accept"},
+        ("Pierre Curie", "place of birth"): {"paris": "reject"},
+    }
+    gold, _ = read_triples(tmp_path / "d.jsonl")
+    assert gold.input == "Marie Curie [SEP] date of birth"
+    assert gold.answers == {"7 November 1867"}
+
+
+def test_another_value_is_accepted_typed_or_none_is(opened: Any, tmp_path: Path) -> None:
+    opened.get_by_label("Your name").fill("Eve")
+    opened.get_by_label("Your name").press("Escape")
+    opened.keyboard.press("1")  # the alternative
+    opened.keyboard.press("c")
+    assert opened.evaluate("document.activeElement.closest('form').className") == "correct"
+    opened.keyboard.type("War")
+    assert opened.locator("#suggestions option").evaluate_all("all => all.map(one => one.value)") == ["Warsaw"]
+    opened.keyboard.type(f"  {EVIL}")
+    opened.keyboard.press("Enter")
+    opened.keyboard.press("j")
+    opened.keyboard.press("n")
+    assert opened.locator("#done").text_content() == "3 reviewed: 0 accepted, 1 rejected, 2 corrected"
+    assert opened.locator(".instead").all_text_contents() == ["1867", "(empty)"]
+    assert [(line["value"], line["decision"], line.get("page_id"), line["reviewer"]) for line in
+            downloaded(opened, tmp_path / "d.jsonl")] == [
+        ("1867", "accept", "S2", "Eve"), ("Warsaw", "reject", "S1", "Eve"), (f"War {EVIL}", "accept", None, "Eve"),
+        ("", "accept", None, "Eve"),
+    ]  # fmt: skip
+    opened.reload()
+    assert opened.locator("#done").text_content() == "3 reviewed: 0 accepted, 1 rejected, 2 corrected"
+    assert "accepted “1867”: Eve, " in opened.locator("#evidence").text_content()
+    opened.locator("#evidence li button").click()  # once more: taken back
+    assert opened.locator("#done").text_content() == "2 reviewed: 0 accepted, 1 rejected, 1 corrected"
+
+
+def test_all_in_view_are_accepted_and_undone_at_once(opened: Any) -> None:
+    opened.keyboard.press("r")
+    opened.get_by_label("Probability from").fill("0.5")
+    opened.get_by_role("button", name="Accept all 2 in view").click()
+    assert opened.locator("#done").text_content() == "2 reviewed: 1 accepted, 1 rejected"
+    opened.get_by_role("button", name="Undo").click()
+    assert opened.locator("#done").text_content() == "1 reviewed: 0 accepted, 1 rejected"
+
+
+def test_decisions_by_mouse_stay(opened: Any) -> None:
+    accept = opened.locator("#rows .yes")
+    accept.nth(1).click()
+    opened.locator("#evidence .no").click()  # of the same claim: it is decided anew
+    accept.nth(0).click()
+    accept.nth(0).click()  # taken back
+    accept.nth(3).click()
+    opened.reload()
+    assert opened.locator("#done").text_content() == "2 reviewed: 1 accepted, 1 rejected"
+    pressed = opened.locator("#rows [aria-pressed=true]")
+    assert pressed.evaluate_all("all => all.map(one => one.dataset.choice)") == ["reject", "accept"]
+    opened.locator("#state").select_option("open")
+    assert values(opened) == [CLAIMS[0].value, CLAIMS[2].value]
+
+
+def test_two_tabs_keep_the_decisions_of_both(browser: Any, page: Path) -> None:
+    context = browser.new_context(offline=True)
+    one, other = context.new_page(), context.new_page()
+    for tab in (one, other):
+        tab.goto(page.as_uri())
+    one.keyboard.press("a")
+    other.keyboard.press("j")
+    other.keyboard.press("r")
+    for tab in (one, other):
+        tab.get_by_text("2 reviewed: 1 accepted, 1 rejected").wait_for()
+    context.close()
+
+
+def test_keys_in_a_field_are_letters(opened: Any) -> None:
+    opened.keyboard.press("/")
+    opened.keyboard.type("arj")
+    assert opened.get_by_label("Search").input_value() == "arj"
+    assert opened.locator("#done").text_content() == "0 reviewed: 0 accepted, 0 rejected"
+
+
+def test_a_browser_that_keeps_nothing_says_so(browser: Any, page: Path) -> None:
+    tab = browser.new_page()
+    tab.add_init_script("Object.defineProperty(window, 'localStorage', {get() { throw new Error('denied') }})")
+    tab.goto(page.as_uri())
+    tab.keyboard.press("a")
+    tab.locator("#done.warning").wait_for()
+    assert tab.locator("#done").text_content().startswith("This browser keeps no decisions: download them")
+    assert tab.locator("#download").is_enabled()
+    tab.close()
+
+
+def test_the_policy_of_the_page_forbids_other_scripts_and_all_requests(browser: Any, page: Path) -> None:
+    tab = browser.new_page()
+    said: list[str] = []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.goto(page.as_uri())
+    tab.evaluate(
+        """() => new Promise(done => {
+            const made = document.createElement("script"), image = new Image();
+            made.textContent = "document.title = 'bad'";
+            document.body.append(made);
+            image.onerror = done;
+            image.src = "https://example.org/seen.png";
+        })"""
+    )
+    assert tab.title() == "kbq review"
+    script, request, *more = [" ".join(text.split()[:3]) for text in said]
+    assert (script, request, more) == ("Executing inline script", "Loading the image", [])
+    tab.close()
+
+
+@pytest.mark.parametrize("width", [1400, 800, 360])
+def test_every_width_fits(opened: Any, width: int) -> None:
+    opened.set_viewport_size({"width": width, "height": 800})
+    assert opened.evaluate("document.documentElement.scrollWidth") <= width
+    for _ in range(3):
+        opened.keyboard.press("j")
+    row, panel = opened.locator("tr.chosen").bounding_box(), opened.locator("#evidence").bounding_box()
+    assert row["y"] + row["height"] <= (800 if width == 1400 else panel["y"] + 1)
+
+
+def test_ten_thousand_claims_stay_quick(browser: Any, tmp_path: Path) -> None:
+    write_review(tmp_path / "many.html", (saying(f"value {n}", subject=f"subject {n}") for n in range(10_000)), SOURCE)
+    tab = browser.new_page()
+    tab.goto((tmp_path / "many.html").as_uri())
+    assert tab.locator("#counts").text_content() == "10,000 claims about 10,000 subjects"
+    assert tab.locator("#place").text_content() == "1–100 of 10,000"
+    milliseconds = tab.evaluate(
+        """() => { const start = performance.now();
+        for (let n = 0; n < 20; n++) document.dispatchEvent(new KeyboardEvent("keydown", {key: n % 2 ? "r" : "a"}));
+        document.querySelector("[data-sort=value]").click();
+        return performance.now() - start; }"""
+    )
+    assert tab.locator("#done").text_content() == "20 reviewed: 10 accepted, 10 rejected"
+    assert values(tab)[:3] == ["value 0", "value 1", "value 2"]
+    assert milliseconds < 3000  # some 100 on an idle machine
+    tab.get_by_role("button", name="Next").click()
+    assert tab.locator("#place").text_content() == "101–200 of 10,000"
+    for _ in range(2):
+        tab.keyboard.press("k")
+    assert tab.locator("#place").text_content() == "1–100 of 10,000"
+    tab.close()

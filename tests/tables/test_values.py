@@ -1,0 +1,364 @@
+"""Values: two texts of one value have one normal form, and a doubtful text has none."""
+
+import calendar
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbq.tables.claims import DateValue, QuantityValue, ValueType
+from kbq.tables.dates import date_of, date_of_cell, gregorian
+from kbq.tables.values import agree, keys_of, normal_form, normalised
+
+ORDERS = (
+    "{d} {month} {y}",
+    "{d} {month}, {y}",
+    "{d}th {month} {y}",
+    "the {d}th of {month}, {y}",
+    "{month} {d}, {y}",
+    "{MONTH} {d:02} {y}",
+    "{mon} {d}, {y}",
+    "{d} {mon}. {y}",
+    "{y}-{m:02}-{d:02}",
+)
+DATES: dict[str, tuple[Any, ...]] = {
+    "November 1867": ("1867-11", 10),
+    "november, 1867": ("1867-11", 10),
+    "Sept. 1939": ("1939-09", 10),
+    "7\u00a0November\n1867": ("1867-11-07", 11),
+    "Monday, December 10, 2012": ("2012-12-10", 11),
+    "tuesday 11 April 1995": ("1995-04-11", 11),
+    "circa 7 November 1867": ("1867-11-07~", 11),
+    "c. 1867": ("1867~", 9),
+    "c.1867": ("1867~", 9),
+    "about 1867": ("1867~", 9),
+    "AD 79": ("0079", 9, True),
+    "79 A.D.": ("0079", 9, True),
+    "476 CE": ("0476", 9, True),
+    "1 BC": ("0000", 9, True),
+    "44 BC": ("-0043", 9, True),
+    "c. 44 B.C.E.": ("-0043~", 9, True),
+    "March 44 BC": ("-0043-03", 10, True),
+    "1990s": ("199X", 8),
+    "the 1990's": ("199X", 8),
+    "19th century": ("18XX", 7),
+    "the nineteenth century": ("18XX", 7),
+    "the 1st-century": ("00XX", 7, True),
+    "first century BC": ("-00XX", 7, True),
+    "the 5th century BCE": ("-04XX", 7, True),
+    "25/12/2003": ("2003-12-25", 11),
+    "12/25/2003": ("2003-12-25", 11),
+    "25.12.2003": ("2003-12-25", 11),
+    "05-05-2003": ("2003-05-05", 11),
+    "15 October 1582": ("1582-10-15", 11),
+    "29 February 2000": ("2000-02-29", 11),
+    "4 October 1582": ("1582-10-04", 11, True),
+    "15 April 1452": ("1452-04-15", 11, True),
+    "29 February 1500": ("1500-02-29", 11, True),
+    "15 March 44 BC": ("-0043-03-15", 11, True),
+    "Tuesday 15 April 1455": ("1455-04-15", 11, True),
+    "13 January 973": ("0973-01-13", 11, True),
+    "June 23 , 1943": ("1943-06-23", 11),
+    "13 Januar 1729": ("1729-01-13", 11),
+    "13. Januar 1729": ("1729-01-13", 11),
+    "7 Novembre 1867": ("1867-11-07", 11),
+    "1er janvier 1900": ("1900-01-01", 11),
+    "13 de enero de 1729": ("1729-01-13", 11),
+    "janvier 1729": ("1729-01", 10),
+    "1729年1月13日": ("1729-01-13", 11),
+    "1867-11-07T00:00:00Z": ("1867-11-07", 11),
+    "1867-11-07 00:00:00": ("1867-11-07", 11),
+    "+1867-11-07T12:30:00.5+02:00": ("1867-11-07", 11),
+    "1867/11/07": ("1867-11-07", 11),
+    "1903/4": ("190X", 8),
+    "1903/04": ("190X", 8),
+    "1368/1369": ("136X", 8, True),
+    "1369/70": ("13XX", 7, True),
+    "1867?": ("1867?", 9),
+    "1867 (?)": ("1867?", 9),
+    "around the year 1410": ("1410~", 9, True),
+}
+QUANTITIES = {
+    "12.5 km": ("12.5", "km"),
+    "12km": ("12", "km"),
+    "12 m": ("12", "m"),
+    "1,234.567 km": ("1234.567", "km"),
+    "1234.567 km": ("1234.567", "km"),
+    "US$ 3.2 billion": ("3200000000", "US$"),
+    "$5": ("5", "$"),
+    "€12.50 million": ("12500000", "€"),
+    "£3bn": ("3000000000", "£"),
+    "USD 5 million": ("5000000", "USD"),
+    "5 million US dollars": ("5000000", "US dollars"),
+    "1.5 million": ("1500000", ""),
+    "6,800": ("6800", ""),
+    "10\u202f000": ("10000", ""),
+    "9\u00a0192.5 m": ("9192.5", "m"),
+    "12,34,567": ("1234567", ""),
+    "1,234.50": ("1234.5", ""),
+    "0.123": ("0.123", ""),
+    "−5 °C": ("-5", "°C"),
+    "-0.0 °C": ("0", "°C"),
+    "12 per cent": ("12", "per cent"),
+    "12%": ("12", "%"),
+    "100 square miles": ("100", "square miles"),
+    "1.2345678901234567890123456789012345 km²": ("1.2345678901234567890123456789012345", "km²"),
+}
+DOUBTFUL = (
+    "", " ", "now", "today", "the", "1867–1934", "1867-1934",
+    "1899/2000",
+     "1868/1867", "listopad 1900", "13 Foo 1900", "Wednesday 15 April 1455", "1939-45", "2004-05",
+    "from 1867", "in 1867",
+    "before 1867", "by 1900", "spring 1867", "early 1990s", "the 1900s", "the 2000s", "c. 1990s", "'90s",
+    "the 19th and 20th centuries", "late 19th century", "0th century", "22nd century", "century", "May 68", "March 15",
+    "4 July", "12/05/2003", "01.02.2003", "31/02/2003", "25/13/2003", "5/5/03", "1867-13-07", "1867-00-07",
+    "30 February 1900", "29 February 1900", "31 April 1990", "32 May 1990", "0 May 1990", "00 May 1990", "0 BC",
+    "10000 BC", "٧ November 1867",
+    "Monday, December 11, 2012", "7 November 1867 and 1900", "7 November 1867.", "1234567890 BC",
+    "1.234", "$1.234", "12m", "-12.345 km",
+    "1,23", "1,2345", "1,234,56", "0,123", "1.234.567", "192.168.100.200", "12 345",
+    "70-80 kg", "70–80", "5 to 6", "between 5 and 6",
+    "about 5,000", "more than 5,000", "5,000+", "1st", "3D", "747s", "4x4", "5'11\"", "5½", "½", "12²", "²", "٣", "1e9",
+    "1_000", "0x12", "007", "+5", "--5", "5 hundred", "2 thousands", "3 dozen", "50 Cent", "8 Mile", "$5 km", "$", "km",
+    "$5 m", "12.5 km (7.8 mi)", "5 km 3 m", "1/2", "3.", ".5", "NaN", "Infinity", "5\x00km", "9" * 1000, "9 " * 1000,
+)  # fmt: skip
+TYPED_ALONE: dict[str, dict[ValueType | None, DateValue | QuantityValue | None]] = {
+    "1867": {"date": DateValue("1867", 9), "quantity": QuantityValue("1867", "")},
+    "476": {"date": DateValue("0476", 9, True), "quantity": QuantityValue("476", "")},
+    "3000": {"date": None, "quantity": QuantityValue("3000", "")},
+    "6,800 people": {"date": None, "quantity": QuantityValue("6800", "people")},
+    "24 episodes": {"date": None, "quantity": QuantityValue("24", "episodes")},
+    "5 million inhabitants": {"date": None, "quantity": QuantityValue("5000000", "inhabitants")},
+    "1982 season": {"date": None, "quantity": None},
+    "1,500 characters": {"date": None, "quantity": QuantityValue("1500", "characters")},
+    "3 Doors": {"date": None, "quantity": None},
+}
+
+
+@pytest.mark.parametrize("text", DATES)
+def test_dates(text: str) -> None:
+    assert normal_form(text) == normal_form(f" {text}\n", "date") == DateValue(*DATES[text])
+    assert [normal_form(text, other) for other in ("text", "page", "quantity")] == [None, None, None]
+
+
+@pytest.mark.parametrize("text", QUANTITIES)
+def test_quantities(text: str) -> None:
+    assert normal_form(text) == normal_form(f" {text}\n", "quantity") == QuantityValue(*QUANTITIES[text])
+    assert [normal_form(text, other) for other in ("text", "page", "date")] == [None, None, None]
+
+
+@pytest.mark.parametrize("text", DOUBTFUL)
+def test_a_doubtful_text_has_no_normal_form(text: str) -> None:
+    if not (text.isascii() and text.isdigit()):  # a large number is one, where a quantity is expected
+        assert (normal_form(text, "quantity"), normal_form(text, "date")) == (None, None)
+    assert normal_form(text) is None
+
+
+@pytest.mark.parametrize("text", TYPED_ALONE)
+def test_what_only_a_type_makes_certain(text: str) -> None:
+    assert {type: normal_form(text, type) for type in TYPED_ALONE[text]} == TYPED_ALONE[text]
+    assert normal_form(text) is None
+
+
+@given(st.dates(min_value=date(1582, 10, 15), max_value=date(2999, 12, 31)), st.sampled_from(ORDERS))
+def test_every_order_gives_the_date_back(day: date, order: str) -> None:
+    name = calendar.month_name[day.month]
+    text = order.format(d=day.day, m=day.month, y=day.year, month=name, MONTH=name.upper(), mon=name[:3])
+    assert normal_form(text) == DateValue(day.isoformat(), 11)
+
+
+@given(st.integers(1, 31), st.integers(1, 31), st.integers(1583, 2999), st.sampled_from("/.-"))
+def test_numeric_dates_are_read_only_where_both_orders_agree_or_one_is_impossible(
+    first: int, second: int, year: int, separator: str
+) -> None:
+    readings = set()
+    for day, month in ((first, second), (second, first)):
+        if month <= 12 and day <= calendar.monthrange(year, month)[1]:
+            readings.add(f"{year}-{month:02}-{day:02}")
+    expected = DateValue(readings.pop(), 11) if len(readings) == 1 else None
+    assert normal_form(f"{first}{separator}{second:02}{separator}{year}") == expected
+
+
+@given(st.integers(1000, 10**15), st.integers(0, 99), st.sampled_from(["", " km", " million", " million US dollars"]))
+def test_every_number_comes_back(whole: int, cents: int, tail: str) -> None:
+    found = normal_form(f"{whole:,}.{cents:02}{tail}", "quantity")
+    assert isinstance(found, QuantityValue)
+    assert Decimal(found.number) == (whole + Decimal(cents) / 100) * (10**6 if "million" in tail else 1)
+    assert found.unit == tail.replace("million", "").strip()
+    assert normal_form(found.number, "quantity") in (QuantityValue(found.number, ""), None)  # 1234.567 may be doubtful
+
+
+@given(st.text("0123456789.,-–/ cCaAdDbBthMay's$km", max_size=20), st.sampled_from([None, "date", "quantity"]))
+def test_no_text_is_too_strange(text: str, type: ValueType | None) -> None:
+    found = normal_form(text, type)
+    if isinstance(found, QuantityValue):
+        assert f"{Decimal(found.number):f}" == found.number
+        assert found.unit in text
+
+
+@given(st.text(max_size=80))
+def test_any_text_has_a_form_or_none(text: str) -> None:
+    assert normal_form(text) == normal_form(f"\t{text} ")
+
+
+@pytest.mark.parametrize("text", DATES)
+def test_dates_are_valid_edtf(text: str) -> None:
+    edtf = pytest.importorskip("edtf", reason="edtf validates dates: pip install edtf")
+    assert edtf.parse_edtf(DATES[text][0])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Marie Curie", "marie curie"),
+        ("  marie\u00a0CURIE\n", "marie curie"),
+        ("Skłodowska-Curie", "sklodowska curie"),
+        ("L’Aquila", "laquila"),
+        ("L`Aquila", "laquila"),
+        ("Hawaiʻi", "hawaii"),
+        ("Straße", "strasse"),
+        ("ΣΊΣΥΦΟΣ", "σισυφοσ"),
+        ("ﬁn de siècle", "fin de siecle"),
+        ("U.S.", "u s"),
+        ("¿Qué?", "que"),
+        ("10³ km²", "10^3 km2"),
+        ("東京", "東京"),
+        ("---", "---"),
+        ("", ""),
+    ],
+)
+def test_normalised(text: str, expected: str) -> None:
+    assert normalised(text) == expected
+
+
+@given(st.text())
+def test_what_is_normalised_stays(text: str) -> None:
+    assert normalised(normalised(text)) == normalised(text)
+
+
+AROUND: dict[str, tuple[Any, ...] | None] = {
+    "was born in Bergen c. |1265|.": ("1265~", 9, True),
+    "was born ca. |1265| in": ("1265~", 9, True),
+    "(circa |1265|)": ("1265~", 9, True),
+    "about the year |1265|": ("1265~", 9, True),
+    "c.|1265|": ("1265~", 9, True),
+    "in about |June 1800|": ("1800-06~", 10),
+    "was probably born in |1800|": ("1800?", 9),
+    "born |1800| (?)": ("1800?", 9),
+    "built |1903|/4": ("190X", 8),
+    "built in |1368|/1369": ("136X", 8, True),
+    "died in |44| BC": ("-0043", 9, True),
+    "ruled from |1200| B.C. on": ("-1199", 9, True),
+    "before |1800|": None,
+    "no later than |1800|": None,
+    "between |1800| and 1810": None,
+    "between 1800 and |1810|": None,
+    "in |1800| or 1801": None,
+    "in 1800 or |1801|": None,
+    "born in |1800|. Circa 1810": ("1800", 9),
+    "on |13 June 1800|, about ten": ("1800-06-13", 11),
+    "(c. 1770 – |1800|)": ("1800", 9),
+    "a basic. |1800|": ("1800", 9),
+}
+
+
+@pytest.mark.parametrize("text", AROUND)
+def test_a_date_is_never_more_exact_than_what_stands_around_it(text: str) -> None:
+    before, value, behind = text.split("|")
+    wanted = AROUND[text]
+    assert normal_form(value, "date", before, behind) == (None if wanted is None else DateValue(*wanted))
+
+
+SAME = [
+    ("1867-11-07T00:00:00Z", "7 November 1867"),
+    ("1867-11-07 00:00:00", "7 November 1867"),
+    ("+1867-11-07T00:00:00Z", "7 November 1867"),
+    ("1867-11", "7 November 1867"),
+    ("1867-00-00", "7 November 1867"),
+    ("1867", "7 November 1867"),
+    ("1985.0", "1985"),
+    ("1985.0", "13 July 1985"),
+    ("12.50", "12.5"),
+    ("1,234", "1234"),
+    ("c. 1265", "1265"),
+    ("1368", "1368/1369"),
+    ("Lodz", "Łódź"),
+    ("Wroclaw", "Wrocław"),
+    ("Kaʻahumanu", "Ka'ahumanu"),
+    ("Ka’ahumanu", "Kaʼahumanu"),
+    ("Pﬁzer", "Pfizer"),
+    ("Hei\u00addel\u00adberg", "Heidelberg"),
+    ("Ｔｏｋｙｏ", "Tokyo"),
+    ("AT&amp;T", "AT&T"),
+    ("H₂O", "H2O"),
+    ("می\u200cخواهم", "میخواهم"),
+    ("Æthelred", "Aethelred"),
+    ("Ёлкин", "Елкин"),
+]
+DIFFERENT = [
+    ("1867-11-08T00:00:00Z", "7 November 1867"),
+    ("1867-12", "7 November 1867"),
+    ("1985.5", "1985"),
+    ("C", "C#"),
+    ("A", "A*"),
+    ("C", "C++"),
+    ("バリ", "パリ"),
+    ("край", "краи"),
+    ("กัน", "กิน"),
+    ("10²", "102"),
+    ("1½", "11/2"),
+    ("5%", "5"),
+    ("44 BC", "44 AD"),
+    ("1368/1369", "1370"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_texts_of_one_value_agree(one: str, other: str) -> None:
+    assert agree(one, other)
+    assert agree(other, one)
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_what_differs_differs(one: str, other: str) -> None:
+    assert not agree(one, other)
+    assert not agree(other, one)
+
+
+TEXTS = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from([text for pair in SAME + DIFFERENT for text in pair]),
+    st.sampled_from(list(DATES)),
+)
+
+
+@given(TEXTS, TEXTS)
+def test_comparing_is_reflexive_and_symmetric(one: str, other: str) -> None:
+    assert agree(one, one)
+    assert agree(one, other) == agree(other, one)
+    if keys_of(one) & keys_of(other):
+        assert agree(one, other)
+    assert normalised(normalised(one)) == normalised(one)
+
+
+@given(st.integers(1, 2999), st.integers(1, 12), st.integers(1, 28), st.booleans())
+def test_a_date_is_read_as_it_was_written(year: int, month: int, day: int, is_iso: bool) -> None:
+    name = calendar.month_name[month]
+    text = f"{year:04}-{month:02}-{day:02}" if is_iso else f"{day} {name} {year}{' AD' if year < 100 else ''}"
+    found = date_of_cell(text)
+    assert found is not None
+    assert (found.edtf, found.julian) == (f"{year:04}-{month:02}-{day:02}", (year, month, day) < (1582, 10, 15))
+    assert date_of_cell(found.edtf) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [("4 October 1582", "1582-10-14"), ("15 March 44 BC", "-0043-03-13"), ("29 February 1500", "1500-03-10")],
+)
+def test_a_julian_day_has_another_name_in_the_gregorian_calendar(text: str, day: str) -> None:
+    found = date_of(text)
+    assert found is not None
+    assert gregorian(found) == day

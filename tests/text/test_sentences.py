@@ -1,0 +1,21 @@
+"""Sentences: every text has some, whatever white space it contains."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbq.text.sentences import sentence_bounds
+
+BLANKS = "\u00a0\u1680\u2009\u202f\u3000\u2028\x85"
+
+
+@pytest.mark.parametrize("blank", BLANKS)
+def test_a_full_stop_may_stand_behind_any_blank(blank: str) -> None:
+    assert sentence_bounds(f"They took plan B{blank}. Then he left.") == [(0, 19), (19, 32)]
+
+
+@given(st.text(st.sampled_from(f"{BLANKS}AbÉ.!?。 \n\"'")))
+def test_sentences_lie_in_the_text_in_order(text: str) -> None:
+    bounds = [place for sentence in sentence_bounds(text) for place in sentence]
+    assert bounds == sorted(bounds)
+    assert all(0 <= place <= len(text) for place in bounds)
