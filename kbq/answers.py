@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal, TypeAlias, TypedDict, get_args
+from typing import Literal, NamedTuple, TypeAlias, TypedDict, get_args
 
 from kbq.errors import QueryError
 
@@ -175,6 +175,40 @@ class Answer:
 
     def __str__(self) -> str:
         return f"{self.text}  {self.score:.2f}  {self.title} (page {self.page_id}, paragraph {self.paragraph})"
+
+
+class Answers(list[Answer]):
+    """The answers to a query, best first; a notebook shows them with their evidence."""
+
+    def _repr_html_(self) -> str:
+        from kbq.storage import html
+
+        rows = [
+            [
+                html.element("td", html.element("b", html.text(one.text))),
+                html.element("td", html.bar(one.probability) or html.text(f"{one.score:.2f}")),
+                html.element("td", _evidence(one), style="text-align:left"),
+                html.element("td", html.text(one.title), title=f"page {one.page_id}, paragraph {one.paragraph}"),
+            ]
+            for one in self
+        ]
+        return html.table(("answer", "probability", "evidence", "page"), rows) if rows else html.text("no answer")
+
+
+class PageName(NamedTuple):
+    """A page by its id and its title."""
+
+    id: str
+    title: str
+
+
+def _evidence(answer: Answer, characters: int = 160) -> str:
+    """The text around an answer, in which it is marked."""
+    from kbq.storage import html
+
+    first, last = answer.window(characters)
+    before, behind = answer.context[first : answer.start], answer.context[answer.end : last]
+    return html.marked("… " * (first > 0) + before, answer.text, behind + " …" * (last < len(answer.context)))
 
 
 _fields_of = attrgetter(*(one.name for one in fields(Answer)))

@@ -18,9 +18,11 @@ from kbq.answers import (
     TOP,
     WORDS_ALONE,
     Answer,
+    Answers,
     Backend,
     IndexKind,
     K,
+    PageName,
     SearchOptions,
     Unit,
     is_likely,
@@ -52,7 +54,7 @@ from kbq.words.bm25 import index_bm25
 from kbq.words.sparta import TERMS, index_sparta
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kbq.answers import CorpusColumns, CorpusFormat, SearchWords, WantedKind, WordBackend
     from kbq.array_types import Bools, Floats
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     from kbq.model.queries import QueryTokenizer
     from kbq.reading.calibration import Calibration
     from kbq.reading.reader import Reader
+    from kbq.tables.claims import Dates
     from kbq.tables.outputs import Format
     from kbq.tables.relations import Relation
     from kbq.tables.tables import Table
@@ -311,6 +314,12 @@ class KnowledgeBase:
         opened = Model.open(as_path(model, "a model"), str(self.model.device))
         return self._again(opened, self._chosen_pages)
 
+    def pages(self) -> Iterator[PageName]:
+        """The ids and titles of the pages that answers may come from, in the order of the corpus."""
+        from kbq.tables.fill import every_page
+
+        return (PageName(row["page_id"], row["subject"]) for row in every_page(self))
+
     def with_pages(self, pages: str | Path | Iterable[str]) -> Self:
         """The same knowledge base, answering from these pages only: they are chosen before the best answers are.
 
@@ -398,7 +407,8 @@ class KnowledgeBase:
         for first in range(0, len(asked), BATCH):
             found = self.search(asked[first : first + BATCH], options)
             answers += [[answer for answer in each if is_likely(answer, min_probability)] for each in found]
-        return answers[0] if isinstance(texts, str) else answers
+        shown: list[list[Answer]] = [*map(Answers, answers)]
+        return shown[0] if isinstance(texts, str) else shown
 
     def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
         """`query` for texts that have been checked, and are searched together."""
@@ -713,6 +723,7 @@ class KnowledgeBase:
         limit: int = 0,
         overwrite: bool = False,
         check: bool = False,
+        dates: Dates = "text",
         empty: Iterable[str] = EMPTY,
         decisions: str | Path | None = None,
         format: Format | None = None,
@@ -731,7 +742,8 @@ class KnowledgeBase:
         """Fill the empty cells of a table with what the text says, where that is likely enough, each with its evidence.
 
         Args:
-            table: a file (CSV, TSV, JSON lines, Parquet), or rows; None: a row for each page, its title is the subject.
+            table: a file (CSV, TSV, JSON lines, Parquet, XLSX), rows, or a data frame; None: a row for each page, whose
+                title is the subject.
             relations: the columns to fill, which are added where they are missing; files relations.toml; presets of
                 known relations such as @people (`kbq relations` prints them).
             out: the table that is written, with its claims beside it. What was asked is kept there, too: a run that was
@@ -745,6 +757,7 @@ class KnowledgeBase:
             limit: cells that are asked for at most; 0: all.
             overwrite: fill cells that have a value, too.
             check: change nothing, but compare the values that are there with the text; a table of verdicts is given.
+            dates: how dates are written into cells: as the text has them, or as `iso` or `edtf`.
             empty: what cells without a value hold: such a cell counts as empty.
             decisions: JSON lines of values that a person has accepted or rejected.
             format: of `out`, where its suffix does not say it; nt, trig, qs and html have the claims alone.
@@ -764,7 +777,9 @@ class KnowledgeBase:
             LOOKS if second_look is None else max(LOOKS, second_look), "phrase", backend, bm25_weight, sparta_weight,
             second_look=second_look, calibration=_name(calibration, "a calibration"),
         )  # fmt: skip
-        options = FillOptions(subject, values, min_probability, precision, top, limit, overwrite, check, tuple(empty))
+        options = FillOptions(
+            subject, values, min_probability, precision, top, limit, overwrite, check, dates, tuple(empty)
+        )
         return fill(
             self, table, relations, out, options, search, decisions=decisions, format=format, ids=ids, dry_run=dry_run,
             force=force, command=command, note=note, report=report,

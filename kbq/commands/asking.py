@@ -1,7 +1,7 @@
 """Asking: what commands that ask a knowledge base have in common: which it is, their queries, what may be mistyped."""
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,9 +84,14 @@ def read_queries(texts: "Sequence[str]", source: str | None) -> list[tuple[str, 
     return queries
 
 
+HELP = 'ask for a property, such as "Marie Curie [SEP] place of birth", or a question; ↑ has what was asked before'
+
+
 def typed_lines() -> "Iterator[str]":
     """What a person types at a prompt, until Ctrl-D or Ctrl-C."""
-    note("type a query, or Ctrl-D to end")
+    note("type a query, help, or Ctrl-D to end")
+    with suppress(ImportError):  # it has no place on Windows
+        import readline  # noqa: F401 - lines are edited, and ↑ has the one before
     while True:
         show(Styled("query: ", dim=True), err=True, nl=False)
         try:
@@ -94,7 +99,9 @@ def typed_lines() -> "Iterator[str]":
         except (EOFError, KeyboardInterrupt):
             show("", err=True)
             return
-        if line.strip():
+        if line.strip() in ("help", "?"):
+            note(HELP)
+        elif line.strip():
             yield line
 
 

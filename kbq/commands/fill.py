@@ -3,6 +3,7 @@
 import dataclasses
 import shlex
 import sys
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -130,6 +131,9 @@ def fill(
     check: Annotated[
         bool, typer.Option("--check", help="Compare the values that are there with the text instead, and say where.")
     ] = False,
+    dates: Annotated[
+        Literal["text", "iso", "edtf"], typer.Option(help="Write dates as the text has them, or in ISO 8601, or EDTF.")
+    ] = "text",
     empty: Annotated[
         str | None,
         typer.Option(
@@ -199,7 +203,7 @@ def fill(
         written = Path(folder, f"table.{format or 'csv'}") if str(out) == PRINTED else out
         filled = opened.fill(
             table, relations or (), written, subject=subject, values=values, min_probability=min_probability,
-            precision=precision, top=top, limit=limit, overwrite=overwrite, check=check, empty=markers,
+            precision=precision, top=top, limit=limit, overwrite=overwrite, check=check, dates=dates, empty=markers,
             decisions=decisions, format=format, ids=ids, dry_run=dry_run, force=force, backend=backend,
             bm25_weight=bm25_weight, sparta_weight=sparta_weight, second_look=second_look, calibration=calibration,
             command=shlex.join(["kbq", *sys.argv[1:]]), note=note, report=report,
@@ -235,11 +239,32 @@ def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
         known = f"; {counts.queries - counts.asked:,} of {counts.queries:,} answers were there"
         return [
             f"{out}: {counts.filled:,} of {asked} filled ({counts.filled / counts.cells:.0%})"
-            + (known if counts.asked < counts.queries else "")
+            + (known if counts.asked < counts.queries else ""),
+            *_by_relation(filled),
         ]
+    from kbq.tables.checking import VERDICTS
+
     verdicts = [row["verdict"] for row in filled.rows]
-    found = ", ".join(f"{verdicts.count(verdict):,} {verdict}" for verdict in ("agrees", "contradicts", "not found"))
+    found = ", ".join(f"{verdicts.count(verdict):,} {verdict}" for verdict in VERDICTS)
     return [f"{out}: {len(verdicts):,} values of {counts.rows:,} rows: {found}"]
+
+
+def _by_relation(filled: "Table") -> list[str]:
+    """Of several relations: how many cells were filled, how likely they are right, and how many have only a guess."""
+    accepted: dict[str, dict[str, float | None]] = {}
+    guesses: Counter[str] = Counter()
+    for claim in filled.claims:
+        cells = accepted.setdefault(claim.relation, {})
+        if claim.accepted:
+            cells.setdefault(claim.subject, claim.probability)
+        else:
+            guesses[claim.relation] += 1
+    lines = []
+    for relation, cells in accepted.items() if len(accepted) > 1 else ():
+        chances = [chance for chance in cells.values() if chance is not None]
+        mean = f", {sum(chances) / len(chances):.0%} likely on average" if chances else ""
+        lines.append(f"  {relation}: {len(cells):,} filled{mean}; {guesses[relation]:,} left empty")
+    return lines
 
 
 def _duration(seconds: float) -> str:

@@ -291,3 +291,21 @@ def merge_kb(
         note(f"not all of them have words: add these with `kbq index bm25 {out}`")
     if any(read_manifest(kb).sparta for kb in kbs):
         note(f"learned impacts stay behind, their models may differ: kbq index sparta {out} MODEL")
+
+
+@app.command("pages", rich_help_panel=MAINTAIN)
+def list_pages(
+    kb: Annotated[Path, typer.Argument(help="The knowledge base.")],
+    words: Annotated[str, typer.Argument(help="Only pages whose title has these letters.")] = "",
+    limit: Annotated[int, typer.Option(min=0, help="So many at most; 0: all.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """List the pages of a knowledge base: the id and the title of each, with a tab between them."""
+    from itertools import islice
+
+    from kbq.dump.page_directory import Pages
+
+    named = ((page_id, title) for page_id, title in Pages.open(kb).names() if words.casefold() in title.casefold())
+    found = list(islice(named, limit or None))
+    rows = [{"id": page_id, "title": title} for page_id, title in found]
+    tell({"pages": rows}, as_json, *(f"{page_id}\t{title}" for page_id, title in found))

@@ -3,6 +3,7 @@
 Results go to standard output (with --json nothing else does), notes, errors and progress to standard error.
 """
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any, Self
 
@@ -37,7 +38,8 @@ def show(*lines: "Line", err: bool = False, nl: bool = True) -> None:
 
 
 def _shown(part: str) -> str:
-    return typer.style(visible(part), **part.style) if isinstance(part, Styled) else visible(part)
+    has_style = isinstance(part, Styled) and not os.environ.get("NO_COLOR")  # see no-color.org
+    return typer.style(visible(part), **part.style) if has_style else visible(part)  # type: ignore[attr-defined]
 
 
 def tell(document: "Mapping[str, object]", as_json: bool, *lines: "Line") -> None:

@@ -36,6 +36,10 @@ class Pages:
         """The ids of all pages, in the order of the corpus."""
         return (page_id for shard in self._shards for _, page_id in shard.live_ids())
 
+    def names(self) -> Iterator[tuple[str, str]]:
+        """The ids and titles of all pages, in the order of the corpus."""
+        return ((page_id, shard.titles[page]) for shard in self._shards for page, page_id in shard.live_ids())
+
     def place(self, page_id: str) -> Place | None:
         """Where a page is; None if the knowledge base does not have it."""
         keys, shards, pages = self._table

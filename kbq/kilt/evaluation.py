@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from kbq.errors import EvaluationError
 from kbq.kilt.analysis import Interval, bootstrap_interval, break_down, compare_groups, decompose, find_ceilings
@@ -42,6 +42,7 @@ from kbq.kilt.report import (
 from kbq.kilt.scores import NO_GROUP, GroupOf, Scores, grouping, score
 from kbq.kilt.task import Task
 from kbq.kilt.trec import measure, write_qrels, write_run
+from kbq.storage import html
 
 AnyPath = str | PathLike[str]
 
@@ -78,6 +79,21 @@ class Evaluation(Mapping[str, float]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    def _repr_html_(self) -> str:
+        return html.element("p", html.text(self.semantics)) + "".join(table.html() for table in self.tables)
+
+    def to_pandas(self) -> Any:
+        """The first table, of the scores, as a data frame, unrounded.
+
+        Raises:
+            EvaluationError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise EvaluationError("to_pandas needs pandas: pip install pandas") from None
+        return pandas.DataFrame(list(self.tables[0].rows), columns=list(self.tables[0].columns))
 
     def __repr__(self) -> str:
         return f"Evaluation({dict(self)})"

@@ -10,6 +10,7 @@ from kbq.kilt.analysis import CONFIDENCE, Breakdown, Ceilings, Decomposition, Di
 from kbq.kilt.metrics import Kind
 from kbq.kilt.reliability import PRECISIONS, Calibration, GroupCalibration
 from kbq.kilt.scores import Scores
+from kbq.storage import html
 from kbq.text.visible import visible
 
 Cell = str | int | float | None  # None: an empty cell
@@ -31,6 +32,15 @@ class Table:
         body = [[shown(cell, form) for cell, form in zip(row, forms, strict=True)] for row in self.rows]
         lines = [f"| {' | '.join(cells)} |" for cells in [self.columns, rule, *body]]
         return "\n".join([f"**{self.title}**", "", *lines, ""])
+
+    def html(self) -> str:
+        """As a notebook shows it."""
+        forms = self.columns.values()
+        rows = [
+            [html.element("td", html.text(shown(cell, form))) for cell, form in zip(row, forms, strict=True)]
+            for row in self.rows
+        ]
+        return html.table(self.columns, rows, self.title)
 
     def csv(self) -> str:
         """Comma-separated values with a heading line, unrounded; every row is one line."""

@@ -1,7 +1,7 @@
-"""Checking: values that a table has are compared with what the text says: agrees, contradicts, or not found."""
+"""Checking: values that a table has are compared with what the text says: agrees, also said, contradicts, not found."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal, TypeAlias, get_args
 
 from kbq.tables import dates
 from kbq.tables.claims import Claim, DateValue, PageValue
@@ -10,9 +10,10 @@ from kbq.tables.relations import Relation
 from kbq.tables.slots import subject_of
 from kbq.tables.tables import Row, Table, texts_of
 from kbq.tables.titles import Titles
-from kbq.tables.values import agree
+from kbq.tables.values import agree, normalised
 
-Verdict = Literal["agrees", "contradicts", "not found"]
+Verdict = Literal["agrees", "also said", "contradicts", "not found"]
+TextsOf: TypeAlias = Callable[[str], Sequence[str]]  # gives the paragraphs of a page by its id
 EVIDENCE = ("value", "probability", "page_id", "title", "paragraph", "start", "end", "sentence")
 COLUMNS = ("subject", "relation", "present", "verdict", *EVIDENCE)
 
@@ -23,6 +24,7 @@ def checked(
     relations: Sequence[Relation],
     claims: Mapping[tuple[str, str], Sequence[Claim]],
     titles: Titles,
+    texts: TextsOf,
     markers: Collection[str] = (),
 ) -> list[Row]:
     """A row for each value that is present: its verdict, and what the text says, with its place.
@@ -37,7 +39,7 @@ def checked(
         for relation in relations:
             said = claims.get((name, relation.name), ())
             for present in texts_of(row.get(relation.name), markers) if said else ():
-                verdict, claim = _judged(present, relation, said, titles)
+                verdict, claim = _judged(present, relation, said, titles, texts)
                 evidence = {key: getattr(claim, key) for key in EVIDENCE} if claim else dict.fromkeys(EVIDENCE)
                 rows.append(
                     {"subject": name, "relation": relation.name, "present": present, "verdict": verdict} | evidence
@@ -45,15 +47,35 @@ def checked(
     return rows
 
 
-def _judged(present: str, relation: Relation, claims: Sequence[Claim], titles: Titles) -> tuple[Verdict, Claim | None]:
-    """The verdict on a value, and the claim that it rests on; where several values are right, none contradicts."""
+def _judged(
+    present: str, relation: Relation, claims: Sequence[Claim], titles: Titles, texts: TextsOf
+) -> tuple[Verdict, Claim | None]:
+    """The verdict on a value, and the claim that it rests on.
+
+    A value that stands on the page beside the one that was found may be as right ("actress and inventor"), so it is
+    contradicted only where the page does not have it; where several values are right, none contradicts.
+    """
     accepted = [claim for claim in claims if claim.accepted]
     for claim in accepted:
         if is_same(present, claim, titles):
             return "agrees", claim
+    for claim in claims:
+        others = (other.value for other in claim.alternatives)
+        is_found = is_same(present, claim, titles) or any(agree(present, other) for other in others)
+        if is_found or (claim.accepted and _stands(present, texts(claim.page_id))):
+            return "also said", claim
     if accepted and relation.values == "one":
         return "contradicts", accepted[0]
     return "not found", None
+
+
+def _stands(value: str, texts: Sequence[str]) -> bool:
+    """Whether some text has the words of a value, one after the other."""
+    words = f" {normalised(value)} "
+    return any(words in f" {normalised(text)} " for text in texts)
+
+
+VERDICTS = get_args(Verdict)
 
 
 def is_same(present: str, claim: Claim, titles: Titles) -> bool:

@@ -4,6 +4,7 @@ A file of claims is JSON lines, one claim a line.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from kbq.storage.lines import read_json_lines
 from kbq.storage.records import as_record, digest_of_bytes
 from kbq.storage.writing import replacing, writing_to
 
+Dates = Literal["text", "iso", "edtf"]
 ValueType = Literal["text", "page", "date", "quantity"]
 Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -138,6 +140,18 @@ class Source:
     knowledge_base: str  # digest of its content
     command: str
     time: str  # ISO 8601, UTC
+
+
+def written(claim: Claim, dates: Dates) -> str:
+    """A value as a table has it.
+
+    Args:
+        dates: `text`, as the source has them; `edtf`; or `iso`, which has no form for decades and "circa": these stay.
+    """
+    if dates == "text" or not isinstance(claim.normal, DateValue):
+        return claim.value
+    edtf = claim.normal.edtf
+    return edtf if dates == "edtf" or re.fullmatch(r"-?[0-9]{4}(-[0-9]{2}){0,2}", edtf) else claim.value
 
 
 def write_claims(path: Path, claims: Iterable[Claim]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -116,8 +116,16 @@ def _table(kb: KnowledgeBase, table: str | Path | Iterable[Row] | None, subject:
     if isinstance(table, str | Path):
         return read_table(as_path(table, "the table"))
     if table is not None:
-        return Table.of(table)
+        return Table.of(_records(table))
     return Table(("page_id", subject), every_page(kb, subject)).all_filled()
+
+
+def _records(rows: Any) -> Iterable[Row]:
+    """Rows as they are, or those of a data frame."""
+    for method, arguments in (("to_dicts", ()), ("to_dict", ("records",))):  # of polars and of pandas
+        if hasattr(rows, method):
+            rows = getattr(rows, method)(*arguments)
+    return rows  # type: ignore[no-any-return]
 
 
 def every_page(kb: KnowledgeBase, subject: str = "subject") -> list[Row]:

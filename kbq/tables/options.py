@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from kbq.answers import TOP, SearchOptions
 from kbq.errors import KbqError, QueryError
 from kbq.storage.rows import EMPTY
+from kbq.tables.claims import Dates
 from kbq.tables.relations import Values
 
 if TYPE_CHECKING:
@@ -32,11 +33,14 @@ class FillOptions:
     limit: int = 0  # cells that are asked for; 0: all
     overwrite: bool = False
     check: bool = False
+    dates: Dates = "text"  # how dates are written into cells; see `claims.written`
     empty: tuple[str, ...] = EMPTY  # what cells without a value hold, beside nothing
 
     def __post_init__(self) -> None:
         if self.values not in ("one", "many"):
             raise KbqError(f"values is {self.values!r}: choose from one, many", is_usage=True)
+        if self.dates not in get_args(Dates):
+            raise KbqError(f"dates is {self.dates!r}: choose from {', '.join(get_args(Dates))}", is_usage=True)
         for name, count in (("top", self.top), ("limit", self.limit)):
             if type(count) is not int or count < 0:
                 raise KbqError(f"{name} is {count!r}, must be 0 or more", is_usage=True)

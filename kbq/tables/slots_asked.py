@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import kbq
 from kbq.answers import SearchOptions
 from kbq.dump.manifest import MANIFEST
+from kbq.dump.page_directory import Pages
 from kbq.errors import QueryError
 from kbq.search.search import BATCH
 from kbq.storage.files import file_digest
 from kbq.storage.rows import empty_markers
 from kbq.tables.checking import COLUMNS, checked
-from kbq.tables.claims import Claim
+from kbq.tables.claims import Claim, written
 from kbq.tables.deciding import Decider
 from kbq.tables.decisions import Decided, obeyed, without_cell, without_value
 from kbq.tables.kept import Kept
@@ -48,7 +49,7 @@ class Filling:
     ) -> None:
         """Raises KbqError where nothing can be asked, or nothing would have a probability."""
         self._kb, self._table, self._relations, self._options, self._search = kb, table, relations, options, search
-        self._decisions, self._titles = decisions, kb.titles
+        self._decisions, self._titles, self._pages = decisions, kb.titles, Pages(kb.shards)
         self._threshold, self._markers = options.threshold(kb, search), empty_markers(options.empty)
         for relation in relations:
             if relation.min_probability is not None:
@@ -112,7 +113,7 @@ class Filling:
             by_slot[claim.subject, claim.relation].append(claim)
         claims = list(chain.from_iterable(self._obeyed(slot, by_slot) for slot in self.slots))
         if options.check:
-            rows = checked(table, options.subject, self._relations, by_slot, self._titles, self._markers)
+            rows = checked(table, options.subject, self._relations, by_slot, self._titles, self._texts, self._markers)
             agreeing = sum(row["verdict"] == "agrees" for row in rows)
             verdicts = Table(COLUMNS, rows, tuple(claims), replace(self.counts, asked=self.asked, filled=agreeing))
             return verdicts.all_filled()
@@ -121,6 +122,11 @@ class Filling:
         rows = [self._filled(row, accepted) for row in table.rows]
         counts = replace(self.counts, asked=self.asked, filled=len(accepted))
         return Table((*table.columns, *new), rows, tuple(claims), counts, table)
+
+    def _texts(self, page_id: str) -> list[str]:
+        """The paragraphs of a page; none of a value by hand."""
+        place = self._pages.place(page_id)
+        return [] if place is None else [one.text for one in self._kb.shards[place.shard].page(place.page).paragraphs]
 
     def _obeyed(self, slot: Slot, claims: dict[tuple[str, str], list[Claim]]) -> list[Claim]:
         """The claims of a slot with what people decided on it, in their place."""
@@ -135,7 +141,7 @@ class Filling:
         for relation in self._relations:
             found = accepted.get((name, relation.name))
             if found and (self._options.overwrite or is_empty(row.get(relation.name), self._markers)):
-                texts = [claim.value for claim in found]
+                texts = [written(claim, self._options.dates) for claim in found]
                 values[relation.name] = texts if relation.values == "many" else texts[0]
         return dict(row) | values if values else row
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from kbq.errors import KbqError
+from kbq.storage import html
 from kbq.storage.lines import MARK
 from kbq.storage.parquet import NEEDS_PYARROW
 from kbq.storage.paths import as_path, given
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 TableFormat: TypeAlias = RowFormat
 Row: TypeAlias = Mapping[str, Any]
+SHOWN = 20  # rows in a notebook
 SEPARATOR = "|"  # between the values of a cell
 CSV = Dialect()
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")  # how a cell begins that a spreadsheet computes. Source: OWASP
@@ -132,6 +134,25 @@ class Table:
         except ImportError:
             raise KbqError("to_pandas needs pandas: pip install pandas") from None
         return pd.DataFrame([[row.get(name) for name in self.columns] for row in self.rows], columns=list(self.columns))
+
+    def _repr_html_(self) -> str:
+        """The first rows, as a notebook shows them; what was filled in has its evidence where the mouse is."""
+        claims = {(claim.subject, claim.relation): claim for claim in reversed(self.claims)}
+        names = {claim.subject for claim in self.claims}
+        rows = []
+        for number, row in enumerate(self.rows[:SHOWN]):
+            subject = next((text for text in map(shown, row.values()) if " ".join(text.split()) in names), "")
+            cells = []
+            for column in self.columns:
+                claim = claims.get((" ".join(subject.split()), column)) if self.is_filled(number, column) else None
+                chance = "" if claim is None or claim.probability is None else f" {claim.probability:.0%}"
+                words = html.text(shown(row.get(column))) + html.element("span", chance, style=html.QUIET)
+                title = f"{claim.sentence} ({claim.title})" if claim else ""
+                style = "background:#3b82c433" if self.is_filled(number, column) else ""
+                cells.append(html.element("td", words, style=style, title=title))
+            rows.append(cells)
+        caption = f"{len(self.rows):,} rows, {self.counts.filled:,} of {self.counts.cells:,} cells filled"
+        return html.table(self.columns, rows, caption)
 
     def __repr__(self) -> str:
         return f"Table({len(self.rows):,} rows, {len(self.columns):,} columns, {len(self.claims):,} claims)"

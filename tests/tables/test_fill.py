@@ -116,11 +116,28 @@ def test_what_is_there_is_checked_against_the_text(sample: KnowledgeBase, people
     assert [(row["subject"], row["present"], row["verdict"], row["value"]) for row in table.rows] == [
         ("Marie Curie", "1867", "agrees", "7 November 1867"),
         ("Marie Curie", "WARSAW", "agrees", "Warsaw"),
-        ("Marie Curie", "Paris", "contradicts", "Warsaw"),
+        ("Marie Curie", "Paris", "also said", "Warsaw"),
         ("Isaac Newton", "1700", "contradicts", "1642"),
         ("Zork Blah", "1900", "not found", None),
     ]
     assert out.read_text().splitlines()[2].startswith("Marie Curie,place of birth,WARSAW,agrees,Warsaw,0.9")
+
+
+def test_dates_are_written_as_wanted(sample: KnowledgeBase) -> None:
+    rows = [{"subject": "Marie Curie"}]
+    values = [
+        sample.fill(rows, ["date of birth"], dates=dates).rows[0]["date of birth"] for dates in ("text", "iso", "edtf")
+    ]
+    assert values == ["7 November 1867", "1867-11-07", "1867-11-07"]
+    with pytest.raises(KbqError, match="dates is 'us': choose from text, iso, edtf"):
+        sample.fill(rows, ["date of birth"], dates="us")  # type: ignore[arg-type]
+
+
+def test_a_data_frame_is_filled(sample: KnowledgeBase) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"subject": ["Marie Curie", None], "place of birth": [None, "x"]})
+    table = sample.fill(frame, ["place of birth"])
+    assert table.to_pandas()["place of birth"].tolist() == ["Warsaw", "x"]
 
 
 def test_every_page_is_a_subject(sample: KnowledgeBase) -> None:

@@ -1,0 +1,43 @@
+"""HTML: texts become elements that a notebook shows; nothing in them is markup."""
+
+from collections.abc import Iterable
+from html import escape
+
+QUIET = "color:#767676;font-size:90%"  # readable on white and on black
+BAR = "#3b82c4"
+
+
+def element(name: str, *content: str, style: str = "", title: str = "") -> str:
+    """An element whose content is HTML already; texts go through `text` before.
+
+    >>> element("b", text("<x> & y"), style="color:red")
+    '<b style="color:red">&lt;x&gt; &amp; y</b>'
+    """
+    given = "".join(f' {key}="{escape(value)}"' for key, value in (("style", style), ("title", title)) if value)
+    return f"<{name}{given}>{''.join(content)}</{name}>"
+
+
+def text(words: object) -> str:
+    """A text, as HTML."""
+    return escape(str(words).encode("utf-8", "replace").decode())
+
+
+def bar(probability: float | None) -> str:
+    """A probability as a bar with its percents; without one, nothing."""
+    if probability is None:
+        return ""
+    full = element("span", style=f"display:inline-block;height:.4em;width:{4 * probability:.2f}em;background:{BAR}")
+    track = element("span", full, style="display:inline-block;width:4em;background:#8884;line-height:.4em")
+    return f"{track} {element('span', f'{probability:.0%}', style=QUIET)}"
+
+
+def marked(before: str, words: str, behind: str) -> str:
+    """A sentence in which some words are marked."""
+    return text(before) + element("mark", text(words)) + text(behind)
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]], caption: str = "") -> str:
+    """A table; the cells of rows are `td` elements already."""
+    head = element("thead", element("tr", *(element("th", text(name), style="text-align:left") for name in header)))
+    body = element("tbody", *(element("tr", *row) for row in rows))
+    return element("table", element("caption", text(caption)) if caption else "", head, body)
