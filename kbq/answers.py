@@ -181,7 +181,7 @@ class Answers(list[Answer]):
     """The answers to a query, best first; a notebook shows them with their evidence."""
 
     def _repr_html_(self) -> str:
-        from kbq.storage import html
+        from kbq.text import html
 
         rows = [
             [
@@ -204,7 +204,7 @@ class PageName(NamedTuple):
 
 def _evidence(answer: Answer, characters: int = 160) -> str:
     """The text around an answer, in which it is marked."""
-    from kbq.storage import html
+    from kbq.text import html
 
     first, last = answer.window(characters)
     before, behind = answer.context[first : answer.start], answer.context[answer.end : last]

@@ -42,7 +42,7 @@ from kbq.kilt.report import (
 from kbq.kilt.scores import NO_GROUP, GroupOf, Scores, grouping, score
 from kbq.kilt.task import Task
 from kbq.kilt.trec import measure, write_qrels, write_run
-from kbq.storage import html
+from kbq.text import html
 
 AnyPath = str | PathLike[str]
 

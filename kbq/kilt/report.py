@@ -10,7 +10,7 @@ from kbq.kilt.analysis import CONFIDENCE, Breakdown, Ceilings, Decomposition, Di
 from kbq.kilt.metrics import Kind
 from kbq.kilt.reliability import PRECISIONS, Calibration, GroupCalibration
 from kbq.kilt.scores import Scores
-from kbq.storage import html
+from kbq.text import html
 from kbq.text.visible import visible
 
 Cell = str | int | float | None  # None: an empty cell
