@@ -116,6 +116,8 @@ def model_folder(source: str | Path) -> Path:
     if folder.is_dir():
         return folder
     if folder.exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
+        if folder.is_file():
+            raise ModelError(f"{source} is a file: give the folder that holds it, {folder.parent}")
         raise ModelError(f"model folder {source} does not exist")
     hugging_face()  # also turns off the messages of huggingface_hub
     import huggingface_hub  # imported on demand: hub names are rare

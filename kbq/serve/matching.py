@@ -4,6 +4,7 @@ Titles are compared by their words, without case, accents and punctuation; a rar
 A word that no title has is read as those that are one typing error away.
 """
 
+import re
 from array import array
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,14 +19,15 @@ from kbq.array_types import Rows
 from kbq.dump.page_directory import Pages, Place
 from kbq.dump.shards import Shard
 from kbq.tables.values import normalised
-from kbq.words.spelling import BARE, edits
+from kbq.words.spelling import edits
 
 IDENTICAL, SAME_TITLE, SAME_WORDS, SIMILAR = 1.0, 0.99, 0.95, 0.9  # likeness; SIMILAR: at most, with other words
+BY_NUMBER = 0.94  # likeness of a page whose id, a plain number, is the name: it may as well be a year, or a film
 MISTYPED = 0.9  # of the weight of a word that is one typing error away
 MOST_WORDS = 32  # of a name that are looked up
 LONGEST = 4096  # characters of a name: no title has more
 COMPARED = 64  # titles at least that are compared as a whole
-STROKES = str.maketrans(BARE)
+SIGNS = re.compile(r"[#*%@‰+]+")  # what tells C# from C: such names are candidates of one another, and no match
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +54,15 @@ class TitleWords:
     def pages(self, name: str, limit: int) -> list[NamedPage]:
         """At most `limit` pages, the most alike first; of those that are equally alike, the first of the corpus.
 
-        The id of a page is as good as its title.
+        The id of a page is as good as its title, unless it is a plain number.
         """
         if len(name) > LONGEST:
             return []
         by_id = self._ids.place(name)
-        found = {} if by_id is None else {by_id: IDENTICAL}
+        found = {} if by_id is None else {by_id: BY_NUMBER if name.isdigit() else IDENTICAL}
         words = words_of(name)
-        for place, shared in self._table.most_alike(words, max(limit, COMPARED)):
-            found.setdefault(place, self._likeness(name, words, place, shared))
+        for place, shared in self._table.most_alike(with_bare(words), max(limit, COMPARED)):
+            found[place] = max(found.get(place, 0.0), self._likeness(name, words, place, shared))
         ranked = sorted(found.items(), key=lambda one: -one[1])[:limit]
         return [NamedPage(*self._names(place), round(likeness, 4)) for place, likeness in ranked]
 
@@ -89,7 +91,7 @@ class _Table:
         self._numbers = np.concatenate([*numbers, _NO_PAGES])  # of each page, in its shard
         keys, pages = array("Q"), array("q")
         for page, (shard, number) in enumerate(zip(self._shards.tolist(), self._numbers.tolist(), strict=True)):
-            for word in dict.fromkeys(words_of(shards[shard].titles[number])):
+            for word in dict.fromkeys(with_bare(words_of(shards[shard].titles[number]))):
                 keys.append(_key(word))
                 pages.append(page)
         order = np.argsort(np.frombuffer(keys, np.uint64), kind="stable")
@@ -143,7 +145,16 @@ def words_of(name: str) -> list[str]:
     >>> words_of("Skłodowska-Curie, Marie")
     ['sklodowska', 'curie', 'marie']
     """
-    return normalised(name).translate(STROKES).split()
+    return normalised(name).split()
+
+
+def with_bare(words: Sequence[str]) -> list[str]:
+    """The words, each with signs without them, too.
+
+    >>> with_bare(["c#", "language"])
+    ['c#', 'c', 'language']
+    """
+    return [form for word in words for form in dict.fromkeys((word, SIGNS.sub("", word))) if form]
 
 
 def _key(word: str) -> int:

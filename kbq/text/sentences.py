@@ -4,6 +4,7 @@ import re
 
 import sentencex
 
+GOES_ON = re.compile(r"\s*[\"'“‘(\[]*(?:[a-zà-öø-ÿα-ωа-я]|[0-9])")
 BLANK = re.compile(r"[^\S\x00-\x7f]")  # non-ASCII white space: sentencex fails on a full stop after it
 
 # Letters of scripts that do not separate words.
@@ -26,8 +27,25 @@ def whole_words(text: str, wanted: str, in_any_case: bool = False) -> list[int]:
 def sentence_bounds(text: str) -> list[tuple[int, int]]:
     """Characters [start, end) of each sentence, by the rules for English, which also end Chinese sentences.
 
+    None begins with a small letter or a number, as what stands behind "Vol." and "Panic!" does.
+
     >>> sentence_bounds("Plan B\\u00a0. Then he left.")
     [(0, 9), (9, 22)]
     """
-    sentences = sentencex.get_sentence_boundaries("en", BLANK.sub(" ", text))
-    return [(item["start_index"], item["end_index"]) for item in sentences]
+    found = sentencex.get_sentence_boundaries("en", BLANK.sub(" ", text))
+    bounds: list[tuple[int, int]] = []
+    for item in found:
+        start, end = item["start_index"], item["end_index"]
+        if bounds and bounds[-1][1] == start and _goes_on(text, start):
+            bounds[-1] = bounds[-1][0], end
+        else:
+            bounds.append((start, end))
+    return bounds
+
+
+def _goes_on(text: str, start: int) -> bool:
+    """Whether a sentence that is said to begin at a character is the rest of the one before: it begins small, or with
+    a number, on the same line.
+    """
+    behind = GOES_ON.match(text, start)
+    return behind is not None and "\n" not in text[max(0, start - 4) : behind.end()]

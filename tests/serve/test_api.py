@@ -126,6 +126,9 @@ def test_metrics_are_those_of_prometheus(serve: Serve, kb_folder: Path) -> None:
 
 def test_health_is_told(service: Running) -> None:
     assert service.client.get("/healthz").json() == {"status": "alive"}
+    for path in ("/", "/healthz", "/readyz", "/v1/kbs", "/reconcile"):
+        head = service.client.head(path)
+        assert (head.status_code, head.content) == (200, b"")
     ready = service.client.get("/readyz")
     assert (ready.status_code, ready.json()) == (200, {"status": "ready", "kbs": [{"name": "sample", "problem": ""}]})
 

@@ -15,7 +15,20 @@ from kbq.model.model import Model
 from kbq.serve.matching import MISTYPED, SIMILAR, TitleWords
 from kbq.words.spelling import edits
 
-TITLES = ["Marie Curie", "Pierre Curie", "Emma", "EMMA", "War and Peace", "Łódź", "1984", "Peace", "!!!", "Marie Curie"]
+TITLES = [
+    "Marie Curie",
+    "Pierre Curie",
+    "Emma",
+    "EMMA",
+    "War and Peace",
+    "Łódź",
+    "1984",
+    "Peace",
+    "!!!",
+    "Marie Curie",
+    "C#",
+    "A*",
+]
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +63,7 @@ def words(shards_of: Callable[..., list[Shard]]) -> TitleWords:
         ("P6", [("P6", 1.0)]),
         ("1985", []),
         ("!!!", [("P8", 1.0)]),
+        ("c#", [("P10", 0.99)]),
         ("", []),
         (" , ", []),
         ("xyzzy", []),
@@ -98,3 +112,16 @@ def test_likeness_is_that_of_a_plain_computation(shards_of: Callable[..., list[S
             if sorted(title.split()) != sorted(name.split()):
                 wanted = SIMILAR * plain_likeness(name, title, weight, math.log1p(60.5 / 0.5))
                 assert likeness.get(f"P{number}", 0.0) == pytest.approx(wanted, abs=1e-4)
+
+
+def test_what_signs_tell_apart_is_a_candidate_and_no_match(words: TitleWords) -> None:
+    for name, page_id in (("C", "P10"), ("A", "P11"), ("a", "P11")):
+        (found,) = [one for one in words.pages(name, 5) if one.page_id == page_id]
+        assert not found.has_name
+
+
+def test_an_id_that_is_a_plain_number_is_a_candidate_and_no_match(model: Model, tmp_path: Path) -> None:
+    pages = [Page("300", "Abacus", ["x"]), Page("1984", "Bread", ["x"]), Page("7", "300", ["x"])]
+    words = TitleWords(KnowledgeBase.build(pages, tmp_path / "kb", model, bm25=False).shards)
+    assert [(one.title, one.has_name) for one in words.pages("1984", 5)] == [("Bread", False)]
+    assert [(one.title, one.has_name) for one in words.pages("300", 5)] == [("300", True), ("Abacus", False)]

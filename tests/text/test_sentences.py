@@ -19,3 +19,20 @@ def test_sentences_lie_in_the_text_in_order(text: str) -> None:
     bounds = [place for sentence in sentence_bounds(text) for place in sentence]
     assert bounds == sorted(bounds)
     assert all(0 <= place <= len(text) for place in bounds)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("Panic! at the Disco formed in Las Vegas in 2004.", 1),
+        ("See Vol. 2 of it. Then go.", 2),
+        ("Henry VIII. was king. He died.", 2),
+        ("It is by Acme Inc. of old.", 1),
+        ("One line.\nanother line.", 2),
+        ("He died. She lived.", 2),
+        ("他去了。她来了。", 2),
+    ],
+)
+def test_no_sentence_begins_with_a_small_letter_or_a_number(text: str, sentences: int) -> None:
+    bounds = sentence_bounds(text)
+    assert (len(bounds), "".join(text[start:end] for start, end in bounds)) == (sentences, text)

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from kbq.serve.matching import NamedPage, TitleWords
 from kbq.serve.slot_filling import SlotFiller
 from kbq.tables.checking import is_same
@@ -37,6 +39,25 @@ class Name:
     query: str = ""
     limit: float = 0  # candidates; 0: LIMIT
     properties: list[Property] = field(default_factory=list)
+
+
+def name_of(query: object) -> Name:
+    """A query as a client sent it. What cannot be asked has no candidates, and does not keep the others from theirs.
+
+    >>> name_of({"query": "Emma", "limit": None}), name_of({"query": 1984}).query, name_of(7).query
+    (Name(query='Emma', limit=0, properties=[]), '', '')
+    """
+    given = dict(query) if isinstance(query, dict) else {}
+    text = given.get("query")
+    fields: dict[str, Any] = {"query": text if isinstance(text, str) else ""}
+    for name in ("limit", "properties"):
+        if given.get(name) is not None:
+            try:
+                part = msgspec.convert({"query": "", name: given[name]}, Name, strict=False)
+                fields |= {name: getattr(part, name)}
+            except msgspec.ValidationError:
+                return Name()
+    return Name(**fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,14 @@ from fastapi import APIRouter, Request, Response
 from kbq.serve.access import RECONCILE
 from kbq.serve.pages import templates
 from kbq.serve.problems import RefusedError
-from kbq.serve.reconciliation.candidates import Candidate, Name, candidates, is_match
+from kbq.serve.reconciliation.candidates import Candidate, candidates, is_match, name_of
 from kbq.serve.reconciliation.extension import Extension, extended
 from kbq.serve.reconciliation.manifest import MOST_CELLS, MOST_NAMES, TYPE, manifest
 from kbq.serve.services import Services, WithServices
 from kbq.serve.slot_filling import SlotFiller
 from kbq.storage.lines import without_surrogates
 
-T = TypeVar("T", dict[str, Name], Extension)
+T = TypeVar("T", dict[str, Any], Extension)
 SUGGESTIONS = 20
 DESCRIPTION = 160  # characters
 FRAMED = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; sandbox"}
@@ -46,7 +46,7 @@ class _Asked:
         if self._request.method == "POST":
             self._fields = await self._request.form()
         if "queries" in self._fields:
-            return await self._candidates(self._read("queries", dict[str, Name]))
+            return await self._candidates(self._read("queries", dict[str, Any]))
         if "extend" in self._fields:
             return await self._extension(self._read("extend", Extension))
         if self._request.method == "POST":
@@ -62,8 +62,9 @@ class _Asked:
         except (ValueError, RecursionError) as error:  # msgspec's are ValueErrors, too
             raise RefusedError(400, f"{field} cannot be read: {error}: send JSON as the protocol has it") from None
 
-    async def _candidates(self, names: Mapping[str, Name]) -> Response:
-        _refuse_more("names", len(names), MOST_NAMES)
+    async def _candidates(self, asked: Mapping[str, Any]) -> Response:
+        _refuse_more("names", len(asked), MOST_NAMES)
+        names = {key: name_of(one) for key, one in asked.items()}
         found = await candidates(list(names.values()), self._filler)
         results = {
             key: {"result": [self._candidate(one, is_match(each) and one is each[0]) for one in each]}
