@@ -17,6 +17,7 @@ from kbq.model.model_folder import DEFAULT_MODEL
 from kbq.storage.locks import writing_alone
 from kbq.storage.paths import PACKAGE, cache_folder
 from kbq.storage.writing import remove_left, writing_to
+from kbq.words.bm25 import FOLDED
 
 ARTICLES = PACKAGE / "sample" / "articles.jsonl"
 TEMPORARY = "sample-"  # how the name of a folder begins in which the sample is being built; 8 characters follow
@@ -80,6 +81,6 @@ def _remove_left(parent: Path) -> None:
 
 
 def _digest() -> str:
-    """A digest of all that decides what is built: the format, the articles, and the model by its configuration."""
-    parts = bytes([FORMAT]), ARTICLES.read_bytes(), (DEFAULT_MODEL / CONFIG).read_bytes()
+    """A digest of all that decides what is built: the format, that of words, the articles, and the model's settings."""
+    parts = bytes([FORMAT]), FOLDED.encode(), ARTICLES.read_bytes(), (DEFAULT_MODEL / CONFIG).read_bytes()
     return hashlib.sha256(b"".join(parts)).hexdigest()[:8]

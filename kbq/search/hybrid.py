@@ -168,7 +168,7 @@ class WordIndexes:
             return LexicalScores(self._shards, self.sparta, [self._pieces.terms(text) for text in texts], weight)
         if not self.bm25:
             raise QueryError(f"{self._folder} has no BM25 index: add one with `kbq index bm25 {self._folder}`")
-        return LexicalScores(self._shards, self.bm25, [query_words(text) for text in texts], weight)
+        return LexicalScores(self._shards, self.bm25, [query_words(text, self.bm25) for text in texts], weight)
 
     def all_scores(self, texts: Sequence[str], bm25_weight: float, sparta_weight: float) -> list[LexicalScores]:
         """The scores of every index that is there, weighted.

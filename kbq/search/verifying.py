@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kbq.dump.codes import OFFICIAL
 from kbq.dump.damage import reason, sealed_files, sentence
-from kbq.dump.manifest import changing, is_knowledge_base, read_manifest, write_manifest
+from kbq.dump.manifest import Manifest, changing, is_knowledge_base, read_manifest, write_manifest
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.model.model_files import is_model, model_damage, model_files, remedy
 from kbq.model.model_folder import local_folder
@@ -17,13 +17,16 @@ from kbq.search.changing import model_of
 from kbq.storage.files import reading_problem
 from kbq.storage.paths import as_path
 from kbq.storage.progress import Stage, silent
-from kbq.storage.seals import Damage, all_damage
-from kbq.words.bm25 import add_bm25
+from kbq.storage.seals import SEAL, Damage, all_damage
+from kbq.words.bm25 import add_bm25, bm25_folder, is_older
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from kbq.storage.progress import Report
+
+
+OLDER = "its words are of an older form: they are found as they are written, with their accents, alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +73,18 @@ def verify(
             damages.append(Damage(queries_file(folder, entry.asked), ValueError(reason(error))))
     stage = Stage(report, "bytes compared", sum(file.bytes for file in files.values()))
     damages += all_damage(files, stage.add)
+    damages += [Damage(place / SEAL, ValueError(OLDER)) for place in _older_words(folder, manifest)]
     if damages and read_manifest(folder) != manifest:  # it has been changed meanwhile
         return verify(folder, repair, model=model, device=device, report=report)
     repaired = _repaired(folder, damages, model, device, report) if repair and damages else ()
     parts = tuple(folder / part for part in repaired)
     left = tuple(sentence(folder, one) for one in damages if not any(one.path.is_relative_to(part) for part in parts))
     return Verification(folder, len(files), sum(file.bytes for file in files.values()), left, repaired)
+
+
+def _older_words(folder: Path, manifest: Manifest) -> list[Path]:
+    places = [bm25_folder(shard) for shard in manifest.shard_folders(folder)] if manifest.bm25 else []
+    return [place for place in places if is_older(place)]
 
 
 def _verified_model(folder: Path, repair: bool, report: Report) -> Verification:

@@ -74,7 +74,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         if scope["method"] == "HEAD":  # the answer to GET; the server leaves its body out
-            scope = scope | {"method": "GET"}
+            scope = {**scope, "method": "GET"}
         headers = Headers(scope=scope)
         asked = headers.get("x-request-id", "")
         exchange = _Exchange(scope, headers, asked if ID.fullmatch(asked) else uuid.uuid4().hex)

@@ -8,8 +8,8 @@ import calendar
 import re
 from functools import lru_cache
 
-from kbq.storage.letters import folded, seen
 from kbq.tables.claims import DateValue
+from kbq.text.letters import folded, seen
 
 DAY, MONTH, YEAR, DECADE, CENTURY = 11, 10, 9, 8, 7  # precisions of Wikibase
 GREGORIAN = (1582, 10, 15)  # the first day of its calendar

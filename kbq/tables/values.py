@@ -9,10 +9,10 @@ import unicodedata
 from decimal import Decimal
 from functools import lru_cache
 
-from kbq.storage.letters import folded, seen
 from kbq.tables import dates
 from kbq.tables.claims import DateValue, QuantityValue, ValueType
 from kbq.tables.dates import date_of, date_of_cell
+from kbq.text.letters import folded, seen
 
 LONGEST = 64  # characters of a text that may be a date or a quantity
 

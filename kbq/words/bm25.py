@@ -1,5 +1,8 @@
 """BM25: paragraphs, with their page titles, become an inverted index of English stems; words become BM25 scores.
 
+Words are compared by `letters`, so that Lodz finds Łódź. Names made of common words ("The Band") are found by the title
+as a whole, which is a term, too; it counts only where no word of the name tells anything.
+
 The folder `bm25/` of a shard holds how often each word occurs in each paragraph (`Postings`), and in `lengths.npy` (u32
 [paragraphs]) how many words each has. Weights are Lucene's. They depend on word frequencies in the whole knowledge
 base, and are computed at search time: so shards are indexed, appended and merged independently, and scored as one.
@@ -24,12 +27,18 @@ from kbq.dump.manifest import BM25, Manifest, changing, write_manifest
 from kbq.dump.shards import Shard
 from kbq.storage.files import folder_bytes
 from kbq.storage.progress import Report, Stage, silent
+from kbq.text.letters import folded, plain
+from kbq.text.markers import mention_in, slot_of
 from kbq.words.postings import Entries, ImpactIndex, Postings, damaged, is_complete, query_text, write_postings
 
 K1, B = 1.5, 0.75  # saturation of repeated words, and normalisation by length
 CHUNK = 4096  # paragraphs tokenised together
 LENGTHS = "lengths"
+FOLDED = "folded"  # an empty array: the words are folded, and titles are terms; older indexes lack it
+TITLE = "="  # how the term of a title begins: no word does
+COMMON = 0.02  # share of the paragraphs that have a word which tells little of a name
 STEMS = 10_000  # that the stemmer remembers
+LONGEST_NAME = 200  # characters of a name that is looked up as a title
 CACHED = 2**14  # words whose inverse frequencies are cached
 WORD = re.compile(r"\b\w\w+\b")  # the pattern of bm25s
 
@@ -40,17 +49,21 @@ def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manif
     built = []
     for shard in manifest.open_shards(folder):
         part = f"{shard.folder.name}/{BM25}"
-        if is_complete(bm25_folder(shard.folder), shard.seal, manifest.seals.get(part)):
+        place = bm25_folder(shard.folder)
+        if is_complete(place, shard.seal, manifest.seals.get(part)) and not is_older(place):
             stage.add(len(shard.texts))
         else:
             vocabulary, entries, lengths = _count_words(shard, stage)
-            write_postings(bm25_folder(shard.folder), vocabulary, entries, "counts", shard.seal, {LENGTHS: lengths})
+            others: dict[str, NDArray[Any]] = {LENGTHS: lengths, FOLDED: np.empty(0, np.uint8)}
+            write_postings(place, vocabulary, entries, "counts", shard.seal, others)
             built.append(part)
     return replace(manifest.without_seals(built), bm25=True)
 
 
 def index_bm25(folder: Path, report: Report = silent) -> int:
-    """Add a BM25 index to the shards of a published knowledge base that have none. Returns the bytes of all of them.
+    """Add a BM25 index to the shards of a published knowledge base that have none, or one of an older form.
+
+    Returns the bytes of all of them.
 
     Raises:
         KnowledgeBaseError: there is none, or the folder cannot be written.
@@ -66,13 +79,20 @@ def bm25_folder(shard: Path) -> Path:
     return shard / BM25
 
 
+def is_older(folder: Path) -> bool:
+    """Whether an index is there whose words are compared letter by letter, as kbq once did."""
+    return folder.exists() and not (folder / f"{FOLDED}.npy").exists()
+
+
 def _count_words(shard: Shard, stage: Stage) -> tuple[list[str], Entries, NDArray[np.uint32]]:
     """The vocabulary of a shard, how often each word occurs in each paragraph, and the lengths of paragraphs."""
     numbers: dict[str, int] = {}
     paragraphs, terms, counts, lengths = array("i"), array("i"), array("I"), array("I")
     for paragraph, words in enumerate(_words_of_paragraphs(shard, stage)):
         lengths.append(len(words))
-        for word, count in Counter(words).items():
+        counted = Counter(words)
+        counted[title_term(shard.title_of(paragraph))] = 1
+        for word, count in counted.items():
             paragraphs.append(paragraph)
             terms.append(numbers.setdefault(word, len(numbers)))
             counts.append(count)
@@ -90,11 +110,21 @@ def _words_of_paragraphs(shard: Shard, stage: Stage) -> Iterator[list[str]]:
         stage.add(len(paragraphs))
 
 
-def words_of(texts: Sequence[str]) -> list[list[str]]:
-    """The stems of the words of each text, in lower case, without English stop words and single letters."""
+def title_term(title: str) -> str:
+    """The term of a title as a whole.
+
+    >>> title_term("The Band"), title_term("It")
+    ('=the band', '=it')
+    """
+    return TITLE + " ".join(re.findall(r"\w+", folded(title).replace("'", "")))
+
+
+def words_of(texts: Sequence[str], is_folded: bool = True) -> list[list[str]]:
+    """The stems of the words of each text, folded, without English stop words and single letters."""
     import bm25s  # imported on demand, as dense search does not need it
 
-    stems = bm25s.tokenize(list(texts), stopwords="en", stemmer=_stemmer(STEMS), return_ids=False, show_progress=False)
+    texts = list(map(folded, texts)) if is_folded else list(texts)
+    stems = bm25s.tokenize(texts, stopwords="en", stemmer=_stemmer(STEMS), return_ids=False, show_progress=False)
     return [[word for word in words if word] for words in stems]
 
 
@@ -107,10 +137,12 @@ def stems_of(words: Sequence[str]) -> tuple[list[str], list[str]]:
     >>> stems_of(["places", "the"]), stems_of(["well-known"])
     ((['places'], ['place']), (['well-known', 'well-known'], ['well', 'known']))
     """
-    if "".join(words).replace("_", "").isalnum() and min(map(len, words)) > 1:  # each is one `WORD`
+    letters = list(map(folded, words))
+    if "".join(letters).replace("_", "").isalnum() and min(map(len, letters)) > 1:  # each is one `WORD`
         stop_words = _stop_words()
-        kept = [word for word in words if word not in stop_words]
-        return kept, _stemmer(0).stemWords(kept)  # what is never asked for again need not be remembered
+        kept = [place for place, word in enumerate(letters) if word not in stop_words]
+        # What is never asked for again need not be remembered.
+        return [words[place] for place in kept], _stemmer(0).stemWords([letters[place] for place in kept])
     pairs = [(word, stem) for word, stems in zip(words, words_of(words), strict=True) for stem in stems]
     return [word for word, _ in pairs], [stem for _, stem in pairs]
 
@@ -129,16 +161,34 @@ def _stop_words() -> frozenset[str]:
     return frozenset(STOPWORDS_EN)
 
 
-def query_words(text: str) -> list[str]:
-    """The stems of a query; see `query_text`."""
-    (words,) = words_of([query_text(text)])
-    return words
+def query_words(text: str, indexes: Sequence["BM25Index"] = ()) -> list[str]:
+    """The stems of a query, see `query_text`; of a name that common words make up, the term of its title, too.
+
+    Args:
+        indexes: of all shards; without them no name is known to be common.
+    """
+    is_folded = all(index.is_folded for index in indexes)
+    (words,) = words_of([query_text(text)], is_folded)
+    return [*words, *_title_terms(text, indexes)] if indexes and is_folded else words
 
 
-def missing_words(text: str, indexes: Sequence[ImpactIndex]) -> list[str]:
+def _title_terms(text: str, indexes: Sequence["BM25Index"]) -> list[str]:
+    mention = mention_in(text)
+    name = mention[1] if mention else (slot_of(text) or (text,))[0]
+    term = title_term(name)
+    if len(term) > LONGEST_NAME or not any(term in index for index in indexes):
+        return []
+    (words,) = words_of([name])
+    paragraphs = sum(index.count for index in indexes)
+    is_common = all(sum(len(index.passages(word)) for index in indexes) > COMMON * paragraphs for word in set(words))
+    return [term] if is_common else []
+
+
+def missing_words(text: str, indexes: Sequence["BM25Index"]) -> list[str]:
     """Words of a text of which no form occurs in any paragraph, without stop words, numbers and caseless scripts."""
-    words = [word for word in WORD.findall(text) if word.lower() != word.upper()]
-    terms = words_of(words) if words else []
+    words = [word for word in WORD.findall(plain(text)) if word.lower() != word.upper()]
+    is_folded = all(index.is_folded for index in indexes)
+    terms = words_of(words, is_folded) if words else []
     return [
         word
         for word, stems in zip(words, terms, strict=True)
@@ -157,6 +207,7 @@ class WordCounts(Postings):
             error = ValueError(f"{LENGTHS}.npy has {len(self.lengths)} of {len(shard.texts)} paragraphs")
             raise damaged(self.folder, shard.folder.parent, "counts", error)
         self.live = shard.live
+        self.is_folded = not is_older(self.folder)
 
     @property
     def live_lengths(self) -> NDArray[np.uint32]:
@@ -211,6 +262,7 @@ class BM25Index(ImpactIndex):
     def __init__(self, counts: WordCounts, statistics: Statistics | WordStatistics) -> None:
         super().__init__(counts, len(counts.lengths))
         self._counts, self._lengths, self._statistics = counts, counts.lengths, statistics
+        self.is_folded = counts.is_folded
 
     def statistics(self, words: Iterable[str]) -> WordStatistics:
         """What scores of these words depend on beside this shard."""

@@ -1,22 +1,31 @@
 """BM25: the weights equal those of bm25s, over one shard or many."""
 
+import unicodedata
 from pathlib import Path
 
 import bm25s
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import kbq
 from kbq.corpus.pages import Page, Paragraph
+from kbq.dump.manifest import changing, write_manifest
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
+from kbq.storage.progress import Stage, silent
+from kbq.text.letters import folded
+from kbq.words import bm25
 from kbq.words.bm25 import WordCounts, bm25_folder, index_bm25, query_words, words_of
+from kbq.words.postings import write_postings
 
 QUERIES = (["citi", "river"], ["pari", "pari", "born"], ["mari", "curi", "unknown"])
 
 
 def test_words_are_stems_without_stop_words() -> None:
-    assert words_of(["The Rivers of Ünïted Cafés, 1984 a", "", "the"]) == [["river", "ünïted", "café", "1984"], [], []]
+    assert words_of(["The Rivers of Ünïted Cafés, 1984 a", "", "the"]) == [["river", "unit", "cafe", "1984"], [], []]
 
 
 @pytest.mark.parametrize(
@@ -121,3 +130,52 @@ def test_words_are_found_in_every_chunk_of_paragraphs(
     parts = KnowledgeBase.build(pages, tmp_path / "parts", model)
     for words in QUERIES:
         assert parts.words.bm25[0].scores(words).tolist() == whole.words.bm25[0].scores(words).tolist()
+
+
+SAME_WORDS = [
+    ("Kaʻahumanu", "Ka'ahumanu"), ("Kaʼahumanu", "Ka’ahumanu"), ("Pﬁzer", "Pfizer"),
+    ("Hei\u00addel\u00adberg", "Heidelberg"),
+    ("Łódź", "Lodz"), ("Wrocław", "Wroclaw"), ("Ｔｏｋｙｏ", "Tokyo"),
+    ("AT&amp;T Labs", "AT&T Labs"), ("CO₂ levels", "CO2 levels"),
+    ("Cafe\u0301", "Café"), ("Straße", "Strasse"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other"), SAME_WORDS)
+def test_words_that_a_reader_takes_for_the_same_are_the_same(one: str, other: str) -> None:
+    assert words_of([one]) == words_of([other]) != [[]]
+
+
+@given(st.text(max_size=20))
+def test_words_do_not_depend_on_case_and_form(text: str) -> None:
+    assert words_of([unicodedata.normalize("NFD", text)]) == words_of([text]) == words_of([folded(text)])
+
+
+def test_names_of_common_words_find_their_pages(model: Model, tmp_path: Path) -> None:
+    texts = {"The Band": "A band of five.", "Yes": "They are a band.", "It": "A film.", "The Who": "A band, who plays."}
+    texts |= {f"Group {number}": "They are a band, yes, who plays it." for number in range(60)}
+    pages = [Page(title, title, [text]) for title, text in texts.items()]
+    kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
+    for title in ("The Band", "Yes", "It", "the who"):
+        (found,) = kb.query(f"{title} [SEP] origin", k=1, backend="bm25")
+        assert found.title.lower() == title.lower()
+    assert query_words("Marie Curie [SEP] origin", kb.words.bm25) == ["mari", "curi", "origin"]
+
+
+def test_words_of_an_older_form_are_said_and_built_again(pages: list[Page], model: Model, tmp_path: Path) -> None:
+    kb = KnowledgeBase.build([*pages, Page("L", "Łódź", ["Łódź lies in Poland."])], tmp_path / "kb", model)
+    (shard,) = kb.shards
+    vocabulary, entries, lengths = bm25._count_words(shard, Stage(silent, "", 0))
+    vocabulary = ["łódź" if word == "lodz" else word for word in vocabulary]
+    write_postings(bm25_folder(shard.folder), vocabulary, entries, "counts", shard.seal, {"lengths": lengths})
+    with changing(tmp_path / "kb") as manifest:
+        write_manifest(tmp_path / "kb", manifest.without_seals([f"{shard.folder.name}/bm25"]))
+    old = KnowledgeBase.open(tmp_path / "kb")
+    assert [query_words(text, old.words.bm25) for text in ("Łódź", "Lodz")] == [["łódź"], ["lodz"]]
+    found = kbq.verify(tmp_path / "kb")
+    assert len(found.problems) == 1
+    assert "its words are of an older form" in found.problems[0]
+    assert f"`kbq verify {tmp_path / 'kb'} --repair` builds it again" in found.problems[0]
+    assert kbq.verify(tmp_path / "kb", repair=True).repaired == (f"{shard.folder.name}/bm25",)
+    assert not kbq.verify(tmp_path / "kb").problems
+    assert query_words("Lodz", KnowledgeBase.open(tmp_path / "kb").words.bm25)[0] == "lodz"

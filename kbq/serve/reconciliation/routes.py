@@ -58,7 +58,8 @@ class _Asked:
     def _read(self, field: str, type: type[T]) -> T:
         """The JSON in a field of the form."""
         try:
-            return msgspec.convert(json.loads(str(self._fields[field])), type, strict=False)
+            read: T = msgspec.convert(json.loads(str(self._fields[field])), type, strict=False)
+            return read
         except (ValueError, RecursionError) as error:  # msgspec's are ValueErrors, too
             raise RefusedError(400, f"{field} cannot be read: {error}: send JSON as the protocol has it") from None
 

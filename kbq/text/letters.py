@@ -9,7 +9,6 @@ import html
 import re
 import sys
 import unicodedata
-from functools import lru_cache
 
 from kbq.text.normal_forms import normal_form
 
@@ -63,15 +62,21 @@ def folded(text: str) -> str:
     'lodz, oeuvre, strasse, елка, バ'
     """
     letters = plain(text).casefold()
-    return letters if letters.isascii() else normal_form("NFKC", "".join(map(_bare, normal_form("NFKC", letters))))
+    if letters.isascii():
+        return letters
+    return normal_form("NFKC", normal_form("NFKC", letters).translate(_BARE))
 
 
-@lru_cache(2**14)
-def _bare(letter: str) -> str:
-    if letter in STROKES:
-        return STROKES[letter]
-    parts = unicodedata.normalize("NFD", letter)
-    if len(parts) > 1 and ord(letter) in _CYRILLIC:
-        return letter
-    bare = _ACCENTS.sub("", parts)
-    return letter if bare == parts else bare
+class _Bare(dict[int, str]):
+    """A letter without its accent, by its code point; found out once for each."""
+
+    def __missing__(self, code: int) -> str:
+        letter = chr(code)
+        parts = unicodedata.normalize("NFD", letter)
+        bare = _ACCENTS.sub("", parts)
+        is_another = bare == parts or (len(parts) > 1 and code in _CYRILLIC)
+        self[code] = letter if is_another else bare
+        return self[code]
+
+
+_BARE = _Bare({ord(letter): bare for letter, bare in STROKES.items()})
