@@ -412,7 +412,7 @@ class KnowledgeBase:
 
     def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
         """`query` for texts that have been checked, and are searched together."""
-        texts = [clean_text(text) for text in texts]
+        texts = [self.words.respelled(clean_text(text)) for text in texts]
         if options.reader is not None:
             (paragraphs,) = self._found(texts, options, (options.depth, "paragraph"))
             weight = options.retrieval_weight * self.score_scale(options)

@@ -16,14 +16,15 @@ from kbq.dump.manifest import Manifest
 from kbq.dump.shards import Shard
 from kbq.errors import QueryError
 from kbq.search.texts import shared_texts
-from kbq.text.markers import mention_in, slot_of
-from kbq.words.bm25 import WordStatistics, missing_words, open_bm25, query_words
+from kbq.text.markers import MARKERS, mention_in, slot_of
+from kbq.words.bm25 import WordStatistics, missing_words, open_bm25, query_words, title_term
 from kbq.words.sparta import PieceTokenizer, SentenceImpacts
 from kbq.words.spelling import common_word, written_here
 
 # What a point of each source adds to the score of a phrase, for a query encoder whose `lexical_factor` is 1 (that of
 # the default model is 0.5). How they were chosen: docs/decisions.md.
 BM25_WEIGHT, SPARTA_WEIGHT = 8.0, 4.0
+NAMESAKES = 64  # paragraphs of pages with one title that are looked at
 SPELLINGS = 4096  # words whose suggestions are kept
 
 
@@ -180,6 +181,22 @@ class WordIndexes:
         if self.bm25 or not sources:
             sources.append(self.scores(texts, "bm25", bm25_weight))
         return sources
+
+    def respelled(self, text: str) -> str:
+        """A slot query with its subject as the one title has it that reads the same: Łódź for Lodz.
+
+        An encoder reads letters as they are, so a name in another spelling would be another name.
+        """
+        slot = slot_of(text)
+        if not slot or not self.bm25 or not slot[0]:
+            return text
+        subject, relation = slot
+        term, titles = title_term(subject), set[str]()
+        for shard, index in zip(self._shards, self.bm25, strict=True):
+            titles |= {shard.title_of(paragraph) for paragraph in index.passages(term)[:NAMESAKES].tolist()}
+        others = [title for title in titles if len(title) <= 2 * len(subject) + 8 and not MARKERS.search(title)]
+        is_clear = len(titles) == len(others) == 1 and others[0].lower() != subject.lower()
+        return f"{others[0]} [SEP] {relation}" if is_clear else text
 
     def missing(self, text: str) -> list[str]:
         """Words of a text that no page has in any form; none where there is no BM25 index to tell."""

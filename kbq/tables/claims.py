@@ -16,6 +16,7 @@ from kbq.errors import KbqError
 from kbq.storage.lines import read_json_lines
 from kbq.storage.records import as_record, digest_of_bytes
 from kbq.storage.writing import replacing, writing_to
+from kbq.text.letters import tidy
 
 Dates = Literal["text", "iso", "edtf"]
 ValueType = Literal["text", "page", "date", "quantity"]
@@ -146,12 +147,13 @@ def written(claim: Claim, dates: Dates) -> str:
     """A value as a table has it.
 
     Args:
-        dates: `text`, as the source has them; `edtf`; or `iso`, which has no form for decades and "circa": these stay.
+        dates: `text`, as the source has them; `edtf`; or `iso`, which has no form for decades and "circa": these stay,
+            as do dates of the Julian calendar, which neither has.
     """
-    if dates == "text" or not isinstance(claim.normal, DateValue):
-        return claim.value
+    if dates == "text" or not isinstance(claim.normal, DateValue) or claim.normal.julian:
+        return tidy(claim.value)
     edtf = claim.normal.edtf
-    return edtf if dates == "edtf" or re.fullmatch(r"-?[0-9]{4}(-[0-9]{2}){0,2}", edtf) else claim.value
+    return edtf if dates == "edtf" or re.fullmatch(r"-?[0-9]{4}(-[0-9]{2}){0,2}", edtf) else tidy(claim.value)
 
 
 def write_claims(path: Path, claims: Iterable[Claim]) -> None:

@@ -21,6 +21,7 @@ from kbq.storage.paths import as_path, given
 from kbq.storage.rows import NOTHING, SUFFIXES, Dialect, RowFormat, read_rows
 from kbq.storage.spreadsheet import MOST_CHARACTERS, MOST_ROWS, NEEDS_OPENPYXL, write_xlsx
 from kbq.storage.writing import replacing, writing_to
+from kbq.tables.arrow_types import of_type
 from kbq.text import html
 
 if TYPE_CHECKING:
@@ -333,6 +334,9 @@ def _write_parquet(table: Table, path: Path) -> None:
         is_old = arrow is not None and column in arrow.column_names
         if is_old and not any(table.is_filled(row, column) for row in range(len(values))):
             arrays.append(arrow.column(column))
+            continue
+        if is_old and (kept := of_type(values, arrow.column(column).type)) is not None:
+            arrays.append(kept)
             continue
         try:
             arrays.append(pyarrow.array(values, pyarrow.string() if values.count(None) == len(values) else None))

@@ -31,6 +31,8 @@ _UNSEEN = re.compile(
     )
     + "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"
 )
+_HIDDEN = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+_LIGATURE = re.compile("[ﬀ-ﬆ]")
 _POWER = re.compile("(?<=[0-9])(?=[⁰¹²³⁴-⁹₀-₉])")  # 10² is not 102, though m² is m2
 _FRACTION = re.compile("(?<=[0-9])(?=[¼-¾⅐-⅞↉])")  # 1½ is not 11/2
 _AS_ONE = str.maketrans(dict.fromkeys(APOSTROPHES, "'"))
@@ -39,6 +41,19 @@ _AS_ONE = str.maketrans(dict.fromkeys(APOSTROPHES, "'"))
 def seen(text: str) -> str:
     """Without what is not seen: soft hyphens, joiners, marks of direction, selectors of variants."""
     return text if text.isascii() else _UNSEEN.sub("", text)
+
+
+def tidy(text: str) -> str:
+    """A text as it is written into a cell: without soft hyphens and the like, ligatures and superfluous blanks.
+
+    Joiners stay, which Persian and emoji need.
+
+    >>> tidy("Hei\u00addel\u00adberg,   Pﬁzer")
+    'Heidelberg, Pfizer'
+    """
+    if not text.isascii():
+        text = _LIGATURE.sub(lambda found: unicodedata.normalize("NFKC", found[0]), _HIDDEN.sub("", text))
+    return re.sub(" {2,}", " ", text)
 
 
 def plain(text: str) -> str:

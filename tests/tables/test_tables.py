@@ -8,8 +8,11 @@ import lzma
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,6 +22,7 @@ from kbq.errors import KbqError
 from kbq.storage import lines, parquet
 from kbq.storage import rows as row_reader
 from kbq.storage.room import Room
+from kbq.tables.arrow_types import of_type
 from kbq.tables.tables import Table, is_formula, read_table, refuse_unwritable, texts_of, write_table
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -241,9 +245,9 @@ def test_parquet_keeps_the_types_of_what_was_not_filled(tmp_path: Path) -> None:
         replace(before, columns=(*before.columns, "new"), rows=rows, before=before), tmp_path / "out", "parquet"
     )
     schema = parquet.read_schema(tmp_path / "out")
-    assert [str(schema.field(name).type) for name in ("at", "year", "new")] == ["timestamp[ns]", "string", "string"]
+    assert [str(schema.field(name).type) for name in ("at", "year", "new")] == ["timestamp[ns]", "int64", "string"]
     frame = pandas.read_parquet(tmp_path / "out")
-    assert frame["year"].tolist() == ["1815", "1852"]
+    assert frame["year"].tolist() == [1815, 1852]
     assert frame["new"][1] == "=z"
     assert list(frame["many"][1]) == ["x", "y"]
 
@@ -258,3 +262,35 @@ def test_a_table_of_rows() -> None:
 @pytest.mark.parametrize(("value", "texts"), [("|a| b", ["a", "b"]), (1815, ["1815"]), ([None, "x"], ["None", "x"])])
 def test_the_values_of_a_cell(value: object, texts: list[str]) -> None:
     assert texts_of(value) == texts
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "stored"),
+    [
+        ("int64", "1,985", 1985),
+        ("float64", "2.5", 2.5),
+        ("decimal128(6, 2)", "12.50", Decimal("12.50")),
+        ("date32[day]", "7 November 1867", date(1867, 11, 7)),
+        ("timestamp[us]", "7 November 1867", datetime(1867, 11, 7)),
+        ("list<element: string>", "Warsaw", ["Warsaw"]),
+        ("list<element: int64>", ["1", "2"], [1, 2]),
+        ("binary", "Łódź", "Łódź".encode()),
+        ("int64", "about 5", None),
+        ("int64", "5 km", None),
+        ("int64", "2.5", None),
+        ("date32[day]", "1867", None),
+        ("date32[day]", "15 April 1452", None),
+        ("bool", "yes", None),
+    ],
+)
+def test_what_is_filled_into_parquet_has_the_type_of_its_column_where_it_can(
+    kind: str, value: Any, stored: Any
+) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs it")
+    types = {
+        "decimal128(6, 2)": pyarrow.decimal128(6, 2), "date32[day]": pyarrow.date32(), "bool": pyarrow.bool_(),
+        "timestamp[us]": pyarrow.timestamp("us"), "list<element: string>": pyarrow.list_(pyarrow.string()),
+        "list<element: int64>": pyarrow.list_(pyarrow.int64()),
+    }  # fmt: skip
+    found = of_type([None, value], types.get(kind) or getattr(pyarrow, kind)())
+    assert (found and found.to_pylist()) == (None if stored is None else [None, stored])

@@ -179,3 +179,21 @@ def test_words_of_an_older_form_are_said_and_built_again(pages: list[Page], mode
     assert kbq.verify(tmp_path / "kb", repair=True).repaired == (f"{shard.folder.name}/bm25",)
     assert not kbq.verify(tmp_path / "kb").problems
     assert query_words("Lodz", KnowledgeBase.open(tmp_path / "kb").words.bm25)[0] == "lodz"
+
+
+def test_a_subject_is_asked_as_the_one_title_that_reads_the_same_is_written(model: Model, tmp_path: Path) -> None:
+    titles = ["Kaʻahumanu", "Łódź", "Pﬁzer", "Straße", "Strasse", "Warsaw", "Panic! at the Disco"]
+    pages = [Page(title, title, ["It lies here."]) for title in titles]
+    words = KnowledgeBase.build(pages, tmp_path / "kb", model).words
+    asked = {
+        "Ka'ahumanu [SEP] born": "Kaʻahumanu [SEP] born",
+        "Ka’ahumanu [SEP] born": "Kaʻahumanu [SEP] born",
+        "lodz [SEP] river": "Łódź [SEP] river",
+        "Pfizer [SEP] founder": "Pﬁzer [SEP] founder",
+        "Panic at the Disco [SEP] origin": "Panic! at the Disco [SEP] origin",
+        "Strasse [SEP] length": "Strasse [SEP] length",  # two titles
+        "warsaw [SEP] river": "warsaw [SEP] river",  # case is no other spelling
+        "Nowhere [SEP] river": "Nowhere [SEP] river",
+        "where is Lodz?": "where is Lodz?",
+    }
+    assert {text: words.respelled(text) for text in asked} == asked
