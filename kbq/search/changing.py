@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbq.corpus.checking import BadLines, checked_pages
+from kbq.corpus.language import noting_language
 from kbq.corpus.readers import read_corpus
 from kbq.dump.building import OtherCorpusError, build_shards, manifest_before
 from kbq.dump.changes import Changes, Comparison, remove_unnamed_shards, without
@@ -91,7 +92,7 @@ def build(
         model = model_of(folder, published, name, device) if published else Model.open(name or "default", device)
     known_ids = () if published is None else Pages.open(folder).ids()
     bad_lines = BadLines(corpus, skip_bad_lines, note)
-    pages = _pages(corpus, format, columns, bad_lines, known_ids, note)
+    pages = noting_language(_pages(corpus, format, columns, bad_lines, known_ids, note), note)
     with writing_to(folder, KnowledgeBaseError, goes_on=True):
         # A folder that is not a knowledge base is not locked; a missing faiss is reported before hours of encoding.
         kinds = {index} | ({entry.kind for entry in published.entries} if published else set())

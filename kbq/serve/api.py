@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 import kbq
 from kbq.answers import CONTEXT, TOP, Backend, K, SearchOptions, Unit
 from kbq.errors import KbqError
+from kbq.serve import schemas
 from kbq.serve.documents import page_document, query_document
 from kbq.serve.metrics import TYPE
 from kbq.serve.problems import DESCRIBED, RefusedError, document
@@ -65,7 +66,7 @@ class Asked(BaseModel):
         )  # fmt: skip
 
 
-@router.post("/query")
+@router.post("/query", response_model=None, responses=schemas.described(schemas.Queried))
 async def query(request: Request, asked: Asked, services: WithServices) -> dict[str, Any]:
     """Answer queries, each `subject [SEP] relation` or a question: documents such as `kbq query --json` prints."""
     kb = services.kbs.named(asked.kb)
@@ -108,7 +109,11 @@ class Table(BaseModel):
     kb: KbName = None
 
 
-@router.post("/fill", response_class=StreamingResponse)
+@router.post(
+    "/fill",
+    response_class=StreamingResponse,
+    responses={200: {"content": {LINES: {"schema": schemas.Cell.model_json_schema()}}}},
+)
 async def fill(table: Table, services: WithServices) -> StreamingResponse:
     """Fill a table: a line of JSON for each cell with its claims, as soon as it is asked; the last has the table."""
     cells = await filled(table, services)
@@ -142,13 +147,13 @@ async def filled(table: Table, services: Services) -> AsyncIterator[dict[str, An
     return all_lines()
 
 
-@router.get("/pages/{page_id:path}")
+@router.get("/pages/{page_id:path}", response_model=None, responses=schemas.described(schemas.PageText))
 async def page(page_id: str, services: WithServices, kb: str | None = None) -> dict[str, Any]:
     """A page with its paragraphs."""
     return page_document(services.kbs.named(kb).page(page_id))
 
 
-@router.get("/titles")
+@router.get("/titles", response_model=None, responses=schemas.described(schemas.NamedPages))
 async def titles(
     services: WithServices,
     prefix: Annotated[str, Query(max_length=LONGEST)] = "",
@@ -160,7 +165,7 @@ async def titles(
     return {"titles": [{"id": page_id, "title": title} for page_id, title in found]}
 
 
-@router.get("/kbs")
+@router.get("/kbs", response_model=None, responses=schemas.described(schemas.Served))
 async def knowledge_bases(services: WithServices) -> dict[str, Any]:
     """The knowledge bases that are served, the first is asked where none is named."""
     return {"version": kbq.__version__, "kbs": described(services)}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -84,9 +84,37 @@ async def _invalid(request: Request, error: Exception) -> Response:
     problems = error.errors() if isinstance(error, RequestValidationError) else []
     if any(problem["type"] == "json_invalid" for problem in problems):
         return await _refused(request, RefusedError(400, "the request is not JSON: send one object {…}"))
-    fields = {_field(problem["loc"]): str(problem["msg"]) for problem in problems}
+    fields = {_field(problem["loc"]): _said(problem) for problem in problems}
     first = ": ".join(next(iter(fields.items()), ("the request", "it is invalid")))
     return await _refused(request, RefusedError(422, first, fields=fields))
+
+
+SAID = {  # what the framework finds, in our words; names in braces are what it says of the limits
+    "missing": "is missing: give it",
+    "extra_forbidden": "is unknown: leave it out",
+    "string_too_short": "is empty: write something",
+    "string_too_long": "has more than {max_length:,} characters: shorten it",
+    "too_short": "has no items: give at least {min_length:,}",
+    "too_long": "has more than {max_length:,} items: give fewer",
+    "greater_than_equal": "must be {ge:,} or more",
+    "less_than_equal": "must be {le:,} or less",
+    "string_type": "must be a text",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "dict_type": "must be an object {{…}}",
+    "model_type": "must be an object {{…}}",
+    "model_attributes_type": "must be an object {{…}}",
+    "literal_error": "must be one of {expected}",
+}
+
+
+def _said(problem: Mapping[str, Any]) -> str:
+    """What is wrong with a field."""
+    said = SAID.get(problem["type"])
+    return said.format(**problem.get("ctx", {})) if said else str(problem["msg"])
 
 
 def _field(place: tuple[object, ...]) -> str:

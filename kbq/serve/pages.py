@@ -57,6 +57,7 @@ async def ask(
     shown = slot_of_text(text)
     view: dict[str, Any] = {"text": text, "subject": shown[0], "relation": shown[1], "k": k, "most": MORE_ANSWERS}
     if not text:
+        view |= {"relation": relation, "problem": "Write a subject." if relation.strip() else ""}
         return _page("ask.html", request, services, served, view | {"cards": None, "examples": served.some_titles(6)})
     (found,) = await services.found(request, served, [text], SearchOptions(k))
     view |= {"cards": cards(served.name, found.answers), "unknown_words": found.unknown_words}

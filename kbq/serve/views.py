@@ -50,7 +50,8 @@ def asked_text(query: str, subject: str, relation: str) -> str:
     """
     if query.strip():
         return query.strip()
-    return f"{subject.strip()} [SEP] {relation.strip()}" if relation.strip() else subject.strip()
+    is_slot = bool(subject.strip() and relation.strip())
+    return f"{subject.strip()} [SEP] {relation.strip()}" if is_slot else subject.strip()
 
 
 def slot_of_text(text: str) -> tuple[str, str]:

@@ -146,3 +146,56 @@ def test_every_route_is_described(service: Running) -> None:
     assert set(routes["paths"]["/v1/query"]["post"]["responses"]) == {"200", "4XX", "5XX"}
     page = service.client.get("/api").text
     assert all(path in page for path in routes["paths"])
+
+
+def test_answers_are_described_and_are_as_described(service: Running) -> None:
+    described = service.client.get("/openapi.json").json()
+    paths, schemas = described["paths"], described["components"]["schemas"]
+    found = service.client.post("/v1/query", json={"queries": ["Marie Curie [SEP] spouse"]}).json()
+    assert {*found["results"][0]["answers"][0]} <= {*schemas["Found"]["properties"]}
+    assert {*found["results"][0]} <= {*schemas["Result"]["properties"]}
+    for path, method, name in (
+        ("/v1/query", "post", "Queried"),
+        ("/v1/kbs", "get", "Served"),
+        ("/v1/titles", "get", "NamedPages"),
+    ):
+        answer = paths[path][method]["responses"]["200"]["content"]["application/json"]["schema"]
+        assert answer == {"$ref": f"#/components/schemas/{name}"}
+    line = service.client.post(
+        "/v1/fill", json={"subjects": ["Marie Curie"], "relations": ["spouse"]}
+    ).text.splitlines()[0]
+    cell = paths["/v1/fill"]["post"]["responses"]["200"]["content"]["application/x-ndjson"]["schema"]
+    assert {*json.loads(line)} == {*cell["properties"]}
+
+
+@pytest.mark.parametrize(
+    ("table", "status", "said"),
+    [
+        ({"relations": ["x"]}, 422, "the table has no subjects: give either subjects or rows"),
+        (
+            {"rows": [{"name": "x"}], "relations": ["y"]},
+            422,
+            "the table has no column 'subject', it has 'name'",
+        ),
+        ({"subjects": ["x"], "relations": [{"name": "y", "typ": "date"}]}, 422, "is unknown: leave it out"),
+        ({"subjects": ["x"], "relations": [""]}, 422, "is empty: write something"),
+        ({"subjects": ["x"] * 1001, "relations": ["y"]}, 422, "subjects: has more than 1,000 items: give fewer"),
+    ],
+)
+def test_a_table_that_is_none_is_one_sentence(table: dict[str, Any], status: int, said: str, service: Running) -> None:
+    answer = service.client.post("/v1/fill", json=table)
+    assert (answer.status_code, said in json.dumps(answer.json(), ensure_ascii=False)) == (status, True), answer.text
+
+
+def test_rows_types_and_wordings_are_taken(service: Running) -> None:
+    relation = {"name": "born", "query": ["date of birth", "born on"], "type": "date", "min_probability": 0.2}
+    rows = [
+        {"name": "Marie Curie", "born": ""},
+        {"name": "Isaac Newton", "born": "1642"},
+        {"name": "Marie  Curie", "born": None},
+    ]
+    table = {"rows": rows, "subject": "name", "relations": [relation]}
+    cell, last = map(json.loads, service.client.post("/v1/fill", json=table).text.splitlines())
+    assert (cell["subject"], cell["rows"], cell["column"]) == ("Marie Curie", [0, 2], 0)
+    assert cell["claims"][0]["normal"]["edtf"] == "1867-11-07"
+    assert [row["born"] for row in last["rows"]] == ["7 November 1867", "1642", "7 November 1867"]

@@ -86,6 +86,14 @@ def test_titles_are_suggested(tab: Any, service: Running) -> None:
     assert tab.locator("#titles option").evaluate_all("all => all.map(one => one.value)") == ["Marie Curie"]
 
 
+def test_a_relation_without_a_subject_keeps_the_form_and_says_so(bare_tab: Any, service: Running) -> None:
+    bare_tab.goto(f"{service.address}/?subject=+&relation=spouse")
+    assert bare_tab.get_by_role("alert").inner_text() == "Write a subject."
+    assert bare_tab.get_by_label("Relation").input_value() == "spouse"
+    assert "[SEP]" not in bare_tab.locator("body").inner_text()
+    assert "vectors" not in bare_tab.locator("footer").inner_text()
+
+
 def test_no_answer_is_said(tab: Any, service: Running) -> None:
     tab.goto(f"{service.address}/?q=Zork+Blah+[SEP]+record+label")
     assert tab.locator(".doubt").inner_text().startswith("The text may not say it.")

@@ -81,7 +81,7 @@ class Evidence {
         element("mark", {}, letters.slice(start, end).join("")), letters.slice(end).join("")),
       element("p", {className: "source"},
         address ? element("a", {href: address, target: address.startsWith("/") ? "" : "_blank", rel: "noopener noreferrer", dir: "auto"}, title) : title,
-        element("span", {}, `page ${claim.page_id}, paragraph ${claim.paragraph}, characters ${claim.start}–${claim.end}`)),
+        ` · page ${claim.page_id}, paragraph ${claim.paragraph}, characters ${claim.start}–${claim.end}`),
       element("p", {className: "source"}, [percent(claim) || "probability unknown",
         claim.says_the_same > 1 ? `${claim.says_the_same} places say the same` : "",
         claim.accepted ? "filled by kbq" : "not likely enough to fill the cell", meaning ? `read as ${meaning}` : ""].filter(Boolean).join(" · ")),
