@@ -9,11 +9,9 @@ from kbq.storage.progress import Note
 # The default model, the grammars of dates and the stems of words are made for English. Every third or fourth word of
 # English prose is one of these; in other languages, fewer than one in fifteen is spelt alike.
 COMMON = frozenset({
-    "the", "of", "and", "to", "in", "is", "was", "for", "that", "with", "as", "by", "on", "at", "from", "it", "are", "were",
-    "which", "his", "her", "has", "had", "be",
+    "the", "of", "and", "to", "in", "is", "was", "for", "that", "with", "as", "by", "on", "at", "from", "it", "are",
+    "were", "which", "his", "her", "has", "had", "be",
 })  # fmt: skip
-    ["the", "of", "and", "to", "in", "is", "was", "for", "that", "with", "as", "by", "on", "at", "from", "it", "are", "were", "which", "his", "her", "has", "had", "be"]
-)
 LEAST = 0.08  # share of words that are common ones
 WORDS = 2000  # that are looked at
 NOT_ENGLISH = (
