@@ -77,7 +77,7 @@ def trust_short() -> str:
         f"answered with 90 % precision ({100 * with_score:.0f} % by the score of the search). With the threshold "
         f"({above['threshold']:.2f}) for which the calibration promises 90 %,\n"
         f"{100 * above['answered']:.0f} % are answered, {100 * above['right of these']:.0f} % of these rightly, and "
-        f"{lost:.0f} % of those without pages: [how sure it is](docs/results/confidence.md)."
+        f"{lost:.0f} % of those without pages: [how sure it is](docs/results/confidence.md).\n{unsaid_short()}"
     )
 
 
@@ -116,6 +116,44 @@ def trust() -> str:
     ):
         rows.append([label, *(percent(one["above the threshold of 0.9"][name]) for one in found.values())])
     return table(head, rows)
+
+
+UNSAID = ("stated", "filled at 0.5", "right of these", "recall of the stated", "unsaid cells filled")
+TABLES = {"tables": "unseen pages of Re-DocRED", "knowledgenet": "KnowledgeNet, fold 4"}
+
+
+def unsaid() -> str:
+    """Tables most of whose cells are not stated."""
+    found = figures("unsaid")
+    head = ["", *(f"{TABLES[name]} ({one['cells']:,})" for name, one in found.items())]
+    rows = [[label, *(percent(one[label]) for one in found.values())] for label in UNSAID]
+    rows.append(["AUROC", *(f"{one['AUROC']:.3f}" for one in found.values())])
+    for precision in ("90%", "95%"):
+        label = f"coverage at {precision} precision"
+        rows.append([label.replace("%", " %"), *(percent(one[label] or 0.0) for one in found.values())])
+    rows += [[label, *(f"{one[label]:.3f}" for one in found.values())] for label in ("ECE", "ECE of a perfect one")]
+    return table(head, rows)
+
+
+def unsaid_by_relation() -> str:
+    """The relations of Re-DocRED's tables with ten stated cells or more."""
+    rows = [
+        [name, str(one["cells"]), *(percent(one[label]) if one[label] is not None else "–" for label in UNSAID)]
+        for name, one in sorted(figures("unsaid")["tables"]["by relation"].items())
+        if one["stated"] * one["cells"] >= 9.5
+    ]
+    return table(["relation", "cells", *UNSAID], rows)
+
+
+def unsaid_short() -> str:
+    """What a table is like today, in two sentences."""
+    found = figures("unsaid")["tables"]
+    stated, right, wrong = (percent(found[name]) for name in ("stated", "right of these", "unsaid cells filled"))
+    return (
+        f"What no text says is kbq's weakest point: of {found['cells']:,} cells of tables, {stated} are stated; "
+        f"of what is filled at 0.5,\n{right} is right, and {wrong} of the unsaid cells are filled: "
+        "[what the text does not say](docs/results/confidence.md#what-the-text-does-not-say)."
+    )
 
 
 def promises() -> str:

@@ -472,6 +472,8 @@ def main() -> None:
             "second-look": confidence.second_look,
             "ingredients": confidence.ingredients,
             "trust": confidence.trust,
+            "unsaid": confidence.unsaid,
+            "unsaid-by-relation": confidence.unsaid_by_relation,
             "promises": confidence.promises,
         },
         "docs/results/filling.md": {

@@ -14,7 +14,7 @@ from pathlib import Path
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.search.search import BATCH
-from kbq.storage.files import writing_to
+from kbq.storage.writing import writing_to
 from kbq.training.mined_queries import MinedQuery, as_line
 from kbq.tuning.triples import pages_of, read_triples
 

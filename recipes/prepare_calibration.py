@@ -4,8 +4,10 @@
 
 Neither the encoders nor the reader were trained on these pages. Half of them, by a checksum of their titles, go into
 FOLDER/calibration.jsonl, the others into FOLDER/redocred.jsonl and FOLDER/squad.jsonl. They are KILT records about the
-pages of DATA/wiki. At most SQUAD questions of either half are taken, at random. FOLDER/impossible.jsonl has the slots
-of redocred.jsonl, and asks for what subjects cannot have, such as the spouse of a country: nothing is right there.
+pages of DATA/wiki. At most SQUAD questions of either half are taken, at random. Tables of persons, works and
+organisations, most of whose cells these pages do not state, go into FOLDER/calibration.jsonl, too, and those of the
+other half, as triples, into FOLDER/unsaid.jsonl. FOLDER/impossible.jsonl has the slots of redocred.jsonl, and asks for
+what subjects cannot have, such as the spouse of a country: nothing is right there.
 """
 
 import json
@@ -20,6 +22,7 @@ from typing import Any
 
 from prepare_judging import Record, record, relation
 from prepare_slots import held_out
+from usual_relations import TABLES, Subject, subjects
 
 SQUAD = 1000  # questions: as many as there are slots, about
 EVERYTHING_HAS = {"instance of", "subclass of"}  # though it is not always annotated
@@ -55,6 +58,15 @@ def impossible(asked: list[Record], slots: Iterable[Record], rng: random.Random)
     return list(found.values())
 
 
+def triples(subject: Subject) -> Iterator[Record]:
+    """The cells of a subject; those that its page does not state have no object."""
+    for name in subject.usual():
+        first, *others = subject.stated[name]
+        yield {"subject": subject.name, "relation": name, "object": first, "aliases": others, "page": subject.page_id}
+    for name in subject.unsaid():
+        yield {"subject": subject.name, "relation": name, "object": ""}
+
+
 def calibrates(title: str) -> bool:
     """Whether a page is among those to calibrate on."""
     return zlib.crc32(f"calibration {title}".encode()) % 2 == 0
@@ -72,8 +84,16 @@ def main() -> None:
         for half in (True, False)
     )
     known = [one for _, one in every]
+    of_tables = [one for one in subjects(known) if held_out(one.page) and one.kind in TABLES]
+    empty = [
+        record(f"unsaid-{one.name}-{name}", f"{one.name} [SEP] {name}")
+        for one in of_tables
+        if calibrates(one.page)
+        for name in one.unsaid()
+    ]
     chosen = {
-        "calibration": [*first[0], *first[1][:SQUAD]],
+        "calibration": [*first[0], *first[1][:SQUAD], *empty],
+        "unsaid": [cell for one in of_tables if not calibrates(one.page) for cell in triples(one)],
         "redocred": second[0],
         "squad": second[1][:SQUAD],
         "impossible": [*second[0], *impossible(second[0], known, rng)],

@@ -4,8 +4,8 @@
 
 OUT becomes a folder: wiki.jsonl asks the pages of DATA/wiki (questions of SQuAD and NQ, slot queries of Re-DocRED),
 passages.jsonl asks OUT/corpus.jsonl (slot queries of FewRel, KnowledgeNet, and sentences that say what their subject
-is). What a document of KnowledgeNet was annotated as not stating is asked, too: nothing is right there. Held-out pages
-of Re-DocRED and the last fold of KnowledgeNet stay for tests.
+is). What a document of KnowledgeNet or a page of Re-DocRED was annotated as not stating is asked, too: nothing is right
+there. Held-out pages of Re-DocRED and the last fold of KnowledgeNet stay for tests.
 """
 
 import json
@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from prepare_slots import KNOWLEDGENET_NAMES, PRONOUNS, Passages, fewrel, held_out, json_lines, kinds, knowledgenet
+from usual_relations import TABLES, subjects
 
 SQUAD_QUESTIONS = 12_000
 MOST_OF_REDOCRED, MOST_OF_FEWREL = 300, 350  # of a relation
+UNSAID, UNSAID_OF_OTHERS = 9_000, 2_000  # cells of persons, works and organisations; of places and events
 TEST_FOLD = "4"
 
 Record = dict[str, Any]
@@ -71,6 +73,18 @@ def redocred(path: Path) -> Iterator[Record]:
             yield line
 
 
+def unsaid(path: Path, rng: random.Random) -> Iterator[Record]:
+    """Plausible cells that the pages of Re-DocRED do not state."""
+    cells: dict[bool, list[Record]] = {True: [], False: []}
+    for subject in subjects(json_lines(path), least=2):
+        for name in [] if held_out(subject.page) else subject.unsaid():
+            place = [{"wikipedia_id": subject.page_id, "title": subject.page}]
+            asked = record(f"unsaid-{subject.name}-{name}", f"{subject.name} [SEP] {name}")
+            cells[subject.kind in TABLES].append(asked | {"output": [{"answer": "", "provenance": place}]})
+    for is_of_tables, most in ((True, UNSAID), (False, UNSAID_OF_OTHERS)):
+        yield from rng.sample(cells[is_of_tables], min(most, len(cells[is_of_tables])))
+
+
 def slots(name: str, passages: Passages) -> Iterator[Record]:
     """The questions of passages whose pages have the ids that `corpus` gives."""
     for number, ((title, _, _), questions) in enumerate(passages.items()):
@@ -116,6 +130,7 @@ def about_wiki(data: Path, rng: random.Random) -> list[Record]:
         *rng.sample(questions, min(SQUAD_QUESTIONS, len(questions))),
         *nq(data / "nq/qed-train.jsonl.xz", ids),
         *at_most(MOST_OF_REDOCRED, redocred(data / "redocred/redocred-dev-kilt.jsonl.xz"), rng),
+        *unsaid(data / "redocred/redocred-dev-kilt.jsonl.xz", rng),
     ]
 
 

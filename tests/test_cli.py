@@ -974,7 +974,7 @@ def assert_one_sentence(outcome: Outcome, message: str) -> None:
         ("train encoders examples.jsonl --out empty/new --init model", "new cannot be written (Not a directory)"),
         ("finetune nothing --kb kb --out new", "nothing: cannot be read (No such file or directory)"),
         ("finetune folder --kb kb --out new", "folder: cannot be read (Is a directory)"),
-        ("finetune empty --kb kb --out new", "empty is empty: write KILT lines, or a table of subject"),
+        ("finetune empty --kb kb --out new", "empty is empty: write a header with the names of the columns"),
         ("finetune blank --kb kb --out new", "blank is empty"),
         ("finetune header.csv --kb kb --out new", "header.csv has no triple with an answer"),
         (

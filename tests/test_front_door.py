@@ -20,8 +20,8 @@ from kbq.model.model import Model
 def test_it_gives_these_names_and_no_other() -> None:
     assert dir(kbq) == sorted(kbq.__all__)
     assert all(getattr(kbq, name).__name__ == name for name in kbq.__all__)
-    with pytest.raises(AttributeError, match="module 'kbq' has no attribute 'search': it has Answer, "):
-        kbq.search  # noqa: B018
+    with pytest.raises(AttributeError, match="module 'kbq' has no attribute 'find': it has Answer, "):
+        kbq.find  # noqa: B018
 
 
 def test_one_text_gives_answers_and_several_give_lists(kb: KnowledgeBase) -> None:

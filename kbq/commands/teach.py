@@ -219,18 +219,28 @@ def reader(
     accumulate: Accumulate = 1,
     learning_rate: LearningRate = 1e-4,
     dropout: Dropout = 0.0,
+    max_queries: Annotated[int, typer.Option(min=1, help="Of a passage, at most.")] = 12,
+    distill: Annotated[
+        str, typer.Option(help="A larger reader with the same tokenizer to learn from, too: folder or hub name.")
+    ] = "",
     seed: Seed = 0,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Train a reader, which sees question and passage together: for --reader and --distill."""
+    from kbq.commands.progress import training_progress
     from kbq.training.reader import ReaderSettings, train_reader
 
     settings = ReaderSettings(
         epochs=epochs, batch_tokens=batch_tokens, accumulate=accumulate, learning_rate=learning_rate, dropout=dropout,
-        seed=seed,
+        max_queries=max_queries, seed=seed,
     )  # fmt: skip
-    _train(train_reader, printing.reader_lines, examples, out, init, settings, device, as_json, dev=dev)
+    with training_progress(f"training {out}") as (on_step, on_reading):
+        outcome = train_reader(
+            examples, out, init, dev=dev, distill=distill, settings=settings, device=device, command=_command(),
+            on_step=on_step, on_reading=on_reading,
+        )  # fmt: skip
+    tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.reader_lines(out, outcome))
 
 
 @train.command()

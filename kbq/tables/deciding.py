@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
 
@@ -11,13 +12,18 @@ from kbq.answers import Answer, is_likely
 from kbq.reading.countries import meanings
 from kbq.search.units import Sentences
 from kbq.tables.claims import Alternative, Claim, DateValue, NormalForm, QuantityValue
+from kbq.tables.coordination import conjuncts
 from kbq.tables.decisions import Decided
 from kbq.tables.relations import Relation
 from kbq.tables.slots import Slot
 from kbq.tables.titles import Titles
 from kbq.tables.values import normal_form, normalised
+from kbq.text.markers import relation_key
 
 AROUND = 80  # characters on either side of a value that may say "about" or "BC"
+RELATIVES = frozenset({"spouse", "partner", "father", "mother", "parent", "child", "sibling", "relative"})
+ABOUT_NAMES = ("name", "surname", "title", "label", "pseudonym", "called", "nickname")
+ITEM_SHARE = 0.95  # of a probability, for the other items of a list: some belong to another verb
 DEMANDED = {"date": DateValue, "quantity": QuantityValue}  # types that a value without this form cannot have
 
 
@@ -51,10 +57,13 @@ class Decider:
         relation = slot.relation
         decisions = self._decisions.get((slot.subject, relation.name), {})
         decided = {value: decision.choice for value, decision in decisions.items()}
-        ranked = sorted(filter(None, answers), key=lambda found: -_worth(found[0]))
-        meant = [zip(found, meanings(slot.queries[0], found), strict=True) for found in ranked]
-        values = [value for value in self._distinct(chain(*meant), relation) if decided.get(value.key) != "reject"]
-        threshold = self._min_probability if relation.min_probability is None else relation.min_probability
+        threshold = self._threshold(relation)
+        ranked = sorted(chain.from_iterable(map(_ranked, answers)), key=lambda pair: -pair[0])
+        said = [one for _, one in ranked if normalised(one.text) in decided or not names_subject(slot, one.text)]
+        if relation.values == "many":
+            said = [each for answer in said for each in each_of_several(answer, threshold)]
+        meant = zip(said, meanings(slot.queries[0], said), strict=True)
+        values = [value for value in self._distinct(meant, relation) if decided.get(value.key) != "reject"]
         demanded = DEMANDED.get(relation.type or "", object)
         possible = [value for value in values if isinstance(value.normal, demanded)]
         chosen = [value for value in values if decided.get(value.key) == "accept"]
@@ -66,6 +75,14 @@ class Decider:
         others = [value.answer for value in values if value not in shown][: self._top]
         alternatives = tuple(map(self._alternative, others))
         return [self._claim(slot, value, is_accepted, alternatives if value is shown[0] else ()) for value in shown]
+
+    def accepts(self, claim: Claim, relation: Relation) -> bool:
+        """Whether a claim fills its cell: it is likely, and of the declared type."""
+        is_of_type = isinstance(claim.normal, DEMANDED.get(relation.type or "", object))
+        return is_of_type and (claim.probability or 0.0) >= self._threshold(relation)
+
+    def _threshold(self, relation: Relation) -> float:
+        return self._min_probability if relation.min_probability is None else relation.min_probability
 
     def _distinct(self, answers: Iterable[tuple[Answer, str]], relation: Relation) -> list[_Value]:
         """The values in the order of their first answers; equal texts, meanings, or normal forms are one value."""
@@ -120,9 +137,43 @@ class Decider:
         )
 
 
-def _worth(answer: Answer) -> float:
-    """By what the best answers to several wordings are compared: a second look's scores are logarithms of odds."""
-    return answer.score if answer.probability is None else answer.probability
+def names_subject(slot: Slot, text: str) -> bool:
+    """Whether a value is the subject of a slot itself: nothing is its own employer, and a family name is no relative.
+
+    >>> spouse, capital = Relation("spouse", ("spouse",)), Relation("capital", ("capital",))
+    >>> names_subject(Slot("Marie Curie", spouse), "Curie"), names_subject(Slot("Kuwait City", capital), "Kuwait")
+    (True, False)
+    """
+    subject, value = normalised(slot.subject).split(), normalised(text).split()
+    names = {relation_key(name) for name in (slot.relation.name, *slot.relation.query)}
+    if any(word in name.split() for name in names for word in ABOUT_NAMES):
+        return False
+    return value == subject or (bool(names & RELATIVES) and value in (subject[: len(value)], subject[-len(value) :]))
+
+
+def each_of_several(answer: Answer, threshold: float) -> Iterator[Answer]:
+    """A likely answer that is in a list as all items, the others a little less likely than it; another one itself."""
+    places = [(answer.start, answer.end)]
+    if is_likely(answer, threshold):
+        places = conjuncts(answer.context, answer.start, answer.end)
+    for start, end in sorted(places, key=lambda place: place != (answer.start, answer.end)):
+        if (start, end) == (answer.start, answer.end):
+            yield answer
+        else:
+            chance = None if answer.probability is None else ITEM_SHARE * answer.probability
+            text = answer.context[start:end]
+            yield replace(answer, text=text, start=start, end=end, unit=(start, end), probability=chance)
+
+
+def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:
+    """The answers to a wording, with what they are compared by with those to another: none comes before a better one.
+
+    That is the probability or, without one, the score: a second look's are logarithms of odds.
+    """
+    least = math.inf
+    for answer in answers:
+        least = min(least, answer.score if answer.probability is None else answer.probability)
+        yield least, answer
 
 
 def _rounded(probability: float | None) -> float | None:

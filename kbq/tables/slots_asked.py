@@ -19,6 +19,7 @@ from kbq.storage.files import file_digest
 from kbq.storage.rows import empty_markers
 from kbq.tables.checking import COLUMNS, checked
 from kbq.tables.claims import Claim, written
+from kbq.tables.consistency import consistent
 from kbq.tables.deciding import Decider
 from kbq.tables.decisions import Decided, obeyed, without_cell, without_value
 from kbq.tables.kept import Kept
@@ -108,6 +109,7 @@ class Filling:
     def finished(self, claims: Sequence[Claim]) -> Table:
         """The table with the values that were accepted; of a check, the verdicts."""
         table, options = self._table, self._options
+        claims = consistent(claims, self._accepts)
         by_slot: dict[tuple[str, str], list[Claim]] = defaultdict(list)
         for claim in claims:
             by_slot[claim.subject, claim.relation].append(claim)
@@ -134,6 +136,10 @@ class Filling:
         if cell in self._decisions:
             claims[cell] = obeyed(claims[cell], slot, self._decisions[cell], self._decider.normal)
         return claims[cell]
+
+    def _accepts(self, claim: Claim) -> bool:
+        relation = next(one for one in self._relations if one.name == claim.relation)
+        return self._decider.accepts(claim, relation)
 
     def _filled(self, row: Row, accepted: Mapping[tuple[str, str], Sequence[Claim]]) -> Row:
         name = subject_of(row.get(self._options.subject))

@@ -8,6 +8,7 @@ the ends in the same order. Its name is a digest of the reader's weights and of 
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from kbq.array_types import Rows
 from kbq.errors import TrainingError
 from kbq.reading.network import ReaderNetwork
 from kbq.storage.locks import writing_alone
+from kbq.storage.paths import cache_folder
 from kbq.storage.writing import writing_to
 from kbq.training.batches import Batch, PreparedPassage, passages_digest
 
@@ -43,6 +45,26 @@ class ReaderOutputs:
 
 def _shape(passage: PreparedPassage) -> tuple[int, int, int]:
     return 2, len(passage.queries), sum(window.count for window in passage.windows)
+
+
+def read_by(
+    name: str,
+    tokenizer: Any,
+    passages: Sequence[PreparedPassage],
+    device: str,
+    report: Callable[[int, int], None],
+) -> ReaderOutputs:
+    """What a reader, a hub name or folder, says about all passages; kept in the cache folder for other trainings.
+
+    Args:
+        tokenizer: of the network that learns from it.
+
+    Raises:
+        ModelError: there is no such reader, or it has another tokenizer.
+    """
+    reader = ReaderNetwork.open(name, device)
+    reader.check_tokenizer(tokenizer)
+    return reader_outputs(reader, passages, cache_folder() / "reader", report)
 
 
 def reader_outputs(

@@ -17,10 +17,8 @@ from kbq.model.model import Model
 from kbq.model.model_files import CONFIG
 from kbq.model.model_folder import ModelConfig, local_folder
 from kbq.model.tokenizer import Forms, is_cased, usual_forms
-from kbq.reading.network import ReaderNetwork
-from kbq.storage.paths import cache_folder
 from kbq.training.batches import Batch, PassageRun, PreparedPassage, collate, prepare
-from kbq.training.distillation import ReaderOutputs, reader_outputs, taught_logits
+from kbq.training.distillation import ReaderOutputs, read_by, taught_logits
 from kbq.training.engine import RunSettings, StepReport
 from kbq.training.evaluation import ReadingScores, evaluate_reading
 from kbq.training.examples import Passage, Repairs, as_paths, read_examples, readable, set_aside
@@ -200,9 +198,6 @@ def train_encoders(
         model = _initial_model(str(init), config or ModelConfig())
         for module in (model.phrases, model.queries):
             module.to(choose_device(device))
-        reader = None if not distill else ReaderNetwork.open(distill, device)
-        if reader is not None:
-            reader.check_tokenizer(model.tokenizer)
         passages, repairs = read_examples(paths)
         passages, dev_passages = set_aside(passages, dev, settings.seed)
         if truecase:
@@ -213,7 +208,7 @@ def train_encoders(
                 f"no query of the {'training' if not prepared else 'dev'} passages is short enough: "
                 f"the encoder reads {model.config.max_query_tokens} tokens"
             )
-        taught = None if reader is None else reader_outputs(reader, prepared, cache_folder() / "reader", on_reading)
+        taught = None if not distill else read_by(distill, model.tokenizer, prepared, device, on_reading)
         run = EncoderRun(model, prepared, settings, taught)
         run.run(folder / "checkpoint.pt", on_step)
         points = calibrate(model, dev_passages[:CALIBRATION_PASSAGES])

@@ -12,6 +12,7 @@ from typing import Literal, Self
 
 from kbq.answers import Answer
 from kbq.errors import TrainingError
+from kbq.reading.evidence import without_evidence
 from kbq.storage.lines import read_json_lines
 from kbq.storage.records import as_record
 from kbq.text.answer_scores import best_f1, normalise
@@ -51,6 +52,11 @@ class MinedQuery:
         """The query without the phrases of its pages, so that none is right; unless there are no others."""
         others = tuple(phrase for phrase in self.phrases if not self.is_on_page(phrase))
         return replace(self, phrases=others or self.phrases)
+
+    def with_evidence_removed(self) -> Self:
+        """The query as if no sentence held an answer; where nothing would be left, its pages are hidden."""
+        phrases = tuple(without_evidence(self.phrases, self.answers))
+        return replace(self, phrases=phrases) if phrases else self.with_pages_hidden()
 
     def with_few_phrases(self, most: int) -> Self:
         """The query with its best phrases; where none of these is right, the last gives way to the first that is."""

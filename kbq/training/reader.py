@@ -1,7 +1,7 @@
 """Reader: reading-comprehension files become a reader, which sees question and passage together. `kbq train reader`.
 
 The loss is L_single of the phrase encoder: the answer's tokens against all tokens of the passage, in whichever window.
-Source: arXiv 2012.12624, section 4.1.
+A larger reader can teach it, as it teaches the encoders. Source: arXiv 2012.12624, sections 4.1 and 4.2.
 """
 
 import dataclasses
@@ -18,10 +18,11 @@ from kbq.model.windows import WindowShape, tokenize
 from kbq.reading.network import ReaderNetwork
 from kbq.search.spans import best_ends
 from kbq.training.batches import PassageRun, PreparedPassage, collate, prepare
+from kbq.training.distillation import Halves, ReaderOutputs, read_by, taught_logits
 from kbq.training.engine import RunSettings, StepReport
 from kbq.training.evaluation import answer_scores
 from kbq.training.examples import Passage, Repairs, as_paths, read_examples, readable, set_aside
-from kbq.training.losses import single_passage_loss
+from kbq.training.losses import distillation_loss, marginal_losses, single_passage_loss
 from kbq.training.output_folder import (
     example_digests,
     initial_checkpoint,
@@ -40,6 +41,7 @@ class ReaderSettings(RunSettings):
     epochs: float = 2.0
     learning_rate: float = 1e-4
     max_queries: int = 12  # of one passage
+    distill_weight: float = 2.0  # of L_distill, where there is a larger reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +60,56 @@ class ReaderOutcome:
 
 
 class ReaderRun(PassageRun):
-    """Trains a reader."""
+    """Trains a reader; `taught`: what a larger one says about the passages."""
 
-    weights = {"reading": 1.0}  # noqa: RUF012 - never changed
+    settings: ReaderSettings
 
-    def __init__(self, reader: ReaderNetwork, passages: Sequence[PreparedPassage], settings: ReaderSettings) -> None:
-        self.reader, self.examples = reader, reading_examples(reader, passages)
+    def __init__(
+        self,
+        reader: ReaderNetwork,
+        passages: Sequence[PreparedPassage],
+        settings: ReaderSettings,
+        taught: ReaderOutputs | None = None,
+    ) -> None:
+        self.reader, self.examples, self.taught = reader, reading_examples(reader, passages), taught
+        self.places = [(number, row) for number, one in enumerate(passages) for row in range(len(one.queries))]
+        self.weights = {"reading": 1.0, "distilled": settings.distill_weight}
         super().__init__([reader.network], self.examples, settings)
 
+    @property
+    def made_with(self) -> str:
+        """The digest of the larger reader's outputs."""
+        return "" if self.taught is None else self.taught.digest
+
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
-        """L_single of the reader's logits."""
+        """L_single of the reader's logits, and L_distill where there is a larger reader."""
         batch = collate(self.reader, [self.examples[index] for index in members])
         own_passage = batch.passage_of_token == batch.passage_of_query[:, None]
-        sides = zip(self.reader.logits(*batch.windows), (batch.gold_starts, batch.gold_ends), strict=True)
-        starts, ends = (
-            single_passage_loss(logits.flatten().expand(len(gold), -1), gold, own_passage) for logits, gold in sides
-        )
-        return {"reading": (starts + ends) / 2}, batch.size
+        logits = [side.flatten().expand(len(members), -1) for side in self.reader.logits(*batch.windows)]
+        golds = (batch.gold_starts, batch.gold_ends)
+        single = [single_passage_loss(*side, own_passage) for side in zip(logits, golds, strict=True)]
+        losses = {"reading": (single[0] + single[1]) / 2}
+        if self.taught is not None:
+            taught = taught_logits(batch, [self._taught(self.taught, index) for index in members])
+            losses["distilled"] = distilled(logits, taught, golds, own_passage)
+        return losses, batch.size
+
+    def _taught(self, taught: ReaderOutputs, example: int) -> Halves:
+        """Logits of one query. Shape: (2, 1, tokens)."""
+        passage, row = self.places[example]
+        return taught.of(passage)[:, row : row + 1]
+
+
+def distilled(logits: Sequence[Tensor], taught: Tensor, golds: Sequence[Tensor], own_passage: Tensor) -> Tensor:
+    """L_distill of both sides, where the larger reader counts only as much as it knows.
+
+    Shapes: logits, taught and golds, two of (queries, tokens); own_passage (queries, tokens), bool.
+    """
+    losses = []
+    for scores, side, gold in zip(logits, taught, golds, strict=True):
+        trust = marginal_losses(side, gold, own_passage).neg().exp()
+        losses.append(distillation_loss(scores, side, own_passage, 1.0, trust))
+    return (losses[0] + losses[1]) / 2
 
 
 def reading_examples(reader: ReaderNetwork, passages: Sequence[PreparedPassage]) -> list[PreparedPassage]:
@@ -96,10 +131,12 @@ def train_reader(
     init: str | Path,
     *,
     dev: str | Path | None = None,
+    distill: str = "",
     settings: ReaderSettings | None = None,
     device: str = "auto",
     command: str = "",
     on_step: Callable[[StepReport], None] = lambda step: None,
+    on_reading: Callable[[int, int], None] = lambda done, passages: None,
 ) -> ReaderOutcome:
     """Train, score and save a reader. A killed run resumes from `OUT.partial/checkpoint.pt`.
 
@@ -108,12 +145,14 @@ def train_reader(
         out: a new folder.
         init: a BERT-like encoder, a kbq model or a reader: hub name or folder.
         dev: examples to score on; without them a twentieth of the passages is set aside.
+        distill: a larger reader to learn from, too: hub name or folder.
         command: is kept in `training.json`.
         on_step: called after each step.
+        on_reading: called with the number of passages that the larger reader has read, and of all passages.
 
     Raises:
         TrainingError: there is no usable example, a loss is not a number, or the checkpoint is from another run.
-        ModelError: the encoder to start from is missing or not BERT-like.
+        ModelError: the encoder to start from is missing or not BERT-like, or the larger reader does not fit it.
     """
     settings = settings or ReaderSettings()
     with output_folder(Path(out)) as folder:
@@ -129,7 +168,8 @@ def train_reader(
                 f"no query of the {'training' if not prepared else 'dev'} passages is short enough: "
                 f"the reader takes {reader.query_tokenizer.max_tokens} tokens"
             )
-        run = ReaderRun(reader, prepared, settings)
+        taught = None if not distill else read_by(distill, reader.tokenizer, prepared, device, on_reading)
+        run = ReaderRun(reader, prepared, settings, taught)
         run.run(folder / "checkpoint.pt", on_step)
         em, f1, dev_queries = evaluate_reader(reader, dev_passages)
         queries = sum(len(passage.queries) for passage in prepared)

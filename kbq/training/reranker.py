@@ -44,7 +44,8 @@ class TeachingSettings(StepSettings):
     batch: int = 14  # queries: about 4,000 tokens
     dropout: float = 0.0
     phrases: int = 8  # of a query, that are judged
-    hidden: float = 0.15  # share of the queries whose pages are hidden, so that none of their phrases is right
+    removed: float = 0.3  # share of the queries whose evidence is removed, so that none of their phrases is right
+    hidden: float = 0.05  # share of those whose pages are hidden, to the same effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +116,15 @@ def prepare(
         if not query.phrases or not reader.query_tokenizer.accepts(query.text):
             left_out += 1
             continue
-        seen = query.with_pages_hidden() if rng.random() < settings.hidden else query
-        prepared.append(seen.with_few_phrases(settings.phrases))
+        prepared.append(_seen(query, settings, rng.random()).with_few_phrases(settings.phrases))
     return prepared, left_out
+
+
+def _seen(query: MinedQuery, settings: TeachingSettings, drawn: float) -> MinedQuery:
+    """The query as it is, without its evidence, or without its pages. `drawn`: from 0 to 1."""
+    if drawn < settings.hidden:
+        return query.with_pages_hidden()
+    return query.with_evidence_removed() if query.answers and drawn < settings.hidden + settings.removed else query
 
 
 def new_judge(dim: int) -> PhraseJudge:

@@ -1,8 +1,9 @@
 """Calibrating: triples whose answers are known become the chance that an answer is right. `kbq calibrate`.
 
-A share of the queries is asked a second time without the pages that answer them, so that "nothing is right" is known,
-too. A few triples change little of the model's own calibration, many replace it. The scores of the outcome are of
-relations that were left out when they were predicted.
+A share of the queries is asked a second time without what answers them, half of these without the sentences, half
+without the pages: so "nothing is right" is known, too. Triples without an object are cells that the text does not fill.
+A few triples change little of the model's own calibration, many replace it. The scores of the outcome are of relations
+that were left out when they were predicted.
 """
 
 import tempfile
@@ -14,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kbq.answers import SearchOptions
+from kbq.answers import Answer, SearchOptions
 from kbq.array_types import Bools, Doubles, Rows
 from kbq.errors import TrainingError
 from kbq.kilt.confidence import auroc, brier, coverage_at, promised_threshold, reliability
 from kbq.kilt.records import Gold
-from kbq.kilt.scores import relation_of
+from kbq.kilt.scores import NO_GROUP, relation_of
 from kbq.model.queries import refuse_unreadable
 from kbq.reading.calibration import HIDDEN, Calibration, chances_of, fit
+from kbq.reading.evidence import without_evidence
 from kbq.reading.probability_features import FEATURES, features
 from kbq.search.search import BATCH
 from kbq.storage.files import file_digest
@@ -59,7 +61,7 @@ class CalibrationOutcome:
 
 @dataclass(frozen=True, slots=True)
 class JudgedAnswer:
-    """The best phrase for a query; `is_hidden`: of those that are not on its pages."""
+    """The best phrase for a query; `is_hidden`: of those that are left without what answers it."""
 
     relation: str
     is_hidden: bool
@@ -84,7 +86,7 @@ def calibrate(
             have no right answer.
         out: the file to write.
         options: how answers are searched for.
-        hidden: share of the queries that are asked again without the pages that answer them.
+        hidden: share of the queries that are asked again without the sentences, or pages, that answer them.
 
     Raises:
         TrainingError: there are fewer than 30 queries, or all answers are right, or none is.
@@ -115,8 +117,8 @@ def judge(
     hidden: float = HIDDEN,
     report: Callable[[int, int], None] = unheard,
 ) -> list[JudgedAnswer]:
-    """The best phrase for each query, and for a share of them the best one that is not on a gold page."""
-    again = [gold for gold in golds if pages_of(gold) and _is_chosen(gold.id, hidden)]
+    """The best phrase for each query, and for a share of them the best one without what answers it."""
+    again = [gold for gold in golds if gold.answers and _is_chosen(gold.id, hidden)]
     asked = [(gold, False) for gold in golds] + [(gold, True) for gold in again]
     judged: list[JudgedAnswer] = []
     for first in range(0, len(asked), BATCH):
@@ -158,13 +160,13 @@ def _is_chosen(identity: str, share: float) -> bool:
 
 
 def _judge(kb: "KnowledgeBase", asked: Sequence[tuple[Gold, bool]], options: SearchOptions) -> list[JudgedAnswer]:
-    """The best phrase for each query; with True, of those that are not on its pages."""
+    """The best phrase for each query; with True, of those that are left without what answers it."""
     looks = kb.reranking.looks(options)
     texts = [clean_text(gold.input or "") for gold, _ in asked]
     deep = DEEPER * looks if any(is_hidden for _, is_hidden in asked) else looks
     found = kb.search(texts, replace(options, k=deep, unit="phrase", second_look=0))
     phrases = [
-        [hit for hit in hits if not is_hidden or not pages_of(gold) & {hit.page_id, hit.title}][:looks]
+        [*(_unanswering(gold, hits) if is_hidden else hits)][:looks]
         for (gold, is_hidden), hits in zip(asked, found, strict=True)
     ]
     judged = []
@@ -176,6 +178,13 @@ def _judge(kb: "KnowledgeBase", asked: Sequence[tuple[Gold, bool]], options: Sea
             row = tuple(features(text, seen)[0].tolist())
             judged.append(JudgedAnswer(relation_of(gold), is_hidden, row, normalise(seen[0].answer.text) in answers))
     return judged
+
+
+def _unanswering(gold: Gold, hits: Sequence[Answer]) -> Iterable[Answer]:
+    """The phrases without those on the pages that answer a query, or in paragraphs without the sentences that do."""
+    if pages_of(gold) and _is_chosen(f"page {gold.id}", 0.5):
+        return (hit for hit in hits if not pages_of(gold) & {hit.page_id, hit.title})
+    return without_evidence(hits, sorted(gold.answers))
 
 
 def _refuse_useless(judged: Sequence[JudgedAnswer], source: str) -> None:
@@ -191,10 +200,14 @@ def _refuse_useless(judged: Sequence[JudgedAnswer], source: str) -> None:
 
 
 def _predicted(relations: Sequence[str], rows: Doubles, right: Bools, before: Calibration | None) -> Doubles:
-    """The chance of each answer, predicted from other relations or, where one fold has them all, from other answers."""
-    folds = _folds(relations)
+    """The chance of each answer, predicted from those to other relations or, of questions, from those to others.
+
+    Where one fold would have all of them, from other answers.
+    """
+    numbers = [str(number) for number in range(len(relations))]
+    folds = _folds([number if name == NO_GROUP else name for name, number in zip(relations, numbers, strict=True)])
     if len(set(folds.tolist())) == 1:
-        folds = _folds([str(number) for number in range(len(relations))])
+        folds = _folds(numbers)
     chances = np.empty(len(right))
     for fold in range(FOLDS):
         inside = folds == fold

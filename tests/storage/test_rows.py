@@ -105,7 +105,8 @@ def test_rows_that_do_not_fit_are_named_with_their_lines(tmp_path: Path) -> None
 )
 def test_ids_are_rows(text: str, tmp_path: Path) -> None:
     (tmp_path / "ids").write_text(text)
-    assert read_ids(tmp_path / "ids") == {"S1": "Q7", "S2": "Q8"}
+    ids = read_ids(tmp_path / "ids")
+    assert (ids["S1"], ids["S2"], {*ids.values()}) == ("Q7", "Q8", {"Q7", "Q8"})
 
 
 def test_parquet_has_texts_and_says_which_name_is_twice(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Deciding: which answers are claims, which of them are one value, and what a person's decisions change."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,43 @@ def test_a_country_and_its_adjective_are_one_value_where_a_country_is_asked_for(
 
 def test_the_best_wording_counts() -> None:
     assert decided([LESS], [NEXT, LIKELY]) == [("Rome", True, ("Paris", "Bonn"))]
+
+
+def test_the_declared_type_counts_whatever_the_wording() -> None:
+    cut, born = answer("Hol", 0.96), answer("1 May 1867", 0.9, 40)
+    assert decided([cut], [born], type="date") == [("1 May 1867", True, ("Hol",))]
+    assert decided([cut, LESS], [born], type="date") == [("1 May 1867", True, ("Hol", "Bonn"))]
+
+
+@pytest.mark.parametrize(
+    ("subject", "wording", "values"),
+    [
+        ("Marie Curie", "employer", ["Rome"]),  # nobody employs herself
+        ("marie  CURIE", "spouse", ["Rome"]),
+        ("Anna Marie Curie", "spouse", ["Rome"]),
+        ("Anna Marie Curie", "employer", ["Marie Curie"]),  # "Walter Chrysler", of Chrysler
+        ("Marie Curie", "birth name", ["Marie Curie"]),
+    ],
+)
+def test_a_value_is_not_the_subject_itself(subject: str, wording: str, values: list[str]) -> None:
+    decider = Decider(OneTitle(), 0.5, 3, {})  # type: ignore[arg-type]
+    claims = decider.claims(Slot(subject, Relation("r", (wording,))), [[answer("Marie Curie", 0.9), NEXT]])
+    assert [claim.value for claim in claims] == values
+
+
+def test_a_list_is_several_values() -> None:
+    text = "She was an actress, inventor and film producer."
+    found = Answer("inventor", 0.0, "P7", "T", 0, 20, 28, text, (20, 28), {}, 0.8)
+    decider = Decider(OneTitle(), 0.5, 3, {})  # type: ignore[arg-type]
+
+    def said(values: str, chance: float) -> list[tuple[str, float | None, int]]:
+        relation = Relation("occupation", ("occupation",), values=values)  # type: ignore[arg-type]
+        claims = decider.claims(Slot("s", relation), [[replace(found, probability=chance)]])
+        return [(claim.value, claim.probability, claim.start) for claim in claims]
+
+    assert said("many", 0.8) == [("inventor", 0.8, 20), ("actress", 0.76, 11), ("film producer", 0.76, 33)]
+    assert said("one", 0.8) == [("inventor", 0.8, 20)]
+    assert said("many", 0.4) == [("inventor", 0.4, 20)]  # one that is not accepted is not split
 
 
 def test_a_claim_has_its_evidence() -> None:

@@ -57,6 +57,33 @@ def test_a_killed_run_gives_the_same_reader(asked: Asked, goes_on: Callable[...,
     goes_on(train_reader, asked, 4, ("model.safetensors", "training.json"))
 
 
+def test_it_learns_from_a_larger_reader(asked: Asked, larger_reader: Path) -> None:
+    steps: list[StepReport] = []
+    read: list[tuple[int, int]] = []
+    settings = replace(asked["settings"], epochs=40)
+    train_reader(
+        **asked | {"distill": str(larger_reader), "settings": settings},
+        on_step=steps.append,
+        on_reading=lambda *counts: read.append(counts),
+    )
+    losses = [step.means["distilled"] for step in steps]
+    assert losses[-1] < 0.7 * losses[0]
+    assert read[-1] == (11, 11)  # a twentieth is set aside
+
+
+def test_a_killed_distillation_gives_the_same_reader(
+    asked: Asked, larger_reader: Path, goes_on: Callable[..., None]
+) -> None:
+    goes_on(train_reader, asked | {"distill": str(larger_reader)}, 4, ("model.safetensors", "training.json"))
+
+
+@pytest.fixture
+def larger_reader(asked: Asked, tmp_path: Path) -> Path:
+    settings = replace(asked["settings"], epochs=20)
+    train_reader(**asked | {"out": tmp_path / "larger", "settings": settings})
+    return tmp_path / "larger"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

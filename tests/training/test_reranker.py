@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[2]
 TEXT = "Marie was born in Paris."  # six tokens
 OTHER = "Paris in the river."
 DIM = 4
-SETTINGS = TeachingSettings(epochs=10, batch=4, learning_rate=1e-2, phrases=3, hidden=0.0)
+SETTINGS = TeachingSettings(epochs=10, batch=4, learning_rate=1e-2, phrases=3, removed=0.0, hidden=0.0)
 Asked = dict[str, Any]  # arguments of `teach_second_look`
 
 
@@ -102,6 +102,18 @@ def test_the_same_share_of_the_queries_is_hidden_again(reading_model: Path) -> N
     hidden = [len(query.phrases) == 1 for query in first]
     assert sum(hidden) / 400 == pytest.approx(0.15, abs=0.05)
     assert hidden == [len(query.phrases) == 1 for query in again] != [len(query.phrases) == 1 for query in other]
+
+
+def test_evidence_is_removed_of_a_share_of_the_queries_with_answers(reading_model: Path) -> None:
+    reader = judging_reader(reading_model, "cpu")
+    said = "Marie was born in Paris. Her river is the Seine."
+    answered = [mined(phrase("Paris", context=said), phrase("Seine", context=said)) for _ in range(200)]
+    unanswered = [replace(query, answers=()) for query in answered]
+    queries, _ = prepare(reader, [*answered, *unanswered], replace(SETTINGS, removed=0.3))
+    left = [[one.text for one in query.phrases] for query in queries]
+    assert left[200:] == [["Paris", "Seine"]] * 200
+    assert left[:200].count(["Seine"]) / 200 == pytest.approx(0.3, abs=0.08)
+    assert all(query.label(one) == "wrong" for query in queries for one in query.phrases if len(query.phrases) == 1)
 
 
 # Losses
