@@ -7,10 +7,9 @@ Source: Unicode Standard Annex 15.
 
 import html
 import re
-import sys
 import unicodedata
 
-from kbq.text.normal_forms import normal_form
+from kbq.text.normal_forms import is_normal, normal_form
 
 APOSTROPHES = "'`´‘’‛′‵ʹʺʻʼʽʾʿˈˊˋꞋꞌ＇՚׳"
 STROKES = {
@@ -24,23 +23,30 @@ _ACCENTS = re.compile(
     "\u0610-\u061a\u064b-\u0652\u0656-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed]"
 )
 _CYRILLIC = range(0x0400, 0x0530)
-_UNSEEN = re.compile(
-    "["
-    + "".join(
-        re.escape(chr(code)) for code in range(0x80, sys.maxunicode + 1) if unicodedata.category(chr(code)) == "Cf"
-    )
-    + "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"
-)
+_FILLERS = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u3164\uffa0"  # without width
+_SELECTORS = (range(0xFE00, 0xFE10), range(0xE0000, 0xE1000))  # of variants; tags
 _HIDDEN = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _LIGATURE = re.compile("[ﬀ-ﬆ]")
 _POWER = re.compile("(?<=[0-9])(?=[⁰¹²³⁴-⁹₀-₉])")  # 10² is not 102, though m² is m2
 _FRACTION = re.compile("(?<=[0-9])(?=[¼-¾⅐-⅞↉])")  # 1½ is not 11/2
-_AS_ONE = str.maketrans(dict.fromkeys(APOSTROPHES, "'"))
+
+
+class _Seen(dict[int, str | int]):
+    """A letter by its code point: nothing, where it is not seen; found out once for each."""
+
+    def __missing__(self, code: int) -> str | int:
+        is_unseen = unicodedata.category(chr(code)) == "Cf" or any(code in each for each in _SELECTORS)
+        self[code] = "" if is_unseen or chr(code) in _FILLERS else code
+        return self[code]
+
+
+_SEEN = _Seen()
+_PLAIN = _Seen({ord(letter): "'" for letter in APOSTROPHES})
 
 
 def seen(text: str) -> str:
     """Without what is not seen: soft hyphens, joiners, marks of direction, selectors of variants."""
-    return text if text.isascii() else _UNSEEN.sub("", text)
+    return text if text.isascii() else text.translate(_SEEN)
 
 
 def tidy(text: str) -> str:
@@ -66,8 +72,8 @@ def plain(text: str) -> str:
         text = html.unescape(text)
     if text.isascii():
         return text.replace("`", "'")
-    text = _FRACTION.sub(" ", _POWER.sub("^", _UNSEEN.sub("", text).translate(_AS_ONE)))
-    return normal_form("NFKC", text)
+    text = text.translate(_PLAIN)
+    return text if is_normal("NFKC", text) else normal_form("NFKC", _FRACTION.sub(" ", _POWER.sub("^", text)))
 
 
 def folded(text: str) -> str:

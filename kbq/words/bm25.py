@@ -15,7 +15,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,7 @@ def _words_of_paragraphs(shard: Shard, stage: Stage) -> Iterator[list[str]]:
         stage.add(len(paragraphs))
 
 
+@lru_cache(2**12)  # the paragraphs of a page follow one another
 def title_term(title: str) -> str:
     """The term of a title as a whole.
 
