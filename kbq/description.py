@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from kbq.search.recall import own_queries
 from kbq.search.search import BATCH
 from kbq.storage.files import folder_bytes
 from kbq.storage.machine import stays_in_memory
+from kbq.storage.records import read_object
 from kbq.words.sparta_model import read_record_of
 
 if TYPE_CHECKING:
@@ -184,10 +184,7 @@ def _network(folder: Path) -> dict[str, object]:
 
 def _object(path: Path) -> dict[str, Any]:
     """A JSON object; an empty one where there is no such file. Raises OSError or ValueError."""
-    content = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    if not isinstance(content, dict):
-        raise ValueError(f"{path.name} holds no object")
-    return content
+    return read_object(path) if path.exists() else {}
 
 
 def _finite(number: float) -> float | None:

@@ -8,13 +8,15 @@ import pickle
 import random
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kbq.corpus.pages import Page
+from kbq.dump.manifest import read_manifest, write_manifest
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
@@ -174,3 +176,126 @@ def test_a_damaged_model_is_whole_or_named(model_folder: Path, tmp_path: Path) -
     truth = ask(model_folder)
     trials = [trial(model_folder, tmp_path / "model", seed, ask, truth, 0) for seed in range(TRIALS // 6)]
     assert {one.outcome for one in trials} <= {"same", "refused"}
+
+
+# Knowledge bases that somebody made to do harm: their seals fit
+
+EXTREME = -1, 0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, -(2**31), -(2**63)
+METADATA = (
+    b"[1]",
+    b"{",
+    b'{"a": NaN}',
+    b'{"a": 1e999}',
+    b'{"a":' + b"[" * 90 + b"]" * 90 + b"}",
+    b'{"a": "\\ud800"}',
+    b"null",
+)
+
+
+def in_an_array(path: Path, chance: random.Random) -> None:
+    """Give some numbers of an array a value at the edge of its type, or swap its ends."""
+    array = np.load(path, mmap_mode="r+")
+    flat = array.reshape(-1)
+    if not flat.size:
+        return
+    if chance.random() < 0.2:
+        flat[:] = flat[::-1].copy()
+    for _ in range(chance.choice((1, 1, 3))):
+        place = chance.choice((0, -1, chance.randrange(flat.size)))
+        flat[place] = np.array(chance.choice(EXTREME), object).astype(np.int64).astype(flat.dtype)
+    array.flush()
+
+
+def in_texts(path: Path, chance: random.Random) -> None:
+    """Write something else over the texts of a list, or of the metadata of pages."""
+    array = np.load(path, mmap_mode="r+")
+    if array.size:
+        written = chance.choice((*METADATA, b"\xff", b"\x00", b"javascript:alert(1)"))[: array.size]
+        begin = chance.randrange(array.size - len(written) + 1)
+        array[begin : begin + len(written)] = np.frombuffer(written, np.uint8)
+        array.flush()
+
+
+def hostile(source: Path, to: Path, chance: random.Random) -> str:
+    """A copy of a knowledge base with one list changed, and sealed again; the list."""
+    shutil.copytree(source, to)
+    lists = sorted(path for path in to.rglob("*") if path.suffix in (".npy", ".bin") and "deleted" not in path.name)
+    path = chance.choice(lists)
+    (in_texts if path.suffix == ".bin" else in_an_array)(path, chance)
+    seal_again(to)
+    return str(path.relative_to(to))
+
+
+def seal_again(folder: Path) -> None:
+    """Let all seals fit, as whoever made a knowledge base can."""
+    manifest = read_manifest(folder)
+    shards = tuple(replace(entry, seal=seals.seal_folder(folder / entry.name).digest) for entry in manifest.shards)
+    of = {entry.name: entry.seal for entry in shards}
+    parts = {part: seals.seal_folder(folder / part, of.get(part.split("/")[0], "")).digest for part in manifest.seals}
+    write_manifest(folder, replace(manifest, shards=shards, seals=parts))
+
+
+def hostile_trial(source: Path, folder: Path, seed: int, ask: Callable[[Path], Any]) -> Trial:
+    """Change a list, and see what comes of asking."""
+    file = hostile(source, folder, random.Random(seed))
+
+    def work() -> tuple[str, str]:
+        ask(folder)
+        return "answered", ""
+
+    outcome, message = in_a_process(work)
+    shutil.rmtree(folder)
+    return Trial(file, "sealed again", outcome, message)
+
+
+@pytest.mark.parametrize("index", ["exact", "compact", "disk"])
+def test_a_hostile_knowledge_base_answers_or_is_one_sentence(index: Any, source: Path, tmp_path: Path) -> None:
+    def ask(folder: Path) -> Any:
+        return answers(KnowledgeBase.open(folder, index=index))
+
+    trials = [hostile_trial(source, tmp_path / "kb", seed, ask) for seed in range(TRIALS // 6)]
+    assert not [one for one in trials if one.outcome == "failed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "said"),
+    [
+        ("paragraph_rows", 0, -5, "paragraph_rows is not a list of places from 0 to"),
+        ("paragraph_rows", 0, 10**6, "paragraph_rows is not a list of places from 0 to"),
+        ("paragraph_pages", 0, 10**6, "paragraph_pages is not a list of places from 0 to"),
+        ("texts", 0, 2**62, "texts is not a list of places from 0 to"),
+        ("titles", 0, -1, "titles is not a list of places from 0 to"),
+        ("metadata", 0, -1, "metadata is not a list of places from 0 to"),
+        ("bm25/passages", 0, -1, "its entries are not numbers of"),
+        ("bm25/passages", 0, 10**6, "its entries are not numbers of"),
+        ("bm25/begins", 1, 2**62, "begins is not a list of places from 0 to"),
+        ("bm25/terms", 0, -1, "terms is not a list of places from 0 to"),
+    ],
+)
+def test_lists_of_places_are_looked_at_when_they_are_opened(
+    name: str, place: int, value: int, said: str, source: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(source, tmp_path / "kb")
+    array = np.load(tmp_path / "kb" / "shard-00000" / f"{name}.npy", mmap_mode="r+")
+    array[place] = value
+    array.flush()
+    seal_again(tmp_path / "kb")
+    with pytest.raises(KbqError, match=said):
+        answers(KnowledgeBase.open(tmp_path / "kb"))
+
+
+@pytest.mark.parametrize("written", METADATA)
+def test_metadata_that_kbq_does_not_write(written: bytes, source: Path, tmp_path: Path) -> None:
+    shutil.copytree(source, tmp_path / "kb")
+    shard = tmp_path / "kb" / "shard-00000"
+    ends = np.load(shard / "metadata.npy")
+    ends[:] = len(written)
+    for name, values in (("metadata.npy", ends), ("metadata.bin", np.frombuffer(written, np.uint8))):
+        np.save(shard / "array.npy", values)
+        (shard / "array.npy").rename(shard / name)
+    seal_again(tmp_path / "kb")
+    kb = KnowledgeBase.open(tmp_path / "kb")
+    with pytest.raises(
+        KbqError, match=r"the metadata of page .* cannot be used \(.*\): build the knowledge base again"
+    ):
+        kb.shards[0].metadata_of(0)

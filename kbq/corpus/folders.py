@@ -4,14 +4,16 @@ import errno
 import heapq
 import os
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator
+from lzma import LZMAError
 from pathlib import Path, PurePath
 
 from kbq.corpus.documents import Document, is_document
 from kbq.corpus.office import INSTALL, LARGEST, LIBRARIES, lacks_library
 from kbq.errors import CorpusError, first_line
-from kbq.storage.lines import BadLine, is_member, read_bytes, source_name
+from kbq.storage.lines import LONGEST, BadLine, is_member, read_bytes, source_name
 from kbq.storage.progress import Note
 from kbq.text.normal_forms import normal_form
 
@@ -89,8 +91,13 @@ def _members(path: Path, on_bad_line: BadLine, note: Note) -> Iterator[tuple[str
         for one in wanted:
             place = f"{name}/{one.filename}"
             try:
+                most = LARGEST if PurePath(one.filename).suffix.lower() in LIBRARIES else LONGEST
+                if one.file_size > most:
+                    raise CorpusError(f"{place}: it has {one.file_size:,} bytes, {most:,} at most are read: divide it")
                 yield place, Document(normal_form("NFC", one.filename), archive.read(one))
-            except (OSError, EOFError, RuntimeError, zipfile.BadZipFile) as reason:
+            except CorpusError as problem:
+                on_bad_line(problem)
+            except (OSError, EOFError, RuntimeError, ValueError, zlib.error, LZMAError, zipfile.BadZipFile) as reason:
                 on_bad_line(CorpusError(f"{place}: cannot be read ({first_line(reason)}): pack the archive again"))
 
 

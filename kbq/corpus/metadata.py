@@ -2,12 +2,16 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 
 from kbq.errors import CorpusError
 from kbq.storage.lines import clean_text
 
 DEEPEST = 50  # lists and objects in one another
+ADDRESS = re.compile(r"(url|href|link)s?$", re.IGNORECASE)
+SCHEME, SKIPPED = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):"), re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029]")
+SAFE = "http", "https", "mailto"
 _WANTED = "write text, a finite number, true, false, null, a list or an object"
 
 
@@ -26,6 +30,28 @@ def clean_metadata(fields: Mapping[str, object]) -> dict[str, object]:
 def check_metadata(fields: Mapping[str, object]) -> None:
     """Refuse what `clean_metadata` refuses, and half of a character, in fields that are to be kept as they are."""
     _object(fields, "", _whole)
+
+
+def without_unsafe_urls(fields: Mapping[str, object]) -> Mapping[str, object]:
+    """The fields without addresses that a browser, or another program, would run or open here: `javascript:`, `file:`.
+
+    A field is an address if its name ends in url, href or link; it is kept with http, https or mailto, or without a
+    scheme. So it is wherever metadata leave kbq; in its files they are as they were.
+
+    >>> without_unsafe_urls({"url": "JavaScript:alert(1)", "links": ["https://e.org/"], "note": "javascript: x"})
+    {'links': ['https://e.org/'], 'note': 'javascript: x'}
+    """
+    return {name: value for name, value in fields.items() if not (ADDRESS.search(name) and _is_unsafe(value))}
+
+
+def _is_unsafe(value: object) -> bool:
+    """Whether a value, or one within it, is an address with another scheme; browsers skip blanks and controls in it."""
+    if isinstance(value, list):
+        return any(map(_is_unsafe, value))
+    if isinstance(value, dict):
+        return any(map(_is_unsafe, value.values()))
+    scheme = SCHEME.match(SKIPPED.sub("", value)) if isinstance(value, str) else None
+    return scheme is not None and scheme[1].lower() not in SAFE
 
 
 def _object(fields: Mapping[str, object], name: str, clean: Callable[[str], str], depth: int = 0) -> dict[str, object]:

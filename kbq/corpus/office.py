@@ -12,6 +12,7 @@ from typing import Any
 
 from kbq.corpus.markdown import Parts
 from kbq.errors import CorpusError, first_line
+from kbq.storage.lines import LONGEST
 
 LIBRARIES = {".docx": "docx", ".pdf": "pypdf"}
 INSTALL = "pip install '.[documents]' in the checkout of kbq"
@@ -40,9 +41,11 @@ def word_parts(content: bytes) -> Parts:
         raise CorpusError("it is encrypted, or of an old version: save it as .docx without a password")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            size = sum(one.file_size for one in archive.infolist())
-        if size > LARGEST:
-            raise CorpusError(f"it has {size:,} bytes, {LARGEST:,} at most are read: divide it")
+            parts = archive.infolist()
+        texts_size = sum(one.file_size for one in parts if one.filename.lower().endswith((".xml", ".rels")))
+        for size, most in ((sum(one.file_size for one in parts), LARGEST), (texts_size, LONGEST)):
+            if size > most:
+                raise CorpusError(f"it has {size:,} bytes, {most:,} at most are read: divide it")
         document = docx.Document(io.BytesIO(content))
         title, texts = "", []
         for block in document.iter_inner_content():

@@ -19,7 +19,6 @@ page is in memory at a time; for text, one file; for squad, the whole corpus.
 """
 
 import csv
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -36,7 +35,18 @@ from kbq.corpus.office import INSTALL, LIBRARIES, lacks_library
 from kbq.corpus.page_ids import PageIds
 from kbq.corpus.pages import Page, Paragraph, refuse_long_names
 from kbq.errors import CorpusError
-from kbq.storage.lines import BadLine, Line, clean_text, parse_json_lines, read_lines, refuse, source_name
+from kbq.storage.json_text import parsed_json
+from kbq.storage.lines import (
+    WHOLE,
+    BadLine,
+    Line,
+    clean_text,
+    parse_json_lines,
+    read_lines,
+    refuse,
+    source_name,
+    whole_text,
+)
 from kbq.storage.paths import as_path
 from kbq.storage.progress import Note, unheard
 from kbq.storage.rows import SUFFIXES, NumberedRow, read_rows
@@ -243,8 +253,8 @@ def _others(fields: Fields, known: frozenset[str]) -> Fields:
 def _squad_pages(lines: Iterator[Line], name: str) -> Iterator[Source]:
     wanted = 'write one object {"data": [{"title", "paragraphs": [{"context"}]}]}'
     try:
-        fields = json.loads("\n".join(text for _, text in lines))
-    except (ValueError, RecursionError) as reason:
+        fields = parsed_json(whole_text(lines, name, WHOLE, CorpusError, "\n"))
+    except ValueError as reason:
         raise CorpusError(f"{name}: not JSON ({reason}): {wanted}") from reason
     if not isinstance(fields, dict) or not isinstance(fields.get("data"), list):
         raise CorpusError(f"{name}: it has no list of articles: {wanted}")

@@ -11,6 +11,7 @@ _INLINE = {
     "kbd", "label", "mark", "q", "s", "samp", "small", "span", "strong", "sub", "sup", "time", "tt", "u", "var", "wbr",
     "td", "th",
 }  # fmt: skip
+_END = """<wbr a="'>-->" b='">'>"""  # of whatever is not closed: Python looks for each end anew, in quadratic time
 _BLANKS = {"br", "td", "th"}  # between words
 
 
@@ -21,7 +22,7 @@ def web_parts(text: str) -> Parts:
     Parts(title='Stone Bridge', paragraphs=['By Ann Aal.'], metadata={})
     """
     parser = _Parser()
-    parser.feed(text)
+    parser.feed(text + _END)
     parser.close()
     parser.end_block()
     title = next(filter(None, (" ".join("".join(found).split()) for found in (parser.heading, parser.title))), "")

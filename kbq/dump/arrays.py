@@ -14,6 +14,7 @@ from kbq.errors import KnowledgeBaseError, first_line
 from kbq.storage.machine import map_file
 from kbq.storage.writing import open_to_grow
 
+LOOKED_AT, SOME = 2**26, 2**16  # bytes of a list that is looked at as a whole, and numbers of a part of another
 HEADER = 128  # bytes; the length of NumPy's header for every array used here
 
 
@@ -94,7 +95,20 @@ class Texts:
     @classmethod
     def open(cls, folder: Path, name: str) -> "Texts":
         """Raises OSError or ValueError for a missing or damaged file."""
-        return cls(open_array(folder / f"{name}.npy"), open_array(folder / f"{name}.bin"))
+        ends, data = open_array(folder / f"{name}.npy"), open_array(folder / f"{name}.bin")
+        if ends.dtype != np.int64 or data.dtype != np.uint8 or ends.ndim != 1 or data.ndim != 1:
+            raise ValueError(f"{name} holds {ends.dtype} {ends.shape} and {data.dtype} {data.shape}, no texts")
+        return cls(ends, data)
+
+    @property
+    def ends(self) -> NDArray[np.int64]:
+        """Where each text ends. Shape: (texts,)."""
+        return self._ends
+
+    @property
+    def bytes(self) -> int:
+        """How long all texts are."""
+        return len(self._data)
 
     @property
     def is_complete(self) -> bool:
@@ -114,10 +128,27 @@ class Texts:
             begin = end
 
     def _read(self, index: int, begin: int, end: int) -> str:
+        if not 0 <= begin <= end <= len(self._data):
+            problem = f"text {index} lies at bytes {begin:,} to {end:,} of {len(self._data):,}"
+            raise KnowledgeBaseError(f"{problem}: build the knowledge base again")
         try:
             return self._data[begin:end].tobytes().decode()
         except UnicodeDecodeError as error:
             raise KnowledgeBaseError(f"text {index} is damaged ({error}): build the knowledge base again") from None
+
+
+def refuse_descending(name: str, values: NDArray[Any], most: int) -> None:
+    """Refuse a list of places that are not in order, or not within what they are places of.
+
+    Of a long list, its beginning and its end are looked at, as all of it would have to be read from the disk.
+
+    Raises:
+        ValueError: it is such a list.
+    """
+    for part in (values,) if values.nbytes <= LOOKED_AT else (values[:SOME], values[-SOME:]):
+        is_in_order = part.dtype.kind in "iu" and part.ndim == 1 and bool((part[1:] >= part[:-1]).all())
+        if len(part) and not (is_in_order and part[0] >= 0 and part[-1] <= most):
+            raise ValueError(f"{name} is not a list of places from 0 to {most:,}")
 
 
 def open_array(path: Path) -> NDArray[Any]:

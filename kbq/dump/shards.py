@@ -22,7 +22,6 @@ Once it is sealed, nothing in it changes: a page is deleted by naming it in a li
 """
 
 import io
-import json
 import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
@@ -36,11 +35,13 @@ from numpy.typing import NDArray
 
 from kbq.answers import Answer
 from kbq.array_types import Bools, Doubles, Floats, Rows
+from kbq.corpus.metadata import check_metadata, without_unsafe_urls
 from kbq.corpus.pages import Page, Paragraph
-from kbq.dump.arrays import Texts, open_array
-from kbq.errors import KnowledgeBaseError
+from kbq.dump.arrays import Texts, open_array, refuse_descending
+from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.storage.counting import Summed
 from kbq.storage.files import reading_problem
+from kbq.storage.json_text import parsed_json
 from kbq.storage.machine import expect_random_access, prefetch
 from kbq.storage.records import digest_of_bytes
 from kbq.storage.seals import read_seal
@@ -170,8 +171,14 @@ class Shard:
         )
         if not fits:
             raise ValueError("its files differ in length")
-        if len(self.paragraph_pages) and not self.paragraph_pages[-1] < len(self.ids):
-            raise ValueError(f"a paragraph belongs to page {self.paragraph_pages[-1]} of {len(self.ids)}")
+        self._refuse_ranges()
+
+    def _refuse_ranges(self) -> None:
+        """Raises ValueError if a list says that something lies where nothing is; long lists are looked at in part."""
+        refuse_descending("paragraph_rows", self.paragraph_rows, self.shape[0])
+        refuse_descending("paragraph_pages", self.paragraph_pages, len(self.ids) - 1)
+        for name, texts in zip(TEXTS, (self.texts, self.ids, self.titles, self.metadata), strict=True):
+            refuse_descending(name, texts.ends, texts.bytes)
 
     @cached_property
     def seal(self) -> str:
@@ -353,10 +360,21 @@ class Shard:
         return Answer(text[start:end], score, self.ids[page], self.titles[page], number, start, end, text, unit, facts)
 
     def metadata_of(self, page: int) -> Mapping[str, Any]:
-        """The other fields that a page had in the corpus."""
+        """The other fields that a page had in the corpus, without addresses that could run something.
+
+        Raises:
+            KnowledgeBaseError: they are not the JSON that kbq writes.
+        """
         written = self.metadata[page]
-        fields: Mapping[str, Any] = json.loads(written) if written else {}
-        return fields
+        try:
+            fields = parsed_json(written) if written else {}
+            if not isinstance(fields, dict):
+                raise ValueError("it is no JSON object")
+            check_metadata(fields)
+        except (ValueError, CorpusError) as error:
+            problem = f"the metadata of page {self.ids[page]!r:.60} in {self.folder} cannot be used ({error})"
+            raise KnowledgeBaseError(f"{problem}: {REPAIR}") from None
+        return without_unsafe_urls(fields)
 
     def page(self, number: int) -> Page:
         """A page as it was indexed, without blank paragraphs."""

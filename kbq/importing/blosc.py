@@ -14,7 +14,7 @@ import numpy as np
 
 HEADER = struct.Struct("<BBBBIII")
 SHUFFLED, RAW, WHOLE, ZLIB = 1, 2, 16, 3
-LARGEST = 2**30  # bytes of a chunk: a document has far fewer
+LARGEST = 2**26  # bytes of a chunk: a document has far fewer, and 64 kB of zlib may hold as many
 
 
 def decompressed(chunk: bytes) -> bytes:

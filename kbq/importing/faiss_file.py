@@ -117,8 +117,9 @@ class _Reader:
                 raise ValueError("it gives sizes of lists that it does not have")
             sizes[written[::2]] = written[1::2]
         begin = self._file.tell()
-        if (sizes < 0).any() or (total := int(sizes.sum())) != vectors:
-            raise ValueError(f"its lists hold {int(sizes.sum()):,} vectors, it says {vectors:,}")
+        total = sum(sizes.tolist())  # in numbers that do not wrap
+        if (sizes < 0).any() or total != vectors:
+            raise ValueError(f"its lists hold {total:,} vectors, it says {vectors:,}")
         end = begin + total * (code_bytes + ID_BYTES)
         if end != self._size:
             raise ValueError(f"it has {self._size:,} of {end:,} bytes")

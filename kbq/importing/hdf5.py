@@ -20,6 +20,8 @@ from kbq.importing.documents import Document, DocumentPage
 from kbq.model.official_checkpoint import AGAIN, OFFSET, STEP
 from kbq.storage.files import reading_problem
 
+LARGEST = 2**28  # bytes of a dataset: a document has far fewer
+MOST_COMPRESSED = 2000  # times: zlib reaches 1,032
 ROWS, KEPT, STARTS, ENDS = "start", "f2o_start", "word2char_start", "word2char_end"
 
 
@@ -59,10 +61,42 @@ def opened(path: Path) -> Iterator[Any]:
     """
     h5py = load_h5py()
     try:
+        if path.exists() and not path.is_file():
+            raise ValueError("it is not a file")
         with h5py.File(path, "r") as file:
             yield file
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, MemoryError) as error:
         raise CorpusError(reading_problem(path, error, AGAIN)) from None
+
+
+def is_number(name: object) -> bool:
+    """Whether a name is the number of a document."""
+    return isinstance(name, str) and name.isascii() and name.isdecimal() and len(name) < 19
+
+
+def group(file: Any, name: str) -> Any:
+    """A group that lies in this file: a link to another one may lead anywhere, to a pipe that never ends, say.
+
+    Raises:
+        ValueError: it is elsewhere, or no group.
+    """
+    h5py = load_h5py()
+    found = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
+    if not isinstance(found, h5py.Group):
+        raise ValueError(f"{name[:40]!r} is not a group in this file")
+    return found
+
+
+def values(dataset: Any) -> Any:
+    """All values of a dataset, which a file may say are more than it has.
+
+    Raises:
+        ValueError: they are far more than a document has, or than are stored.
+    """
+    if dataset.nbytes > LARGEST or dataset.nbytes > MOST_COMPRESSED * dataset.id.get_storage_size():
+        stored = dataset.id.get_storage_size()
+        raise ValueError(f"{dataset.name} says that it has {dataset.nbytes:,} bytes, of which {stored:,} are stored")
+    return dataset[:]
 
 
 def dataset(group: Any, name: str, kind: type[np.generic] | str, dimensions: int = 1) -> Any:
@@ -91,9 +125,9 @@ def documents(dump: Path, dim: int) -> Iterator[Document]:
     for path in dump_files(dump):
         with opened(path) as file:
             for name in file:
-                if not name.isdecimal():
-                    raise ValueError(f"the group {name!r} is not named by the number of a document")
-                yield _document(file[name], path, dim)
+                if not is_number(name):
+                    raise ValueError(f"the group {name[:40]!r} is not named by the number of a document")
+                yield _document(group(file, name), path, dim)
 
 
 def _document(group: Any, path: Path, dim: int) -> Document:
@@ -106,7 +140,7 @@ def _document(group: Any, path: Path, dim: int) -> Document:
         found = float(group.attrs.get(attribute, expected))
         if found != expected:
             raise ValueError(f"document {name} has the {attribute} {found:g}, only {expected:g} is read")
-    kept, starts, ends = (dataset(group, part, np.integer)[:].astype(np.int64) for part in (KEPT, STARTS, ENDS))
+    kept, starts, ends = (values(dataset(group, part, np.integer)).astype(np.int64) for part in (KEPT, STARTS, ENDS))
     rows = dataset(group, ROWS, np.int8, 2)
     if rows.shape[1] != dim:
         raise CorpusError(
@@ -131,7 +165,7 @@ def encoded(pages: Sequence[DocumentPage]) -> list[list[EncodedParagraph]]:
         filters = filter_file(path)
         with opened(path) as file, opened(filters) if filters.is_file() else nullcontext() as logits:
             for page in of_file:
-                rows = dataset(file[page.id], ROWS, np.int8, 2)[:]
+                rows = values(dataset(group(file, page.id), ROWS, np.int8, 2))
                 paragraphs.append(page.encoded(rows, _logits(logits, page)))
     return paragraphs
 
@@ -146,7 +180,8 @@ def _logits(file: Any, page: DocumentPage) -> Floats:
     kept, tokens = page.document.kept, len(page.document.starts)
     if file is None or page.id not in file:
         return np.zeros(len(kept), np.float32)
-    start, end = (dataset(file[page.id], f"filter_{side}", np.floating)[:] for side in ("start", "end"))
+    of_page = group(file, page.id)
+    start, end = (values(dataset(of_page, f"filter_{side}", np.floating)) for side in ("start", "end"))
     if len(start) != tokens or len(end) != tokens:
         raise ValueError(f"document {page.id} has {tokens:,} tokens, and logits for {len(start):,}")
     logits: Floats = np.maximum(start, end)[kept].astype(np.float32)

@@ -13,7 +13,8 @@ import numpy as np
 from kbq.array_types import Rows
 from kbq.errors import CorpusError
 from kbq.importing.documents import Document
-from kbq.importing.hdf5 import dataset, opened
+from kbq.importing.hdf5 import dataset, is_number, opened
+from kbq.importing.hdf5 import group as part_of
 from kbq.model.official_checkpoint import AGAIN
 
 CHUNK = 2**22  # ids that are read at a time
@@ -34,13 +35,18 @@ class IndexedRows:
         """
         self._path, self._vectors = path, vectors
         with opened(path) as file:
-            names = sorted((name for name in file), key=int)
-            runs = [_runs_of(file[name]) for name in names]
+            if not all(map(is_number, file)):
+                raise ValueError("a group is not named by the first id of a part")
+            names = sorted(file, key=int)
+            if not names:
+                raise ValueError("it names nothing")
+            parts = [part_of(file, name) for name in names]
+            total = sum(len(dataset(part, "doc", np.integer)) for part in parts)
+            if total != vectors:  # before anything is read: a file of some kilobytes may say that it has billions
+                raise CorpusError(f"{path} names {total:,} vectors, the index has {vectors:,}: {OTHER}, or {AGAIN}")
+            runs = [_runs_of(part) for part in parts]
             self._groups = names
         documents, firsts, places, counts = (np.concatenate(column) for column in zip(*runs, strict=True))
-        total = int(counts.sum())
-        if total != vectors:
-            raise CorpusError(f"{path} names {total:,} vectors, the index has {vectors:,}: {OTHER}, or {AGAIN}")
         order = np.argsort(documents, kind="stable")
         self._documents, self._order = documents[order], order
         if (twice := np.flatnonzero(np.diff(self._documents) == 0)).size:
@@ -121,7 +127,7 @@ class _Words:
         """Shape: (count,). Raises ValueError."""
         begin = first - self._first
         if group != self._group or begin < 0 or begin + count > len(self._piece):
-            words = dataset(self._file[self._groups[group]], "word", np.integer)  # type: ignore[index]
+            words = dataset(part_of(self._file, self._groups[group]), "word", np.integer)
             self._group, self._first, begin = group, first, 0
             self._piece = words[first : first + max(count, CHUNK)].astype(np.int64)
         return self._piece[begin : begin + count]

@@ -137,8 +137,11 @@ def _write_places(folder: Path, manifest: Manifest, path: Path, index: FaissFile
     for ids, begun in _listed(path, index):
         run = np.searchsorted(runs[:, 0], ids, side="right") - 1
         rows = runs[run, 1] + ids - runs[run, 0]
-        if (run < 0).any() or (rows >= begins[-1]).any():
-            raise CorpusError(f"{path} has the id {ids[run.argmin()]:,}, which {path.with_name(IDS)} lacks: {AGAIN}")
+        strange = (ids < 0) | (run < 0) | (rows < 0) | (rows >= begins[-1])
+        if strange.any():
+            raise CorpusError(
+                f"{path} has the id {ids[strange.argmax()]:,}, which {path.with_name(IDS)} lacks: {AGAIN}"
+            )
         shards = np.searchsorted(begins, rows, side="right") - 1
         for number in np.unique(shards):
             here = shards == number

@@ -14,7 +14,7 @@ from kbq.array_types import Rows
 from kbq.errors import CorpusError
 from kbq.importing.blosc import decompressed
 from kbq.importing.documents import Document
-from kbq.importing.hdf5 import ENDS, KEPT, STARTS
+from kbq.importing.hdf5 import ENDS, KEPT, STARTS, is_number
 from kbq.importing.pickles import UnsafePickleError, pickled_items
 from kbq.model.official_checkpoint import AGAIN
 from kbq.storage.files import reading_problem
@@ -41,8 +41,8 @@ def metadata_documents(path: Path) -> Iterator[Document]:
 
 def _document(number: Any, facts: Any, path: Path) -> Document:
     """Raises ValueError if an item is not a document."""
-    if not isinstance(number, str) or not number.isdecimal() or not isinstance(facts, dict):
-        raise ValueError(f"{number!r:.40} is not the number of a document")
+    if not is_number(number) or not isinstance(facts, dict):
+        raise ValueError(f"{number[:40]!r} is not the number of a document")
     try:
         title, text = facts["title"], decompressed(facts["context"]).decode()
         if not isinstance(title, str):
@@ -58,5 +58,5 @@ def _document(number: Any, facts: Any, path: Path) -> Document:
 def _numbers(facts: dict[str, Any], name: str) -> Rows:
     dtype = facts["dtypes"][name]
     if not isinstance(dtype, np.dtype) or dtype not in (np.dtype("<i4"), np.dtype("<i8")):
-        raise ValueError(f"{name} holds {dtype}, not int32 or int64")
+        raise ValueError(f"{name} holds no int32 or int64")
     return np.frombuffer(decompressed(facts[name]), dtype).astype(np.int64)

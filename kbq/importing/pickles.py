@@ -120,6 +120,9 @@ class _Machine:
     def _set_items(self, several: bool) -> list[tuple[Any, Any]]:
         values = self._above_mark() if several else [self.stack.pop(-2), self.stack.pop()]
         items = list(zip(values[::2], values[1::2], strict=True))
+        if not all(isinstance(key, str) for key, _ in items):
+            # To compare tuples in tuples, each twice in the next, takes twice as long for every level.
+            raise UnsafePickleError("the pickle has a key that is not a text")
         if self.stack[-1] is self.outer:
             return items
         self.stack[-1].update(items)

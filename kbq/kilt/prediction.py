@@ -23,9 +23,11 @@ from kbq.dump.manifest import MANIFEST
 from kbq.errors import KbqError, QueryError
 from kbq.search.search import BATCH
 from kbq.storage.files import file_digest, run_file
+from kbq.storage.json_text import parsed_json
 from kbq.storage.lines import read_json_lines
 from kbq.storage.locks import writing_alone
 from kbq.storage.paths import as_path, given
+from kbq.storage.records import read_object
 from kbq.storage.writing import write_json, writing_to
 
 if TYPE_CHECKING:
@@ -262,7 +264,7 @@ def _begun(out: Path, description: Mapping[str, object], ids: Sequence[str]) -> 
 
 def _read_description(path: Path) -> Mapping[str, object]:
     try:
-        return dict(json.loads(path.read_text("utf-8")))
+        return read_object(path)
     except (ValueError, TypeError) as error:
         raise KbqError(f"{path} is damaged ({error}): delete it and the predictions beside it") from None
 
@@ -300,6 +302,6 @@ def _finished_lines(out: Path, ids: Sequence[str]) -> int:
 
 def _id_of(line: bytes) -> str | None:
     try:
-        return str(json.loads(line)["id"])
+        return str(parsed_json(line.decode())["id"])
     except (ValueError, KeyError, TypeError):
         return None

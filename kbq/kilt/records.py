@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kbq.errors import EvaluationError, KbqError
+from kbq.storage.json_text import parsed_json
 from kbq.storage.lines import ARRAY, Line, parse_json_lines, read_lines
 
 JsonObject = Mapping[str, object]
@@ -151,11 +152,11 @@ def read_objects(source: Source, problems: Problems) -> Iterator[tuple[int, Json
                 problems.found.append(Problem(place_name(source, number), "is blank", is_harmless=True))
                 continue
             try:
-                record = json.loads(line)
+                record = parsed_json(line)
             except json.JSONDecodeError as error:
                 problems.add(source, number, None, "is not JSON", f"{error.msg}, column {error.colno}")
                 continue
-            except (ValueError, RecursionError) as error:  # a number or a nesting beyond reading
+            except ValueError as error:  # a number or a nesting beyond reading
                 problems.add(source, number, None, "is not JSON", str(error))
                 continue
             if isinstance(record, dict):

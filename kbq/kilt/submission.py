@@ -17,6 +17,7 @@ from kbq.kilt.task import Task, known_tasks
 from kbq.kilt.validation import Validation, fix, validate
 from kbq.storage.files import run_file
 from kbq.storage.locks import writing_alone
+from kbq.storage.records import read_object
 
 
 def merge(answers_path: Path, provenance_path: Path, out_path: Path) -> int:
@@ -159,7 +160,7 @@ def _refuse_other_task(predictions: Path, task: Task) -> None:
     """`kbq predict` writes the task of its predictions into a file beside them."""
     beside = run_file(predictions)
     try:
-        predicted = json.loads(beside.read_text("utf-8"))["task"]
+        predicted = read_object(beside)["task"]
     except (OSError, ValueError, KeyError, TypeError):
         return
     if predicted != task.name and predicted in known_tasks():  # else a task of one's own, for the same inputs
@@ -188,7 +189,7 @@ def _refuse_other_content(folder: Path) -> None:
 def _earlier(folder: Path, replaced: Collection[str]) -> list[ManifestEntry]:
     """Files of earlier submissions for other data sets that have not been changed since."""
     try:
-        written = json.loads((folder / MANIFEST).read_text("utf-8"))["files"]
+        written = read_object(folder / MANIFEST)["files"]
         entries = [ManifestEntry(**entry | {"metrics": tuple(entry["metrics"])}) for entry in written]
     except (OSError, ValueError, KeyError, TypeError):  # there is none, or it is damaged
         return []

@@ -25,7 +25,8 @@ from kbq.model.bert import CONFIG as BERT_CONFIG
 from kbq.model.bert import Bert, BertConfig, is_bert
 from kbq.model.model_files import CONFIG, SPARTA, record_name, refuse_damage, remedy
 from kbq.model.model_folder import WEIGHTS, local_folder, read_config, read_weights
-from kbq.model.tokenizer import FILE, FastTokenizer
+from kbq.model.pickled_weights import BombError, refuse_bombs
+from kbq.model.tokenizer import FILE, FastTokenizer, is_panic
 from kbq.storage.files import reading_problem
 from kbq.storage.writing import writing_to
 
@@ -44,6 +45,7 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
     refuse_damage(folder)
     record = record_name(folder)
     if record not in ENCODERS:
+        _refuse_pickled_bombs(folder)
         yield str(source)
         return
     if record == CONFIG and (base := read_config(folder).base):
@@ -63,6 +65,15 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
                 shutil.copy(path, copy)
             save_file(weights, Path(copy) / WEIGHTS, {"format": "pt"})
         yield copy
+
+
+def _refuse_pickled_bombs(folder: Path) -> None:
+    """Look over the pickles that transformers would read."""
+    for path in [] if list(folder.glob("*.safetensors")) else sorted(folder.glob("*.bin")):
+        try:
+            refuse_bombs(path)
+        except (OSError, BombError) as error:
+            raise ModelError(reading_problem(path, error, "use a checkpoint with safetensors")) from None
 
 
 @cache
@@ -99,7 +110,9 @@ def reading(source: str | Path, problem: str = "is not a checkpoint that transfo
         raise ModelError(
             f"the weights of {source} are damaged, or hold more than tensors: use a checkpoint with safetensors"
         ) from None
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
         if "trust_remote_code" in str(error):
             needs = "needs code of its own, and kbq runs none"
             raise ModelError(f"{source} {needs}: use a checkpoint that transformers itself can read") from None
@@ -204,13 +217,32 @@ def empty_backbone(folder: Path) -> Any:
     try:
         config = BertConfig.read(folder)
         if config is not None:
+            _refuse_larger(folder, config.weights)
             return Bert(config)
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelError(reading_problem(folder / BERT_CONFIG, error, remedy(folder))) from None
     library = hugging_face()
     with reading(folder, f"has a damaged {BERT_CONFIG}"):
         described = library.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+        _refuse_larger(folder, _table_of(described))
         return without_pooler(library.AutoModel.from_config(described, trust_remote_code=False))
+
+
+def _table_of(config: Any) -> int:
+    """How many numbers the word embeddings of a network have; not all networks say."""
+    width = getattr(config, "embedding_size", None) or getattr(config, "hidden_size", None) or 0
+    return int(getattr(config, "vocab_size", None) or 0) * int(width)
+
+
+def _refuse_larger(folder: Path, weights: int) -> None:
+    """Refuse a configuration of a network that is larger than what is stored, before there is memory for it.
+
+    Raises:
+        ValueError: it is.
+    """
+    stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    if stored < weights:  # a number has a byte at least
+        raise ValueError(f"it is of a network of {weights:,} numbers, and the weights have {stored:,} bytes")
 
 
 def without_pooler(backbone: Any) -> Any:

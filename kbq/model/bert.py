@@ -5,7 +5,6 @@ reads the other's checkpoints.
 """
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import groupby
@@ -15,6 +14,8 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Size, Tensor, nn
 from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
+
+from kbq.storage.records import read_object
 
 FEW_ROWS = 128  # with more, reordering the weights for each product costs little
 CONFIG = "config.json"
@@ -37,6 +38,7 @@ ONLY = {  # the only values that this module supports
     "is_decoder": False,
     "add_cross_attention": False,
 }
+MOST, MOST_LAYERS = 10**8, 1000
 LEAST_ROWS = 16
 SIGNIFICANT_BITS = 5  # of the number of rows of a matrix product; see `more_rows`
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]
@@ -63,15 +65,24 @@ class BertConfig:
         for name, default in BASE.items():
             value = written.get(name, default)
             least = 1 if isinstance(default, int) else 0
-            if not isinstance(value, int | float) or not least <= value < math.inf:
-                raise ValueError(f"{name} is {value!r}, must be a number, {least} or more")
+            if not isinstance(value, int | float) or not least <= value < MOST:
+                raise ValueError(f"{name} is {value!r:.40}, must be a number, {least} or more, below {MOST:,}")
             setattr(self, name, type(default)(value))
+        if self.num_hidden_layers > MOST_LAYERS:
+            raise ValueError(f"num_hidden_layers is {self.num_hidden_layers:,}, must be {MOST_LAYERS:,} at most")
         self.full_precision = written.get("full_precision") is True
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size is {self.hidden_size}, must be a multiple of num_attention_heads, "
                 f"{self.num_attention_heads}"
             )
+
+    @property
+    def weights(self) -> int:
+        """About how many numbers the weights of such a network have, and not more than they have."""
+        tables = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        layer = 4 * self.hidden_size + 2 * self.intermediate_size
+        return self.hidden_size * (tables + self.num_hidden_layers * layer)
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
@@ -80,9 +91,7 @@ class BertConfig:
         Raises:
             OSError, ValueError: it is missing or damaged.
         """
-        written = json.loads((folder / CONFIG).read_text("utf-8"))
-        if not isinstance(written, dict):
-            raise ValueError(f"{CONFIG} does not hold an object")
+        written = read_object(folder / CONFIG)
         return cls(written) if is_bert(written) else None
 
     def save_pretrained(self, folder: Path) -> None:

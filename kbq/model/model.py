@@ -222,6 +222,7 @@ class Model:
         refuse_other_weights(weights, ("phrases.", "queries."), folder)
         load_weights(phrases, weights, "phrases.", folder)
         load_weights(queries, weights, "queries.", folder, given=_word_embeddings(phrases))
+        _refuse_misfits(folder, config, tokenizer, phrases, stored["scale"])
         target = choose_device(device)
         networks = phrases.eval().to(target), queries.eval().to(target)
         return cls(config, tokenizer, *networks, stored["scale"].numpy(), casing)
@@ -287,6 +288,29 @@ class Model:
                 casing = json.dumps(self.query_tokenizer.casing, ensure_ascii=False)
                 (folder / CASING).write_text(casing + "\n", "utf-8")
             write_config(folder, self.config)
+
+
+def _refuse_misfits(folder: Path, config: ModelConfig, tokenizer: Any, phrases: PhraseEncoder, scale: Tensor) -> None:
+    """Refuse a model whose parts would ask its network for what it has not: every search would fail.
+
+    Raises:
+        ModelError: its tokenizer, its windows or its scale are of another network.
+    """
+    network = phrases.backbone.config
+    pieces, tokens = len(_word_embeddings(phrases)), max(config.window.length, config.max_query_tokens)
+    # Other networks may have tokens that their own tokenizer only knows by name.
+    highest = max(tokenizer.get_vocab().values(), default=0) if isinstance(phrases.backbone, Bert) else 0
+    read = readable_length(phrases.backbone, tokens)
+    lacks_segments = "token_type_ids" in tokenizer.model_input_names and getattr(network, "type_vocab_size", 2) < 2
+    misfits = {
+        f"its tokenizer has a piece {highest:,}, its network {pieces:,}": highest >= pieces,
+        f"its windows have {tokens:,} tokens, its network reads {read:,}": read < tokens,
+        "its texts have two segments, its network one": lacks_segments,
+        "its scale has another size than its vectors": tuple(scale.shape) != (int(network.hidden_size),),
+    }
+    for problem, is_so in misfits.items():
+        if is_so:
+            raise ModelError(f"model folder {folder} does not fit together, {problem}: {remedy(folder)}")
 
 
 def _read_weights(folder: Path, config: ModelConfig) -> NamedTensors:

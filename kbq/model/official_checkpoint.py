@@ -8,13 +8,11 @@ vocab.txt           often missing; tokenizer_config.json may say whether it is c
 Nothing in these files can run code: the weights are read as tensors alone.
 """
 
-import json
 import pickle
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -28,10 +26,12 @@ from kbq.model.bert import CONFIG as BERT_CONFIG
 from kbq.model.bert import Bert, BertConfig
 from kbq.model.model_files import CONFIG
 from kbq.model.model_folder import ModelConfig, NamedTensors, fingerprint, refuse_not_finite
+from kbq.model.pickled_weights import refuse_bombs, refuse_unusual
 from kbq.model.tokenizer import BERT, FILE, FastTokenizer
 from kbq.model.tokenizer import CONFIG as TOKENIZER_CONFIG
 from kbq.model.windows import WindowShape
 from kbq.storage.files import reading_problem
+from kbq.storage.records import read_object
 
 WEIGHTS, VOCABULARY = "pytorch_model.bin", "vocab.txt"
 PHRASES, START, END = "phrase_encoder.", "query_start_encoder.", "query_end_encoder."
@@ -81,7 +81,7 @@ def is_official(folder: Path) -> bool:
     if (folder / CONFIG).exists() or not (folder / WEIGHTS).is_file():
         return False
     try:
-        return _object(folder / BERT_CONFIG).get("architectures") == ["Encoder"]
+        return read_object(folder / BERT_CONFIG).get("architectures") == ["Encoder"]
     except (OSError, ValueError):
         return False
 
@@ -155,6 +155,7 @@ def _read_tensors(path: Path) -> NamedTensors:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Detected pickle protocol")
+            refuse_bombs(path)
             content = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         advice = "give the folder of an official checkpoint" if isinstance(error, FileNotFoundError) else AGAIN
@@ -164,11 +165,16 @@ def _read_tensors(path: Path) -> NamedTensors:
             f"{path} holds more than tensors, or is damaged: reading the rest could run code, so nothing is read; "
             "use a checkpoint from a source that you know"
         ) from None
-    except (RuntimeError, EOFError, KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+    except Exception as error:  # PyTorch raises many kinds of errors
         raise ModelError(f"{path} is damaged ({first_line(error)[:100]}): {AGAIN}") from None
     if not isinstance(content, Mapping) or not content or not all(isinstance(one, Tensor) for one in content.values()):
         raise ModelError(f"{path} does not hold named weights: give the folder of an official checkpoint")
-    return {str(name): tensor for name, tensor in content.items()}
+    weights = {str(name): tensor.detach() for name, tensor in content.items()}
+    try:
+        refuse_unusual(weights)
+    except ValueError as error:
+        raise ModelError(reading_problem(path, error, AGAIN)) from None
+    return weights
 
 
 def _current_names(stored: Mapping[str, Tensor]) -> NamedTensors:
@@ -205,7 +211,7 @@ def _shape(folder: Path, stored: Mapping[str, Tensor]) -> BertConfig:
         "intermediate_size": len(inner), "num_hidden_layers": len(layers),
     }  # fmt: skip
     try:
-        written = _object(folder / BERT_CONFIG)
+        written = read_object(folder / BERT_CONFIG)
         for name, size in sizes.items():
             if written.get(name, size) != size:
                 raise ValueError(f"{name} is {written[name]!r}, the weights have {size}")
@@ -244,7 +250,7 @@ def _from_pieces(folder: Path) -> FastTokenizer:
     if len(numbers) < len(pieces):
         raise ValueError("a piece occurs twice")
     path = folder / TOKENIZER_CONFIG
-    lower = _object(path).get("do_lower_case") if path.is_file() else None
+    lower = read_object(path).get("do_lower_case") if path.is_file() else None
     if not isinstance(lower, bool):
         lower = not any(piece != piece.lower() for piece in numbers if not piece.startswith("["))
     inner = Tokenizer(WordPiece(numbers, unk_token="[UNK]", max_input_chars_per_word=100))
@@ -255,11 +261,3 @@ def _from_pieces(folder: Path) -> FastTokenizer:
         raise ValueError(f"it has no {missing[0]}")
     inner.add_special_tokens(special)
     return FastTokenizer(inner, {"tokenizer_class": "BertTokenizer"} | BERT)
-
-
-def _object(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises OSError or ValueError."""
-    content = json.loads(path.read_text("utf-8"))
-    if not isinstance(content, dict):
-        raise ValueError("it does not hold an object")
-    return content

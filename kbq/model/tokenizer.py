@@ -13,6 +13,9 @@ from typing import Any, Self
 
 from tokenizers import Encoding, Tokenizer
 
+from kbq.errors import ModelError, first_line
+from kbq.storage.records import read_object
+
 Forms = Mapping[str, str]  # word in lower case → its most frequent form, if that differs
 WORD = re.compile(r"\w+(?:['’]\w+)*")
 SENTENCE_END = re.compile(r"(?:^|[.!?:•\n][\"'”’)\]]*)\s*[\"'“‘(\[]*$")
@@ -56,9 +59,11 @@ class FastTokenizer:
     def read(cls, folder: Path) -> Self | None:
         """Read the fast tokenizer of a folder; None if it is damaged, or transformers might read it differently."""
         try:
-            written = json.loads((folder / CONFIG).read_text("utf-8"))
+            written = read_object(folder / CONFIG)
             return cls(Tokenizer.from_file(str(folder / FILE)), written)
-        except Exception:  # tokenizers raises nothing narrower; transformers then says what is wrong
+        except BaseException as error:  # tokenizers raises nothing narrower; transformers then says what is wrong
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
             return None
 
     def save_pretrained(self, folder: Path) -> None:
@@ -97,7 +102,18 @@ def encodings(tokenizer: Any, texts: Sequence[str], special: bool = False) -> li
     inner.no_truncation()
     inner.no_padding()
     inner.encode_special_tokens = not special
-    return inner.encode_batch(list(texts), add_special_tokens=False)
+    try:
+        return inner.encode_batch(list(texts), add_special_tokens=False)
+    except BaseException as error:  # tokenizers raises nothing narrower
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
+        reason = f"the model's tokenizer cannot read a text ({first_line(error)[:100]})"
+        raise ModelError(f"{reason}: use another model") from None
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether an error is a fault that a library in Rust did not expect; it is no `Exception`, and ends threads."""
+    return type(error).__name__ == "PanicException"
 
 
 def _content(token: Any) -> str | None:

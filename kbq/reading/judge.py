@@ -20,6 +20,7 @@ from kbq.errors import ModelError
 from kbq.model.model_files import remedy
 from kbq.model.model_folder import fingerprint, load_weights, named_weights, read_weights
 from kbq.storage.files import reading_problem
+from kbq.storage.json_text import parsed_json
 from kbq.storage.writing import writing_to
 from kbq.text.markers import relation_key, slot_of
 
@@ -100,7 +101,7 @@ class TaughtJudge:
             weights = read_weights(path)
             with safe_open(path, "pt") as file:
                 facts = file.metadata() or {}
-            relations = _texts(json.loads(facts["relations"]))
+            relations = _texts(parsed_json(facts["relations"]))
             judge = PhraseJudge(weights["outer.weight"].shape[1])
         except (OSError, SafetensorError, ValueError, KeyError, IndexError) as error:
             raise ModelError(reading_problem(path, error, remedy(folder))) from None

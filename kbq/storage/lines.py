@@ -29,7 +29,7 @@ Line: TypeAlias = tuple[int, str]  # its number, from 1, and its text without th
 BadLine: TypeAlias = Callable[[KbqError], None]  # called with what is wrong; if it returns, the line is skipped
 
 LONGEST = 2**26  # bytes of a line: a page, a record or a row has far fewer
-LONGEST_ARRAY = 2**28  # characters of JSON that is one array, which is in memory as a whole
+WHOLE = 2**28  # characters of a file that is read as a whole
 XZ_MEMORY = 2**28  # bytes: `xz -9` needs 65 MB, but a file may ask for 4 GB
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -92,13 +92,24 @@ def read_text(source: str, longest: int = LONGEST, error: type[KbqError] = KbqEr
     Raises:
         KbqError: it has more than `longest` characters, too.
     """
+    return whole_text(read_whole_lines(source, error), source_name(source), longest, error)
+
+
+def whole_text(
+    lines: Iterable[Line], name: str, longest: int, error: type[KbqError] = KbqError, between: str = ""
+) -> str:
+    """Lines as one text, with `between` between them; `name` is that of the file, for the message.
+
+    Raises:
+        KbqError: it has more than `longest` characters.
+    """
     parts, left = [], longest
-    for _, text in read_whole_lines(source, error):
-        left -= len(text)
-        if left < 0:
-            raise error(f"{source_name(source)} has more than {longest:,} characters: is it the right file?")
+    for _, text in lines:
         parts.append(text)
-    return "".join(parts).removeprefix(MARK)
+        left -= len(text) + len(between)
+        if left < 0:
+            raise error(f"{name} has more than {longest:,} characters: is it the right file?")
+    return between.join(parts).removeprefix(MARK)
 
 
 def read_bytes(source: str, error: type[KbqError] = KbqError) -> bytes:
@@ -199,11 +210,11 @@ def _parsed_array(
     lines: Iterable[Line], source: str, error: type[KbqError], on_bad_line: BadLine
 ) -> Iterator[tuple[int, dict[str, object]]]:
     """The objects of an array, each with the line where it begins; behind what cannot be parsed, nothing is."""
-    first, left, texts = 0, LONGEST_ARRAY, list[str]()
+    first, left, texts = 0, WHOLE, list[str]()
     for number, line in lines:
         first, left = first or number, left - len(line)
         if left < 0:
-            raise error(f"{source_name(source)} is an array of more than {LONGEST_ARRAY:,} characters: {_PER_LINE}")
+            raise error(f"{source_name(source)} is an array of more than {WHOLE:,} characters: {_PER_LINE}")
         texts.append(line)
     text = "\n".join(texts)
     if values_in(text) > MOST_VALUES:

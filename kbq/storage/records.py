@@ -14,6 +14,7 @@ import msgspec
 import xxhash
 
 from kbq.errors import first_line
+from kbq.storage.json_text import parsed_json
 from kbq.storage.writing import write_json
 
 Record = TypeVar("Record")
@@ -84,10 +85,7 @@ def read_object(path: Path) -> dict[str, Any]:
         raise ValueError("it is not a file")
     if facts.st_size > LARGEST:
         raise ValueError(f"it has {facts.st_size:,} bytes, {LARGEST:,} at most are expected")
-    try:
-        fields = json.loads(path.read_text("utf-8"), parse_constant=_infinite)
-    except RecursionError:
-        raise ValueError("its lists are nested too deeply") from None
+    fields = parsed_json(path.read_text("utf-8"), _infinite)
     if not isinstance(fields, dict):
         raise ValueError("it does not hold a JSON object")
     return fields

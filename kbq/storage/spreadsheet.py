@@ -9,12 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from kbq.errors import KbqError, first_line
 from kbq.storage.room import Room
 
 NEEDS_OPENPYXL = "needs openpyxl: pip install openpyxl, or use CSV"
 SUFFIX = ".xlsx"
+LARGEST = 2**25  # bytes of XML: openpyxl takes some fifty times as many
 MOST_CHARACTERS, MOST_ROWS = 32_767, 1_048_576  # of a cell and of a sheet, in Excel
 COMPOUND = b"\xd0\xcf\x11\xe0"  # how an encrypted file, or one of old versions, begins
 
@@ -39,7 +41,7 @@ def read_xlsx(source: str) -> Iterator[tuple[int, Cells]]:
             if file.read(len(COMPOUND)) == COMPOUND:
                 raise KbqError(f"{path} is encrypted, or of an old version: save it as .xlsx without a password")
         with zipfile.ZipFile(path) as archive:
-            Room(str(path)).take(characters=sum(one.file_size for one in archive.infolist()))
+            _refuse_large(path, archive)
         with warnings.catch_warnings(action="ignore"):  # of what is not read: rules for input, colours, macros
             books = [openpyxl.load_workbook(path, data_only=is_value) for is_value in (True, False)]
         sheet = _sheet(path, books[0], wanted)
@@ -88,6 +90,33 @@ def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
     book.save(path)
 
 
+def _refuse_large(path: Path, archive: zipfile.ZipFile) -> None:
+    """Refuse what openpyxl would need far more memory for than its size: it keeps every cell, and every merged one.
+
+    Raises:
+        KbqError: there is too much of it.
+    """
+    from openpyxl.utils.cell import range_boundaries
+
+    described = [one for one in archive.infolist() if one.filename.lower().endswith((".xml", ".rels", ".vml"))]
+    if (size := sum(one.file_size for one in described)) > LARGEST:
+        raise KbqError(f"{path} has {size:,} bytes of XML, {LARGEST:,} at most are read: divide it, or use CSV")
+    for one in described:
+        if "worksheets/" not in one.filename.lower():
+            continue
+        room, last = Room(str(path)), [0, 0]
+        with archive.open(one) as sheet:
+            for _, element in ElementTree.iterparse(sheet):
+                kind = element.tag.rpartition("}")[2]
+                ref = element.get("r" if kind == "c" else "ref", "") if kind in ("c", "mergeCell") else ""
+                if ref:
+                    left, top, right, bottom = (edge or 0 for edge in range_boundaries(ref))
+                    last = [max(last[0], bottom), max(last[1], right)]
+                    room.take(cells=(right - left + 1) * (bottom - top + 1))
+                element.clear()
+        Room(str(path)).take(last[0], last[0] * last[1])  # those without a value are made, too
+
+
 def _sheet(path: Path, book: Any, wanted: str) -> Any:
     filled = [sheet for sheet in book.worksheets if sheet.max_row > 1 or sheet.max_column > 1 or sheet.cell(1, 1).value]
     names = ", ".join(sheet.title for sheet in filled)
@@ -110,8 +139,10 @@ def _rows(path: Path, sheet: Any, formulas: Any) -> Iterator[tuple[int, Cells]]:
         for row in range(area.min_row, area.max_row + 1)
         for column in range(area.min_col, area.max_col + 1)
     }
+    room = Room(str(path))
     for number, (row, with_formulas) in enumerate(zip(sheet.iter_rows(), formulas.iter_rows(), strict=False), start=1):
         cells = tuple(_value(merged.get((cell.row, cell.column), cell.value)) for cell in row)
+        room.take(1, len(cells), sum(len(value) for value in cells if isinstance(value, str)))
         for cell, formula, value in zip(row, with_formulas, cells, strict=True):
             if value is None and formula.data_type == "f":
                 raise KbqError(

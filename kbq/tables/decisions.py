@@ -65,7 +65,7 @@ def read_decisions(path: Path) -> dict[Cell, dict[str, Decision]]:
     """
     decisions: list[Decision] = []
     problems: list[str] = []
-    for number, fields in read_rows(str(path)).numbered:
+    for number, fields in read_rows(str(path), is_bounded=True).numbered:
         try:
             decisions.append(decision_of(fields))
         except KbqError as error:

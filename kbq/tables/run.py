@@ -16,6 +16,7 @@ from kbq.dump.shards import Shard
 from kbq.errors import KbqError
 from kbq.storage.files import file_digest
 from kbq.storage.locks import writing_alone
+from kbq.storage.records import read_object
 from kbq.storage.writing import make_folders, open_to_grow, write_json, writing_to
 from kbq.tables.claims import Source
 from kbq.tables.kept import Kept
@@ -62,7 +63,7 @@ class Run:
         if not self._facts.exists():
             raise KbqError(f"{there[0]} already exists and was not made by kbq fill: {INSTEAD}")
         try:
-            written = dict(json.loads(self._facts.read_text("utf-8")))
+            written = read_object(self._facts)
             dict(written["outputs"])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise KbqError(f"{self._facts} is damaged ({error!r:.80}): {INSTEAD}") from None

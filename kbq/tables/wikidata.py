@@ -80,7 +80,7 @@ def read_ids(path: Path) -> dict[str, str]:
     """
     rows = [
         (number, [clean_text(str(value or "")).strip() for value in row.values()])
-        for number, row in read_rows(str(path), has_header=False).numbered
+        for number, row in read_rows(str(path), has_header=False, is_bounded=True).numbered
     ]
     columns = sorted({place for _, row in rows for place, text in enumerate(row) if _Q_NUMBER.fullmatch(text)})
     if rows and not columns:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from kbq.errors import TrainingError, first_line
+from kbq.model.pickled_weights import refuse_bombs
 from kbq.storage.machine import give_memory_back
 from kbq.storage.writing import replacing, writing_to
 from kbq.training.attention import recompute_attention
@@ -130,6 +131,7 @@ def read_checkpoint(path: Path, device: torch.device, run: dict[str, Any], train
     if not path.exists():
         return None
     try:
+        refuse_bombs(path)
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
         before, now = state["settings"], run["settings"]
     except MemoryError:

@@ -6,7 +6,6 @@ optional and names what near-by negatives share (an article, a relation). An ans
 be `{"text": [...], "answer_start": [...]}`, as in data sets of the Hugging Face hub.
 """
 
-import json
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +17,8 @@ from typing import Any
 from kbq.errors import TrainingError
 from kbq.model.queries import QueryTokenizer
 from kbq.storage.counting import Summed
-from kbq.storage.lines import Line, clean_text, parse_json_lines, read_lines
+from kbq.storage.json_text import parsed_json
+from kbq.storage.lines import WHOLE, Line, clean_text, parse_json_lines, read_lines, whole_text
 from kbq.text.sentences import whole_words
 
 SQUAD = re.compile(r'^\s*\{\s*"data"\s*:|"data"\s*:\s*\[')  # the key of its articles
@@ -127,7 +127,7 @@ def _raw_passages(path: Path) -> Iterator[RawPassage]:
     lines = read_lines(source, TrainingError)
     first = next((line for line in lines if line[1].strip()), (0, ""))
     if first[1].strip() == "{" or SQUAD.search(first[1][:200]):
-        yield from _squad(json.loads("\n".join([first[1], *(text for _, text in lines)])))
+        yield from _squad(parsed_json(whole_text(chain([first], lines), source, WHOLE, TrainingError, "\n")))
         return
     yield from _merged(_lines(chain([first], lines), source))
 

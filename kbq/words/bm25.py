@@ -207,6 +207,7 @@ class WordCounts(Postings):
         if len(self.lengths) != len(shard.texts):
             error = ValueError(f"{LENGTHS}.npy has {len(self.lengths)} of {len(shard.texts)} paragraphs")
             raise damaged(self.folder, shard.folder.parent, "counts", error)
+        self.refuse_outside(len(shard.texts))
         self.live = shard.live
         self.is_folded = not is_older(self.folder)
 

@@ -9,6 +9,7 @@
 A passage is a paragraph (BM25) or a sentence (SPARTA). All files are memory-mapped.
 """
 
+import math
 import shutil
 from bisect import bisect_left
 from collections import Counter
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.array_types import Bools, Floats
-from kbq.dump.arrays import GrowingArray, GrowingTexts, Texts, open_array
+from kbq.dump.arrays import LOOKED_AT, GrowingArray, GrowingTexts, Texts, open_array, refuse_descending
 from kbq.errors import KnowledgeBaseError
 from kbq.storage.files import reading_problem
 from kbq.storage.seals import first_damage, read_seal, seal_folder
@@ -105,8 +106,29 @@ class Postings:
             entries = self._begins[-1]
             if not len(self._passages) == len(self._numbers) == entries or len(self._begins) != len(self._terms) + 1:
                 raise ValueError("its files differ in length")
+            refuse_descending("begins", self._begins, len(self._passages))
+            refuse_descending("terms", self._terms.ends, self._terms.bytes)
         except (OSError, ValueError, IndexError) as error:
             raise damaged(folder, folder.parent.parent, numbers, error) from None
+
+    def refuse_outside(self, count: int) -> None:
+        """Refuse entries of passages that there are not, and numbers that are none; of a long index, none is looked at.
+
+        Args:
+            count: the number of passages.
+
+        Raises:
+            KnowledgeBaseError: there are some.
+        """
+        passages, numbers = self._passages, self._numbers
+        if not len(passages) or passages.nbytes > LOOKED_AT:
+            return
+        is_inside = passages.dtype.kind == "i" and 0 <= int(passages.min()) <= int(passages.max()) < count
+        if not (
+            is_inside and numbers.dtype.kind in "uf" and math.isfinite(float(numbers.min()) + float(numbers.max()))
+        ):
+            error = ValueError(f"its entries are not numbers of {count:,} passages")
+            raise damaged(self.folder, self.folder.parent.parent, self._kind, error)
 
     def array(self, name: str) -> NDArray[Any]:
         """An array of the index. Raises KnowledgeBaseError if its file is missing or damaged."""

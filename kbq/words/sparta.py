@@ -212,6 +212,7 @@ class SentenceImpacts:
         if len(self.paragraphs) and not self.paragraphs.max() < len(shard.texts):
             error = ValueError(f"a sentence belongs to paragraph {self.paragraphs.max()} of {len(shard.texts)}")
             raise damaged(postings.folder, shard.folder.parent, "weights", error)
+        postings.refuse_outside(len(self.paragraphs))
         postings.live = None if shard.live is None else shard.live[self.paragraphs]
         self._index = ImpactIndex(postings, len(self.paragraphs))
         self._count = len(shard.texts)
