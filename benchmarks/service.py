@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -39,12 +41,13 @@ class Service:
 
 
 @contextmanager
-def serving(*words: str) -> Iterator[Service]:
-    """`kbq serve`, which is killed at the end if it has not ended."""
+def serving(*words: str, files: int | None = None) -> Iterator[Service]:
+    """`kbq serve`, which is killed at the end if it has not ended. `files`: how many it may have open."""
     command = [sys.executable, "-m", "kbq", "serve", *words, "--port", "0", "--json"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    limited = None if files is None else partial(resource.setrlimit, resource.RLIMIT_NOFILE, (files, files))
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment, preexec_fn=limited
     ) as process:
         try:
             assert process.stdout

@@ -1,23 +1,30 @@
-"""Serving faults: what happens to requests when the service is stopped, killed, or its knowledge base is changed.
+"""Serving faults: what happens to requests when the service is stopped, killed, changed, or beset by hostile clients.
 
 python benchmarks/serving_faults.py [--rounds 5] [--kills 20] [--soak 1200]
+python benchmarks/serving_faults.py --siege 1200 [--clients 200]
 
 The sample, copied, is asked by 64 clients without a second look. A request counts as lost if its connection was open,
-it had been sent, and no answer came.
+it had been sent, and no answer came. With `--siege`, good clients ask, first alone, then beside as many hostile ones;
+the service may have 1,024 files open, and 2,000 connections are opened at the end.
 """
 
 import argparse
 import asyncio
 import json
 import random
+import resource
 import shutil
 import signal
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import cycle
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
+from typing import Literal
+from urllib.parse import urlencode
 
 import reporting
 from measuring import inputs
@@ -40,7 +47,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of SIGTERM under load")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--soak", type=float, default=1200, help="seconds")
+    parser.add_argument("--siege", type=float, default=0, help="seconds beside hostile clients; nothing else is done")
+    parser.add_argument("--clients", type=int, default=200, help="good ones, and hostile ones")
     options = parser.parse_args()
+    if options.siege:
+        reporting.write("serving_siege", besieged(inputs(QUERIES), options.siege, options.clients), [QUERIES], SEED)
+        return
     texts, figures = inputs(QUERIES), dict[str, object]()
     with tempfile.TemporaryDirectory() as folder:
         kb = Path(shutil.copytree(KnowledgeBase.sample(device="cpu").folder, Path(folder) / "kb"))
@@ -198,6 +210,160 @@ def soaked(service: Service, texts: Sequence[str], seconds: float) -> dict[str, 
         "first tenth": over(parts[:tenth]),
         "last tenth": over(parts[-tenth:]),
     }
+
+
+def besieged(texts: Sequence[str], seconds: float, clients: int) -> dict[str, object]:
+    """What good clients see alone, for a quarter of the time, and then beside hostile ones; what the process takes."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    with serving("--device", "cpu", files=1024) as service:
+
+        def facts() -> dict[str, object]:
+            return {"MB": service.megabytes(), "descriptors": service.descriptors()}
+
+        asked(service.port, texts, clients, 4 * clients, **WAY)
+        start = facts()
+        alone, _ = asyncio.run(asked_beside(service.port, texts, clients, 0, seconds / 4))
+        beside, tries = asyncio.run(asked_beside(service.port, texts, clients, clients, seconds))
+        during = facts()
+        crowd = asyncio.run(crowded(service, 2000))
+        time.sleep(30)  # what is cut off after some seconds is cut off by then
+        again, _ = asyncio.run(asked_beside(service.port, texts, clients, 0, seconds / 4))
+        return {
+            "clients": clients,
+            "alone": seen(alone),
+            "beside hostile clients": seen(beside),
+            "alone again": seen(again),
+            "p99, times that of before": round(beside.percentile(0.99) / alone.percentile(0.99), 2),
+            "what hostile clients did": dict(sorted(tries.items())),
+            "at the start": start,
+            "beside hostile clients, at the end": during,
+            "2,000 connections": crowd,
+            "at the end": facts(),
+            "has ended": service.process.poll() is not None,
+        }
+
+
+def seen(load: Load) -> dict[str, object]:
+    return {
+        "seconds": round(load.wall),
+        "requests by status": load.counts(),
+        "p50, ms": load.percentile(0.5),
+        "p99, ms": load.percentile(0.99),
+    }
+
+
+async def crowded(service: Service, count: int) -> dict[str, object]:
+    """So many connections that say nothing, and what a good client sees beside them."""
+    idle = [await asyncio.open_connection("127.0.0.1", service.port) for _ in range(count)]
+    begun = time.perf_counter()
+    status, _ = await Client(service.port).post("/v1/query", {"queries": ["Marie Curie [SEP] spouse"], **WAY})
+    found = {"a query's status": status, "its ms": round(1000 * (time.perf_counter() - begun), 1)}
+    found["descriptors"] = service.descriptors()
+    for _, writer in idle:
+        writer.close()
+    return found
+
+
+async def asked_beside(
+    port: int, texts: Sequence[str], good: int, hostile: int, seconds: float
+) -> tuple[Load, Counter[str]]:
+    """What good clients see for some seconds, and how often hostile ones did what."""
+    load, tries, queries, ends = Load(), Counter[str](), cycle(texts), time.monotonic() + seconds
+
+    async def client_asks(client: Client) -> None:
+        while time.monotonic() < ends:
+            begun = time.perf_counter()
+            status, _ = await client.post("/v1/query", {"queries": [next(queries)], **WAY})
+            load.add(status, time.perf_counter() - begun)
+            if status != 200:
+                await asyncio.sleep(max(client.retry_after, 0.1))
+
+    async def client_attacks(kind: str) -> None:
+        while time.monotonic() < ends:
+            tries[kind] += 1
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(min(30, max(0.1, ends - time.monotonic()))):
+                    await attacked(port, HOSTILE[kind])
+            await asyncio.sleep(0.1)
+
+    begun = time.perf_counter()
+    async with connected(port, good) as several:
+        kinds = islice(cycle(HOSTILE), hostile)
+        await asyncio.gather(*map(client_asks, several), *map(client_attacks, kinds))
+    load.wall = time.perf_counter() - begun
+    return load, tries
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """What a hostile client sends at once, and then now and then, and what it does with the answer."""
+
+    sent: bytes
+    then: bytes = b""
+    every: float = 1.0  # seconds
+    ends: Literal["reads", "does not read", "closes its side", "hangs up"] = "does not read"
+
+
+async def attacked(port: int, hostile: Hostile) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**10)
+    try:
+        writer.write(hostile.sent)
+        if hostile.ends == "hangs up":
+            return
+        if hostile.ends == "closes its side":
+            writer.write_eof()
+        if hostile.ends != "does not read":
+            await reader.read()
+            return
+        while not writer.is_closing():
+            writer.write(hostile.then)
+            await asyncio.sleep(hostile.every)
+    finally:
+        writer.transport.abort()
+
+
+def post(path: str, document: object, host: str = "localhost", more: str = "") -> bytes:
+    """A request; what is no text is sent as JSON."""
+    body, kind = (document, "x-www-form-urlencoded") if isinstance(document, str) else (json.dumps(document), "json")
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/{kind}\r\n{more}"
+    return f"{head}Content-Length: {len(body.encode())}\r\n\r\n{body}".encode()
+
+
+def form(**fields: object) -> str:
+    return urlencode({name: json.dumps(value) for name, value in fields.items()})
+
+
+UNKNOWN = [f"zx{first}{last}quortily" for first in "aeiou" for last in "bcdfghjklmnpqrstvwz"]
+WORDS = [" ".join(UNKNOWN[(number + place) % len(UNKNOWN)] for place in range(18)) for number in range(64)]
+MANY = {"queries": [f"Marie Curie [SEP] number {number}" for number in range(64)]}
+NAME = {"query": "Marie Curie", "properties": [{"pid": f"property {number}", "v": "x"} for number in range(100)]}
+TABLE = {"subjects": [f"Marie Curie {number}" for number in range(48)], "relations": [f"r {n}" for n in range(20)]}
+EVIL = "Origin: https://evil.example\r\n"
+GET = "GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+HOSTILE = {
+    "is idle": Hostile(b""),
+    "sends headers slowly": Hostile(b"GET / HTTP/1.1\r\nX: ", b"x"),
+    "sends a body slowly": Hostile(post("/v1/query", MANY)[:-100], b" "),
+    "is refused, and goes on slowly": Hostile(post("/v1/query", MANY, "evil.example")[:-100], b" "),
+    "is refused, and goes on fast": Hostile(post("/v1/query", MANY, "evil.example")[:-100], b" " * 10**6, 0.05),
+    "asks for unknown words": Hostile(post("/v1/query", {"queries": WORDS, **WAY}), ends="reads"),
+    "asks 64 queries": Hostile(post("/v1/query", MANY), ends="reads"),
+    "asks for six deep second looks": Hostile(
+        post("/v1/query", {"queries": MANY["queries"][:6], "second_look": 100}), ends="reads"
+    ),
+    "asks 64 queries and closes its side": Hostile(post("/v1/query", MANY), ends="closes its side"),
+    "asks 64 queries and hangs up": Hostile(post("/v1/query", MANY), ends="hangs up"),
+    "reconciles 100 properties": Hostile(post("/reconcile", form(queries={"q": NAME})), ends="reads"),
+    "reconciles 2,000 properties": Hostile(
+        post("/reconcile", form(queries={"q": NAME | {"properties": NAME["properties"] * 20}})), ends="reads"
+    ),
+    "is a page of another site": Hostile(post("/reconcile", form(queries={"q": NAME}), more=EVIL), ends="reads"),
+    "fills a table and does not read": Hostile(post("/v1/fill", TABLE)),
+    "asks for pages and does not read": Hostile(GET.format("/openapi.json").encode() * 1000),
+    "opens a stream": Hostile(GET.format("/mcp").replace("\r\n\r\n", "\r\nAccept: text/event-stream\r\n\r\n").encode()),
+    "sends no HTTP": Hostile(bytes(range(256)) * 100, b"\x00", ends="reads"),
+    "sends 1 MB": Hostile(post("/v1/query", {"queries": ["x" * 999_000]}), ends="reads"),
+}
 
 
 if __name__ == "__main__":

@@ -483,10 +483,10 @@ class KnowledgeBase:
         with damage_explained(self.folder, self.manifest):
             return list(self.words.scores([clean_text(text)], backend).explained(0, k))
 
-    def unknown_words(self, text: str) -> dict[str, str | None]:
+    def unknown_words(self, text: str, may_suggest: Callable[[], bool] = lambda: True) -> dict[str, str | None]:
         """Words of a query that no page has, perhaps mistyped, and what was meant; see `WordIndexes.unknown`."""
         with damage_explained(self.folder, self.manifest):
-            return self.words.unknown(text, self.model.query_tokenizer.numbers)
+            return self.words.unknown(text, self.model.query_tokenizer.numbers, may_suggest)
 
     def is_exact(self, options: SearchOptions) -> bool:
         """Whether the k best units that a search returns are the k best that there are.

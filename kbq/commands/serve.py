@@ -35,7 +35,7 @@ def serve(
         list[str] | None, typer.Option(help="Whose scripts may call the API from a browser; repeat it.")
     ] = None,
     api_key_file: Annotated[
-        Path | None, typer.Option(help="Keys, one a line, of which every request must have one.")
+        Path | None, typer.Option(help="Keys, one a line; all but /healthz and /readyz need one.")
     ] = None,
     queue: Annotated[int, typer.Option(min=1, max=100_000, help="Queries that wait at most; more are refused.")] = 256,
     seconds: Annotated[

@@ -202,18 +202,29 @@ class WordIndexes:
         """Words of a text that no page has in any form; none where there is no BM25 index to tell."""
         return missing_words(text, self.bm25) if self.bm25 else []
 
-    def unknown(self, text: str, numbers_of: Callable[[Sequence[str]], Sequence[int | None]]) -> dict[str, str | None]:
+    def unknown(
+        self,
+        text: str,
+        numbers_of: Callable[[Sequence[str]], Sequence[int | None]],
+        may_suggest: Callable[[], bool] = lambda: True,
+    ) -> dict[str, str | None]:
         """Words of a query that no page has, each with what may have been meant; None where nothing is like it.
 
         They are mistyped, or names that this corpus does not have. A relation or a question may well be put in words
         that no page uses: they count only where the encoder's vocabulary lacks them, too (`numbers_of` gives None).
+
+        Args:
+            may_suggest: is asked for each word; looking for similar ones takes some 25 ms.
         """
         mention = mention_in(text)
         subject, question = (mention[1], "") if mention else slot_of(text) or ("", text)
-        suggestions = {word: self._written_here(word) for word in self.missing(subject)}
+        suggestions = {word: self._written_here(word) if may_suggest() else None for word in self.missing(subject)}
         missing = self.missing(question)
         for word, number in zip(missing, numbers_of(missing), strict=True):
             if word not in suggestions and number is None:
+                if not may_suggest():
+                    suggestions[word] = None
+                    continue
                 name = self._written_here(word) if word[0].isupper() else None  # it may be a name
                 suggestions[word] = name or common_word(word, numbers_of) or self._written_here(word)
         return suggestions

@@ -1,4 +1,7 @@
-"""Access: who may ask: by the Host that is named, by key, and from which other origins."""
+"""Access: who may ask: by the Host that is named, by key, and from which other origins.
+
+Starlette's TrustedHostMiddleware takes no address of IPv6, its CORSMiddleware no path of which any origin may ask.
+"""
 
 import base64
 import binascii
@@ -14,22 +17,43 @@ RECONCILE = "/reconcile"  # what OpenRefine asks: it can send no header, and is 
 SCHEMES = 'Basic realm="kbq", charset="UTF-8"'
 
 
-def refuse_host(settings: ServeSettings, path: str, host: str) -> None:
+def refuse_host(settings: ServeSettings, host: str) -> None:
     """Refuse other names than those of the service: a page elsewhere may have given its own to this address.
 
     Raises:
         RefusedError: the name is missing or another one.
     """
-    if path in OPEN:
-        return
-    try:
-        name = urlsplit(f"//{host}").hostname
-    except ValueError:
-        name = None
+    name = _name_of(f"//{host}")
     if not name:
         raise RefusedError(400, "the request names no Host: send one")
     if name not in settings.hosts:
         raise RefusedError(421, f"{name!r:.80} is not a name of this service: give it with --public-url")
+
+
+def _name_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def refuse_foreign(settings: ServeSettings, headers: Mapping[str, str], is_read_only: bool) -> None:
+    """Refuse what the page of another site makes a browser ask; a link that somebody follows is none of that.
+
+    Pages of this machine, such as OpenRefine's, are not foreign.
+
+    Args:
+        is_read_only: whether the request is a GET, which a link may be.
+
+    Raises:
+        RefusedError: another site asks, which is not one of those allowed.
+    """
+    origin = headers.get("origin", "")
+    if origin and (origin in settings.allow_origin or _name_of(origin) in settings.hosts):
+        return
+    is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    if origin or (headers.get("sec-fetch-site") == "cross-site" and not (is_read_only and is_link)):
+        raise RefusedError(403, f"a page of {origin or 'another site'!r:.80} asks: allow it with --allow-origin")
 
 
 def refuse_key(settings: ServeSettings, path: str, headers: Mapping[str, str], query: str) -> None:
@@ -40,7 +64,7 @@ def refuse_key(settings: ServeSettings, path: str, headers: Mapping[str, str], q
     Raises:
         RefusedError: there is no key, or a wrong one.
     """
-    if not settings.keys or path in OPEN:
+    if not settings.keys:
         return
     given = _key_of(headers.get("authorization", ""))
     if not given and is_reconciliation(path):
@@ -55,7 +79,7 @@ def refuse_key(settings: ServeSettings, path: str, headers: Mapping[str, str], q
 def _key_of(authorization: str) -> bytes:
     scheme, _, value = authorization.partition(" ")
     if scheme.lower() == "bearer":
-        return value.strip().encode("utf-8", "replace")
+        return value.strip(" \t").encode("utf-8", "replace")
     if scheme.lower() == "basic":
         try:
             return base64.b64decode(value, validate=True).partition(b":")[2]
@@ -75,15 +99,11 @@ def is_reconciliation(path: str) -> bool:
 
 
 def origin_headers(settings: ServeSettings, path: str, origin: str) -> dict[str, str]:
-    """What allows scripts of another origin to ask; nothing where they may not."""
-    if is_reconciliation(path):
-        allowed = "*"
-    elif origin and origin in settings.allow_origin:
-        allowed = origin
-    else:
-        return {}
+    """What allows scripts of another origin to ask, and tells caches that others may not."""
+    if not is_reconciliation(path) and origin not in settings.allow_origin:
+        return {"Vary": "Origin"} if settings.allow_origin else {}
     return {
-        "Access-Control-Allow-Origin": allowed,
+        "Access-Control-Allow-Origin": "*" if is_reconciliation(path) else origin,
         "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
         "Access-Control-Allow-Headers": "Authorization, Content-Type, Accept-Language",
         "Access-Control-Max-Age": "600",

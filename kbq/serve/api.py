@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -13,15 +14,26 @@ import kbq
 from kbq.answers import CONTEXT, TOP, Backend, K, SearchOptions, Unit
 from kbq.errors import KbqError
 from kbq.serve import schemas
+from kbq.serve.access import refuse_host, refuse_key
+from kbq.serve.bounds import (
+    LONGEST,
+    MOST_ANSWERED,
+    MOST_ANSWERS,
+    MOST_CELLS,
+    MOST_QUERIES,
+    MOST_RELATIONS,
+    refuse_costly,
+    refuse_long,
+    refuse_more,
+)  # fmt: skip
 from kbq.serve.documents import page_document, query_document
 from kbq.serve.metrics import TYPE
 from kbq.serve.problems import DESCRIBED, RefusedError, document
 from kbq.serve.services import Services, WithServices
 from kbq.tables.options import MIN_PROBABILITY, FillOptions
 from kbq.tables.relations import Relation, relation_named
+from kbq.tables.slots import subject_of
 
-MOST_QUERIES, MOST_ANSWERS, LONGEST = 64, 100, 4096
-MOST_CELLS, MOST_RELATIONS = 1000, 20
 LINES = "application/x-ndjson"
 Text = Annotated[str, Field(min_length=1, max_length=LONGEST)]
 KbName = Annotated[str | None, Field(max_length=64, description="a name; by default the first that is served")]
@@ -70,8 +82,14 @@ class Asked(BaseModel):
 async def query(request: Request, asked: Asked, services: WithServices) -> dict[str, Any]:
     """Answer queries, each `subject [SEP] relation` or a question: documents such as `kbq query --json` prints."""
     kb = services.kbs.named(asked.kb)
+    refuse_costly(len(asked.queries), asked.options)
     found = await services.found(request, kb, asked.queries, asked.options)
-    results = [query_document(one, asked.min_probability, asked.context) for one in found]
+    results, size = [], 0
+    for one in found:
+        results.append(query_document(one, asked.min_probability, asked.context))
+        size += sum(len(answer["context"]) for answer in results[-1]["answers"])
+        if size > MOST_ANSWERED:
+            raise RefusedError(422, f"the answer has more than {MOST_ANSWERED:,} characters: ask for a smaller context")
     return {"kb": kb.name, "results": results}
 
 
@@ -125,24 +143,26 @@ async def filled(table: Table, services: Services) -> AsyncIterator[dict[str, An
     if bool(table.subjects) == bool(table.rows):
         raise RefusedError(422, "the table has no subjects: give either subjects or rows", fields={"subjects": "none"})
     rows = table.rows or [{"subject": subject} for subject in dict.fromkeys(table.subjects)]
-    cells = len(rows) * len(table.relations)
-    if cells > MOST_CELLS:
-        raise RefusedError(422, f"the table has {cells:,} cells: ask for {MOST_CELLS:,} at most")
+    refuse_more("cells", len(rows) * len(table.relations), MOST_CELLS, 422)
     options = FillOptions(
         table.subject if table.rows else "subject", table.values, table.min_probability, top=table.top
     )
     relations = [relation_named(one, table.values) if isinstance(one, str) else one.relation for one in table.relations]
+    refuse_long(
+        [subject_of(row.get(options.subject)) for row in rows], [words for one in relations for words in one.query]
+    )
     kb = services.kbs.named(table.kb)
     lines = services.filler.lines(kb, rows, relations, options)
     first = await anext(lines)
 
     async def all_lines() -> AsyncIterator[dict[str, Any]]:
-        yield first
-        try:
-            async for line in lines:
-                yield line
-        except KbqError as error:  # the answer has begun
-            yield {"problem": document(error, services.kbs.hidden)}
+        async with aclosing(lines):  # which gives back the place of its table, also where the client is gone
+            yield first
+            try:
+                async for line in lines:
+                    yield line
+            except KbqError as error:  # the answer has begun
+                yield {"problem": document(error, services.kbs.hidden)}
 
     return all_lines()
 
@@ -191,9 +211,20 @@ async def healthz() -> dict[str, str]:
 
 
 @health.get("/readyz")
-async def readyz(services: WithServices) -> dict[str, Any]:
-    """Whether queries are answered; `problem` says why a changed knowledge base is not served, but the one before."""
-    return {"status": "ready", "kbs": [{"name": one.name, "problem": one.problem} for one in services.kbs]}
+async def readyz(request: Request, services: WithServices) -> dict[str, Any]:
+    """Whether queries are answered; `problem` says why a changed knowledge base is not served, but the one before.
+
+    Who does not know a name of the service, or has no key where one is needed, is not told of knowledge bases.
+    """
+    if services.batcher.problem:
+        raise RefusedError(503, f"{services.batcher.problem}: start the service again if this goes on")
+    status: dict[str, Any] = {"status": "ready"}
+    try:
+        refuse_host(services.settings, request.headers.get("host", ""))
+        refuse_key(services.settings, "/readyz", request.headers, "")
+    except RefusedError:
+        return status
+    return status | {"kbs": [{"name": one.name, "problem": one.problem} for one in services.kbs]}
 
 
 @health.get("/metrics")

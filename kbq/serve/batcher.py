@@ -2,72 +2,41 @@
 
 Nobody waits for a batch to fill: a query alone is searched alone. What has been given up is left out when a batch is
 formed. The answers to a query are the same whatever is searched beside it, so nobody notices the others.
+
+Requests of few queries have half of the time, and a queue of their own, as long as some wait: whoever asks for much
+does not keep others waiting, however many do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kbq.answers import is_likely
-from kbq.model.queries import refuse_unreadable
 from kbq.search.search import BATCH
+from kbq.serve.bounds import SUGGESTING, weight
 from kbq.serve.metrics import Metrics
 from kbq.serve.problems import LateError, OverloadedError
 from kbq.serve.settings import QUEUE, SECONDS
+from kbq.serve.work import SMALL, Found, Queries, Waiting, Work, go_together, outcomes, suggested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kbq.answers import Answer, SearchOptions
-    from kbq.kb import KnowledgeBase
     from kbq.serve.knowledge_bases import ServedKb
 
 T = TypeVar("T")
 LONGEST_WAIT = 60  # seconds that a client is told to wait at most
 AT_ONCE = 0.05  # seconds of a query, before any has been timed
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What was found for a query, likely or not; words that no page has, each with what was perhaps meant."""
-
-    text: str
-    answers: list[Answer]
-    unknown_words: dict[str, str | None]
-    is_exact: bool
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Waiting:
-    """What waits in the queue, and what will come of it."""
-
-    outcome: asyncio.Future[Any]
-    since: float = field(default_factory=time.monotonic)
-    texts: Sequence[str] = ()
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Queries(_Waiting):
-    """Queries, which are searched together with others of the same knowledge base and options."""
-
-    kb: ServedKb
-    options: SearchOptions
-    spell: bool  # whether unknown words are looked for
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Work(_Waiting):
-    """Anything else that needs the thread."""
-
-    work: Callable[[], object]
+LEAD = 5.0  # seconds that one kind of request may be ahead of the other, at most: what is longer ago is forgotten
+log = logging.getLogger("kbq.serve")
 
 
 class Batcher:
@@ -81,8 +50,10 @@ class Batcher:
             seconds: after which a request is given up that says nothing else.
         """
         self._most, self._seconds, self._metrics = queue, seconds, metrics or Metrics()
-        self._queue: deque[_Waiting] = deque()
-        self._queries = 0  # in the queue
+        self._queue: deque[Waiting] = deque()
+        self._queries = {True: 0, False: 0}  # in the queue, as plain ones; True: those of small requests
+        self._lead = 0.0  # seconds that large requests have had more than small ones
+        self._since = math.inf  # when the thread began with what it does now
         self._per_query = AT_ONCE  # seconds
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "search")
@@ -98,6 +69,19 @@ class Batcher:
             await asyncio.wait([self._running])
         self._thread.shutdown()
 
+    @property
+    def waiting(self) -> int:
+        """How many queries wait."""
+        return sum(self._queries.values())
+
+    @property
+    def problem(self) -> str:
+        """Why queries are not answered; empty: they are."""
+        if self._running is None or self._running.done():
+            return "the search has ended"
+        seconds = time.monotonic() - self._since
+        return f"the search has been busy for {seconds:.0f} seconds" if seconds > self._seconds else ""
+
     async def ask(
         self, kb: ServedKb, texts: Sequence[str], options: SearchOptions, deadline: float | None = None
     ) -> list[list[Answer]]:
@@ -111,35 +95,47 @@ class Batcher:
             OverloadedError: too many queries wait.
             LateError: the deadline has passed.
         """
-        found = await self.found(kb, texts, options, deadline, spell=False)
+        found = await self._found(kb, texts, options, deadline)
         return [[answer for answer in one.answers if is_likely(answer, options.min_probability)] for one in found]
 
-    async def found(
-        self,
-        kb: ServedKb,
-        texts: Sequence[str],
-        options: SearchOptions,
-        deadline: float | None = None,
-        spell: bool = True,
+    async def found(self, kb: ServedKb, texts: Sequence[str], options: SearchOptions) -> list[Found]:
+        """`ask`, with answers that are less likely than asked for, too, and with unknown words.
+
+        What may be meant by these is looked up when the answers are there, for some words and some time.
+        """
+        found = await self._found(kb, texts, options, None)
+        opened, unknown = kb.kb, [one for one in found if one.unknown_words]
+        if not unknown:
+            return found
+        try:
+            more = await self.call(partial(suggested, opened, unknown), time.monotonic() + 2 * SUGGESTING)
+        except LateError:  # others wait: it was an offer
+            return found
+        by_text = {one.text: one for one in more}
+        return [by_text.get(one.text, one) for one in found]
+
+    async def _found(
+        self, kb: ServedKb, texts: Sequence[str], options: SearchOptions, deadline: float | None
     ) -> list[Found]:
-        """`ask`, with answers that are less likely than asked for, too, and with unknown words."""
         if not texts:
             return []
-        self.refuse_overload(len(texts))
         future = asyncio.get_running_loop().create_future()
-        request = _Queries(outcome=future, texts=tuple(texts), kb=kb, options=options, spell=spell)
+        each = weight(options)
+        request = Queries(outcome=future, texts=tuple(texts), weight=each, kb=kb, options=options)
+        self.refuse_overload(request.size)
         found: list[Found] = await self._outcome(request, deadline)
         return found
 
     def refuse_overload(self, queries: int) -> None:
-        """Refuse so many more queries where too many wait; a request alone is never too many.
+        """Refuse so many more queries where too many of the kind wait; a request alone is never too many.
 
         Raises:
             OverloadedError: says when to try again.
         """
-        if self._queries and self._queries + queries > self._most:
+        waiting = self._queries[queries <= SMALL]
+        if waiting and waiting + queries > self._most:
             self._metrics.dropped.labels("queue full").inc()
-            raise OverloadedError(min(LONGEST_WAIT, max(1, math.ceil(self._queries * self._per_query))))
+            raise OverloadedError(min(LONGEST_WAIT, max(1, math.ceil(self.waiting * self._per_query))))
 
     async def call(self, work: Callable[[], T], deadline: float | None = None) -> T:
         """What some other work returns, done by the thread that searches: nothing else may use an encoder meanwhile.
@@ -148,12 +144,12 @@ class Batcher:
             LateError: the deadline has passed before.
         """
         future = asyncio.get_running_loop().create_future()
-        outcome: T = await self._outcome(_Work(outcome=future, work=work), deadline)
+        outcome: T = await self._outcome(Work(outcome=future, work=work), deadline)
         return outcome
 
-    async def _outcome(self, request: _Waiting, deadline: float | None) -> Any:
+    async def _outcome(self, request: Waiting, deadline: float | None) -> Any:
         self._queue.append(request)
-        self._count(len(request.texts))
+        self._count(request, request.size)
         self._wake.set()
         limit = time.monotonic() + self._seconds if deadline is None else deadline
         try:
@@ -165,9 +161,9 @@ class Batcher:
             self._metrics.dropped.labels("late").inc()
             raise LateError(max(0.0, round(limit - request.since, 1))) from None
 
-    def _count(self, queries: int) -> None:
-        self._queries += queries
-        self._metrics.waiting.set(self._queries)
+    def _count(self, request: Waiting, queries: int) -> None:
+        self._queries[request.is_small] += queries
+        self._metrics.waiting.set(self.waiting)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -178,10 +174,15 @@ class Batcher:
             if not batch:
                 self._wake.clear()
                 continue
-            begun = time.monotonic()
-            outcomes = await loop.run_in_executor(self._thread, _done, batch)
-            self._took(batch, time.monotonic() - begun)
-            for request, outcome in zip(batch, outcomes, strict=True):
+            self._since = time.monotonic()
+            try:
+                came = await loop.run_in_executor(self._thread, outcomes, batch)
+            except Exception as error:  # whatever happens, the next batch has its turn
+                log.exception("a batch failed")
+                came = [error] * len(batch)
+            self._took(batch, time.monotonic() - self._since)
+            self._since = math.inf
+            for request, outcome in zip(batch, came, strict=True):
                 if request.outcome.done():
                     continue
                 if isinstance(outcome, Exception):
@@ -189,76 +190,35 @@ class Batcher:
                 else:
                     request.outcome.set_result(outcome)
 
-    def _next_batch(self) -> list[_Waiting]:
-        """The request that has waited longest, and others that go with it; they leave the queue."""
-        batch: list[_Waiting] = []
-        left: deque[_Waiting] = deque()
-        room = BATCH
+    def _next_batch(self) -> list[Waiting]:
+        """The request whose turn it is, and others that go with it; they leave the queue."""
+        batch: list[Waiting] = []
+        left: deque[Waiting] = deque()
+        room, is_small = BATCH, self._is_turn_of_small()
         for request in self._queue:
             if request.outcome.done():  # given up
-                self._count(-len(request.texts))
-            elif not batch or (_go_together(batch[0], request) and len(request.texts) <= room):
+                self._count(request, -request.size)
+            elif go_together(batch[0], request) and request.size <= room if batch else request.is_small == is_small:
                 batch.append(request)
-                room -= len(request.texts)
+                room -= request.size
             else:
                 left.append(request)
         self._queue = left
         for request in batch:
-            self._count(-len(request.texts))
+            self._count(request, -request.size)
             self._metrics.waited.observe(time.monotonic() - request.since)
         return batch
 
-    def _took(self, batch: Sequence[_Waiting], seconds: float) -> None:
-        queries = sum(len(request.texts) for request in batch)
+    def _is_turn_of_small(self) -> bool:
+        """Whether the next batch begins with a small request: they are behind, or one of them came first."""
+        kinds = [request.is_small for request in self._queue if not request.outcome.done()]
+        return any(kinds) and (self._lead > 0 or (self._lead == 0 and kinds[0]) or all(kinds))
+
+    def _took(self, batch: Sequence[Waiting], seconds: float) -> None:
+        lead = self._lead + (-seconds if batch[0].is_small else seconds)
+        self._lead = max(-LEAD, min(LEAD, lead))
+        queries = sum(request.size for request in batch)
         if queries:
-            self._metrics.batches.observe(queries)
+            self._metrics.batches.observe(sum(len(request.texts) for request in batch))
             self._metrics.searches.observe(seconds)
             self._per_query += (seconds / queries - self._per_query) / 8
-
-
-def _go_together(one: _Waiting, other: _Waiting) -> bool:
-    """Whether both can be searched together."""
-    if not (isinstance(one, _Queries) and isinstance(other, _Queries)):
-        return False
-    return one.kb is other.kb and one.options == other.options
-
-
-def _done(batch: Sequence[_Waiting]) -> list[Any]:
-    """What comes of each request of a batch: its outcome, or the exception that it raises."""
-    queries = [request for request in batch if isinstance(request, _Queries)]
-    if queries:
-        return _searched(queries[0].kb.kb, queries[0].options, queries)
-    return [_outcome_of(request.work) for request in batch if isinstance(request, _Work)]
-
-
-def _searched(kb: KnowledgeBase, options: SearchOptions, batch: Sequence[_Queries]) -> list[Any]:
-    """`_done` for queries: those that can be asked are searched together."""
-    problems = [_outcome_of(partial(_refuse, kb, request)) for request in batch]
-    texts = [text for request, problem in zip(batch, problems, strict=True) if not problem for text in request.texts]
-    found = _outcome_of(lambda: iter(kb.search(texts, options) if texts else ()))
-    if isinstance(found, Exception):
-        return [problem or found for problem in problems]
-    return [
-        problem or _outcome_of(partial(_found, kb, request, list(islice(found, len(request.texts)))))
-        for request, problem in zip(batch, problems, strict=True)
-    ]
-
-
-def _refuse(kb: KnowledgeBase, request: _Queries) -> None:
-    kb.check(request.options, request.texts)
-    refuse_unreadable(request.texts, kb.query_tokenizers(request.options))
-
-
-def _found(kb: KnowledgeBase, request: _Queries, answers: Sequence[list[Answer]]) -> list[Found]:
-    return [
-        Found(text, found, kb.unknown_words(text) if request.spell else {}, kb.is_exact(request.options))
-        for text, found in zip(request.texts, answers, strict=True)
-    ]
-
-
-def _outcome_of(work: Callable[[], T]) -> T | Exception:
-    """What some work returns, or what it raises: one request does not fail for another."""
-    try:
-        return work()
-    except Exception as error:
-        return error

@@ -1,55 +1,125 @@
-"""Connections: HTTP/1.1 whose headers must arrive in time, and that refuses what is no HTTP with a problem document."""
+"""Connections: HTTP/1.1 from clients that are slow, gone, or too many; what is no HTTP gets a problem document.
+
+uvicorn's `limit_concurrency` counts connections only once a request has arrived, and nothing of uvicorn's ends one
+that sends or reads too slowly. So it is counted and timed here.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from kbq.errors import KbqError
 from kbq.serve.guard import CLOSE, ENDS, HEADERS, PATIENCE
-from kbq.serve.problems import RefusedError, response_to
+from kbq.serve.problems import RefusedError, response_to, title_of
 
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.h11_impl import RequestResponseCycle
+
+MOST, FEWEST = 2000, 16  # connections at once: more are not needed, with fewer there is no service
+AT_ONCE = 16  # connections that asyncio accepts in one turn of its loop; after four turns, others have given way
+SPARE = 8 * AT_ONCE  # descriptors for these, and for whatever else a process opens
 LINGERS = 2.0  # seconds in which a refused client may hang up; a reset would take the answer from it (RFC 9112, 9.6)
+LISTENS = 1.0  # seconds for which a client is answered that has closed its side: it may be gone, which looks the same
+SLOWEST = 50_000  # bytes a second that a client reads at least
 
 
 class PatientProtocol(H11Protocol):
-    """uvicorn's protocol, with a limit to its patience: a client that sends a byte a second is not waited for."""
+    """uvicorn's protocol, with limits to its patience.
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        """As uvicorn makes it."""
+    Headers must arrive in time, and answers be read. Where there are too many connections, the one that has waited
+    longest for a request gives its place to the new one; if all have requests, the new one is refused.
+    """
+
+    def __init__(self, *args: Any, most: int, waiting: dict[PatientProtocol, None], **settings: Any) -> None:
+        """As uvicorn makes it.
+
+        Args:
+            most: connections of this service at once.
+            waiting: those of them that have no request, longest first; to begin with, an empty one.
+        """
         super().__init__(*args, **settings)
-        self._limit: asyncio.TimerHandle | None = None
+        self._most, self._waiting = most, waiting
+        self._arriving: asyncio.TimerHandle | None = None
+        self._reading: asyncio.TimerHandle | None = None
         self._is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client is there."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)  # so that `pause_writing` says that something was not taken at once
         self._await_headers()
+        while len(self.connections) > self._most and self._waiting:
+            next(iter(self._waiting))._give_way()
+        if len(self.connections) > self._most:
+            self._refuse(503, "too many connections are open: try again later")
+        self._waiting[self] = None
 
     def data_received(self, data: bytes) -> None:
         """A client has sent something: incomplete headers keep their limit, and who was refused is not heard."""
         if self._is_refused:
             return
+        if self.conn.their_state is h11.IDLE and data[:1] in b"\r\n" and not self.conn.trailing_data[0]:
+            data = data.lstrip(b"\r\n")  # RFC 9112, 2.2: line ends before a request mean nothing
+        if not data:
+            return
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._arrived()
-        elif self._limit is None:
+            self._waiting.pop(self, None)
+        elif self._arriving is None:
             self._await_headers()
+
+    def on_response_complete(self) -> None:
+        """An answer is written, and the client may ask again."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self._waiting[self] = None
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """A client has closed its side: a request that has arrived is answered if that does not take long."""
+        cycle = self.cycle
+        if self._is_refused or cycle is None or cycle.response_complete or cycle.more_body:
+            return None
+        cycle.keep_alive = False
+        self.loop.call_later(LISTENS, self._give_up, cycle)
+        return True
+
+    def _give_up(self, cycle: RequestResponseCycle) -> None:
+        if not cycle.response_complete:
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """A client has not taken all at once: it has as long as a slow connection needs."""
+        super().pause_writing()
+        seconds = PATIENCE + self.transport.get_write_buffer_size() / SLOWEST
+        self._reading = self.loop.call_later(seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It has."""
+        super().resume_writing()
+        if self._reading is not None:
+            self._reading.cancel()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """A client is gone."""
         self._arrived()
+        if self._reading is not None:
+            self._reading.cancel()
+        self._waiting.pop(self, None)
         super().connection_lost(exc)
 
     def _await_headers(self) -> None:
-        self._limit = self.loop.call_later(PATIENCE, self._refuse, 408, "the request did not arrive in time")
+        self._arriving = self.loop.call_later(PATIENCE, self._refuse, 408, "the request did not arrive in time")
 
     def _arrived(self) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
-            self._limit = None
+        if self._arriving is not None:
+            self._arriving.cancel()
+            self._arriving = None
 
     def shutdown(self) -> None:
         """The service ends: the answer under way is the last on this connection, and says so."""
@@ -61,10 +131,17 @@ class PatientProtocol(H11Protocol):
         """Refuse what cannot be read."""
         self._refuse(400, "this is no request of HTTP/1.1")
 
+    def _give_way(self) -> None:
+        """Leave this connection, which has no request, to another client."""
+        self._waiting.pop(self, None)
+        self.connections.discard(self)
+        self.transport.abort()
+
     def _refuse(self, status: int, sentence: str) -> None:
-        refused = response_to(RefusedError(status, sentence, headers=HEADERS | CLOSE))
+        again = {"Retry-After": "1"} if status == 503 else {}
+        refused = response_to(RefusedError(status, sentence, headers=HEADERS | CLOSE | again))
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            reason = str(refused.status_code).encode()
+            reason = title_of(status).encode()
             head = h11.Response(status_code=status, headers=refused.raw_headers, reason=reason)
             for event in (head, h11.Data(data=bytes(refused.body)), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
@@ -74,3 +151,24 @@ class PatientProtocol(H11Protocol):
             self.loop.call_later(LINGERS, self.transport.close)
         else:
             self.transport.close()
+
+
+def most_connections() -> int:
+    """As many as the process may have, all other files that are open counted twice: they may be reopened.
+
+    Raises:
+        KbqError: the limit of descriptors leaves none.
+    """
+    try:
+        import resource
+    except ImportError:  # on Windows, which has no such limit
+        return MOST
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = len(os.listdir("/dev/fd"))  # noqa: PTH208 (numbers, not paths)
+    needed = 2 * opened + SPARE
+    if allowed < needed + MOST:
+        allowed = needed + MOST if most == resource.RLIM_INFINITY else min(most, needed + MOST)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+    if allowed < needed + FEWEST:
+        raise KbqError(f"{allowed} files may be open, {needed + FEWEST} are needed: raise the limit (ulimit -n)")
+    return min(MOST, allowed - needed)

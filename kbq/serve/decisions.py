@@ -20,6 +20,7 @@ from kbq.storage.writing import make_folders, open_to_grow, writing_to
 from kbq.tables.decisions import decision_of
 
 MOST, MOST_BYTES = 500, 1_000_000  # decisions that are sent at once, and bytes of those that come back
+LONGEST_FILE = 200_000_000  # bytes: a million decisions
 PATIENCE = 10.0  # seconds
 NAMES = ("subject", "relation", "value", "decision", "time", "reviewer")
 PLACE: dict[str, type] = {"page_id": str, "paragraph": int, "start": int, "end": int}
@@ -79,6 +80,8 @@ def _exchanged(path: Path, lines: Sequence[bytes], since: int) -> Kept:
         with open_to_grow(path) as file:
             _wait_for(file.fileno(), path)
             end = _whole(file)
+            if lines and end > LONGEST_FILE:
+                raise KbqError(f"{path.name} has more than {LONGEST_FILE:,} bytes: no more decisions are kept in it")
             if lines:
                 file.truncate(end)
                 file.seek(end)

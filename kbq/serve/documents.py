@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from kbq.answers import is_likely
 from kbq.corpus.pages import Page
-from kbq.serve.batcher import Found
+from kbq.serve.work import Found
 
 
 def query_document(found: Found, min_probability: float, context: int) -> dict[str, Any]:
@@ -26,3 +27,16 @@ def page_document(page: Page) -> dict[str, Any]:
     metadata: Mapping[str, object] = page.metadata
     paragraphs = [{"number": one.number, "text": one.text} for one in page.paragraphs]
     return {"id": page.id, "title": page.title, "paragraphs": paragraphs, "metadata": dict(metadata)}
+
+
+def web_address(metadata: Mapping[str, object]) -> str:
+    """Where a page was taken from, if its corpus says it and a browser may go there; else nothing.
+
+    >>> web_address({"url": "https://example.org"}), web_address({"url": " javascript:alert(1)"}), web_address({})
+    ('https://example.org', '', '')
+    """
+    url = metadata.get("url")
+    try:
+        return url if isinstance(url, str) and urlsplit(url).scheme in ("http", "https", "mailto") else ""
+    except ValueError:
+        return ""

@@ -1,4 +1,4 @@
-"""Guard: what is done for every request: it is let in or refused, read whole and in time, counted, timed and logged.
+"""Guard: what is done for every request: it is let in or refused, read whole and in time, answered in time, and logged.
 
 What is refused never reaches the application. A client that hangs up takes its request back.
 """
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
-from kbq.serve.access import is_reconciliation, origin_headers, refuse_host, refuse_key
-from kbq.serve.problems import RefusedError, response_to
+from kbq.serve.access import OPEN, is_reconciliation, origin_headers, refuse_foreign, refuse_host, refuse_key
+from kbq.serve.bounds import MOST_TEXT
+from kbq.serve.problems import LateError, OverloadedError, RefusedError, response_to
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from kbq.serve.settings import ServeSettings
 
 QUERIES = "/v1/query"  # is refused before it is read where too many wait: thousands are refused in a second
-LARGEST = 1_000_000  # bytes of a request
-DISCARDED = 64_000_000  # bytes of a larger one that are read, so that its client reads the answer
-PATIENCE = 10.0  # seconds in which a request must have arrived
+TABLES = ("/v1/fill", "/table", "/table.json")  # have more time, since others have their turn meanwhile
+TIMES = 20  # as much
+DISCARDED = 64_000_000  # bytes of a refused request that are read, so that its client reads the answer
+TOGETHER = 64_000_000  # bytes of all requests that are being read or answered
+PATIENCE, RESTS = 10.0, 2.0  # seconds in which a request must have arrived, and what is left of one that is refused
 CLOSE = {"Connection": "close"}  # what has not been read of a request is no other request
 ENDS = "ends"  # in the state of a request: the service ends, and so does its connection
 ID = re.compile(r"[\w-]{1,64}", re.ASCII)
@@ -52,6 +55,8 @@ class _Exchange:
     headers: Headers
     id: str
     since: float = field(default_factory=time.monotonic)
+    held: int = 0  # bytes of its body
+    is_read: bool = False  # the whole body
     status: int = 0  # 0: no answer has begun
     is_sent: bool = False  # the whole answer
 
@@ -67,6 +72,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, settings: ServeSettings, batcher: Batcher, metrics: Metrics) -> None:
         self._app, self._settings, self._batcher, self._metrics = app, settings, batcher, metrics
+        self._held = 0  # bytes of all requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; everything else, such as the beginning and the end of the service, is passed on."""
@@ -85,29 +91,48 @@ class Guard:
     async def _answer(self, exchange: _Exchange, receive: Receive, send: Send) -> None:
         scope = exchange.scope
         try:
-            refused = self._refusal(exchange)
-            if refused is None:
-                body = await _body(exchange.headers, receive)
-                await _while_connected(self._app, exchange, body, receive, send)
+            response = self._response_without_app(exchange)
+            if response is None:
+                body = await self._body(exchange, receive)
+                await self._while_connected(exchange, body, receive, send)
                 return
         except RefusedError as error:
-            refused = response_to(error, for_reconciliation=is_reconciliation(scope["path"]))
+            refused = error
         except _HungUpError:
             return
-        except Exception:
+        except asyncio.CancelledError:
+            raise
+        except BaseException:  # also a panic of a library that is written in Rust
             log.exception("a request failed", extra={"request": exchange.id})
-            if exchange.status:
-                return
-            sentence = f"something has failed here: the log says more about request {exchange.id}"
-            refused = response_to(RefusedError(500, sentence), for_reconciliation=is_reconciliation(scope["path"]))
-        await refused(scope, receive, send)
+            refused = RefusedError(500, f"something has failed here: the log says more about request {exchange.id}")
+        else:
+            await response(scope, receive, send)
+            return
+        finally:
+            self._held -= exchange.held
+        if not exchange.status:
+            if "Connection" not in refused.headers:
+                refused.headers |= await _rest(exchange, receive)
+            answer = response_to(refused, for_reconciliation=is_reconciliation(scope["path"]))
+            await answer(scope, receive, send)
 
-    def _refusal(self, exchange: _Exchange) -> Response | None:
-        """The answer to a request that is not passed on: it is refused, or asks what another origin may do."""
+    def _response_without_app(self, exchange: _Exchange) -> Response | None:
+        """What is answered where another origin only asks what it may do.
+
+        Raises:
+            RefusedError: the request is refused.
+        """
         path, headers = str(exchange.scope["path"]), exchange.headers
-        refuse_host(self._settings, path, headers.get("host", ""))
-        if exchange.scope["method"] == "OPTIONS" and origin_headers(self._settings, path, headers.get("origin", "")):
+        if "content-length" in headers and "transfer-encoding" in headers:  # RFC 9112, 6.1
+            raise RefusedError(400, "the request says in two ways how long it is", headers=CLOSE)
+        if path in OPEN:
+            return None
+        refuse_host(self._settings, headers.get("host", ""))
+        method, origin = exchange.scope["method"], headers.get("origin", "")
+        if method == "OPTIONS" and "Access-Control-Allow-Origin" in origin_headers(self._settings, path, origin):
             return Response(status_code=204)
+        if not is_reconciliation(path):  # which looks itself: some of it is for every page
+            refuse_foreign(self._settings, headers, method == "GET")
         refuse_key(self._settings, path, headers, exchange.scope["query_string"].decode("latin-1"))
         if path == QUERIES:
             self._batcher.refuse_overload(1)
@@ -127,6 +152,8 @@ class Guard:
                     del answer["X-Frame-Options"]
                 answer.update(origin_headers(self._settings, path, origin))
                 answer["X-Request-Id"] = exchange.id
+                if self._settings.keys and path not in OPEN:
+                    answer.setdefault("Cache-Control", "no-store")
                 if exchange.scope["state"].get(ENDS):
                     answer["Connection"] = "close"
             elif not message.get("more_body"):
@@ -144,58 +171,85 @@ class Guard:
         queries = exchange.scope["state"].get("queries") if self._settings.log_queries else None
         log.info("request", extra=facts | ({"queries": queries} if queries else {}))
 
+    async def _body(self, exchange: _Exchange, receive: Receive) -> bytes:
+        """The body of a request, whole.
+
+        Raises:
+            RefusedError: it is too large, does not arrive in time, or others hold too much.
+        """
+        chunks: list[bytes] = []
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not exchange.is_read:
+                    chunks.append(await _chunk(exchange, receive))
+                    exchange.held += len(chunks[-1])
+                    self._held += len(chunks[-1])
+                    if exchange.held > MOST_TEXT:
+                        raise RefusedError(413, f"the request has more than {MOST_TEXT:,} bytes: send less at once")
+                    if self._held > TOGETHER:
+                        raise OverloadedError(1)
+        except TimeoutError:
+            sentence = f"the request did not arrive within {PATIENCE:g} seconds: send it at once"
+            raise RefusedError(408, sentence, headers=CLOSE) from None
+        return b"".join(chunks)
+
+    async def _while_connected(self, exchange: _Exchange, body: bytes, receive: Receive, send: Send) -> None:
+        """Let the application answer, and take the request back when its client hangs up.
+
+        Raises:
+            LateError: it was not answered in time.
+        """
+        bodies = [body]
+
+        async def replayed() -> Message:
+            return {"type": "http.request", "body": bodies.pop(), "more_body": False} if bodies else await receive()
+
+        async def hung_up() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        seconds = self._settings.seconds * (TIMES if exchange.scope["path"] in TABLES else 1)
+        answering = asyncio.ensure_future(self._app(exchange.scope, replayed, send))
+        watching = asyncio.ensure_future(hung_up())
+        try:
+            await asyncio.wait((answering, watching), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if answering.done() or exchange.is_sent:
+                await answering
+                return
+            is_late = not watching.done()
+            answering.cancel()
+            await asyncio.wait((answering,))
+            if is_late:
+                self._metrics.dropped.labels("late").inc()
+                raise LateError(seconds)
+        finally:
+            answering.cancel()
+            watching.cancel()
+
 
 class _HungUpError(Exception):
     """The client is gone before its request was read."""
 
 
-async def _body(headers: Headers, receive: Receive) -> bytes:
-    """The body of a request, whole.
+async def _chunk(exchange: _Exchange, receive: Receive) -> bytes:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise _HungUpError
+    exchange.is_read = not message.get("more_body")
+    return bytes(message.get("body", b""))
 
-    Raises:
-        RefusedError: it is too large, or does not arrive in time.
+
+async def _rest(exchange: _Exchange, receive: Receive) -> dict[str, str]:
+    """Read what is left of a request that is refused, for some seconds; the header that says whether this was all.
+
+    A client that waits to be told to send its body is not told so.
     """
-    chunks: list[bytes] = []
-    size, is_complete = 0, False
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while not is_complete and size <= DISCARDED:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise _HungUpError
-                size += len(message.get("body", b""))
-                if size <= LARGEST:
-                    chunks.append(message.get("body", b""))
-                is_complete = not message.get("more_body")
-    except TimeoutError:
-        raise RefusedError(
-            408, f"the request did not arrive within {PATIENCE:g} seconds: send it at once", headers=CLOSE
-        ) from None
-    if size > LARGEST:
-        raise RefusedError(413, f"the request has more than {LARGEST:,} bytes: send less at once", headers=CLOSE)
-    return b"".join(chunks)
-
-
-async def _while_connected(app: ASGIApp, exchange: _Exchange, body: bytes, receive: Receive, send: Send) -> None:
-    """Let the application answer, and take the request back when its client hangs up."""
-    bodies = [body]
-
-    async def replayed() -> Message:
-        return {"type": "http.request", "body": bodies.pop(), "more_body": False} if bodies else await receive()
-
-    async def hung_up() -> None:
-        while (await receive())["type"] != "http.disconnect":
+    size = 0
+    if "expect" not in exchange.headers:
+        try:
+            async with asyncio.timeout(RESTS):
+                while not exchange.is_read and size <= DISCARDED:
+                    size += len(await _chunk(exchange, receive))
+        except (TimeoutError, _HungUpError):
             pass
-
-    answering = asyncio.ensure_future(app(exchange.scope, replayed, send))
-    watching = asyncio.ensure_future(hung_up())
-    try:
-        await asyncio.wait((answering, watching), return_when=asyncio.FIRST_COMPLETED)
-        if not answering.done() and not exchange.is_sent:
-            answering.cancel()
-            await asyncio.wait((answering,))
-        else:
-            await answering
-    finally:
-        answering.cancel()
-        watching.cancel()
+    return {} if exchange.is_read else CLOSE

@@ -151,7 +151,9 @@ class ServedKb:
         try:
             opened = await asyncio.to_thread(self._checked)
             await batcher.call(lambda: opened.kb.query(FIRST, 1), deadline=math.inf)
-        except Exception as error:  # whatever is wrong with it, it is not taken
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # whatever is wrong with it, it is not taken: a tokenizer may even panic
             self.problem = self.hidden(str(error) or type(error).__name__)
             metrics.reopened.labels(self.name, "refused").inc()
             log.error("a changed knowledge base is refused", extra={"kb": self.name, "problem": str(error)})

@@ -24,7 +24,7 @@ from kbq.words.spelling import edits
 IDENTICAL, SAME_TITLE, SAME_WORDS, SIMILAR = 1.0, 0.99, 0.95, 0.9  # likeness; SIMILAR: at most, with other words
 BY_NUMBER = 0.94  # likeness of a page whose id, a plain number, is the name: it may as well be a year, or a film
 MISTYPED = 0.9  # of the weight of a word that is one typing error away
-MOST_WORDS = 32  # of a name that are looked up
+MOST_WORDS, MOST_MISTYPED = 32, 8  # of a name that are looked up, and also with typing errors
 LONGEST = 4096  # characters of a name: no title has more
 COMPARED = 64  # titles at least that are compared as a whole
 SIGNS = re.compile(r"[#*%@‰+]+")  # what tells C# from C: such names are candidates of one another, and no match
@@ -101,7 +101,8 @@ class _Table:
 
     def most_alike(self, words: Sequence[str], limit: int) -> Iterator[tuple[Place, float]]:
         """Pages that share a word, with the share of both their words that is the same (Dice), by weight."""
-        found = [self._pages_with(word) for word in dict.fromkeys(words[:MOST_WORDS])]
+        looked_up = enumerate(dict.fromkeys(words[:MOST_WORDS]))
+        found = [self._pages_with(word, number < MOST_MISTYPED) for number, word in looked_up]
         unseen = float(self._weight(np.zeros(1))[0])
         total = sum(float(weights.max(initial=0.0)) or unseen for _, weights in found)
         pages, which = np.unique(np.concatenate([*(pages for pages, _ in found), _NO_PAGES]), return_inverse=True)
@@ -111,10 +112,10 @@ class _Table:
             page = pages[best]
             yield Place(int(self._shards[page]), int(self._numbers[page])), float(alike[best])
 
-    def _pages_with(self, word: str) -> tuple[Rows, NDArray[np.float64]]:
+    def _pages_with(self, word: str, may_be_mistyped: bool) -> tuple[Rows, NDArray[np.float64]]:
         """The pages that have a word or, where none has it, a word one edit away, and what that counts."""
         pages, weight = self._postings([word])
-        if not len(pages) and word.isalpha():  # one digit more is another number
+        if may_be_mistyped and not len(pages) and word.isalpha():  # one digit more is another number
             pages, weight = self._postings(edits(word))
             weight = MISTYPED * weight
         pages, which = np.unique(pages, return_inverse=True)

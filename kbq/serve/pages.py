@@ -14,8 +14,8 @@ from kbq.answers import SearchOptions
 from kbq.corpus.pages import Page
 from kbq.errors import KbqError
 from kbq.serve import api
-from kbq.serve.api import LONGEST
-from kbq.serve.documents import page_document
+from kbq.serve.bounds import LONGEST, MOST_CELLS, MOST_RELATIONS, refuse_more
+from kbq.serve.documents import page_document, web_address
 from kbq.serve.knowledge_bases import ServedKb
 from kbq.serve.problems import RefusedError, status_of, title_of
 from kbq.serve.services import Services, WithServices
@@ -33,7 +33,7 @@ templates = Environment(
 )  # fmt: skip
 Words = Annotated[str, Query(max_length=LONGEST)]
 Lines = Annotated[str, Query(max_length=50_000)]
-Names = Annotated[list[str], Query(max_length=api.MOST_RELATIONS)]
+Names = Annotated[list[str], Query(max_length=MOST_RELATIONS)]
 Number = Annotated[int | None, Query(ge=0)]
 
 
@@ -86,11 +86,10 @@ async def page(
     found, is_json = _page_of(served, page_id)
     if is_json:
         return api.as_json(page_document(found))
-    url = found.metadata.get("url")
     view = {
         "page": found,
         "paragraphs": marked_paragraphs(found, paragraph, start, end),
-        "source": url if isinstance(url, str) and url.startswith(("https://", "http://")) else "",
+        "source": web_address(found.metadata),
         "facts": {name: value for name, value in found.metadata.items() if name != "url"},
     }
     return _page("page.html", request, services, served, view)
@@ -116,7 +115,7 @@ async def table(
     names, relations = rows_of(subjects), list(dict.fromkeys([*relation, *rows_of(others, ",")]))
     suggested = list(dict.fromkeys([*served.relations, *relations]))
     view: dict[str, Any] = {"subjects": names, "relations": relations, "suggested": suggested, "filled": None}
-    view |= {"most": api.MOST_CELLS, "keeps": services.settings.decisions is not None}
+    view |= {"most": MOST_CELLS, "keeps": services.settings.decisions is not None}
     view["examples"] = [one.title for one in served.some_titles(3)]
     if fill:
         if len(names) * len(relations) > WITHOUT_SCRIPT:
@@ -139,6 +138,9 @@ async def _filled(services: Services, served: ServedKb, names: list[str], relati
     """A whole filled table, with its cells by subject and relation."""
     if not names or not relations:
         raise RefusedError(422, "a table needs subjects, one a line, and relations")
+    for things, given, most in (("subjects", names, MOST_CELLS), ("relations", relations, MOST_RELATIONS)):
+        refuse_more(things, len(given), most, 422)
+        refuse_more("characters in one of its " + things, max(map(len, given)), LONGEST, 422)
     asked = api.Table(subjects=names, relations=[*relations], kb=served.name)
     lines = [line async for line in await api.filled(asked, services)]
     if "problem" in lines[-1]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import uvicorn
 
 from kbq.errors import KbqError
 from kbq.serve.app import create_app
-from kbq.serve.connections import PatientProtocol
+from kbq.serve.connections import AT_ONCE, PatientProtocol, most_connections
+from kbq.serve.logs import log_as_json
 from kbq.serve.settings import EVERYWHERE, ServeSettings
 
 if TYPE_CHECKING:
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 
 BACKLOG = 2048  # connections that wait to be accepted
 KEPT = 75  # seconds for which an idle connection stays open: longer than proxies keep theirs
-STANDARD = {*vars(logging.makeLogRecord({})), "color_message"}  # what every record of a log has, or uvicorn adds
 
 
 def serve(served: KnowledgeBases, settings: ServeSettings, started: Callable[[str], None]) -> None:
@@ -36,7 +33,7 @@ def serve(served: KnowledgeBases, settings: ServeSettings, started: Callable[[st
         started: called with the address when the service answers.
 
     Raises:
-        KbqError: the port is taken, or the address is not one of this machine.
+        KbqError: the port is taken, the address is not one of this machine, or too few files may be open.
     """
     listening = listen(settings)
     log_as_json()
@@ -51,11 +48,11 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, settings: ServeSettings, started: Callable[[], None]) -> None:
         """A server for an application, not running yet."""
-        seconds = max(1, int(settings.seconds))
+        seconds, protocol = max(1, int(settings.seconds)), partial(PatientProtocol, most=most_connections(), waiting={})
         super().__init__(
             uvicorn.Config(
-                app, http=PatientProtocol, ws="none", log_config=None, access_log=False, server_header=False,
-                backlog=BACKLOG, timeout_keep_alive=KEPT, timeout_graceful_shutdown=seconds, lifespan="on",
+                app, http=protocol, ws="none", log_config=None, access_log=False, server_header=False,  # type: ignore[arg-type]
+                backlog=AT_ONCE, timeout_keep_alive=KEPT, timeout_graceful_shutdown=seconds, lifespan="on",
                 proxy_headers=False,
             )
         )  # fmt: skip
@@ -64,6 +61,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer."""
         await super().startup(sockets)
+        for one in sockets or ():
+            one.listen(BACKLOG)  # asyncio accepts as many at once as wait at most: these are two limits
         self._told()
 
 
@@ -89,29 +88,3 @@ def address(settings: ServeSettings, listening: socket.socket) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     local = f"http://{'127.0.0.1' if settings.host in EVERYWHERE else host}:{listening.getsockname()[1]}"
     return f"{settings.public_url.rstrip('/') or local}/"
-
-
-class JsonLines(logging.Formatter):
-    """Records of a log as JSON, one a line, with what was given as `extra`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """A record as a line."""
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-        }
-        line |= {name: value for name, value in vars(record).items() if name not in STANDARD}
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
-
-
-def log_as_json() -> None:
-    """Write what the service and uvicorn log to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
-    for name, level in (("kbq.serve", logging.INFO), ("uvicorn", logging.WARNING)):
-        logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(level)

@@ -7,11 +7,12 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from kbq.answers import SearchOptions, is_likely
-from kbq.serve.batcher import Batcher, Found
+from kbq.serve.batcher import Batcher
 from kbq.serve.knowledge_bases import KnowledgeBases, ServedKb
 from kbq.serve.metrics import Metrics
 from kbq.serve.settings import ServeSettings
 from kbq.serve.table_stream import Filler
+from kbq.serve.work import Found
 
 
 @dataclass(frozen=True, slots=True)

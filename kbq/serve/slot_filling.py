@@ -34,10 +34,13 @@ class SlotFiller:
                 `min_probability`.
             pages: ids: the page, for each slot, that alone is listened to.
         """
-        accepts = self.served.kb.model.query_tokenizer.accepts
-        queries = [[query for query in slot.queries if accepts(query)] for slot in slots]
+        queries = await asyncio.to_thread(self._queries, slots)
         answers = await self._answers([query for of_slot in queries for query in of_slot])
         return await asyncio.to_thread(self._decided, slots, queries, answers, pages)
+
+    def _queries(self, slots: Sequence[Slot]) -> list[list[str]]:
+        accepts = self.served.kb.model.query_tokenizer.accepts
+        return [[query for query in slot.queries if accepts(query)] for slot in slots]
 
     def _decided(
         self,

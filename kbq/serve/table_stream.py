@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kbq.answers import LOOKS, SearchOptions
@@ -37,7 +37,7 @@ class Filler:
 
     async def lines(
         self, served: ServedKb, rows: Sequence[Row], wanted: Sequence[Relation], options: FillOptions
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """A line for each cell that is empty, with its claims and these as N-Triples; last, one with the table.
 
         Cells of rows with one subject are one: its line has the numbers of the rows, and of the relation.

@@ -13,6 +13,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
 from pydantic import Field
 from starlette.applications import Starlette
+from starlette.routing import Route
 
 import kbq
 from kbq.answers import Answer, SearchOptions
@@ -20,8 +21,11 @@ from kbq.corpus.pages import Page
 from kbq.errors import MOST_PROBLEMS, KbqError
 from kbq.model.queries import refuse_unreadable
 from kbq.serve.batcher import Batcher
+from kbq.serve.bounds import LONGEST, MOST_RELATIONS, refuse_long
+from kbq.serve.documents import web_address
 from kbq.serve.facts import Fact, FetchedPage, FilledRow, FilledSlot, FilledTable, FoundPage, FoundPages
 from kbq.serve.knowledge_bases import KnowledgeBases, ServedKb
+from kbq.serve.logs import log_as_json
 from kbq.serve.metrics import Metrics
 from kbq.serve.services import Services
 from kbq.serve.slot_filling import SlotFiller
@@ -30,8 +34,8 @@ from kbq.tables.relations import relation_named
 from kbq.tables.slots import Slot, subject_of
 
 MCP = "/mcp"  # the address
-MOST_SUBJECTS, MOST_RELATIONS, MOST_CELLS = 50, 20, 200  # of a table
-MOST_TEXT = 50_000  # characters of a page
+MOST_SUBJECTS, MOST_CELLS = 50, 200  # of a table
+LONGEST_PAGE = 50_000  # characters that are read of it
 AROUND = 200  # characters on either side of what is found
 EXAMPLES = 5  # titles by which a model is told what the knowledge base is about
 READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
@@ -43,8 +47,10 @@ Where there are no answers, the pages do not say it: tell so, and do not guess."
 UNLIKELY = "The pages do not say this clearly enough: best_guess is unlikely to be right. Do not state it as a fact."
 NOTHING = "The pages do not say this."
 
-Subject = Annotated[str, Field(description="A name, best the title of a page, such as Marie Curie.", max_length=4096)]
-Relation = Annotated[str, Field(description="A property in a few words, such as place of birth.", max_length=4096)]
+Subject = Annotated[
+    str, Field(description="A name, best the title of a page, such as Marie Curie.", max_length=LONGEST)
+]
+Relation = Annotated[str, Field(description="A property in a few words, such as place of birth.", max_length=LONGEST)]
 
 
 class Tools:
@@ -55,7 +61,7 @@ class Tools:
 
     async def search(
         self,
-        query: Annotated[str, Field(description="A question, or words of the page.", max_length=4096)],
+        query: Annotated[str, Field(description="A question, or words of the page.", max_length=LONGEST)],
         limit: Annotated[int, Field(ge=1, le=20)] = 5,
     ) -> FoundPages:
         """Find pages for a question or some words, each with the phrase that answers best; fetch reads a page."""
@@ -63,7 +69,9 @@ class Tools:
             (answers,) = await self._batcher.ask(self._served, [query], SearchOptions(limit, "page"))
         return FoundPages([_found(answer) for answer in answers])
 
-    async def fetch(self, id: Annotated[str, Field(description="The id of a page.", max_length=4096)]) -> FetchedPage:
+    async def fetch(
+        self, id: Annotated[str, Field(description="The id of a page.", max_length=LONGEST)]
+    ) -> FetchedPage:
         """Read a page by its id, as the other tools give it."""
         if not self._served.has_page(id):
             raise ToolError(f"{self._served.name} has no page {id!r:.80}: take the id of one that search has found")
@@ -103,10 +111,12 @@ class Tools:
     async def _claims(self, subjects: list[str], relations: list[str]) -> list[list[list[Claim]]]:
         """The claims of every relation of every subject."""
         with _refusals(self._served):
+            refuse_long(subjects, relations)
             wanted = [relation_named(relation, "many") for relation in relations]
             slots = [Slot(subject_of(subject), relation) for subject in subjects for relation in wanted]
             tokenizers = [self._served.kb.model.query_tokenizer]
-            refuse_unreadable([query for slot in slots for query in slot.queries], tokenizers)
+            queries = [query for slot in slots for query in slot.queries]
+            await asyncio.to_thread(refuse_unreadable, queries, tokenizers)
             claims = await self._filler.claims(slots)
         return [claims[first : first + len(wanted)] for first in range(0, len(claims), len(wanted))]
 
@@ -140,6 +150,7 @@ def serve_stdio(served: ServedKb) -> None:
     """Speak with a model's host over standard input and output until it closes them; a changed folder is reopened."""
 
     async def speak() -> None:
+        log_as_json()
         async with Batcher() as batcher:
             watching = asyncio.create_task(KnowledgeBases([served]).watch(batcher, Metrics()))
             await server(served, batcher).run_stdio_async()
@@ -151,16 +162,20 @@ def serve_stdio(served: ServedKb) -> None:
 def applications(services: Services) -> list[Starlette]:
     """MCP over HTTP: an application with one route for the first knowledge base, and one for each by its name.
 
-    The lifespan of each must run while it is asked.
+    The lifespan of each must run while it is asked. Only POST is answered: there are no sessions, so that nothing would
+    ever come on the stream that a GET opens.
     """
-    guarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the service itself looks at the Host
+    guarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the guard looks at Host and Origin
     paths = {MCP: services.kbs.named()} | {f"{MCP}/kb/{one.name}": one for one in services.kbs}
-    return [
+    made = [
         server(one, services.batcher).streamable_http_app(
             streamable_http_path=path, json_response=True, stateless_http=True, transport_security=guarded
         )
         for path, one in paths.items()
     ]
+    for route in (route for one in made for route in one.routes if isinstance(route, Route)):
+        route.methods = {"POST"}
+    return made
 
 
 @contextmanager
@@ -182,11 +197,10 @@ def _found(answer: Answer) -> FoundPage:
 
 def _text(page: Page) -> str:
     text = "\n\n".join(paragraph.text for paragraph in page.paragraphs)
-    rest = f"\n\n[cut after {MOST_TEXT:,} of {len(text):,} characters]" if len(text) > MOST_TEXT else ""
-    return text[:MOST_TEXT] + rest
+    rest = f"\n\n[cut after {LONGEST_PAGE:,} of {len(text):,} characters]" if len(text) > LONGEST_PAGE else ""
+    return text[:LONGEST_PAGE] + rest
 
 
 def _url(page_id: str, metadata: Mapping[str, object]) -> str:
     """Where the page was taken from, if its corpus says it; else the address of the resource."""
-    url = metadata.get("url")
-    return url if isinstance(url, str) else f"kbq://page/{quote(page_id, safe='')}"
+    return web_address(metadata) or f"kbq://page/{quote(page_id, safe='')}"

@@ -2,6 +2,7 @@
 
 import base64
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,7 @@ def test_without_a_key_nothing_is_told(locked: Running, path: str) -> None:
     [
         (f"Bearer {KEY}", 200), (f"bearer  {KEY}", 200), (basic(KEY), 200), (f"Bearer {KEY[:-1]}", 401),
         (basic(""), 401), ("Bearer", 401), ("Basic %%%", 401), (KEY, 401), ("Bearer é", 401),
+        (f"Bearer \xa0{KEY}", 401), (f"Bearer {KEY}\x85", 401),
     ],
 )  # fmt: skip
 def test_a_key_opens(locked: Running, authorization: str, status: int) -> None:
@@ -42,9 +44,65 @@ def test_a_key_opens(locked: Running, authorization: str, status: int) -> None:
     assert answer.status_code == status
 
 
-def test_health_needs_no_key_and_no_host(locked: Running) -> None:
-    for path in ("/healthz", "/readyz"):
-        assert locked.client.get(path, headers={"Host": "10.0.0.7"}).status_code == 200
+def test_health_needs_no_key_and_no_host_but_tells_no_names(locked: Running) -> None:
+    for headers in ({"Host": "10.0.0.7", "Authorization": f"Bearer {KEY}"}, {}):
+        assert locked.client.get("/healthz", headers=headers).json() == {"status": "alive"}
+        assert locked.client.get("/readyz", headers=headers).json() == {"status": "ready"}
+    told = locked.client.get("/readyz", headers={"Authorization": f"Bearer {KEY}"}).json()
+    assert told == {"status": "ready", "kbs": [{"name": "tiny", "problem": ""}]}
+
+
+def test_what_needs_a_key_is_kept_nowhere(locked: Running, service: Running) -> None:
+    for path in ("/v1/kbs", "/", "/static/style.css"):
+        assert locked.client.get(path, headers={"Authorization": basic(KEY)}).headers["cache-control"] == "no-store"
+        assert "cache-control" not in service.client.get(path).headers
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/healthz", "/readyz", "/reconcile", "/table.json"])
+def test_head_is_get_without_its_body(service: Running, path: str) -> None:
+    head, get = service.client.head(path), service.client.get(path)
+    assert (head.status_code, head.content) == (get.status_code, b"")
+    assert head.headers["content-type"] == get.headers["content-type"]
+
+
+FOREIGN = {"Origin": "https://evil.example"}
+IMAGE = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
+FRAME = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
+LINK = FRAME | {"Sec-Fetch-Dest": "document"}
+OPENREFINE = {"Origin": "http://127.0.0.1:3333", "Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors"}
+QUERIES = {"queries": '{"q0": {"query": "Marie Curie"}}'}
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "sent", "headers", "status"),
+    [
+        ("POST", "/reconcile", {"data": QUERIES}, FOREIGN, 403),
+        ("POST", "/reconcile", {"data": QUERIES}, {"Origin": "null"}, 403),
+        ("POST", "/reconcile", {"data": QUERIES}, LINK, 403),
+        ("POST", "/reconcile", {"data": QUERIES}, OPENREFINE, 200),
+        ("POST", "/reconcile", {"data": QUERIES}, {}, 200),
+        ("GET", "/reconcile", {"params": QUERIES}, IMAGE, 403),
+        ("GET", "/reconcile", {}, FOREIGN, 200),
+        ("GET", "/reconcile/suggest/entity", {"params": {"prefix": "m"}}, FOREIGN, 200),
+        ("GET", "/reconcile/preview", {"params": {"id": "S001"}}, FRAME, 200),
+        ("GET", "/", {"params": {"q": "Marie"}}, IMAGE, 403),
+        ("GET", "/", {"params": {"q": "Marie Curie [SEP] spouse"}}, LINK, 200),
+        ("GET", "/table", {"params": {"fill": True}}, FRAME, 403),
+        ("POST", "/v1/fill", {"json": {}}, FOREIGN, 403),
+        ("POST", "/mcp", {"json": PING}, FOREIGN, 403),
+        ("POST", "/mcp", {"json": PING}, OPENREFINE, 200),
+        ("GET", "/mcp", {}, {}, 405),
+    ],
+)  # fmt: skip
+def test_pages_of_other_sites_start_no_work(
+    service: Running, method: str, path: str, sent: dict[str, Any], headers: dict[str, str], status: int
+) -> None:
+    accepted = {"Accept": "application/json, text/event-stream"}
+    answer = service.client.request(method, path, headers=accepted | headers, **sent)
+    assert answer.status_code == status, answer.text
+    if status == 403:
+        assert "allow it with --allow-origin" in answer.text
 
 
 def test_a_key_in_the_address_is_for_reconciliation_alone(locked: Running) -> None:
@@ -72,9 +130,11 @@ def test_origins_that_are_allowed(serve: Serve, kb_folder: Path) -> None:
         asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
         answer = service.client.options("/v1/query", headers=asked)
         assert answer.headers.get("access-control-allow-origin") == allowed
-        assert answer.status_code == (204 if allowed else 405)
+        assert answer.status_code == (204 if allowed else 403)
         answer = service.client.get("/v1/kbs", headers={"Origin": origin})
         assert answer.headers.get("access-control-allow-origin") == allowed
+        assert answer.headers["vary"] == "Origin"
+    assert service.client.get("/v1/kbs").headers["vary"] == "Origin"
     assert service.client.options("/reconcile").headers["access-control-allow-origin"] == "*"
 
 

@@ -29,6 +29,8 @@ def body(content: bytes, kind: str = "application/json") -> dict[str, Any]:
     return {"content": content, "headers": {"Content-Type": kind}}
 
 
+LONG_NAMES = [f"{number}" + "x" * 4_000 for number in range(50)]
+TABLE_OF = "/table.json?relation=spouse&subjects={}"
 CASES: dict[str, tuple[str, str, dict[str, Any], int, str]] = {
     "not JSON": ("POST", QUERY, body(b"{"), 400, "the request is not JSON"),
     "nothing": ("POST", QUERY, body(b""), 422, "is missing: give it"),
@@ -42,6 +44,19 @@ CASES: dict[str, tuple[str, str, dict[str, Any], int, str]] = {
     "10 MB": ("POST", QUERY, body(b" " * 10_000_000), 413, "1,000,000 bytes"),
     "10 MB in pieces": ("POST", QUERY, body(iter([b" " * 1_000_000] * 10)), 413, "1,000,000 bytes"),  # type: ignore[arg-type]
     "10,000 queries": ("POST", QUERY, query(queries=["x"] * 10_000), 422, "queries: has more than 64 items"),
+    "64 deep second looks": ("POST", QUERY, query(queries=["x"] * 64, second_look=100), 422, "as long as 640: ask 6"),
+    "64 with a reader": ("POST", QUERY, query(queries=["x"] * 64, reader="default"), 422, "as long as 512: ask 8"),
+    "a table of long queries": (
+        "POST", "/v1/fill", body(json.dumps({"subjects": LONG_NAMES, "relations": LONG_NAMES[:20]}).encode()), 422,
+        "characters in its queries, at most 1,000,000",
+    ),
+    "a page with 5,000 subjects": ("GET", TABLE_OF.format("%0A".join(map(str, range(5_000)))), {}, 422, "5,000 subj"),
+    "a page with a long subject": ("GET", TABLE_OF.format("x" * 5_000), {}, 422, "5,000 characters in one"),
+    "a page with 50 relations": ("GET", TABLE_OF.format("a&others=" + ",".join(map(str, range(50)))), {}, 422, "51 "),
+    "two lengths": (
+        "POST", QUERY, {"content": b"{}", "headers": JSON | {"Transfer-Encoding": "chunked", "Content-Length": "2"}},
+        400, "in two ways",
+    ),
     "a query of 100 kB": ("POST", QUERY, query(queries=["ok", "x" * 100_000]), 422, "queries[1]: has more than"),
     "a query of too many tokens": ("POST", QUERY, query(queries=["born " * 800]), 422, "tokens, the encoder reads"),
     "no query": ("POST", QUERY, query(queries=[]), 422, "queries: "),

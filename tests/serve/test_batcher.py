@@ -1,9 +1,10 @@
 """The batcher: what waits together is searched together, what is given up is left out, and nobody fails for another."""
 
 import asyncio
+import math
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from kbq.kb import KnowledgeBase
 from kbq.reading.calibration import Calibration
 from kbq.reading.probability_features import FEATURES
 from kbq.serve.batcher import Batcher
+from kbq.serve.bounds import MOST_SUGGESTIONS
 from kbq.serve.knowledge_bases import Folder, ServedKb
 from kbq.serve.metrics import Metrics
 from kbq.serve.problems import LateError, OverloadedError
@@ -54,7 +56,7 @@ async def busy(batcher: Batcher) -> AsyncIterator[None]:
         loop.call_soon_threadsafe(begun.set)
         assert free.wait(30)
 
-    working = asyncio.create_task(batcher.call(work))
+    working = asyncio.create_task(batcher.call(work, math.inf))
     await begun.wait()
     yield
     await asyncio.sleep(0)  # tasks that were made in the block have begun
@@ -99,7 +101,7 @@ def test_a_batch_has_64_queries_at_most_and_no_request_is_parted(served: ServedK
     batcher = Batcher()
     sizes = (30, 30, 10, 4, 64, 1)
     asyncio.run(outcomes(batcher, *(batcher.ask(served, ["Paris"] * size, ONE) for size in sizes)))
-    assert list(map(len, batches)) == [64, 11, 64]  # 30 + 30 + 4, then 10 + 1, which has no room for 64
+    assert list(map(len, batches)) == [5, 60, 10, 64]  # first the small ones; 10 has no room for 64
 
 
 def test_what_is_given_up_is_not_searched(served: ServedKb, batches: list[list[str]]) -> None:
@@ -185,6 +187,83 @@ def test_an_unexpected_error_is_that_of_its_batch_alone(
             assert await batcher.ask(served, ["Paris"], ONE)
 
     asyncio.run(both())
+
+
+def test_small_requests_have_half_of_the_time(served: ServedKb, batches: list[list[str]]) -> None:
+    async def mixed() -> None:
+        async with (batcher := Batcher(queue=64)):
+            async with busy(batcher):
+                large = [asyncio.create_task(batcher.ask(served, ["Paris"] * 40, ONE)) for _ in range(1)]
+                large += [asyncio.create_task(batcher.ask(served, ["Paris"] * 24, TWO))]
+                await asyncio.sleep(0)
+                with pytest.raises(OverloadedError):  # of large ones, no more
+                    await batcher.ask(served, ["Paris"] * 40, ONE)
+                small = [asyncio.create_task(batcher.ask(served, ["Marie"], ONE)) for _ in range(64)]
+            await asyncio.gather(*large, *small)
+
+    asyncio.run(mixed())
+    assert sorted(map(len, batches)) == [24, 40, 64]
+    assert len(batches[0]) == 64  # although they came last
+
+
+class Panic(BaseException):
+    """What a library in Rust raises."""
+
+
+@pytest.mark.parametrize("error", [Panic("index out of range"), StopIteration(), SystemExit(3), MemoryError()])
+def test_whatever_a_search_raises_the_next_one_is_answered(
+    error: BaseException, served: ServedKb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+        raise error
+
+    async def both() -> None:
+        async with (batcher := Batcher()):
+            with monkeypatch.context() as patch:
+                patch.setattr(served.kb, "search", broken)
+                with pytest.raises((RuntimeError, MemoryError)):
+                    await batcher.ask(served, ["Paris"], ONE)
+            assert batcher.problem == ""
+            assert await batcher.ask(served, ["Paris"], ONE)
+        assert batcher.problem == "the search has ended"
+
+    asyncio.run(both())
+
+
+def test_a_search_that_does_not_end_is_told(served: ServedKb) -> None:
+    found = []
+
+    async def stuck() -> None:
+        async with (batcher := Batcher(seconds=0.01)):
+            async with busy(batcher):
+                await asyncio.sleep(0.02)
+                found.append(batcher.problem)
+            found.append(batcher.problem)
+
+    asyncio.run(stuck())
+    assert found == ["the search has been busy for 0 seconds", ""]
+
+
+def test_similar_words_are_sought_after_the_answers_and_for_some_words(
+    served: ServedKb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def unknown(text: str, may_suggest: Callable[[], bool]) -> dict[str, str | None]:
+        words: dict[str, str | None] = {word: "found" if may_suggest() else None for word in text.split()}
+        seen.extend(word for word, meant in words.items() if meant)
+        return words
+
+    monkeypatch.setattr(served.kb, "unknown_words", unknown)
+
+    async def found() -> list[dict[str, str | None]]:
+        async with (batcher := Batcher()):
+            texts = [" ".join(f"zork{number}{letter}" for number in range(5)) for letter in "abcdef"]
+            return [one.unknown_words for one in await batcher.found(served, texts, ONE)]
+
+    words = asyncio.run(found())
+    assert sum(meant == "found" for one in words for meant in one.values()) == MOST_SUGGESTIONS == len(seen)
+    assert [len(one) for one in words] == [5] * 6
 
 
 def test_tables_are_bounded_and_leave_room_for_queries(served: ServedKb, batches: list[list[str]]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import math
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,10 +37,11 @@ def busy(service: Running) -> Iterator[None]:
 
 
 def until(claim: Callable[[], bool]) -> None:
-    for _ in range(10_000):
-        if claim():
-            return
-    pytest.fail("it never held")
+    ends = time.monotonic() + 30
+    while not claim():
+        if time.monotonic() > ends:
+            pytest.fail("it never held")
+        time.sleep(0.001)  # so that the service has its turn
 
 
 def said(service: Running, line: str) -> bool:

@@ -361,6 +361,33 @@ def test_strange_names_are_only_names(client: httpx2.Client) -> None:
     assert [one["name"] for one in checked(answer, "results")["\ud800 key"]["result"]] == ["Emma"]
 
 
+PROPERTY = {"pid": "spouse", "v": "x"}
+
+
+@pytest.mark.parametrize(
+    ("field", "asked", "said"),
+    [
+        ("queries", {"q": {"query": "x", "properties": [PROPERTY] * 2000}}, "6,000 properties of candidates"),
+        ("queries", {f"q{n}": {"query": "x", "properties": [PROPERTY] * 5} for n in range(25)}, "375 properties"),
+        ("queries", {"q": {"query": "x", "properties": [PROPERTY | {"pid": "x" * 5000}]}}, "5,000 letters in the name"),
+        ("queries", {"q": {"query": "x", "properties": [PROPERTY | {"v": ["x"] * 5000}]}}, "5,000 values of one"),
+        ("extend", {"ids": ["a"] * 9000, "properties": []}, "9,000 rows and columns"),
+        ("extend", {"ids": [], "properties": [{"id": "a"}] * 9000}, "9,000 rows and columns"),
+        ("extend", {"ids": ["a"] * 20, "properties": [{"id": "a"}] * 20}, "400 cells, at most 300 are taken"),
+    ],
+)  # fmt: skip
+def test_what_a_request_becomes_is_bounded(client: httpx2.Client, field: str, asked: Any, said: str) -> None:
+    answer = client.post("/reconcile", data={field: json.dumps(asked)})
+    assert said in checked(answer, "error", 413)["message"]
+
+
+def test_who_waits_too_long_for_all_of_it_is_told(folders: dict[str, Path], serve: Serve) -> None:
+    service = serve(folders, seconds=0.3)
+    asked = {"q": {"query": "Marie Curie", "properties": [PROPERTY | {"pid": f"p{n}"} for n in range(99)]}}
+    answer = service.client.post("/reconcile", data={"queries": json.dumps(asked)})
+    assert "no answer within 0.3 seconds" in checked(answer, "error", 504)["message"]
+
+
 def test_a_key_may_be_in_the_address(folders: dict[str, Path], serve: Serve) -> None:
     client = serve(folders, keys=(KEY,)).client
     assert "a key is needed" in checked(client.get("/reconcile"), "error", 401)["message"]

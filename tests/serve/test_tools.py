@@ -21,7 +21,7 @@ from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.serve.batcher import Batcher
 from kbq.serve.knowledge_bases import Folder, ServedKb
-from kbq.serve.tools import MOST_TEXT, NOTHING, UNLIKELY, server
+from kbq.serve.tools import LONGEST_PAGE, NOTHING, UNLIKELY, server
 
 from .conftest import Running, Serve
 
@@ -223,7 +223,7 @@ def test_strange_pages(model: Model, tmp_path: Path) -> None:
             {"url": "https://example.org/1", "year": 1815},
         )
         long = await called(client, "fetch", id="long")
-        assert long["text"] == "word " * 10_000 + f"\n\n[cut after {MOST_TEXT:,} of 100,000 characters]"
+        assert long["text"] == "word " * 10_000 + f"\n\n[cut after {LONGEST_PAGE:,} of 100,000 characters]"
         assert (await called(client, "fetch", id="empty"))["text"] == ""
         # Nothing says how likely answers are, so that the best guess is the answer.
         slot = await called(client, "fill_slot", subject="Slashes", relation="x", limit=1)

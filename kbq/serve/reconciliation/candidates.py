@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from kbq.serve.bounds import LONGEST, MOST_ANSWERS, MOST_ASKED, refuse_more
 from kbq.serve.matching import NamedPage, TitleWords
 from kbq.serve.slot_filling import SlotFiller
 from kbq.tables.checking import is_same
@@ -83,8 +84,13 @@ async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Can
     """The candidates of each name, best first.
 
     Raises:
-        KbqError: a property is not a relation that can be asked for.
+        KbqError: a property is not a relation that can be asked for, or there are too many.
     """
+    refuse_more("properties of candidates", CHECKED * sum(len(name.properties) for name in names), MOST_ASKED)
+    values = (len(one.v) for name in names for one in name.properties if isinstance(one.v, list))
+    refuse_more("values of one property", max(values, default=0), MOST_ANSWERS)
+    longest = max((len(one.pid) for name in names for one in name.properties), default=0)
+    refuse_more("letters in the name of a property", longest, LONGEST)
     pages = await asyncio.to_thread(_pages, names, filler.served.words)
     asked = [
         (number, page, other, relation_named(other.pid, "many"))

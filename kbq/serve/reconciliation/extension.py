@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from kbq.corpus.pages import Page
 from kbq.errors import KbqError
+from kbq.serve.bounds import refuse_long
 from kbq.serve.slot_filling import SlotFiller
 from kbq.tables.claims import Claim, PageValue
 from kbq.tables.relations import Relation, relation_named
@@ -77,6 +78,7 @@ async def extended(request: Extension, pages: Sequence[Page], filler: SlotFiller
     """
     columns = [(column.id, column.relation, column.chosen) for column in request.properties]
     asked = [(page, *column) for page in pages for column in columns]
+    refuse_long([page.title for page in pages], [column.id for column in request.properties])
     claims = await filler.claims([Slot(subject_of(page.title), relation) for page, _, relation, _ in asked])
     rows: dict[str, dict[str, list[dict[str, Any]]]] = {
         page_id: {column: [] for column, _, _ in columns} for page_id in request.ids

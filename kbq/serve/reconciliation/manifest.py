@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import kbq
 
-MOST_NAMES, MOST_CELLS = 25, 1000  # of one request
+MOST_NAMES = 25  # of one request
 TYPE = {"id": "page", "name": "Page"}
 WIDTH, HEIGHT = 430, 300  # of a preview, in pixels
 CONTENTS = {

@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from kbq.serve.access import RECONCILE
+from kbq.serve.access import RECONCILE, refuse_foreign
+from kbq.serve.bounds import MOST_ASKED, refuse_more
 from kbq.serve.pages import templates
 from kbq.serve.problems import RefusedError
 from kbq.serve.reconciliation.candidates import Candidate, candidates, is_match, name_of
 from kbq.serve.reconciliation.extension import Extension, extended
-from kbq.serve.reconciliation.manifest import MOST_CELLS, MOST_NAMES, TYPE, manifest
+from kbq.serve.reconciliation.manifest import MOST_NAMES, TYPE, manifest
 from kbq.serve.services import Services, WithServices
 from kbq.serve.slot_filling import SlotFiller
 from kbq.storage.lines import without_surrogates
@@ -45,6 +46,8 @@ class _Asked:
         """The manifest, candidates, or cells of new columns."""
         if self._request.method == "POST":
             self._fields = await self._request.form()
+        if "queries" in self._fields or "extend" in self._fields:
+            refuse_foreign(self._services.settings, self._request.headers, self._request.method == "GET")
         if "queries" in self._fields:
             return await self._candidates(self._read("queries", dict[str, Any]))
         if "extend" in self._fields:
@@ -64,7 +67,7 @@ class _Asked:
             raise RefusedError(400, f"{field} cannot be read: {error}: send JSON as the protocol has it") from None
 
     async def _candidates(self, asked: Mapping[str, Any]) -> Response:
-        _refuse_more("names", len(asked), MOST_NAMES)
+        refuse_more("names", len(asked), MOST_NAMES)
         names = {key: name_of(one) for key, one in asked.items()}
         found = await candidates(list(names.values()), self._filler)
         results = {
@@ -84,11 +87,12 @@ class _Asked:
 
     def _named(self, page_id: str) -> dict[str, Any]:
         page = self._served.page(page_id)
-        first = page.paragraphs[0].text if page.paragraphs else ""
+        first = page.paragraphs[0].text[: 4 * DESCRIPTION] if page.paragraphs else ""
         return {"id": page.id, "name": page.title, "description": shorten(first, DESCRIPTION, placeholder=" …")}
 
     async def _extension(self, request: Extension) -> Response:
-        _refuse_more("cells", len(request.ids) * len(request.properties), MOST_CELLS)
+        refuse_more("cells", len(request.ids) * len(request.properties), MOST_ASKED)
+        refuse_more("rows and columns", max(len(request.ids), len(request.properties)), MOST_ASKED)
         pages = [self._served.page(page_id) for page_id in dict.fromkeys(request.ids) if self._served.has_page(page_id)]
         return _json(await extended(request, pages, self._filler))
 
@@ -132,13 +136,6 @@ class _Asked:
 
     def _field(self, name: str) -> str:
         return str(self._fields.get(name, ""))
-
-
-def _refuse_more(things: str, count: int, most: int) -> None:
-    if count > most:
-        raise RefusedError(
-            413, f"the request has {count:,} {things}, at most {most:,} are taken: send several requests"
-        )
 
 
 def _json(document: Mapping[str, Any]) -> Response:
