@@ -22,7 +22,8 @@ from kbq.storage.writing import ADVICE
 from kbq.text.visible import visible
 
 UsageError: Any = typer.BadParameter.__base__
-OF_OUTPUT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE}  # of writing to no file that has a name
+# Of writing to no file that has a name.
+OF_OUTPUT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE, errno.EBADF}
 
 
 def main() -> None:
@@ -30,6 +31,7 @@ def main() -> None:
     # Waiting threads that spin make a busy machine several times slower; this must be said before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy multiplies only small matrices here
+    _open_standard_files()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # JSON is UTF-8, and no name ends in a traceback
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
@@ -41,6 +43,18 @@ def main() -> None:
     spec.loader.exec_module(cli)
     status = _status_of(cli.app)
     sys.exit(_output_status() or status)
+
+
+def _open_standard_files() -> None:
+    """Have the first three descriptors open, or a file of kbq would get one, and whatever a library prints.
+
+    What is written to a standard output that was closed fails, as it does on a full disk.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDONLY)) < 3:
+        pass
+    os.close(descriptor)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
 
 
 def _status_of(app: Callable[..., int | None]) -> int:
@@ -87,7 +101,9 @@ def _output_status() -> int:
 
 def _give_up_output(error: OSError) -> None:
     """Say why standard output cannot be written; nothing if its reader has ended, like `head`."""
-    if error.errno != errno.EPIPE:
+    if error.errno == errno.EBADF:
+        print_error(KbqError("standard output is closed, so what is to be printed is lost: send it to a file"))
+    elif error.errno != errno.EPIPE:
         print_error(
             KbqError(f"standard output cannot be written ({error.strerror}): free disk space, or send it elsewhere")
         )

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -14,9 +13,10 @@ from kbq.dump.shards import Counts
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.model.model_files import CONFIG
 from kbq.model.model_folder import DEFAULT_MODEL
+from kbq.storage.folders import discard_folder, make_folders, remove_left
 from kbq.storage.locks import writing_alone
 from kbq.storage.paths import PACKAGE, cache_folder
-from kbq.storage.writing import remove_left, writing_to
+from kbq.storage.writing import move, writing_to
 from kbq.words.bm25 import FOLDED
 
 ARTICLES = PACKAGE / "sample" / "articles.jsonl"
@@ -45,7 +45,7 @@ def sample_folder(build: Callable[..., object], building: Building = quietly) ->
     with building(folder) as report, _temporary(folder.parent) as temporary:
         build(ARTICLES, temporary / "kb", report=report)
         with contextlib.suppress(OSError):  # another process was faster
-            (temporary / "kb").rename(folder)
+            move(temporary / "kb", folder)
     return folder
 
 
@@ -54,12 +54,12 @@ def _temporary(parent: Path) -> Iterator[Path]:
     """A new folder that is locked as long as it is used, and removed at the end."""
     with contextlib.ExitStack() as lock:
         with writing_to(parent, KnowledgeBaseError, "set KBQ_CACHE to a folder that can"):
-            parent.mkdir(parents=True, exist_ok=True)
+            make_folders(parent)
             temporary = _locked(parent, lock)
         try:
             yield temporary
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            discard_folder(temporary)
 
 
 def _locked(parent: Path, lock: contextlib.ExitStack) -> Path:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from writers import watched
 
 from kbq.corpus.pages import Page, Paragraph
 
@@ -50,6 +51,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test cuts the power."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def writers() -> Iterator[None]:
+    """Whatever kbq writes in any test goes through one place."""
+    with watched():
+        yield
 
 
 class Killed(BaseException):

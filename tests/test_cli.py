@@ -28,6 +28,7 @@ from kbq.model.model import Model
 from kbq.model.model_folder import DEFAULT_MODEL, read_config
 from kbq.reading.network import READER, ReaderNetwork, save_reader
 from kbq.search.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
+from kbq.storage.seals import FileSeal, seal_of
 from kbq.words.sparta import TERMS
 
 ANSWER_KEYS = {"text", "score", "page_id", "title", "paragraph", "start", "end", "unit_start", "unit_end"}
@@ -105,6 +106,12 @@ def test_an_output_that_takes_no_more_is_said_and_a_reader_that_has_ended_is_not
     told = subprocess.run(arguments, stdout=writing, stderr=subprocess.PIPE, text=True, env=environment)
     os.close(writing)
     assert (told.returncode, told.stderr) == (1, "")
+    closed = ["sh", "-c", 'exec "$@" <&- >&-', "sh", *arguments]
+    told = subprocess.run(closed, stderr=subprocess.PIPE, text=True, env=environment)
+    assert (told.returncode, told.stderr) == (
+        1,
+        "error: standard output is closed, so what is to be printed is lost: send it to a file\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -1240,6 +1247,22 @@ def test_a_knowledge_base_follows_its_corpus(
     assert "lengths.npy is missing: `kbq verify" in refused.err
     assert run("verify", kb, "--repair").out.splitlines()[1] == "built again: shard-00003/bm25"
     assert run("query", "the Nile", "--kb", kb).status == 0
+
+
+def test_what_cannot_be_read_is_not_called_damaged(
+    run: Run, kb_folder: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sealed(path: Path) -> FileSeal:
+        if path.name in ("starts.npy", "config.json"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return seal_of(path)
+
+    monkeypatch.setattr("kbq.storage.seals.seal_of", sealed)
+    for folder, name in ((kb_folder, "shard-00000/starts.npy"), (model_folder, "config.json")):
+        refused = run("verify", folder)
+        assert refused.status == 1
+        assert f"{folder} may be whole, but 1 of its files cannot be read" in refused.err
+        assert f"{folder / name} cannot be read (Permission denied): ask for the right to read it" in refused.err
 
 
 def test_predictions_from_some_pages_are_another_run(

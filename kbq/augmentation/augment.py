@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from kbq.answers import Backend, CorpusFormat
 from kbq.augmentation.mentions import FindMentions, entity_finder
@@ -26,8 +26,9 @@ from kbq.model.model_folder import local_folder
 from kbq.reading.network import ReaderNetwork
 from kbq.storage.counting import Summed
 from kbq.storage.files import digest_of
+from kbq.storage.folders import make_folders
 from kbq.storage.locks import writing_alone
-from kbq.storage.writing import replacing, writing_to
+from kbq.storage.writing import open_to_grow, remove_file, replacing, whole_lines, writing_to
 from kbq.text.answer_scores import normalise
 from kbq.training.generator import PROMPT, Generator, Marked
 from kbq.training.reader import read_answers
@@ -100,8 +101,8 @@ def augment(
     else:
         lines = _of_triples(corpus, format, Path(triples), depth, backend, device)
     with writing_to(out, TrainingError, goes_on=True):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("a+", encoding="utf-8", newline="\n") as file, writing_alone(partial):
+        make_folders(out.parent)
+        with open_to_grow(partial) as file, writing_alone(partial):
             _refuse_existing(out)  # another process may have finished since
             done = _resumed(file, description, partial)
             try:
@@ -114,13 +115,13 @@ def augment(
                     report(done.paragraphs, done.kept)
             except KbqError:
                 if len(list(islice(_lines(file), 2))) < 2:  # it holds its header alone: a wrong corpus, say
-                    partial.unlink()
+                    remove_file(partial)
                 raise
-            with replacing(out) as finished, finished.open("w", encoding="utf-8", newline="\n") as target:
+            with replacing(out) as finished, finished.open("wb") as target:
                 for line in islice(_lines(file), 1, None):
                     if line["questions"]:
                         _write(target, line)
-            partial.unlink()
+            remove_file(partial)
     return done
 
 
@@ -213,7 +214,7 @@ def _description(corpus: str, generator: str, reader: str, triples: Path | None,
     }
 
 
-def _resumed(file: TextIO, description: Line, path: Path) -> AugmentationOutcome:
+def _resumed(file: BinaryIO, description: Line, path: Path) -> AugmentationOutcome:
     """What a killed run had done; a half-written last line is cut off.
 
     Raises:
@@ -227,23 +228,15 @@ def _resumed(file: TextIO, description: Line, path: Path) -> AugmentationOutcome
         done = sum(map(_counts, lines), AugmentationOutcome())
     except (ValueError, KeyError, TypeError) as error:
         raise TrainingError(f"{path} was not made by kbq augment, or is damaged ({error}): delete it") from None
-    file.truncate(file.tell())
     if first is None:
         _write(file, description)
     return done
 
 
-def _lines(file: TextIO) -> Iterator[Line]:
+def _lines(file: BinaryIO) -> Iterator[Line]:
     """The whole lines of a file, from its beginning; its position is then after the last one."""
-    file.seek(0)
-    while True:
-        place = file.tell()
-        text = file.readline()
-        if not text.endswith("\n"):
-            file.seek(place)
-            return
-        yield json.loads(text)
+    return map(json.loads, whole_lines(file))
 
 
-def _write(file: TextIO, line: Line) -> None:
-    file.write(json.dumps(line, ensure_ascii=False) + "\n")
+def _write(file: BinaryIO, line: Line) -> None:
+    file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")

@@ -6,7 +6,6 @@ A copy is only read if its seals are those that the manifest of the knowledge ba
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,10 +15,11 @@ from kbq.dump.manifest import IndexEntry, Manifest, read_named_seal
 from kbq.dump.shards import ShardEntry, deleted_file
 from kbq.errors import KnowledgeBaseError
 from kbq.storage.files import reading_problem
+from kbq.storage.folders import discard_folder, make_folder, remove_folder
 from kbq.storage.locks import writing_alone
 from kbq.storage.records import digest_of_bytes, read_record, write_record
 from kbq.storage.seals import SEAL, Damage, FileSeal, all_damage, first_damage, read_seal
-from kbq.storage.writing import replacing, writing_to
+from kbq.storage.writing import copy_file, move, writing_to
 
 PLACED = "placed.json"  # in the folder of a knowledge base
 FORMAT = 1
@@ -87,7 +87,7 @@ def forget_others(folder: Path, manifest: Manifest) -> None:
         except (OSError, ValueError):
             is_named = False
         if not is_named:
-            shutil.rmtree(copy, ignore_errors=True)
+            discard_folder(copy)
 
 
 def copy_shards(kb: Path, folder: Path, manifest: Manifest) -> int:
@@ -102,8 +102,8 @@ def copy_shards(kb: Path, folder: Path, manifest: Manifest) -> int:
     for entry in manifest.shards:
         if entry.deleted:
             source, target = (deleted_file(place / entry.name, entry.deleted) for place in (kb, folder))
-            with writing_to(target, KnowledgeBaseError, goes_on=True), replacing(target) as partial:
-                shutil.copyfile(source, partial)
+            with writing_to(target, KnowledgeBaseError, goes_on=True):
+                copy_file(source, target)
     return size
 
 
@@ -116,13 +116,13 @@ def _copy_part(kb: Path, folder: Path, part: str, digest: str) -> int:
         return 0
     partial, size = target.with_name(f"{target.name}.tmp"), 0
     with writing_to(target, KnowledgeBaseError, goes_on=True):
-        partial.mkdir(parents=True, exist_ok=True)
+        make_folder(partial)
         with writing_alone(partial, target):
             for path, file in files.items():
                 size += _copy_file(kb, path, partial / path.name, file)
-            shutil.copyfile(source / SEAL, partial / SEAL)
-            shutil.rmtree(target, ignore_errors=True)  # of another index, or damaged
-            partial.rename(target)
+            copy_file(source / SEAL, partial / SEAL)
+            remove_folder(target)  # of another index, or damaged
+            move(partial, target)
     return size
 
 
@@ -138,9 +138,7 @@ def _copy_file(kb: Path, source: Path, target: Path, file: FileSeal) -> int:
     """Copy a file, if it is not there; returns its size if it was copied."""
     if _damage({target: file}) is None:
         return 0
-    shutil.copyfile(source, target)
-    with target.open("rb") as copy:
-        os.fsync(copy.fileno())
+    copy_file(source, target)
     damage = _damage({target: file})
     _refuse(kb, damage and Damage(source, damage.problem))
     return file.bytes

@@ -174,8 +174,13 @@ def verify(
     lines = [f"{folder}: {found.files:,} files, {printing.size(found.bytes)}"]
     lines += [f"built again: {part}" for part in found.repaired] or ["all as they were written"] * bool(found)
     tell(asdict(found) | {"folder": str(found.folder), "whole": bool(found)}, as_json, *lines)
-    if found.problems:
-        raise KbqError(f"{folder} is damaged: {len(found.problems):,} of its files are not as written", found.problems)
+    damaged = len(found.problems) - found.unread
+    unread = f"{found.unread:,} of its files cannot be read"
+    if damaged:
+        also = f", and {unread}" if found.unread else ""
+        raise KbqError(f"{folder} is damaged: {damaged:,} of its files are not as written{also}", found.problems)
+    if found.unread:
+        raise KbqError(f"{folder} may be whole, but {unread}", found.problems)
 
 
 def _suggest_compacting(kb: Path, manifest: "Manifest") -> None:

@@ -1,5 +1,6 @@
 """Progress: bars on standard error for what takes long; a line now and then where that is no terminal."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -129,7 +130,7 @@ def _counted_bar(title: str) -> AbstractContextManager[_Show]:
 @contextmanager
 def _bar(title: str, *columns: ProgressColumn) -> Iterator[_Show]:
     """A bar with the title before every text; where there is no terminal plain lines, not too many, for logs."""
-    is_terminal = sys.stderr.isatty()
+    is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     last = time.monotonic()
 
     with Progress(*columns, console=Console(stderr=True, quiet=not is_terminal)) as bar:

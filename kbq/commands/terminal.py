@@ -38,8 +38,12 @@ def show(*lines: "Line", err: bool = False, nl: bool = True) -> None:
 
 
 def _shown(part: str) -> str:
-    has_style = isinstance(part, Styled) and not os.environ.get("NO_COLOR")  # see no-color.org
-    return typer.style(visible(part), **part.style) if has_style else visible(part)  # type: ignore[attr-defined]
+    return typer.style(visible(part), **part.style) if isinstance(part, Styled) and has_styles() else visible(part)
+
+
+def has_styles() -> bool:
+    """Whether colours and the like are wanted (https://no-color.org), and a terminal understands them."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def tell(document: "Mapping[str, object]", as_json: bool, *lines: "Line") -> None:

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from kbq.errors import KnowledgeBaseError, first_line
 from kbq.storage.machine import map_file
-from kbq.storage.writing import open_to_grow
+from kbq.storage.writing import open_to_grow, replacing, sync_open
 
 LOOKED_AT, SOME = 2**26, 2**16  # bytes of a list that is looked at as a whole, and numbers of a part of another
 HEADER = 128  # bytes; the length of NumPy's header for every array used here
@@ -47,8 +47,7 @@ class GrowingArray:
 
     def sync(self) -> None:
         """Write everything appended so far to the disk."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        sync_open(self._file)
 
     def abandon(self) -> None:
         """Close the file without a header, so that nothing is written to it once another run resumes."""
@@ -65,6 +64,21 @@ class GrowingArray:
             raise ValueError(f"{self.path}: NumPy wrote a header of {self._file.tell()} bytes, not {HEADER}")
         self.sync()
         self._file.close()
+
+
+def new_array(path: Path, dtype: DTypeLike, rows: int) -> NDArray[Any]:
+    """Make a file for an array that is mapped, and written where it lies. Shape: (rows,), at least one."""
+    with open_to_grow(path) as file:
+        header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (rows,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.flush()
+        return np.memmap(file, dtype, "r+", file.tell(), (rows,))
+
+
+def save_array(path: Path, array: NDArray[np.generic]) -> None:
+    """Replace a file by an array, which `numpy.load` and `open_array` can read."""
+    with replacing(path) as partial, partial.open("wb") as file:
+        np.lib.format.write_array(file, np.asanyarray(array), version=(1, 0), allow_pickle=False)
 
 
 class GrowingTexts:

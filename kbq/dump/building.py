@@ -5,7 +5,6 @@ say so. A resumed build reads the corpus again, checks that it has not changed, 
 are cut in the same way and therefore give the same bytes.
 """
 
-import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,9 +19,10 @@ from kbq.dump.workers import Encoded, StartEncoders, encode_blocks
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.model.model import Model
 from kbq.storage.files import reading_problem
+from kbq.storage.folders import make_folders, remove_empty_folder, remove_folder
 from kbq.storage.machine import give_memory_back
 from kbq.storage.records import read_record, write_record
-from kbq.storage.writing import is_left_of, remove_file, remove_folder
+from kbq.storage.writing import is_left_of, remove_file
 
 BLOCK_CHARACTERS = 2**18  # encoded at a time; a kill loses one block at most
 SHARD_ROWS = 2**22  # a shard with this many rows is closed before the next block
@@ -98,7 +98,7 @@ def build_shards(
         KnowledgeBaseError: the folder holds an unfinished build with another model or of another corpus, or a damaged
             one; or a worker died.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folders(folder)
     state, dim = _read_state(folder, model, first_shard), model.dim if with_vectors else None
     report(_total(state))
     write_record(folder / STATE, state, FORMAT)  # first, as a build starts only in an empty folder, or with this file
@@ -138,8 +138,7 @@ def _clear(folder: Path, first_shard: int) -> None:
     """Restore the folder to what it was before the build."""
     remove_folder(folder / shard_name(first_shard))
     remove_file(folder / STATE)
-    with contextlib.suppress(OSError):  # not empty
-        folder.rmdir()
+    remove_empty_folder(folder)
 
 
 def _new_blocks(pages: Iterable[Page], state: BuildState, folder: Path) -> Iterator[_Block]:

@@ -17,9 +17,10 @@ from kbq.dump.page_directory import Pages
 from kbq.dump.shard_writer import page_digest
 from kbq.dump.shards import Shard, deleted_file, write_deleted
 from kbq.errors import KnowledgeBaseError
+from kbq.storage.folders import remove_folder
 from kbq.storage.lines import clean_text, read_lines
 from kbq.storage.paths import given
-from kbq.storage.writing import remove_file, remove_folder
+from kbq.storage.writing import remove_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from kbq.storage.machine import stays_in_memory
 from kbq.storage.records import OtherFormatError, read_object, read_record, write_record
 from kbq.storage.seals import SEAL, FileSeal, Seal, first_damage, read_seal
 from kbq.storage.strange_files import refuse_strange_files
-from kbq.storage.writing import writing_to
+from kbq.storage.writing import remove_file, writing_to
 
 if TYPE_CHECKING:
     from kbq.model.model import Model
@@ -250,7 +250,7 @@ def is_knowledge_base(folder: Path) -> bool:
 def publish(folder: Path, manifest: Manifest) -> Manifest:
     """Make the folder the knowledge base that the manifest describes: the end of a build."""
     published = write_manifest(folder, manifest)
-    (folder / STATE).unlink(missing_ok=True)
+    remove_file(folder / STATE)
     return published
 
 
@@ -298,7 +298,7 @@ def _forget_published_build(folder: Path, manifest: Manifest) -> None:
     """Remove the state of a build that was killed when it had been published already."""
     with suppress(OSError, ValueError, TypeError, KeyError):  # a damaged one is reported by who resumes it
         if read_object(folder / STATE)["first_shard"] < manifest.next_shard:
-            (folder / STATE).unlink()
+            remove_file(folder / STATE)
 
 
 def read_manifest(folder: Path) -> Manifest:

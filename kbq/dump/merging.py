@@ -1,8 +1,5 @@
 """Merging: knowledge bases of the same model become one, by linking their shards; nothing is encoded again."""
 
-import os
-import shutil
-import stat
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +8,10 @@ from kbq.corpus.page_ids import PageIds
 from kbq.dump.manifest import IndexEntry, Manifest, publish, read_manifest
 from kbq.dump.shards import Shard, shard_name
 from kbq.errors import KnowledgeBaseError
+from kbq.storage.folders import copy_folder, discard_folder, make_folders
 from kbq.storage.locks import writing_alone
 from kbq.storage.progress import Report, Stage, silent
+from kbq.storage.writing import link_file
 
 
 def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manifest:
@@ -45,7 +44,7 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
         seals={},  # of indexes, which have other places now
     )
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folders(out)
         with writing_alone(out):
             if any(out.iterdir()):
                 raise KnowledgeBaseError(f"{out} is not empty: delete it or choose another folder")
@@ -53,31 +52,24 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
                 _link_shards(shards, out, Stage(report, "linked, shards", len(shards)))
                 published = publish(out, merged)
             except OSError:
-                shutil.rmtree(out, ignore_errors=True)
+                discard_folder(out)
                 raise
     except OSError as error:
-        reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror  # of the first file
         raise KnowledgeBaseError(
-            f"{out} cannot be written ({reason}): free disk space or choose another folder"
+            f"{out} cannot be written ({error.strerror}): free disk space or choose another folder"
         ) from None
     return published
 
 
 def _link_shards(shards: Sequence[Shard], out: Path, stage: Stage) -> None:
-    ignored = shutil.ignore_patterns("sparta*", "*-for-*")
     for number, shard in enumerate(shards):
-        shutil.copytree(shard.folder, out / shard_name(number), ignore=ignored, copy_function=_link)
+        copy_folder(shard.folder, out / shard_name(number), link_file, _stays_behind)
         stage.add(1)
-    for folder in (path for path in out.rglob("*") if path.is_dir()):
-        folder.chmod(folder.stat().st_mode | stat.S_IRWXU)  # the original may be read-only
 
 
-def _link(source: str, target: str) -> None:
-    """Hard-link a file, as shards never change; copy it to another file system."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
+def _stays_behind(name: str) -> bool:
+    """Whether a file or an index of a shard is not linked: what was left by a killed run, for instance."""
+    return name.startswith("sparta") or "-for-" in name or name.endswith(".tmp")
 
 
 def _refuse_other_models(folders: Sequence[Path], manifests: Sequence[Manifest]) -> None:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from kbq.corpus.pages import Page
 from kbq.dump.arrays import GrowingArray, GrowingTexts
 from kbq.dump.shards import DIGEST_BYTES, LOGIT_STEPS, TEXTS, Counts, ShardEntry
+from kbq.storage.folders import new_folder
 from kbq.storage.records import digest_of_bytes
 from kbq.storage.seals import seal_folder
-from kbq.storage.writing import new_folder
+from kbq.storage.writing import sync
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class ShardWriter:
         """Write everything appended so far to the disk."""
         for array in self._arrays():
             array.sync()
+        sync(self.folder)
         return Progress(self.counts, {array.path.name: len(array) for array in self._arrays()})
 
     def close(self) -> ShardEntry:

@@ -8,7 +8,7 @@ import numpy as np
 
 from kbq.dump.manifest import Manifest
 from kbq.dump.shards import Counts
-from kbq.errors import ModelError
+from kbq.errors import CorpusError, ModelError
 from kbq.importing import hdf5
 from kbq.importing.documents import LIMIT, Misfits, pages_of
 from kbq.importing.likeness import warn_unlike
@@ -17,6 +17,7 @@ from kbq.model.official_checkpoint import OFFSET, STEP
 from kbq.search.changing import publish_encoded
 from kbq.storage.paths import as_path
 from kbq.storage.progress import Note, Report, silent, unheard
+from kbq.storage.strange_files import leads_within, refuse_strange_files
 
 
 def opened_model(model: str | Path | Model, device: str) -> Model:
@@ -69,6 +70,7 @@ def import_dump(
         KnowledgeBaseError: the folder is in use, not writable, or holds something else.
     """
     source, out = as_path(dump, "a phrase dump"), as_path(folder, "the folder of a knowledge base")
+    refuse_strange_files(source, "a dump", CorpusError, leads_within(source))
     hdf5.dump_files(source)
     hdf5.load_h5py()
     opened = opened_model(model, device)

@@ -1,7 +1,5 @@
 """Index: an index of DensePhrases, and the metadata of its dump, become a knowledge base. `kbq import index`."""
 
-import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.array_types import Rows
+from kbq.dump.arrays import new_array, save_array
 from kbq.dump.codes import FORMAT, INDEX, LAYOUT, LISTS, OFFICIAL, PLACES, RUNS
 from kbq.dump.manifest import IndexEntry, Manifest
 from kbq.dump.shard_writer import EncodedParagraph
@@ -28,10 +27,13 @@ from kbq.model.model import Model
 from kbq.model.official_checkpoint import AGAIN
 from kbq.search.changing import publish_encoded
 from kbq.storage.files import reading_problem
+from kbq.storage.folders import new_folder
 from kbq.storage.paths import as_path
 from kbq.storage.progress import Note, Report, Stage, silent, unheard
 from kbq.storage.records import write_record
 from kbq.storage.seals import seal_folder
+from kbq.storage.strange_files import leads_within, refuse_strange_files
+from kbq.storage.writing import name_again, sync
 
 IDS = "idx2id.hdf5"
 TOGETHER = 2**20  # ids that are placed at a time
@@ -68,6 +70,7 @@ def import_index(
     """
     source, out = as_path(dump, "a dump"), as_path(folder, "the folder of a knowledge base")
     load_h5py(), load_faiss()
+    refuse_strange_files(source, "a dump", CorpusError, leads_within(source))
     path = source / name / INDEX
     try:
         index = read_layout(path)
@@ -109,25 +112,16 @@ def _with_codes(folder: Path, manifest: Manifest, path: Path, index: FaissFile, 
         CorpusError: the ids in the lists are not those that `idx2id` names.
     """
     codes = folder / OFFICIAL
-    shutil.rmtree(codes, ignore_errors=True)  # of a run that was killed
-    codes.mkdir()
-    _link(path, codes / INDEX)
+    new_folder(codes)
+    name_again(path, codes / INDEX)
     write_record(codes / LAYOUT, index.layout, FORMAT)
-    np.save(codes / LISTS, index.lists)
-    np.save(codes / RUNS, runs)
+    save_array(codes / LISTS, index.lists)
+    save_array(codes / RUNS, runs)
     seal_folder(codes)
     _write_places(folder, manifest, path, index, runs, Stage(report, "codes found", index.layout.vectors))
     return replace(
         manifest, index=IndexEntry("official", probes=min(PROBES, index.layout.lists), target=0.0, recall=0.0)
     )
-
-
-def _link(path: Path, link: Path) -> None:
-    """Let a file have a second name: on the same disk it stays when the first one is removed."""
-    try:
-        os.link(path, link)
-    except OSError:  # another disk, or a file of someone else's
-        link.symlink_to(path.resolve())
 
 
 def _write_places(folder: Path, manifest: Manifest, path: Path, index: FaissFile, runs: Rows, stage: Stage) -> None:
@@ -152,6 +146,7 @@ def _write_places(folder: Path, manifest: Manifest, path: Path, index: FaissFile
             raise CorpusError(f"{path} has an id twice, and lacks others that {path.with_name(IDS)} names: {AGAIN}")
         if len(written):
             written.flush()  # type: ignore[attr-defined]
+            sync(folder / shard.name / OFFICIAL / PLACES)
             seal_folder(folder / shard.name / OFFICIAL, of=shard.seal)
 
 
@@ -159,9 +154,8 @@ def _empty_places(folder: Path, rows: int) -> Rows:
     """A file for the places of so many rows, none of which is known. Shape: (rows,)."""
     if not rows:
         return np.empty(0, np.int64)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    places: Rows = np.lib.format.open_memmap(folder / PLACES, "w+", np.int64, (rows,))
+    new_folder(folder)
+    places: Rows = new_array(folder / PLACES, np.int64, rows)
     places[:] = -1
     return places
 

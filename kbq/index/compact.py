@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kbq.answers import IndexKind
 from kbq.array_types import Floats
-from kbq.dump.arrays import open_array
+from kbq.dump.arrays import open_array, save_array
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
@@ -55,7 +55,7 @@ class Rotation:
         return cls((root @ turned).astype(np.float32), (inverse @ turned).astype(np.float32))
 
     def save(self, path: Path) -> None:
-        np.save(path, np.stack([self.rows, self.queries]))
+        save_array(path, np.stack([self.rows, self.queries]))
 
     @classmethod
     def open(cls, path: Path) -> Self:

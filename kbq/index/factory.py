@@ -1,6 +1,5 @@
 """Factory: an index kind becomes the index of a knowledge base: choosing, building and opening it."""
 
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from kbq.index.exact import ExactIndex
 from kbq.index.index_folder import has_index
 from kbq.index.inner_products import CPU, devices_for
 from kbq.index.official_codes import open_official
+from kbq.storage.folders import discard_folder
 from kbq.storage.progress import Report, silent
 
 Build = Callable[[Sequence[Shard], IndexEntry, Floats, torch.device, Report], None]  # `build_missing`
@@ -69,7 +69,7 @@ def remove_others(shards: Sequence[Path], entry: IndexEntry) -> None:
     """Remove indexes of the same kind with another filter, or made for other queries, from the folders of shards."""
     for shard in shards:
         for other in set(shard.glob(f"{entry.kind}*")) - {shard / entry.part}:
-            shutil.rmtree(other, ignore_errors=True)
+            discard_folder(other)
 
 
 def open_index(

@@ -1,6 +1,5 @@
 """Index folder: the files of an index of one shard, with a seal that names the shard it was built from."""
 
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.storage.files import reading_problem
+from kbq.storage.folders import new_folder
 from kbq.storage.seals import SEAL, first_damage, head_damage, read_seal, seal_folder
 
 CELLS = "cells.faiss"
@@ -20,8 +20,7 @@ ROTATION = "rotation.npy"
 def writing(shard: Shard, entry: IndexEntry) -> Iterator[Path]:
     """Yield an empty folder for the files of an index, and seal it unless there was an error."""
     folder = shard.folder / entry.part
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    new_folder(folder)
     yield folder
     seal_folder(folder, of=shard.seal)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from kbq.errors import EvaluationError
 from kbq.kilt.records import Source
 from kbq.storage.files import pipe_name
+from kbq.storage.folders import make_folders
 from kbq.storage.writing import replacing, writing_to
 
 
@@ -64,7 +65,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
         raise EvaluationError(f"{path}: cannot be written (a folder): give the name of a file")
     count = 0
     with writing_to(path, EvaluationError, "check the folder and its rights"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         # Half a surrogate pair is not UTF-8: its escape is valid JSON.
         with (
             replacing(path) as partial,

@@ -10,6 +10,7 @@ import numpy as np
 
 from kbq.errors import EvaluationError
 from kbq.kilt.reliability import Calibration
+from kbq.storage.folders import make_folders
 from kbq.storage.writing import replacing, writing_to
 
 
@@ -71,6 +72,6 @@ def picture(path: Path) -> Iterator[Any]:
     axes.legend()
     figure.tight_layout()
     with writing_to(path, EvaluationError, "choose another folder"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         with replacing(path) as partial:
             figure.savefig(partial, format="png", dpi=110)

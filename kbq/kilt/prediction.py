@@ -11,11 +11,8 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import jsonlines
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import kbq
 from kbq.answers import Answer, SearchOptions, is_likely
@@ -29,6 +26,11 @@ from kbq.storage.locks import writing_alone
 from kbq.storage.paths import as_path, given
 from kbq.storage.records import read_object
 from kbq.storage.writing import write_json, writing_to
+from kbq.storage.folders import make_folders
+from kbq.storage.lines import read_json_lines
+from kbq.storage.locks import writing_alone
+from kbq.storage.paths import as_path, given
+from kbq.storage.writing import open_to_grow, sync_open, whole_lines, write_json, writing_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -82,22 +84,23 @@ def predict_file(
     if out.exists() and not out.is_file():
         raise KbqError(f"{out} is {'a folder' if out.is_dir() else 'not a file'}: give --out the name of a file")
     with writing_to(out.parent, KbqError, "choose another --out"):
-        out.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(out.parent)
     without_pages = 0
     with (
         writing_to(out, KbqError, goes_on=True),
-        out.open("a", encoding="utf-8", errors="backslashreplace", newline="\n") as file,
+        open_to_grow(out) as file,
         writing_alone(out),
     ):
-        done = _begun(out, description, [query.id for query in queries])
+        done = _begun(out, file, description, [query.id for query in queries])
         report(done, len(queries))
-        lines = jsonlines.Writer(file, dumps=partial(json.dumps, ensure_ascii=False), flush=True)
         for first in range(done, len(queries), BATCH):
             batch = queries[first : first + BATCH]
             for prediction in predict(task, batch, kb, options, with_text):
                 without_pages += not prediction["output"][0]["provenance"]
-                lines.write(prediction)
+                file.write(json.dumps(prediction, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+            file.flush()
             report(first + len(batch), len(queries))
+        sync_open(file)
     untuned = kb.model.config.untuned_relations(query.input for query in queries)
     return PredictionOutcome(len(queries), done, without_pages, tuple(untuned))
 
@@ -243,7 +246,7 @@ def _description(
     }
 
 
-def _begun(out: Path, description: Mapping[str, object], ids: Sequence[str]) -> int:
+def _begun(out: Path, file: BinaryIO, description: Mapping[str, object], ids: Sequence[str]) -> int:
     """How many predictions stand in `out`, which is locked. Where there is none, the run is described beside it.
 
     Raises:
@@ -259,7 +262,7 @@ def _begun(out: Path, description: Mapping[str, object], ids: Sequence[str]) -> 
         raise KbqError(
             f"{out} was made by a run that differs in {other} (see {path.name}): choose another --out, or delete it"
         )
-    return _finished_lines(out, ids)
+    return _finished_lines(out, file, ids)
 
 
 def _read_description(path: Path) -> Mapping[str, object]:
@@ -276,27 +279,22 @@ def _differences(written: Mapping[str, object], description: Mapping[str, object
     return ", ".join(name.removesuffix("_sha256").replace("_", " ") for name in names)
 
 
-def _finished_lines(out: Path, ids: Sequence[str]) -> int:
+def _finished_lines(out: Path, file: BinaryIO, ids: Sequence[str]) -> int:
     """How many predictions stand in `out`; an unfinished last line, left by a killed run, is cut off.
 
     Raises:
         KbqError: a line is not the prediction of the record in its place.
     """
-    with out.open("r+b") as file:
-        count = end = 0
-        for line in file:
-            if not line.endswith(b"\n"):
-                break
-            if count == len(ids):
-                raise KbqError(f"{out} has more lines than there are records ({count:,}): delete it to begin anew")
-            if _id_of(line) != ids[count]:
-                raise KbqError(
-                    f"{out}:{count + 1} is not the prediction of {ids[count]}: lines have been changed since; put them "
-                    "back, or delete the file to begin anew"
-                )
-            count, end = count + 1, end + len(line)
-        file.seek(end)
-        file.truncate()
+    count = 0
+    for line in whole_lines(file):
+        if count == len(ids):
+            raise KbqError(f"{out} has more lines than there are records ({count:,}): delete it to begin anew")
+        if _id_of(line) != ids[count]:
+            raise KbqError(
+                f"{out}:{count + 1} is not the prediction of {ids[count]}: lines have been changed since; put them "
+                "back, or delete the file to begin anew"
+            )
+        count += 1
     return count
 
 

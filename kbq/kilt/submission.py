@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,8 +15,10 @@ from kbq.kilt.records import Problems, UnfitError, only_output, read_records
 from kbq.kilt.task import Task, known_tasks
 from kbq.kilt.validation import Validation, fix, validate
 from kbq.storage.files import run_file
+from kbq.storage.folders import discard_folder, make_folders
 from kbq.storage.locks import writing_alone
 from kbq.storage.records import read_object
+from kbq.storage.writing import move
 
 
 def merge(answers_path: Path, provenance_path: Path, out_path: Path) -> int:
@@ -126,7 +127,7 @@ def submit(
         expectations.append(replace(expect(task, official, is_strict), wants_answers=True, lines=lines))
     _refuse_repeated(tasks)
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folders(out)
     except OSError as error:
         raise EvaluationError(f"{out} cannot be created ({error.strerror}): choose another folder") from error
     with writing_alone(out):  # of two that add to an earlier submission at once, one would be lost
@@ -150,7 +151,7 @@ def _write_all(
         if errors:
             raise EvaluationError(f"nothing was written: {errors[0]} (in all {len(errors):,})", errors)
         for entry, _ in prepared:
-            (Path(part) / entry.file).replace(out / entry.file)
+            move(Path(part) / entry.file, out / entry.file)
     entries = tuple(entry for entry, _ in prepared)
     write_manifest([*_earlier(out, {entry.file for entry in entries}), *entries], out)
     return entries
@@ -181,7 +182,7 @@ def _refuse_repeated(tasks: Sequence[Task]) -> None:
 
 def _refuse_other_content(folder: Path) -> None:
     for left in folder.glob(f"{PART}*"):  # of a run that was killed
-        shutil.rmtree(left, ignore_errors=True)
+        discard_folder(left)
     if any(folder.iterdir()) and not (folder / MANIFEST).exists():
         raise EvaluationError(f"{folder} holds something other than an earlier submission: choose another folder")
 

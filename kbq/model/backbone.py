@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from kbq.errors import ModelError, first_line
 from kbq.model.bert import CONFIG as BERT_CONFIG
 from kbq.model.bert import Bert, BertConfig, is_bert
-from kbq.model.model_files import CONFIG, SPARTA, record_name, refuse_damage, remedy
+from kbq.model.model_files import CONFIG, SPARTA, record_name, refuse_damage, refuse_links, remedy
 from kbq.model.model_folder import WEIGHTS, local_folder, read_config, read_weights
 from kbq.model.pickled_weights import BombError, refuse_bombs
 from kbq.model.tokenizer import FILE, FastTokenizer, is_panic
@@ -123,10 +123,11 @@ def model_folder(source: str | Path) -> Path:
     """The folder of a model: `default`, a folder, or a hub name, which is downloaded.
 
     Raises:
-        ModelError: there is none.
+        ModelError: there is none, or it has links.
     """
     folder = local_folder(source)
     if folder.is_dir():
+        refuse_links(folder)
         return folder
     if folder.exists() or str(source).count("/") != 1 or str(source).startswith((".", "/", "~")):
         if folder.is_file():

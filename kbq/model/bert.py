@@ -16,6 +16,7 @@ from torch import Size, Tensor, nn
 from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
 
 from kbq.storage.records import read_object
+from kbq.storage.writing import write_text
 
 FEW_ROWS = 128  # with more, reordering the weights for each product costs little
 CONFIG = "config.json"
@@ -96,7 +97,7 @@ class BertConfig:
 
     def save_pretrained(self, folder: Path) -> None:
         """Write `config.json`."""
-        (folder / CONFIG).write_text(json.dumps(self.written, indent=2, sort_keys=True) + "\n", "utf-8")
+        write_text(folder / CONFIG, json.dumps(self.written, indent=2, sort_keys=True) + "\n")
 
 
 def is_bert(written: Mapping[str, Any]) -> bool:

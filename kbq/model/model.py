@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from kbq.answers import WeightType
@@ -43,6 +43,7 @@ from kbq.model.model_folder import (
     read_whole_config,
     refuse_other_fingerprints,
     refuse_other_weights,
+    save_tensors,
     unpacked,
     write_config,
 )
@@ -51,9 +52,10 @@ from kbq.model.phrases import PhraseEncoder
 from kbq.model.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
 from kbq.model.tokenizer import Forms
 from kbq.storage.files import reading_problem
+from kbq.storage.folders import files_for, make_folder
 from kbq.storage.machine import give_memory_back
 from kbq.storage.records import as_record, read_object
-from kbq.storage.writing import writing_to
+from kbq.storage.writing import write_text, writing_to
 
 SHORTEST = 80  # tokens that an encoder must be able to read: a window with its title and overlap
 CASING = "casing.json"
@@ -263,8 +265,8 @@ class Model:
             self.config, base=base, query_fingerprint=fingerprint(queries), training=training
         )
         with writing_to(folder, ModelError, also=(SafetensorError,)):
-            folder.mkdir(parents=True, exist_ok=True)
-            save_file(queries, folder / WEIGHTS)
+            make_folder(folder)
+            save_tensors(queries, folder / WEIGHTS)
             write_config(folder, self.config)
 
     def save(self, folder: Path, weight_type: WeightType = "float32") -> None:
@@ -280,13 +282,14 @@ class Model:
             self.config, phrase_fingerprint=fingerprint(phrases), query_fingerprint=fingerprint(queries)
         )
         with writing_to(folder, ModelError, also=(SafetensorError,)):
-            folder.mkdir(parents=True, exist_ok=True)
-            save_file(phrases | queries, folder / WEIGHTS)
-            self.phrases.backbone.config.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
+            make_folder(folder)
+            save_tensors(phrases | queries, folder / WEIGHTS)
+            with files_for(folder) as partial:
+                self.phrases.backbone.config.save_pretrained(partial)
+                self.tokenizer.save_pretrained(partial)
             if self.query_tokenizer.casing:
                 casing = json.dumps(self.query_tokenizer.casing, ensure_ascii=False)
-                (folder / CASING).write_text(casing + "\n", "utf-8")
+                write_text(folder / CASING, casing + "\n")
             write_config(folder, self.config)
 
 

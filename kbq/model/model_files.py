@@ -18,6 +18,7 @@ from kbq.storage.files import reading_problem
 from kbq.storage.paths import PACKAGE
 from kbq.storage.records import OtherFormatError, read_record
 from kbq.storage.seals import Damage, FileSeal, all_damage, first_damage, seal_of
+from kbq.storage.strange_files import is_in_hub_cache, refuse_strange_files
 
 Record = TypeVar("Record")
 CONFIG, SPARTA = "kbq.json", "sparta.json"
@@ -56,6 +57,7 @@ def read_model_record(folder: Path, name: str, kind: type[Record]) -> Record:
         FileNotFoundError: there is none.
         ModelError: it is damaged, of another format version, or cannot be read.
     """
+    refuse_links(folder)
     try:
         return read_record(folder / name, kind, RECORDS[name])
     except FileNotFoundError:
@@ -66,12 +68,22 @@ def read_model_record(folder: Path, name: str, kind: type[Record]) -> Record:
         raise ModelError(reading_problem(folder / name, error, remedy(folder))) from None
 
 
+def refuse_links(folder: Path) -> None:
+    """Refuse a folder in which files are links, other than those of the hub's cache, or devices or pipes.
+
+    Raises:
+        ModelError: one is.
+    """
+    refuse_strange_files(folder, "a model", ModelError, is_in_hub_cache, deep=False)
+
+
 def refuse_damage(folder: Path) -> None:
     """Read the record of a model, and compare the digests of its files; a folder without a record is not kbq's.
 
     Raises:
-        ModelError: see `read_model_record` and `refuse_changes`.
+        ModelError: see `refuse_links`, `read_model_record` and `refuse_changes`.
     """
+    refuse_links(folder)
     name = record_name(folder)
     if name is not None:
         refuse_changes(folder, read_model_record(folder, name, _Listed).files)
@@ -99,8 +111,9 @@ def model_files(folder: Path) -> dict[Path, FileSeal]:
     Raises:
         OSError: the record is missing, or cannot be read.
         ValueError: it is damaged.
-        ModelError: it is of another format version.
+        ModelError: it is of another format version, or the folder has links.
     """
+    refuse_links(folder)
     name = record_name(folder) or CONFIG
     try:
         return _placed(folder, read_record(folder / name, _Listed, RECORDS[name]).files)

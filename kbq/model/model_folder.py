@@ -14,7 +14,7 @@ from typing import Annotated
 
 import torch
 from msgspec import Meta
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from kbq.answers import WeightType
@@ -24,11 +24,13 @@ from kbq.model.windows import WindowShape
 from kbq.storage.files import reading_problem
 from kbq.storage.records import write_record
 from kbq.storage.seals import FileSeal
+from kbq.storage.writing import replacing
 from kbq.text.markers import relation_key, slot_of
 
 WEIGHTS = "model.safetensors"
 FACTS = "training.json"  # how a model without a kbq.json was trained
 DEFAULT_MODEL = Path(__file__).parents[1] / "models" / "default"
+HEADER_LENGTH, METADATA = 8, "__metadata__"  # of a safetensors file: bytes that say how long its header is; facts there
 NamedTensors = dict[str, Tensor]
 Threshold = Annotated[float, Meta(le=1e6)]  # of a logit
 
@@ -164,6 +166,31 @@ def pack(weights: NamedTensors, weight_type: WeightType) -> NamedTensors:
         packed[name] = (tensor / step).round().to(torch.int8)
         packed[f"{name}.scale"] = step.float()
     return packed
+
+
+def save_tensors(weights: NamedTensors, path: Path, facts: Mapping[str, str] | None = None) -> None:
+    """Replace a file of weights; the same weights and facts always give the same bytes.
+
+    Raises:
+        OSError, SafetensorError: it cannot be written.
+    """
+    with replacing(path) as partial:
+        save_file(weights, partial, dict(facts) if facts else None)
+        if facts and len(facts) > 1:
+            _sort_facts(partial)
+
+
+def _sort_facts(path: Path) -> None:
+    """Put the facts in a file of weights in order: safetensors writes them as they come, which differs between runs."""
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(HEADER_LENGTH), "little")
+        header = json.loads(file.read(size))
+        header[METADATA] = dict(sorted(header[METADATA].items()))
+        written = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        if len(written) > size:
+            raise OSError(f"the header of {path.name} grew from {size} to {len(written)} bytes")
+        file.seek(HEADER_LENGTH)
+        file.write(written.ljust(size))
 
 
 def read_weights(path: Path, prefix: str = "") -> NamedTensors:

@@ -15,6 +15,8 @@ from tokenizers import Encoding, Tokenizer
 
 from kbq.errors import ModelError, first_line
 from kbq.storage.records import read_object
+from kbq.storage.folders import make_folder
+from kbq.storage.writing import write_text
 
 Forms = Mapping[str, str]  # word in lower case → its most frequent form, if that differs
 WORD = re.compile(r"\w+(?:['’]\w+)*")
@@ -68,9 +70,9 @@ class FastTokenizer:
 
     def save_pretrained(self, folder: Path) -> None:
         """Write both files. Raises OSError."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / FILE).write_text(self.backend_tokenizer.to_str(pretty=True), "utf-8")
-        (folder / CONFIG).write_text(json.dumps(self._written, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        make_folder(folder)
+        write_text(folder / FILE, self.backend_tokenizer.to_str(pretty=True))
+        write_text(folder / CONFIG, json.dumps(self._written, indent=2, ensure_ascii=False) + "\n")
 
     @property
     def all_special_ids(self) -> list[int]:

@@ -13,12 +13,11 @@ from typing import Self
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from kbq.errors import ModelError
 from kbq.model.model_files import remedy
-from kbq.model.model_folder import fingerprint, load_weights, named_weights, read_weights
+from kbq.model.model_folder import fingerprint, load_weights, named_weights, read_weights, save_tensors
 from kbq.storage.files import reading_problem
 from kbq.storage.json_text import parsed_json
 from kbq.storage.writing import writing_to
@@ -82,7 +81,7 @@ class TaughtJudge:
         """
         facts = {"relations": json.dumps(sorted(self.relations), ensure_ascii=False), "reader": self.reader}
         with writing_to(folder, ModelError, also=(SafetensorError,)):
-            save_file(named_weights(self.judge, ""), folder / TAUGHT, facts)
+            save_tensors(named_weights(self.judge, ""), folder / TAUGHT, facts)
 
     @classmethod
     def open(cls, folder: Path, reader: str, device: torch.device) -> Self | None:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from kbq.array_types import Floats
@@ -46,6 +45,7 @@ from kbq.model.model_folder import (
     read_weights,
     read_whole_config,
     refuse_not_finite,
+    save_tensors,
     write_config,
 )
 from kbq.model.phrases import window_tensors
@@ -53,6 +53,7 @@ from kbq.model.queries import QueryTokenizer, marker_tokens
 from kbq.model.windows import Window, cut
 from kbq.reading.judge import PhraseJudge
 from kbq.storage.files import reading_problem
+from kbq.storage.folders import files_for
 from kbq.storage.machine import give_memory_back
 from kbq.storage.seals import seal_folder
 from kbq.storage.writing import writing_to
@@ -115,7 +116,7 @@ def save_reader(network: Any, folder: Path) -> None:
         name: tensor for name, tensor in weights.items() if name not in shared or not _same(tensor, shared[name])
     }
     with writing_to(folder, ModelError, also=(SafetensorError,)):
-        save_file(pack(differing, "int8"), folder / READER, {WRITTEN_FOR: config.phrase_fingerprint})
+        save_tensors(pack(differing, "int8"), folder / READER, {WRITTEN_FOR: config.phrase_fingerprint})
         write_config(folder, config)
 
 
@@ -255,8 +256,9 @@ class ReaderNetwork:
     def save(self, folder: Path) -> None:
         """Write an ordinary Hugging Face checkpoint."""
         with writing_to(folder, ModelError, also=(SafetensorError,)):
-            self.network.save_pretrained(folder)  # type: ignore[operator]
-            self.tokenizer.save_pretrained(folder)
+            with files_for(folder) as partial:
+                self.network.save_pretrained(partial)  # type: ignore[operator]
+                self.tokenizer.save_pretrained(partial)
             seal_folder(folder)
 
     @property

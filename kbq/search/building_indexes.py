@@ -19,6 +19,7 @@ from kbq.search.recall import calibrate, own_queries
 from kbq.storage.files import reading_problem
 from kbq.storage.progress import Report, silent
 from kbq.storage.records import read_record, write_record
+from kbq.storage.writing import remove_file
 
 OWN_QUERIES = 1000  # slot queries to use if none are given
 MEASURED = 200  # queries to measure recall on; rotations are learned from the others
@@ -141,7 +142,7 @@ def remove_unnamed(folder: Path, manifest: Manifest) -> None:
         remove_others(manifest.shard_folders(folder), entry)
     named_files = {queries_file(folder, entry.asked) for entry in manifest.entries}
     for unnamed_file in set(folder.glob("queries-*.json")) - named_files:
-        unnamed_file.unlink()
+        remove_file(unnamed_file)
 
 
 def queries_file(folder: Path, digest: str) -> Path:

@@ -35,11 +35,12 @@ from kbq.index.factory import chosen_kind
 from kbq.model.model import Model
 from kbq.search.building_indexes import IndexSpec, build_indexes, kept_queries, remove_unnamed
 from kbq.storage.files import pipe_name
+from kbq.storage.folders import make_folders
 from kbq.storage.locks import writing_alone
 from kbq.storage.paths import as_path, given
 from kbq.storage.progress import Stage, silent
 from kbq.storage.seals import all_damage
-from kbq.storage.writing import writing_to
+from kbq.storage.writing import remove_file, writing_to
 from kbq.words.bm25 import add_bm25
 from kbq.words.sparta import compact_sparta, index_sparta
 from kbq.words.sparta_model import SpartaModel
@@ -98,7 +99,7 @@ def build(
         kinds = {index} | ({entry.kind for entry in published.entries} if published else set())
         if kinds - {"auto", "exact"}:
             load_faiss()
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
         with writing_alone(folder):
             before = manifest_before(folder, model, append)
             refuse_strange_parts(folder)
@@ -142,7 +143,7 @@ def publish_encoded(
     if is_knowledge_base(folder):
         raise KnowledgeBaseError(f"{folder} already holds a knowledge base: choose another folder")
     with writing_to(folder, KnowledgeBaseError, goes_on=True):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
         with writing_alone(folder):
             before = replace(manifest_before(folder, model, append=False), phrases=phrases)
             refuse_strange_parts(folder)
@@ -196,7 +197,7 @@ def update(
         if not isinstance(corpus, str | Path) or pipe_name(Path(corpus)):
             raise  # it cannot be read again
         note(f"an update of {folder} was stopped, and the corpus has changed since: it starts over")
-        (folder / STATE).unlink(missing_ok=True)
+        remove_file(folder / STATE)
         bad_lines = BadLines(corpus, skip_bad_lines, note)
         pages = _pages(corpus, format, columns, bad_lines, (), note)
         manifest, changes = _updated(folder, pages, open_model, delete_missing, start_encoders, report, report_stage)
@@ -231,7 +232,7 @@ def _updated(
             after = build_indexes(folder, after, model, spec, report_stage)
             manifest = _publish(folder, after, before.bm25, report_stage)
         else:
-            (folder / STATE).unlink(missing_ok=True)  # of an update that is not wanted any more
+            remove_file(folder / STATE)  # of an update that is not wanted any more
             manifest = before
             if comparison.changes(delete_missing):
                 manifest = write_manifest(folder, without(before, shards, comparison.gone(delete_missing)))

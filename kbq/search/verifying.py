@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from kbq.model.model_folder import local_folder
 from kbq.search.building_indexes import IndexSpec, build_indexes, kept_queries, queries_file, remove_unnamed
 from kbq.search.changing import model_of
 from kbq.storage.files import reading_problem
+from kbq.storage.folders import remove_folder
 from kbq.storage.paths import as_path
 from kbq.storage.progress import Stage, silent
 from kbq.storage.seals import SEAL, Damage, all_damage
@@ -38,6 +38,7 @@ class Verification:
     bytes: int
     problems: tuple[str, ...] = ()
     repaired: tuple[str, ...] = ()
+    unread: int = 0  # of the problems: files that cannot be read, and may be whole
 
     def __bool__(self) -> bool:
         """Whether everything is as it was written."""
@@ -78,8 +79,9 @@ def verify(
         return verify(folder, repair, model=model, device=device, report=report)
     repaired = _repaired(folder, damages, model, device, report) if repair and damages else ()
     parts = tuple(folder / part for part in repaired)
-    left = tuple(sentence(folder, one) for one in damages if not any(one.path.is_relative_to(part) for part in parts))
-    return Verification(folder, len(files), sum(file.bytes for file in files.values()), left, repaired)
+    left = [one for one in damages if not any(one.path.is_relative_to(part) for part in parts)]
+    problems, unread = tuple(sentence(folder, one) for one in left), sum(one.is_unread for one in left)
+    return Verification(folder, len(files), sum(file.bytes for file in files.values()), problems, repaired, unread)
 
 
 def _older_words(folder: Path, manifest: Manifest) -> list[Path]:
@@ -98,9 +100,9 @@ def _verified_model(folder: Path, repair: bool, report: Report) -> Verification:
     except (OSError, ValueError):  # the record is damaged, which is found again below
         sizes = []
     stage = Stage(report, "bytes compared", sum(sizes))
-    damages = model_damage(folder, stage.add)
+    damages = list(model_damage(folder, stage.add))
     problems = tuple(reading_problem(one.path, one.problem, remedy(folder)) for one in damages)
-    return Verification(folder, len(sizes), sum(sizes), problems)
+    return Verification(folder, len(sizes), sum(sizes), problems, unread=sum(one.is_unread for one in damages))
 
 
 def _repaired(folder: Path, damages: list[Damage], model: str | None, device: str, report: Report) -> tuple[str, ...]:
@@ -116,7 +118,7 @@ def _repaired(folder: Path, damages: list[Damage], model: str | None, device: st
         needs_model = any(not part.endswith("/bm25") for part in damaged)
         opened = model_of(folder, manifest, model, device) if needs_model else None  # before anything is removed
         for part in damaged:
-            shutil.rmtree(parts[part], ignore_errors=True)
+            remove_folder(parts[part])
         after = manifest.without_seals(damaged)
         if opened is not None:
             spec = IndexSpec.as_before(folder, manifest, manifest.index.kind)

@@ -15,8 +15,9 @@ from kbq.errors import KbqError
 from kbq.serve.api import KbName, json_only
 from kbq.serve.problems import DESCRIBED, RefusedError
 from kbq.serve.services import WithServices
+from kbq.storage.folders import make_folders
 from kbq.storage.locks import lock
-from kbq.storage.writing import make_folders, open_to_grow, writing_to
+from kbq.storage.writing import open_to_grow, writing_to
 from kbq.tables.decisions import decision_of
 
 MOST, MOST_BYTES = 500, 1_000_000  # decisions that are sent at once, and bytes of those that come back

@@ -15,6 +15,7 @@ import xxhash
 from msgspec import Meta
 
 from kbq.errors import first_line
+from kbq.storage.files import CANNOT_READ
 from kbq.storage.records import digest_of_record, read_record, write_record
 from kbq.storage.writing import is_left_of
 
@@ -58,6 +59,11 @@ class Damage:
 
     def __str__(self) -> str:
         return f"{self.path}: {first_line(self.problem)}"
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether the file may well be whole, but cannot be read at the moment, or by this user."""
+        return isinstance(self.problem, OSError) and self.problem.errno in CANNOT_READ
 
 
 def seal_folder(folder: Path, of: str = "") -> Seal:

@@ -1,4 +1,4 @@
-"""Writing: the one place where files and folders of kbq are made, replaced, moved and removed.
+"""Writing: the one place where files of kbq are made, replaced, moved and removed; `folders.py` does it with folders.
 
 Nothing here follows a link. What is made is new: a link, a device or a file of that name, which somebody may have left
 in a folder that came from elsewhere, is never written into. Names are taken relative to a handle of their folder. What
@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 from kbq.errors import KbqError, first_line
 from kbq.storage.locks import being_written, lock
@@ -42,7 +42,7 @@ class StrangeFileError(KbqError):
 
 
 @contextmanager
-def _at(path: Path) -> Iterator[tuple[str, int | None]]:
+def at(path: Path) -> Iterator[tuple[str, int | None]]:
     """The name of a file within its folder, and a handle of that."""
     if not HAS_HANDLES:
         yield str(path), None
@@ -63,7 +63,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         KbqError: another process is replacing it.
     """
-    with _at(path) as (name, folder):
+    with at(path) as (name, folder):
         partial = path.with_name(f"{path.name}.{secrets.token_hex(6)}.tmp")
         own = partial.name if HAS_HANDLES else str(partial)
         handle = os.open(own, os.O_RDWR | os.O_CREAT | os.O_EXCL | NOT_FOLLOWED, 0o666, dir_fd=folder)
@@ -74,7 +74,7 @@ def replacing(path: Path) -> Iterator[Path]:
             yield partial
             _sync(own, folder)  # by its name, as a library may have put another file there
             os.replace(own, name, src_dir_fd=folder, dst_dir_fd=folder)
-            _sync_handle(folder)
+            sync_handle(folder)
         except BaseException:
             with suppress(FileNotFoundError):
                 os.unlink(own, dir_fd=folder)
@@ -109,14 +109,14 @@ def _refuse_or_remove_others(path: Path, own: str, folder: int | None) -> None:
                 os.close(handle)
 
 
-def open_to_grow(path: Path) -> IO[bytes]:
+def open_to_grow(path: Path) -> BinaryIO:
     """Open a file that is written bit by bit under its own name, to read and write; begin it where there is none.
 
     Raises:
         StrangeFileError: it is a link, no file, or has another name, under which it would change, too.
         OSError: it cannot be opened.
     """
-    with _at(path) as (name, folder):
+    with at(path) as (name, folder):
         try:
             handle = os.open(name, os.O_RDWR | os.O_CREAT | NOT_FOLLOWED, 0o666, dir_fd=folder)
         except OSError as error:
@@ -135,54 +135,26 @@ def _put_away(path: Path) -> str:
     return f"put a copy in its place, or remove {path.name}"
 
 
-def new_folder(path: Path) -> None:
-    """Make a folder that is empty; one that a killed run has left, with all in it, is removed first.
-
-    Raises:
-        StrangeFileError: there is a link.
-        OSError: it cannot be made, or there is a file.
-    """
-    remove_folder(path)
-    with _at(path) as (name, folder):
-        os.mkdir(name, dir_fd=folder)
-        _sync_handle(folder)
-
-
-def make_folders(path: Path) -> None:
-    """Make a folder, and those above it, unless it is there. Raises OSError if there is a file."""
-    path.mkdir(parents=True, exist_ok=True)
-
-
-def remove_folder(path: Path) -> None:
-    """Remove a folder and all in it, if there is one; what links lead to stays.
-
-    Raises:
-        StrangeFileError: it is a link itself.
-        OSError: it cannot be removed.
-    """
-    if path.is_symlink():
-        raise StrangeFileError(f"{path} is a link, where kbq would make or remove a folder of its own: remove the link")
-    with suppress(FileNotFoundError):
-        shutil.rmtree(path)
-
-
 def remove_file(path: Path) -> None:
     """Remove a file, or a link, if there is one."""
-    with suppress(FileNotFoundError, NotADirectoryError), _at(path) as (name, folder):
+    with suppress(FileNotFoundError, NotADirectoryError), at(path) as (name, folder):
         os.unlink(name, dir_fd=folder)
 
 
 def move(source: Path, target: Path) -> None:
-    """Give a folder or file, which is on the disk, another name; this is on the disk, too, when the call returns."""
-    with _at(source) as (old, old_folder), _at(target) as (new, new_folder):
-        os.rename(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
-        _sync_handle(new_folder)
-        _sync_handle(old_folder)
+    """Give a folder or file, which is on the disk, another name; this is on the disk, too, when the call returns.
+
+    A file that has it is replaced, a folder only if it is empty.
+    """
+    with at(source) as (old, old_folder), at(target) as (new, new_folder):
+        os.replace(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
+        sync_handle(new_folder)
+        sync_handle(old_folder)
 
 
 def sync(path: Path) -> None:
     """See that the content of a file, or the names in a folder, are on the disk."""
-    with _at(path) as (name, folder):
+    with at(path) as (name, folder):
         _sync(name, folder)
 
 
@@ -194,7 +166,7 @@ def _sync(name: str, folder: int | None) -> None:
         os.close(handle)
 
 
-def _sync_handle(folder: int | None) -> None:
+def sync_handle(folder: int | None) -> None:
     if folder is not None:
         with suppress(OSError):  # some file systems cannot sync a folder
             os.fsync(folder)
@@ -228,26 +200,64 @@ def writing_to(
         raise error(f"{path} cannot be written ({reason}): {advice}") from problem
 
 
+def copy_file(source: Path, target: Path) -> None:
+    """Replace a file by a copy of another one."""
+    with replacing(target) as partial:
+        shutil.copyfile(source, partial)
+
+
+def link_file(source: Path, target: Path) -> None:
+    """Give a file of one's own, which never changes, a second name; copy it if it is somebody else's, or far away."""
+    try:
+        if hasattr(os, "geteuid") and source.stat().st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "somebody else's file", str(source))
+        with at(target) as (name, folder):
+            os.link(source, name, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        copy_file(source, target)
+
+
+def name_again(source: Path, target: Path) -> None:
+    """Give a file a second name; where that cannot be, a link to it. Whoever reads it must never write to it."""
+    with at(target) as (name, folder):
+        try:
+            os.link(source.resolve(), name, dst_dir_fd=folder)  # it stays when the first name is removed
+        except OSError:  # another disk, or a file of somebody else's
+            os.symlink(source.resolve(), name, dir_fd=folder)
+
+
+def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file that grows line by line, from its beginning; what comes after them is cut off.
+
+    A kill leaves an unfinished line at the end, a power cut zeros where something had not come to the disk.
+    """
+    end = file.seek(0)
+    for line in file:
+        if not line.endswith(b"\n") or b"\0" in line:
+            break
+        yield line
+        end += len(line)
+    file.seek(end)
+    file.truncate()
+
+
+def sync_open(file: BinaryIO) -> None:
+    """See that the content of an open file is on the disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace a file atomically."""
     with replacing(path) as partial:
         partial.write_bytes(content)
 
 
-def write_json(path: Path, content: object) -> None:
-    """Replace a JSON file atomically. Lone surrogates, which UTF-8 cannot encode, are escaped."""
-    text = json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file atomically, in UTF-8. Lone surrogates, which that cannot encode, are escaped."""
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
-def remove_left(folder: Path) -> None:
-    """Remove a folder whose process was killed: unless another one has the lock, or there are no locks to tell by."""
-    if not HAS_HANDLES:
-        return
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            if lock(handle):
-                shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os.close(handle)
+def write_json(path: Path, content: object) -> None:
+    """Replace a JSON file atomically."""
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")

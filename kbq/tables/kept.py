@@ -15,6 +15,7 @@ from kbq.corpus.pages import Page
 from kbq.dump.page_directory import Pages
 from kbq.dump.shards import Shard
 from kbq.errors import KbqError
+from kbq.storage.writing import whole_lines
 
 READ_AGAIN = ("text", "title", "context", "metadata")  # that the page has
 KEPT = tuple(one.name for one in fields(Answer) if one.name not in READ_AGAIN)
@@ -82,10 +83,8 @@ class Kept:
 
     def _read(self) -> dict[str, int]:
         places: dict[str, int] = {}
-        place = self._file.seek(0)
-        for number, line in enumerate(self._file, start=1):
-            if not line.endswith(b"\n"):
-                break
+        place = 0
+        for number, line in enumerate(whole_lines(self._file), start=1):
             try:
                 kept = json.loads(line)
                 is_whole = isinstance(kept["query"], str) and isinstance(kept["answers"], list)
@@ -95,6 +94,4 @@ class Kept:
                 raise KbqError(f"{self._name}:{number} is damaged: delete the file to ask again")
             places[kept["query"]] = place
             place += len(line)
-        self._file.seek(place)
-        self._file.truncate()
         return places

@@ -15,9 +15,11 @@ from typing import Any
 from kbq.dump.shards import Shard
 from kbq.errors import KbqError
 from kbq.storage.files import file_digest
+from kbq.storage.folders import make_folders
 from kbq.storage.locks import writing_alone
 from kbq.storage.records import read_object
 from kbq.storage.writing import make_folders, open_to_grow, write_json, writing_to
+from kbq.storage.writing import open_to_grow, sync_open, write_json, writing_to
 from kbq.tables.claims import Source
 from kbq.tables.kept import Kept
 
@@ -112,6 +114,7 @@ class Run:
                 file.truncate(0)
             write_json(self._facts, self._written)
             yield Kept(shards, file, str(self._answers))
+            sync_open(file)
 
     @contextmanager
     def view(self) -> Iterator[None]:

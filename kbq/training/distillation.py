@@ -6,6 +6,7 @@ A file holds float16 logits, passage after passage: the starts for its first que
 the ends in the same order. Its name is a digest of the reader's weights and of the passages.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from torch import Tensor
 from kbq.array_types import Rows
 from kbq.errors import TrainingError
 from kbq.reading.network import ReaderNetwork
+from kbq.storage.folders import make_folders
 from kbq.storage.locks import writing_alone
 from kbq.storage.paths import cache_folder
 from kbq.storage.writing import writing_to
+from kbq.storage.writing import open_to_grow, sync_open, writing_to
 from kbq.training.batches import Batch, PreparedPassage, passages_digest
 
 Halves = NDArray[np.float16]
@@ -85,7 +88,7 @@ def reader_outputs(
     ends = np.cumsum([2 * int(np.prod(_shape(passage))) for passage in passages])  # in bytes
     if not path.is_file() or path.stat().st_size != ends[-1]:  # a whole file is shared by any number of trainings
         with writing_to(path, TrainingError, goes_on=True):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folders(folder)
             _read_rest(reader, passages, path, ends, report)
     report(len(passages), len(passages))
     return ReaderOutputs(np.memmap(path, np.float16, "r"), passages, digest)
@@ -99,9 +102,9 @@ def _read_rest(
     report: Callable[[int, int], None],
 ) -> None:
     """Append what is missing to a file. `ends`: where the outputs of each passage end, in bytes."""
-    with path.open("ab") as file, writing_alone(path):
-        done = int(np.searchsorted(ends, file.tell(), side="right"))
-        file.truncate(int(ends[done - 1]) if done else 0)
+    with open_to_grow(path) as file, writing_alone(path):
+        done = int(np.searchsorted(ends, file.seek(0, os.SEEK_END), side="right"))
+        file.seek(file.truncate(int(ends[done - 1]) if done else 0))
         for first in range(done, len(passages), AT_A_TIME):
             report(first, len(passages))
             part = passages[first : first + AT_A_TIME]
@@ -110,7 +113,7 @@ def _read_rest(
             for passage in part:
                 outputs = np.stack([next(logits) for _ in passage.queries], axis=1)
                 file.write(outputs.astype(np.float16).tobytes())
-            file.flush()
+            sync_open(file)
 
 
 def taught_logits(batch: Batch, outputs: Sequence[Halves]) -> Tensor:

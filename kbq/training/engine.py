@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from kbq.errors import TrainingError, first_line
 from kbq.model.pickled_weights import refuse_bombs
+from kbq.storage.folders import make_folders
 from kbq.storage.machine import give_memory_back
 from kbq.storage.writing import replacing, writing_to
 from kbq.training.attention import recompute_attention
@@ -110,7 +111,7 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
         TrainingError: the disk is full.
     """
     with writing_to(path, TrainingError, goes_on=True):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         with replacing(path) as partial:
             try:
                 torch.save(state, partial)

@@ -21,6 +21,7 @@ from kbq.errors import ModelError, TrainingError
 from kbq.model.backbone import hugging_face, load_tokenizer, readable_checkpoint, reading
 from kbq.model.devices import autocast, choose_device, pad
 from kbq.model.model_files import refuse_damage
+from kbq.storage.folders import files_for
 from kbq.storage.seals import seal_folder
 from kbq.storage.writing import writing_to
 from kbq.training.batches import PassageRun
@@ -96,8 +97,9 @@ class Generator:
     def save(self, folder: Path) -> None:
         """Write an ordinary Hugging Face checkpoint."""
         with writing_to(folder, ModelError, also=(SafetensorError,)):
-            self.network.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
+            with files_for(folder) as partial:
+                self.network.save_pretrained(partial)
+                self.tokenizer.save_pretrained(partial)
             seal_folder(folder)
 
     @torch.inference_mode()

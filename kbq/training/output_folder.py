@@ -1,9 +1,7 @@
 """Output folder: OUT.partial, where a result is made before it gets its name, and the facts that it keeps on how."""
 
 import dataclasses
-import json
 import platform
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -13,9 +11,10 @@ import kbq
 from kbq.errors import TrainingError
 from kbq.model.model_folder import FACTS, local_folder
 from kbq.storage.files import file_digest
+from kbq.storage.folders import make_folder, remove_empty_folder, remove_folder
 from kbq.storage.locks import writing_alone
 from kbq.storage.seals import seal_folder
-from kbq.storage.writing import writing_to
+from kbq.storage.writing import move, write_json, writing_to
 from kbq.training.engine import StepSettings
 
 
@@ -29,18 +28,17 @@ def output_folder(out: Path) -> Iterator[Path]:
     _refuse_existing(out)
     folder = out.with_name(out.name + ".partial")
     with writing_to(out, TrainingError, "choose another --out"):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     with writing_alone(folder):
         try:
             _refuse_existing(out)  # another process may have finished since
-            shutil.rmtree(folder / "model", ignore_errors=True)  # of a run that was killed while it wrote this
+            remove_folder(folder / "model")  # of a run that was killed while it wrote this
             yield folder
         except BaseException:
-            if not any(folder.iterdir()):
-                folder.rmdir()
+            remove_empty_folder(folder)
             raise
-        (folder / "model").rename(out)
-        shutil.rmtree(folder)
+        move(folder / "model", out)
+        remove_folder(folder)
 
 
 def _refuse_existing(out: Path) -> None:
@@ -83,7 +81,7 @@ def training_facts(
 
 def write_facts(folder: Path, facts: dict[str, object]) -> None:
     """Write facts beside weights that have no `kbq.json`, and seal the folder with them."""
-    (folder / FACTS).write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    write_json(folder / FACTS, facts)
     seal_folder(folder)
 
 

@@ -6,7 +6,6 @@ The whole reader learns, but for its word embeddings, which are the model's.
 import dataclasses
 import math
 import random
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
@@ -22,6 +21,7 @@ from kbq.model.model_folder import local_folder, read_config, write_config
 from kbq.reading.judge import PhraseJudge
 from kbq.reading.network import QuestionAnswering, ReaderNetwork, open_reader, save_reader
 from kbq.reading.phrase_windows import read_around
+from kbq.storage.folders import copy_folder
 from kbq.training.batches import passages_digest, weights_digest
 from kbq.training.engine import SEEDS, Run, StepReport, StepSettings
 from kbq.training.examples import as_paths
@@ -192,7 +192,7 @@ def teach_second_look(
         run.run(folder / "checkpoint.pt", on_step)
         outcome = TeachingOutcome(len(queries), left_out, run.steps)
         facts = training_facts(command, model, digests, settings, outcome=dataclasses.asdict(outcome))
-        shutil.copytree(local_folder(model), folder / "model")
+        copy_folder(local_folder(model), folder / "model")
         save_reader(reader.reranking[0], folder / "model")
         config = read_config(folder / "model")
         write_config(folder / "model", replace(config, training=config.training | {"second look": facts}))

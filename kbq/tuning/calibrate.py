@@ -27,6 +27,7 @@ from kbq.reading.evidence import without_evidence
 from kbq.reading.probability_features import FEATURES, features
 from kbq.search.search import BATCH
 from kbq.storage.files import file_digest
+from kbq.storage.folders import make_folders
 from kbq.storage.lines import clean_text
 from kbq.storage.progress import unheard
 from kbq.storage.writing import writing_to
@@ -103,7 +104,7 @@ def calibrate(
     if Path(out).is_dir():
         raise TrainingError(f"{out} is a folder: give --out the name of a file")
     with writing_to(Path(out).parent, TrainingError):  # before queries are asked, which takes minutes
-        Path(out).parent.mkdir(parents=True, exist_ok=True)
+        make_folders(Path(out).parent)
         tempfile.TemporaryFile(dir=Path(out).parent).close()
     rows = judge(kb, golds, options, hidden, report)
     _refuse_useless(rows, str(triples))

@@ -25,7 +25,9 @@ from kbq.array_types import Bools, Floats
 from kbq.dump.arrays import LOOKED_AT, GrowingArray, GrowingTexts, Texts, open_array, refuse_descending
 from kbq.errors import KnowledgeBaseError
 from kbq.storage.files import reading_problem
+from kbq.storage.folders import discard_folder, new_folder, remove_folder
 from kbq.storage.seals import first_damage, read_seal, seal_folder
+from kbq.storage.writing import move
 from kbq.text.markers import MARKERS, mention_in
 
 Numbers: TypeAlias = Literal["counts", "weights"]
@@ -62,8 +64,7 @@ def write_postings(
     by_passage = np.argsort(entries.passages, kind="stable")  # so that the bytes do not depend on the given order
     by_term = by_passage[np.argsort(terms[by_passage], kind="stable")]
     partial = folder.with_name(folder.name + ".tmp")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
+    new_folder(partial)
     columns: dict[str, NDArray[np.generic]] = {
         "passages": entries.passages[by_term],
         numbers: entries.numbers[by_term],
@@ -80,10 +81,10 @@ def write_postings(
     seal_folder(partial, of)
     old = _old(folder)
     if folder.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        folder.rename(old)
-    partial.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+        remove_folder(old)
+        move(folder, old)
+    move(partial, folder)
+    discard_folder(old)
 
 
 def _old(folder: Path) -> Path:

@@ -6,7 +6,6 @@ that new impacts are written beside those in use, until the manifest names them.
 """
 
 import hashlib
-import shutil
 import zipfile
 from array import array
 from collections.abc import Iterable, Sequence
@@ -24,6 +23,7 @@ from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.model.backbone import saved_tokenizer
 from kbq.model.windows import tokenize
 from kbq.storage.files import folder_bytes
+from kbq.storage.folders import discard_folder, files_for, make_folder, remove_folder
 from kbq.storage.paths import as_path
 from kbq.storage.progress import Report, Stage, silent
 from kbq.storage.seals import seal_folder
@@ -65,7 +65,8 @@ def add_sparta(
         else:
             write_sentence_impacts(sparta_folder(shard.folder, manifest), shard, model, k, stage)
             built.append(f"{shard.folder.name}/sparta-{name}")
-    model.tokenizer.save_pretrained(sparta_folder(folder, manifest))
+    with files_for(sparta_folder(folder, manifest)) as partial:
+        model.tokenizer.save_pretrained(partial)
     seal_folder(sparta_folder(folder, manifest))
     return manifest.without_seals(built)
 
@@ -79,7 +80,7 @@ def remove_other_impacts(folder: Path, manifest: Manifest) -> None:
     """Remove earlier impacts, and those left from runs that were killed."""
     for parent in (folder, *manifest.shard_folders(folder)):
         for other in set(parent.glob("sparta-*")) - {sparta_folder(parent, manifest)}:
-            shutil.rmtree(other, ignore_errors=True)
+            discard_folder(other)
 
 
 def write_sentence_impacts(folder: Path, shard: Shard, model: SpartaModel, k: int, stage: Stage) -> None:
@@ -90,7 +91,7 @@ def write_sentence_impacts(folder: Path, shard: Shard, model: SpartaModel, k: in
         stage: counts paragraphs, block by block.
     """
     blocks_folder = folder.with_name(folder.name + ".blocks")
-    blocks_folder.mkdir(exist_ok=True)
+    make_folder(blocks_folder)
     blocks = []
     for first in range(0, len(shard.texts), BLOCK):
         block = blocks_folder / f"{first}.npz"
@@ -101,7 +102,7 @@ def write_sentence_impacts(folder: Path, shard: Shard, model: SpartaModel, k: in
         stage.add(stop - first)
     entries, paragraphs = _joined(blocks)
     write_postings(folder, model.vocabulary, entries, "weights", shard.seal, {PARAGRAPHS: paragraphs})
-    shutil.rmtree(blocks_folder)
+    remove_folder(blocks_folder)
 
 
 def _write_block(path: Path, shard: Shard, paragraphs: range, model: SpartaModel, k: int) -> None:

@@ -14,17 +14,17 @@ from typing import Any, Self
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from kbq.errors import ModelError
 from kbq.model.backbone import empty_backbone, hidden_states, load_tokenizer, pretrained_backbone, saved_tokenizer
 from kbq.model.devices import batch_tokens, buckets, choose_device, fast_copy, pad, padded, readable_length
 from kbq.model.model_files import RECORDS, SPARTA, read_model_record, refuse_changes, remedy, sealed_files
-from kbq.model.model_folder import WEIGHTS, load_weights, plain_facts, read_weights
+from kbq.model.model_folder import WEIGHTS, load_weights, plain_facts, read_weights, save_tensors
 from kbq.model.tokenizer import encodings
 from kbq.model.windows import Tokens, WindowShape, tokenize
 from kbq.storage.files import reading_problem
+from kbq.storage.folders import files_for, make_folder
 from kbq.storage.records import write_record
 from kbq.storage.seals import FileSeal
 from kbq.storage.writing import writing_to
@@ -241,10 +241,11 @@ class SpartaModel:
         """Write the folder. Raises ModelError if it cannot be written."""
         weights: dict[str, Tensor] = {name: value.contiguous() for name, value in self.network.state_dict().items()}
         with writing_to(folder, ModelError, also=(SafetensorError,)):
-            folder.mkdir(parents=True, exist_ok=True)
-            save_file(weights, folder / WEIGHTS)
-            self.network.backbone.config.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
+            make_folder(folder)
+            save_tensors(weights, folder / WEIGHTS)
+            with files_for(folder) as partial:
+                self.network.backbone.config.save_pretrained(partial)
+                self.tokenizer.save_pretrained(partial)
             config = replace(self.config, training=plain_facts(self.config.training))
             write_record(folder / SPARTA, SpartaRecord(config, sealed_files(folder)), RECORDS[SPARTA])
 

@@ -309,3 +309,20 @@ def printing_calls(path: Path) -> Iterator[str]:
 def test_commands_print_in_one_place(path: Path) -> None:
     expected = {"terminal.py": {"typer.echo", "typer.style"}, "progress.py": {"sys.stderr.write"}}
     assert set(printing_calls(path)) == expected.get(path.name, set())
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_styled"),
+    [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+)
+def test_styles_are_left_out_where_they_are_not_wanted(
+    variables: dict[str, str], is_styled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    shown: list[str] = []
+    monkeypatch.setattr("typer.echo", lambda text, **options: shown.append(text))
+    show(Styled("bold", bold=True))
+    assert shown == ["\x1b[1mbold\x1b[0m" if is_styled else "bold"]

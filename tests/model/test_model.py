@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from kbq.errors import ModelError
 from kbq.model.backbone import pretrained_backbone
 from kbq.model.model import Model
 from kbq.model.model_files import is_model, model_damage, model_files, record_name, remedy
-from kbq.model.model_folder import DEFAULT_MODEL, ModelConfig, read_config, write_config
+from kbq.model.model_folder import DEFAULT_MODEL, ModelConfig, read_config, save_tensors, write_config
 from kbq.model.phrases import encode_windows
 from kbq.model.windows import WindowShape, tokenize, windows
 from kbq.reading.network import ReaderNetwork
@@ -310,7 +311,7 @@ def test_a_record_that_is_false_is_refused_though_its_digest_fits(
     [
         ("../kbq.json", "it lists .*kbq.json, which is elsewhere"),
         ("/dev/zero", "it lists /dev/zero, which is elsewhere"),
-        ("endless.json", r"endless.json is damaged \(it is not a file\)"),
+        ("endless.json", "endless.json is a link, and a model has none: put a copy in its place, or remove it"),
         ("..", "it is not a file"),
     ],
 )
@@ -319,7 +320,8 @@ def test_a_record_that_lists_other_files_reads_none_of_them(
 ) -> None:
     folder = tmp_path / "model"
     shutil.copytree(model_folder, folder)
-    (folder / "endless.json").symlink_to("/dev/zero")
+    if name == "endless.json":
+        (folder / name).symlink_to("/dev/zero")
     written = json.loads((folder / "kbq.json").read_text())
     files = written["files"] | {name: {"bytes": 0, "digest": "0"}}
     write_record(folder / "kbq.json", {"config": written["config"], "files": files}, 3)
@@ -670,3 +672,36 @@ def test_a_query_encoder_that_cannot_be_written_is_said(model_folder: Path, tmp_
     (tmp_path / "file").write_text("")
     with pytest.raises(ModelError, match=r"file/tuned cannot be written \(.*Not a directory.*\): choose another name"):
         Model.open(model_folder, "cpu").save_query_encoder(tmp_path / "file" / "tuned", {})
+
+
+def test_weights_with_facts_always_have_the_same_bytes(tmp_path: Path) -> None:
+    weights = {name: torch.arange(6.0).reshape(2, 3) for name in ("a", "b")}
+    facts = {f"fact {number}": f"ü {number}" for number in range(8)}
+    written = set()
+    for number in range(10):
+        save_tensors(weights, tmp_path / f"{number}", facts)
+        written.add((tmp_path / f"{number}").read_bytes())
+    assert len(written) == 1
+    with safe_open(tmp_path / "0", "pt") as file:
+        assert file.metadata() == facts
+        assert file.get_tensor("b").tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+
+
+def hub_cache(model_folder: Path, root: Path) -> Path:
+    """A model as huggingface_hub lays it down: snapshots/REVISION/NAME are links to blobs/DIGEST."""
+    snapshot, blobs = root / "models--someone--model" / "snapshots" / "0123", root / "models--someone--model" / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for number, path in enumerate(sorted(model_folder.iterdir())):
+        shutil.copyfile(path, blobs / f"{number:040x}")
+        (snapshot / path.name).symlink_to(f"../../blobs/{number:040x}")
+    return snapshot
+
+
+def test_a_model_in_the_cache_of_the_hub_is_opened(model_folder: Path, tmp_path: Path) -> None:
+    snapshot = hub_cache(model_folder, tmp_path)
+    assert Model.open(snapshot, "cpu").dim == Model.open(model_folder, "cpu").dim
+    (tmp_path / "outside.json").write_text("{}")
+    (snapshot / "config.json").unlink()
+    (snapshot / "config.json").symlink_to("../../../outside.json")
+    assert f"{snapshot}/config.json is a link, and a model has none: put a copy in its place" in refused(snapshot)

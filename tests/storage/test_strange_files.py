@@ -78,3 +78,10 @@ def test_a_folder_that_cannot_be_listed_but_entered_is_refused(folder: Path, mon
     assert refused(folder).endswith("model cannot be listed (Permission denied): ask for the right to, or remove it")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert refused(folder) == ""
+
+
+def test_a_folder_too_deep_to_be_removed_is_refused(folder: Path) -> None:
+    (folder / "/".join("d" * 21)).mkdir(parents=True)
+    assert "cannot be listed (more than 20 folders within one another)" in refused(folder)
+    (folder / "/".join("d" * 21)).rmdir()
+    assert refused(folder) == ""

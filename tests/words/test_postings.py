@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.errors import KnowledgeBaseError
+from kbq.storage.writing import move
 from kbq.words.postings import Entries, ImpactIndex, Postings, write_postings
 
 
@@ -84,17 +85,17 @@ def test_an_index_is_replaced_whole(index: ImpactIndex, tmp_path: Path) -> None:
 def test_one_that_is_killed_while_it_replaces_another_leaves_that(
     renamed: int, index: ImpactIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, done = Path.rename, 0
+    done = 0
 
-    def rename(path: Path, target: Path) -> Path:
+    def rename(path: Path, target: Path) -> None:
         nonlocal done
         if done == renamed:
             raise KeyboardInterrupt
         done += 1
-        return plain(path, target)
+        move(path, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", rename)
+        patch.setattr("kbq.words.postings.move", rename)
         with pytest.raises(KeyboardInterrupt):
             write(tmp_path / "i", ["c"], (0, 0, 3.0))
     assert opened(tmp_path / "i", 4).scores(["a"]).tolist() == index.scores(["a"]).tolist()

@@ -1,0 +1,120 @@
+"""Folders: made, copied, removed and filled without following a link, as `writing.py` does it with files."""
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kbq.storage.locks import lock
+from kbq.storage.writing import HAS_HANDLES, StrangeFileError, at, copy_file, move, sync, sync_handle
+
+
+def new_folder(path: Path) -> None:
+    """Make a folder that is empty; one that a killed run has left, with all in it, is removed first.
+
+    Raises:
+        StrangeFileError: there is a link.
+        OSError: it cannot be made, or there is a file.
+    """
+    remove_folder(path)
+    with at(path) as (name, folder):
+        os.mkdir(name, dir_fd=folder)
+        sync_handle(folder)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, unless it is there.
+
+    Raises:
+        StrangeFileError: there is a link, which might lead anywhere.
+        OSError: it cannot be made, or there is a file.
+    """
+    _refuse_link(path)
+    make_folders(path)
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder, and those above it, unless it is there; the user has named it, and it may be a link."""
+    path.mkdir(parents=True, exist_ok=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder and all in it, if there is one; what links in it lead to stays.
+
+    Raises:
+        StrangeFileError: it is a link itself.
+        OSError: it cannot be removed.
+    """
+    _refuse_link(path)
+    with suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
+def discard_folder(path: Path) -> None:
+    """Remove a folder that nothing names any more, as far as that is possible."""
+    with suppress(OSError):
+        remove_folder(path)
+
+
+def remove_empty_folder(path: Path) -> None:
+    """Remove a folder, unless something is in it."""
+    with suppress(OSError), at(path) as (name, folder):
+        os.rmdir(name, dir_fd=folder)
+
+
+def remove_left(path: Path) -> None:
+    """Remove a folder whose process was killed: unless another one has the lock, or there are no locks to tell by."""
+    if not HAS_HANDLES:
+        return
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if lock(handle):
+                shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(handle)
+
+
+def copy_folder(
+    source: Path,
+    target: Path,
+    copy: Callable[[Path, Path], None] = copy_file,
+    leave_out: Callable[[str], bool] = lambda name: False,
+) -> None:
+    """Make a new folder with the files of another one and of those below; it is on the disk when the call returns.
+
+    Args:
+        copy: makes the second file of the first one.
+        leave_out: says which files and folders are left out, by name.
+    """
+    new_folder(target)
+    for path in sorted(source.iterdir()):
+        if leave_out(path.name):
+            continue
+        if path.is_dir():
+            copy_folder(path, target / path.name, copy, leave_out)
+        else:
+            copy(path, target / path.name)
+    sync(target)
+
+
+@contextmanager
+def files_for(path: Path) -> Iterator[Path]:
+    """Yield a new folder, whose files come into `path` at the end: for libraries that write several files by name."""
+    make_folder(path)
+    partial = path / f"{secrets.token_hex(6)}.tmp"
+    new_folder(partial)
+    try:
+        yield partial
+        for file in sorted(partial.iterdir()):
+            sync(file)
+            move(file, path / file.name)
+    finally:
+        discard_folder(partial)
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise StrangeFileError(f"{path} is a link, where kbq would make or remove a folder of its own: remove the link")
