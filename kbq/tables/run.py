@@ -18,7 +18,6 @@ from kbq.storage.files import file_digest
 from kbq.storage.folders import make_folders
 from kbq.storage.locks import writing_alone
 from kbq.storage.records import read_object
-from kbq.storage.writing import make_folders, open_to_grow, write_json, writing_to
 from kbq.storage.writing import open_to_grow, sync_open, write_json, writing_to
 from kbq.tables.claims import Source
 from kbq.tables.kept import Kept

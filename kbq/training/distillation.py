@@ -22,7 +22,6 @@ from kbq.reading.network import ReaderNetwork
 from kbq.storage.folders import make_folders
 from kbq.storage.locks import writing_alone
 from kbq.storage.paths import cache_folder
-from kbq.storage.writing import writing_to
 from kbq.storage.writing import open_to_grow, sync_open, writing_to
 from kbq.training.batches import Batch, PreparedPassage, passages_digest
 

@@ -10,7 +10,6 @@ A passage is a paragraph (BM25) or a sentence (SPARTA). All files are memory-map
 """
 
 import math
-import shutil
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
