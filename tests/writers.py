@@ -37,7 +37,8 @@ def _check(path: object, what: str) -> None:
     if frame is None or frame.f_code.co_filename.startswith(TESTS):
         return
     place = os.fsdecode(path)  # type: ignore[arg-type]
-    if "torchinductor" in place or not Path(place).is_relative_to(tempfile.gettempdir()):  # caches of libraries
+    in_tests = Path(place).is_relative_to(tempfile.gettempdir())
+    if not in_tests or any(name in place for name in ("torchinductor", "openpyxl.")):  # of libraries, for themselves
         return
     if by_tempfile:
         if not Path(place).is_dir():  # it makes a folder or a file, neither of which was there

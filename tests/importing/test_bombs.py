@@ -152,7 +152,8 @@ def test_dumps(change: Callable[[Any, Path], None], copied: Any, tmp_path: Path)
     with h5py.File(copied.dump / "phrase" / "0-1.hdf5", "r+") as file:
         change(file, copied.dump)
     with pytest.raises(
-        CorpusError, match=r"0-1.hdf5 is damaged \(('0' is not a group in this file|.*says that it has|the gr)"
+        CorpusError,
+        match=r"0-1.hdf5 is damaged \(('0' is not a group in this file|.*says that it has|the gr)|is a device or",
     ):
         import_dump(copied.dump, tmp_path / "kb", copied.checkpoint, device="cpu")
 
@@ -161,7 +162,7 @@ def test_a_pipe_in_the_place_of_a_dump(copied: Any, tmp_path: Path) -> None:
     path = copied.dump / "phrase" / "0-1.hdf5"
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(CorpusError, match="it is not a file"):
+    with pytest.raises(CorpusError, match="is a device or a pipe, and a dump has none"):
         import_dump(copied.dump, tmp_path / "kb", copied.checkpoint, device="cpu")
 
 

@@ -64,9 +64,9 @@ class Asks:
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
 @pytest.mark.parametrize("place", ["whole", "value", "key", "nested"])
 def test_a_pickle_that_would_run_code_is_refused(protocol: int, place: str, tmp_path: Path) -> None:
-    asks = Asks(os.mkdir, str(tmp_path / "ran"))
+    asks = Asks(os.mkfifo, str(tmp_path / "ran"))
     content = {"whole": asks, "value": {"0": asks}, "key": {"0": 1, asks: 2}, "nested": {"0": {"title": asks}}}[place]
-    with pytest.raises(UnsafePickleError, match=r"asks for (posix|nt).mkdir|has the operation"):
+    with pytest.raises(UnsafePickleError, match=r"asks for posix.mkfifo|has the operation"):
         items(pickle.dumps(content, protocol))
     assert not (tmp_path / "ran").exists()
 
