@@ -53,8 +53,9 @@ def state(folder: Path) -> tuple[object, ...]:
 
 
 def some(trees: Sequence[Tree], most: int) -> list[Tree]:
-    """Every n-th of them."""
-    return list(trees[:: -(-len(trees) // most)])
+    """Every n-th of them, and the last one."""
+    chosen = list(trees[:: -(-len(trees) // most)])
+    return chosen if chosen[-1] is trees[-1] else [*chosen, trees[-1]]
 
 
 def tell(disk: Disk, checked: Sequence[Tree]) -> None:
