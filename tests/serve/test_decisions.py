@@ -109,7 +109,7 @@ def test_two_people_see_what_the_other_decides(browser: Any, keeping: Running, t
         tabs.append(tab)
     assert tabs[1].locator("a.cell.rejected").count() == 2
     tabs[0].evaluate("dispatchEvent(new Event('focus'))")
-    tabs[0].wait_for_function("document.querySelectorAll('a.cell.rejected').length === 2")
+    tabs[0].locator("a.cell.rejected").nth(1).wait_for()
     tabs[0].locator("#cells a.cell").nth(1).click()
     assert "rejected “Woolsthorpe”: Bob" in tabs[0].locator("#evidence").inner_text()
     found = read_decisions(tmp_path / "kept" / "sample.decisions.jsonl")
