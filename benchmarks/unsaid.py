@@ -15,6 +15,7 @@ import numpy as np
 import reporting
 from fill import key
 from kilt import data_sets
+from trust import rounded, share_of
 
 from kbq.array_types import Bools, Doubles
 from kbq.kb import KnowledgeBase
@@ -76,12 +77,12 @@ def scores(claims: Sequence[Claim], gold: ValueSets) -> dict[str, object]:
     calibrated = reliability(chances, right)
     return {
         "cells": len(slots),
-        "stated": share(stated),
-        "filled at 0.5": share(filled),
-        "right of these": share(right[filled]),
-        "recall of the stated": share((right & filled)[stated]),
-        "first answer right where stated": share(right[stated]),
-        "unsaid cells filled": share(filled[~stated]),
+        "stated": share_of(stated),
+        "filled at 0.5": share_of(filled),
+        "right of these": share_of(right[filled]),
+        "recall of the stated": share_of((right & filled)[stated]),
+        "first answer right where stated": share_of(right[stated]),
+        "unsaid cells filled": share_of(filled[~stated]),
         "AUROC": rounded(auroc(chances, right)),
         **{f"coverage at {precision:.0%} precision": coverage(chances, right, precision) for precision in PRECISIONS},
         "ECE": rounded(calibrated and calibrated.ece),
@@ -95,14 +96,6 @@ def is_right(claim: Claim, gold: Mapping[tuple[str, str], Sequence[tuple[str, ..
 
 def coverage(chances: Doubles, right: Bools, precision: float) -> float | None:
     return rounded(coverage_at(chances, right, precision).share)
-
-
-def share(column: Bools) -> float | None:
-    return rounded(float(column.mean())) if len(column) else None
-
-
-def rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ kb.predict([{"id": "1", "input": "Marie [SEP] birth"}], "trex", work / "out.json
 
 
 def test_every_write_is_relative_to_a_folder_and_follows_no_link(model_folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "work").mkdir()
+    (tmp_path / "made").mkdir()
     traced = [
         "strace",
         "-f",
@@ -48,7 +48,7 @@ def test_every_write_is_relative_to_a_folder_and_follows_no_link(model_folder: P
         "-o",
         str(tmp_path / "calls"),
     ]
-    run = [sys.executable, "-c", WRITES, str(model_folder), str(tmp_path / "work")]
+    run = [sys.executable, "-c", WRITES, str(model_folder), str(tmp_path / "made")]
     done = subprocess.run([*traced, *run], capture_output=True, text=True, check=False)
     if "ptrace" in done.stderr.lower():
         pytest.skip("strace may not trace here")
@@ -60,7 +60,7 @@ def test_every_write_is_relative_to_a_folder_and_follows_no_link(model_folder: P
             continue
         name, arguments = call[1], call[2]
         has_handle, path = _target(arguments)
-        if not path.startswith(f"{tmp_path}/work/") or ("open" in name and not re.search("O_WRONLY|O_RDWR", arguments)):
+        if not path.startswith(f"{tmp_path}/made/") or ("open" in name and not re.search("O_WRONLY|O_RDWR", arguments)):
             continue
         written += 1
         is_own = has_handle and ("O_NOFOLLOW" in arguments or "open" not in name)
