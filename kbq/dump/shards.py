@@ -351,10 +351,16 @@ class Shard:
         """The phrase at these characters of a paragraph, found as this unit; None: the whole paragraph.
 
         `text`: that of the paragraph, where it has been read: many answers may share it.
+
+        Raises:
+            KnowledgeBaseError: they are not within the paragraph.
         """
         page, number = int(self.paragraph_pages[paragraph]), int(self.paragraph_numbers[paragraph])
         text = self.texts[paragraph] if text is None else text
         start, end = characters or (0, len(text))
+        if not 0 <= start <= end <= len(text):
+            problem = f"characters {start:,} to {end:,} of page {self.ids[page]!r:.60} are not in its paragraph"
+            raise KnowledgeBaseError(f"{problem}, in {self.folder}: {REPAIR}")
         unit = unit or (0, len(text))
         facts = self.metadata_of(page)
         return Answer(text[start:end], score, self.ids[page], self.titles[page], number, start, end, text, unit, facts)

@@ -13,6 +13,7 @@ from kbq.dump.arrays import open_array
 from kbq.dump.manifest import read_manifest
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
+from kbq.kb import KnowledgeBase
 
 PAGE = mmap.PAGESIZE // 16  # rows of 16 bytes
 
@@ -84,3 +85,11 @@ def test_all_vectors_together_must_stay(
     (shard,) = manifest.open_shards(kb_folder)
     shard.vectors_of(np.array([0]))
     assert len(asked) == (free < 1)
+
+
+@pytest.mark.parametrize("characters", [(2**31, 30), (5, 4), (0, 10**6)])
+def test_a_phrase_outside_of_its_paragraph_is_damage(kb: KnowledgeBase, characters: tuple[int, int]) -> None:
+    with pytest.raises(
+        KnowledgeBaseError, match=r"characters .* of page '.*' are not in its paragraph, in .*shard-00000"
+    ):
+        kb.shards[0].answer(0, 1.0, characters)
