@@ -13,7 +13,6 @@ app = typer.Typer(
     cls=Commands,
     help="Turn a text corpus into a dense knowledge base of phrases, and answer slot queries from it.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

@@ -1,4 +1,4 @@
-"""Application: the help of the command line by topic, and the new spelling of what was called otherwise before."""
+"""Application: help by topic and in whole clauses, and the new spelling of what was called otherwise before."""
 
 from __future__ import annotations
 
@@ -41,10 +41,23 @@ class Commands(TyperGroup):
         for name, command in self.commands.items():
             topic = getattr(command, "rich_help_panel", None)
             rows = topics.setdefault(topic if isinstance(topic, str) else "Commands", [])
-            rows.append((name, command.get_short_help_str(formatter.width - 14)))
+            rows.append((name, command.help or ""))
         for topic, rows in topics.items():
+            room = formatter.width - max(len(name) for name, _ in rows) - len("    ")
             with formatter.section(topic):
-                formatter.write_dl(rows)
+                formatter.write_dl([(name, summary(text, room)) for name, text in rows])
+
+
+def summary(text: str, room: int) -> str:
+    """The first sentence of a help, without its last clauses where it would take more than `room` characters.
+
+    >>> summary("Tune the query encoder on triples; the knowledge base stays as it is. It takes minutes.", 60)
+    'Tune the query encoder on triples'
+    """
+    sentence = re.split(r"\.(?:\s|$)", " ".join(text.split()), maxsplit=1)[0]
+    part = re.match("[^:;]*", sentence)[0]  # type: ignore[index]  # behind it, commas divide lists
+    ends = [*(found.start() for found in re.finditer(", ", part)), len(part), len(sentence)]
+    return sentence[: max((end for end in ends if end <= room), default=ends[0])]
 
 
 def new_spelling(typed: Sequence[str], problem: str = "") -> str:

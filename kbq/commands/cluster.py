@@ -6,12 +6,15 @@ from typing import Annotated
 
 import typer
 
+from kbq.commands.application import Commands
 from kbq.commands.options import MAINTAIN, IndexName, Json
 from kbq.commands.terminal import tell
 from kbq.errors import ClusterError
 
 app = typer.Typer()
-cluster = typer.Typer(help="Look at the machines of a Ray cluster, and give them shards.", no_args_is_help=True)
+cluster = typer.Typer(
+    cls=Commands, help="Look at the machines of a Ray cluster, and give them shards.", no_args_is_help=True
+)
 app.add_typer(cluster, name="cluster", rich_help_panel=MAINTAIN)
 
 

@@ -79,7 +79,7 @@ def sync(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Do what update does, and delete the pages that the corpus does not have."""
+    """Do what update does and delete the pages that the corpus lacks."""
     columns = CorpusColumns(id_column, title_column, text_column)
     _update(kb, corpus, model, device, as_json, format=format, columns=columns, skip_bad_lines=False,
             delete_missing=True, dry_run=dry_run, workers=workers)  # fmt: skip

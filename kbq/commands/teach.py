@@ -10,6 +10,7 @@ import typer
 
 from kbq.answers import CorpusFormat, WeightType
 from kbq.commands import printing
+from kbq.commands.application import Commands
 from kbq.commands.options import (
     A_READER,
     TEACH,
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer()
-train = typer.Typer(help="Train networks from reading comprehension. A killed run resumes.", no_args_is_help=True)
+train = typer.Typer(
+    cls=Commands, help="Train networks from reading comprehension. A killed run resumes.", no_args_is_help=True
+)
 app.add_typer(train, name="train", rich_help_panel=TEACH)
 
 Examples = Annotated[

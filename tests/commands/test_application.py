@@ -1,0 +1,55 @@
+"""The help: nothing in it is cut at 80 columns; shells complete commands and options."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from cli import app
+from kbq.commands.application import summary
+
+GROUPS = ((), ("train",), ("index",), ("import",), ("cluster",))
+
+
+@pytest.mark.parametrize(
+    ("text", "room", "shown"),
+    [
+        ("Make a model of a checkpoint.", 40, "Make a model of a checkpoint"),
+        ("Read what others published: dumps, indexes.", 80, "Read what others published: dumps, indexes"),
+        ("Read what others published: dumps, indexes.", 38, "Read what others published"),
+        ("Check, clean and package\npredictions, at once. More.", 40, "Check, clean and package predictions"),
+        ("Too long for any room", 3, "Too long for any room"),
+        ("", 40, ""),
+    ],
+)
+def test_a_summary_has_whole_clauses(text: str, room: int, shown: str) -> None:
+    assert summary(text, room) == shown
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_help_is_not_cut_at_80_columns(
+    group: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    command: Any = typer.main.get_command(app)
+    command(args=[*group, "--help"], prog_name="kbq", standalone_mode=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines[1:] if line.endswith("...")]
+    topics = lines[max(number for number, line in enumerate(lines) if line == "Options:") :]
+    rows = [line for line in topics if line.startswith("  ") and not line.startswith("    ") and "--" not in line]
+    assert len(rows) == len(command.commands[group[0]].commands if group else command.commands)
+
+
+def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
+    asked = {"_KBQ_COMPLETE": "complete_bash", "COMP_WORDS": "kbq evaluate-", "COMP_CWORD": "1"}
+    program = [sys.executable, "-c", "import sys; sys.argv[0] = 'kbq'; from kbq.__main__ import main; main()"]
+    told = subprocess.run(program, env=os.environ | asked, capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["evaluate-table"]
+    asked |= {"COMP_WORDS": "kbq fill --dat", "COMP_CWORD": "2"}
+    told = subprocess.run(program, env=os.environ | asked, capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["--dates"]
