@@ -105,7 +105,9 @@ def evaluate(
     task: TaskName = None,
     by: Annotated[str, typer.Option(help="Scores by group: relation, evidence-sets or meta.KEY.")] = "",
     ci: Annotated[bool, typer.Option("--ci", help="95 % confidence intervals, by bootstrap.")] = False,
-    compare: Annotated[Path | None, typer.Option(help="Predictions of a second system, tested in pairs.")] = None,
+    compare: Annotated[
+        list[Path] | None, typer.Option(help="Predictions of a second system, tested in pairs; repeat it for more.")
+    ] = None,
     diagnosis: Annotated[
         bool, typer.Option("--diagnosis", help="How often answer and pages are right, and the best that is possible.")
     ] = False,

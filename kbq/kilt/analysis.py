@@ -1,9 +1,9 @@
-"""Analysis: scores become confidence intervals, groups, comparisons of two systems, and where points are lost.
+"""Analysis: scores become confidence intervals, groups, comparisons of systems, and where points are lost.
 
 Intervals are percentile bootstraps, comparisons paired permutation tests with Holm's correction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -137,54 +137,61 @@ def break_down(scores: Scores, names: Sequence[str]) -> Breakdown:
 class Difference:
     """One score of two systems; `gain` is second minus first."""
 
+    system: str  # the second
     name: str  # of the score, or of the group
     count: int  # queries compared
     first: float
     second: float
     gain: float
+    low: float  # ends of the gain's confidence interval
+    high: float
     p: float
     adjusted_p: float  # after Holm, over everything compared at once
 
 
-def compare(first: Scores, second: Scores, names: Sequence[str]) -> tuple[Difference, ...]:
-    """Compare two systems by several scores, over all queries.
+def compare(first: Scores, others: Mapping[str, Scores], names: Sequence[str]) -> tuple[Difference, ...]:
+    """Compare a system with others, by their names, by several scores over all queries.
 
     Raises:
         EvaluationError: they were not scored on the same queries, or lack one of the scores.
     """
-    check_same_queries(first, second)
-    pairs = [(name, first.column(name), second.column(name)) for name in names]
-    return differences(pairs)
+    return _differences(
+        (system, name, first.column(name), second.column(name))
+        for system, second in _on_same_queries(first, others)
+        for name in names
+    )
 
 
-def compare_groups(first: Scores, second: Scores, name: str) -> tuple[Difference, ...]:
-    """Compare two systems by one score, group by group.
+def compare_groups(first: Scores, others: Mapping[str, Scores], name: str) -> tuple[Difference, ...]:
+    """Compare a system with others, by their names, by one score, group by group.
 
     Raises:
         EvaluationError: they were not scored on the same queries, or lack the score.
     """
-    check_same_queries(first, second)
-    groups = np.array(first.groups, dtype=object)
-    one, other = first.column(name), second.column(name)
-    pairs = [(group, one[groups == group], other[groups == group]) for group in sorted(set(first.groups))]
-    return differences(pairs)
-
-
-def differences(pairs: Sequence[tuple[str, Doubles, Doubles]]) -> tuple[Difference, ...]:
-    """One difference for each named pair of score columns. Shape of a column: (items,)."""
-    p_values = [permutation_p(second - first) for _, first, second in pairs]
-    return tuple(
-        Difference(
-            name=name,
-            count=len(first),
-            first=float(first.mean()) if len(first) else 0.0,
-            second=float(second.mean()) if len(second) else 0.0,
-            gain=float((second - first).mean()) if len(first) else 0.0,
-            p=p,
-            adjusted_p=adjusted,
-        )
-        for (name, first, second), p, adjusted in zip(pairs, p_values, holm(p_values), strict=True)
+    groups, one = np.array(first.groups, dtype=object), first.column(name)
+    return _differences(
+        (system, group, one[groups == group], second.column(name)[groups == group])
+        for system, second in _on_same_queries(first, others)
+        for group in sorted(set(first.groups))
     )
+
+
+def _differences(pairs: Iterable[tuple[str, str, Doubles, Doubles]]) -> tuple[Difference, ...]:
+    """One difference for each pair of score columns, with what they are of. Shape of a column: (items,)."""
+    pairs = list(pairs)
+    p_values = [permutation_p(second - first) for _, _, first, second in pairs]
+    found = []
+    for (system, name, first, second), p, adjusted in zip(pairs, p_values, holm(p_values), strict=True):
+        gain = bootstrap_interval(second - first)
+        means = [float(column.mean()) if len(column) else 0.0 for column in (first, second)]
+        found.append(Difference(system, name, len(first), *means, gain.mean, gain.low, gain.high, p, adjusted))
+    return tuple(found)
+
+
+def _on_same_queries(first: Scores, others: Mapping[str, Scores]) -> Iterator[tuple[str, Scores]]:
+    for system, second in others.items():
+        check_same_queries(first, second)
+        yield system, second
 
 
 def check_same_queries(first: Scores, second: Scores) -> None:

@@ -5,7 +5,7 @@ official evaluation.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -137,7 +137,7 @@ def evaluate(
     *,
     by: str = "",
     ci: bool = False,
-    compare: AnyRecords | None = None,
+    compare: AnyRecords | Sequence[AnyPath] | None = None,
     diagnosis: bool = False,
     calibration: bool = False,
     plots: AnyPath | None = None,
@@ -161,7 +161,7 @@ def evaluate(
         task: a task or its name; its columns are shown, the ranked one first.
         by: scores by group: relation, evidence-sets or meta.KEY.
         ci: 95 % confidence intervals, by bootstrap.
-        compare: predictions of a second system, tested in pairs.
+        compare: predictions of a second system, tested in pairs; or the files of several systems.
         diagnosis: how often answer and pages are right, and the best that is possible.
         calibration: how well the probabilities of the predictions tell right from wrong answers.
         plots: a folder for pictures of the calibration: reliability.png and risk-coverage.png.
@@ -204,16 +204,16 @@ def evaluate(
             raise EvaluationError("--plots draws a calibration: add --calibration", is_usage=True)
         require_matplotlib()
     predictions, gold = source_of(predictions, "predictions"), source_of(gold, "gold")
-    second = None if compare is None else source_of(compare, "compare")
+    others = _others(compare)
     items, run, qrels = (None if path is None else Path(path) for path in (per_item, trec_run, trec_qrels))
-    refuse_missing(predictions, gold, second)
-    refuse_pipes(predictions, gold, second)
-    refuse_replacing([items, run, qrels], [predictions, gold, second])
+    refuse_missing(predictions, gold, *others)
+    refuse_pipes(predictions, gold, *others)
+    refuse_replacing([items, run, qrels], [predictions, gold, *others])
     group_of = grouping(by or "relation")
     scores, refusals = _score_kinds(predictions, gold, rules, group_of)
     if not scores:
         asked = {
-            "ci": ci, "by": by, "compare": second, "diagnosis": diagnosis, "calibration": calibration,
+            "ci": ci, "by": by, "compare": others, "diagnosis": diagnosis, "calibration": calibration,
             "measures": measures,
         }  # fmt: skip
         nothing = {name: NOTHING[name] for name, wish in asked.items() if wish}
@@ -230,12 +230,15 @@ def evaluate(
     if by:
         breakdown = break_down(main, names)
         parts["by"] = {"grouping": by} | asdict(breakdown), [breakdown_table(breakdown, by)]
-    if second is not None:
-        others, other_refusals = _score_kinds(second, gold, rules, group_of)
-        if main.kind not in others:
-            raise other_refusals[main.kind]
-        notes += [note for each in others.values() for note in each.notes]
-        parts["compare"] = _compared(main, others[main.kind], names, bool(by))
+    if others:
+        compared: dict[str, Scores] = {}
+        for other in others:
+            found, other_refusals = _score_kinds(other, gold, rules, group_of)
+            if main.kind not in found:
+                raise other_refusals[main.kind]
+            notes += [note for each in found.values() for note in each.notes]
+            compared[str(other)] = found[main.kind]
+        parts["compare"] = _compared(main, compared, names, bool(by))
     if diagnosis:
         parts["diagnosis"] = _diagnosed(scores.get("downstream"), answer_metric)
         notes += [] if "downstream" in scores else ["there is no diagnosis: it needs the downstream evaluation"]
@@ -356,9 +359,18 @@ def _ends(intervals: Mapping[Kind, Mapping[str, Interval]]) -> dict[Kind, dict[s
     return {kind: {name: (one.low, one.high) for name, one in found.items()} for kind, found in intervals.items()}
 
 
-def _compared(first: Scores, second: Scores, names: tuple[str, ...], by_group: bool) -> Part:
+def _others(compare: AnyRecords | Sequence[AnyPath] | None) -> list[Source]:
+    """The systems to compare with: none, one, or several files."""
+    if compare is None:
+        return []
+    if isinstance(compare, list | tuple) and compare and all(isinstance(path, str | PathLike) for path in compare):
+        return [source_of(path, "compare") for path in dict.fromkeys(map(str, compare))]
+    return [source_of(compare, "compare")]  # type: ignore[arg-type]
+
+
+def _compared(first: Scores, others: Mapping[str, Scores], names: tuple[str, ...], by_group: bool) -> Part:
     """All scores that are shown, or the first of them in each group."""
-    differences = compare_groups(first, second, names[0]) if by_group else compare_scores(first, second, names)
+    differences = compare_groups(first, others, names[0]) if by_group else compare_scores(first, others, names)
     compared = {"score": names[0]} if by_group else {}
     table = comparison_table(differences, names[0] if by_group else "")
     return [compared | asdict(difference) for difference in differences], [table]

@@ -42,6 +42,7 @@ from kbq.kilt.records import (
 from kbq.text.markers import slot_of
 
 NO_GROUP = "(none)"
+UNPREDICTED = "with --missing zero it counts as wrong"
 GroupOf = Callable[[Gold], str]
 
 
@@ -176,7 +177,7 @@ def score(
             guess = Guess(record.id, line=0)
         if guess is None:
             if rules.missing == "error":
-                problems.add(gold, record.line, record.id, f"has no prediction in {predictions}")
+                problems.add(gold, record.line, record.id, f"has no prediction in {predictions} ({UNPREDICTED})")
             continue
         try:
             if guess.problem is not None:

@@ -8,6 +8,7 @@ import importlib.util
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -76,8 +77,11 @@ class Task:
         if not path.endswith(".py"):
             tasks = known_tasks() | _families()
             if name not in tasks:
+                near = get_close_matches(name.lower(), tasks, 1)
+                advice = f"is {near[0]} meant? Else " if near else ""
                 raise KbqError(
-                    f"task {name!r} is unknown: choose one of {', '.join(tasks)}, or give the path of a task file",
+                    f"task {name!r} is unknown: {advice}choose one of {', '.join(tasks)}, or give the path of a task "
+                    "file",
                     is_usage=True,
                 )
             return tasks[name]

@@ -22,11 +22,12 @@ class Fact:
     paragraph: int
     start: int
     end: int
+    normal: dict[str, Any] | None  # a date as EDTF, a quantity as number and unit, or the page that the value names
 
     @classmethod
     def of(cls, claim: Claim) -> Self:
         """What the claim says."""
-        return cls(*(getattr(claim, name) for name in cls.__annotations__))
+        return cls(**{name: claim.to_dict().get(name) for name in cls.__annotations__})  # type: ignore[arg-type]
 
     @classmethod
     def best(cls, claims: Sequence[Claim]) -> Self | None:

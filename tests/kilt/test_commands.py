@@ -13,6 +13,7 @@ import pytest
 
 from kbq.__main__ import main
 from kbq.corpus.pages import Page
+from kbq.kilt.evaluation import evaluate
 
 Write: TypeAlias = Callable[..., Path]
 
@@ -219,6 +220,22 @@ def test_what_the_second_system_lacks_is_said_too(kbq: Kbq, write: Write) -> Non
     assert "4 gold records, 3 predictions" in run.err
     unequal = kbq("evaluate", first, gold, "--compare", second, "--missing", "skip")
     assert "a query that one of them lacks counts 0 with --missing zero" in unequal.err
+    refused = kbq("evaluate", first, gold, "--compare", second)
+    assert f"has no prediction in {second} (with --missing zero it counts as wrong)" in refused.err
+
+
+def test_several_systems_are_compared_at_once(kbq: Kbq, write: Write) -> None:
+    gold = write("g", *(record(n, f"x{n}", n, input="") for n in range(8)))
+    none, half, all = (
+        write(name, *(record(n, f"x{n}" if n < right else "no", n) for n in range(8)))
+        for name, right in (("none", 0), ("half", 4), ("all", 8))
+    )
+    rows = kbq("evaluate", none, gold, "--compare", half, "--compare", all, "--json").json["compare"]
+    found = {(Path(row["system"]).name, row["name"]): (row["gain"], row["low"] > 0, row["high"] <= 1) for row in rows}
+    assert found["half", "accuracy"] == (0.5, True, True)
+    assert found["all", "accuracy"] == (1.0, True, True)
+    evaluation = evaluate(none, gold, compare=[half, str(all)])
+    assert "| system | score | n | first | second | gain | 95 % from | to | p | p (Holm) |" in str(evaluation)
 
 
 def test_a_comparison_of_groups_names_its_score(kbq: Kbq, write: Write) -> None:
@@ -270,7 +287,8 @@ def test_files_that_neither_evaluation_takes_exit_with_1(kbq: Kbq, guess: Path, 
     fewer = write("fewer", record(0, "x0", 0))
     run = kbq("evaluate", fewer, gold, "--json")
     assert (run.status, run.json["downstream"], run.json["retrieval"]) == (1, None, None)
-    assert f"{gold}:4:3: has no prediction in {fewer}" in run.json["problems"]["retrieval"]
+    lacking = f"{gold}:4:3: has no prediction in {fewer} (with --missing zero it counts as wrong)"
+    assert lacking in run.json["problems"]["retrieval"]
     assert run.err.count(f"{gold}:4:3: has no prediction") == 1
     assert kbq("evaluate", fewer, gold).out == ""
     assert kbq("evaluate", fewer, gold, "--missing", "zero", "--json").json["downstream"]["kilt"]["KILT-em"] == 0.25

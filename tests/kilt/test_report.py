@@ -100,21 +100,35 @@ def test_ceilings(scores: Scores, write: Write) -> None:
 
 def test_comparison_of_a_system_with_itself_and_with_a_perfect_one(scores: Scores, gold: Path, write: Write) -> None:
     perfect = score(gold, gold)
-    same, better = compare(scores, scores, ["accuracy"])[0], compare(scores, perfect, ["accuracy", "Rprec"])
-    assert (same.gain, same.p) == (0.0, 1.0)
+    same, better = (
+        compare(scores, {"same": scores}, ["accuracy"])[0],
+        compare(scores, {"p": perfect}, ["accuracy", "Rprec"]),
+    )
+    assert (same.gain, same.low, same.high, same.p) == (0.0, 0.0, 0.0, 1.0)
+    assert better[0].low < better[0].gain < better[0].high
     assert better[0].gain == pytest.approx(5 / 13)
     assert better[0].p == pytest.approx(2 / 2**5, abs=0.01)
     assert better[1].adjusted_p == 2 * better[1].p
     assert better[0].adjusted_p == max(better[0].p, better[1].adjusted_p)
-    groups = compare_groups(scores, perfect, "Rprec")
+    groups = compare_groups(scores, {"perfect": perfect}, "Rprec")
     assert [(row.name, row.count, row.gain) for row in groups] == [("(none)", 1, 0.0), ("r", 10, 0.6), ("s", 2, 0.0)]
-    assert "| accuracy | 13 | 61.54 | 100.00 | 38.46 | 0.0" in comparison_table(better).markdown()
+    assert "| accuracy | 13 | 61.54 | 100.00 | 38.46 | 15.38 | 61.54 | 0.0" in comparison_table(better).markdown()
+    both = compare(scores, {"same": scores, "perfect": perfect}, ["accuracy"])
+    assert [(row.system, row.p, row.adjusted_p) for row in both] == [
+        ("same", 1.0, 1.0),
+        ("perfect", better[0].p, 2 * better[0].p),
+    ]
+    assert "each system against first" in comparison_table(both).markdown()
+    assert (
+        "| same | accuracy | 13 | 61.54 | 61.54 | 0.00 | 0.00 | 0.00 | 1.0000 | 1.0000 |"
+        in comparison_table(both).markdown()
+    )
 
 
 def test_systems_on_other_queries_are_not_compared(scores: Scores, write: Write) -> None:
     gold = write("other", {"id": 1, "input": "", "output": [{"answer": "x", "provenance": []}]})
     with pytest.raises(EvaluationError, match="scored on 13 and 1 queries, 12 of them in one only"):
-        compare(scores, score(gold, gold), ["em"])
+        compare(scores, {"other": score(gold, gold)}, ["em"])
 
 
 def test_the_score_table_shows_percentages_and_csv_all_digits(scores: Scores) -> None:

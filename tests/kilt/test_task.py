@@ -103,7 +103,7 @@ def test_a_task_file_that_is_none_is_refused(tmp_path: Path, content: str | None
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(KbqError, match=r"task 'trexx' is unknown: choose one of .*trex"):
+    with pytest.raises(KbqError, match=r"task 'trexx' is unknown: is trex meant\? Else choose one of .*trex"):
         Task.load("trexx")
 
 

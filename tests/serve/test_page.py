@@ -136,6 +136,8 @@ def test_a_table_is_filled_reviewed_and_downloaded(tab: Any, service: Running, c
     assert (header, marie) == ("subject,place of birth,date_of_birth", "Marie Curie,,7 November 1867")
     assert newton.startswith("Isaac Newton,Woolsthorpe")
     assert zork == f"Zork Blah,{guess},"
+    tab.get_by_label("dates as").check()
+    assert saved("CSV").splitlines()[1] == "Marie Curie,,1867-11-07"
     claims = [json.loads(line) for line in saved("JSON lines").splitlines()]
     decided = [(claim["value"], claim["decision"]) for claim in claims if "decision" in claim]
     assert decided == [("Warsaw", "reject"), (guess, "accept")]

@@ -103,7 +103,15 @@ SCHEMAS: dict[str, dict[str, Any]] = {
             "additionalProperties": {
                 "type": "object",
                 "additionalProperties": list_of(
-                    {"oneOf": [fields(""), fields("id name"), fields("str"), fields("float", float=NUMBER)]}
+                    {
+                        "oneOf": [
+                            fields(""),
+                            fields("id name"),
+                            fields("str"),
+                            fields("date"),
+                            fields("float", float=NUMBER),
+                        ]
+                    }
                 ),
             },
         },
@@ -190,12 +198,16 @@ def test_a_session_of_openrefine(client: httpx2.Client) -> None:
         assert list(rows) == wanted
         assert {tuple(row) for row in rows.values()} == {tuple(columns)}  # without one, OpenRefine shifts the others
         cells |= rows
-    table = KnowledgeBase.sample().fill([{"subject": name} for name in names[:30]], columns)
+    table = KnowledgeBase.sample().fill([{"subject": name} for name in names[:30]], columns, dates="iso")
     for row, page_id in zip(table.rows, ids[:30], strict=True):
         for column in columns:
-            values = [value.get("name", value.get("str")) for value in cells[page_id][column]]
+            values = [
+                value.get("name") or value.get("str") or value["date"].removesuffix("T00:00:00Z")
+                for value in cells[page_id][column]
+            ]
             assert values == ([row[column]] if row.get(column) else [])
     assert cells["S001"]["place of birth"] == [{"id": "S111", "name": "Warsaw"}]
+    assert cells["S001"]["date of birth"] == [{"date": "1867-11-07T00:00:00Z"}]  # a moment, as OpenRefine has dates
     url = manifest["preview"]["url"].replace("{{id}}", "S001")
     assert "Marie Curie</h1>" in client.get(url).text
 

@@ -76,7 +76,10 @@ async def three_slots(client: Client) -> None:
         "value": "Warsaw", "page_id": "S001", "title": "Marie Curie", "paragraph": 0, "start": 24, "end": 30,
         "sentence": "Marie Curie was born in Warsaw, then part of the Russian Empire, on 7 November 1867 as Maria "
         "Salomea Skłodowska.",
+        "normal": {"type": "page", "page_id": "S111", "title": "Warsaw"},
     }  # fmt: skip
+    day = await called(client, "fill_slot", subject="Marie Curie", relation="date of birth")
+    assert day["answers"][0]["normal"] == {"type": "date", "edtf": "1867-11-07", "precision": 11}
     assert (born["best_guess"], born["note"]) == (None, "")
     maker = await called(client, "fill_slot", subject="Game Boy", relation="manufacturer")
     assert [one["value"] for one in maker["answers"]] == ["Nintendo"]

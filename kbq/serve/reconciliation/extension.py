@@ -1,5 +1,6 @@
 """Extension: pages and relations become the cells of new columns, in the protocol's form."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
@@ -11,10 +12,11 @@ from kbq.corpus.pages import Page
 from kbq.errors import KbqError
 from kbq.serve.bounds import refuse_long
 from kbq.serve.slot_filling import SlotFiller
-from kbq.tables.claims import Claim, PageValue
+from kbq.tables.claims import Claim, DateValue, PageValue, written
 from kbq.tables.relations import Relation, relation_named
 from kbq.tables.slots import Slot, subject_of
 
+DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 Content = Literal["value", "probability", "sentence", "place"]
 
 
@@ -99,4 +101,6 @@ def _cell(claim: Claim, content: Content) -> dict[str, Any]:
         return {} if claim.probability is None else {"float": claim.probability}
     if isinstance(claim.normal, PageValue):
         return {"id": claim.normal.page_id, "name": claim.normal.title}
-    return {"str": claim.value}
+    # A date of OpenRefine is a moment: a day is, a year or a Julian date would become one that nobody has said.
+    iso = written(claim, "iso")
+    return {"date": f"{iso}T00:00:00Z"} if isinstance(claim.normal, DateValue) and DAY.fullmatch(iso) else {"str": iso}

@@ -268,14 +268,21 @@ function place({subject, relation, value}) {
 
 // Files
 
-const values = line => standing(line).filter(({state}) => state === "" || state === "accepted").map(({text}) => text);
+const standingValues = line => standing(line).filter(({state}) => state === "" || state === "accepted");
+const values = line => standingValues(line).map(({text}) => text);
+// As `--dates iso` does: what ISO has no form for, and what is of the Julian calendar, stays as the text has it.
+function written({text, claim}) {
+  const normal = claim && oneLine(claim.value) === oneLine(text) ? claim.normal : null;
+  const isDate = byId("iso").checked && normal?.type === "date" && !normal.julian && /^-?\d{4}(-\d\d){0,2}$/.test(normal.edtf);
+  return isDate ? normal.edtf : text;
+}
 // Whatever a cell comes from, a link that was shared included: no spreadsheet computes it. As kbq/tables/tables.py does.
 const guarded = text => /^(\s*[=+\-@＝＋－＠]|[\t\r\n])/.test(text) && !/^ *[+-]?\d[\d.,\s]*%?$/.test(text) ? `'${text}` : text;
 const quoted = text => (text = guarded(text), /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 const formats = {
   csv: () => [table.header, ...table.rows.map((row, number) => table.header.map((name, column) => {
     const line = column ? lines[number][table.relations.indexOf(name)] : null;
-    return row[column] || (line ? values(line).join("|") : "");
+    return row[column] || (line ? standingValues(line).map(written).join("|") : "");
   }))].map(row => row.map(quoted).join(",")),
   jsonl: () => lines.flat().filter(Boolean).flatMap(line => line.claims.map(claim => {
     const decision = decisions.on(cellOf(line), claim.value)?.decision;
