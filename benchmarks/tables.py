@@ -2,7 +2,7 @@
 
     python benchmarks/tables.py
 
-Rewrites what stands between `<!-- figures:NAME -->` and `<!-- /figures -->`.
+Rewrites what stands between `<!-- figures:NAME -->` and `<!-- /figures -->`; each table of results says what makes it.
 """
 
 import statistics
@@ -14,6 +14,7 @@ import filling
 import keeping
 import official
 import reconciled
+import rendering
 import scale
 import served
 from rendering import ROOT, earlier, figures, interval, table
@@ -533,7 +534,10 @@ def main() -> None:
             if not marker:
                 raise SystemExit(f"{page} has no <!-- figures:{name} -->")
             after = rest.partition("<!-- /figures -->")[2]
-            text = f"{before}<!-- figures:{name} -->\n{render()}\n<!-- /figures -->{after}"
+            rendering.read.clear()
+            made = f"{render()}\n"
+            made += f"\nMade by {rendering.made_by()}.\n" if page.startswith("docs/results/") else ""
+            text = f"{before}<!-- figures:{name} -->\n{made}<!-- /figures -->{after}"
         (ROOT / page).write_text(text, "utf-8")
 
 
