@@ -183,8 +183,8 @@ def _differences(pairs: Iterable[tuple[str, str, Doubles, Doubles]]) -> tuple[Di
     found = []
     for (system, name, first, second), p, adjusted in zip(pairs, p_values, holm(p_values), strict=True):
         gain = bootstrap_interval(second - first)
-        means = [float(column.mean()) if len(column) else 0.0 for column in (first, second)]
-        found.append(Difference(system, name, len(first), *means, gain.mean, gain.low, gain.high, p, adjusted))
+        before, after = (float(column.mean()) if len(column) else 0.0 for column in (first, second))
+        found.append(Difference(system, name, len(first), before, after, gain.mean, gain.low, gain.high, p, adjusted))
     return tuple(found)
 
 

@@ -121,19 +121,17 @@ def breakdown_table(breakdown: Breakdown, grouping: str) -> Table:
 
 def comparison_table(differences: Sequence[Difference], by_group: str = "") -> Table:
     """One row for each score compared, or for each group, by the score of this name; of several systems, of each."""
-    systems = list(dict.fromkeys(row.system for row in differences))
-    columns: dict[str, Form] = {"system": "text"} if len(systems) > 1 else {}
+    is_one = len({row.system for row in differences}) == 1
+    columns: dict[str, Form] = {} if is_one else {"system": "text"}
     columns |= {"group" if by_group else "score": "text", "n": "count"}
     columns |= dict.fromkeys(("first", "second", "gain", f"{round(CONFIDENCE * 100)} % from", "to"), "percent")
     columns |= dict.fromkeys(("p", "p (Holm)"), "decimals")
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (row.name, row.count, row.first, row.second, row.gain, row.low, row.high, row.p, row.adjusted_p)
         for row in differences
     ]
-    title = f"{by_group}, second" if by_group else "second"
-    if len(systems) > 1:
-        title = f"{by_group}, each system" if by_group else "each system"
-        rows = [(row.system, *cells) for row, cells in zip(differences, rows, strict=True)]
+    rows = rows if is_one else [(row.system, *cells) for row, cells in zip(differences, rows, strict=True)]
+    title = f"{by_group}, " * bool(by_group) + ("second" if is_one else "each system")
     return Table(f"{title} against first, paired permutation test", columns, rows)
 
 

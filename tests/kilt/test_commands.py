@@ -234,7 +234,7 @@ def test_several_systems_are_compared_at_once(kbq: Kbq, write: Write) -> None:
     found = {(Path(row["system"]).name, row["name"]): (row["gain"], row["low"] > 0, row["high"] <= 1) for row in rows}
     assert found["half", "accuracy"] == (0.5, True, True)
     assert found["all", "accuracy"] == (1.0, True, True)
-    evaluation = evaluate(none, gold, compare=[half, str(all)])
+    evaluation = evaluate(none, gold, compare=[str(half), str(all)])
     assert "| system | score | n | first | second | gain | 95 % from | to | p | p (Holm) |" in str(evaluation)
 
 
