@@ -6,12 +6,10 @@ start plus the best end within reach. Rows are left out only if these bounds all
 approximate indexes are measured against this one.
 """
 
-import itertools
-import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -21,7 +19,8 @@ from torch.nn.functional import pad
 from kbq.array_types import Floats
 from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.index.base import MAX_TOKENS, Bonus, Candidates, ShardGroup, everything, slices
-from kbq.index.inner_products import TILE, Factors, out_of_memory_refused
+from kbq.index.gpu_rows import GpuRows, Openings, kernels_work
+from kbq.index.inner_products import TILE, Factors, as_tensor, out_of_memory_refused
 
 BLOCK_SCORES = 8192  # pieces × queries that a CPU multiplies at a time: their scores fit in its cache
 LEAST_PIECES = 128
@@ -30,43 +29,61 @@ BOTH = OPENS | CLOSES  # the edges of a row that is a phrase by itself
 WORST = torch.iinfo(torch.int32).min
 
 
+class DeviceRows(Protocol):
+    """The rows of some shards on one device, multiplied with a batch of queries."""
+
+    device: torch.device
+
+    def openings(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None) -> tuple[Openings, Floats]:
+        """Openings that may be good enough, and the scores that they must reach. Shape: (queries,)."""
+
+
 class ExactIndex:
     """Exact search over all shards, which needs no files of its own; the bound found in a shard is used in the next."""
 
     def __init__(self, shards: Sequence[Shard], devices: Sequence[torch.device]) -> None:
         """`devices`: the device for the rows of each shard."""
         self._shards = shards
-        self._rows = [_ShardRows(shard, device) for shard, device in zip(shards, devices, strict=True)]
+        self._parts: list[DeviceRows] = []
+        for device in dict.fromkeys(devices):
+            numbers = [number for number, own in enumerate(devices) if own == device]
+            with out_of_memory_refused(device):
+                kind = GpuRows if kernels_work(device, shards[0].vectors.shape[1]) else _BlockedRows
+                self._parts.append(kind([shards[number] for number in numbers], numbers, device))
         self.groups = [ShardGroup(0, shards, self)]  # however they are grouped, it finds the same
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
         """All rows that may open a span as good as the best of the k-th best piece; see `Index`."""
         if k * MAX_TOKENS >= sum(len(shard) for shard in self._shards) or not len(starts):
             return everything(self._shards, len(starts), bonus)
-        with out_of_memory_refused(self._rows[0].device):
-            return self._best_rows(starts, ends, k, bonus)
 
-    def _best_rows(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None) -> list[list[Candidates]]:
-        devices = list(dict.fromkeys(rows.device for rows in self._rows))
+        def search_on(part: DeviceRows) -> tuple[Openings, Floats]:
+            with out_of_memory_refused(part.device):
+                return part.openings(starts, ends, k, bonus)
 
-        def search_on(device: torch.device) -> tuple[dict[int, _Openings], Floats]:
-            """The openings in the shards on one device, by shard number, and the score that they must reach."""
-            factors, best = Factors.of(starts, ends, device), _Best(k, len(starts), device)
-            openings = {
-                number: rows.promising(factors, best, None if bonus is None else bonus[number])
-                for number, rows in enumerate(self._rows)
-                if rows.device == device
-            }
-            return openings, best.settled().cpu().numpy()
-
-        if len(devices) == 1:
-            results = [search_on(devices[0])]
+        if len(self._parts) == 1:
+            results = [search_on(self._parts[0])]
         else:
-            with ThreadPoolExecutor(len(devices)) as pool:  # GPUs work in parallel
-                results = list(pool.map(search_on, devices))
-        enough = np.max([best for _, best in results], axis=0)
-        openings = dict(itertools.chain.from_iterable(of_device.items() for of_device, _ in results))
-        return [_by_query(openings[number], enough, bonus is not None) for number in range(len(self._rows))]
+            with ThreadPoolExecutor(len(self._parts)) as pool:  # GPUs work in parallel
+                results = list(pool.map(search_on, self._parts))
+        columns = zip(*(openings for openings, _ in results), strict=True)
+        enough: Floats = np.max([best for _, best in results], axis=0)
+        return _candidates(Openings(*map(np.concatenate, columns)), enough, len(self._shards), bonus is not None)
+
+
+def _candidates(openings: Openings, enough: Floats, shards: int, with_bonus: bool) -> list[list[Candidates]]:
+    """The candidates of each query in each shard, by the final scores that they must reach; `enough`: (queries,)."""
+    kept = np.flatnonzero(openings.uppers >= enough[openings.queries])
+    parts = openings.shards[kept] * len(enough) + openings.queries[kept]
+    order = parts.argsort(kind="stable")  # the rows of a query in a shard stay in order
+    kept, parts = kept[order], parts[order]
+    rows, added = openings.rows[kept], openings.added[kept]
+    below = np.nextafter(enough, np.float32(-np.inf)).tolist()
+    found = [
+        Candidates(rows[part], bound, added[part] if with_bonus else None)
+        for part, bound in zip(slices(parts, shards * len(enough)), below * shards, strict=True)
+    ]
+    return [found[first : first + len(enough)] for first in range(0, len(found), len(enough))]
 
 
 def pieces_at_a_time(device_type: str, queries: int, dim: int, in_integers: bool) -> int:
@@ -78,7 +95,7 @@ def pieces_at_a_time(device_type: str, queries: int, dim: int, in_integers: bool
 
 
 class _Openings(NamedTuple):
-    """Rows where good spans of a query may open, which score `uppers` at most, bonus included. Shapes: (openings,)."""
+    """`Openings` of one shard on its device. Shapes: (openings,)."""
 
     queries: Tensor
     rows: Tensor
@@ -86,17 +103,22 @@ class _Openings(NamedTuple):
     added: Tensor
 
 
-def _by_query(openings: _Openings, enough: Floats, with_bonus: bool) -> list[Candidates]:
-    """The candidates of each query, by the final scores that they must reach. Shape of `enough`: (queries,)."""
-    queries, rows, uppers, added = (column.cpu().numpy() for column in openings)
-    kept = np.flatnonzero(uppers >= enough[queries])
-    kept = kept[queries[kept].argsort(kind="stable")]  # the rows of a query stay in order
-    parts = [kept[own] for own in slices(queries[kept], len(enough))]
-    below = np.nextafter(enough, np.float32(-np.inf)).tolist()
-    return [
-        Candidates(rows[part], bound, added[part] if with_bonus else None)
-        for part, bound in zip(parts, below, strict=True)
-    ]
+class _BlockedRows:
+    """The rows of some shards on one device, multiplied block by block with PyTorch: for CPUs, and without Triton."""
+
+    def __init__(self, shards: Sequence[Shard], numbers: Sequence[int], device: torch.device) -> None:
+        """See `GpuRows`."""
+        self.device = device
+        self._shards = {number: _ShardRows(shard, device) for number, shard in zip(numbers, shards, strict=True)}
+
+    def openings(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None) -> tuple[Openings, Floats]:
+        """See `GpuRows`."""
+        factors, best = Factors.of(starts, ends, self.device), _Best(k, len(starts), self.device)
+        columns: list[tuple[np.ndarray, ...]] = []
+        for number, rows in self._shards.items():
+            found = rows.promising(factors, best, None if bonus is None else bonus[number])
+            columns.append((np.full(len(found.rows), number), *(column.cpu().numpy() for column in found)))
+        return Openings(*map(np.concatenate, zip(*columns, strict=True))), best.settled().cpu().numpy()
 
 
 class _ShardRows:
@@ -106,11 +128,9 @@ class _ShardRows:
         self.device = device
         sizes = np.diff(shard.paragraph_rows, prepend=0)
         filled, stop = np.flatnonzero(sizes), shard.paragraph_rows[sizes > 0]
-        with warnings.catch_warnings(), out_of_memory_refused(device):
-            warnings.simplefilter("ignore")  # PyTorch does not support read-only memory; nothing is written to it
-            self._vectors, self._edges = (torch.from_numpy(rows).to(device) for rows in (shard.vectors, shard.edges))
-            # The paragraphs that have rows, and the row after the last of each.
-            self._filled, self._stops = (torch.from_numpy(numbers).to(device) for numbers in (filled, stop))
+        self._vectors, self._edges = (as_tensor(rows).to(device) for rows in (shard.vectors, shard.edges))
+        # The paragraphs that have rows, and the row after the last of each.
+        self._filled, self._stops = (as_tensor(numbers).to(device) for numbers in (filled, stop))
 
     def promising(self, factors: Factors, best: "_Best", bonus: Floats | None) -> _Openings:
         """Openings that may be good enough, given the best pieces so far. Shape of `bonus`: (queries, paragraphs)."""
@@ -118,18 +138,17 @@ class _ShardRows:
         openings = [_Openings(nothing, nothing, nothing.float(), nothing.float())]
         if not len(self._vectors):
             return openings[0]
-        with out_of_memory_refused(self.device):
-            added = None if bonus is None else torch.from_numpy(bonus.T).to(self.device).contiguous()
-            if added is not None:  # sums of float32 are rounded
-                factors = replace(factors, errors=factors.errors + added.abs().amax(dim=0) * 2.0**-21)
-            queries, dim = len(factors.units), self._vectors.shape[1]
-            size = pieces_at_a_time(self.device.type, queries, dim, factors.in_integers)
-            pieces = -(-len(self._vectors) // MAX_TOKENS)
-            for first in range(0, pieces, size - 1):
-                block = self._in_block(first, min(size - 1, pieces - first), factors, added, best)
-                if len(block.rows):  # even an empty tensor kept 0.5 MB around it from being reused
-                    openings.append(block)
-            return _Openings(*(torch.cat(parts) for parts in zip(*openings, strict=True)))
+        added = None if bonus is None else torch.from_numpy(bonus.T).to(self.device).contiguous()
+        if added is not None:  # sums of float32 are rounded
+            factors = replace(factors, errors=factors.errors + added.abs().amax(dim=0) * 2.0**-21)
+        queries, dim = len(factors.units), self._vectors.shape[1]
+        size = pieces_at_a_time(self.device.type, queries, dim, factors.in_integers)
+        pieces = -(-len(self._vectors) // MAX_TOKENS)
+        for first in range(0, pieces, size - 1):
+            block = self._in_block(first, min(size - 1, pieces - first), factors, added, best)
+            if len(block.rows):  # even an empty tensor kept 0.5 MB around it from being reused
+                openings.append(block)
+        return _Openings(*(torch.cat(parts) for parts in zip(*openings, strict=True)))
 
     def _in_block(self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: "_Best") -> _Openings:
         """Openings in `count` pieces from the `first` on. Shape of `bonus`: (paragraphs, queries)."""

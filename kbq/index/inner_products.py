@@ -6,6 +6,7 @@ sums in float64 that need no rounding, so that they do not depend on the rows an
 nor on the CPU. The last part of this file assigns the rows of shards to GPUs.
 """
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,18 +54,17 @@ class Factors:
     @classmethod
     def of(cls, starts: Floats, ends: Floats, device: torch.device) -> Self:
         """Shapes: (queries, dim)."""
-        queries = np.concatenate([starts, ends])
-        dim = starts.shape[1]
-        largest = np.abs(queries).max(axis=1).reshape(2, -1).max(axis=0).clip(min=np.float32(1e-30))
-        most = largest * np.float32(127.2 * dim)  # score of a row, at most, with a margin for the rounding of sums
         in_integers = has_fast_int8(device)
-        columns: list[NDArray[Any]]
-        if in_integers:  # rounding a query causes an error of half a unit, in each dimension of two rows
-            whole = np.float32(largest_whole(dim))
-            units = largest / whole
-            columns = [_limbs(queries, np.tile(units, 2)), units, most / whole]
+        columns: tuple[NDArray[Any], Floats, Floats]
+        if in_integers:
+            columns = whole_numbers(starts, ends)
         else:  # each of dim sums, in each of two rows, is rounded by 2^-24 of its largest value; terms may cancel out
-            columns = [queries, np.ones_like(largest), most * np.float32(2 * dim * 2.0**-24)]
+            largest, most = _most(starts, ends)
+            columns = (
+                np.concatenate([starts, ends]),
+                np.ones_like(largest),
+                most * np.float32(starts.shape[1] * 2.0**-23),
+            )
         matrix, factors, errors = (torch.from_numpy(column).to(device) for column in columns)
         return cls(matrix, factors, errors, in_integers)
 
@@ -73,6 +73,25 @@ class Factors:
         if not self.in_integers:
             return float32_products(rows, self.matrix) if rows.is_cpu else rows.float() @ self.matrix.T
         return integer_products(rows, self.matrix)
+
+
+def whole_numbers(starts: Floats, ends: Floats) -> tuple[NDArray[np.int8], Floats, Floats]:
+    """Start over end vectors as 15-bit integers, high limbs over low ones, and the units and errors of `Factors`.
+
+    Shapes: starts and ends (queries, dim), limbs (4 × queries, dim), units and errors (queries,).
+    """
+    largest, most = _most(starts, ends)
+    whole = np.float32(largest_whole(starts.shape[1]))
+    units = largest / whole
+    # Rounding a query causes an error of half a unit, in each dimension of two rows; scores are float32.
+    errors = most * (1 / whole + np.float32(2.0**-21))
+    return _limbs(np.concatenate([starts, ends]), np.tile(units, 2)), units, errors
+
+
+def _most(starts: Floats, ends: Floats) -> tuple[Floats, Floats]:
+    """The largest number in both vectors of each query, and the most that a row can score. Shapes: (queries,)."""
+    largest = np.abs(np.stack([starts, ends])).max(axis=(0, 2)).clip(min=np.float32(1e-30))
+    return largest, largest * np.float32(127.2 * starts.shape[1])  # with a margin for the rounding of sums
 
 
 def in_steps(vectors: Floats, bits: int = STEPS) -> Doubles:
@@ -156,6 +175,13 @@ def _fetched(rows: Tensor) -> Tensor:
     return rows
 
 
+def as_tensor(array: NDArray[Any]) -> Tensor:
+    """An array as a tensor, which nothing is written to: an array may be read-only, PyTorch has no such tensors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(array)
+
+
 def largest_whole(dim: int) -> int:
     """The largest integer in a query, so that its high limb fits int8 and the score of a span int32."""
     return min(127 * LIMB + LIMB // 2 - 1, (2**31 - 1) // (2 * 127 * dim))
@@ -208,8 +234,8 @@ def devices_for(shards: Sequence[Shard], device: torch.device) -> list[torch.dev
 
 
 def bytes_of(shard: Shard) -> int:
-    """Bytes of a shard on a GPU: vectors and edges of all rows, and two 8-byte numbers for each paragraph."""
-    return shard.vectors.nbytes + shard.edges.nbytes + 2 * 8 * len(shard.paragraph_rows)
+    """Bytes of a shard on a GPU: vector, edges and paragraph of all rows, and two 8-byte numbers for each paragraph."""
+    return shard.vectors.nbytes + 5 * len(shard) + 2 * 8 * len(shard.paragraph_rows)
 
 
 def first_fit(sizes: Sequence[int], room: Mapping[torch.device, int]) -> list[torch.device] | None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from brute_force import best_spans
 from numpy.typing import NDArray
 
 from kbq.dump.shard_writer import EncodedParagraph
@@ -32,20 +33,6 @@ def random_queries(dim: int = 16, seed: int = 1) -> tuple[NDArray[np.float32], N
     sizes = 10.0 ** source.integers(-3, 3, (2, 7, 1))
     starts, ends = (source.normal(size=(2, 7, dim)) * sizes).astype(np.float32)
     return starts, ends
-
-
-def best_spans(shard: Shard, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """The float64 score of the best span of at most 20 tokens that starts at each row. Shape: (rows,)."""
-    opens, closes = (shard.vectors.astype(np.float64) @ side.astype(np.float64) for side in (start, end))
-    paragraphs = shard.paragraphs_of(np.arange(len(shard)))
-    best = np.full(len(shard), -np.inf)
-    for one in range(len(shard)):
-        for other in range(one, min(one + 20, len(shard))):
-            near = int(shard.positions[other]) - int(shard.positions[one]) < 20
-            legal = shard.edges[one] & OPENS and shard.edges[other] & CLOSES
-            if near and legal and paragraphs[one] == paragraphs[other]:
-                best[one] = max(best[one], opens[one] + closes[other])
-    return best
 
 
 @pytest.mark.usefixtures("in_integers")

@@ -1,0 +1,126 @@
+"""Kernels: rows and a batch of queries become the best start and the best end of each piece, in one pass over the rows.
+
+They are written in Triton, which comes with PyTorch's builds for CUDA. Products stay in registers; those of 64 queries
+would take 1,024 bytes of memory a row, a row itself 384. They are exact sums of whole numbers; see `inner_products.py`.
+"""
+
+# ruff: noqa: N803
+import triton
+import triton.language as tl
+
+LIMB = tl.constexpr(128)
+OPENS, CLOSES, BOTH = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)  # the edges of a row; see `dump/shards.py`
+
+
+@triton.jit
+def best_of_pieces(
+    rows: tl.tensor,
+    edges: tl.tensor,
+    limbs: tl.tensor,
+    units: tl.tensor,
+    paragraphs: tl.tensor,
+    bonus: tl.tensor,
+    starts: tl.tensor,
+    ends: tl.tensor,
+    alone: tl.tensor,
+    queries: tl.tensor,
+    blocks: tl.tensor,
+    dim: tl.constexpr,
+    PIECE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    QUERIES: tl.constexpr,
+    STEP: tl.constexpr,
+    HAS_BONUS: tl.constexpr,
+) -> None:
+    """Write the best start and end of each piece and, of each block, the best row that is a phrase by itself.
+
+    Shapes: rows (blocks × BLOCK, dim), edges and paragraphs (blocks × BLOCK,); limbs (2 × 2 × QUERIES, dim), those of
+    the start vectors first, the high and the low one of each side by side; units (queries,), bonus (paragraphs,
+    queries); written are starts and ends (pieces, queries), alone (queries, blocks), all float32.
+    """
+    block = tl.program_id(0)
+    row = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    column = tl.arange(0, 2 * QUERIES)
+    opening = tl.zeros((BLOCK, 2 * QUERIES), tl.int32)
+    closing = tl.zeros((BLOCK, 2 * QUERIES), tl.int32)
+    for first in range(0, dim, STEP):
+        place = first + tl.arange(0, STEP)
+        if dim % STEP == 0:
+            tile = tl.load(rows + row[:, None] * dim + place[None, :])
+            start = tl.load(limbs + column[None, :] * dim + place[:, None])
+            end = tl.load(limbs + (2 * QUERIES + column[None, :]) * dim + place[:, None])
+        else:
+            within = place < dim
+            tile = tl.load(rows + row[:, None] * dim + place[None, :], mask=within[None, :], other=0)
+            start = tl.load(limbs + column[None, :] * dim + place[:, None], mask=within[:, None], other=0)
+            end = tl.load(limbs + (2 * QUERIES + column[None, :]) * dim + place[:, None], mask=within[:, None], other=0)
+        opening = tl.dot(tile, start, opening, out_dtype=tl.int32)
+        closing = tl.dot(tile, end, closing, out_dtype=tl.int32)
+    high, low = tl.split(tl.reshape(opening, (BLOCK, QUERIES, 2)))
+    query = tl.arange(0, QUERIES)
+    asked = query < queries
+    unit = tl.load(units + query, mask=asked, other=0.0)
+    opens = (high * LIMB + low).to(tl.float32) * unit[None, :]
+    high, low = tl.split(tl.reshape(closing, (BLOCK, QUERIES, 2)))
+    closes = (high * LIMB + low).to(tl.float32) * unit[None, :]
+    if HAS_BONUS:
+        paragraph = tl.load(paragraphs + row).to(tl.int64)
+        opens += tl.load(bonus + paragraph[:, None] * queries + query[None, :], mask=asked[None, :], other=0.0)
+    edge = tl.load(edges + row).to(tl.int32)
+    lowers = tl.where((edge == BOTH)[:, None], opens + closes, float("-inf"))
+    tl.store(alone + query * blocks + block, tl.max(lowers, axis=0), mask=asked)
+    opens = tl.where((edge & OPENS != 0)[:, None], opens, float("-inf"))
+    closes = tl.where((edge & CLOSES != 0)[:, None], closes, float("-inf"))
+    piece = block.to(tl.int64) * (BLOCK // PIECE) + tl.arange(0, BLOCK // PIECE)
+    place = piece[:, None] * queries + query[None, :]
+    tl.store(starts + place, tl.max(tl.reshape(opens, (BLOCK // PIECE, PIECE, QUERIES)), axis=1), mask=asked[None, :])
+    tl.store(ends + place, tl.max(tl.reshape(closes, (BLOCK // PIECE, PIECE, QUERIES)), axis=1), mask=asked[None, :])
+
+
+@triton.jit
+def score_pieces(
+    rows: tl.tensor,
+    edges: tl.tensor,
+    limbs: tl.tensor,
+    units: tl.tensor,
+    paragraphs: tl.tensor,
+    bonus: tl.tensor,
+    pieces: tl.tensor,
+    asked: tl.tensor,
+    starts: tl.tensor,
+    ends: tl.tensor,
+    queries: tl.tensor,
+    dim: tl.constexpr,
+    PIECE: tl.constexpr,
+    QUERIES: tl.constexpr,
+    STEP: tl.constexpr,
+    HAS_BONUS: tl.constexpr,
+) -> None:
+    """Write the scores of all rows of some pieces and of the pieces behind them, each for the query that it is given.
+
+    Shapes: pieces and asked (pairs,), int64; written are starts and ends (pairs, 2 × PIECE), -inf where no phrase may
+    open or close; others as in `best_of_pieces`.
+    """
+    pair = tl.program_id(0).to(tl.int64)
+    query = tl.load(asked + pair)
+    row = tl.load(pieces + pair) * PIECE + tl.arange(0, 2 * PIECE)
+    opening = tl.zeros((2 * PIECE,), tl.int32)
+    closing = tl.zeros((2 * PIECE,), tl.int32)
+    for first in range(0, dim, STEP):
+        place = first + tl.arange(0, STEP)
+        within = place < dim
+        tile = tl.load(rows + row[:, None] * dim + place[None, :], mask=within[None, :], other=0).to(tl.int32)
+        limb = limbs + 2 * query * dim + place  # the low one is in the next row
+        high, low = tl.load(limb, mask=within, other=0), tl.load(limb + dim, mask=within, other=0)
+        opening += tl.sum(tile * (high.to(tl.int32) * LIMB + low.to(tl.int32))[None, :], axis=1)
+        limb += 2 * QUERIES * dim
+        high, low = tl.load(limb, mask=within, other=0), tl.load(limb + dim, mask=within, other=0)
+        closing += tl.sum(tile * (high.to(tl.int32) * LIMB + low.to(tl.int32))[None, :], axis=1)
+    unit = tl.load(units + query)
+    opens, closes = opening.to(tl.float32) * unit, closing.to(tl.float32) * unit
+    if HAS_BONUS:
+        opens += tl.load(bonus + tl.load(paragraphs + row).to(tl.int64) * queries + query)
+    edge = tl.load(edges + row).to(tl.int32)
+    place = pair * 2 * PIECE + tl.arange(0, 2 * PIECE)
+    tl.store(starts + place, tl.where(edge & OPENS != 0, opens, float("-inf")))
+    tl.store(ends + place, tl.where(edge & CLOSES != 0, closes, float("-inf")))

@@ -1,0 +1,240 @@
+"""Rows on a GPU: query vectors become rows at which one of the best spans may open; every row is multiplied once.
+
+The shards of a GPU lie end to end, so that a batch of queries takes two kernels, however many shards there are. Rows
+are divided into pieces, and bounds are those of `exact.py`.
+"""
+
+import itertools
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kbq.array_types import Floats, Rows
+from kbq.dump.shards import CLOSES, OPENS, Shard
+from kbq.index.base import MAX_TOKENS, Bonus
+from kbq.index.inner_products import as_tensor, largest_whole, whole_numbers
+
+PIECE = 32  # rows: a power of two, as many as the longest span or more
+PADDING = 256  # rows are filled up to a multiple of this, and one more follows: every piece has one behind it
+CHUNK = 2**26  # rows that are multiplied at a time: what is made of them takes 2 GB
+PAIRS = 2**16  # pieces × queries that are scored together
+
+
+class Shape(NamedTuple):
+    """How a kernel divides its work; see `benchmarks/accelerator.py`."""
+
+    rows: int  # of a block, of which PADDING is a multiple
+    step: int  # dimensions that are multiplied at a time
+    warps: int
+    stages: int  # steps whose numbers are loaded ahead
+
+
+SHAPES = {  # by the number of queries, rounded up
+    8: Shape(128, 128, 4, 4),
+    16: Shape(128, 128, 4, 4),
+    32: Shape(128, 128, 8, 3),
+    64: Shape(128, 128, 8, 3),
+}
+
+
+class Openings(NamedTuple):
+    """Rows where good spans of a query may open, which score `uppers` at most, ascending for each query in a shard.
+
+    Shapes: (openings,).
+    """
+
+    shards: Rows  # their numbers
+    queries: Rows
+    rows: Rows  # of the shard
+    uppers: Floats  # bonus included
+    added: Floats  # the bonus
+
+
+class GpuRows:
+    """The rows of some shards on one GPU."""
+
+    def __init__(self, shards: Sequence[Shard], numbers: Sequence[int], device: torch.device) -> None:
+        """`numbers`: those of the shards among all shards of the index."""
+        self.device = device
+        self._numbers = np.array(numbers)
+        self._begins = np.cumsum([0, *(-(-len(shard) // PIECE) * PIECE for shard in shards)])
+        self._count = -(-int(self._begins[-1]) // PADDING) * PADDING  # without what follows
+        self._paragraph_begins = np.cumsum([0, *(len(shard.paragraph_rows) for shard in shards)])
+        rows, dim = self._count + PADDING, shards[0].vectors.shape[1]
+        self._vectors = torch.zeros((rows, dim), dtype=torch.int8, device=device)
+        self._edges = torch.zeros(rows, dtype=torch.uint8, device=device)
+        self._paragraphs = torch.zeros(rows, dtype=torch.int32, device=device)
+        for shard, begin, first in zip(shards, self._begins, self._paragraph_begins, strict=False):
+            part = slice(begin, begin + len(shard))
+            self._vectors[part] = as_tensor(shard.vectors)
+            self._edges[part] = as_tensor(shard.edges)
+            sizes = np.diff(shard.paragraph_rows, prepend=0)
+            self._paragraphs[part] = as_tensor(np.repeat(np.arange(first, first + len(sizes), dtype=np.int32), sizes))
+
+    def openings(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None) -> tuple[Openings, Floats]:
+        """Openings that may be good enough, and the score that each query's must reach. Shape: (queries,)."""
+        added = None if bonus is None else self._bonus(bonus, len(starts))
+        parts = []
+        with _current(self.device):
+            for first in range(0, len(starts), max(SHAPES)):
+                part = slice(first, first + max(SHAPES))
+                own = None if added is None else added[:, part].contiguous()
+                numbers, enough = self._search(Asked.of(starts[part], ends[part], own, self.device), k)
+                numbers[0] += first
+                parts.append((numbers.cpu().numpy(), enough.cpu().numpy()))
+        queries, rows, uppers, bonuses = np.concatenate([numbers for numbers, _ in parts], axis=1)
+        shards = self._begins.searchsorted(rows, side="right") - 1
+        shard_rows = rows.astype(np.int64) - self._begins[shards]
+        scores = uppers.astype(np.float32), bonuses.astype(np.float32)
+        openings = Openings(self._numbers[shards], queries.astype(np.int64), shard_rows, *scores)
+        return openings, np.concatenate([enough for _, enough in parts])
+
+    def _bonus(self, bonus: Bonus, queries: int) -> Tensor:
+        """What the paragraphs of all shards add. Shape: (paragraphs, queries)."""
+        added = torch.zeros((max(1, int(self._paragraph_begins[-1])), queries), device=self.device)
+        for number, (begin, stop) in zip(self._numbers, itertools.pairwise(self._paragraph_begins), strict=True):
+            added[begin:stop] = as_tensor(bonus[number]).to(self.device).T
+        return added
+
+    def _search(self, asked: "Asked", k: int) -> tuple[Tensor, Tensor]:
+        """Openings of a few queries, see `_scored`, and the scores that they must reach. Shape of these: (queries,)."""
+        lowers = torch.empty((len(asked.units), 0), device=self.device)
+        enough = torch.full_like(asked.errors, -torch.inf)
+        found = [torch.empty((4, 0), dtype=torch.float64, device=self.device)]
+        for first in range(0, self._count, CHUNK):
+            count = min(CHUNK, self._count - first)
+            part = slice(first, first + count + PADDING)
+            best = best_of_pieces(self._vectors[part], self._edges[part], self._paragraphs[part], asked)
+            lowers = torch.cat([lowers, best.alone[:, : count // asked.shape.rows]], dim=1)
+            if k <= lowers.shape[1]:
+                lowers = lowers.topk(k).values
+                enough = lowers[:, -1] - asked.errors
+            pieces = count // PIECE
+            uppers = torch.maximum(best.ends[:pieces], best.ends[1 : pieces + 1]).add_(best.starts[:pieces])
+            # What is -inf opens nowhere.
+            opened, queries = (uppers >= (enough - asked.errors).clamp(torch.finfo().min)).nonzero(as_tuple=True)
+            opened += first // PIECE
+            for some in range(0, len(opened), PAIRS):
+                pairs = slice(some, some + PAIRS)
+                found.append(self._scored(asked, opened[pairs], queries[pairs], enough))
+        return torch.cat(found, dim=1), enough
+
+    def _scored(self, asked: "Asked", pieces: Tensor, queries: Tensor, enough: Tensor) -> Tensor:
+        """Query, row, upper bound and bonus of what opens in these pieces and may be good enough.
+
+        Shapes: pieces and queries (pairs,), result (4, openings); float64, in which every row number is exact, so that
+        one transfer is enough.
+        """
+        from kbq.index import gpu_kernels
+
+        starts, ends = torch.empty((2, len(pieces), 2 * PIECE), device=self.device)
+        gpu_kernels.score_pieces[(len(pieces),)](
+            *(self._vectors, self._edges, asked.limbs, asked.units, self._paragraphs, asked.added),
+            *(pieces, queries, starts, ends, len(asked.units)),
+            dim=self._vectors.shape[1],
+            PIECE=PIECE,
+            QUERIES=asked.columns,
+            STEP=64,
+            HAS_BONUS=asked.has_bonus,
+        )
+        reached = ends.unfold(1, MAX_TOKENS, 1)[:, :PIECE].amax(dim=2)
+        uppers = starts[:, :PIECE] + reached + asked.errors[queries, None]
+        pairs, places = (uppers >= enough[queries, None].clamp(torch.finfo().min)).nonzero(as_tuple=True)
+        rows, of_queries = pieces[pairs] * PIECE + places, queries[pairs]
+        added = asked.added[self._paragraphs[rows].long(), of_queries] if asked.has_bonus else torch.zeros_like(rows)
+        return torch.stack([of_queries.double(), rows.double(), uppers[pairs, places].double(), added.double()])
+
+
+class Asked(NamedTuple):
+    """A batch of queries on a GPU, as the kernels read it. Shapes: those of `best_of_pieces`; errors (queries,)."""
+
+    limbs: Tensor
+    units: Tensor
+    errors: Tensor
+    added: Tensor  # without a bonus, anything
+    has_bonus: bool
+    columns: int
+
+    @property
+    def shape(self) -> Shape:
+        """How the kernel divides its work."""
+        return SHAPES[self.columns]
+
+    @classmethod
+    def of(cls, starts: Floats, ends: Floats, bonus: Tensor | None, device: torch.device) -> "Asked":
+        """Shapes: starts and ends (queries, dim), bonus (paragraphs, queries)."""
+        limbs, units, errors = whole_numbers(starts, ends)
+        queries, dim = starts.shape
+        columns = next(count for count in SHAPES if count >= queries)
+        sides = np.zeros((2, columns, 2, dim), np.int8)
+        sides[:, :queries] = limbs.reshape(2, 2, queries, dim).transpose(1, 2, 0, 3)
+        numbers = torch.from_numpy(np.stack([units, errors])).to(device)
+        on_device = torch.from_numpy(sides).to(device)
+        if bonus is None:
+            return cls(on_device, numbers[0], numbers[1], numbers, False, columns)
+        rounded = bonus.abs().amax(dim=0) * 2.0**-21  # sums of float32 are rounded
+        return cls(on_device, numbers[0], numbers[1] + rounded, bonus, True, columns)
+
+
+class Best(NamedTuple):
+    """The best start and end of each piece, and in each block the best row that is a phrase by itself; -inf: none.
+
+    Shapes: starts and ends (pieces, queries), alone (queries, blocks).
+    """
+
+    starts: Tensor
+    ends: Tensor
+    alone: Tensor
+
+
+def best_of_pieces(rows: Tensor, edges: Tensor, paragraphs: Tensor, asked: Asked) -> Best:
+    """Multiply rows, a multiple of PADDING, with queries. Shapes: rows (rows, dim), edges and paragraphs (rows,)."""
+    from kbq.index import gpu_kernels
+
+    shape, queries = asked.shape, len(asked.units)
+    blocks = len(rows) // shape.rows
+    starts, ends = torch.empty((2, len(rows) // PIECE, queries), device=rows.device)
+    alone = torch.empty((queries, blocks), device=rows.device)
+    gpu_kernels.best_of_pieces[(blocks,)](
+        *(rows, edges, asked.limbs, asked.units, paragraphs, asked.added, starts, ends, alone, queries, blocks),
+        dim=rows.shape[1],
+        PIECE=PIECE,
+        BLOCK=shape.rows,
+        QUERIES=asked.columns,
+        STEP=shape.step,
+        HAS_BONUS=asked.has_bonus,
+        num_warps=shape.warps,
+        num_stages=shape.stages,
+    )
+    return Best(starts, ends, alone)
+
+
+@cache
+def kernels_work(device: torch.device, dim: int) -> bool:
+    """Whether Triton is there, and its kernels compute on this device."""
+    if device.type != "cuda":
+        return False
+    rows = (torch.arange(PADDING * dim, device=device) % 251 - 125).to(torch.int8).view(PADDING, dim)
+    edges = torch.full((PADDING,), OPENS | CLOSES, dtype=torch.uint8, device=device)
+    one = np.eye(1, dim, dtype=np.float32)
+    asked = Asked.of(one, -one, None, device)
+    most = rows.view(-1, PIECE, dim)[:, :, 0].int() * largest_whole(dim) * asked.units
+    try:
+        with _current(device):
+            best = best_of_pieces(rows, edges, edges.int(), asked)
+        sides = (best.starts[:, 0], most.amax(dim=1)), (best.ends[:, 0], (-most).amax(dim=1))
+        return all(bool(torch.allclose(found, expected)) for found, expected in sides)
+    except torch.OutOfMemoryError:  # the device may still be able to
+        raise
+    except Exception:  # Triton is missing, or knows no such device, or finds no compiler
+        return False
+
+
+def _current(device: torch.device) -> AbstractContextManager[object]:
+    """Kernels start on the current GPU, whatever tensors they are given."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
