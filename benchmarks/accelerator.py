@@ -24,7 +24,7 @@ from measuring import wall_seconds
 
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
-from kbq.dump.manifest import publish
+from kbq.dump.publishing import publish
 from kbq.dump.shards import shard_name
 from kbq.dump.workers import encode_pages
 from kbq.index.cells import Clusters, clusters_for

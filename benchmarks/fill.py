@@ -23,7 +23,7 @@ from kbq.kb import KnowledgeBase
 from kbq.tables.claims import Claim
 from kbq.tables.scoring import scores_of
 from kbq.tables.value_sets import ValueSets, read_value_sets
-from kbq.tables.values import normalised
+from kbq.text.comparing import normalised
 from kbq.text.markers import slot_of
 from kbq.tuning.triples import pages_of, read_triples
 

@@ -21,7 +21,8 @@ from measuring import cpu_seconds
 from plotting import picture
 
 from kbq.answers import BuiltKind
-from kbq.dump.manifest import IndexEntry, publish
+from kbq.dump.manifest import IndexEntry
+from kbq.dump.publishing import publish
 from kbq.dump.shards import Counts, Shard, ShardEntry, shard_name
 from kbq.kb import KnowledgeBase
 from kbq.search.recall import own_queries

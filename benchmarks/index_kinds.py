@@ -26,7 +26,8 @@ from measuring import inputs
 
 from kbq.answers import Answer, BuiltKind
 from kbq.description import describe_indexes
-from kbq.dump.manifest import IndexEntry, read_manifest, write_manifest
+from kbq.dump.manifest import IndexEntry, read_manifest
+from kbq.dump.publishing import write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.search.recall import K, recall
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from kbq.dump.manifest import IndexEntry, publish, read_manifest
+from kbq.dump.manifest import IndexEntry, read_manifest
+from kbq.dump.publishing import publish
 from kbq.dump.shard_writer import EncodedParagraph, Progress, ShardWriter, page_digest
 from kbq.dump.shards import LOGIT_STEPS, Shard, shard_name
 from kbq.storage.lines import read_json_lines

@@ -219,6 +219,55 @@ def is_likely(answer: Answer, min_probability: float) -> bool:
     return min_probability <= (answer.probability or 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What was found for one query."""
+
+    query: str
+    answers: list[Answer]  # best first, likely or not
+    min_probability: float  # that was asked for
+    unknown_words: Mapping[str, str | None]  # words that no page has, each with what was perhaps meant
+    is_exact: bool  # whether nothing better can have been missed
+
+    @property
+    def likely(self) -> list[Answer]:
+        """The answers that are at least so likely as was asked for."""
+        return [answer for answer in self.answers if is_likely(answer, self.min_probability)]
+
+    @property
+    def best_guess(self) -> Answer | None:
+        """The best answer, where none is likely enough."""
+        return self.answers[0] if self.answers and not self.likely else None
+
+    def facts(self, context: int = CONTEXT) -> dict[str, object]:
+        """All that JSON says of the result but its answers, of which there may be very many; see `to_dict`."""
+        guess = self.best_guess
+        facts: dict[str, object] = {
+            "query": self.query,
+            "exact": self.is_exact,
+            "unknown_words": dict(self.unknown_words),
+        }
+        return facts if guess is None else facts | {"best_guess": guess.to_dict(context)}
+
+    def to_dict(self, context: int = CONTEXT) -> dict[str, object]:
+        """The result as `kbq query --json` and the service give it.
+
+        Args:
+            context: characters of the evidence on either side of an answer.
+        """
+        return self.facts(context) | {"answers": [answer.to_dict(context) for answer in self.likely]}
+
+
+def percentage(probability: float) -> str:
+    """A probability for people, in whole percents.
+
+    >>> percentage(0.934), percentage(0.001), percentage(0.9999)
+    ('93 %', '< 1 %', '> 99 %')
+    """
+    percent = round(100 * probability)
+    return f"{percent} %" if 0 < percent < 100 else "> 99 %" if percent else "< 1 %"
+
+
 def _outside_letter(text: str, cut: int, step: int) -> int:
     """A cut, moved on (`step` is 1 or -1) where it would part a letter from its marks, or an emoji.
 

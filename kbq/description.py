@@ -24,7 +24,7 @@ from kbq.storage.records import read_object
 from kbq.words.sparta_model import read_record_of
 
 if TYPE_CHECKING:
-    from kbq.kb import KnowledgeBase
+    from kbq.asking import OpenKnowledgeBase
 
 KINDS = {  # of networks, by how the names of their classes end
     "ForQuestionAnswering": "reader",
@@ -122,7 +122,7 @@ def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFac
     )
 
 
-def index_speeds(folder: Path, opened: "Callable[[IndexKind], KnowledgeBase]") -> Iterator[IndexSpeed]:
+def index_speeds(folder: Path, opened: "Callable[[IndexKind], OpenKnowledgeBase]") -> Iterator[IndexSpeed]:
     """How fast each index of a knowledge base is, the one that answers first; queries are slots of its own pages.
 
     Exact search comes last where it was not built but memory, and the device's, too, has room for all vectors.
@@ -138,7 +138,7 @@ def index_speeds(folder: Path, opened: "Callable[[IndexKind], KnowledgeBase]") -
             yield _speed(opened("exact"))
 
 
-def _speed(kb: "KnowledgeBase") -> IndexSpeed:
+def _speed(kb: "OpenKnowledgeBase") -> IndexSpeed:
     starts, ends = kb.model.encode_queries(own_queries(kb.shards, kb.model, BATCH))
     kb.search_vectors(starts, ends, 10)  # reads the files
     rates = []

@@ -21,8 +21,9 @@ from kbq.__main__ import main
 from kbq.answers import DEPTH, RETRIEVAL_WEIGHT
 from kbq.corpus.pages import Page
 from kbq.description import IndexFacts
-from kbq.dump.manifest import STATE, read_manifest, write_manifest
+from kbq.dump.manifest import STATE, read_manifest
 from kbq.dump.page_directory import Pages
+from kbq.dump.publishing import write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.model_folder import DEFAULT_MODEL, read_config

@@ -21,8 +21,8 @@ from kbq.answers import Answer
 from kbq.corpus.pages import Page
 from kbq.dump import shard_writer
 from kbq.dump.compacting import write_compacted
-from kbq.dump.manifest import write_manifest
 from kbq.dump.merging import merge
+from kbq.dump.publishing import write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search.verifying import verify

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kbq.dump.damage import sentence
+from kbq.dump.advice import sentence
 from kbq.dump.manifest import IndexEntry, Manifest, read_named_seal
 from kbq.dump.shards import ShardEntry, deleted_file
 from kbq.errors import KnowledgeBaseError

@@ -19,7 +19,6 @@ from kbq.answers import (
     Unit,
     WantedKind,
     WordBackend,
-    is_likely,
 )
 from kbq.commands import printing
 from kbq.commands.asking import note_unknown, note_untuned, open_kb, read_queries, refuse_idle, typed_lines
@@ -55,7 +54,7 @@ from kbq.errors import KbqError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kbq.answers import Answer
+    from kbq.answers import Result
     from kbq.kb import KnowledgeBase
 
 app = typer.Typer()
@@ -182,36 +181,24 @@ def _answer(
 
     `evidence`: characters on either side of an answer, as JSON; None: as lines for a person.
     """
-    from kbq.model.queries import refuse_unreadable
-    from kbq.search.search import BATCH
-
     places, texts = [place for place, _ in queries], [text for _, text in queries]
-    refuse_unreadable(texts, kb.query_tokenizers(options), places)
-    kb.check(options, texts)
+    results = kb.ask(texts, options, places, spell=True)
     note_untuned(kb.model.config.untuned_relations(texts))
     nowhere: dict[str, None] = {}
-    for first in range(0, len(texts), BATCH):
-        part = slice(first, first + BATCH)
-        found = kb.search(texts[part], options)
-        for place, text, answers in zip(places[part], texts[part], found, strict=True):
-            words = kb.unknown_words(text)
-            if len(nowhere) <= printing.NAMED:  # no more are named
-                nowhere |= dict.fromkeys(printing.unknown_word(place, *one) for one in words.items())
-            likely = [answer for answer in answers if is_likely(answer, options.min_probability)]
-            guess = answers[0] if answers and not likely else None
-            if evidence is None:
-                _print_answers(text, likely, guess, options)
-            else:
-                query = ({"id": place} if place else {}) | {"query": text}
-                facts = {"exact": kb.is_exact(options), "unknown_words": words}
-                facts |= {} if guess is None else {"best_guess": guess.to_dict(evidence)}
-                print_answers_json(query | facts, (answer.to_dict(evidence) for answer in likely))
+    for place, result in zip(places, results, strict=True):
+        if len(nowhere) <= printing.NAMED:  # no more are named
+            nowhere |= dict.fromkeys(printing.unknown_word(place, *one) for one in result.unknown_words.items())
+        if evidence is None:
+            _print_answers(result, options)
+        else:
+            query = {"id": place} if place else {}
+            print_answers_json(query | result.facts(evidence), (answer.to_dict(evidence) for answer in result.likely))
     note_unknown(list(nowhere))
 
 
-def _print_answers(text: str, answers: "Sequence[Answer]", guess: "Answer | None", options: SearchOptions) -> None:
-    """`guess`: the best answer, where all are less likely than was asked for."""
-    show(Styled(text, bold=True))
+def _print_answers(result: "Result", options: SearchOptions) -> None:
+    answers, guess = result.likely, result.best_guess
+    show(Styled(result.query, bold=True))
     is_judged = any(answer.probability is not None for answer in answers)
     for rank, answer in enumerate(answers, start=1):
         show(*printing.answer_lines(rank, answer, is_judged))

@@ -312,8 +312,7 @@ def list_relations(
     as_json: Json = False,
 ) -> None:
     """Print known relations with wordings, types and P-numbers: a file relations.toml to choose from, and to change."""
-    from kbq.tables.known import as_toml, known_relations, preset, probed
-    from kbq.tables.relations import relations_of
+    from kbq.tables.known import as_toml, known_relations, preset, probed, relations_of
 
     chosen = relations_of(f"@{name.removeprefix('@')}" for name in names) if names else preset("")
     found, comments = [*chosen], list[str]()
@@ -321,7 +320,8 @@ def list_relations(
         from kbq.commands.progress import filling_progress
 
         with filling_progress(f"asking {kb}") as report:
-            ranked = probed(open_kb(kb, model, device), chosen, pages, report)
+            opened = open_kb(kb, model, device)
+            ranked = probed(opened, opened.fill, chosen, pages, report)
         found = [relation for relation, _ in ranked]
         comments = [f"{share.likely:.0%} of {share.pages} pages have a likely value" for _, share in ranked]
     known = {one.relation.name: one.groups for one in known_relations()}

@@ -89,13 +89,14 @@ def _update(kb: Path, corpus: str, model: str | None, device: str, as_json: bool
     from kbq.commands.progress import build_progress
     from kbq.dump.manifest import read_manifest
     from kbq.dump.workers import processes
-    from kbq.search.changing import model_of, update
+    from kbq.model.model import model_of
+    from kbq.search.changing import update
 
     manifest, start_encoders = read_manifest(kb), processes(workers)
     with build_progress(f"updating {kb}") as (report, report_stage):
         after, changes, bad_lines = update(
-            corpus, kb, lambda: model_of(kb, manifest, model, device), start_encoders=start_encoders, report=report,
-            report_stage=report_stage, note=note, **options,
+            corpus, kb, lambda: model_of(kb, manifest.model, model, device), start_encoders=start_encoders,
+            report=report, report_stage=report_stage, note=note, **options,
         )  # fmt: skip
     would = "would be " if options["dry_run"] else ""
     tell(
@@ -141,12 +142,13 @@ def compact(
     """Remove the bytes of deleted pages for good, and join small shards; nothing is encoded again."""
     from kbq.commands.progress import stage_progress
     from kbq.dump.manifest import read_manifest
-    from kbq.search.changing import compact, model_of
+    from kbq.model.model import model_of
+    from kbq.search.changing import compact
     from kbq.storage.files import folder_bytes
 
     before, size = read_manifest(kb), folder_bytes(kb)
     with stage_progress(f"compacting {kb}") as report:
-        manifest = compact(kb, lambda: model_of(kb, before, model, device), threshold, report)
+        manifest = compact(kb, lambda: model_of(kb, before.model, model, device), threshold, report)
     left = folder_bytes(kb)
     sizes = {"bytes": left, "bytes_before": size, "shards": len(manifest.shards)}
     removed = before.size.pages - manifest.size.pages
@@ -220,8 +222,8 @@ def index_vectors(
     from kbq.description import index_facts
     from kbq.dump.manifest import read_manifest
     from kbq.index.factory import Build, build_missing, chosen_kind
+    from kbq.model.model import model_of
     from kbq.search.building_indexes import IndexSpec, add_index
-    from kbq.search.changing import model_of
 
     if kind == "exact":
         refuse_given(context, "with exact search", ("recall", "queries"))
@@ -236,7 +238,7 @@ def index_vectors(
         build = building_on(ray)
     with stage_progress(f"indexing {kb}") as report:
         spec = IndexSpec(kind, recall, texts, filter)
-        manifest = add_index(kb, model_of(kb, manifest, model, device), spec, report, build)
+        manifest = add_index(kb, model_of(kb, manifest.model, model, device), spec, report, build)
     facts = index_facts(kb, manifest, manifest.index)
     tell({"kb": str(kb), **dataclasses.asdict(facts)}, as_json, f"{kb}: {printing.index_line(facts)}")
     if facts.recall < facts.target:

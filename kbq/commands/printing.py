@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from kbq.answers import percentage
 from kbq.commands.terminal import Styled
 
 if TYPE_CHECKING:
@@ -59,12 +60,9 @@ def worth(hit: Answer) -> str:
     >>> from kbq.answers import Answer
     >>> answer = Answer("Warsaw", 2.5, "1", "Marie Curie", 0, 0, 6, "Warsaw", (0, 6))
     >>> worth(answer), worth(replace(answer, probability=0.934)), worth(replace(answer, probability=0.9999))
-    ('2.50', '93 %', '>99 %')
+    ('2.50', '93 %', '> 99 %')
     """
-    if hit.probability is None:
-        return f"{hit.score:.2f}"
-    percent = round(100 * hit.probability)
-    return f"{percent} %" if 0 < percent < 100 else ">99 %" if percent else "<1 %"
+    return f"{hit.score:.2f}" if hit.probability is None else percentage(hit.probability)
 
 
 def explanation_lines(hit: Answer, parts: Mapping[str, float]) -> list[str]:

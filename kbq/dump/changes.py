@@ -12,8 +12,9 @@ import numpy as np
 
 from kbq.array_types import Bools
 from kbq.corpus.pages import Page
-from kbq.dump.manifest import STATE, Manifest, changing, write_manifest
+from kbq.dump.manifest import STATE, Manifest
 from kbq.dump.page_directory import Pages
+from kbq.dump.publishing import changing, write_manifest
 from kbq.dump.shard_writer import page_digest
 from kbq.dump.shards import Shard, deleted_file, write_deleted
 from kbq.errors import KnowledgeBaseError

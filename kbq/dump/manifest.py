@@ -1,8 +1,7 @@
 """Manifest: the file that describes a knowledge base. It is written last and atomically, which publishes a build."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,17 +10,15 @@ from msgspec import Meta
 
 import kbq
 from kbq.answers import IndexKind
+from kbq.dump.advice import advice, sentence
 from kbq.dump.codes import INDEX, OFFICIAL, CodedShard, Codes, codes_instead_of_vectors
-from kbq.dump.damage import advice, damage_explained, sentence
 from kbq.dump.shards import REPAIR, Counts, HexDigits, PhraseLimit, Shard, ShardEntry
 from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.storage.files import reading_problem
-from kbq.storage.locks import writing_alone
 from kbq.storage.machine import stays_in_memory
-from kbq.storage.records import OtherFormatError, read_object, read_record, write_record
+from kbq.storage.records import OtherFormatError, read_record
 from kbq.storage.seals import SEAL, FileSeal, Seal, first_damage, read_seal
 from kbq.storage.strange_files import refuse_strange_files
-from kbq.storage.writing import remove_file, writing_to
 
 if TYPE_CHECKING:
     from kbq.model.model import Model
@@ -245,60 +242,6 @@ def refuse_other_model(folder: Path, manifest: Manifest, model: "Model") -> None
 def is_knowledge_base(folder: Path) -> bool:
     """Whether a knowledge base is published in this folder."""
     return (folder / MANIFEST).exists()
-
-
-def publish(folder: Path, manifest: Manifest) -> Manifest:
-    """Make the folder the knowledge base that the manifest describes: the end of a build."""
-    published = write_manifest(folder, manifest)
-    remove_file(folder / STATE)
-    return published
-
-
-def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
-    """Replace the manifest, and name the seals of new indexes; an unfinished build can still be resumed.
-
-    Raises:
-        KnowledgeBaseError: a new index has no seal, or belongs to another shard.
-    """
-    seals = {}
-    of_shards = {shard.name: shard.seal for shard in manifest.shards}
-    for part in manifest.parts(*manifest.entries):
-        if part in manifest.seals:
-            seals[part] = manifest.seals[part]
-            continue
-        try:
-            seal = read_seal(folder / part)
-            if seal.of != of_shards.get(part.partition("/")[0], ""):
-                raise ValueError("it was built from another shard")
-            seals[part] = seal.digest
-        except (OSError, ValueError) as error:
-            raise KnowledgeBaseError(reading_problem(folder / part / SEAL, error, "build this index again")) from None
-    manifest = dataclasses.replace(manifest, seals=seals)
-    write_record(folder / MANIFEST, manifest, FORMAT)
-    return manifest
-
-
-@contextmanager
-def changing(folder: Path) -> Iterator[Manifest]:
-    """Lock a published knowledge base, and yield its manifest.
-
-    Raises:
-        KnowledgeBaseError: there is none, or the folder cannot be written.
-        KbqError: another process is writing to it.
-    """
-    read_manifest(folder)  # first, so that only a knowledge base is locked
-    with writing_to(folder, KnowledgeBaseError, goes_on=True), writing_alone(folder):
-        manifest = read_manifest(folder)
-        _forget_published_build(folder, manifest)
-        with damage_explained(folder, manifest):
-            yield manifest
-
-
-def _forget_published_build(folder: Path, manifest: Manifest) -> None:
-    """Remove the state of a build that was killed when it had been published already."""
-    with suppress(OSError, ValueError, TypeError, KeyError):  # a damaged one is reported by who resumes it
-        if read_object(folder / STATE)["first_shard"] < manifest.next_shard:
-            remove_file(folder / STATE)
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from kbq.corpus.page_ids import PageIds
-from kbq.dump.manifest import IndexEntry, Manifest, publish, read_manifest
+from kbq.dump.manifest import IndexEntry, Manifest, read_manifest
+from kbq.dump.publishing import publish
 from kbq.dump.shards import Shard, shard_name
 from kbq.errors import KnowledgeBaseError
 from kbq.storage.folders import copy_folder, discard_folder, make_folders

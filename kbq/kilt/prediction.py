@@ -31,7 +31,7 @@ from kbq.storage.writing import open_to_grow, sync_open, whole_lines, write_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from kbq.kb import KnowledgeBase
+    from kbq.asking import OpenKnowledgeBase
     from kbq.kilt.task import Task
     from kbq.model.queries import QueryTokenizer
 
@@ -58,7 +58,7 @@ class PredictionOutcome:
 def predict_file(
     task: Task,
     records: str | Path | Iterable[Mapping[str, Any]],
-    kb: KnowledgeBase,
+    kb: OpenKnowledgeBase,
     out: Path,
     options: SearchOptions,
     with_text: bool,
@@ -104,7 +104,7 @@ def predict_file(
 def predict_records(
     task: Task,
     records: str | Path | Iterable[Mapping[str, Any]],
-    kb: KnowledgeBase,
+    kb: OpenKnowledgeBase,
     options: SearchOptions,
     with_text: bool,
     report: Callable[[int, int], None],
@@ -135,11 +135,12 @@ def numbered_records(
 
 
 def predict(
-    task: Task, queries: Sequence[AdaptedQuery], kb: KnowledgeBase, options: SearchOptions, with_text: bool = False
+    task: Task, queries: Sequence[AdaptedQuery], kb: OpenKnowledgeBase, options: SearchOptions, with_text: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Predictions for adapted queries, as the leaderboard reads them."""
-    answers = kb.search([query.text for query in queries], options)
-    for query, pages in zip(queries, answers, strict=True):
+    results = kb.results([query.text for query in queries], options)
+    for query, result in zip(queries, results, strict=True):
+        pages = result.answers
         output: dict[str, Any] = {}
         if task.answer != "none":
             is_given = bool(pages) and is_likely(pages[0], options.min_probability)
@@ -207,7 +208,7 @@ def _description(
     task: Task,
     records: str | Path | Iterable[Mapping[str, Any]],
     queries: Sequence[AdaptedQuery],
-    kb: KnowledgeBase,
+    kb: OpenKnowledgeBase,
     options: SearchOptions,
     with_text: bool,
 ) -> dict[str, object]:

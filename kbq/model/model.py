@@ -54,6 +54,7 @@ from kbq.model.tokenizer import Forms
 from kbq.storage.files import reading_problem
 from kbq.storage.folders import files_for, make_folder
 from kbq.storage.machine import give_memory_back
+from kbq.storage.paths import as_path
 from kbq.storage.records import as_record, read_object
 from kbq.storage.writing import write_text, writing_to
 
@@ -347,3 +348,19 @@ def _share_word_embeddings(phrases: PhraseEncoder, queries: QueryEncoder) -> Non
     table.weight.requires_grad_(False)
     for backbone in {queries.start, queries.end}:
         backbone.set_input_embeddings(table)
+
+
+def model_of(folder: Path, built_with: str, name: str | Path | None = None, device: str = "auto") -> Model:
+    """The model of this name or, without one, the model that a knowledge base was built with.
+
+    Raises:
+        ModelError: it is missing or damaged.
+    """
+    if name is not None:
+        return Model.open(as_path(name, "a model"), device)
+    try:
+        return Model.open(built_with, device)
+    except ModelError as error:
+        if built_with == "default" or Path(built_with).is_dir():
+            raise
+        raise ModelError(f"{folder} needs the model it was built with: {error}; say with --model where it is") from None

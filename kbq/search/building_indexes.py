@@ -10,7 +10,8 @@ from typing import Self, cast, get_args
 import numpy as np
 
 from kbq.answers import IndexKind, WantedKind
-from kbq.dump.manifest import FORMAT, IndexEntry, Manifest, changing, refuse_other_model, write_manifest
+from kbq.dump.manifest import FORMAT, IndexEntry, Manifest, refuse_other_model
+from kbq.dump.publishing import changing, write_manifest
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.index.factory import Build, build_missing, chosen_kind, is_built, remove_others

@@ -14,25 +14,17 @@ from typing import TYPE_CHECKING
 from kbq.corpus.checking import BadLines, checked_pages
 from kbq.corpus.language import noting_language
 from kbq.corpus.readers import read_corpus
+from kbq.dump.advice import sentence
 from kbq.dump.building import OtherCorpusError, build_shards, manifest_before
 from kbq.dump.changes import Changes, Comparison, remove_unnamed_shards, without
 from kbq.dump.compacting import groups_to_compact, write_compacted
-from kbq.dump.damage import sentence
-from kbq.dump.manifest import (
-    STATE,
-    changing,
-    is_knowledge_base,
-    publish,
-    read_manifest,
-    refuse_other_model,
-    refuse_strange_parts,
-    write_manifest,
-)
+from kbq.dump.manifest import STATE, is_knowledge_base, read_manifest, refuse_other_model, refuse_strange_parts
 from kbq.dump.page_directory import Pages
-from kbq.errors import CorpusError, KnowledgeBaseError, ModelError
+from kbq.dump.publishing import changing, publish, write_manifest
+from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.index.cells import load_faiss
 from kbq.index.factory import chosen_kind
-from kbq.model.model import Model
+from kbq.model.model import Model, model_of
 from kbq.search.building_indexes import IndexSpec, build_indexes, kept_queries, remove_unnamed
 from kbq.storage.files import pipe_name
 from kbq.storage.folders import make_folders
@@ -90,7 +82,7 @@ def build(
         published.refuse_codes(folder)
     if not isinstance(model, Model):
         name = None if model is None else str(as_path(model, "a model"))
-        model = model_of(folder, published, name, device) if published else Model.open(name or "default", device)
+        model = model_of(folder, published.model, name, device) if published else Model.open(name or "default", device)
     known_ids = () if published is None else Pages.open(folder).ids()
     bad_lines = BadLines(corpus, skip_bad_lines, note)
     pages = noting_language(_pages(corpus, format, columns, bad_lines, known_ids, note), note)
@@ -282,22 +274,6 @@ def compact(folder: Path, open_model: Callable[[], Model], threshold: float = 0.
             remove_unnamed_shards(folder, manifest)
             remove_unnamed(folder, manifest)
     return manifest
-
-
-def model_of(folder: Path, manifest: Manifest, name: str | Path | None = None, device: str = "auto") -> Model:
-    """The model of this name or, without one, the model that a knowledge base was built with.
-
-    Raises:
-        ModelError: it is missing or damaged.
-    """
-    if name is not None:
-        return Model.open(as_path(name, "a model"), device)
-    try:
-        return Model.open(manifest.model, device)
-    except ModelError as error:
-        if manifest.model == "default" or Path(manifest.model).is_dir():
-            raise
-        raise ModelError(f"{folder} needs the model it was built with: {error}; say with --model where it is") from None
 
 
 def _pages(

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kbq.dump.advice import reason, sentence
 from kbq.dump.codes import OFFICIAL
-from kbq.dump.damage import reason, sealed_files, sentence
-from kbq.dump.manifest import Manifest, changing, is_knowledge_base, read_manifest, write_manifest
+from kbq.dump.damage import sealed_files
+from kbq.dump.manifest import Manifest, is_knowledge_base, read_manifest
+from kbq.dump.publishing import changing, write_manifest
 from kbq.errors import KbqError, KnowledgeBaseError
+from kbq.model.model import model_of
 from kbq.model.model_files import is_model, model_damage, model_files, remedy
 from kbq.model.model_folder import local_folder
 from kbq.search.building_indexes import IndexSpec, build_indexes, kept_queries, queries_file, remove_unnamed
-from kbq.search.changing import model_of
 from kbq.storage.files import reading_problem
 from kbq.storage.folders import remove_folder
 from kbq.storage.paths import as_path
@@ -116,7 +118,7 @@ def _repaired(folder: Path, damages: list[Damage], model: str | None, device: st
         if any(one not in in_parts and one.path.parent in shards for one in damages) or not damaged:
             return ()
         needs_model = any(not part.endswith("/bm25") for part in damaged)
-        opened = model_of(folder, manifest, model, device) if needs_model else None  # before anything is removed
+        opened = model_of(folder, manifest.model, model, device) if needs_model else None  # before anything is removed
         for part in damaged:
             remove_folder(parts[part])
         after = manifest.without_seals(damaged)

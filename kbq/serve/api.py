@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 
 import kbq
 from kbq.answers import CONTEXT, TOP, Backend, K, SearchOptions, Unit
+from kbq.corpus.pages import Page
 from kbq.errors import KbqError
 from kbq.serve import schemas
 from kbq.serve.access import refuse_host, refuse_key
@@ -26,7 +27,6 @@ from kbq.serve.bounds import (
     refuse_long,
     refuse_more,
 )  # fmt: skip
-from kbq.serve.documents import page_document, query_document
 from kbq.serve.metrics import TYPE
 from kbq.serve.problems import DESCRIBED, RefusedError, document
 from kbq.serve.services import Services, WithServices
@@ -86,7 +86,7 @@ async def query(request: Request, asked: Asked, services: WithServices) -> dict[
     found = await services.found(request, kb, asked.queries, asked.options)
     results, size = [], 0
     for one in found:
-        results.append(query_document(one, asked.min_probability, asked.context))
+        results.append(one.to_dict(asked.context))
         size += sum(len(answer["context"]) for answer in results[-1]["answers"])
         if size > MOST_ANSWERED:
             raise RefusedError(422, f"the answer has more than {MOST_ANSWERED:,} characters: ask for a smaller context")
@@ -233,3 +233,10 @@ async def metrics(services: WithServices) -> Response:
     for one in services.kbs:
         services.metrics.pages.labels(one.name).set(one.kb.counts.pages)
     return PlainTextResponse(services.metrics.text(), media_type=TYPE)
+
+
+def page_document(page: Page) -> dict[str, Any]:
+    """A page with its paragraphs, by the corpus's own numbers."""
+    metadata: Mapping[str, object] = page.metadata
+    paragraphs = [{"number": one.number, "text": one.text} for one in page.paragraphs]
+    return {"id": page.id, "title": page.title, "paragraphs": paragraphs, "metadata": dict(metadata)}

@@ -63,7 +63,7 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
             await batcher.call(lambda kb=one.kb: kb.query(FIRST, 1), deadline=float("inf"))  # type: ignore[misc]
         for one in app.state.mcp:
             await running.enter_async_context(one.router.lifespan_context(one))
-        watching = asyncio.create_task(services.kbs.watch(batcher, services.metrics))
+        watching = asyncio.create_task(services.kbs.watch(batcher.call, services.metrics))
         yield
         watching.cancel()
 

@@ -18,18 +18,17 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from kbq.answers import is_likely
 from kbq.search.search import BATCH
 from kbq.serve.bounds import SUGGESTING, weight
 from kbq.serve.metrics import Metrics
 from kbq.serve.problems import LateError, OverloadedError
 from kbq.serve.settings import QUEUE, SECONDS
-from kbq.serve.work import SMALL, Found, Queries, Waiting, Work, go_together, outcomes, suggested
+from kbq.serve.work import SMALL, Queries, Waiting, Work, go_together, outcomes, suggested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kbq.answers import Answer, SearchOptions
+    from kbq.answers import Answer, Result, SearchOptions
     from kbq.serve.knowledge_bases import ServedKb
 
 T = TypeVar("T")
@@ -95,10 +94,9 @@ class Batcher:
             OverloadedError: too many queries wait.
             LateError: the deadline has passed.
         """
-        found = await self._found(kb, texts, options, deadline)
-        return [[answer for answer in one.answers if is_likely(answer, options.min_probability)] for one in found]
+        return [one.likely for one in await self._found(kb, texts, options, deadline)]
 
-    async def found(self, kb: ServedKb, texts: Sequence[str], options: SearchOptions) -> list[Found]:
+    async def found(self, kb: ServedKb, texts: Sequence[str], options: SearchOptions) -> list[Result]:
         """`ask`, with answers that are less likely than asked for, too, and with unknown words.
 
         What may be meant by these is looked up when the answers are there, for some words and some time.
@@ -111,19 +109,19 @@ class Batcher:
             more = await self.call(partial(suggested, opened, unknown), time.monotonic() + 2 * SUGGESTING)
         except LateError:  # others wait: it was an offer
             return found
-        by_text = {one.text: one for one in more}
-        return [by_text.get(one.text, one) for one in found]
+        by_text = {one.query: one for one in more}
+        return [by_text.get(one.query, one) for one in found]
 
     async def _found(
         self, kb: ServedKb, texts: Sequence[str], options: SearchOptions, deadline: float | None
-    ) -> list[Found]:
+    ) -> list[Result]:
         if not texts:
             return []
         future = asyncio.get_running_loop().create_future()
         each = weight(options)
         request = Queries(outcome=future, texts=tuple(texts), weight=each, kb=kb, options=options)
         self.refuse_overload(request.size)
-        found: list[Found] = await self._outcome(request, deadline)
+        found: list[Result] = await self._outcome(request, deadline)
         return found
 
     def refuse_overload(self, queries: int) -> None:

@@ -7,10 +7,10 @@ import logging
 import math
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbq.dump.manifest import MANIFEST, read_manifest
 from kbq.dump.page_directory import Pages
@@ -25,13 +25,13 @@ from kbq.tables.known import USUAL, preset
 if TYPE_CHECKING:
     from kbq.answers import IndexKind
     from kbq.corpus.pages import Page
-    from kbq.serve.batcher import Batcher
     from kbq.serve.metrics import Metrics
 
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 EVERY = 1.0  # seconds between two looks at a folder
 AGAIN, MOST_AGAIN = 10.0, 600.0  # seconds after which what was refused is read again: ever more, up to ten minutes
 FIRST = "kbq"  # is asked for before a knowledge base counts as open
+Call = Callable[..., Awaitable[Any]]  # that of a `Batcher`: has its thread do some work
 log = logging.getLogger("kbq.serve")
 
 
@@ -140,7 +140,7 @@ class ServedKb:
             text = text.replace(place, Path(place).name) if "/" in place else text
         return without_paths(text)
 
-    async def reopen(self, batcher: Batcher, metrics: Metrics) -> None:
+    async def reopen(self, call: Call, metrics: Metrics) -> None:
         """Take what is in the folder now, if that has changed and every file is whole; else stay with what is open."""
         stamp, now = self._folder.stamp, time.monotonic()
         if stamp != self._seen:
@@ -150,7 +150,7 @@ class ServedKb:
         self._next, self._pause = now + self._pause, min(2 * self._pause, MOST_AGAIN)
         try:
             opened = await asyncio.to_thread(self._checked)
-            await batcher.call(lambda: opened.kb.query(FIRST, 1), deadline=math.inf)
+            await call(lambda: opened.kb.query(FIRST, 1), deadline=math.inf)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # whatever is wrong with it, it is not taken: a tokenizer may even panic
@@ -197,11 +197,11 @@ class KnowledgeBases:
             text = one.hidden(text)
         return text
 
-    async def watch(self, batcher: Batcher, metrics: Metrics) -> None:
+    async def watch(self, call: Call, metrics: Metrics) -> None:
         """Reopen what has changed, for ever."""
         while True:
             for one in self:
-                await one.reopen(batcher, metrics)
+                await one.reopen(call, metrics)
             await asyncio.sleep(EVERY)
 
 

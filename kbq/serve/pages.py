@@ -15,11 +15,10 @@ from kbq.corpus.pages import Page
 from kbq.errors import KbqError
 from kbq.serve import api
 from kbq.serve.bounds import LONGEST, MOST_CELLS, MOST_RELATIONS, refuse_more
-from kbq.serve.documents import page_document, web_address
 from kbq.serve.knowledge_bases import ServedKb
 from kbq.serve.problems import RefusedError, status_of, title_of
 from kbq.serve.services import Services, WithServices
-from kbq.serve.views import asked_text, cards, claim_cells, marked_paragraphs, rows_of, slot_of_text
+from kbq.serve.views import asked_text, cards, claim_cells, marked_paragraphs, rows_of, slot_of_text, web_address
 from kbq.storage.lines import without_surrogates
 from kbq.tables.review import BROWSER
 
@@ -85,7 +84,7 @@ async def page(
     served = services.kbs.named(kb)
     found, is_json = _page_of(served, page_id)
     if is_json:
-        return api.as_json(page_document(found))
+        return api.as_json(api.page_document(found))
     view = {
         "page": found,
         "paragraphs": marked_paragraphs(found, paragraph, start, end),

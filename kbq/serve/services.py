@@ -6,13 +6,12 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from kbq.answers import SearchOptions, is_likely
+from kbq.answers import Result, SearchOptions
 from kbq.serve.batcher import Batcher
 from kbq.serve.knowledge_bases import KnowledgeBases, ServedKb
 from kbq.serve.metrics import Metrics
 from kbq.serve.settings import ServeSettings
 from kbq.serve.table_stream import Filler
-from kbq.serve.work import Found
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +24,12 @@ class Services:
     settings: ServeSettings
     metrics: Metrics
 
-    async def found(self, request: Request, kb: ServedKb, texts: Sequence[str], options: SearchOptions) -> list[Found]:
+    async def found(self, request: Request, kb: ServedKb, texts: Sequence[str], options: SearchOptions) -> list[Result]:
         """What is found for the queries of a request, which are counted, and known to its log."""
         request.state.queries = list(texts)
         found = await self.batcher.found(kb, texts, options)
         for one in found:
-            is_answered = any(is_likely(answer, options.min_probability) for answer in one.answers)
-            self.metrics.answers.labels(kb.name, "answered" if is_answered else "none").inc()
+            self.metrics.answers.labels(kb.name, "answered" if one.likely else "none").inc()
         return found
 
     def address(self, request: Request) -> str:

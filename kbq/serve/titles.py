@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kbq.dump.shards import Shard
-from kbq.tables.values import normalised
+from kbq.text.comparing import normalised
 
 
 class Title(NamedTuple):

@@ -22,13 +22,13 @@ from kbq.errors import MOST_PROBLEMS, KbqError
 from kbq.model.queries import refuse_unreadable
 from kbq.serve.batcher import Batcher
 from kbq.serve.bounds import LONGEST, MOST_RELATIONS, refuse_long
-from kbq.serve.documents import web_address
 from kbq.serve.facts import Fact, FetchedPage, FilledRow, FilledSlot, FilledTable, FoundPage, FoundPages
 from kbq.serve.knowledge_bases import KnowledgeBases, ServedKb
 from kbq.serve.logs import log_as_json
 from kbq.serve.metrics import Metrics
 from kbq.serve.services import Services
 from kbq.serve.slot_filling import SlotFiller
+from kbq.serve.views import web_address
 from kbq.tables.claims import Claim
 from kbq.tables.relations import relation_named
 from kbq.tables.slots import Slot, subject_of
@@ -152,7 +152,7 @@ def serve_stdio(served: ServedKb) -> None:
     async def speak() -> None:
         log_as_json()
         async with Batcher() as batcher:
-            watching = asyncio.create_task(KnowledgeBases([served]).watch(batcher, Metrics()))
+            watching = asyncio.create_task(KnowledgeBases([served]).watch(batcher.call, Metrics()))
             await server(served, batcher).run_stdio_async()
             watching.cancel()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
-from kbq.answers import CONTEXT
+from kbq.answers import CONTEXT, percentage
 from kbq.text.markers import SEPARATOR
 
 if TYPE_CHECKING:
@@ -77,14 +77,8 @@ def level_of(probability: float | None) -> str:
 
 
 def percent_of(probability: float | None) -> str:
-    """A probability as people read it; empty where there is none.
-
-    >>> percent_of(0.914), percent_of(0.001), percent_of(0.999), percent_of(None)
-    ('91 %', '< 1 %', '> 99 %', '')
-    """
-    if probability is None:
-        return ""
-    return "< 1 %" if probability < 0.005 else "> 99 %" if probability >= 0.995 else f"{100 * probability:.0f} %"
+    """A probability as people read it; empty where there is none."""
+    return "" if probability is None else percentage(probability)
 
 
 def cards(kb: str, answers: Sequence[Answer]) -> list[Card]:
@@ -106,6 +100,19 @@ def address_of(kb: str, page_id: str, paragraph: int, start: int, end: int) -> s
     """The address of a place in a page."""
     place = urlencode({"kb": kb, "paragraph": paragraph, "start": start, "end": end})
     return f"/page/{quote(page_id, safe='', errors='replace')}?{place}#here"
+
+
+def web_address(metadata: Mapping[str, object]) -> str:
+    """Where a page was taken from, if its corpus says it and a browser may go there; else nothing.
+
+    >>> web_address({"url": "https://example.org"}), web_address({"url": " javascript:alert(1)"}), web_address({})
+    ('https://example.org', '', '')
+    """
+    url = metadata.get("url")
+    try:
+        return url if isinstance(url, str) and urlsplit(url).scheme in ("http", "https", "mailto") else ""
+    except ValueError:
+        return ""
 
 
 def claim_cells(kb: str, lines: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:

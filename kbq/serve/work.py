@@ -9,28 +9,17 @@ from functools import partial
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kbq.model.queries import refuse_unreadable
 from kbq.serve.bounds import MOST_SUGGESTIONS, SUGGESTING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kbq.answers import Answer, SearchOptions
+    from kbq.answers import Result, SearchOptions
     from kbq.kb import KnowledgeBase
     from kbq.serve.knowledge_bases import ServedKb
 
 T = TypeVar("T")
 SMALL = 4  # plain queries of a small request, at most
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What was found for a query, likely or not; words that no page has, each with what was perhaps meant."""
-
-    text: str
-    answers: list[Answer]
-    unknown_words: dict[str, str | None]
-    is_exact: bool
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -85,37 +74,29 @@ def outcomes(batch: Sequence[Waiting]) -> list[Any]:
 
 def _searched(kb: KnowledgeBase, options: SearchOptions, batch: Sequence[Queries]) -> list[Any]:
     """`outcomes` for queries: those that can be asked are searched together."""
-    problems = [_outcome_of(partial(_refuse, kb, request)) for request in batch]
+    problems = [_outcome_of(partial(kb.refuse, request.texts, options)) for request in batch]
     texts = [text for request, problem in zip(batch, problems, strict=True) if not problem for text in request.texts]
-    found = _outcome_of(lambda: iter(kb.search(texts, options) if texts else ()))
+    found = _outcome_of(lambda: iter(list(kb.results(texts, options)) if texts else ()))
     if isinstance(found, Exception):
         return [problem or found for problem in problems]
     return [
-        problem or _outcome_of(partial(_found, kb, request, list(islice(found, len(request.texts)))))
+        problem or _outcome_of(partial(_unknown_words_named, kb, list(islice(found, len(request.texts)))))
         for request, problem in zip(batch, problems, strict=True)
     ]
 
 
-def _refuse(kb: KnowledgeBase, request: Queries) -> None:
-    kb.check(request.options, request.texts)
-    refuse_unreadable(request.texts, kb.query_tokenizers(request.options))
+def _unknown_words_named(kb: KnowledgeBase, results: Sequence[Result]) -> list[Result]:
+    return [replace(one, unknown_words=kb.unknown_words(one.query, lambda: False)) for one in results]
 
 
-def _found(kb: KnowledgeBase, request: Queries, answers: Sequence[list[Answer]]) -> list[Found]:
-    return [
-        Found(text, found, kb.unknown_words(text, lambda: False), kb.is_exact(request.options))
-        for text, found in zip(request.texts, answers, strict=True)
-    ]
-
-
-def suggested(kb: KnowledgeBase, found: Sequence[Found]) -> list[Found]:
+def suggested(kb: KnowledgeBase, found: Sequence[Result]) -> list[Result]:
     """The same with what may be meant by unknown words: by the first ones, as far as there is time."""
     words, ends = count(), time.monotonic() + SUGGESTING
 
     def may_suggest() -> bool:
         return next(words) < MOST_SUGGESTIONS and time.monotonic() < ends
 
-    return [replace(one, unknown_words=kb.unknown_words(one.text, may_suggest)) for one in found]
+    return [replace(one, unknown_words=kb.unknown_words(one.query, may_suggest)) for one in found]
 
 
 def _outcome_of(work: Callable[[], T]) -> T | Exception:

@@ -3,14 +3,15 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, TypeAlias, get_args
 
+from kbq.dump.titles import PageValue, Titles
 from kbq.tables import dates
-from kbq.tables.claims import Claim, DateValue, PageValue
+from kbq.tables.claims import Claim, DateValue
 from kbq.tables.dates import date_of_cell
 from kbq.tables.relations import Relation
 from kbq.tables.slots import subject_of
 from kbq.tables.tables import Row, Table, texts_of
-from kbq.tables.titles import Titles
-from kbq.tables.values import agree, normalised
+from kbq.tables.values import agree
+from kbq.text.comparing import normalised
 
 Verdict = Literal["agrees", "also said", "contradicts", "not found"]
 TextsOf: TypeAlias = Callable[[str], Sequence[str]]  # gives the paragraphs of a page by its id

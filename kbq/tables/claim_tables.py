@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from kbq.dump.titles import PageValue
 from kbq.errors import KbqError
 from kbq.storage.lines import without_surrogates
 from kbq.storage.parquet import NEEDS_PYARROW
 from kbq.storage.writing import replacing, writing_to
-from kbq.tables.claims import Claim, DateValue, PageValue, QuantityValue
+from kbq.tables.claims import Claim, DateValue, QuantityValue
 from kbq.tables.tables import Table, write_table
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 import msgspec
 
+from kbq.dump.titles import PageValue
 from kbq.errors import KbqError
 from kbq.storage.lines import read_json_lines
 from kbq.storage.records import as_record, digest_of_bytes
@@ -22,13 +23,6 @@ Dates = Literal["text", "iso", "edtf"]
 ValueType = Literal["text", "page", "date", "quantity"]
 Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class PageValue(msgspec.Struct, frozen=True, tag_field="type", tag="page"):
-    """A value that is a page of the knowledge base."""
-
-    page_id: str
-    title: str
 
 
 class DateValue(msgspec.Struct, frozen=True, tag_field="type", tag="date", omit_defaults=True):

@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import chain
 
 from kbq.answers import Answer, is_likely
+from kbq.dump.titles import Titles
 from kbq.reading.countries import meanings
 from kbq.search.units import Sentences
 from kbq.tables.claims import Alternative, Claim, DateValue, NormalForm, QuantityValue
@@ -16,8 +17,8 @@ from kbq.tables.coordination import conjuncts
 from kbq.tables.decisions import Decided
 from kbq.tables.relations import Relation
 from kbq.tables.slots import Slot
-from kbq.tables.titles import Titles
-from kbq.tables.values import normal_form, normalised
+from kbq.tables.values import normal_form
+from kbq.text.comparing import normalised
 from kbq.text.markers import relation_key
 
 AROUND = 80  # characters on either side of a value that may say "about" or "BC"

@@ -9,8 +9,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from kbq.answers import SearchOptions
 from kbq.errors import KbqError
 from kbq.storage.paths import as_path
@@ -18,17 +16,19 @@ from kbq.storage.progress import Note, unheard
 from kbq.tables.claims import Claim, write_claims
 from kbq.tables.decisions import Decision, read_decisions
 from kbq.tables.kept import Kept
+from kbq.tables.known import relations_of
 from kbq.tables.options import FillOptions
 from kbq.tables.outputs import Format, format_of, refuse_unfit, write
-from kbq.tables.relations import Relation, relations_of
+from kbq.tables.relations import Relation
 from kbq.tables.run import Run
+from kbq.tables.slots import every_page
 from kbq.tables.slots_asked import Filling
 from kbq.tables.tables import Row, Table, is_formula, read_table, shown
-from kbq.tables.values import normalised
 from kbq.tables.wikidata import read_ids
+from kbq.text.comparing import normalised
 
 if TYPE_CHECKING:
-    from kbq.kb import KnowledgeBase
+    from kbq.asking import OpenKnowledgeBase
 
 NAMED = 10  # decisions without effect
 HINTS, COMPARED = 20, 1000  # relations that are looked at, and columns that each is compared with
@@ -37,7 +37,7 @@ Report = Callable[[int, int, int], None]  # called with the slots that are done,
 
 
 def fill(
-    kb: KnowledgeBase,
+    kb: OpenKnowledgeBase,
     table: str | Path | Iterable[Row] | None,
     relations: Iterable[str | Relation],
     out: str | Path | None,
@@ -111,7 +111,7 @@ def _tell_useless(decisions: Sequence[Decision], note: Note) -> None:
         note(f"… and {len(decisions) - NAMED:,} more decisions change nothing")
 
 
-def _table(kb: KnowledgeBase, table: str | Path | Iterable[Row] | None, subject: str) -> Table:
+def _table(kb: OpenKnowledgeBase, table: str | Path | Iterable[Row] | None, subject: str) -> Table:
     """A table that is read, or given; where there is none, every page's title with its id."""
     if isinstance(table, str | Path):
         return read_table(as_path(table, "the table"))
@@ -128,20 +128,7 @@ def _records(rows: Any) -> Iterable[Row]:
     return rows  # type: ignore[no-any-return]
 
 
-def every_page(kb: KnowledgeBase, subject: str = "subject") -> list[Row]:
-    """A row for each page that may be answered with: its id, and its title as the subject."""
-    rows: list[Row] = []
-    for shard in kb.shards:
-        found = (
-            shard.live_pages()
-            if shard.shown is None
-            else np.bincount(shard.paragraph_pages, shard.shown, len(shard.ids))
-        )
-        rows += [{"page_id": shard.ids[page], subject: shard.titles[page]} for page in np.flatnonzero(found).tolist()]
-    return rows
-
-
-def _hint(kb: KnowledgeBase, table: Table, relations: Sequence[Relation], note: Note) -> None:
+def _hint(kb: OpenKnowledgeBase, table: Table, relations: Sequence[Relation], note: Note) -> None:
     """Say which relations may be mistyped."""
     columns = {normalised(column): column for column in table.columns[:COMPARED]}
     for relation in relations[:HINTS]:

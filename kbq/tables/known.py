@@ -1,8 +1,12 @@
-"""Known relations: those that are often asked for, with wordings, types and P-numbers; and presets of them."""
+"""Known relations: those that are often asked for, with wordings, types and P-numbers; and presets of them.
+
+What a person names as relations is found here.
+"""
 
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,13 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbq.errors import KbqError
+from kbq.storage.paths import given
 from kbq.storage.progress import unheard
-from kbq.tables.relations import Relation
+from kbq.tables.relations import FILE_NAME, Relation, Values, read_relations, refuse_unaskable, relation_named
+from kbq.tables.slots import every_page
 from kbq.tables.wikidata import p_number
 
 if TYPE_CHECKING:
-    from kbq.kb import KnowledgeBase
+    from kbq.asking import OpenKnowledgeBase
     from kbq.tables.claims import Claim
+    from kbq.tables.tables import Table
 
 FILE = Path(__file__).with_name("known.toml")
 MARK = "@"  # in front of the name of a preset, or of a known relation
@@ -81,18 +88,23 @@ class Share:
 
 
 def probed(
-    kb: KnowledgeBase, relations: Sequence[Relation], pages: int, report: Report = unheard
+    kb: OpenKnowledgeBase,
+    fill: Callable[..., Table],
+    relations: Sequence[Relation],
+    pages: int,
+    report: Report = unheard,
 ) -> list[tuple[Relation, Share]]:
     """Ask for relations of some pages from all over a knowledge base; those that are answered best come first.
+
+    Args:
+        fill: that of the knowledge base.
 
     Raises:
         KbqError: answers have no probability here.
     """
-    from kbq.tables.fill import every_page  # which asks for relations itself
-
     rows = every_page(kb)
     chosen = rows[:: max(1, len(rows) // pages)][:pages]
-    table = kb.fill(chosen, relations, top=0, report=report)
+    table = fill(chosen, relations, top=0, report=report)
     best: dict[str, list[Claim]] = {relation.name: [] for relation in relations}
     for claim in table.claims:
         best[claim.relation].append(claim)
@@ -125,3 +137,34 @@ def as_toml(relations: Iterable[Relation], comments: Sequence[str] = ()) -> str:
 
 def _text(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> list[Relation]:
+    """Relations by name, of files (*.toml), of presets (@people), known ones (@employer), and those that are relations.
+
+    Args:
+        values: of relations that are given by name.
+
+    Raises:
+        KbqError: there is none, two have one name, or one cannot be asked.
+    """
+    relations: list[Relation] = []
+    for one in given(wanted, KbqError, "the relations are", "a list of names, or of files"):
+        if isinstance(one, Relation):
+            relations.append(one)
+        elif str(one).endswith(".toml"):
+            relations += read_relations(Path(one))
+        elif str(one).startswith("@"):
+            relations += [found for found in preset(str(one)[1:].strip()) if found not in relations]
+        elif FILE_NAME.fullmatch(str(one)):
+            raise KbqError(f"{str(one)!r:.80} looks like a file: relations are read from a file that ends in .toml")
+        else:
+            relations.append(relation_named(str(one), values))
+    if not relations:
+        raise KbqError("no relation is given: name those that are wanted, or a file relations.toml")
+    for relation in relations:
+        refuse_unaskable(relation)
+    for name, count in Counter(relation.name for relation in relations).items():
+        if count > 1:
+            raise KbqError(f"relation {name!r} is given {count} times: once is enough")
+    return relations

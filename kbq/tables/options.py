@@ -12,7 +12,7 @@ from kbq.tables.claims import Dates
 from kbq.tables.relations import Values
 
 if TYPE_CHECKING:
-    from kbq.kb import KnowledgeBase
+    from kbq.asking import OpenKnowledgeBase
 
 MIN_PROBABILITY = 0.5
 
@@ -49,7 +49,7 @@ class FillOptions:
         if self.overwrite and self.check:
             raise KbqError("check changes no cell, so overwrite has no effect: leave one of them out", is_usage=True)
 
-    def threshold(self, kb: KnowledgeBase, search: SearchOptions) -> float:
+    def threshold(self, kb: OpenKnowledgeBase, search: SearchOptions) -> float:
         """The probability above which an answer fills a cell.
 
         Raises:

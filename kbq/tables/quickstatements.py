@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kbq.dump.titles import PageValue
 from kbq.errors import KbqError
 from kbq.storage.lines import clean_text
-from kbq.tables.claims import Claim, DateValue, PageValue, QuantityValue, Source, write_lines
+from kbq.tables.claims import Claim, DateValue, QuantityValue, Source, write_lines
 from kbq.tables.known import known_property, known_relations
 from kbq.tables.relations import Relation
 from kbq.tables.tables import guarded

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+from kbq.dump.titles import PageValue
 from kbq.errors import KbqError
 from kbq.storage.lines import without_surrogates
 from kbq.storage.records import digest_of_bytes
@@ -15,7 +16,6 @@ from kbq.tables.claims import (
     Claim,
     DateValue,
     NormalForm,
-    PageValue,
     QuantityValue,
     Source,
     write_lines,

@@ -12,8 +12,7 @@ A relations.toml has a table for each relation, which is a column of the table t
 
 import re
 import tomllib
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,7 +20,6 @@ from typing import Any, Literal, get_args
 
 from kbq.errors import KbqError, first_line
 from kbq.storage.lines import clean_text, read_text
-from kbq.storage.paths import given
 from kbq.tables.claims import ValueType
 from kbq.tables.wikidata import property_iri
 from kbq.text.markers import SEPARATOR
@@ -30,7 +28,7 @@ Values = Literal["one", "many"]
 LONGEST = 2**20  # characters of a file
 WANTED = "write a table for each relation, such as [employer]"
 MOST_DOTS = 10  # in a line, beside those in texts: the library takes quadratic memory for a key of many parts
-_FILE = re.compile(r"\S+\.(?:ya?ml|json|jsonl|csv|tsv|txt|md|xlsx?|parquet|xml|ini|tml)", re.IGNORECASE)
+FILE_NAME = re.compile(r"\S+\.(?:ya?ml|json|jsonl|csv|tsv|txt|md|xlsx?|parquet|xml|ini|tml)", re.IGNORECASE)
 _TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*')
 
 
@@ -46,39 +44,6 @@ class Relation:
     property: str = ""  # P-number of Wikidata, or IRI
 
 
-def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> list[Relation]:
-    """Relations by name, of files (*.toml), of presets (@people), known ones (@employer), and those that are relations.
-
-    Args:
-        values: of relations that are given by name.
-
-    Raises:
-        KbqError: there is none, two have one name, or one cannot be asked.
-    """
-    relations: list[Relation] = []
-    for one in given(wanted, KbqError, "the relations are", "a list of names, or of files"):
-        if isinstance(one, Relation):
-            relations.append(one)
-        elif str(one).endswith(".toml"):
-            relations += read_relations(Path(one))
-        elif str(one).startswith("@"):
-            from kbq.tables.known import preset  # which is made of relations itself
-
-            relations += [found for found in preset(str(one)[1:].strip()) if found not in relations]
-        elif _FILE.fullmatch(str(one)):
-            raise KbqError(f"{str(one)!r:.80} looks like a file: relations are read from a file that ends in .toml")
-        else:
-            relations.append(relation_named(str(one), values))
-    if not relations:
-        raise KbqError("no relation is given: name those that are wanted, or a file relations.toml")
-    for relation in relations:
-        _refuse_unaskable(relation)
-    for name, count in Counter(relation.name for relation in relations).items():
-        if count > 1:
-            raise KbqError(f"relation {name!r} is given {count} times: once is enough")
-    return relations
-
-
 def relation_named(name: str, values: Values = "one") -> Relation:
     """The relation of this name; nothing else is known of it.
 
@@ -86,7 +51,7 @@ def relation_named(name: str, values: Values = "one") -> Relation:
         KbqError: it cannot be asked.
     """
     relation = _named(clean_text(name).strip(), {"values": values})
-    _refuse_unaskable(relation)
+    refuse_unaskable(relation)
     return relation
 
 
@@ -123,7 +88,7 @@ def _named(name: str, table: Mapping[str, Any]) -> Relation:
     return Relation(**dict(table) | {"name": name, "query": (query,) if isinstance(query, str) else tuple(query)})
 
 
-def _refuse_unaskable(relation: Relation) -> None:
+def refuse_unaskable(relation: Relation) -> None:
     for wording in relation.query:
         if not wording.strip() or SEPARATOR.search(wording):
             raise KbqError(f"relation {relation.name!r} is asked as {wording!r}: write words, without [SEP]")

@@ -3,12 +3,17 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
 
 from kbq.errors import KbqError
 from kbq.storage.lines import clean_text
 from kbq.tables.relations import Relation
-from kbq.tables.tables import Table, is_empty, shown
+from kbq.tables.tables import Row, Table, is_empty, shown
+
+if TYPE_CHECKING:
+    from kbq.asking import OpenKnowledgeBase
 
 Wanted = Literal["empty", "present", "all"]  # the cells that are asked for
 
@@ -112,3 +117,16 @@ def refuse_missing(table: Table, subject: str) -> None:
     near = get_close_matches(subject, table.columns[:1000], 1, 0.5)
     hint = f"is it {near[0]!r}?" if near else f"it has {', '.join(map(repr, table.columns[:20]))}"
     raise KbqError(f"the table has no column {subject!r}, {hint}: name the column of subjects with --subject")
+
+
+def every_page(kb: "OpenKnowledgeBase", subject: str = "subject") -> list[Row]:
+    """A row for each page that may be answered with: its id, and its title as the subject."""
+    rows: list[Row] = []
+    for shard in kb.shards:
+        found = (
+            shard.live_pages()
+            if shard.shown is None
+            else np.bincount(shard.paragraph_pages, shard.shown, len(shard.ids))
+        )
+        rows += [{"page_id": shard.ids[page], subject: shard.titles[page]} for page in np.flatnonzero(found).tolist()]
+    return rows

@@ -29,7 +29,7 @@ from kbq.tables.slots import Slot, Slots, Wanted, subject_of
 from kbq.tables.tables import Counts, Row, Table, is_empty
 
 if TYPE_CHECKING:
-    from kbq.kb import KnowledgeBase
+    from kbq.asking import OpenKnowledgeBase
     from kbq.model.queries import QueryTokenizer
 
 MOST_KEPT = 16 * BATCH  # slots whose answers are there that are decided between two reports
@@ -41,7 +41,7 @@ class Filling:
 
     def __init__(
         self,
-        kb: KnowledgeBase,
+        kb: OpenKnowledgeBase,
         table: Table,
         relations: Sequence[Relation],
         options: FillOptions,
@@ -96,7 +96,7 @@ class Filling:
     def _claims(self, slots: Sequence[Slot], missing: Sequence[str], kept: Kept) -> list[list[Claim]]:
         for first in range(0, len(missing), BATCH):
             queries = missing[first : first + BATCH]
-            kept.add(queries, self._kb.search(queries, self._search))
+            kept.add(queries, [result.answers for result in self._kb.results(queries, self._search)])
             self.asked += len(queries)
         claims = []
         for slot in slots:

@@ -5,18 +5,17 @@ one way. English orders of dates and English separators of numbers are taken for
 """
 
 import re
-import unicodedata
 from decimal import Decimal
 from functools import lru_cache
 
 from kbq.tables import dates
 from kbq.tables.claims import DateValue, QuantityValue, ValueType
 from kbq.tables.dates import date_of, date_of_cell
-from kbq.text.letters import folded, seen
+from kbq.text.comparing import normalised
+from kbq.text.letters import seen
 
 LONGEST = 64  # characters of a text that may be a date or a quantity
 
-_PUNCTUATION_KEPT = "#*%@‰"  # it tells names and numbers apart: C#, A*, 5 %
 
 _NUMBER = (
     r"(?P<sign>[-−]?)(?P<whole>[1-9][0-9]{0,2}(?:,[0-9]{3})+|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}"
@@ -69,26 +68,6 @@ def normal_form(
     if type == "quantity":
         return _quantity(text, anything_counts=True)
     return None if text.isdigit() else date_of(text, before, behind) or _quantity(text)
-
-
-@lru_cache(2**14)  # the relations of a subject have the same values proposed, from the same pages
-def normalised(text: str) -> str:
-    """A text as values are compared: without case, diacritics, punctuation and superfluous blanks; see `letters`.
-
-    Apostrophes are dropped, other punctuation counts as a blank, except `#*%@‰`; a text that is punctuation alone
-    stays. Source of the rules: LM-KBC 2026.
-
-    >>> normalised("O’Brien & Søn: “Café”, Łódź"), normalised("!!!"), normalised("C#")
-    ('obrien son cafe lodz', '!!!', 'c#')
-    """
-    letters = folded(text)
-    words = "".join(map(_of_word, letters.replace("'", ""))).split()
-    return " ".join(words) if any(map(str.isalnum, words)) else " ".join(letters.split())
-
-
-@lru_cache(2**12)
-def _of_word(letter: str) -> str:
-    return letter if letter in _PUNCTUATION_KEPT or unicodedata.category(letter)[0] != "P" else " "
 
 
 @lru_cache(2**14)

@@ -4,11 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kbq.dump.titles import PageValue
 from kbq.errors import KbqError
 from kbq.storage.lines import clean_text
 from kbq.storage.rows import read_rows
-from kbq.tables.claims import Claim, PageValue
-from kbq.tables.values import normalised
+from kbq.tables.claims import Claim
+from kbq.text.comparing import normalised
 
 WIKIDATA = "http://www.wikidata.org"
 _SITE = r"(?:https?://www\.wikidata\.org/(?:wiki/(?:Property:)?|entity/|prop/(?:direct/)?))?"

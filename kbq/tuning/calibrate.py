@@ -36,7 +36,7 @@ from kbq.training.output_folder import versions
 from kbq.tuning.triples import pages_of, read_triples
 
 if TYPE_CHECKING:
-    from kbq.kb import KnowledgeBase
+    from kbq.asking import OpenKnowledgeBase
 
 DEEPER = 4  # times as many phrases are searched for, where pages are hidden
 LEAST = 30  # queries: of fewer nothing can be said
@@ -71,7 +71,7 @@ class JudgedAnswer:
 
 
 def calibrate(
-    kb: "KnowledgeBase",
+    kb: "OpenKnowledgeBase",
     triples: str | Path,
     out: str | Path,
     options: SearchOptions,
@@ -112,7 +112,7 @@ def calibrate(
 
 
 def judge(
-    kb: "KnowledgeBase",
+    kb: "OpenKnowledgeBase",
     golds: Sequence[Gold],
     options: SearchOptions,
     hidden: float = HIDDEN,
@@ -128,7 +128,7 @@ def judge(
     return judged
 
 
-def teaches(kb: "KnowledgeBase", judged: Sequence[JudgedAnswer]) -> bool:
+def teaches(kb: "OpenKnowledgeBase", judged: Sequence[JudgedAnswer]) -> bool:
     """Whether answers say anything about probabilities: without a calibration to change, some must be right."""
     right = sum(one.is_right for one in judged)
     return bool(judged) and (
@@ -137,7 +137,11 @@ def teaches(kb: "KnowledgeBase", judged: Sequence[JudgedAnswer]) -> bool:
 
 
 def write_calibration(
-    kb: "KnowledgeBase", judged: Sequence[JudgedAnswer], out: Path, options: SearchOptions, facts: Mapping[str, object]
+    kb: "OpenKnowledgeBase",
+    judged: Sequence[JudgedAnswer],
+    out: Path,
+    options: SearchOptions,
+    facts: Mapping[str, object],
 ) -> CalibrationOutcome:
     """Fit a calibration, and write it with its scores and these facts."""
     rows = np.array([one.features for one in judged], np.float64).reshape(-1, len(FEATURES))
@@ -160,7 +164,7 @@ def _is_chosen(identity: str, share: float) -> bool:
     return zlib.crc32(identity.encode("utf-8", "surrogatepass")) < share * 2**32
 
 
-def _judge(kb: "KnowledgeBase", asked: Sequence[tuple[Gold, bool]], options: SearchOptions) -> list[JudgedAnswer]:
+def _judge(kb: "OpenKnowledgeBase", asked: Sequence[tuple[Gold, bool]], options: SearchOptions) -> list[JudgedAnswer]:
     """The best phrase for each query; with True, of those that are left without what answers it."""
     looks = kb.reranking.looks(options)
     texts = [clean_text(gold.input or "") for gold, _ in asked]

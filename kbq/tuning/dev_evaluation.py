@@ -17,7 +17,7 @@ from kbq.search.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.tuning.triples import pages_of
 
 if TYPE_CHECKING:
-    from kbq.kb import KnowledgeBase
+    from kbq.asking import OpenKnowledgeBase
 
 FACTORS = (0.5, 1.0, 2.0, 4.0)  # tried for the weights of words beside the vectors
 RULES = Rules(rouge=False)
@@ -32,7 +32,7 @@ def hybrid(factor: float) -> SearchOptions:
 class DevScorer:
     """Scores dev queries with the live query encoder, as KILT does."""
 
-    def __init__(self, task: Task, golds: Sequence[Gold], kb: "KnowledgeBase") -> None:
+    def __init__(self, task: Task, golds: Sequence[Gold], kb: "OpenKnowledgeBase") -> None:
         self._task, self._golds, self._kb = task, golds, kb
         fits = kb.model.query_tokenizer.is_short_enough
         self._texts = [task.query_of(gold.input or "", fits, gold.id) for gold in golds]

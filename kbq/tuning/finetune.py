@@ -40,7 +40,7 @@ from kbq.tuning.reranker import percent_right, teach_judge
 from kbq.tuning.triples import pages_of, read_triples, sample_by_relation, split
 
 if TYPE_CHECKING:
-    from kbq.kb import KnowledgeBase
+    from kbq.asking import OpenKnowledgeBase
 
 MOST_NAMED = 10  # missing pages that a note names
 ENOUGH, MOST_PASSES = 1000, 7  # queries of an epoch: few triples are passed over several times, but not more often
@@ -82,7 +82,7 @@ class FinetuningOutcome:
 
 
 def finetune(
-    kb: "KnowledgeBase",
+    kb: "OpenKnowledgeBase",
     triples: str | Path,
     out: str | Path,
     *,
@@ -199,7 +199,7 @@ def finetune(
     return outcome
 
 
-def _with_own_query_encoder(kb: "KnowledgeBase") -> "KnowledgeBase":
+def _with_own_query_encoder(kb: "OpenKnowledgeBase") -> "OpenKnowledgeBase":
     """The knowledge base with a copy of its query encoder; word embeddings, which stay frozen, are shared."""
     kb, model, reranking = copy.copy(kb), copy.copy(kb.model), copy.copy(kb.reranking)
     words = model.phrases.backbone.get_input_embeddings()
@@ -208,7 +208,7 @@ def _with_own_query_encoder(kb: "KnowledgeBase") -> "KnowledgeBase":
     return kb
 
 
-def _keeper(kb: "KnowledgeBase", queries: Sequence[PreparedQuery], settings: FinetuningSettings) -> Distillation:
+def _keeper(kb: "OpenKnowledgeBase", queries: Sequence[PreparedQuery], settings: FinetuningSettings) -> Distillation:
     """What the untuned query encoder answers to other queries than these."""
     tuned = [query.gold.input or "" for query in queries]
     count = min(LEARNED, settings.epochs * len(queries)) if settings.keep else 0
@@ -218,7 +218,7 @@ def _keeper(kb: "KnowledgeBase", queries: Sequence[PreparedQuery], settings: Fin
 
 
 def _teach_second_look(
-    kb: "KnowledgeBase", untuned: "KnowledgeBase", golds: Sequence[Gold], dev: Sequence[Gold], seed: int
+    kb: "OpenKnowledgeBase", untuned: "OpenKnowledgeBase", golds: Sequence[Gold], dev: Sequence[Gold], seed: int
 ) -> list[float]:
     """Teach the judge of `kb`, where that helps; what is right of the dev queries' answers before and after."""
     before, after = kb.reranking.taught, teach_judge(untuned, golds, seed)
@@ -229,7 +229,7 @@ def _teach_second_look(
     return percent_right(kb, judged, [before.judge if before else kb.reranking.reader.reranking[1], after.judge])
 
 
-def _answered(kb: "KnowledgeBase", dev: Sequence[Gold]) -> list[JudgedAnswer]:
+def _answered(kb: "OpenKnowledgeBase", dev: Sequence[Gold]) -> list[JudgedAnswer]:
     """Answers to dev queries, to learn from them how likely answers are to be right; none, where nothing can be."""
     answered = judge(kb, dev, SearchOptions()) if kb.reranking.looks(SearchOptions()) else []
     return answered if teaches(kb, answered) else []
@@ -256,7 +256,7 @@ def _records(triples: Path, dev: Path | None, examples: int, seed: int, note: No
     return golds, dev_golds
 
 
-def _tuned_relations(kb: "KnowledgeBase", golds: Sequence[Gold], outcome: FinetuningOutcome) -> list[str]:
+def _tuned_relations(kb: "OpenKnowledgeBase", golds: Sequence[Gold], outcome: FinetuningOutcome) -> list[str]:
     """The relations that the query encoder has been tuned on, now or before."""
     earlier = kb.model.config.training.get("finetuning")
     relations = set(earlier["relations"]) if isinstance(earlier, dict) else set()
@@ -265,7 +265,7 @@ def _tuned_relations(kb: "KnowledgeBase", golds: Sequence[Gold], outcome: Finetu
     return sorted(relations)
 
 
-def _check_memory(settings: FinetuningSettings, queries: int, kb: "KnowledgeBase") -> None:
+def _check_memory(settings: FinetuningSettings, queries: int, kb: "OpenKnowledgeBase") -> None:
     """Refuse what cannot fit: the phrases of a batch are held as float32, with their gradients and copies."""
     batch, phrases = min(settings.batch, queries), min(settings.k, kb.counts.rows)
     need = 3 * 4 * 2 * kb.model.dim * batch * phrases

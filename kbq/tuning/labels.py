@@ -25,7 +25,7 @@ from kbq.text.answer_scores import normalise
 from kbq.tuning.triples import pages_of
 
 if TYPE_CHECKING:
-    from kbq.kb import KnowledgeBase
+    from kbq.asking import OpenKnowledgeBase
 
 Objective = Literal["kilt", "phrase", "page"]
 MOST_GOLDS = 20  # occurrences of a query's answers on its gold pages
@@ -53,7 +53,7 @@ def phrases_of(places: Sequence[tuple[int, int, int]]) -> Phrases:
     return Phrases(columns[0], columns[1], columns[2], np.full(len(places), np.nan, np.float32))
 
 
-def retrieve(kb: "KnowledgeBase", starts: Floats, ends: Floats, k: int) -> list[Phrases]:
+def retrieve(kb: "OpenKnowledgeBase", starts: Floats, ends: Floats, k: int) -> list[Phrases]:
     """The k best phrases for each query: each start with its best end, overlaps included. Shapes: (queries, dim)."""
     span_lists = batch_spans(kb.search_context, kb.model.in_row_units(starts, ends), k)
     return [_best([_phrases(number, spans, k) for number, spans in enumerate(shards)], k) for shards in span_lists]
@@ -73,7 +73,7 @@ def joined(found: Phrases, more: Phrases) -> Phrases:
     return _concatenated([found, new])
 
 
-def vectors(kb: "KnowledgeBase", phrases: Phrases) -> tuple[Floats, Floats]:
+def vectors(kb: "OpenKnowledgeBase", phrases: Phrases) -> tuple[Floats, Floats]:
     """First and last token vectors as the search scores them: rows of the dump, whatever the index.
 
     Shapes: (phrases, dim).
@@ -86,7 +86,7 @@ def vectors(kb: "KnowledgeBase", phrases: Phrases) -> tuple[Floats, Floats]:
     return starts * kb.model.scale, ends * kb.model.scale
 
 
-def penalties(kb: "KnowledgeBase", phrases: Phrases) -> Floats:
+def penalties(kb: "OpenKnowledgeBase", phrases: Phrases) -> Floats:
     """What the search takes from the score of each phrase for its length. Shape: (phrases,)."""
     tokens = np.zeros(len(phrases), np.float32)  # after the first one
     for number in np.unique(phrases.shards):
@@ -255,7 +255,7 @@ class Reach:
 
 
 def prepare(
-    task: Task, golds: Sequence[Gold], kb: "KnowledgeBase", labeller: Labeller
+    task: Task, golds: Sequence[Gold], kb: "OpenKnowledgeBase", labeller: Labeller
 ) -> tuple[list[PreparedQuery], Reach]:
     """All queries that the encoder reads.
 
@@ -275,7 +275,7 @@ def prepare(
     return prepared, Reach(**counts | {"queries": len(prepared)})
 
 
-def readable_queries(task: Task, golds: Sequence[Gold], kb: "KnowledgeBase") -> list[tuple[Gold, list[int]]]:
+def readable_queries(task: Task, golds: Sequence[Gold], kb: "OpenKnowledgeBase") -> list[tuple[Gold, list[int]]]:
     """The records whose queries the encoder reads, with their token ids.
 
     Raises:

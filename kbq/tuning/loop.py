@@ -29,7 +29,7 @@ from kbq.tuning.labels import Labeller, Objective, Phrases, PreparedQuery, joine
 from kbq.tuning.regularisation import Distillation
 
 if TYPE_CHECKING:
-    from kbq.kb import KnowledgeBase
+    from kbq.asking import OpenKnowledgeBase
 
 Term = Literal["joint", "start", "end"]
 TERMS: tuple[Term, ...] = ("joint", "start", "end")
@@ -136,7 +136,7 @@ class Finetuner(Run):
 
     def __init__(
         self,
-        kb: "KnowledgeBase",
+        kb: "OpenKnowledgeBase",
         labeller: Labeller,
         queries: Sequence[PreparedQuery],
         settings: FinetuningSettings,

@@ -16,13 +16,13 @@ from kbq.search.search import BATCH
 from kbq.tuning.labels import Phrases, penalties, retrieve, vectors
 
 if TYPE_CHECKING:
-    from kbq.kb import KnowledgeBase
+    from kbq.asking import OpenKnowledgeBase
 
 
 class Distillation:
     """Remembers what the query encoder of a knowledge base answers when this is made."""
 
-    def __init__(self, kb: "KnowledgeBase", learned: Sequence[str], watched: Sequence[str], k: int) -> None:
+    def __init__(self, kb: "OpenKnowledgeBase", learned: Sequence[str], watched: Sequence[str], k: int) -> None:
         """Search for the answers.
 
         Args:

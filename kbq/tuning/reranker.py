@@ -27,7 +27,7 @@ from kbq.training.reranker_losses import ReadExcerpts, phrase_loss
 from kbq.tuning.triples import pages_of, sample_by_relation
 
 if TYPE_CHECKING:
-    from kbq.kb import KnowledgeBase
+    from kbq.asking import OpenKnowledgeBase
 
 QUERIES = 1000  # that teach: more teach hardly more
 PASSES = 3000  # queries that are learned from in all, but for the bounds on epochs
@@ -51,7 +51,7 @@ class SeenQuery:
     labels: tuple[Label, ...]
 
 
-def teach_judge(kb: "KnowledgeBase", golds: Sequence[Gold], seed: int) -> TaughtJudge | None:
+def teach_judge(kb: "OpenKnowledgeBase", golds: Sequence[Gold], seed: int) -> TaughtJudge | None:
     """Teach a copy of the judge that `kb` has; None where no query is a slot, or fewer would be answered rightly.
 
     The right ones are counted among queries that did not teach: four fifths teach, one fifth is judged, in turn.
@@ -76,13 +76,13 @@ def teach_judge(kb: "KnowledgeBase", golds: Sequence[Gold], seed: int) -> Taught
     return TaughtJudge(taught_by(own, seen, seed).to(kb.model.device), relations, kb.reranking.reader_digest)
 
 
-def percent_right(kb: "KnowledgeBase", golds: Sequence[Gold], judges: Sequence[PhraseJudge]) -> list[float]:
+def percent_right(kb: "OpenKnowledgeBase", golds: Sequence[Gold], judges: Sequence[PhraseJudge]) -> list[float]:
     """The percentage of queries whose best phrase is right, by each judge; there must be queries."""
     seen = seen_queries(kb, golds)
     return [round(100 * right(copy.deepcopy(judge).cpu(), seen) / max(1, len(seen)), 2) for judge in judges]
 
 
-def seen_queries(kb: "KnowledgeBase", golds: Sequence[Gold]) -> list[SeenQuery]:
+def seen_queries(kb: "OpenKnowledgeBase", golds: Sequence[Gold]) -> list[SeenQuery]:
     """Ask queries, and read what is found without judging it; those for which nothing is found are left out."""
     reader, options = kb.reranking.reader, SearchOptions(kb.reranking.looks(SearchOptions()), second_look=0)
     asked = [(clean_text(gold.input or ""), gold) for gold in golds]

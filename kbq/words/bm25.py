@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.array_types import Floats
-from kbq.dump.manifest import BM25, Manifest, changing, write_manifest
+from kbq.dump.manifest import BM25, Manifest
+from kbq.dump.publishing import changing, write_manifest
 from kbq.dump.shards import Shard
 from kbq.storage.files import folder_bytes
 from kbq.storage.progress import Report, Stage, silent

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.array_types import Floats
-from kbq.dump.manifest import Manifest, changing, write_manifest
+from kbq.dump.manifest import Manifest
+from kbq.dump.publishing import changing, write_manifest
 from kbq.dump.shards import Shard, ShardEntry
 from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.model.backbone import saved_tokenizer

@@ -19,8 +19,9 @@ import kbq.search.changing
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building, shard_writer, workers
 from kbq.dump.arrays import GrowingArray
-from kbq.dump.manifest import STATE, publish, read_manifest
+from kbq.dump.manifest import STATE, read_manifest
 from kbq.dump.page_directory import Pages
+from kbq.dump.publishing import publish
 from kbq.dump.shards import Counts, Shard, shard_name
 from kbq.errors import CorpusError, KnowledgeBaseError, ModelError
 from kbq.kb import KnowledgeBase

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbq.dump.titles import PageValue
 from kbq.errors import KbqError
-from kbq.tables.claims import Alternative, Claim, DateValue, PageValue, QuantityValue, read_claims, write_claims
+from kbq.tables.claims import Alternative, Claim, DateValue, QuantityValue, read_claims, write_claims
 
 BIRTH = Claim(
     subject="Marie Curie",

@@ -15,7 +15,7 @@ from kbq.search.search import BATCH
 from kbq.storage.progress import unheard
 from kbq.tables.claims import read_claims
 from kbq.tables.fill import Report
-from kbq.tables.values import normalised
+from kbq.text.comparing import normalised
 
 PEOPLE = (
     "name,note,place of birth,date of birth\nMarie Curie,a,,\nIsaac Newton,b,here,\nZork Blah,,,\nMarie Curie,d,,x\n"

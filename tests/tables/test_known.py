@@ -6,8 +6,8 @@ import pytest
 
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
-from kbq.tables.known import as_toml, known_property, known_relations, preset, probed
-from kbq.tables.relations import Relation, read_relations, relations_of
+from kbq.tables.known import as_toml, known_property, known_relations, preset, probed, relations_of
+from kbq.tables.relations import Relation, read_relations
 from kbq.tables.wikidata import property_iri
 
 
@@ -50,7 +50,7 @@ def test_a_name_with_a_full_stop_is_a_relation() -> None:
 
 def test_what_is_answered_best_comes_first() -> None:
     few = KnowledgeBase.sample(device="cpu").with_pages(["S001", "S013"])
-    ranked = probed(few, [*preset("head coach"), *preset("place of birth")], 2)
+    ranked = probed(few, few.fill, [*preset("head coach"), *preset("place of birth")], 2)
     assert [(relation.name, share.pages, share.likely) for relation, share in ranked] == [
         ("place of birth", 2, 1.0),
         ("head coach", 2, 0.0),

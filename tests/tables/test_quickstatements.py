@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbq.dump.titles import PageValue
 from kbq.errors import KbqError
-from kbq.tables.claims import Claim, DateValue, PageValue, QuantityValue, Source
+from kbq.tables.claims import Claim, DateValue, QuantityValue, Source
 from kbq.tables.quickstatements import Written, command, left_out_path, time_of, write_quickstatements
 from kbq.tables.rdf import fact
 from kbq.tables.relations import Relation

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kbq.dump.titles import PageValue
 from kbq.errors import KbqError
 from kbq.storage.lines import without_surrogates
-from kbq.tables.claims import Claim, DateValue, PageValue, QuantityValue, Source
+from kbq.tables.claims import Claim, DateValue, QuantityValue, Source
 from kbq.tables.rdf import fact, trig, write_ntriples, write_trig
 from kbq.tables.relations import Relation
 

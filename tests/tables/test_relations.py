@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from kbq.errors import KbqError
-from kbq.tables.relations import Relation, relations_of
+from kbq.tables.known import relations_of
+from kbq.tables.relations import Relation
 
 FILE = """
 ["place of birth"]

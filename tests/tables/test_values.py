@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from kbq.tables.claims import DateValue, QuantityValue, ValueType
 from kbq.tables.dates import date_of, date_of_cell, gregorian
-from kbq.tables.values import agree, keys_of, normal_form, normalised
+from kbq.tables.values import agree, keys_of, normal_form
+from kbq.text.comparing import normalised
 
 ORDERS = (
     "{d} {month} {y}",

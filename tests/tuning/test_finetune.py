@@ -16,7 +16,8 @@ import torch
 
 from kbq.answers import SearchOptions
 from kbq.commands.printing import finetuning_lines
-from kbq.dump.manifest import read_manifest, write_manifest
+from kbq.dump.manifest import read_manifest
+from kbq.dump.publishing import write_manifest
 from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput

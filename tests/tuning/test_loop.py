@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from kbq.asking import OpenKnowledgeBase
 from kbq.errors import TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput
@@ -66,7 +67,7 @@ def tune(tuner: Finetuner, checkpoint: Path, stop: int = 10**6) -> list[StepRepo
     return reports
 
 
-def parameters(kb: KnowledgeBase) -> list[torch.Tensor]:
+def parameters(kb: OpenKnowledgeBase) -> list[torch.Tensor]:
     return [parameter.detach().clone() for parameter in kb.model.queries.parameters()]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import kbq
 from kbq.corpus.pages import Page, Paragraph
-from kbq.dump.manifest import changing, write_manifest
+from kbq.dump.publishing import changing, write_manifest
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model

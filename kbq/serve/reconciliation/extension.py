@@ -9,10 +9,11 @@ import msgspec
 from msgspec import Meta
 
 from kbq.corpus.pages import Page
+from kbq.dump.titles import PageValue
 from kbq.errors import KbqError
 from kbq.serve.bounds import refuse_long
 from kbq.serve.slot_filling import SlotFiller
-from kbq.tables.claims import Claim, DateValue, PageValue, written
+from kbq.tables.claims import Claim, DateValue, written
 from kbq.tables.relations import Relation, relation_named
 from kbq.tables.slots import Slot, subject_of
 

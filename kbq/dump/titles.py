@@ -3,13 +3,20 @@
 from collections.abc import Sequence
 from functools import cached_property
 
+import msgspec
 import numpy as np
 import xxhash
 
 from kbq.array_types import Rows
 from kbq.dump.shards import Shard
-from kbq.tables.claims import PageValue
-from kbq.tables.values import normalised
+from kbq.text.comparing import normalised
+
+
+class PageValue(msgspec.Struct, frozen=True, tag_field="type", tag="page"):
+    """A value that is a page of the knowledge base."""
+
+    page_id: str
+    title: str
 
 
 class Titles:
