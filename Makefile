@@ -1,14 +1,19 @@
-.PHONY: check docs format default-model
+.PHONY: check check-all lint docs format default-model
 
 # What benchmarks and recipes call must exist and take what it is given; their own types may be loose.
 LOOSELY = arg-type assignment dict-item index misc no-any-return no-untyped-call operator return-value unused-ignore var-annotated
 
-check:
+check: lint # before each push
+	pytest -q -n auto --dist loadgroup -m "not slow"
+
+check-all: lint # what CI runs: also the pages of the documentation, clusters, kills, random histories
+	pytest -q -n auto --dist loadgroup
+
+lint:
 	ruff check .
 	ruff format --check .
 	mypy
 	MYPYPATH=benchmarks:recipes mypy $(LOOSELY:%=--disable-error-code=%) benchmarks recipes
-	pytest -q -n auto --dist loadgroup
 
 docs: # the site, in build/site: pip install -e ".[docs]"
 	python docs/generate_commands.py

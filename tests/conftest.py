@@ -44,9 +44,31 @@ SWITCHES = (  # of Chromium, without which it asks hosts of its own
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "[unused2]")
 
 
+# What takes minutes, and is left to `make check-all`: pages of the documentation, clusters, kills, and random histories.
+SLOW = (
+    "test_the_examples_of_a_page",
+    "tests/cluster/",
+    "tests/test_histories.py",
+    "tests/test_mutations.py",
+    "tests/test_power_cuts.py",
+    "tests/dump/test_worker_pool.py",
+)
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The examples of a page take minutes: they come first, so that no worker is left with them at the end."""
     items.sort(key=lambda item: "test_the_examples_of_a_page" not in item.nodeid)
+    for item in items:
+        if any(part in item.nodeid for part in SLOW):
+            item.add_marker(pytest.mark.slow)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The last words of `make check` say what it has left out."""
+    if config.getoption("markexpr") == "not slow":
+        left = "examples of the documentation, clusters, kills and random histories"
+        terminalreporter.write_line(f"left for `make check-all`: {left}")
 
 
 @pytest.fixture(autouse=True)

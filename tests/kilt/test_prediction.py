@@ -4,13 +4,13 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from kbq.answers import Answer, Backend, BuiltKind, SearchOptions
+from kbq.answers import Answer, Backend, BuiltKind, Result, SearchOptions
 from kbq.dump.manifest import IndexEntry
 from kbq.errors import KbqError, QueryError
 from kbq.kb import KnowledgeBase
@@ -84,6 +84,10 @@ class FakeBase:
         if options.backend == "bm25":
             texts = [f"words of {text}" for text in texts]
         return [[self.hit(text, page) for page in range(1, min(options.k, self.pages) + 1)] for text in texts]
+
+    def results(self, texts: Sequence[str], options: SearchOptions) -> Iterator[Result]:
+        for text, answers in zip(texts, self.search(texts, options), strict=True):
+            yield Result(text, answers, options.min_probability, {}, True)
 
     def hit(self, text: str, page: int) -> Answer:
         answer = f"{text} {page}"
