@@ -44,7 +44,7 @@ SWITCHES = (  # of Chromium, without which it asks hosts of its own
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "[unused2]")
 
 
-# What takes minutes, and is left to `make check-all`: pages of the documentation, clusters, kills, and random histories.
+# What takes minutes, and is left to `make check-all`: pages of the documentation, clusters, kills, random histories.
 SLOW = (
     "test_the_examples_of_a_page",
     "tests/cluster/",
