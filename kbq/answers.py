@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias, TypedDict, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, get_args
 
 from kbq.errors import QueryError
 
@@ -249,7 +249,7 @@ class Result:
         }
         return facts if guess is None else facts | {"best_guess": guess.to_dict(context)}
 
-    def to_dict(self, context: int = CONTEXT) -> dict[str, object]:
+    def to_dict(self, context: int = CONTEXT) -> dict[str, Any]:
         """The result as `kbq query --json` and the service give it.
 
         Args:

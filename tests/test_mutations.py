@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from kbq.corpus.pages import Page
-from kbq.dump.manifest import read_manifest, write_manifest
+from kbq.dump.manifest import read_manifest
+from kbq.dump.publishing import write_manifest
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model

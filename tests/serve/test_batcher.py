@@ -4,7 +4,7 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -256,7 +256,7 @@ def test_similar_words_are_sought_after_the_answers_and_for_some_words(
 
     monkeypatch.setattr(served.kb, "unknown_words", unknown)
 
-    async def found() -> list[dict[str, str | None]]:
+    async def found() -> list[Mapping[str, str | None]]:
         async with (batcher := Batcher()):
             texts = [" ".join(f"zork{number}{letter}" for number in range(5)) for letter in "abcdef"]
             return [one.unknown_words for one in await batcher.found(served, texts, ONE)]
