@@ -88,7 +88,7 @@ def killed(call: int | None) -> Iterator[list[bool]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kbq.search.changing.write_manifest", failing(write_manifest))
-        patch.setattr("kbq.dump.manifest.write_record", failing(write_record))
+        patch.setattr("kbq.dump.publishing.write_record", failing(write_record))
         patch.setattr("kbq.dump.building.write_record", failing(write_record))
         patch.setattr("kbq.search.changing.write_compacted", failing(write_compacted))
         patch.setattr(shard_writer.ShardWriter, "close", failing(shard_writer.ShardWriter.close))

@@ -313,7 +313,7 @@ def test_an_append_that_is_given_up_leaves_nothing(
 def test_append_after_a_kill_between_publishing_and_tidying_up(pages: list[Page], model: Model, tmp_path: Path) -> None:
     KnowledgeBase.build(pages[:6], tmp_path / "whole", model)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kbq.dump.manifest.remove_file", failing(remove_file, 0, Killed()))
+        patch.setattr("kbq.dump.publishing.remove_file", failing(remove_file, 0, Killed()))
         with pytest.raises(Killed):
             KnowledgeBase.build(pages[:6], tmp_path / "kb", model)
     for name in ("whole", "kb"):
