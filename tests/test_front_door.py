@@ -112,7 +112,7 @@ read_corpus: Any = kbq.read_corpus
         (lambda kb: kb.predict([7], task="trex"), "1 records that cannot be asked"),
         (lambda kb: kb.predict(7, task="trex"), "records are 7: give a path, or a list of records"),
         (lambda kb: kb.predict("nowhere", task="trex"), "nowhere: cannot be read"),
-        (lambda kb: kb.predict([], task="tex"), "task 'tex' is unknown: choose one of"),
+        (lambda kb: kb.predict([], task="tex"), "task 'tex' is unknown: is trex meant? Else choose one of"),
         (
             lambda kb: kb.predict({"id": 1, "input": "a"}, "nq"),
             "records are {'id': 1, 'input': 'a'}: give a path",
