@@ -110,6 +110,10 @@ class TableScores:
         """The same as JSON."""
         return asdict(self)
 
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        return self.table().html()
+
 
 def evaluate_table(filled: Path, gold: Path, subject: str = "subject", relations: Sequence[str] = ()) -> TableScores:
     """Score a filled table, or a file of claims, against gold data; see `value_sets` for the formats.

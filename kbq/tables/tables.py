@@ -146,8 +146,10 @@ class Table:
             cells = []
             for column in self.columns:
                 claim = claims.get((" ".join(subject.split()), column)) if self.is_filled(number, column) else None
-                chance = "" if claim is None or claim.probability is None else f" {claim.probability:.0%}"
-                words = html.text(shown(row.get(column))) + html.element("span", chance, style=html.QUIET)
+                chance = html.percent(claim.probability) if claim else ""
+                words = (
+                    f"{html.text(shown(row.get(column)))} {html.element('span', html.text(chance), style=html.QUIET)}"
+                )
                 title = f"{claim.sentence} ({claim.title})" if claim else ""
                 style = "background:#3b82c433" if self.is_filled(number, column) else ""
                 cells.append(html.element("td", words, style=style, title=title))

@@ -28,7 +28,19 @@ def bar(probability: float | None) -> str:
         return ""
     full = element("span", style=f"display:inline-block;height:.4em;width:{4 * probability:.2f}em;background:{BAR}")
     track = element("span", full, style="display:inline-block;width:4em;background:#8884;line-height:.4em")
-    return f"{track} {element('span', f'{probability:.0%}', style=QUIET)}"
+    percents = element("span", text(percent(probability)), style=QUIET)
+    return element("span", track, " ", percents, style="white-space:nowrap")
+
+
+def percent(probability: float | None) -> str:
+    """A probability as people read it.
+
+    >>> percent(0.921), percent(0.001), percent(0.999), percent(None)
+    ('92 %', '< 1 %', '> 99 %', '')
+    """
+    if probability is None:
+        return ""
+    return "< 1 %" if probability < 0.005 else "> 99 %" if probability >= 0.995 else f"{100 * probability:.0f} %"
 
 
 def marked(before: str, words: str, behind: str) -> str:

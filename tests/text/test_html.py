@@ -1,7 +1,6 @@
 """HTML of notebooks: answers, tables and evaluations show their evidence, and no text of a corpus is markup."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ def test_an_answer_is_marked_in_its_sentence_beside_its_probability() -> None:
     shown = Answers([ANSWER])._repr_html_()
     assert "The <mark>Warsaw</mark> of old." in shown
     assert "width:3.68em" in shown
-    assert "92%" in shown
+    assert "92 %" in shown
     assert 'title="page S1, paragraph 0"' in shown
     assert "2.50" in Answers([replace(ANSWER, probability=None)])._repr_html_()
     assert Answers([])._repr_html_() == "no answer"
@@ -43,16 +42,23 @@ def test_a_filled_table_has_its_evidence() -> None:
     assert next(kb.pages()).title == "Marie Curie"
 
 
-def test_a_notebook_runs(tmp_path: Path) -> None:
+NOTEBOOK = (
+    "import kbq; kb = kbq.KnowledgeBase.sample(device='cpu')",
+    "kb.query('Marie Curie [SEP] place of birth', k=2)",
+    "kb.fill([{'subject': 'Marie Curie'}], ['place of birth'])",
+    "gold = [{'id': n, 'input': 'a [SEP] b', 'output': [{'answer': 'x', 'provenance': []}]} for n in range(4)]\n"
+    "kbq.evaluate(gold, gold, 'slot_filling', by='relation')",
+)
+
+
+def test_a_notebook_shows_answers_tables_and_evaluations() -> None:
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel", reason="notebooks need a kernel: pip install ipykernel")
-    cells = [
-        "import kbq; kb = kbq.KnowledgeBase.sample(device='cpu')",
-        "kb.query('Marie Curie [SEP] place of birth', k=2)",
-        "kb.fill([{'subject': 'Marie Curie'}], ['place of birth'])",
-    ]
-    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in NOTEBOOK])
     nbclient.NotebookClient(book, timeout=300, kernel_name="python3").execute()
-    shown = [cell.outputs[-1].data["text/html"] for cell in book.cells[1:]]
-    assert "<mark>Warsaw</mark>" in shown[0]
-    assert "cells filled" in shown[1]
+    answers, table, evaluation = (cell.outputs[-1].data["text/html"] for cell in book.cells[1:])
+    assert "<mark>Warsaw</mark>" in answers
+    assert "1 of 1 cells filled" in table
+    assert "<caption>scores, 4 queries</caption>" in evaluation
+    assert "<td>accuracy</td><td>100.00</td>" in evaluation
+    assert "<caption>by relation</caption>" in evaluation
