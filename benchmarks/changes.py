@@ -91,7 +91,7 @@ def main() -> None:
     random.Random(0).shuffle(pages)
     original = KnowledgeBase._opened(options.kb, read_manifest(options.kb), model, None)
     queries = own_queries(original.shards, model, QUERIES)
-    before = [[(one.place, one.score) for one in hits] for hits in original.query(queries, 5, second_look=0)]
+    before = [[(one.place, one.score) for one in hits] for hits in original.query(queries, 5, rerank=0)]
     for count in options.pages:
         folder = copy_of(options.kb, options.work / "kb")
         ids = [page.id for page in pages[:count]]
@@ -99,7 +99,7 @@ def main() -> None:
         cpu, wall, kb = timed(lambda kb=kb, ids=ids: kb.delete(ids))
         figures[f"delete {count}"] = {"CPU seconds": cpu, "seconds": wall}
         gone = set(ids)
-        places = [one.page_id for hits in kb.query(queries, 5, second_look=0) for one in hits]
+        places = [one.page_id for hits in kb.query(queries, 5, rerank=0) for one in hits]
         assert not gone.intersection(places)
         cpu, wall, kb = timed(lambda kb=kb: kb.compact())
         figures[f"compact after {count}"] = {"CPU seconds": cpu, "seconds": wall}
@@ -113,7 +113,7 @@ def main() -> None:
         assert kb.changes.replaced == count
         if count < 10_000:
             kb = kb.update(pages[:count])
-            after = [[(one.place, one.score) for one in hits] for hits in kb.query(queries, 5, second_look=0)]
+            after = [[(one.place, one.score) for one in hits] for hits in kb.query(queries, 5, rerank=0)]
             equal = sum(one == other for one, other in zip(before, after, strict=True))
             figures[f"answers as before, after {count} pages changed and changed back"] = f"{equal} of {len(queries)}"
         print(figures, flush=True)

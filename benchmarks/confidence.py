@@ -1,4 +1,4 @@
-"""What a second look gains and costs, and how far probabilities can be trusted, as tables."""
+"""What reranking gains and costs, and how far probabilities can be trusted, as tables."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ JUDGED = "hybrid, judged"  # in results/open_reading.json
 
 
 def scores(name: str) -> dict[str, list[float]]:
-    """The scores of a data set with a second look, each with its interval."""
+    """The scores of a data set with reranking, each with its interval."""
     found = figures("second_look")[name]["looks"][LOOKS]
     return {score: found[score][0] for score in ("em", "Rprec", "KILT-accuracy")}
 
@@ -61,7 +61,7 @@ def second_look_short() -> str:
     return (
         f"KILT-accuracy without and with it: {'; '.join(parts)}.\n"
         f"A T-REx query takes {trex['0']['CPU ms']:.0f} ms of a CPU without it and {trex[LOOKS]['CPU ms']:.0f} ms with "
-        "it, in batches: [what a second look gains](../results/confidence.md)."
+        "it, in batches: [what reranking gains](../results/confidence.md)."
     )
 
 

@@ -128,21 +128,21 @@ def predicted(claims: Sequence[Claim], least: float, many: bool) -> ValueSets:
 
 
 def timed(kb: KnowledgeBase, subjects: Sequence[str], relations: Sequence[str]) -> dict[str, float]:
-    """Cells per CPU second, by a table, by queries in batches and one after another, with a second look and without."""
+    """Cells per CPU second, by a table, by queries in batches and one after another, with reranking and without."""
     queries = [f"{subject} [SEP] {relation}" for subject in subjects for relation in relations]
     rows = [{"subject": subject} for subject in subjects]
     found: dict[str, float] = {}
     for name, looks in (("with a second look", None), ("without", 0)):
 
         def table(looks: int | None = looks) -> None:
-            kb.fill(rows, relations, min_probability=0.0, second_look=looks)
+            kb.fill(rows, relations, min_probability=0.0, rerank=looks)
 
         def batched(looks: int | None = looks) -> None:
-            kb.query(queries, k=LOOKS, second_look=looks)
+            kb.query(queries, k=LOOKS, rerank=looks)
 
         def singly(looks: int | None = looks) -> None:
             for query in queries:
-                kb.query(query, k=LOOKS, second_look=looks)
+                kb.query(query, k=LOOKS, rerank=looks)
 
         for way, work in (("table", table), ("queries in batches", batched), ("one by one", singly)):
             found[f"{way}, {name}"] = round(len(queries) / cpu_seconds(work), 2)

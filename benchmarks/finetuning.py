@@ -74,7 +74,7 @@ def run(options: argparse.Namespace, task: Task, train: Path, gold: Path, size: 
     predictions = options.work / f"predictions-{size}-{seed}.jsonl"
     for old in (predictions, run_file(predictions)):
         old.unlink(missing_ok=True)
-    kb.predict(gold, task, predictions, backend="dense", second_look=0)
+    kb.predict(gold, task, predictions, backend="dense", rerank=0)
     return judged(gold, predictions) | facts | {"by relation": by_relation(gold, predictions)}
 
 

@@ -3,7 +3,7 @@
     python benchmarks/forgetting.py KB TRAIN.jsonl NAME=KB:GOLD.jsonl [NAME=…] --work FOLDER --runs 5000:0 5000:0:0.5 …
 
 A run is QUERIES:SEED, with perhaps :KEEP and :RATE behind them. Every NAME is asked before tuning and after, with the
-words of its knowledge base, without and with a second look (--looks); the one called `linking` has mentions to link,
+words of its knowledge base, without and with reranking (--looks); the one called `linking` has mentions to link,
 the others slots and questions. Finished runs lie in --work and are not run again; two processes may share it.
 """
 
@@ -35,7 +35,7 @@ def asked(options: argparse.Namespace, model: Path | None, looks: int) -> dict[s
     for name, folder, gold in data_sets(options.sets):
         records = sampled_records(gold, options.sample)
         kb = KnowledgeBase.open(folder, None if model is None else str(model))
-        predictions = kb.predict(records, TASKS.get(name, "slot_filling"), second_look=looks)
+        predictions = kb.predict(records, TASKS.get(name, "slot_filling"), rerank=looks)
         scores = score(predictions, records, rules=Rules(rouge=False))
         columns[name] = {each: scores.column(each).tolist() for each in SCORES}
     return columns

@@ -67,7 +67,7 @@ def main() -> None:
             task, gold = Task.load(name), sampled(Path(path), options.sample, Path(temporary))
             rows: dict[str, object] = {}
             wanted = {
-                f"BM25 {bm25:g}, SPARTA {sparta:g}": SearchOptions(PAGES, "page", "hybrid", bm25, sparta, second_look=0)
+                f"BM25 {bm25:g}, SPARTA {sparta:g}": SearchOptions(PAGES, "page", "hybrid", bm25, sparta, rerank=0)
                 for bm25, sparta in product(options.bm25, options.sparta if kb.words.sparta else (0.0,))
             }
             wanted["BM25 alone"] = SearchOptions(PAGES, "page", "bm25")

@@ -68,7 +68,7 @@ def end_task(folder: Path, kind: BuiltKind, gold: Path, model: str | None) -> di
     kb = KnowledgeBase.open(folder, model, device="cpu", index=kind)
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) / "predictions.jsonl"
-        kb.predict(gold, "trex", out, backend="dense", second_look=0)
+        kb.predict(gold, "trex", out, backend="dense", rerank=0)
         return {name: value for name, value in judged(gold, out).items() if name in ("accuracy", "KILT-accuracy")}
 
 
@@ -98,7 +98,7 @@ def main() -> None:
         searched(kb, starts[:64], ends[:64], 64)  # reads the files
         hits, many = searched(kb, starts, ends, 64)
         _, alone = searched(kb, starts[:ALONE], ends[:ALONE], 1)
-        with_words = kb.query(texts, K, backend="hybrid", second_look=0)
+        with_words = kb.query(texts, K, backend="hybrid", rerank=0)
         truth, truth_with_words = truth or hits, truth_with_words or with_words
         name = kind if kind == "exact" else f"{kind}, recall {target:g}"
         if name in figures:

@@ -1,4 +1,4 @@
-"""Ingredients: what each part of teaching the second look is worth, at a small scale.
+"""Ingredients: what each part of teaching the reranker is worth, at a small scale.
 
     python benchmarks/ingredients.py MODEL TRAIN.jsonl NAME=PHRASES.jsonl [NAME=…] [--queries 1200] [--seeds 0 1]
 
@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from kbq.answers import LOOKS
 from kbq.kilt.confidence import auroc
 from kbq.reading.network import ReaderNetwork
-from kbq.reading.reranker import Look, second_look
+from kbq.reading.reranker import Look, rerank
 from kbq.training import reranker_losses as reranking
 from kbq.training.mined_queries import Label, MinedQuery, read_mined
-from kbq.training.reranker import SecondLookRun, TeachingSettings, judging_reader, prepare
+from kbq.training.reranker import RerankerRun, TeachingSettings, judging_reader, prepare
 
 DEVICE = "cpu"
 EASIER = 12  # places further down in the search are the wrong phrases of one run
@@ -92,7 +92,7 @@ def taught(model: str, queries: Sequence[MinedQuery], part: Part, seed: int) -> 
     part.change(reader)
     settings = TeachingSettings(seed=seed, hidden=part.hidden)
     chosen, _ = prepare(reader, map(part.queries, queries), settings)
-    run = SecondLookRun(reader, chosen, settings)
+    run = RerankerRun(reader, chosen, settings)
     run.weights = {"phrases": 1.0, "tokens": part.tokens}
     with patch.object(reranking, "phrase_loss", part.loss), tempfile.TemporaryDirectory() as folder:
         run.run(Path(folder) / "checkpoint.pt", lambda step: None)
@@ -116,7 +116,7 @@ def measured(reader: ReaderNetwork, sets: Mapping[str, Sequence[MinedQuery]], pr
 def judged(reader: ReaderNetwork, queries: Sequence[MinedQuery], proposes: bool) -> list[tuple[bool, float]]:
     """Of each query, whether its best phrase is right, and its odds."""
     phrases = [query.phrases[:LOOKS] for query in queries]
-    found = second_look(reader, [query.text for query in queries], phrases)
+    found = rerank(reader, [query.text for query in queries], phrases)
     return [outcome(query, looks, proposes) for query, looks in zip(queries, found, strict=True)]
 
 

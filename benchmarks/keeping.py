@@ -14,7 +14,7 @@ SETS = {
     "squad": ("SQuAD dev, open", "em"),
     "linking": ("entity linking", "KILT-accuracy"),
 }
-LOOKS = {"second look 0": "the search alone", "second look 10": "with its second look"}
+LOOKS = {"second look 0": "the search alone", "second look 10": "with its reranker"}
 
 
 def cell(run: dict[str, Any], look: str, name: str) -> str:
@@ -24,7 +24,7 @@ def cell(run: dict[str, Any], look: str, name: str) -> str:
 
 
 def forgetting() -> str:
-    """Runs with 5,000 triples, with and without a second look."""
+    """Runs with 5,000 triples, with and without reranking."""
     rows = []
     for name, run in figures("forgetting").items():
         size, seed = name.split(":")[:2]
@@ -37,7 +37,7 @@ def forgetting() -> str:
 
 
 def forgetting_curve() -> str:
-    """Fewer triples, on a sample of the queries, with and without a second look."""
+    """Fewer triples, on a sample of the queries, with and without reranking."""
     rows = []
     for name, run in figures("forgetting_curve").items():
         size = f"{int(name.split(':')[0]):,}"
@@ -83,7 +83,7 @@ def forgetting_short() -> str:
         return ", ".join(f"{label} {values[0] - values[1]:.1f} → {values[0]:.1f}" for label, values in parts)
 
     return (
-        f"With 5,000 T-REx triples, without a second look (at most 1,200 queries of each set): {said(kept)}.\n"
+        f"With 5,000 T-REx triples, without reranking (at most 1,200 queries of each set): {said(kept)}.\n"
         f"From the triples alone (`--keep 0`): {said(lost)}."
     )
 

@@ -84,8 +84,8 @@ def main() -> None:
             gold = sampled(Path(path), options.sample, Path(temporary))
             begun = time.perf_counter()
             out = Path(temporary) / f"{gold.name.split('.')[0]}-predictions.jsonl"
-            looks = None if options.reader else options.second_look
-            kb.predict(gold, task, out, backend=options.backend, reader=options.reader, second_look=looks, **weights)
+            looks = None if options.reader else options.rerank
+            kb.predict(gold, task, out, backend=options.backend, reader=options.reader, rerank=looks, **weights)
             seconds = round(time.perf_counter() - begun, 1)
             figures[gold.name.split(".")[0]] = judged(gold, out) | {"seconds to predict": seconds}
     reporting.write(options.name, figures, [options.kb, *files])

@@ -4,7 +4,7 @@ python benchmarks/merging.py KB TRAIN.jsonl DEV.jsonl NAME=KB:GOLD.jsonl [NAME=â
 
 Relations go to the halves by turns, the most frequent first. The dev queries of either half, and every NAME, are asked
 of the untuned encoder, of both tuned ones, and of the merged one, with the words of the knowledge base, without and
-with a second look. What lies in --work is not made again.
+with reranking. What lies in --work is not made again.
 """
 
 import argparse
@@ -87,7 +87,7 @@ def asked(options: argparse.Namespace, model: Path | None, relations: dict[str, 
     for name, folder, records in asked_of:
         kb = KnowledgeBase.open(folder, None if model is None else str(model))
         for looks, by_set in zip((0, 10), found.values(), strict=True):
-            scores = score(kb.predict(records, "slot_filling", second_look=looks), records, rules=Rules(rouge=False))
+            scores = score(kb.predict(records, "slot_filling", rerank=looks), records, rules=Rules(rouge=False))
             by_set[name] = {each: round(100 * float(scores.column(each).mean()), 2) for each in SCORES}
     return dict(found)
 

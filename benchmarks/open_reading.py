@@ -57,7 +57,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         kb = KnowledgeBase.build(pages, Path(folder) / "kb", model)
         for backend in ("dense", "hybrid"):
-            figures[backend] = scores(firsts(kb.query(texts, 1, backend=backend, second_look=0)), golds)
+            figures[backend] = scores(firsts(kb.query(texts, 1, backend=backend, rerank=0)), golds)
         figures["hybrid, judged"] = scores(firsts(kb.query(texts, 1)), golds)
         paragraphs = kb.query(texts, DEPTH, "paragraph")
     phrases = [reader.read(text, found) for text, found in zip(texts, paragraphs, strict=True)]

@@ -18,7 +18,7 @@ QUERIES = ARTICLES.with_name("queries.jsonl")
 def main() -> None:
     kb = KnowledgeBase.sample()
     gold = [line for _, line in read_json_lines(str(QUERIES))]
-    hits = kb.query([str(line["input"]) for line in gold], k=10, backend="dense", second_look=0)
+    hits = kb.query([str(line["input"]) for line in gold], k=10, backend="dense", rerank=0)
     rows = defaultdict(list)
     for line, found in zip(gold, hits, strict=True):
         answers = {normalise(output["answer"]) for output in line["output"]}  # type: ignore[attr-defined]

@@ -43,12 +43,12 @@ def judged(
     kb: KnowledgeBase, records: Sequence[Mapping[str, Any]], looks: Sequence[int]
 ) -> dict[str, dict[str, object]]:
     """By how many phrases are judged: scores in percent with their intervals, and CPU milliseconds of a query."""
-    kb.predict(records[:64], "slot_filling", second_look=max(looks))  # opens everything
+    kb.predict(records[:64], "slot_filling", rerank=max(looks))  # opens everything
     found: dict[str, dict[str, object]] = {}
     before: Scores | None = None
     for count in looks:
         begun = time.process_time()
-        predictions = kb.predict(records, "slot_filling", second_look=count)
+        predictions = kb.predict(records, "slot_filling", rerank=count)
         milliseconds = 1000 * (time.process_time() - begun) / len(records)
         scores = score(predictions, records, rules=Rules(rouge=False))
         before = before or scores

@@ -4,7 +4,7 @@ from typing import Any
 
 from rendering import figures, table
 
-WAYS = {"with a second look": "with a second look, the default", "without": "`second_look: 0`"}
+WAYS = {"with a second look": "with reranking, the default", "without": "`rerank: 0`"}
 PER_CPU = "queries per CPU second"
 MEASURES = (PER_CPU, "queries per second", "p50, ms", "p99, ms")
 BATCH, ALONE = "library, 64 at a time", "library, one at a time"
@@ -19,7 +19,7 @@ def serving_short() -> str:
         f"On the T-REx subset (20,763 pages), 64 clients get {ours:.0f} answers per CPU second, "
         f"{ours / rate[BATCH]:.0%} of what the library gives 64 at a time,\nand {ours / rate[ALONE]:.1f} times "
         f"what it gives one at a time.\nOf 1,000 clients at once, those beyond the queue are refused, and "
-        f"{crowd['answered per CPU second']:.0f} per CPU second are answered (without a second look):\n"
+        f"{crowd['answered per CPU second']:.0f} per CPU second are answered (without reranking):\n"
         "[how it is served](../results/serving.md)."
     )
 

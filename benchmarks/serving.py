@@ -27,7 +27,7 @@ CLIENTS = (1, 8, 64, 256)
 CROWD = 1000
 WARM_UP = 64
 PATIENT = "600"  # seconds for a request: a busy machine is no reason to give it up
-WAYS = {"with a second look": {}, "without": {"second_look": 0}}
+WAYS = {"with a second look": {}, "without": {"rerank": 0}}
 Figures = dict[str, float]
 
 
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("queries", type=Path)
     parser.add_argument("--queries", dest="count", type=int, default=512, help="asked in every measurement")
     parser.add_argument("--rounds", type=int, default=2, help="of which the best counts")
-    parser.add_argument("--crowd", action="store_true", help="instead, 1,000 clients at once, without a second look")
+    parser.add_argument("--crowd", action="store_true", help="instead, 1,000 clients at once, without reranking")
     parser.add_argument("--in-turn", action="store_true", help="instead, the library and one client, query by query")
     options = parser.parse_args()
     texts = inputs(options.queries, options.count)
@@ -148,7 +148,7 @@ def in_turn(kb: KnowledgeBase, service: Service, texts: Sequence[str], way: dict
 def overload(service: Service, texts: Sequence[str], requests: int, patient: bool) -> dict[str, object]:
     """Many more clients than the queue takes: what is refused is refused at once, the rest is answered."""
     before, cpu = service.megabytes(), service.cpu_seconds()
-    load = asked(service.port, texts, CROWD, requests, patient, second_look=0)
+    load = asked(service.port, texts, CROWD, requests, patient, rerank=0)
     cpu = service.cpu_seconds() - cpu
     return {
         "answers by status": load.counts(),

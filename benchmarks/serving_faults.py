@@ -3,7 +3,7 @@
 python benchmarks/serving_faults.py [--rounds 5] [--kills 20] [--soak 1200]
 python benchmarks/serving_faults.py --siege 1200 [--clients 200]
 
-The sample, copied, is asked by 64 clients without a second look. A request counts as lost if its connection was open,
+The sample, copied, is asked by 64 clients without reranking. A request counts as lost if its connection was open,
 it had been sent, and no answer came. With `--siege`, good clients ask, first alone, then beside as many hostile ones;
 the service may have 1,024 files open, and 2,000 connections are opened at the end.
 """
@@ -36,7 +36,7 @@ from kbq.storage.paths import PACKAGE
 
 CLIENTS = 64
 QUERIES = PACKAGE / "sample" / "queries.jsonl"
-WAY = {"second_look": 0, "k": 3}
+WAY = {"rerank": 0, "k": 3}
 NEW = Page("new", "Zorkville Observatory", ["The Zorkville Observatory was built in Zorkville by Ada Zork in 1999."])
 PROBE = "Zorkville Observatory [SEP] founded by"
 SEED = 0
@@ -348,8 +348,8 @@ HOSTILE = {
     "is refused, and goes on fast": Hostile(post("/v1/query", MANY, "evil.example")[:-100], b" " * 10**6, 0.05),
     "asks for unknown words": Hostile(post("/v1/query", {"queries": WORDS, **WAY}), ends="reads"),
     "asks 64 queries": Hostile(post("/v1/query", MANY), ends="reads"),
-    "asks for six deep second looks": Hostile(
-        post("/v1/query", {"queries": MANY["queries"][:6], "second_look": 100}), ends="reads"
+    "asks for six deep rerankings": Hostile(
+        post("/v1/query", {"queries": MANY["queries"][:6], "rerank": 100}), ends="reads"
     ),
     "asks 64 queries and closes its side": Hostile(post("/v1/query", MANY), ends="closes its side"),
     "asks 64 queries and hangs up": Hostile(post("/v1/query", MANY), ends="hangs up"),

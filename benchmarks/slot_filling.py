@@ -42,7 +42,7 @@ def main() -> None:
     options = parser.parse_args()
     kb = KnowledgeBase.open(options.kb, options.model)
     lines = [line for _, line in read_json_lines(str(options.queries))]
-    hits = kb.query([str(line["input"]) for line in lines], k=DEPTH, backend="dense", second_look=0)
+    hits = kb.query([str(line["input"]) for line in lines], k=DEPTH, backend="dense", rerank=0)
     rows = defaultdict(list)
     for line, found in zip(lines, hits, strict=True):
         for name in ("all", str(line["input"]).split(" [SEP] ")[-1]):

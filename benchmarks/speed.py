@@ -46,7 +46,7 @@ def tuning(kb: KnowledgeBase, texts: list[str]) -> Finetuner:
     """Ready to tune for an epoch; the gold answer of each query is what is found first now."""
     labeller = Labeller(kb.shards, Pages.open(kb.folder).ids())
     queries = []
-    for text, hits in zip(texts, kb.query(texts, k=1, backend="dense", second_look=0), strict=True):
+    for text, hits in zip(texts, kb.query(texts, k=1, backend="dense", rerank=0), strict=True):
         phrase = hits[0]
         output = GoldOutput(phrase.text, (phrase.page_id,), frozenset([phrase.page_id]), ())
         gold = Gold(text, 1, text, {}, (output,))
@@ -82,7 +82,7 @@ def main() -> None:
         kb = KnowledgeBase.build(pages, Path(folder) / "warm", model, bm25=False)
         places = iter(Path(folder) / str(number) for number in range(9))
         encoding = rate(kb.counts.tokens, lambda: KnowledgeBase.build(pages, next(places), model, bm25=False))
-        answering = rate(128, lambda: [kb.query([text], k=10, backend="dense", second_look=0) for text in texts[:128]])
+        answering = rate(128, lambda: [kb.query([text], k=10, backend="dense", rerank=0) for text in texts[:128]])
         tuners = iter([tuning(kb, texts[:240]) for _ in range(3)])
         steps = rate(20, lambda: next(tuners).run(next(places) / "checkpoint.pt", lambda step: None))
         model.config = dataclasses.replace(model.config, filter_threshold=float("-inf"), edge_threshold=float("-inf"))

@@ -62,12 +62,12 @@ def quality() -> str:
         if label in JUDGED:
             judged = confidence.scores(JUDGED[label])
             cells = [interval(judged[key]) if key in judged else "–" for key in COLUMNS]
-            rows.append(["", "vectors, BM25 and a second look, the default", *cells])
+            rows.append(["", "vectors, BM25 and reranking, the default", *cells])
     read = figures("open_reading")
     ways = {
         "vectors alone": "dense",
         "vectors and BM25": "hybrid",
-        "and a second look, the default": confidence.JUDGED,
+        "and reranking, the default": confidence.JUDGED,
         "vectors and BM25, read by `--reader default`": f"hybrid, read, the search counts {RETRIEVAL_WEIGHT:g}",
         "the gold paragraph, read by it": "read in the gold paragraph",
     }
@@ -100,7 +100,7 @@ def quality_short() -> str:
         "score",
         "vectors alone",
         "and BM25",
-        "and a second look, the default",
+        "and reranking, the default",
         "`--reader default`",
     ]
     return table(head, rows)
@@ -150,7 +150,7 @@ DATA_SETS = [
     (
         "trex-dev-kilt",
         "the same, tuned on 5,000 queries",
-        [("vectors and BM25", "kilt_trex_hybrid_tuned"), ("and a second look, the default", "kilt_trex_judged_tuned")],
+        [("vectors and BM25", "kilt_trex_hybrid_tuned"), ("and reranking, the default", "kilt_trex_judged_tuned")],
     ),
     ("redocred-unseen", "Re-DocRED, unseen pages", [*WIKI, ("vectors and BM25", "kilt_wiki_hybrid")]),
     ("redocred-seen", "Re-DocRED, pages seen in training", WIKI),

@@ -87,7 +87,7 @@ def asked(kb: KnowledgeBase, golds: Sequence[Gold]) -> tuple[Doubles, Bools, Dou
     for first in range(0, len(golds), BATCH):
         part = golds[first : first + BATCH]
         texts = [clean_text(gold.input or "") for gold in part]
-        phrases = kb.search(texts, SearchOptions(k=LOOKS, unit="phrase", second_look=0))
+        phrases = kb.search(texts, SearchOptions(k=LOOKS, unit="phrase", rerank=0))
         seen = kb.reranking.rerank_found(texts, phrases, kb.score_scale(options))
         for gold, text, hits, looks in zip(part, texts, phrases, seen, strict=True):
             answers = {normalise(answer) for answer in gold.answers}

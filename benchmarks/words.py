@@ -22,11 +22,11 @@ from kbq.words.sparta import sparta_folder
 
 def milliseconds(kb: KnowledgeBase, texts: list[str], backend: Backend) -> dict[str, float]:
     """CPU time of a query: the median, and what 95 % stay below."""
-    kb.query(texts[:20], 10, "page", backend, second_look=0)  # warm
+    kb.query(texts[:20], 10, "page", backend, rerank=0)  # warm
     taken = []
     for text in texts:
         begun = time.process_time()
-        kb.query([text], 10, "page", backend, second_look=0)
+        kb.query([text], 10, "page", backend, rerank=0)
         taken.append(1000 * (time.process_time() - begun))
     return {"p50, ms": round(float(np.median(taken)), 2), "p95, ms": round(float(np.quantile(taken, 0.95)), 2)}
 

@@ -56,12 +56,14 @@ class SearchOptions:
     reader: str | None = None  # finds phrases in the paragraphs that the search has found
     depth: int = DEPTH  # paragraphs that it reads for a query
     retrieval_weight: float = RETRIEVAL_WEIGHT  # of a point of the search, beside the reader's logarithms of chances
-    second_look: int | None = None  # phrases of a query that are judged again; None: LOOKS if the model can judge
+    rerank: int | None = (
+        None  # phrases of a query that the model's own reader orders again; None: LOOKS if there is one
+    )
     min_probability: float = 0.0  # of an answer, below which there is none
     calibration: str | None = None  # a file; None: the model's own, where it fits
 
     def __post_init__(self) -> None:
-        for name, count, least in (("k", self.k, 1), ("depth", self.depth, 1), ("second_look", self.second_look, 0)):
+        for name, count, least in (("k", self.k, 1), ("depth", self.depth, 1), ("rerank", self.rerank, 0)):
             if count is not None and (type(count) is not int or count < least):
                 raise QueryError(f"{name} is {count!r}, must be at least {least}")
         for name, choice, choices in (
@@ -100,7 +102,7 @@ class SearchWords(TypedDict, total=False):
     reader: str | Path | None
     depth: int
     retrieval_weight: float
-    second_look: int | None
+    rerank: int | None
     min_probability: float
     calibration: str | Path | None
 

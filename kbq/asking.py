@@ -252,7 +252,7 @@ class OpenKnowledgeBase:
         reader: str | Path | None = None,
         depth: int = DEPTH,
         retrieval_weight: float = RETRIEVAL_WEIGHT,
-        second_look: int | None = None,
+        rerank: int | None = None,
         min_probability: float = 0.0,
         calibration: str | Path | None = None,
     ) -> list[Answer] | list[list[Answer]]:
@@ -269,7 +269,7 @@ class OpenKnowledgeBase:
             sparta_weight: the same for a point of SPARTA.
             reader: a question-answering network that finds phrases, or pages, in the `depth` best paragraphs.
             retrieval_weight: what a point of the search adds to the reader's score.
-            second_look: how many of the best phrases the model's own reader judges again, after which they have a new
+            rerank: how many of the best phrases the model's own reader judges again, after which they have a new
                 order; by default 10 where the model can, 0 for none.
             min_probability: leave out answers that are less likely to be right, or of which that is not known; nothing
                 may be left.
@@ -280,7 +280,7 @@ class OpenKnowledgeBase:
         """
         options = SearchOptions(
             k, unit, backend, bm25_weight, sparta_weight, named(reader, "a reader"), depth, retrieval_weight,
-            second_look, min_probability, named(calibration, "a calibration"),
+            rerank, min_probability, named(calibration, "a calibration"),
         )  # fmt: skip
         self.check(options)
         several = "queries are", "a text, or a list of texts"
@@ -418,7 +418,7 @@ class OpenKnowledgeBase:
             texts: that will be asked.
 
         Raises:
-            QueryError: weights are given that count nothing, a second look where there is none, a calibration that
+            QueryError: weights are given that count nothing, reranking where there is none, a calibration that
                 does not fit, or a least probability for a marked mention, whose page has none.
         """
         self.calibration(options)

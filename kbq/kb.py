@@ -212,7 +212,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         backend: Backend = "auto",
         bm25_weight: float | None = None,
         sparta_weight: float | None = None,
-        second_look: int | None = None,
+        rerank: int | None = None,
         command: str = "",
         report: Callable[[int, int], None] = unheard,
     ) -> CalibrationOutcome:
@@ -229,9 +229,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         """
         from kbq.tuning.calibrate import calibrate
 
-        options = SearchOptions(
-            backend=backend, bm25_weight=bm25_weight, sparta_weight=sparta_weight, second_look=second_look
-        )
+        options = SearchOptions(backend=backend, bm25_weight=bm25_weight, sparta_weight=sparta_weight, rerank=rerank)
         self.check(options)
         path = as_path(out, "out")
         return calibrate(self, triples, path, options, hidden=hidden, command=command, report=report)
@@ -278,7 +276,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         reader: str | Path | None = None,
         depth: int = DEPTH,
         retrieval_weight: float = RETRIEVAL_WEIGHT,
-        second_look: int | None = None,
+        rerank: int | None = None,
         min_probability: float = 0.0,
         calibration: str | Path | None = None,
         report: Callable[[int, int], None] = unheard,
@@ -300,7 +298,7 @@ class KnowledgeBase(OpenKnowledgeBase):
 
         options = SearchOptions(
             top_pages, "page", backend, bm25_weight, sparta_weight, named(reader, "a reader"), depth, retrieval_weight,
-            second_look, min_probability, named(calibration, "a calibration"),
+            rerank, min_probability, named(calibration, "a calibration"),
         )  # fmt: skip
         self.check(options)
         chosen = Task.load(task)
@@ -335,7 +333,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         backend: Backend = "auto",
         bm25_weight: float | None = None,
         sparta_weight: float | None = None,
-        second_look: int | None = None,
+        rerank: int | None = None,
         calibration: str | Path | None = None,
         command: str = "",
         note: Note = unheard,
@@ -376,8 +374,8 @@ class KnowledgeBase(OpenKnowledgeBase):
         from kbq.tables.options import FillOptions
 
         search = SearchOptions(
-            LOOKS if second_look is None else max(LOOKS, second_look), "phrase", backend, bm25_weight, sparta_weight,
-            second_look=second_look, calibration=named(calibration, "a calibration"),
+            LOOKS if rerank is None else max(LOOKS, rerank), "phrase", backend, bm25_weight, sparta_weight,
+            rerank=rerank, calibration=named(calibration, "a calibration"),
         )  # fmt: skip
         options = FillOptions(
             subject, values, min_probability, precision, top, limit, overwrite, check, dates, tuple(empty)

@@ -3,7 +3,7 @@
     python recipes/mine_phrases.py KB QUERIES.jsonl… OUT.jsonl
 
 QUERIES are KILT lines, or tables of triples; where no answer is given, nothing is right. OUT is what
-recipes/teach_second_look.py reads. The 20 best phrases are kept, in the order of the search: without a second look.
+recipes/teach_second_look.py reads. The 20 best phrases are kept, in the order of the search: without reranking.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def mine(folder: Path, queries: list[Path], out: Path, device: str) -> None:
     with writing_to(out, KbqError), out.open("w", encoding="utf-8") as file:
         for first in range(0, len(asked), BATCH):
             batch = asked[first : first + BATCH]
-            found = kb.query([text for text, _ in batch], PHRASES, "phrase", second_look=0)
+            found = kb.query([text for text, _ in batch], PHRASES, "phrase", rerank=0)
             for (text, gold), phrases in zip(batch, found, strict=True):
                 answers, pages = sorted(gold.answers), sorted(pages_of(gold))
                 line = as_line(MinedQuery(text, tuple(answers), tuple(pages), tuple(phrases)))

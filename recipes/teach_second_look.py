@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kbq.errors import KbqError
 from kbq.training.engine import StepReport
-from kbq.training.reranker import TeachingSettings, teach_second_look
+from kbq.training.reranker import TeachingSettings, teach_reranker
 
 EVERY = 25  # steps
 
@@ -30,7 +30,7 @@ def main() -> None:
     settings = TeachingSettings(epochs=options.epochs, seed=options.seed, learning_rate=options.learning_rate)
     command = "recipes/teach_second_look.py"
     try:
-        outcome = teach_second_look(
+        outcome = teach_reranker(
             options.examples, options.out, options.model, settings=settings, device=options.device, command=command,
             on_step=show,
         )  # fmt: skip

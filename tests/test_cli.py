@@ -1318,10 +1318,10 @@ def test_probabilities_are_printed_and_no_answer_is_said(run: Run, judging_kb: K
     [
         ("--min-probability 1.5", 2, "Invalid value for '--min-probability'"),
         ("--min-probability x", 2, "Invalid value for '--min-probability'"),
-        ("--second-look -1", 2, "Invalid value for '--second-look'"),
-        ("--second-look 3 --unit sentence", 2, "--second-look has no effect where sentences are asked for"),
-        ("--second-look 3 --backend bm25", 2, "--second-look has no effect where bm25 finds no phrases"),
-        ("--second-look 3", 1, "was made for another search (second look 10, not 3): search like that, or calibrate"),
+        ("--rerank -1", 2, "Invalid value for '--rerank'"),
+        ("--rerank 3 --unit sentence", 2, "--rerank has no effect where sentences are asked for"),
+        ("--rerank 3 --backend bm25", 2, "--rerank has no effect where bm25 finds no phrases"),
+        ("--rerank 3", 1, "was made for another search (rerank 10, not 3): search like that, or calibrate"),
         (
             "--backend dense",
             1,
@@ -1355,10 +1355,10 @@ def test_a_prediction_of_other_options_is_another_run(
     inputs = write_json_lines("inputs.jsonl", {"id": "1", "input": "Marie [SEP] b"})
     arguments = ("predict", inputs, "--task", "trex", "--kb", judging_kb.folder, "--out", tmp_path / "p.jsonl")
     assert run(*arguments).status == 0
-    for option in (("--second-look", 3), ("--second-look", 0), ("--calibration", calibrated)):
+    for option in (("--rerank", 3), ("--rerank", 0), ("--calibration", calibrated)):
         told = run(*arguments, *option)
         assert told.status == 1
-        assert "differs in second look" in told.err
+        assert "differs in reranker" in told.err
     told = run(*arguments[:-1], tmp_path / "q.jsonl", "--calibration", calibrated, "--min-probability", 1)
     assert told.status == 0, told.err
     line = json.loads((tmp_path / "q.jsonl").read_text())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperGroup
@@ -11,25 +10,7 @@ from typer.core import TyperGroup
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-RENAMED = {  # options, by command: what was typed, and what it is now
-    "train": {
-        "--teacher": "`kbq train reader`",
-        "--generator": "`kbq train generator`",
-        "--sparse": "`kbq train sparta`",
-        "--checkpoint": "--init",
-    },
-    "index": {
-        "--bm25": "`kbq index bm25 KB`",
-        "--sparta": "`kbq index sparta KB MODEL`",
-        "--index": "--kind",
-    },
-}
-VALUES = {"--backend": {"sparse": "sparta"}, "--unit": {"document": "page"}}
-VALUES |= {option: {"approximate": "disk"} for option in ("--index", "--kind")}
-SPLIT = {  # what was one command, and is several now
-    "train": "`kbq train` is `kbq train encoders`, `reader`, `generator` or `sparta` now",
-    "index": "`kbq index` is `kbq index vectors`, `bm25` or `sparta` now",
-}
+RENAMED = {"--second-look": "--rerank"}  # options: what was typed, and what it is called now, for one version
 
 
 class Commands(TyperGroup):
@@ -60,24 +41,11 @@ def summary(text: str, room: int) -> str:
     return sentence[: max((end for end in ends if end <= room), default=ends[0])]
 
 
-def new_spelling(typed: Sequence[str], problem: str = "") -> str:
-    """What to type instead of old spellings in a refused command; empty where there are none.
+def new_spelling(typed: Sequence[str]) -> str:
+    """Say what options are called now that are typed by their old names; empty where there are none.
 
-    >>> new_spelling(["train", "squad.json", "--teacher", "--checkpoint", "m"], "No such command 'squad.json'.")
-    '--teacher is `kbq train reader` now; --checkpoint is --init now'
-    >>> new_spelling(["query", "sparse", "--unit=document"])
-    'document is page now'
+    >>> new_spelling(["query", "Marie Curie [SEP] spouse", "--second-look=3"])
+    '--second-look is called --rerank now'
     """
-    command, *words = [part for word in typed for part in word.split("=", 1)] or [""]
-    is_new = bool(words) and re.search(rf"[ `]{re.escape(words[0])}`", SPLIT.get(command, "")) is not None
-    hints = []
-    for option, new in RENAMED.get(command, {}).items():
-        if option in words and not (is_new and new.startswith("`")):
-            hints.append(f"{option} is {new} now")
-    for option, value in pairwise(words):
-        new_value = VALUES.get(option, {}).get(value)
-        if new_value:
-            hints.append(f"{value} is {new_value} now")
-    if problem.startswith("No such command") and command in SPLIT and not any("`kbq" in hint for hint in hints):
-        hints.insert(0, SPLIT[command])
-    return "; ".join(hints)
+    old = dict.fromkeys(word.split("=", 1)[0] for word in typed)
+    return "; ".join(f"{option} is called {RENAMED[option]} now" for option in old if option in RENAMED)

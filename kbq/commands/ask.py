@@ -38,8 +38,8 @@ from kbq.commands.options import (
     PageIds,
     Ray,
     ReaderName,
+    Rerank,
     RetrievalWeight,
-    SecondLook,
     SpartaWeight,
     Terms,
     TextColumn,
@@ -142,7 +142,7 @@ def query(
     pages: PageIds = None,
     depth: Depth = DEPTH,
     retrieval_weight: RetrievalWeight = RETRIEVAL_WEIGHT,
-    second_look: SecondLook = None,
+    rerank: Rerank = None,
     min_probability: MinProbability = 0.0,
     calibration: CalibrationFile = None,
     model: TunedModel = None,
@@ -159,7 +159,7 @@ def query(
     is_typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
     asked = [] if is_typed else read_queries(texts or [], file)
     options = SearchOptions(
-        k, unit, backend, bm25_weight, sparta_weight, reader, depth, retrieval_weight, second_look, min_probability,
+        k, unit, backend, bm25_weight, sparta_weight, reader, depth, retrieval_weight, rerank, min_probability,
         None if calibration is None else str(calibration),
     )  # fmt: skip
     opened = open_kb(kb, model, device, index, ray)

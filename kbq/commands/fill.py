@@ -24,7 +24,7 @@ from kbq.commands.options import (
     Kb,
     PageIds,
     Ray,
-    SecondLook,
+    Rerank,
     SpartaWeight,
     TunedModel,
     output_path,
@@ -164,7 +164,7 @@ def fill(
     backend: BackendName = "auto",
     bm25_weight: Bm25Weight = None,
     sparta_weight: SpartaWeight = None,
-    second_look: SecondLook = None,
+    rerank: Rerank = None,
     calibration: CalibrationFile = None,
     index: IndexName = None,
     ray: Ray = None,
@@ -205,7 +205,7 @@ def fill(
             table, relations or (), written, subject=subject, values=values, min_probability=min_probability,
             precision=precision, top=top, limit=limit, overwrite=overwrite, check=check, dates=dates, empty=markers,
             decisions=decisions, format=format, ids=ids, dry_run=dry_run, force=force, backend=backend,
-            bm25_weight=bm25_weight, sparta_weight=sparta_weight, second_look=second_look, calibration=calibration,
+            bm25_weight=bm25_weight, sparta_weight=sparta_weight, rerank=rerank, calibration=calibration,
             command=shlex.join(["kbq", *sys.argv[1:]]), note=note, report=report,
         )  # fmt: skip
         printed = written.read_bytes() if written and written != out else None

@@ -26,8 +26,8 @@ from kbq.commands.options import (
     PagesOf,
     Ray,
     ReaderName,
+    Rerank,
     RetrievalWeight,
-    SecondLook,
     SpartaWeight,
     Strict,
     TaskName,
@@ -60,7 +60,7 @@ def predict(
     pages: PageIds = None,
     depth: Depth = DEPTH,
     retrieval_weight: RetrievalWeight = RETRIEVAL_WEIGHT,
-    second_look: SecondLook = None,
+    rerank: Rerank = None,
     min_probability: MinProbability = 0.0,
     calibration: CalibrationFile = None,
     top_pages: Annotated[int, typer.Option(min=1, help="Pages of each provenance.")] = 20,
@@ -86,7 +86,7 @@ def predict(
         outcome = opened.predict(
             inputs, chosen, out, top_pages=top_pages, with_text=with_text, backend=backend, bm25_weight=bm25_weight,
             sparta_weight=sparta_weight, reader=reader, depth=depth, retrieval_weight=retrieval_weight,
-            second_look=second_look, min_probability=min_probability, calibration=calibration, report=report,
+            rerank=rerank, min_probability=min_probability, calibration=calibration, report=report,
         )  # fmt: skip
     note_untuned(outcome.untuned_relations)
     tell(

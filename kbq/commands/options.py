@@ -64,7 +64,7 @@ Depth = Annotated[int, typer.Option(min=1, help="Of --reader: paragraphs that it
 RetrievalWeight = Annotated[
     float, typer.Option(min=0.0, max=MOST_WEIGHT, help="Of --reader: what a point of the search adds to its score.")
 ]
-SecondLook = Annotated[
+Rerank = Annotated[
     int | None,
     typer.Option(
         min=0,

@@ -194,9 +194,9 @@ def finetuning_lines(outcome: FinetuningOutcome) -> list[str]:
     if outcome.hybrid_score is not None:
         factor = f", whose weights are multiplied by {outcome.lexical_factor:g}" if outcome.lexical_factor != 1 else ""
         lines.append(f"dev {outcome.measure}  {outcome.hybrid_score:.1f} together with words{factor}")
-    if outcome.second_look:
-        before, after = outcome.second_look
-        lines.append(f"the second look learned, too: {before:.1f} → {after:.1f} % of the dev queries answered rightly")
+    if outcome.reranker:
+        before, after = outcome.reranker
+        lines.append(f"the reranker learned, too: {before:.1f} → {after:.1f} % of the dev queries answered rightly")
     if outcome.calibrated_on:
         lines.append(f"probabilities learned from {outcome.calibrated_on:,} answers to dev queries")
     return lines

@@ -18,7 +18,7 @@ from kbq.commands.options import (
     Bm25Weight,
     Device,
     Json,
-    SecondLook,
+    Rerank,
     SpartaWeight,
     TunedModel,
     output_path,
@@ -115,7 +115,7 @@ def calibrate(
     backend: BackendName = "auto",
     bm25_weight: Bm25Weight = None,
     sparta_weight: SpartaWeight = None,
-    second_look: SecondLook = None,
+    rerank: Rerank = None,
     model: TunedModel = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -128,7 +128,7 @@ def calibrate(
     with counting_progress(f"calibrating {out}") as report:
         outcome = opened.calibrate(
             triples, out, hidden=hidden, backend=backend, bm25_weight=bm25_weight, sparta_weight=sparta_weight,
-            second_look=second_look, command=_command(), report=report,
+            rerank=rerank, command=_command(), report=report,
         )  # fmt: skip
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.calibration_lines(outcome))
 

@@ -236,7 +236,7 @@ def _description(
         "top_pages": options.k,
         "backend": kb.chosen(options.backend),
         "weights": dict(zip(("bm25", "sparta"), weights, strict=True)),
-        "second_look": kb.judged_by(options),
+        "reranker": kb.judged_by(options),
         "min_probability": options.min_probability,
         "with_text": with_text,
         "kbq": kbq.__version__,

@@ -1,1 +1,1 @@
-"""Reading: a second look at the paragraphs that a search has found."""
+"""Reading: a network reads the paragraphs that a search has found, and reranks their phrases."""

@@ -36,12 +36,13 @@ class SearchMode:
     query_encoder: str  # its fingerprint
     reader: str  # the digest of its file
     scores: str  # what they are made of
-    second_look: int  # phrases
+    second_look: int  # phrases that are reranked: files have it under this name
 
     def differences(self, other: "SearchMode") -> list[str]:
         """What differs, in words."""
         pairs = ((field.name, getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
-        return [f"{name.replace('_', ' ')} {mine}, not {theirs}" for name, mine, theirs in pairs if mine != theirs]
+        words = {"query_encoder": "query encoder", "second_look": "rerank"}
+        return [f"{words.get(name, name)} {mine}, not {theirs}" for name, mine, theirs in pairs if mine != theirs]
 
 
 @dataclass(frozen=True, slots=True)

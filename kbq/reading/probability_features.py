@@ -1,4 +1,4 @@
-"""Features: what search and second look know of each phrase becomes numbers that say whether it is right.
+"""Features: what search and reranker know of each phrase becomes numbers that say whether it is right.
 
 They compare a phrase with the others of its query, or are shares, so that they mean the same in every knowledge base.
 Source: arXiv 2006.09462, section 4.1 (what a calibrator reads), arXiv 2203.10623 (of retriever and reader together).
@@ -19,7 +19,7 @@ from kbq.text.markers import slot_of
 FEATURES = (
     "share",  # log odds of what it means, all phrases that mean this together, against all others and none
     "margin",  # over the best phrase that means something else
-    "judged",  # by the second look alone
+    "judged",  # by the reranker alone
     "searched",  # score of the search
     "behind",  # the best score of the search by so much
     "agreed",  # it means what the best phrase of the search means

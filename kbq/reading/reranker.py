@@ -38,7 +38,7 @@ class Look(NamedTuple):
     score: float = 0.0  # both together, before phrases that mean the same support it
 
 
-def second_look(
+def rerank(
     reader: ReaderNetwork,
     texts: Sequence[str],
     phrases: Sequence[Sequence[Answer]],

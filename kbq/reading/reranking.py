@@ -16,7 +16,7 @@ from kbq.model.model_folder import local_folder
 from kbq.reading.calibration import CALIBRATION, Calibration
 from kbq.reading.judge import TaughtJudge
 from kbq.reading.network import judge_digest
-from kbq.reading.reranker import second_look
+from kbq.reading.reranker import rerank
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,12 +74,12 @@ class Reranking:
         Raises:
             QueryError: some are asked for, but none can be.
         """
-        if options.second_look == 0:
+        if options.rerank == 0:
             return 0
         reason = self._no_look(options)
-        if reason and options.second_look:
-            raise QueryError(f"--second-look has no effect where {reason}: leave it out", is_usage=True)
-        return 0 if reason else LOOKS if options.second_look is None else options.second_look
+        if reason and options.rerank:
+            raise QueryError(f"--rerank has no effect where {reason}: leave it out", is_usage=True)
+        return 0 if reason else LOOKS if options.rerank is None else options.rerank
 
     def _no_look(self, options: SearchOptions) -> str:
         """Why nothing is looked at again, in words; empty if something is."""
@@ -88,7 +88,7 @@ class Reranking:
             else f"{options.backend} finds no phrases" if options.backend in WORDS_ALONE
             else f"{options.chosen_unit}s are asked for" if options.chosen_unit not in ("phrase", "page")
             else f"the model {self.base} has no reader that judges phrases" if not self.reader_digest
-            else "nothing is looked at again (--second-look 0)" if options.second_look == 0 else ""
+            else "nothing is reranked (--rerank 0)" if options.rerank == 0 else ""
         )  # fmt: skip
 
     def rerank_found(
@@ -97,9 +97,9 @@ class Reranking:
         """Judge the phrases found for each text again: they have a new order, but no probabilities yet.
 
         Args:
-            score_scale: what a point of the search is worth; see `second_look`.
+            score_scale: what a point of the search is worth; see `rerank`.
         """
-        return second_look(self.reader, texts, phrases, score_scale, self.taught)
+        return rerank(self.reader, texts, phrases, score_scale, self.taught)
 
     def calibration(self, options: SearchOptions, mode: SearchMode) -> Calibration | None:
         """What gives answers their probabilities: the file that is asked for, or the model's own where that fits.

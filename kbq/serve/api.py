@@ -64,7 +64,7 @@ class Asked(BaseModel):
     unit: Unit | None = None
     backend: Backend = "auto"
     reader: Literal["default"] | None = None
-    second_look: Annotated[int | None, Field(ge=0, le=MOST_ANSWERS)] = None
+    rerank: Annotated[int | None, Field(ge=0, le=MOST_ANSWERS)] = None
     min_probability: Annotated[float, Field(ge=0, le=1)] = 0.0
     context: Annotated[int, Field(ge=0, le=100_000)] = CONTEXT
     kb: KbName = None
@@ -73,7 +73,7 @@ class Asked(BaseModel):
     def options(self) -> SearchOptions:
         """The same for a search; raises QueryError where options do not fit."""
         return SearchOptions(
-            self.k, self.unit, self.backend, reader=self.reader, second_look=self.second_look,
+            self.k, self.unit, self.backend, reader=self.reader, rerank=self.rerank,
             min_probability=self.min_probability,
         )  # fmt: skip
 

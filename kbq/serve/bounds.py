@@ -22,7 +22,7 @@ READING = 8  # as how many plain queries one counts that a reader reads
 
 def weight(options: SearchOptions) -> int:
     """As how many plain queries each one with these options counts, by the time that it takes."""
-    looks = -(-(options.second_look or 0) // LOOKS)
+    looks = -(-(options.rerank or 0) // LOOKS)
     return max(1, looks, READING if options.reader else 1)
 
 
@@ -48,7 +48,7 @@ def refuse_costly(queries: int, options: SearchOptions) -> None:
     if queries * each > MOST_QUERIES:
         raise RefusedError(
             422,
-            f"{queries} queries with a reader or so deep a second look take as long as {queries * each:,}: ask "
+            f"{queries} queries with a reader or such deep reranking take as long as {queries * each:,}: ask "
             f"{MOST_QUERIES // each} at once",
         )
 

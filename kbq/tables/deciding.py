@@ -169,7 +169,7 @@ def each_of_several(answer: Answer, threshold: float) -> Iterator[Answer]:
 def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:
     """The answers to a wording, with what they are compared by with those to another: none comes before a better one.
 
-    That is the probability or, without one, the score: a second look's are logarithms of odds.
+    That is the probability or, without one, the score: the reranker's are logarithms of odds.
     """
     least = math.inf
     for answer in answers:

@@ -161,7 +161,7 @@ class Filling:
             "query encoder": kb.model.config.query_fingerprint,
             "backend": kb.chosen(search.backend),
             "weights": list(kb.weights(search)),
-            "second look or calibration": kb.judged_by(search),
+            "reranker or calibration": kb.judged_by(search),
             "answers": search.k,
             "version of kbq": kbq.__version__,
         }

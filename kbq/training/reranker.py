@@ -57,7 +57,7 @@ class TeachingOutcome:
     steps: int
 
 
-class SecondLookRun(Run):
+class RerankerRun(Run):
     """Teaches a reader with a judge, in a single round."""
 
     settings: TeachingSettings
@@ -152,7 +152,7 @@ def judging_reader(model: str | Path, device: str) -> ReaderNetwork:
     return ReaderNetwork(network.to(choose_device(device)), saved_tokenizer(folder), str(model))
 
 
-def teach_second_look(
+def teach_reranker(
     examples: str | Path | Sequence[str | Path],
     out: str | Path,
     model: str | Path,
@@ -188,12 +188,12 @@ def teach_second_look(
                 f"none of {left_out} queries in {', '.join(map(str, paths))} has phrases and is short enough: the "
                 f"reader takes {reader.query_tokenizer.max_tokens} tokens"
             )
-        run = SecondLookRun(reader, queries, settings)
+        run = RerankerRun(reader, queries, settings)
         run.run(folder / "checkpoint.pt", on_step)
         outcome = TeachingOutcome(len(queries), left_out, run.steps)
         facts = training_facts(command, model, digests, settings, outcome=dataclasses.asdict(outcome))
         copy_folder(local_folder(model), folder / "model")
         save_reader(reader.reranking[0], folder / "model")
         config = read_config(folder / "model")
-        write_config(folder / "model", replace(config, training=config.training | {"second look": facts}))
+        write_config(folder / "model", replace(config, training=config.training | {"reranker": facts}))
     return outcome

@@ -1,4 +1,4 @@
-"""Judging: what was read in the windows of a query, and what is right there, become the losses of the second look.
+"""Judging: what was read in the windows of a query, and what is right there, become the losses of the reranker.
 
 Phrases compete with each other and with "none of these is right", and so do the tokens around them. Source: arXiv
 1710.10723 (paragraphs compete); arXiv 2012.12624, Eq. 5 (the share of all that is right).

@@ -97,7 +97,7 @@ def calibrate(
         raise TrainingError(f"hidden is {hidden}, must be a share from 0 to 1")
     mode = kb.mode(options)
     if not mode.second_look:
-        raise TrainingError("probabilities rest on the second look, and there is none: leave out --second-look 0")
+        raise TrainingError("probabilities rest on the reranker, and there is none: leave out --rerank 0")
     golds = read_triples(Path(triples), unanswered=True)
     refuse_unreadable([gold.input or "" for gold in golds], kb.query_tokenizers(options), [gold.id for gold in golds])
     facts = {"command": command, "data": {Path(triples).name: file_digest(Path(triples))}, "hidden": hidden}
@@ -169,7 +169,7 @@ def _judge(kb: "OpenKnowledgeBase", asked: Sequence[tuple[Gold, bool]], options:
     looks = kb.reranking.looks(options)
     texts = [clean_text(gold.input or "") for gold, _ in asked]
     deep = DEEPER * looks if any(is_hidden for _, is_hidden in asked) else looks
-    found = kb.search(texts, replace(options, k=deep, unit="phrase", second_look=0))
+    found = kb.search(texts, replace(options, k=deep, unit="phrase", rerank=0))
     phrases = [
         [*(_unanswering(gold, hits) if is_hidden else hits)][:looks]
         for (gold, is_hidden), hits in zip(asked, found, strict=True)

@@ -62,9 +62,7 @@ class FinetuningOutcome:
     steps: int
     lexical_factor: float = 1.0  # by which the weights of words beside the vectors are multiplied
     hybrid_score: float | None = None  # of dev queries with words, in percent; None: the knowledge base has no words
-    second_look: Sequence[
-        float
-    ] = ()  # percent of dev queries answered rightly before it was taught, and after; or none
+    reranker: Sequence[float] = ()  # percent of dev queries answered rightly before it was taught, and after; or none
     calibrated_on: int = 0  # answers to dev queries, from which the probabilities of its answers were learned; 0: none
 
     @property
@@ -178,8 +176,8 @@ def finetune(
             outcome = dataclasses.replace(outcome, lexical_factor=factor, hybrid_score=round(100 * hybrid_score, 2))
         kb.model.config = dataclasses.replace(kb.model.config, lexical_factor=outcome.lexical_factor)
         if task.answer == "phrase" and keep < 1 and kb.reranking.looks(SearchOptions()):
-            shares = _teach_second_look(kb, untuned, [query.gold for query in queries], scorer.asked, seed)
-            outcome = dataclasses.replace(outcome, second_look=shares)
+            shares = _teach_reranker(kb, untuned, [query.gold for query in queries], scorer.asked, seed)
+            outcome = dataclasses.replace(outcome, reranker=shares)
         answered = _answered(kb, scorer.asked) if task.answer == "phrase" else []
         outcome = dataclasses.replace(outcome, calibrated_on=len(answered))
         facts |= {
@@ -217,7 +215,7 @@ def _keeper(kb: "OpenKnowledgeBase", queries: Sequence[PreparedQuery], settings:
     return Distillation(kb, learned, other_queries(*of_which, WATCHED, settings.seed, watched=True), settings.k)
 
 
-def _teach_second_look(
+def _teach_reranker(
     kb: "OpenKnowledgeBase", untuned: "OpenKnowledgeBase", golds: Sequence[Gold], dev: Sequence[Gold], seed: int
 ) -> list[float]:
     """Teach the judge of `kb`, where that helps; what is right of the dev queries' answers before and after."""

@@ -30,7 +30,7 @@ class MergeOutcome:
 
     out: Path
     relations: list[str]  # that one of them was tuned on
-    judged: list[str]  # of which the second look has learned
+    judged: list[str]  # of which the reranker has learned
 
     def __fspath__(self) -> str:
         return str(self.out)

@@ -64,5 +64,5 @@ class Distillation:
         return sum(now == before for now, before in pairs) / max(1, len(self._watched))
 
     def _answers(self) -> list[list[tuple[str, str]]]:
-        found = self._kb.query(self._watched, 1, "phrase", "dense", second_look=0)
+        found = self._kb.query(self._watched, 1, "phrase", "dense", rerank=0)
         return [[(hit.page_id, hit.text) for hit in hits] for hits in found]

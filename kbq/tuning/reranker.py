@@ -1,4 +1,4 @@
-"""Judging: triples teach the judge of the second look which of the phrases found for their slots are right.
+"""Judging: triples teach the reranker's judge which of the phrases found for their slots are right.
 
 Only the judge learns; what it reads, the reader's states, is computed once. It judges the relations of the triples, and
 the reader's own judge all other queries, so that nothing is forgotten. Source: arXiv 2207.06300 (a reranker learns from
@@ -84,7 +84,7 @@ def percent_right(kb: "OpenKnowledgeBase", golds: Sequence[Gold], judges: Sequen
 
 def seen_queries(kb: "OpenKnowledgeBase", golds: Sequence[Gold]) -> list[SeenQuery]:
     """Ask queries, and read what is found without judging it; those for which nothing is found are left out."""
-    reader, options = kb.reranking.reader, SearchOptions(kb.reranking.looks(SearchOptions()), second_look=0)
+    reader, options = kb.reranking.reader, SearchOptions(kb.reranking.looks(SearchOptions()), rerank=0)
     asked = [(clean_text(gold.input or ""), gold) for gold in golds]
     asked = [(text, gold) for text, gold in asked if reader.query_tokenizer.accepts(text)]
     seen: list[SeenQuery] = []

@@ -10,6 +10,7 @@ import pytest
 import typer.main
 
 from cli import app
+from kbq.__main__ import main
 from kbq.commands.application import summary
 
 GROUPS = ((), ("train",), ("index",), ("import",), ("cluster",))
@@ -53,3 +54,14 @@ def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
     asked |= {"COMP_WORDS": "kbq fill --dat", "COMP_CWORD": "2"}
     told = subprocess.run(program, env=os.environ | asked, capture_output=True, text=True, check=True)
     assert told.stdout.split() == ["--dates"]
+
+
+@pytest.mark.parametrize("typed", [["--second-look", "3"], ["--second-look=3"]], ids="=".join)
+def test_an_option_that_had_another_name_is_told_the_new_one(
+    typed: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["kbq", "query", "Marie Curie [SEP] spouse", *typed])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert "--second-look is called --rerank now" in " ".join(capsys.readouterr().err.replace("│", " ").split())

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from kbq.errors import ModelError
 from kbq.kb import KnowledgeBase
 from kbq.reading.judge import TAUGHT, PhraseJudge, TaughtJudge
-from kbq.reading.reranker import second_look
+from kbq.reading.reranker import rerank
 
 TEXTS = ["Warsaw [SEP] river", "Marie Curie [SEP] place of birth", "the river", "Paris [sep] river"]
 CPU = torch.device("cpu")
@@ -29,10 +29,10 @@ def taught(judging_kb: KnowledgeBase) -> TaughtJudge:
 def test_it_judges_the_slots_of_its_relations(judging_kb: KnowledgeBase, taught: TaughtJudge) -> None:
     assert [taught.judges(text) for text in TEXTS] == [True, False, False, True]
     assert taught.judges("Warsaw [SEP] River?")  # it is one query for the default model
-    found = judging_kb.query(TEXTS, 6, second_look=0)
-    own, mixed = (second_look(judging_kb.reranking.reader, TEXTS, found, 1.0, judge) for judge in (None, taught))
+    found = judging_kb.query(TEXTS, 6, rerank=0)
+    own, mixed = (rerank(judging_kb.reranking.reader, TEXTS, found, 1.0, judge) for judge in (None, taught))
     everywhere = TaughtJudge(taught.judge, frozenset({"river", "place of birth"}), "")
-    other = second_look(judging_kb.reranking.reader, TEXTS, found, 1.0, everywhere)
+    other = rerank(judging_kb.reranking.reader, TEXTS, found, 1.0, everywhere)
     assert mixed == [other[0], own[1], own[2], other[3]]
     assert own[0] != other[0]
     assert [look.answer.score for look in other[0]] == [look.judged for look in other[0]]  # the search is worth nothing

@@ -142,7 +142,7 @@ def test_answers_do_not_depend_on_the_batch(judging_kb: KnowledgeBase, unit: Uni
 
 @pytest.mark.parametrize("k", [1, 3, LOOKS, LOOKS + 1, 40])
 def test_there_are_as_many_answers_as_without_and_none_overlap(judging_kb: KnowledgeBase, k: int) -> None:
-    plain, looked = judging_kb.query(QUERIES, k, second_look=0), judging_kb.query(QUERIES, k)
+    plain, looked = judging_kb.query(QUERIES, k, rerank=0), judging_kb.query(QUERIES, k)
     assert [len(answers) for answers in looked] == [len(answers) for answers in plain] == [k] * len(QUERIES)
     for answers in looked:
         scores = [one.score for one in answers]
@@ -153,7 +153,7 @@ def test_there_are_as_many_answers_as_without_and_none_overlap(judging_kb: Knowl
 
 
 def test_pages_are_those_of_the_search_in_another_order(judging_kb: KnowledgeBase) -> None:
-    plain, looked = judging_kb.query(QUERIES, 9, "page", second_look=0), judging_kb.query(QUERIES, 9, "page")
+    plain, looked = judging_kb.query(QUERIES, 9, "page", rerank=0), judging_kb.query(QUERIES, 9, "page")
     for before, after in zip(plain, looked, strict=True):
         assert {one.page_id for one in after} == {one.page_id for one in before}
     assert [one.page_id for one in plain[0]] != [one.page_id for one in looked[0]]
@@ -164,7 +164,7 @@ def test_pages_are_those_of_the_search_in_another_order(judging_kb: KnowledgeBas
 def test_a_phrase_is_judged_by_itself(judging_kb: KnowledgeBase) -> None:
     """Whatever else of other paragraphs is judged beside it."""
     reader = judging_kb.reranking.reader
-    found = judging_kb.query(QUERIES[0], 6, second_look=0)
+    found = judging_kb.query(QUERIES[0], 6, rerank=0)
     ids = reader.query_tokenizer.ids_of(QUERIES[0])
     (together,) = module.rerank_found(reader, [ids], [found], [reader.reranking[1]])
     assert [one.answer for one in together[:6]] == found
@@ -178,7 +178,7 @@ def test_a_phrase_is_judged_by_itself(judging_kb: KnowledgeBase) -> None:
 def test_the_reader_proposes_what_it_would_have_chosen(judging_kb: KnowledgeBase) -> None:
     """Its logits decide; the judge adds the same to all phrases here."""
     reader = judging_kb.reranking.reader
-    found = judging_kb.query(QUERIES[0], 8, second_look=0)
+    found = judging_kb.query(QUERIES[0], 8, rerank=0)
     (looks,) = module.rerank_found(reader, [reader.query_tokenizer.ids_of(QUERIES[0])], [found], [reader.reranking[1]])
     proposed = [one for one in looks if one.is_proposed]
     assert proposed
@@ -206,13 +206,13 @@ def test_the_reader_proposes_what_it_would_have_chosen(judging_kb: KnowledgeBase
 def test_a_mention_is_not_looked_up_again(judging_kb: KnowledgeBase) -> None:
     text = "the [START_ENT] river [END_ENT] of Paris"
     for unit in ("phrase", "page"):
-        assert judging_kb.query(text, 4, unit) == judging_kb.query(text, 4, unit, second_look=0)
+        assert judging_kb.query(text, 4, unit) == judging_kb.query(text, 4, unit, rerank=0)
 
 
 def test_a_query_that_the_reader_cannot_read_keeps_its_order(
     judging_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = judging_kb.query(QUERIES[0], 4, second_look=0)
+    expected = judging_kb.query(QUERIES[0], 4, rerank=0)
     reader = judging_kb.reranking.reader
     monkeypatch.setattr(reader.query_tokenizer, "max_tokens", 3)
     assert judging_kb.query(QUERIES[0], 4) == expected
@@ -220,9 +220,9 @@ def test_a_query_that_the_reader_cannot_read_keeps_its_order(
 
 @pytest.mark.parametrize("unit", ["sentence", "paragraph"])
 def test_larger_units_are_those_of_the_search(judging_kb: KnowledgeBase, unit: Unit) -> None:
-    assert judging_kb.query(QUERIES, 3, unit) == judging_kb.query(QUERIES, 3, unit, second_look=0)
-    with pytest.raises(QueryError, match=f"--second-look has no effect where {unit}s are asked for"):
-        judging_kb.query(QUERIES, 3, unit, second_look=5)
+    assert judging_kb.query(QUERIES, 3, unit) == judging_kb.query(QUERIES, 3, unit, rerank=0)
+    with pytest.raises(QueryError, match=f"--rerank has no effect where {unit}s are asked for"):
+        judging_kb.query(QUERIES, 3, unit, rerank=5)
 
 
 def test_one_reader_judges_and_reads(judging_kb: KnowledgeBase) -> None:
@@ -231,24 +231,24 @@ def test_one_reader_judges_and_reads(judging_kb: KnowledgeBase) -> None:
 
 def test_how_many_are_looked_at(judging_kb: KnowledgeBase) -> None:
     assert judging_kb.reranking.looks(SearchOptions()) == LOOKS == 10
-    assert judging_kb.reranking.looks(SearchOptions(second_look=3)) == 3
-    assert judging_kb.reranking.looks(SearchOptions(second_look=0)) == 0
+    assert judging_kb.reranking.looks(SearchOptions(rerank=3)) == 3
+    assert judging_kb.reranking.looks(SearchOptions(rerank=0)) == 0
     assert judging_kb.reranking.looks(SearchOptions(backend="bm25")) == 0
-    (one,) = judging_kb.query(QUERIES[0], 1, second_look=1)
-    first = judging_kb.query(QUERIES[0], 1, second_look=0)[0]
+    (one,) = judging_kb.query(QUERIES[0], 1, rerank=1)
+    first = judging_kb.query(QUERIES[0], 1, rerank=0)[0]
     assert (one.page_id, one.paragraph) == (first.page_id, first.paragraph)  # or what the reader proposes there
-    with pytest.raises(QueryError, match="second_look is -1, must be at least 0"):
-        judging_kb.query(QUERIES[0], second_look=-1)
+    with pytest.raises(QueryError, match="rerank is -1, must be at least 0"):
+        judging_kb.query(QUERIES[0], rerank=-1)
     with pytest.raises(QueryError, match="no effect where bm25 finds no phrases"):
-        judging_kb.query(QUERIES[0], 1, "page", "bm25", second_look=3)
+        judging_kb.query(QUERIES[0], 1, "page", "bm25", rerank=3)
 
 
 def test_a_model_without_a_judge_does_without(kb: KnowledgeBase, qa_checkpoint: Path) -> None:
-    assert kb.query(QUERIES[0], 3) == kb.query(QUERIES[0], 3, second_look=0)
+    assert kb.query(QUERIES[0], 3) == kb.query(QUERIES[0], 3, rerank=0)
     with pytest.raises(QueryError, match="has no reader that judges phrases: leave it out"):
-        kb.query(QUERIES[0], 3, second_look=10)
+        kb.query(QUERIES[0], 3, rerank=10)
     with pytest.raises(ModelError, match="does not judge phrases"):
-        module.second_look(Reader.open(str(qa_checkpoint), "cpu"), ["the river"], [[answer(0, 5, 1.0)]])
+        module.rerank(Reader.open(str(qa_checkpoint), "cpu"), ["the river"], [[answer(0, 5, 1.0)]])
 
 
 def test_the_judge_is_stored_with_the_reader(judging_model: Path) -> None:
@@ -265,8 +265,8 @@ def test_the_judge_is_stored_with_the_reader(judging_model: Path) -> None:
 
 
 def test_a_heavier_search_wins(judging_kb: KnowledgeBase) -> None:
-    plain = judging_kb.query(QUERIES[1], 10, second_look=0)
+    plain = judging_kb.query(QUERIES[1], 10, rerank=0)
     reader = judging_kb.reranking.reader
-    (looks,) = module.second_look(reader, [QUERIES[1]], [plain], 1e6)
+    (looks,) = module.rerank(reader, [QUERIES[1]], [plain], 1e6)
     found = [replace(one.answer, score=0.0) for one in looks if not one.is_proposed]
     assert found == [replace(one, score=0.0) for one in plain if replace(one, score=0.0) in found]

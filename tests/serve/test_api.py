@@ -23,7 +23,7 @@ SLOT, MISTYPED = "Marie Curie [SEP] place of birth", "Marie Curye [SEP] record l
         ({}, []),
         ({"k": 2, "min_probability": 0.5}, ["-k", "2", "--min-probability", "0.5"]),
         ({"unit": "page", "backend": "bm25"}, ["--unit", "page", "--backend", "bm25"]),
-        ({"second_look": 0, "context": 20}, ["--second-look", "0", "--context", "20"]),
+        ({"rerank": 0, "context": 20}, ["--rerank", "0", "--context", "20"]),
         ({"reader": "default", "k": 1}, ["--reader", "default", "-k", "1"]),
     ],
     ids=["default", "likely", "words", "first look", "reader"],

@@ -44,7 +44,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], int, str]] = {
     "10 MB": ("POST", QUERY, body(b" " * 10_000_000), 413, "1,000,000 bytes"),
     "10 MB in pieces": ("POST", QUERY, body(iter([b" " * 1_000_000] * 10)), 413, "1,000,000 bytes"),  # type: ignore[arg-type]
     "10,000 queries": ("POST", QUERY, query(queries=["x"] * 10_000), 422, "queries: has more than 64 items"),
-    "64 deep second looks": ("POST", QUERY, query(queries=["x"] * 64, second_look=100), 422, "as long as 640: ask 6"),
+    "64 deep rerankings": ("POST", QUERY, query(queries=["x"] * 64, rerank=100), 422, "as long as 640: ask 6"),
     "64 with a reader": ("POST", QUERY, query(queries=["x"] * 64, reader="default"), 422, "as long as 512: ask 8"),
     "a table of long queries": (
         "POST", "/v1/fill", body(json.dumps({"subjects": LONG_NAMES, "relations": LONG_NAMES[:20]}).encode()), 422,

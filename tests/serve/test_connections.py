@@ -149,7 +149,7 @@ except OSError as error:
 
 
 def test_a_client_that_has_closed_its_side_is_answered(service: Running) -> None:
-    asked = b'{"queries":["Marie Curie [SEP] spouse"],"second_look":0}'
+    asked = b'{"queries":["Marie Curie [SEP] spouse"],"rerank":0}'
     head = (
         f"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(asked)}"
     )

@@ -275,11 +275,11 @@ def test_answers_to_another_question_are_not_used(killed: bool, many: Callable[.
     else:
         many(out)
     files = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(KbqError, match=r"asked with another second look or calibration \(see out\.run\.json\): choose"):
-        many(out, second_look=3)
+    with pytest.raises(KbqError, match=r"asked with another reranker or calibration \(see out\.run\.json\): choose"):
+        many(out, rerank=3)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
-    assert many(out, second_look=3, force=True).counts.asked == 5 * BATCH // 2
-    with pytest.raises(KbqError, match="second look or calibration"):
+    assert many(out, rerank=3, force=True).counts.asked == 5 * BATCH // 2
+    with pytest.raises(KbqError, match="reranker or calibration"):
         many(out)
 
 

@@ -27,12 +27,12 @@ from kbq.training.engine import StepReport
 from kbq.training.mined_queries import Label, MinedQuery, as_line, read_mined
 from kbq.training.reranker import (
     NONE,
-    SecondLookRun,
+    RerankerRun,
     TeachingSettings,
     judging_reader,
     new_judge,
     prepare,
-    teach_second_look,
+    teach_reranker,
 )
 from kbq.training.reranker_losses import ReadExcerpts, phrase_loss, query_losses, token_loss
 
@@ -41,7 +41,7 @@ TEXT = "Marie was born in Paris."  # six tokens
 OTHER = "Paris in the river."
 DIM = 4
 SETTINGS = TeachingSettings(epochs=10, batch=4, learning_rate=1e-2, phrases=3, removed=0.0, hidden=0.0)
-Asked = dict[str, Any]  # arguments of `teach_second_look`
+Asked = dict[str, Any]  # arguments of `teach_reranker`
 
 
 def phrase(text: str, page: str = "1", score: float = 10.0, context: str = TEXT) -> Answer:
@@ -241,7 +241,7 @@ def asked(
 
 
 def test_the_whole_reader_learns_but_for_its_word_embeddings(reading_model: Path, queries: list[MinedQuery]) -> None:
-    run = SecondLookRun(judging_reader(reading_model, "cpu"), queries, SETTINGS)
+    run = RerankerRun(judging_reader(reading_model, "cpu"), queries, SETTINGS)
     losses, tokens = run.losses([0, 1, 2])
     assert {name: loss.shape for name, loss in losses.items()} == {"phrases": (3,), "tokens": (3,)}
     assert tokens > 60
@@ -253,7 +253,7 @@ def test_the_whole_reader_learns_but_for_its_word_embeddings(reading_model: Path
 
 def test_it_learns(asked: Asked, reading_model: Path) -> None:
     steps: list[StepReport] = []
-    outcome = teach_second_look(**asked, command="teach", on_step=steps.append)
+    outcome = teach_reranker(**asked, command="teach", on_step=steps.append)
     assert (outcome.queries, outcome.left_out, outcome.steps) == (6, 0, 15)
     assert [step.step for step in steps] == list(range(1, 16))
     for name, share in (("phrases", 0.5), ("tokens", 0.7)):
@@ -262,7 +262,7 @@ def test_it_learns(asked: Asked, reading_model: Path) -> None:
     assert "judge.inner.weight" in stored
     assert not [name for name in stored if "word_embeddings" in name]
     before, after = read_config(reading_model), read_config(asked["out"])
-    facts: Any = after.training["second look"]
+    facts: Any = after.training["reranker"]
     assert (facts["command"], facts["init"], facts["outcome"]["steps"]) == ("teach", "reading", 15)
     assert replace(after, training=before.training) == before
 
@@ -276,7 +276,7 @@ def test_none_and_what_the_search_is_worth_are_learned(
     gold: list[str], none: int, retrieval: int, reading_model: Path, queries: list[MinedQuery], tmp_path: Path
 ) -> None:
     queries = [replace(query, answers=tuple(gold)) for query in queries]
-    run = SecondLookRun(judging_reader(reading_model, "cpu"), queries, replace(SETTINGS, learning_rate=1e-5))
+    run = RerankerRun(judging_reader(reading_model, "cpu"), queries, replace(SETTINGS, learning_rate=1e-5))
     run.run(tmp_path / "checkpoint.pt", lambda step: None)
     _, judge = run.reader.reranking
     assert (judge.none.item() - 8.0) * none > 0.05
@@ -284,7 +284,7 @@ def test_none_and_what_the_search_is_worth_are_learned(
 
 
 def test_new_parameters_have_rates_of_their_own(reading_model: Path, queries: list[MinedQuery]) -> None:
-    run = SecondLookRun(judging_reader(reading_model, "cpu"), queries, replace(SETTINGS, learning_rate=1e-3, warmup=0))
+    run = RerankerRun(judging_reader(reading_model, "cpu"), queries, replace(SETTINGS, learning_rate=1e-3, warmup=0))
     named = dict(run.reader.reranking[0].named_parameters())
     before = {name: parameter.detach().clone() for name, parameter in named.items()}
     losses, _ = run.losses(range(6))
@@ -302,12 +302,12 @@ def test_new_parameters_have_rates_of_their_own(reading_model: Path, queries: li
 
 def test_a_killed_run_gives_the_same_model(asked: Asked, goes_on: Callable[..., None]) -> None:
     settings = replace(SETTINGS, epochs=2.5, accumulate=2, batch=2, hidden=0.5, dropout=0.1)
-    goes_on(teach_second_look, asked | {"settings": settings}, 2, ("reader.safetensors", "kbq.json"))
+    goes_on(teach_reranker, asked | {"settings": settings}, 2, ("reader.safetensors", "kbq.json"))
 
 
 def test_a_reader_that_judges_goes_on_learning(asked: Asked, judging_model: Path) -> None:
     few = replace(SETTINGS, learning_rate=1e-5, epochs=0.1)
-    teach_second_look(**asked | {"model": judging_model, "settings": few})
+    teach_reranker(**asked | {"model": judging_model, "settings": few})
     before, after = (open_reader(folder).state_dict() for folder in (judging_model, asked["out"]))
     assert after["judge.outer.weight"] == pytest.approx(before["judge.outer.weight"], abs=0.05)  # int8
 
@@ -347,14 +347,14 @@ LINE = as_line(mined(phrase("Paris")))
 def test_what_cannot_be_learned_from_is_refused(line: Any, message: str, asked: Asked) -> None:
     asked["examples"].write_text(line if isinstance(line, str) else json.dumps(line))
     with pytest.raises(TrainingError, match=message):
-        teach_second_look(**asked)
+        teach_reranker(**asked)
     assert not asked["out"].with_name("out.partial").exists()
 
 
 def test_queries_without_phrases_or_answers(asked: Asked, write_json_lines: Callable[..., Path]) -> None:
     """The former teach nothing, the latter that nothing is right."""
     lines = [as_line(mined(answers=["Paris"])), as_line(mined(phrase("Paris"), answers=[]))]
-    outcome = teach_second_look(**asked | {"examples": write_json_lines("few.jsonl", *lines)})
+    outcome = teach_reranker(**asked | {"examples": write_json_lines("few.jsonl", *lines)})
     assert (outcome.queries, outcome.left_out) == (1, 1)
 
 
@@ -375,12 +375,12 @@ def test_what_cannot_be_taught_is_refused(
     change: Callable[[Asked], Asked], kind: type[KbqError], message: str, asked: Asked
 ) -> None:
     with pytest.raises(kind, match=message):
-        teach_second_look(**change(asked))
+        teach_reranker(**change(asked))
 
 
 def test_a_model_without_a_reader_is_refused(asked: Asked, model_folder: Path) -> None:
     with pytest.raises(ModelError, match="has no reader: train one"):
-        teach_second_look(**asked | {"model": model_folder})
+        teach_reranker(**asked | {"model": model_folder})
 
 
 # Recipes
@@ -441,7 +441,7 @@ def test_recipes_mine_teach_and_average(
     middle = (first["judge.inner.weight"] + second["judge.inner.weight"]) / 2
     assert average["judge.inner.weight"] == pytest.approx(middle, abs=1e-3)
     facts: Any = read_config(tmp_path / "average").training["averaged"]
-    assert [each["second look"]["settings"]["seed"] for each in facts] == [1, 2]
+    assert [each["reranker"]["settings"]["seed"] for each in facts] == [1, 2]
     with pytest.raises(SystemExit):
         recipe("average_models.py", tmp_path / "other", tmp_path / "1", reading_model, "--readers")
     assert "they differ in more than the weights of their readers" in capsys.readouterr().err

@@ -113,10 +113,10 @@ def test_a_prediction_may_be_withheld(judging_kb: KnowledgeBase, file: Path) -> 
     ("options", "message"),
     [
         ({"backend": "dense"}, r"was made for another search \(scores vectors \+ 8 BM25, not vectors\)"),
-        ({"second_look": 5}, r"was made for another search \(second look 10, not 5\)"),
+        ({"rerank": 5}, r"was made for another search \(rerank 10, not 5\)"),
         (
-            {"second_look": 0},
-            r"nothing is looked at again \(--second-look 0\), so --calibration must be left out",
+            {"rerank": 0},
+            r"nothing is reranked \(--rerank 0\), so --calibration must be left out",
         ),
         ({"unit": "sentence"}, r"where sentences are asked for, so --calibration must be left out"),
         ({"bm25_weight": 3.0}, r"\(scores vectors \+ 8 BM25, not vectors \+ 3 BM25\): search like that"),
@@ -130,8 +130,8 @@ def test_another_search_is_refused(judging_kb: KnowledgeBase, file: Path, option
 def test_without_a_calibration_no_chance_can_be_asked_for(judging_kb: KnowledgeBase) -> None:
     with pytest.raises(QueryError, match=r"answers have no probability here: the calibration .* is missing"):
         judging_kb.query("Marie", 1, min_probability=0.5)
-    with pytest.raises(QueryError, match=r"no probability where nothing is looked at again"):
-        judging_kb.query("Marie", 1, min_probability=0.5, second_look=0)
+    with pytest.raises(QueryError, match=r"no probability where nothing is reranked"):
+        judging_kb.query("Marie", 1, min_probability=0.5, rerank=0)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), "half"])
@@ -155,7 +155,7 @@ def test_triples_that_teach_nothing_are_refused(
             judging_kb.calibrate(write(tmp_path / "t.jsonl", given), tmp_path / "c.json", hidden=0.0)
     with pytest.raises(TrainingError, match="hidden is 2, must be a share from 0 to 1"):
         judging_kb.calibrate(triples, tmp_path / "c.json", hidden=2)
-    with pytest.raises(TrainingError, match="probabilities rest on the second look, and there is none"):
+    with pytest.raises(TrainingError, match="probabilities rest on the reranker, and there is none"):
         calibrate(kb, triples, tmp_path / "c.json", SearchOptions())
     with pytest.raises(KbqError, match=r"missing.jsonl"):
         judging_kb.calibrate(tmp_path / "missing.jsonl", tmp_path / "c.json")

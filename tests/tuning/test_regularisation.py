@@ -53,7 +53,7 @@ def test_agreement_is_the_share_of_answers_that_are_what_they_were(
     distillation: Distillation, own_kb: KnowledgeBase
 ) -> None:
     def answers() -> list[tuple[str, str]]:
-        found = own_kb.query(WATCHED, 1, backend="dense", second_look=0)
+        found = own_kb.query(WATCHED, 1, backend="dense", rerank=0)
         return [(hits[0].page_id, hits[0].text) for hits in found]
 
     before = answers()

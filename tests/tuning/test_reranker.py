@@ -12,7 +12,7 @@ from kbq.answers import SearchOptions
 from kbq.commands.printing import finetuning_lines
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold
-from kbq.reading import reranker as second_look
+from kbq.reading import reranker
 from kbq.reading.judge import PhraseJudge
 from kbq.training.mined_queries import Label
 from kbq.tuning import reranker as module
@@ -57,11 +57,11 @@ def test_a_judge_learns_what_right_phrases_have_in_common() -> None:
     assert all(torch.equal(value, again[name]) for name, value in taught.state_dict().items())
 
 
-def test_phrases_are_read_as_a_second_look_reads_them(
+def test_phrases_are_read_as_the_reranker_reads_them(
     monkeypatch: pytest.MonkeyPatch, own_kb: KnowledgeBase, golds: list[Gold]
 ) -> None:
     """The scores of the judge that was not taught are those that order the answers, but for what supports them."""
-    monkeypatch.setattr(second_look, "SUPPORT", 1e-6)
+    monkeypatch.setattr(reranker, "SUPPORT", 1e-6)
     asked = golds[:5]
     judge = own_kb.reranking.reader.reranking[1]
     queries = seen_queries(own_kb, [replace(golds[0], input="word " * 300), *asked])  # the first cannot be read
@@ -112,8 +112,8 @@ def test_fine_tuning_writes_the_judge_beside_the_query_encoder(
     triples = write_json_lines("triples.jsonl", *rows)
     settings: dict[str, Any] = {"k": 10, "epochs": 1, "batch": 5, "dev": triples}
     outcome = finetune(own_kb, triples, tmp_path / "tuned", **settings)
-    before, after = outcome.second_look
-    said = f"the second look learned, too: {before:.1f} → {after:.1f} % of the dev queries answered rightly"
+    before, after = outcome.reranker
+    said = f"the reranker learned, too: {before:.1f} → {after:.1f} % of the dev queries answered rightly"
     assert said in finetuning_lines(outcome)
     assert own_kb.reranking.taught is None  # the knowledge base itself is as it was
     tuned = own_kb.with_model(outcome)
@@ -127,5 +127,5 @@ def test_fine_tuning_writes_the_judge_beside_the_query_encoder(
     assert tuned.with_model(again).reranking.taught is not None
 
     all_kept = finetune(own_kb, triples, tmp_path / "kept", keep=1.0, **settings)
-    assert all_kept.second_look == ()
+    assert all_kept.reranker == ()
     assert own_kb.with_model(all_kept).reranking.taught is None
