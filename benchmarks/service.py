@@ -67,6 +67,12 @@ class Load:
     def add(self, status: int, seconds: float) -> None:
         self.seconds.setdefault(status, []).append(seconds)
 
+    def take(self, other: "Load") -> None:
+        """Add what was seen at another time."""
+        self.wall += other.wall
+        for status, times in other.seconds.items():
+            self.seconds.setdefault(status, []).extend(times)
+
     @property
     def answered(self) -> list[float]:
         return sorted(self.seconds.get(200, []))
@@ -81,10 +87,10 @@ class Load:
 
 
 class Client:
-    """One connection, kept open."""
+    """One connection, kept open, from an address of its own where one is given."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, port: int, address: str | None = None) -> None:
+        self._port, self._from = port, address and (address, 0)
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     retry_after = 0.0  # seconds that the last answer said to wait
@@ -95,7 +101,7 @@ class Client:
         self.was_sent = False
         try:
             if self._streams is None:
-                self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+                self._streams = await asyncio.open_connection("127.0.0.1", self._port, local_addr=self._from)
             reader, writer = self._streams
             body = json.dumps(document).encode()
             head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -120,9 +126,9 @@ class Client:
 
 
 @asynccontextmanager
-async def connected(port: int, count: int) -> AsyncIterator[list[Client]]:
-    """As many clients, whose connections are closed at the end."""
-    made = [Client(port) for _ in range(count)]
+async def connected(port: int, count: int, addresses: Sequence[str] = ()) -> AsyncIterator[list[Client]]:
+    """As many clients, whose connections are closed at the end. `addresses`: of them, if they have their own."""
+    made = [Client(port, addresses[number] if addresses else None) for number in range(count)]
     try:
         yield made
     finally:

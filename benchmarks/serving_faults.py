@@ -4,8 +4,9 @@ python benchmarks/serving_faults.py [--rounds 5] [--kills 20] [--soak 1200]
 python benchmarks/serving_faults.py --siege 1200 [--clients 200]
 
 The sample, copied, is asked by 64 clients without reranking. A request counts as lost if its connection was open,
-it had been sent, and no answer came. With `--siege`, good clients ask, first alone, then beside as many hostile ones;
-the service may have 1,024 files open, and 2,000 connections are opened at the end.
+it had been sent, and no answer came. With `--siege`, good clients ask alone and beside as many hostile ones;
+the service may have 1,024 files open, and 2,000 connections are opened at the end. Clients load the machine, too: what
+as many harmless ones cost is told beside.
 """
 
 import argparse
@@ -40,6 +41,8 @@ WAY = {"rerank": 0, "k": 3}
 NEW = Page("new", "Zorkville Observatory", ["The Zorkville Observatory was built in Zorkville by Ada Zork in 1999."])
 PROBE = "Zorkville Observatory [SEP] founded by"
 SEED = 0
+ROUNDS = 3  # of a siege
+Beside = Literal["nobody", "harmless", "hostile"]
 
 
 def main() -> None:
@@ -213,34 +216,54 @@ def soaked(service: Service, texts: Sequence[str], seconds: float) -> dict[str, 
 
 
 def besieged(texts: Sequence[str], seconds: float, clients: int) -> dict[str, object]:
-    """What good clients see alone, for a quarter of the time, and then beside hostile ones; what the process takes."""
+    """What good clients see alone, beside as many harmless ones, and beside hostile ones, in turns; what all takes.
+
+    In the first half of the time each client has an address of its own, in the second all have the same.
+    """
     resource.setrlimit(resource.RLIMIT_NOFILE, (8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     with serving("--device", "cpu", files=1024) as service:
 
         def facts() -> dict[str, object]:
             return {"MB": service.megabytes(), "descriptors": service.descriptors()}
 
+        asyncio.run(warmed(service.port))
         asked(service.port, texts, clients, 4 * clients, **WAY)
-        start = facts()
-        alone, _ = asyncio.run(asked_beside(service.port, texts, clients, 0, seconds / 4))
-        beside, tries = asyncio.run(asked_beside(service.port, texts, clients, clients, seconds))
-        during = facts()
+        start, tries, found = facts(), Counter[str](), dict[str, object]()
+        for has_own in (True, False):
+            loads: dict[Beside, Load] = {"nobody": Load(), "harmless": Load(), "hostile": Load()}
+            for _ in range(ROUNDS):  # in turns, since the machine may have other work now and then
+                for beside, load in loads.items():
+                    share = 2 if beside == "hostile" else 1
+                    work = asked_beside(service.port, texts, clients, beside, seconds / 8 / ROUNDS * share, has_own)
+                    more, done = asyncio.run(work)
+                    load.take(more)
+                    tries += done if beside == "hostile" else Counter()
+            p99 = {beside: load.percentile(0.99) for beside, load in loads.items()}
+            found["each client at its own address" if has_own else "all at one address"] = {
+                "beside nobody": seen(loads["nobody"]),
+                "beside harmless clients": seen(loads["harmless"]),
+                "beside hostile clients": seen(loads["hostile"]),
+                "p99 beside hostile ones, times that beside nobody": round(p99["hostile"] / p99["nobody"], 2),
+                "p99 beside hostile ones, times that beside harmless ones": round(p99["hostile"] / p99["harmless"], 2),
+                "at the end": facts(),
+            }
         crowd = asyncio.run(crowded(service, 2000))
         time.sleep(30)  # what is cut off after some seconds is cut off by then
-        again, _ = asyncio.run(asked_beside(service.port, texts, clients, 0, seconds / 4))
         return {
             "clients": clients,
-            "alone": seen(alone),
-            "beside hostile clients": seen(beside),
-            "alone again": seen(again),
-            "p99, times that of before": round(beside.percentile(0.99) / alone.percentile(0.99), 2),
-            "what hostile clients did": dict(sorted(tries.items())),
             "at the start": start,
-            "beside hostile clients, at the end": during,
+            **found,
+            "what hostile clients did": dict(sorted(tries.items())),
             "2,000 connections": crowd,
             "at the end": facts(),
             "has ended": service.process.poll() is not None,
         }
+
+
+async def warmed(port: int) -> None:
+    """What is read, or made, when it is needed first: this belongs to what a service has at the start."""
+    for kind in ("asks 64 queries", "asks for unknown words", "reconciles 100 properties", "sends 1 MB"):
+        await attacked(port, HOSTILE[kind], "127.0.0.1")
 
 
 def seen(load: Load) -> dict[str, object]:
@@ -265,10 +288,16 @@ async def crowded(service: Service, count: int) -> dict[str, object]:
 
 
 async def asked_beside(
-    port: int, texts: Sequence[str], good: int, hostile: int, seconds: float
+    port: int, texts: Sequence[str], clients: int, beside: Beside, seconds: float, has_own: bool
 ) -> tuple[Load, Counter[str]]:
-    """What good clients see for some seconds, and how often hostile ones did what."""
+    """What good clients see for some seconds beside as many others, and how often these did what.
+
+    Args:
+        has_own: each client has an address of its own.
+    """
     load, tries, queries, ends = Load(), Counter[str](), cycle(texts), time.monotonic() + seconds
+    own = [f"127.{1 + number // 200}.0.{1 + number % 200}" for number in range(2 * clients)]
+    addresses = own if has_own else ["127.0.0.1"] * 2 * clients
 
     async def client_asks(client: Client) -> None:
         while time.monotonic() < ends:
@@ -278,18 +307,22 @@ async def asked_beside(
             if status != 200:
                 await asyncio.sleep(max(client.retry_after, 0.1))
 
-    async def client_attacks(kind: str) -> None:
+    async def client_attacks(kind: str, hostile: Hostile, address: str) -> None:
         while time.monotonic() < ends:
             tries[kind] += 1
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(min(30, max(0.1, ends - time.monotonic()))):
-                    await attacked(port, HOSTILE[kind])
+                    await attacked(port, hostile, address)
             await asyncio.sleep(0.1)
 
+    kinds = {"nobody": {}, "harmless": HARMLESS, "hostile": HOSTILE}[beside]
     begun = time.perf_counter()
-    async with connected(port, good) as several:
-        kinds = islice(cycle(HOSTILE), hostile)
-        await asyncio.gather(*map(client_asks, several), *map(client_attacks, kinds))
+    async with connected(port, clients, addresses) as several:
+        others = [
+            client_attacks(kind, kinds[kind], address)
+            for kind, address in zip(islice(cycle(kinds), clients), addresses[clients:], strict=False)
+        ]
+        await asyncio.gather(*map(client_asks, several), *others)
     load.wall = time.perf_counter() - begun
     return load, tries
 
@@ -304,8 +337,8 @@ class Hostile:
     ends: Literal["reads", "does not read", "closes its side", "hangs up"] = "does not read"
 
 
-async def attacked(port: int, hostile: Hostile) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**10)
+async def attacked(port: int, hostile: Hostile, address: str) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**10, local_addr=(address, 0))
     try:
         writer.write(hostile.sent)
         if hostile.ends == "hangs up":
@@ -340,6 +373,7 @@ NAME = {"query": "Marie Curie", "properties": [{"pid": f"property {number}", "v"
 TABLE = {"subjects": [f"Marie Curie {number}" for number in range(48)], "relations": [f"r {n}" for n in range(20)]}
 EVIL = "Origin: https://evil.example\r\n"
 GET = "GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+HARMLESS = {"asks a query": Hostile(post("/v1/query", {"queries": ["Marie Curie [SEP] spouse"], **WAY}), ends="reads")}
 HOSTILE = {
     "is idle": Hostile(b""),
     "sends headers slowly": Hostile(b"GET / HTTP/1.1\r\nX: ", b"x"),

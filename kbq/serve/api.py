@@ -79,7 +79,7 @@ class Asked(BaseModel):
 
 
 @router.post("/query", response_model=None, responses=schemas.described(schemas.Queried))
-async def query(request: Request, asked: Asked, services: WithServices) -> dict[str, Any]:
+async def query(request: Request, asked: Asked, services: WithServices) -> Response:
     """Answer queries, each `subject [SEP] relation` or a question: documents such as `kbq query --json` prints."""
     kb = services.kbs.named(asked.kb)
     refuse_costly(len(asked.queries), asked.options)
@@ -90,7 +90,7 @@ async def query(request: Request, asked: Asked, services: WithServices) -> dict[
         size += sum(len(answer["context"]) for answer in results[-1]["answers"])
         if size > MOST_ANSWERED:
             raise RefusedError(422, f"the answer has more than {MOST_ANSWERED:,} characters: ask for a smaller context")
-    return {"kb": kb.name, "results": results}
+    return as_json({"kb": kb.name, "results": results})
 
 
 class WantedRelation(BaseModel):

@@ -3,8 +3,8 @@
 Nobody waits for a batch to fill: a query alone is searched alone. What has been given up is left out when a batch is
 formed. The answers to a query are the same whatever is searched beside it, so nobody notices the others.
 
-Requests of few queries have half of the time, and a queue of their own, as long as some wait: whoever asks for much
-does not keep others waiting, however many do.
+Who is next is decided by `turns`. As long as there are quick or small requests, others are searched in small parts, so
+that nobody waits for long.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ import asyncio
 import logging
 import math
 import time
-from collections import deque
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kbq.search.search import BATCH
-from kbq.serve.bounds import SUGGESTING, weight
+from kbq.serve.bounds import cost
 from kbq.serve.metrics import Metrics
 from kbq.serve.problems import LateError, OverloadedError
 from kbq.serve.settings import QUEUE, SECONDS
-from kbq.serve.work import SMALL, Queries, Waiting, Work, go_together, outcomes, suggested
+from kbq.serve.turns import CLIENT, SMALL, Turns
+from kbq.serve.work import Part, Queries, Waiting, Work, go_together, outcomes, suggested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LONGEST_WAIT = 60  # seconds that a client is told to wait at most
 AT_ONCE = 0.05  # seconds of a query, before any has been timed
-LEAD = 5.0  # seconds that one kind of request may be ahead of the other, at most: what is longer ago is forgotten
+TOGETHER = 16.0  # cost of a batch that begins with a quick or a small request, at most
+PART = 4.0  # and of a large one while there are others, which wait for it
+RECENT = 1.0  # seconds for which others are expected after they have come
+OFFERS = 1.0  # seconds in which it is known what unknown words perhaps mean, or it is not told
 log = logging.getLogger("kbq.serve")
 
 
@@ -49,9 +53,10 @@ class Batcher:
             seconds: after which a request is given up that says nothing else.
         """
         self._most, self._seconds, self._metrics = queue, seconds, metrics or Metrics()
-        self._queue: deque[Waiting] = deque()
-        self._queries = {True: 0, False: 0}  # in the queue, as plain ones; True: those of small requests
-        self._lead = 0.0  # seconds that large requests have had more than small ones
+        self._queue: list[Waiting] = []
+        self._queries: Counter[tuple[bool, str]] = Counter()  # in the queue, as plain ones: of large requests or not
+        self._turns = Turns()
+        self._others = -math.inf  # when a quick or a small request came last
         self._since = math.inf  # when the thread began with what it does now
         self._per_query = AT_ONCE  # seconds
         self._wake = asyncio.Event()
@@ -106,7 +111,7 @@ class Batcher:
         if not unknown:
             return found
         try:
-            more = await self.call(partial(suggested, opened, unknown), time.monotonic() + 2 * SUGGESTING)
+            more = await self.call(partial(suggested, opened, unknown), time.monotonic() + OFFERS)
         except LateError:  # others wait: it was an offer
             return found
         by_text = {one.query: one for one in more}
@@ -118,36 +123,44 @@ class Batcher:
         if not texts:
             return []
         future = asyncio.get_running_loop().create_future()
-        each = weight(options)
-        request = Queries(outcome=future, texts=tuple(texts), weight=each, kb=kb, options=options)
-        self.refuse_overload(request.size)
+        costs = cost(len(texts), options)
+        request = Queries(outcome=future, texts=tuple(texts), cost=costs, kb=kb.kb, options=options)
+        self.refuse_overload(request.size, request.is_large)
         found: list[Result] = await self._outcome(request, deadline)
         return found
 
-    def refuse_overload(self, queries: int) -> None:
-        """Refuse so many more queries where too many of the kind wait; a request alone is never too many.
+    def refuse_overload(self, queries: int, is_large: bool = False) -> None:
+        """Refuse so many more queries where too many of large requests wait, or of others.
+
+        A request alone is never too many. Clients that have none in the queue are refused where there are twice as
+        many, so that no other keeps them out.
 
         Raises:
             OverloadedError: says when to try again.
         """
-        waiting = self._queries[queries <= SMALL]
-        if waiting and waiting + queries > self._most:
+        waiting = sum(count for (of_large, _), count in self._queries.items() if of_large == is_large)
+        most = self._most if self._queries[is_large, CLIENT.get()] else 2 * self._most
+        if waiting and waiting + queries > most:
             self._metrics.dropped.labels("queue full").inc()
             raise OverloadedError(min(LONGEST_WAIT, max(1, math.ceil(self.waiting * self._per_query))))
 
-    async def call(self, work: Callable[[], T], deadline: float | None = None) -> T:
+    async def call(self, work: Callable[[], T], deadline: float | None = None, costs: float = SMALL) -> T:
         """What some other work returns, done by the thread that searches: nothing else may use an encoder meanwhile.
+
+        Args:
+            costs: about as much as so many plain queries.
 
         Raises:
             LateError: the deadline has passed before.
         """
         future = asyncio.get_running_loop().create_future()
-        outcome: T = await self._outcome(Work(outcome=future, work=work), deadline)
+        outcome: T = await self._outcome(Work(outcome=future, work=work, cost=costs), deadline)
         return outcome
 
     async def _outcome(self, request: Waiting, deadline: float | None) -> Any:
-        self._queue.append(request)
-        self._count(request, request.size)
+        self._enter(request)
+        if isinstance(request, Queries) and not request.is_large:
+            self._others = request.since
         self._wake.set()
         limit = time.monotonic() + self._seconds if deadline is None else deadline
         try:
@@ -159,8 +172,14 @@ class Batcher:
             self._metrics.dropped.labels("late").inc()
             raise LateError(max(0.0, round(limit - request.since, 1))) from None
 
+    def _enter(self, request: Waiting) -> None:
+        self._turns.enter(request, min(PART, request.cost))
+        self._queue.append(request)
+        self._count(request, request.size)
+
     def _count(self, request: Waiting, queries: int) -> None:
-        self._queries[request.is_small] += queries
+        self._queries[request.is_large, request.client] += queries
+        self._queries += Counter()  # without those who wait for nothing
         self._metrics.waiting.set(self.waiting)
 
     async def _run(self) -> None:
@@ -180,43 +199,61 @@ class Batcher:
                 came = [error] * len(batch)
             self._took(batch, time.monotonic() - self._since)
             self._since = math.inf
-            for request, outcome in zip(batch, came, strict=True):
-                if request.outcome.done():
-                    continue
-                if isinstance(outcome, Exception):
-                    request.outcome.set_exception(outcome)
-                else:
-                    request.outcome.set_result(outcome)
+            for part, outcome in zip(batch, came, strict=True):
+                self._give(part.waiting, outcome)
 
-    def _next_batch(self) -> list[Waiting]:
-        """The request whose turn it is, and others that go with it; they leave the queue."""
-        batch: list[Waiting] = []
-        left: deque[Waiting] = deque()
-        room, is_small = BATCH, self._is_turn_of_small()
+    def _give(self, request: Waiting, outcome: Any) -> None:
+        """Give a request what came of it or, where that was a part, let it wait for the next one."""
+        if isinstance(request, Queries) and not isinstance(outcome, Exception):
+            request.found += outcome
+            if len(request.found) < len(request.texts) and not request.outcome.done():
+                self._enter(request)
+                return
+            outcome = request.found
+        if request.outcome.done():
+            return
+        if isinstance(outcome, Exception):
+            request.outcome.set_exception(outcome)
+        else:
+            request.outcome.set_result(outcome)
+
+    def _next_batch(self) -> list[Part]:
+        """The request whose turn it is, or a part of it, and others that go with it; they leave the queue."""
+        waiting = []
         for request in self._queue:
             if request.outcome.done():  # given up
                 self._count(request, -request.size)
-            elif go_together(batch[0], request) and request.size <= room if batch else request.is_small == is_small:
-                batch.append(request)
-                room -= request.size
             else:
-                left.append(request)
-        self._queue = left
-        for request in batch:
-            self._count(request, -request.size)
-            self._metrics.waited.observe(time.monotonic() - request.since)
+                waiting.append(request)
+        first = self._turns.next(waiting)
+        if first is None:
+            self._queue, self._turns = [], Turns()
+            return []
+        batch = [first.part(self._room(first))]
+        room, queries = self._room(first) - batch[0].cost, BATCH - len(batch[0].texts)
+        for request in sorted(waiting, key=lambda one: one.rank):
+            part = request.part(room)
+            if request is first or not go_together(first, request) or not part.is_rest:
+                continue
+            if part.cost <= room and len(part.texts) <= queries:
+                batch.append(part)
+                room, queries = room - part.cost, queries - len(part.texts)
+        taken = {part.waiting for part in batch}
+        self._queue = [request for request in waiting if request not in taken]
+        for part in batch:
+            self._count(part.waiting, -part.waiting.size)
+            self._metrics.waited.observe(time.monotonic() - part.waiting.since)
         return batch
 
-    def _is_turn_of_small(self) -> bool:
-        """Whether the next batch begins with a small request: they are behind, or one of them came first."""
-        kinds = [request.is_small for request in self._queue if not request.outcome.done()]
-        return any(kinds) and (self._lead > 0 or (self._lead == 0 and kinds[0]) or all(kinds))
+    def _room(self, first: Waiting) -> float:
+        """What a batch may cost that begins with a request."""
+        if not first.is_large:
+            return TOGETHER
+        return PART if time.monotonic() - self._others < RECENT else BATCH
 
-    def _took(self, batch: Sequence[Waiting], seconds: float) -> None:
-        lead = self._lead + (-seconds if batch[0].is_small else seconds)
-        self._lead = max(-LEAD, min(LEAD, lead))
-        queries = sum(request.size for request in batch)
+    def _took(self, batch: Sequence[Part], seconds: float) -> None:
+        queries = sum(len(part.texts) for part in batch)
         if queries:
-            self._metrics.batches.observe(sum(len(request.texts) for request in batch))
+            self._metrics.batches.observe(queries)
             self._metrics.searches.observe(seconds)
             self._per_query += (seconds / queries - self._per_query) / 8

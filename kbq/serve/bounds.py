@@ -16,14 +16,20 @@ MOST_ASKED_OF_TABLE = 4000  # queries: a relation may have several wordings
 MOST_ASKED = 300  # queries of a request of reconciliation or of a tool, which is answered as a whole
 MOST_TEXT = 1_000_000  # characters of all queries of a request together, and bytes of the request itself
 MOST_ANSWERED = 20_000_000  # characters of the evidence in an answer
-MOST_SUGGESTIONS, SUGGESTING = 16, 0.5  # unknown words of a request for which similar ones are sought, and seconds
+MOST_SUGGESTIONS, SUGGESTING = 16, 0.1  # unknown words of a request for which similar ones are sought, and seconds
 READING = 8  # as how many plain queries one counts that a reader reads
+UNREAD = 1 / 8  # and one without reranking
 
 
 def weight(options: SearchOptions) -> int:
     """As how many plain queries each one with these options counts, by the time that it takes."""
     looks = -(-(options.rerank or 0) // LOOKS)
     return max(1, looks, READING if options.reader else 1)
+
+
+def cost(queries: int, options: SearchOptions) -> float:
+    """What queries take, in plain ones: `weight`, and less of those without reranking."""
+    return queries * (UNREAD if options.rerank == 0 and not options.reader else weight(options))
 
 
 def refuse_more(things: str, count: int, most: int, status: int = 413) -> None:

@@ -14,7 +14,8 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kbq.errors import KbqError
-from kbq.serve.guard import CLOSE, ENDS, HEADERS, PATIENCE
+from kbq.serve.bodies import CLOSE, PATIENCE
+from kbq.serve.guard import ENDS, HEADERS
 from kbq.serve.problems import RefusedError, response_to, title_of
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ SLOWEST = 50_000  # bytes a second that a client reads at least
 class PatientProtocol(H11Protocol):
     """uvicorn's protocol, with limits to its patience.
 
-    Headers must arrive in time, and answers be read. Where there are too many connections, the one that has waited
-    longest for a request gives its place to the new one; if all have requests, the new one is refused.
+    Headers must arrive in time, and answers be read. Where there are too many connections, the one whose client the
+    service has waited for longest, to send a request or to read an answer, gives its place to the new one; if all
+    requests are being answered, the new one is refused.
     """
 
     def __init__(self, *args: Any, most: int, waiting: dict[PatientProtocol, None], **settings: Any) -> None:
@@ -40,7 +42,7 @@ class PatientProtocol(H11Protocol):
 
         Args:
             most: connections of this service at once.
-            waiting: those of them that have no request, longest first; to begin with, an empty one.
+            waiting: those of them whose clients have something to do, longest first; to begin with, an empty one.
         """
         super().__init__(*args, **settings)
         self._most, self._waiting = most, waiting
@@ -68,16 +70,22 @@ class PatientProtocol(H11Protocol):
         if not data:
             return
         super().data_received(data)
+        if not self._is_sending:
+            self._waiting.pop(self, None)
         if self.conn.their_state is not h11.IDLE:
             self._arrived()
-            self._waiting.pop(self, None)
         elif self._arriving is None:
             self._await_headers()
+
+    @property
+    def _is_sending(self) -> bool:
+        """Whether its client has not sent a whole request."""
+        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
     def on_response_complete(self) -> None:
         """An answer is written, and the client may ask again."""
         super().on_response_complete()
-        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+        if self._is_sending and not self.transport.is_closing():
             self._waiting[self] = None
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
@@ -98,12 +106,15 @@ class PatientProtocol(H11Protocol):
         super().pause_writing()
         seconds = PATIENCE + self.transport.get_write_buffer_size() / SLOWEST
         self._reading = self.loop.call_later(seconds, self.transport.abort)
+        self._waiting[self] = None
 
     def resume_writing(self) -> None:
         """It has."""
         super().resume_writing()
         if self._reading is not None:
             self._reading.cancel()
+        if not self._is_sending:
+            self._waiting.pop(self, None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """A client is gone."""
@@ -132,7 +143,7 @@ class PatientProtocol(H11Protocol):
         self._refuse(400, "this is no request of HTTP/1.1")
 
     def _give_way(self) -> None:
-        """Leave this connection, which has no request, to another client."""
+        """Leave the place of this connection to another client."""
         self._waiting.pop(self, None)
         self.connections.discard(self)
         self.transport.abort()

@@ -17,8 +17,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
 from kbq.serve.access import OPEN, is_reconciliation, origin_headers, refuse_foreign, refuse_host, refuse_key
-from kbq.serve.bounds import MOST_TEXT
-from kbq.serve.problems import LateError, OverloadedError, RefusedError, response_to
+from kbq.serve.bodies import CLOSE, Bodies, Body, HungUpError
+from kbq.serve.problems import LateError, RefusedError, response_to
+from kbq.serve.turns import CLIENT, client_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
 QUERIES = "/v1/query"  # is refused before it is read where too many wait: thousands are refused in a second
 TABLES = ("/v1/fill", "/table", "/table.json")  # have more time, since others have their turn meanwhile
 TIMES = 20  # as much
-DISCARDED = 64_000_000  # bytes of a refused request that are read, so that its client reads the answer
-TOGETHER = 64_000_000  # bytes of all requests that are being read or answered
-PATIENCE, RESTS = 10.0, 2.0  # seconds in which a request must have arrived, and what is left of one that is refused
-CLOSE = {"Connection": "close"}  # what has not been read of a request is no other request
 ENDS = "ends"  # in the state of a request: the service ends, and so does its connection
 ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 HEADERS = {
@@ -54,9 +51,8 @@ class _Exchange:
     scope: Scope
     headers: Headers
     id: str
+    body: Body
     since: float = field(default_factory=time.monotonic)
-    held: int = 0  # bytes of its body
-    is_read: bool = False  # the whole body
     status: int = 0  # 0: no answer has begun
     is_sent: bool = False  # the whole answer
 
@@ -72,7 +68,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, settings: ServeSettings, batcher: Batcher, metrics: Metrics) -> None:
         self._app, self._settings, self._batcher, self._metrics = app, settings, batcher, metrics
-        self._held = 0  # bytes of all requests
+        self._bodies = Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; everything else, such as the beginning and the end of the service, is passed on."""
@@ -83,22 +79,23 @@ class Guard:
             scope = {**scope, "method": "GET"}
         headers = Headers(scope=scope)
         asked = headers.get("x-request-id", "")
-        exchange = _Exchange(scope, headers, asked if ID.fullmatch(asked) else uuid.uuid4().hex)
+        exchange = _Exchange(scope, headers, asked if ID.fullmatch(asked) else uuid.uuid4().hex, Body(receive))
         scope.setdefault("state", {})["request_id"] = exchange.id
-        await self._answer(exchange, receive, self._sender(exchange, send))
+        CLIENT.set(client_of(scope["client"][0] if scope.get("client") else ""))
+        await self._answer(exchange, self._sender(exchange, send))
         self._tell(exchange)
 
-    async def _answer(self, exchange: _Exchange, receive: Receive, send: Send) -> None:
-        scope = exchange.scope
+    async def _answer(self, exchange: _Exchange, send: Send) -> None:
+        scope, body = exchange.scope, exchange.body
         try:
             response = self._response_without_app(exchange)
             if response is None:
-                body = await self._body(exchange, receive)
-                await self._while_connected(exchange, body, receive, send)
+                content = await self._bodies.whole(body)
+                await self._while_connected(exchange, body.replayed(content), send)
                 return
         except RefusedError as error:
             refused = error
-        except _HungUpError:
+        except HungUpError:
             return
         except asyncio.CancelledError:
             raise
@@ -106,15 +103,15 @@ class Guard:
             log.exception("a request failed", extra={"request": exchange.id})
             refused = RefusedError(500, f"something has failed here: the log says more about request {exchange.id}")
         else:
-            await response(scope, receive, send)
+            await response(scope, body.receive, send)
             return
         finally:
-            self._held -= exchange.held
+            self._bodies.let_go(body)
         if not exchange.status:
-            if "Connection" not in refused.headers:
-                refused.headers |= await _rest(exchange, receive)
+            if "Connection" not in refused.headers:  # who waits to be told to send a body is not told so
+                refused.headers |= CLOSE if "expect" in exchange.headers else await body.rest()
             answer = response_to(refused, for_reconciliation=is_reconciliation(scope["path"]))
-            await answer(scope, receive, send)
+            await answer(scope, body.receive, send)
 
     def _response_without_app(self, exchange: _Exchange) -> Response | None:
         """What is answered where another origin only asks what it may do.
@@ -131,7 +128,7 @@ class Guard:
         method, origin = exchange.scope["method"], headers.get("origin", "")
         if method == "OPTIONS" and "Access-Control-Allow-Origin" in origin_headers(self._settings, path, origin):
             return Response(status_code=204)
-        if not is_reconciliation(path):  # which looks itself: some of it is for every page
+        if method == "POST" or not is_reconciliation(path):  # which looks itself: some of it is for every page
             refuse_foreign(self._settings, headers, method == "GET")
         refuse_key(self._settings, path, headers, exchange.scope["query_string"].decode("latin-1"))
         if path == QUERIES:
@@ -171,45 +168,23 @@ class Guard:
         queries = exchange.scope["state"].get("queries") if self._settings.log_queries else None
         log.info("request", extra=facts | ({"queries": queries} if queries else {}))
 
-    async def _body(self, exchange: _Exchange, receive: Receive) -> bytes:
-        """The body of a request, whole.
-
-        Raises:
-            RefusedError: it is too large, does not arrive in time, or others hold too much.
-        """
-        chunks: list[bytes] = []
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while not exchange.is_read:
-                    chunks.append(await _chunk(exchange, receive))
-                    exchange.held += len(chunks[-1])
-                    self._held += len(chunks[-1])
-                    if exchange.held > MOST_TEXT:
-                        raise RefusedError(413, f"the request has more than {MOST_TEXT:,} bytes: send less at once")
-                    if self._held > TOGETHER:
-                        raise OverloadedError(1)
-        except TimeoutError:
-            sentence = f"the request did not arrive within {PATIENCE:g} seconds: send it at once"
-            raise RefusedError(408, sentence, headers=CLOSE) from None
-        return b"".join(chunks)
-
-    async def _while_connected(self, exchange: _Exchange, body: bytes, receive: Receive, send: Send) -> None:
+    async def _while_connected(self, exchange: _Exchange, receive: Receive, send: Send) -> None:
         """Let the application answer, and take the request back when its client hangs up.
 
         Raises:
             LateError: it was not answered in time.
         """
-        bodies = [body]
 
-        async def replayed() -> Message:
-            return {"type": "http.request", "body": bodies.pop(), "more_body": False} if bodies else await receive()
+        async def answer() -> None:
+            await self._bodies.turn(exchange.body)
+            await self._app(exchange.scope, receive, send)
 
         async def hung_up() -> None:
-            while (await receive())["type"] != "http.disconnect":
+            while (await exchange.body.receive())["type"] != "http.disconnect":
                 pass
 
         seconds = self._settings.seconds * (TIMES if exchange.scope["path"] in TABLES else 1)
-        answering = asyncio.ensure_future(self._app(exchange.scope, replayed, send))
+        answering = asyncio.ensure_future(answer())
         watching = asyncio.ensure_future(hung_up())
         try:
             await asyncio.wait((answering, watching), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -225,31 +200,3 @@ class Guard:
         finally:
             answering.cancel()
             watching.cancel()
-
-
-class _HungUpError(Exception):
-    """The client is gone before its request was read."""
-
-
-async def _chunk(exchange: _Exchange, receive: Receive) -> bytes:
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise _HungUpError
-    exchange.is_read = not message.get("more_body")
-    return bytes(message.get("body", b""))
-
-
-async def _rest(exchange: _Exchange, receive: Receive) -> dict[str, str]:
-    """Read what is left of a request that is refused, for some seconds; the header that says whether this was all.
-
-    A client that waits to be told to send its body is not told so.
-    """
-    size = 0
-    if "expect" not in exchange.headers:
-        try:
-            async with asyncio.timeout(RESTS):
-                while not exchange.is_read and size <= DISCARDED:
-                    size += len(await _chunk(exchange, receive))
-        except (TimeoutError, _HungUpError):
-            pass
-    return {} if exchange.is_read else CLOSE

@@ -67,11 +67,11 @@ async def ask(
 async def ask_json(
     request: Request, services: WithServices, q: Words = "", subject: Words = "", relation: Words = "", kb: str = "",
     k: Annotated[int, Query(ge=1, le=MORE_ANSWERS)] = ANSWERS,
-) -> dict[str, Any]:  # fmt: skip
+) -> Response:  # fmt: skip
     """The answers of the page as JSON; without a query, what is served."""
     text = asked_text(q, subject, relation)
     if not text:
-        return await api.knowledge_bases(services)
+        return api.as_json(await api.knowledge_bases(services))
     return await api.query(request, api.Asked(queries=[text], k=k, kb=kb or None), services)
 
 

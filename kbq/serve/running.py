@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from kbq.serve.knowledge_bases import KnowledgeBases
 
 BACKLOG = 2048  # connections that wait to be accepted
+SWITCHES = 0.0005  # seconds after which the event loop lets the search go on: each of its steps waits for it
 KEPT = 75  # seconds for which an idle connection stays open: longer than proxies keep theirs
 
 
@@ -37,6 +40,9 @@ def serve(served: KnowledgeBases, settings: ServeSettings, started: Callable[[st
     """
     listening = listen(settings)
     log_as_json()
+    sys.setswitchinterval(SWITCHES)
+    gc.collect()
+    gc.freeze()  # what is there now stays: nobody waits until all of it has been looked through
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again when it has ended: that is no failure
         signal.signal(number, lambda *_: None)
     server = Server(create_app(served, settings), settings, lambda: started(address(settings, listening)))

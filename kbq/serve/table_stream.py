@@ -6,12 +6,13 @@ The claims are those of `KnowledgeBase.fill`.
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kbq.answers import LOOKS, SearchOptions
 from kbq.serve.problems import OverloadedError
+from kbq.serve.turns import CLIENT
 from kbq.tables.kept import Kept
 from kbq.tables.known import relations_of
 from kbq.tables.rdf import fact
@@ -26,15 +27,15 @@ if TYPE_CHECKING:
     from kbq.tables.claims import Claim
     from kbq.tables.options import FillOptions
 
-TOGETHER = 8  # cells of a table that are asked for before other requests have their turn
-TABLES = 8  # that are filled at once
+TOGETHER = 4  # queries of a table that are asked before other requests have their turn
+TABLES, OF_ONE = 16, 8  # that are filled at once, and of one client
 
 
 class Filler:
     """Fills tables, some at once, through the thread that searches."""
 
     def __init__(self, batcher: Batcher) -> None:
-        self._batcher, self._tables = batcher, 0
+        self._batcher, self._tables = batcher, Counter[str]()  # that are being filled, by client
 
     async def lines(
         self, served: ServedKb, rows: Sequence[Row], wanted: Sequence[Relation], options: FillOptions
@@ -49,9 +50,10 @@ class Filler:
         """
         kb = served.kb  # the whole table is filled from one, even if it is replaced meanwhile
         search = SearchOptions(LOOKS, "phrase")
-        if self._tables >= TABLES:
+        client = CLIENT.get()
+        if self._tables.total() >= TABLES or self._tables[client] >= OF_ONE:
             raise OverloadedError(10)
-        self._tables += 1
+        self._tables[client] += 1
         try:
             places: dict[str, list[int]] = defaultdict(list)
             for number, row in enumerate(rows):
@@ -62,7 +64,7 @@ class Filler:
             )
             slots, batches = iter(filling.slots), filling.batches(Kept(kb.shards), TOGETHER)
             claims: list[Claim] = []
-            while (batch := await self._batcher.call(lambda: next(batches, None))) is not None:
+            while (batch := await self._batcher.call(lambda: next(batches, None), costs=2 * TOGETHER)) is not None:
                 for found in batch:
                     slot = next(slots)
                     claims += found
@@ -70,7 +72,8 @@ class Filler:
                     yield cell(slot.subject, slot.relation.name, found) | place
             yield outcome(filling.finished(claims))
         finally:
-            self._tables -= 1
+            self._tables[client] -= 1
+            self._tables += Counter()  # without those who fill none
 
 
 def cell(subject: str, relation: str, claims: Sequence[Claim]) -> dict[str, Any]:

@@ -9,45 +9,60 @@ from functools import partial
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kbq.serve.bounds import MOST_SUGGESTIONS, SUGGESTING
+from kbq.serve.bounds import MOST_SUGGESTIONS, SUGGESTING, cost, weight
+from kbq.serve.turns import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kbq.answers import Result, SearchOptions
     from kbq.kb import KnowledgeBase
-    from kbq.serve.knowledge_bases import ServedKb
 
 T = TypeVar("T")
-SMALL = 4  # plain queries of a small request, at most
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Waiting:
+class Waiting(Turn):
     """What waits in the queue, and what will come of it."""
 
     outcome: asyncio.Future[Any]
-    since: float = field(default_factory=time.monotonic)
-    texts: Sequence[str] = ()
-    weight: int = 1  # of each query: as how many plain ones it counts
 
     @property
     def size(self) -> int:
-        """As how many plain queries it counts."""
-        return len(self.texts) * self.weight
+        """As how many plain queries it counts in the queue."""
+        return 0
 
-    @property
-    def is_small(self) -> bool:
-        """Whether it is a few plain queries."""
-        return 0 < self.size <= SMALL
+    def part(self, room: float) -> Part:
+        """What can be done of it for so much, or the least that can be done."""
+        return Part(self, self.cost)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Queries(Waiting):
-    """Queries, which are searched together with others of the same knowledge base and options."""
+    """Queries, which are searched together with others of the same knowledge base and options.
 
-    kb: ServedKb
+    One request is answered from one knowledge base, also where the folder changes between its parts.
+    """
+
+    texts: Sequence[str]
+    kb: KnowledgeBase
     options: SearchOptions
+    found: list[Result] = field(default_factory=list)  # of the first ones
+
+    @property
+    def left(self) -> Sequence[str]:
+        """The queries that have not been searched yet."""
+        return self.texts[len(self.found) :]
+
+    @property
+    def size(self) -> int:
+        """As how many plain queries it counts in the queue."""
+        return len(self.left) * weight(self.options)
+
+    def part(self, room: float) -> Part:
+        """The next queries that cost so much at most, at least one."""
+        texts = self.left[: max(1, int(room / cost(1, self.options)))]
+        return Part(self, cost(len(texts), self.options), texts)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -57,32 +72,52 @@ class Work(Waiting):
     work: Callable[[], object]
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is done now of what waits: some of its queries or, of other work, all."""
+
+    waiting: Waiting
+    cost: float
+    texts: Sequence[str] = ()
+
+    @property
+    def is_rest(self) -> bool:
+        """Whether nothing is left."""
+        return not isinstance(self.waiting, Queries) or len(self.texts) == len(self.waiting.left)
+
+
 def go_together(one: Waiting, other: Waiting) -> bool:
-    """Whether the other request can be searched with one; small requests take no large ones along."""
-    if not (isinstance(one, Queries) and isinstance(other, Queries)) or other.is_small < one.is_small:
+    """Whether the other request can be searched with one; none takes a larger kind along."""
+    if not (isinstance(one, Queries) and isinstance(other, Queries)) or other.kind > one.kind:
         return False
     return one.kb is other.kb and one.options == other.options
 
 
-def outcomes(batch: Sequence[Waiting]) -> list[Any]:
-    """What comes of each request of a batch: its outcome, or the exception that it raises."""
-    queries = [request for request in batch if isinstance(request, Queries)]
-    if queries:
-        return _searched(queries[0].kb.kb, queries[0].options, queries)
-    return [_outcome_of(request.work) for request in batch if isinstance(request, Work)]
+def outcomes(batch: Sequence[Part]) -> list[Any]:
+    """What comes of each part of a batch: its outcome, or the exception that it raises."""
+    first = batch[0].waiting
+    if isinstance(first, Queries):
+        return _searched(first.kb, first.options, batch)
+    return [_outcome_of(part.waiting.work) for part in batch if isinstance(part.waiting, Work)]
 
 
-def _searched(kb: KnowledgeBase, options: SearchOptions, batch: Sequence[Queries]) -> list[Any]:
+def _searched(kb: KnowledgeBase, options: SearchOptions, batch: Sequence[Part]) -> list[Any]:
     """`outcomes` for queries: those that can be asked are searched together."""
-    problems = [_outcome_of(partial(kb.refuse, request.texts, options)) for request in batch]
-    texts = [text for request, problem in zip(batch, problems, strict=True) if not problem for text in request.texts]
+    problems = [_outcome_of(partial(_refuse, part.waiting)) for part in batch]
+    texts = [text for part, problem in zip(batch, problems, strict=True) if not problem for text in part.texts]
     found = _outcome_of(lambda: iter(list(kb.results(texts, options)) if texts else ()))
     if isinstance(found, Exception):
         return [problem or found for problem in problems]
     return [
-        problem or _outcome_of(partial(_unknown_words_named, kb, list(islice(found, len(request.texts)))))
-        for request, problem in zip(batch, problems, strict=True)
+        problem or _outcome_of(partial(_unknown_words_named, kb, list(islice(found, len(part.texts)))))
+        for part, problem in zip(batch, problems, strict=True)
     ]
+
+
+def _refuse(request: Waiting) -> None:
+    """Refuse a request whose texts cannot be asked, before the first of them is searched."""
+    if isinstance(request, Queries) and not request.found:
+        request.kb.refuse(request.texts, request.options)
 
 
 def _unknown_words_named(kb: KnowledgeBase, results: Sequence[Result]) -> list[Result]:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from kbq.serve import connections, guard
+from kbq.serve import bodies, connections
 from kbq.serve.problems import without_paths
 
 from .conftest import Running, Serve
@@ -210,7 +210,7 @@ def test_http_1_0_is_answered(connection: socket.socket) -> None:
     ids=["nothing", "part of the headers", "part of the body"],
 )
 def test_nobody_is_waited_for(monkeypatch: pytest.MonkeyPatch, serve: Serve, kb_folder: Any, sent: bytes) -> None:
-    monkeypatch.setattr(guard, "PATIENCE", 1.0)
+    monkeypatch.setattr(bodies, "PATIENCE", 1.0)
     monkeypatch.setattr(connections, "PATIENCE", 1.0)
     service = serve({"tiny": kb_folder})
     with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:

@@ -21,7 +21,8 @@ from kbq.serve.bounds import MOST_SUGGESTIONS
 from kbq.serve.knowledge_bases import Folder, ServedKb
 from kbq.serve.metrics import Metrics
 from kbq.serve.problems import LateError, OverloadedError
-from kbq.serve.table_stream import TABLES, Filler
+from kbq.serve.table_stream import OF_ONE, Filler
+from kbq.serve.turns import CLIENT
 from kbq.tables.options import FillOptions
 from kbq.tables.relations import relation_named
 
@@ -97,11 +98,37 @@ def test_other_options_are_another_batch(served: ServedKb, batches: list[list[st
     assert batches == [["a", "c"], ["b", "d"]]
 
 
-def test_a_batch_has_64_queries_at_most_and_no_request_is_parted(served: ServedKb, batches: list[list[str]]) -> None:
+def test_a_batch_has_64_queries_at_most_and_alone_no_request_is_parted(
+    served: ServedKb, batches: list[list[str]]
+) -> None:
     batcher = Batcher()
-    sizes = (30, 30, 10, 4, 64, 1)
-    asyncio.run(outcomes(batcher, *(batcher.ask(served, ["Paris"] * size, ONE) for size in sizes)))
-    assert list(map(len, batches)) == [5, 60, 10, 64]  # first the small ones; 10 has no room for 64
+    asyncio.run(outcomes(batcher, *(batcher.ask(served, ["Paris"] * size, ONE) for size in (30, 30, 10, 64))))
+    assert list(map(len, batches)) == [60, 10, 64]  # 10 has no room for 64
+
+
+def test_beside_others_a_large_request_is_searched_in_parts(served: ServedKb, batches: list[list[str]]) -> None:
+    batcher = Batcher()
+    asked = [["Paris"] * 10, ["Marie", "?"] * 20, ["Marie"], ["Warsaw"] * 2]
+    found = asyncio.run(outcomes(batcher, *(batcher.ask(served, texts, ONE) for texts in asked)))
+    assert batches == [["Marie", "Warsaw", "Warsaw"], ["Paris"] * 4, ["Paris"] * 4, ["Paris"] * 2]
+    assert [found[0], *found[2:]] == [served.kb.query(texts, 1) for texts in (asked[0], *asked[2:])]
+    assert isinstance(found[1], QueryError)  # before the first of its queries was searched
+
+
+def test_a_request_is_answered_from_one_knowledge_base(
+    served: ServedKb, kb_folder: Path, batches: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def replaced() -> list[list[Answer]]:
+        async with (batcher := Batcher()):
+            async with busy(batcher):
+                asking = asyncio.create_task(batcher.ask(served, ["Paris"] * 6, ONE))
+                asyncio.create_task(batcher.ask(served, ["Marie"], ONE))  # noqa: RUF006 (its answer is not wanted)
+                await asyncio.sleep(0)
+                monkeypatch.setattr(served, "_opened", ServedKb("other", Folder(kb_folder, device="cpu"))._opened)
+            return await asking
+
+    assert len(asyncio.run(replaced())) == 6
+    assert batches == [["Marie"], ["Paris"] * 4, ["Paris"] * 2]  # all of them from the one that was open
 
 
 def test_what_is_given_up_is_not_searched(served: ServedKb, batches: list[list[str]]) -> None:
@@ -189,11 +216,13 @@ def test_an_unexpected_error_is_that_of_its_batch_alone(
     asyncio.run(both())
 
 
-def test_small_requests_have_half_of_the_time(served: ServedKb, batches: list[list[str]]) -> None:
+def test_large_requests_wait_for_small_ones_and_do_not_fill_their_queue(
+    served: ServedKb, batches: list[list[str]]
+) -> None:
     async def mixed() -> None:
         async with (batcher := Batcher(queue=64)):
             async with busy(batcher):
-                large = [asyncio.create_task(batcher.ask(served, ["Paris"] * 40, ONE)) for _ in range(1)]
+                large = [asyncio.create_task(batcher.ask(served, ["Paris"] * 40, ONE))]
                 large += [asyncio.create_task(batcher.ask(served, ["Paris"] * 24, TWO))]
                 await asyncio.sleep(0)
                 with pytest.raises(OverloadedError):  # of large ones, no more
@@ -202,8 +231,33 @@ def test_small_requests_have_half_of_the_time(served: ServedKb, batches: list[li
             await asyncio.gather(*large, *small)
 
     asyncio.run(mixed())
-    assert sorted(map(len, batches)) == [24, 40, 64]
-    assert len(batches[0]) == 64  # although they came last
+    assert [len(batch) for batch in batches if batch[0] == "Marie"] == [16] * 4
+    assert [batch[0] for batch in batches[:6]] == ["Marie", "Paris", "Paris"] * 2  # 16 queries, and twice 4
+    assert max(len(batch) for batch in batches if batch[0] == "Paris") == 4
+
+
+async def asked_by(client: str, batcher: Batcher, served: ServedKb, *what: Any) -> Any:
+    CLIENT.set(client)
+    return await batcher.ask(served, *what)
+
+
+def test_every_client_has_its_turn_and_a_place_however_much_others_ask(
+    served: ServedKb, batches: list[list[str]]
+) -> None:
+    quick = SearchOptions(1, rerank=0)
+
+    async def mixed() -> list[Any]:
+        async with (batcher := Batcher(queue=8)):
+            async with busy(batcher):
+                greedy = [("greedy", ["Paris"] * 4, ONE), ("greedy", ["Paris"] * 4, TWO), ("greedy", ["Paris"], quick)]
+                asked = [*greedy, ("modest", ["Marie"], ONE), ("shy", ["Marie"], quick)]
+                tasks = [asyncio.create_task(asked_by(one, batcher, served, *what)) for one, *what in asked]
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+    found = asyncio.run(mixed())
+    assert isinstance(found[2], OverloadedError)  # has 8 in the queue
+    assert [len(answers) for answers in (*found[:2], *found[3:])] == [4, 4, 1, 1]
+    assert batches == [["Marie"], ["Marie", *["Paris"] * 4], ["Paris"] * 4]
 
 
 class Panic(BaseException):
@@ -275,7 +329,7 @@ def test_tables_are_bounded_and_leave_room_for_queries(served: ServedKb, batches
     async def both() -> list[Any]:
         async with (batcher := Batcher()):
             filler = Filler(batcher)
-            tables = [asyncio.create_task(fill(filler, [f"Marie {n}" for n in range(20)])) for _ in range(TABLES)]
+            tables = [asyncio.create_task(fill(filler, [f"Marie {n}" for n in range(20)])) for _ in range(OF_ONE)]
             await asyncio.sleep(0)
             with pytest.raises(OverloadedError):
                 await fill(filler, ["Marie"])
@@ -284,5 +338,5 @@ def test_tables_are_bounded_and_leave_room_for_queries(served: ServedKb, batches
             return await fill(filler, ["Marie"])
 
     assert len(asyncio.run(both())) == 2
-    assert batches.index(["Paris"]) < TABLES * 3  # it did not wait for all parts of the tables
-    assert max(map(len, batches)) == 8
+    assert batches.index(["Paris"]) < OF_ONE * 3  # it did not wait for all parts of the tables
+    assert max(map(len, batches)) == 4

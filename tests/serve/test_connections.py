@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kbq.errors import KbqError
-from kbq.serve import connections, guard, running
+from kbq.serve import bodies, connections, running
 from kbq.serve.connections import SPARE, most_connections
 
 from .conftest import Running, Serve
@@ -66,6 +66,20 @@ def send_for_ever(connection: socket.socket, sent: bytes) -> None:
 def answer_of(connection: socket.socket) -> bytes:
     """All that comes until the service hangs up."""
     return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+HALF = b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
+
+
+def test_who_has_not_sent_all_gives_way(crowded: tuple[Running, ExitStack]) -> None:
+    service, stack = crowded
+    slow = [connected(service, stack, HALF) for _ in range(2)]
+    third = connected(service, stack, GET)
+    assert is_alive(third)
+    assert is_alive(connected(service, stack, GET))
+    assert is_over(slow[0])
+    third.sendall(GET)
+    assert is_alive(third)
 
 
 def test_who_has_waited_longest_gives_way(crowded: tuple[Running, ExitStack]) -> None:
@@ -181,7 +195,7 @@ def test_a_refusal_has_its_name(service: Running) -> None:
 def test_who_is_refused_is_not_read_for_ever(
     monkeypatch: pytest.MonkeyPatch, serve: Serve, kb_folder: Path, more: str
 ) -> None:
-    monkeypatch.setattr(guard, "RESTS", 0.2)
+    monkeypatch.setattr(bodies, "RESTS", 0.2)
     service = serve({"tiny": kb_folder}, keys=("a-key-of-sixteen-letters",))
     head = f"POST /v1/query HTTP/1.1\r\nHost: localhost\r\n{more}Content-Length: 1000\r\n\r\n"
     with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
@@ -196,7 +210,7 @@ def test_who_is_refused_is_not_read_for_ever(
 
 
 def test_all_requests_together_are_bounded(monkeypatch: pytest.MonkeyPatch, serve: Serve, kb_folder: Path) -> None:
-    monkeypatch.setattr(guard, "TOGETHER", 100_000)
+    monkeypatch.setattr(bodies, "TOGETHER", 100_000)
     service = serve({"tiny": kb_folder})
     for _ in range(2):
         answer = service.client.post("/v1/query", json={"queries": ["x" * 200_000]})

@@ -1,0 +1,114 @@
+"""Bodies: what clients send is read whole and in time; large ones wait in line, and what is refused is let go.
+
+A body is parsed on the event loop, where everybody waits for it: so large ones come one after another, not too fast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kbq.serve.bounds import MOST_TEXT
+from kbq.serve.problems import OverloadedError, RefusedError
+
+if TYPE_CHECKING:
+    from starlette.types import Message, Receive
+
+TOGETHER = 64_000_000  # bytes of all requests that are being read or answered
+LARGE, PACE = 32_000, 2_000_000  # bytes of a large body, and of all large ones in a second
+DISCARDED, LET_GO = 16_000_000, 4_000_000  # bytes of a refused body that are read, and in a second
+PATIENCE, RESTS = 10.0, 2.0  # seconds in which a request must have arrived, and what is left of one that is refused
+CLOSE = {"Connection": "close"}  # what has not been read of a request is no other request
+
+
+class HungUpError(Exception):
+    """The client is gone before its request was read."""
+
+
+class Body:
+    """What a client sends with a request."""
+
+    def __init__(self, receive: Receive) -> None:
+        self.receive = receive
+        self.size = 0  # bytes that are held
+        self.is_read = False  # the whole body
+
+    async def chunk(self) -> bytes:
+        """The next bytes.
+
+        Raises:
+            HungUpError: the client is gone.
+        """
+        message = await self.receive()
+        if message["type"] == "http.disconnect":
+            raise HungUpError
+        self.is_read = not message.get("more_body")
+        return bytes(message.get("body", b""))
+
+    async def rest(self) -> dict[str, str]:
+        """Read what is left where a request is refused, for some seconds; the header that says whether this was all.
+
+        So its client reads the answer. One that waits to be told to send its body must not be asked here.
+        """
+        size = 0
+        try:
+            async with asyncio.timeout(RESTS):
+                while not self.is_read and size <= DISCARDED:
+                    read = len(await self.chunk())
+                    size += read
+                    await asyncio.sleep(read / LET_GO)
+        except (TimeoutError, HungUpError):
+            pass
+        return {} if self.is_read else CLOSE
+
+    def replayed(self, content: bytes) -> Receive:
+        """What gives the application the body, once, and then whatever else comes from the client."""
+        bodies = [content]
+
+        async def receive() -> Message:
+            if bodies:
+                return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+            return await self.receive()
+
+        return receive
+
+
+class Bodies:
+    """All bodies that are held at once."""
+
+    def __init__(self) -> None:
+        self._held = 0  # bytes
+        self._line = asyncio.Lock()
+
+    async def whole(self, body: Body) -> bytes:
+        """The content of a body, which is held until `let_go`.
+
+        Raises:
+            RefusedError: it is too large, does not arrive in time, or others hold too much.
+            HungUpError: the client is gone.
+        """
+        chunks: list[bytes] = []
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not body.is_read:
+                    chunks.append(await body.chunk())
+                    body.size += len(chunks[-1])
+                    self._held += len(chunks[-1])
+                    if body.size > MOST_TEXT:
+                        raise RefusedError(413, f"the request has more than {MOST_TEXT:,} bytes: send less at once")
+                    if self._held > TOGETHER:
+                        raise OverloadedError(1)
+        except TimeoutError:
+            sentence = f"the request did not arrive within {PATIENCE:g} seconds: send it at once"
+            raise RefusedError(408, sentence, headers=CLOSE) from None
+        return b"".join(chunks)
+
+    def let_go(self, body: Body) -> None:
+        """Forget a body: its request is over."""
+        self._held -= body.size
+
+    async def turn(self, body: Body) -> None:
+        """Wait until a body may be parsed: a large one when those before it have been."""
+        if body.size > LARGE:
+            async with self._line:
+                await asyncio.sleep(body.size / PACE)
