@@ -188,7 +188,12 @@ class Answers(list[Answer]):
         rows = [
             [
                 html.element("td", html.element("b", html.text(one.text))),
-                html.element("td", html.bar(one.probability) or html.text(f"{one.score:.2f}")),
+                html.element(
+                    "td",
+                    html.text(f"{one.score:.2f}")
+                    if one.probability is None
+                    else html.bar(one.probability, percentage(one.probability)),
+                ),
                 html.element("td", _evidence(one), style="text-align:left"),
                 html.element("td", html.text(one.title), title=f"page {one.page_id}, paragraph {one.paragraph}"),
             ]

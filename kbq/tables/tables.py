@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from kbq.answers import percentage
 from kbq.errors import KbqError
 from kbq.storage.lines import MARK
 from kbq.storage.parquet import NEEDS_PYARROW
@@ -146,7 +147,7 @@ class Table:
             cells = []
             for column in self.columns:
                 claim = claims.get((" ".join(subject.split()), column)) if self.is_filled(number, column) else None
-                chance = html.percent(claim.probability) if claim else ""
+                chance = "" if claim is None or claim.probability is None else percentage(claim.probability)
                 words = (
                     f"{html.text(shown(row.get(column)))} {html.element('span', html.text(chance), style=html.QUIET)}"
                 )

@@ -22,25 +22,11 @@ def text(words: object) -> str:
     return escape(str(words).encode("utf-8", "replace").decode())
 
 
-def bar(probability: float | None) -> str:
-    """A probability as a bar with its percents; without one, nothing."""
-    if probability is None:
-        return ""
-    full = element("span", style=f"display:inline-block;height:.4em;width:{4 * probability:.2f}em;background:{BAR}")
+def bar(share: float, words: str) -> str:
+    """A share from 0 to 1 as a bar, with words for it."""
+    full = element("span", style=f"display:inline-block;height:.4em;width:{4 * share:.2f}em;background:{BAR}")
     track = element("span", full, style="display:inline-block;width:4em;background:#8884;line-height:.4em")
-    percents = element("span", text(percent(probability)), style=QUIET)
-    return element("span", track, " ", percents, style="white-space:nowrap")
-
-
-def percent(probability: float | None) -> str:
-    """A probability as people read it.
-
-    >>> percent(0.921), percent(0.001), percent(0.999), percent(None)
-    ('92 %', '< 1 %', '> 99 %', '')
-    """
-    if probability is None:
-        return ""
-    return "< 1 %" if probability < 0.005 else "> 99 %" if probability >= 0.995 else f"{100 * probability:.0f} %"
+    return element("span", track, " ", element("span", text(words), style=QUIET), style="white-space:nowrap")
 
 
 def marked(before: str, words: str, behind: str) -> str:
