@@ -304,15 +304,44 @@ def merge_kb(
 def list_pages(
     kb: Annotated[Path, typer.Argument(help="The knowledge base.")],
     words: Annotated[str, typer.Argument(help="Only pages whose title has these letters.")] = "",
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="FIELD=VALUE", help="Only pages with this metadata; repeat it.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="Count pages by a field of their metadata instead.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=0, help="So many at most; 0: all.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """List the pages of a knowledge base: the id and the title of each, with a tab between them."""
+    """List the pages of a knowledge base: the id and the title of each, with a tab between them.
+
+    The ids are a file for --pages: kbq pages KB --where language=en | cut -f1 > ids.txt
+    """
     from itertools import islice
 
+    import numpy as np
+
+    from kbq.dump.facets import Facets
     from kbq.dump.page_directory import Pages
 
-    named = ((page_id, title) for page_id, title in Pages.open(kb).names() if words.casefold() in title.casefold())
-    found = list(islice(named, limit or None))
-    rows = [{"id": page_id, "title": title} for page_id, title in found]
-    tell({"pages": rows}, as_json, *(f"{page_id}\t{title}" for page_id, title in found))
+    pages = Pages.open(kb)
+    facets = Facets(pages.metadata() if where or by else ())
+    having = facets.having(where or ())
+    chosen = None if having is None else set(having.tolist())
+    named = (
+        (number, page_id, title)
+        for number, (page_id, title) in enumerate(pages.names())
+        if words.casefold() in title.casefold() and (chosen is None or number in chosen)
+    )
+    if by is not None:
+        numbers = np.array([number for number, _, _ in named], np.int64) if words or where else None
+        counts = facets.counts(by, numbers)[: limit or None]
+        rows = [{"value": value, "pages": count} for value, count in counts]
+        tell({"by": by, "values": rows}, as_json, *(f"{count}\t{value}" for value, count in counts))
+        return
+    found = [(page_id, title) for _, page_id, title in islice(named, limit or None)]
+    tell(
+        {"pages": [{"id": page_id, "title": title} for page_id, title in found]},
+        as_json,
+        *(f"{page_id}\t{title}" for page_id, title in found),
+    )

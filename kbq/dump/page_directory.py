@@ -1,9 +1,9 @@
 """Pages: a page id becomes the place and the texts of the page, without opening an encoder or an index."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xxhash
@@ -39,6 +39,10 @@ class Pages:
     def names(self) -> Iterator[tuple[str, str]]:
         """The ids and titles of all pages, in the order of the corpus."""
         return ((page_id, shard.titles[page]) for shard in self._shards for page, page_id in shard.live_ids())
+
+    def metadata(self) -> Iterator[Mapping[str, Any]]:
+        """The metadata of all pages, in the order of the corpus."""
+        return (shard.metadata_of(page) for shard in self._shards for page, _ in shard.live_ids())
 
     def place(self, page_id: str) -> Place | None:
         """Where a page is; None if the knowledge base does not have it."""

@@ -7,17 +7,20 @@ import logging
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kbq.dump.facets import Facets
 from kbq.dump.manifest import MANIFEST, read_manifest
 from kbq.dump.page_directory import Pages
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.search.verifying import verify
 from kbq.serve.matching import TitleWords
+from kbq.serve.page_list import PageList, listed
 from kbq.serve.problems import RefusedError, without_paths
 from kbq.serve.titles import Title, TitlePrefixes
 from kbq.tables.known import USUAL, preset
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from kbq.serve.metrics import Metrics
 
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
+MOST_FACETED = 200_000  # pages whose metadata are kept in memory, to sort them by
 EVERY = 1.0  # seconds between two looks at a folder
 AGAIN, MOST_AGAIN = 10.0, 600.0  # seconds after which what was refused is read again: ever more, up to ten minutes
 FIRST = "kbq"  # is asked for before a knowledge base counts as open
@@ -75,6 +79,11 @@ class _Opened:
         self.kb, self.pages, self.titles = kb, Pages(kb.shards), TitlePrefixes(kb.shards)
         self.pages.is_known("")  # makes the table
         self.words = TitleWords(kb.shards)  # makes its own on first use
+
+    @cached_property
+    def facets(self) -> Facets | None:
+        """The metadata of the pages, in the order of their titles; None where there are too many."""
+        return Facets(self.titles.metadata()) if self.kb.counts.pages <= MOST_FACETED else None
 
 
 class ServedKb:
@@ -124,6 +133,17 @@ class ServedKb:
     def some_titles(self, count: int) -> list[Title]:
         """As many titles from all over the alphabet, always the same ones."""
         return self._opened.titles.spread(count)
+
+    def listed(self, prefix: str, where: Sequence[str], first: int, count: int) -> PageList:
+        """Pages in the order of their titles, of those that begin with a prefix and have some metadata.
+
+        It takes seconds where the metadata of many pages are asked for the first time.
+
+        Raises:
+            KbqError: no page has such metadata, or there are too many pages to sort.
+        """
+        opened = self._opened
+        return listed(opened.titles, opened.facets, prefix, where, first, count)
 
     @property
     def relations(self) -> list[str]:

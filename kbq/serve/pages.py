@@ -1,8 +1,10 @@
 """Pages: what a person sees in a browser; each is rendered here, and has its JSON at the same address with .json."""
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -24,6 +26,8 @@ from kbq.tables.review import BROWSER
 
 HERE = Path(__file__).parent
 ANSWERS, MORE_ANSWERS = 5, 20
+LISTED = 50  # pages
+HEADINGS = {404: "This is not here", 413: "This is too much", 422: "This cannot be asked"}  # for people
 WITHOUT_SCRIPT = 100  # cells that are filled before a page is sent
 router = APIRouter(include_in_schema=False)
 templates = Environment(
@@ -73,6 +77,39 @@ async def ask_json(
     if not text:
         return api.as_json(await api.knowledge_bases(services))
     return await api.query(request, api.Asked(queries=[text], k=k, kb=kb or None), services)
+
+
+@router.get("/pages")
+async def pages(
+    request: Request, services: WithServices, kb: str = "", begins: Words = "", where: Names = [],  # noqa: B006
+    first: Annotated[int, Query(ge=0, le=2**31)] = 0,
+) -> Response:  # fmt: skip
+    """Look through the pages: their titles, and what they have in common."""
+    served = services.kbs.named(kb)
+    found = await asyncio.to_thread(served.listed, begins, where, first, LISTED)
+
+    def address(*, without: str = "", having: str = "", at: int = 0) -> str:
+        kept = [one for one in where if one != without] + [having] * bool(having)
+        fields = [("kb", served.name), ("begins", begins), *(("where", one) for one in kept), ("first", str(at or ""))]
+        return f"/pages?{urlencode([(name, value) for name, value in fields if value])}"
+
+    view = {"found": found, "begins": begins, "where": where, "address": address, "step": LISTED}
+    return _page("pages.html", request, services, served, view)
+
+
+@router.get("/pages.json")
+async def pages_json(
+    services: WithServices, kb: str = "", begins: Words = "", where: Names = [],  # noqa: B006
+    first: Annotated[int, Query(ge=0, le=2**31)] = 0,
+) -> dict[str, Any]:  # fmt: skip
+    """The same as JSON."""
+    found = await asyncio.to_thread(services.kbs.named(kb).listed, begins, where, first, LISTED)
+    return {
+        "count": found.count,
+        "first": found.first,
+        "pages": [one._asdict() for one in found.pages],
+        "facets": {one.field: dict(one.values) for one in found.facets},
+    }
 
 
 @router.get("/page/{page_id:path}")
@@ -164,7 +201,7 @@ def error_page(request: Request, error: KbqError) -> Response:
     """A problem as a person reads it."""
     services: Services = request.app.state.services
     served, status = next(iter(services.kbs)), status_of(error)
-    view = {"title": title_of(status), "problem": services.kbs.hidden(str(error))}
+    view = {"title": HEADINGS.get(status) or title_of(status), "problem": services.kbs.hidden(str(error))}
     answer = _page("error.html", request, services, served, view)
     answer.status_code = status
     answer.headers.update(getattr(error, "headers", {}))

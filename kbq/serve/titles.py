@@ -1,9 +1,8 @@
-"""Titles: the pages whose title begins with some letters, for those who are still typing."""
+"""Titles: the pages in the order of their titles: those that begin with some letters, and all to look through."""
 
-from bisect import bisect_left
-from collections.abc import Sequence
-from itertools import takewhile
-from typing import NamedTuple
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,21 +29,35 @@ class TitlePrefixes:
         places.sort(key=lambda place: normalised(shards[place[0]].titles[place[1]]))
         self._places = np.array(places, np.int32).reshape(-1, 2)
 
+    def __len__(self) -> int:
+        return len(self._places)
+
     def beginning_with(self, prefix: str, limit: int) -> list[Title]:
         """The first titles, in the order of the alphabet, that begin with a prefix."""
-        wanted = normalised(prefix) if prefix.strip() else ""
-        first = bisect_left(range(len(self._places)), wanted, key=lambda row: normalised(self._title(row).title))
-        rows = map(self._title, range(first, min(first + limit, len(self._places))))
-        return list(takewhile(lambda found: normalised(found.title).startswith(wanted), rows))
+        return [self.title(row) for row in self.rows_of(prefix)[:limit]]
+
+    def rows_of(self, prefix: str) -> range:
+        """The rows of this table whose titles begin with a prefix, whatever its case and accents."""
+        wanted, rows = normalised(prefix) if prefix.strip() else "", range(len(self._places))
+
+        def beginning(row: int) -> str:
+            return normalised(self.title(row).title)[: len(wanted)]
+
+        return range(bisect_left(rows, wanted, key=beginning), bisect_right(rows, wanted, key=beginning))
 
     def spread(self, count: int) -> list[Title]:
         """As many titles from all over the alphabet, or all, where there are fewer."""
         most = len(self._places)
         return [
-            self._title(row)
+            self.title(row)
             for row in dict.fromkeys(np.linspace(0, max(0, most - 1), min(count, most)).astype(int).tolist())
         ]
 
-    def _title(self, row: int) -> Title:
+    def title(self, row: int) -> Title:
+        """The page of a row."""
         shard, page = self._places[row]
         return Title(self._shards[shard].ids[int(page)], self._shards[shard].titles[int(page)])
+
+    def metadata(self) -> Iterator[Mapping[str, Any]]:
+        """The metadata of all pages, row by row."""
+        return (self._shards[shard].metadata_of(page) for shard, page in self._places.tolist())

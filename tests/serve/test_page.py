@@ -238,7 +238,7 @@ def test_the_page_is_walked_with_the_tabulator(tab: Any, service: Running) -> No
     for _ in range(12):
         tab.keyboard.press("Tab")
         seen.append(tab.evaluate("document.activeElement.innerText || document.activeElement.id"))
-    assert seen[:5] == ["Skip to the content", "kbq\nsample", "Ask", "Fill a table", "API"]
+    assert seen[:6] == ["Skip to the content", "kbq\nsample", "Ask", "Fill a table", "Pages", "API"]
     assert seen[5:8] == ["subject", "relation", "Ask"]
     assert "Marie Curie" in seen
 
@@ -301,7 +301,47 @@ def test_places_beyond_the_basic_plane_are_marked(tab: Any, hostile: Running) ->
     assert value in ("Zürich", "Zoë", "born in Zürich")
 
 
-@pytest.mark.parametrize("path", ["/", "/?q=Marie+Curie+[SEP]+spouse", "/page/S001", "/table", "/api"])
+@pytest.fixture(scope="module")
+def sorted_pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A service of 120 pages with metadata."""
+    folder = tmp_path_factory.mktemp("kbs") / "sorted"
+    corpus = [
+        Page(
+            f"p{n}", f"Page {n:03}", ["A text."], metadata={"tag": ["x", EVIL] if n % 2 else ["x"], "file": f"{n}.txt"}
+        )
+        for n in range(120)
+    ]
+    KnowledgeBase.build(corpus, folder, device="cpu")
+    with running({"sorted": folder}) as service:
+        yield service
+
+
+def test_pages_are_looked_through_and_sorted_by_what_they_have(tab: Any, sorted_pages: Running) -> None:
+    tab.goto(f"{sorted_pages.address}/pages")
+    count = tab.locator("#count")
+    assert count.inner_text() == "1–50 of 120 pages"
+    tab.get_by_role("link", name="Next").click()
+    tab.get_by_role("link", name="Next").click()
+    assert count.inner_text() == "101–120 of 120 pages"
+    assert tab.locator(".facets h2").all_inner_texts() == ["tag"]  # no two pages have one file
+    assert tab.locator(".facets li").all_inner_texts() == ["x 120", f"{EVIL} 60"]
+    tab.locator(".facets").get_by_role("link", name=EVIL).click()
+    assert count.inner_text() == "1–50 of 60 pages"
+    tab.get_by_label("Title begins with").fill("page 00")
+    tab.get_by_role("button", name="Show").click()
+    assert tab.locator(".titles li").all_inner_texts() == [f"Page 00{n} p{n}" for n in (1, 3, 5, 7, 9)]
+    assert is_harmless(tab)
+    tab.get_by_role("link", name="×").click()
+    assert count.inner_text() == "1–10 of 10 pages"
+    found = sorted_pages.client.get("/pages.json", params={"where": "tag=x", "begins": "Page 11", "first": 8}).json()
+    assert (found["count"], found["pages"][0]) == (10, {"page_id": "p118", "title": "Page 118"})
+    assert found["facets"] == {"tag": {"x": 10, EVIL: 5}}
+    answer = sorted_pages.client.get("/pages?where=nix=1", headers={"Accept": "text/html"})
+    assert (answer.status_code, "the fields are tag, file" in answer.text) == (422, True)
+    assert "Unprocessable" not in answer.text
+
+
+@pytest.mark.parametrize("path", ["/", "/?q=Marie+Curie+[SEP]+spouse", "/page/S001", "/pages", "/table", "/api"])
 @pytest.mark.parametrize("width", [320, 800])
 def test_every_width_fits(tab: Any, service: Running, path: str, width: int) -> None:
     tab.set_viewport_size({"width": width, "height": 800})
@@ -324,7 +364,15 @@ def test_axe_finds_nothing(browser: Any, service: Running, scheme: str) -> None:
         pytest.skip("axe-core is not there: npm install --no-save axe-core, or say with AXE_CORE where axe.min.js is")
     context = browser.new_context(color_scheme=scheme)
     tab = context.new_page()
-    for path in ("/", "/?q=Marie+Curie+[SEP]+spouse&k=20", "/?q=Zork+[SEP]+label", "/page/S001", "/api", "/page/none"):
+    for path in (
+        "/",
+        "/?q=Marie+Curie+[SEP]+spouse&k=20",
+        "/?q=Zork+[SEP]+label",
+        "/page/S001",
+        "/pages",
+        "/api",
+        "/none",
+    ):
         tab.goto(service.address + path)
         assert axe(tab) == [], path
     fill(tab, service)
