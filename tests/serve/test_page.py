@@ -239,7 +239,7 @@ def test_the_page_is_walked_with_the_tabulator(tab: Any, service: Running) -> No
         tab.keyboard.press("Tab")
         seen.append(tab.evaluate("document.activeElement.innerText || document.activeElement.id"))
     assert seen[:6] == ["Skip to the content", "kbq\nsample", "Ask", "Fill a table", "Pages", "API"]
-    assert seen[5:8] == ["subject", "relation", "Ask"]
+    assert seen[6:9] == ["subject", "relation", "Ask"]
     assert "Marie Curie" in seen
 
 
