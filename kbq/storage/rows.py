@@ -63,7 +63,7 @@ def read_rows(
     """The rows of a file, plain or compressed, - for standard input; see `lines`.
 
     Parquet is recognised by its suffix, JSON by its first character, TSV by the suffix or a tab in the first line. CSV
-    may have semicolons or tabs between its values. A row may lack its last columns.
+    may have semicolons, tabs or bars between its values. A row may lack its last columns.
 
     Args:
         source: a path, or "-".
@@ -124,7 +124,7 @@ def _dialect(header: str, suffix: str, has_mark: bool) -> Dialect:
     """What the first line says of a file with separated values."""
     body = header.rstrip("\r\n")
     is_tsv = SUFFIXES.get(suffix) == "tsv" or (suffix != ".csv" and "\t" in body)
-    counts = {delimiter: len(next(csv.reader([body], delimiter=delimiter), ())) for delimiter in ",;\t"}
+    counts = {delimiter: len(next(csv.reader([body], delimiter=delimiter), ())) for delimiter in ",;\t|"}
     delimiter = "\t" if is_tsv else "," if counts[","] > 1 else max(counts, key=lambda one: counts[one])
     quoted = r'"(?:[^"]|"")*"'
     return Dialect(

@@ -1,6 +1,6 @@
 """Decisions: what people decided on values, line after line of a file; the last on a value counts, and is obeyed."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -84,6 +84,20 @@ def decided(decisions: Iterable[Decision]) -> dict[Cell, dict[str, Decision]]:
         if decision.choice != "undo":
             values[normalised(decision.value)] = decision
     return {cell: values for cell, values in cells.items() if values}
+
+
+def disputed(decisions: Decided, many: Collection[str]) -> list[tuple[Decision, Decision]]:
+    """Cells for one value for which reviewers have accepted different ones: the one before, and the last, which counts.
+
+    Args:
+        many: the relations whose cells take several values.
+    """
+    disputes = []
+    for (_, relation), values in decisions.items():
+        accepted = [decision for decision in values.values() if decision.choice == "accept"]
+        if len({decision.reviewer for decision in accepted}) > 1 and relation not in many:
+            disputes.append((accepted[-2], accepted[-1]))
+    return disputes
 
 
 def obeyed(

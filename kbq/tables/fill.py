@@ -14,7 +14,7 @@ from kbq.errors import KbqError
 from kbq.storage.paths import as_path
 from kbq.storage.progress import Note, unheard
 from kbq.tables.claims import Claim, write_claims
-from kbq.tables.decisions import Decision, read_decisions
+from kbq.tables.decisions import Decision, disputed, read_decisions
 from kbq.tables.kept import Kept
 from kbq.tables.known import relations_of
 from kbq.tables.options import FillOptions
@@ -71,6 +71,7 @@ def fill(
     formulas = 0 if table is None else sum(is_formula(shown(cell)) for row in before.rows for cell in row.values())
     if formulas and format in ("csv", "tsv"):
         note(f"{formulas:,} cells of the table look like formulas of a spreadsheet, and are written as they were")
+    _tell_disputes(disputed(decided, [one.name for one in wanted if one.values == "many"]), note)
     if dry_run:
         return replace(before, counts=replace(filling.counts, seconds=filling.seconds()))
     if path is None or format is None:
@@ -97,6 +98,15 @@ def _asked(filling: Filling, kept: Kept, report: Report) -> list[Claim]:
         filled += sum(any(claim.accepted for claim in found) for found in batch)
         report(done, filling.slots.count, filled)
     return claims
+
+
+def _tell_disputes(disputes: Sequence[tuple[Decision, Decision]], note: Note) -> None:
+    """Name cells on which people do not agree: the last one is obeyed, and the others should know."""
+    for first, last in disputes[:NAMED]:
+        one, other = (f"{by.reviewer or 'somebody'} accepted {by.value!r:.80}" for by in (first, last))
+        note(f"{first.relation!r:.80} of {first.subject!r:.80}: {one}, and then {other}, which counts")
+    if len(disputes) > NAMED:
+        note(f"… and {len(disputes) - NAMED:,} more cells with different decisions")
 
 
 def _tell_useless(decisions: Sequence[Decision], note: Note) -> None:

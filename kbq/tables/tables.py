@@ -322,7 +322,7 @@ def _line(texts: Sequence[str], dialect: Dialect) -> str:
 
 def _of_header(columns: Sequence[str], dialect: Dialect) -> Dialect:
     """With quotation marks, where a name has what may stand between names."""
-    is_plain = dialect.format == "tsv" or not any(re.search(r"[;\t]", name) for name in columns)
+    is_plain = dialect.format == "tsv" or not any(re.search(r"[;\t|]", name) for name in columns)
     return dialect if is_plain else replace(dialect, quotes_all=True)
 
 

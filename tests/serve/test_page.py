@@ -301,6 +301,21 @@ def test_places_beyond_the_basic_plane_are_marked(tab: Any, hostile: Running) ->
     assert value in ("Zürich", "Zoë", "born in Zürich")
 
 
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ("name\r\nMarie Curie\r\nundefined\r\n", "Marie Curie\nundefined"),
+        ('name|born\nMarie Curie|\n"a|b"|1900', "name\tborn\nMarie Curie\t\na|b\t1900"),
+        ("name,born\nNewton,", "name\tborn\nNewton\t"),
+    ],
+)
+def test_a_csv_file_may_have_one_column_and_any_separator(content: str, shown: str, tab: Any, service: Running) -> None:
+    tab.goto(f"{service.address}/table")
+    tab.locator("#upload").set_input_files({"name": "t.csv", "mimeType": "text/csv", "buffer": content.encode()})
+    pytest.importorskip("playwright.sync_api").expect(tab.locator("#subjects")).not_to_have_value("")
+    assert tab.locator("#subjects").input_value() == shown
+
+
 @pytest.fixture(scope="module")
 def sorted_pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A service of 120 pages with metadata."""

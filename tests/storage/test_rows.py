@@ -35,7 +35,7 @@ def zipped(content: bytes) -> bytes:
 
 @given(
     cells=st.lists(st.lists(CELLS, min_size=3, max_size=3), max_size=4),
-    delimiter=st.sampled_from(",;\t"),
+    delimiter=st.sampled_from(",;\t|"),
     end=st.sampled_from(["\n", "\r\n", "\r"]),
     mark=st.sampled_from(["", "\ufeff"]),
     quoting=st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),

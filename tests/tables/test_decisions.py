@@ -10,7 +10,7 @@ import pytest
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.tables.claims import Alternative, Claim
-from kbq.tables.decisions import Decision, decided, obeyed, read_decisions
+from kbq.tables.decisions import Decision, decided, disputed, obeyed, read_decisions
 from kbq.tables.relations import Relation
 from kbq.tables.slots import Slot
 from kbq.tables.values import normal_form
@@ -109,6 +109,7 @@ def test_a_table_obeys_and_says_which_decisions_change_nothing(write_json_lines:
     line = {"subject": "Marie Curie", "relation": "place of birth", "decision": "accept"}
     path = write_json_lines(
         "d.jsonl",
+        line | {"value": "Rome", "reviewer": "Ada"},
         line | {"value": evil},
         line | {"relation": "employer", "value": ""},
         line | {"relation": "place of death", "value": "Warsw", "decision": "reject"},
@@ -122,6 +123,8 @@ def test_a_table_obeys_and_says_which_decisions_change_nothing(write_json_lines:
     assert table.rows[0]["place of birth"] == "<img src=x onerror=alert(1)> =1+1"
     assert "employer" not in table.rows[0]
     assert said == [
+        "'place of birth' of 'Marie Curie': Ada accepted 'Rome', and then somebody accepted '<img src=x "
+        "onerror=alert(1)> =1+1', which counts",
         "'Warsaw', accepted as 'plase of birth' of 'Marie Curie', is not written: no such cell is asked for",
         "'Rome', rejected as 'place of birth' of 'Nobody', was not found for a cell that is asked for",
         "'Warsw', rejected as 'place of death' of 'Marie Curie', was not found for a cell that is asked for",
@@ -130,6 +133,23 @@ def test_a_table_obeys_and_says_which_decisions_change_nothing(write_json_lines:
     for suffix, by_hand in (("trig", "kbq:byHand true"), ("html", '"by_hand": true')):
         kb.fill(rows, wanted, path.with_name(f"out.{suffix}"), decisions=path)
         assert by_hand in path.with_name(f"out.{suffix}").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("reviewers", "values", "disputes"),
+    [
+        (("a", "b"), ("Paris", "Rome"), [("Paris", "Rome")]),
+        (("", "b"), ("Paris", ""), [("Paris", "")]),
+        (("a", "a"), ("Paris", "Rome"), []),  # a change of mind
+        (("a", "b"), ("Paris", "paris"), []),
+    ],
+)
+def test_people_who_accept_different_values_are_named(
+    reviewers: tuple[str, str], values: tuple[str, str], disputes: list[tuple[str, str]]
+) -> None:
+    made = [Decision("s", "r", value, "accept", by) for by, value in zip(reviewers, values, strict=True)]
+    assert [(one.value, other.value) for one, other in disputed(decided(made), [])] == disputes
+    assert disputed(decided(made), ["r"]) == []
 
 
 def test_decisions_teach_and_calibrate(write_json_lines: Callable[..., Path]) -> None:

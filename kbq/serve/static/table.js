@@ -37,8 +37,8 @@ function address(claim) {
 
 // Rows of CSV, with whatever separates its first line; of a list of names: one column.
 function parsed(text) {
-  const head = text.split(/\r\n|\r|\n/, 1)[0], mark = "\t;,".split("").find(one => head.includes(one) && (one === "\t" || text.includes(`\n`)));
-  const pattern = new RegExp(`(?:"((?:[^"]|"")*)"|([^${mark}\\r\\n]*))(${mark}|\\r\\n|\\r|\\n|$)`, "y"), rows = [[]];
+  const head = text.split(/\r\n|\r|\n/, 1)[0], mark = [..."\t;,|"].find(one => head.includes(one)) ?? "\t";
+  const pattern = new RegExp(`(?:"((?:[^"]|"")*)"|([^${mark}\\r\\n]*))([${mark}]|\\r\\n|\\r|\\n|$)`, "y"), rows = [[]];
   for (let found; (found = pattern.exec(text));) {
     rows.at(-1).push(oneLine(found[1]?.replaceAll('""', '"') ?? found[2]));
     if (pattern.lastIndex >= text.length && found[3] !== mark) break;
@@ -300,7 +300,8 @@ form.addEventListener("submit", event => {
 byId("upload").addEventListener("change", async event => {
   const [file] = event.target.files;
   if (!file) return;
-  byId("subjects").value = parsed((await file.text()).replace(/^\ufeff/, "")).map(row => row.join("\t")).join("\n");
+  const rows = parsed((await file.text()).replace(/^\ufeff/, "")), isTable = rows.some(row => row.length > 1);
+  byId("subjects").value = rows.slice(isTable ? 0 : 1).map(row => row.join("\t")).join("\n");  // names need no header
   event.target.value = "";
 });
 byId("stop").addEventListener("click", () => stopping?.abort());
