@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--bm25-weight", type=float)
     parser.add_argument("--sparta-weight", type=float)
     parser.add_argument("--reader", help="a question-answering checkpoint that reads what is found")
-    parser.add_argument("--second-look", type=int, default=0, help="phrases that are judged again")
+    parser.add_argument("--rerank", type=int, default=0, help="phrases that are reranked")
     parser.add_argument("--sample", type=int, default=0, help="queries of each file, at random; 0: all")
     parser.add_argument("--name", default="kilt")
     options = parser.parse_args()

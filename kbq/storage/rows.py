@@ -40,6 +40,7 @@ class Dialect:
     line_end: str = "\n"
     has_mark: bool = False  # a byte order mark
     quotes_all: bool = False  # not only what must be in quotation marks
+    has_blanks: bool = False  # behind each delimiter
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def read_rows(
     """The rows of a file, plain or compressed, - for standard input; see `lines`.
 
     Parquet is recognised by its suffix, JSON by its first character, TSV by the suffix or a tab in the first line. CSV
-    may have semicolons, tabs or bars between its values. A row may lack its last columns.
+    may have semicolons, tabs or bars between its values, and blanks behind these. A row may lack its last columns.
 
     Args:
         source: a path, or "-".
@@ -99,9 +100,12 @@ def read_rows(
         stripped = ((number, line.rstrip("\r\n")) for number, line in chain([(first[0], text)], lines))
         numbered = parse_json_lines(_counted(stripped, room) if room else stripped, source, error, on_bad_row or refuse)
         return Rows(name, (), numbered, Dialect("jsonl", has_mark=has_mark))
-    pieces = list(_LINE.findall(text))
-    dialect = _dialect(pieces[0], suffix, has_mark)
-    values = _values(chain(pieces, (line for _, line in lines)), name, dialect, error, first[0], room)
+    pieces = chain(_LINE.findall(text), (line for _, line in lines))
+    header, number, delimiter = next(pieces), first[0], ""
+    if said := re.match(r"sep=(.)\s*$", header):  # Excel's own line above the header
+        header, number, delimiter = next(pieces, ""), number + 1, said[1]
+    dialect = _dialect(header, suffix, has_mark, delimiter)
+    values = _values(chain([header], pieces), name, dialect, error, number, room)
     return _separated(values, name, dialect, error, on_bad_row, has_header)
 
 
@@ -120,12 +124,13 @@ def _suffix(source: str) -> str:
     return (path.with_suffix("") if path.suffix.lower() in COMPRESSED else path).suffix.lower()
 
 
-def _dialect(header: str, suffix: str, has_mark: bool) -> Dialect:
-    """What the first line says of a file with separated values."""
+def _dialect(header: str, suffix: str, has_mark: bool, delimiter: str = "") -> Dialect:
+    """What the first line says of a file with separated values; `delimiter`: if that is known."""
     body = header.rstrip("\r\n")
     is_tsv = SUFFIXES.get(suffix) == "tsv" or (suffix != ".csv" and "\t" in body)
     counts = {delimiter: len(next(csv.reader([body], delimiter=delimiter), ())) for delimiter in ",;\t|"}
-    delimiter = "\t" if is_tsv else "," if counts[","] > 1 else max(counts, key=lambda one: counts[one])
+    likely = "\t" if is_tsv else "," if counts[","] > 1 else max(counts, key=lambda one: counts[one])
+    delimiter = delimiter or likely
     quoted = r'"(?:[^"]|"")*"'
     return Dialect(
         "tsv" if is_tsv else "csv",
@@ -133,6 +138,8 @@ def _dialect(header: str, suffix: str, has_mark: bool) -> Dialect:
         header[len(body) :] or "\n",
         has_mark,
         not is_tsv and re.fullmatch(rf"{quoted}(?:{re.escape(delimiter)}{quoted})*", body) is not None,
+        has_blanks=not is_tsv
+        and re.fullmatch(rf"[^{delimiter}]+(?:{re.escape(delimiter)} [^{delimiter}]*)+", body) is not None,
     )
 
 
@@ -144,6 +151,7 @@ def _values(
     pieces = (piece for line in lines for piece in (_LINE.findall(line) if "\r" in line else (line,)))
     # In TSV a quotation mark is a letter like any other: "Heroes" is a song.
     settings: dict[str, Any] = {"quoting": csv.QUOTE_NONE} if dialect.format == "tsv" else {"strict": True}
+    settings["skipinitialspace"] = dialect.has_blanks
     reader = csv.reader(pieces, delimiter=dialect.delimiter, **settings)
     number = first - 1
     try:

@@ -28,8 +28,8 @@ _ORDINALS = (
     "|fifteenth|sixteenth|seventeenth|eighteenth|nineteenth|twentieth|twenty-first"
 )
 _ABOUT = (
-    r"(?:c\.|ca\b\.?|cca\b\.?|circa\b|about\b|around\b|approx(?:\.|imately\b)|roughly\b|nearly\b|almost\b|near\b"
-    r"|close to\b|somewhere (?:about|around)\b|sometime (?:about|around)\b)"
+    r"(?:c\.|c(?=[0-9])|ca\b\.?|cca\b\.?|circa\b|about\b|around\b|approx(?:\.|imately\b)|roughly\b|nearly\b|almost\b"
+    r"|near\b|close to\b|somewhere (?:about|around)\b|sometime (?:about|around)\b|in the region of\b|towards?\b|[~±≈∼])"
 )
 _MARK = rf"(?P<circa>{_ABOUT} ?(?:the )?(?:year )?)?"
 _CENTURIES, _DECADES, _TWO_YEARS, _TIME, *_DATES = (
@@ -38,7 +38,7 @@ _CENTURIES, _DECADES, _TWO_YEARS, _TIME, *_DATES = (
         rf"(?:the )?(?:(?P<number>[0-9]{{1,2}})(?:st|nd|rd|th)|(?P<word>{_ORDINALS}))[ -]century(?: {_ERA})?",
         r"(?:the )?([12][0-9]{2})0['’]?s",
         r"([1-9][0-9]{2,3}) ?/ ?([0-9]{1,4})",
-        r"\+?([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?)?"
+        r"\+?(-?[0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?)?"
         r"(?:Z| ?[+-][0-9]{2}:?[0-9]{2})?",
         rf"{_MARK}{_WEEKDAY}(?:the )?{_DAY}(?: of)? {_MONTH},? {_YEAR}",
         rf"{_MARK}{_WEEKDAY}{_MONTH} {_DAY},? {_YEAR}",
@@ -50,9 +50,11 @@ _CENTURIES, _DECADES, _TWO_YEARS, _TIME, *_DATES = (
 )
 _NUMERIC = re.compile(r"([0-9]{1,2})([/.-])([0-9]{1,2})\2([12][0-9]{3})")
 _EDTF = re.compile(r"-?[0-9]{4}(?:-[0-9]{2}){0,2}[~?]?|-?(?:[0-9]{3}X|[0-9]{2}XX)")
+_BASIC = re.compile(r"([12][0-9]{3})([01][0-9])([0-3][0-9])(?:T[0-9]{4,6}Z?)?")  # ISO 8601 without hyphens
 _FLOAT = re.compile(r"([1-9][0-9]{2,3})\.0+")
 _ELSEWHERE = re.compile(
-    r"(?:(?P<day>[0-9]{1,2})(?:\.|er|º|°)?,? (?:de |di )?)?(?P<name>[^\W\d_]+)\.?,?(?: de| del)? (?P<year>[0-9]{3,4})"
+    r"(?:(?:le |el |il |am |den )?(?P<day>[0-9]{1,2})(?:\.|er|º|°)?,? (?:de |di )?)?(?P<name>[^\W\d_]+)\.?,?"
+    r"(?: de| del)? (?P<year>[0-9]{3,4})(?: года| г\.?| року| р\.)?"
 )
 # Months of other languages, first to last; names that are other months elsewhere are left out ("").
 _OTHERS = (
@@ -65,6 +67,12 @@ _OTHERS = (
     "januari februari mars april maj juni juli augusti september oktober november december",  # Swedish
     "januar februar marts april maj juni juli august september oktober november december",  # Danish
     "stycznia lutego marca kwietnia maja czerwca lipca sierpnia wrzesnia pazdziernika - grudnia",  # Polish
+    "ledna unora brezna dubna kvetna cervna cervence srpna zari rijna - prosince",  # Czech
+    "sijecnja veljace ozujka travnja svibnja lipnja srpnja kolovoza rujna - studenoga prosinca",  # Croatian
+    "ocak subat mart nisan mayis haziran temmuz agustos eylul ekim kasim aralik",  # Turkish
+    "tammikuuta helmikuuta maaliskuuta huhtikuuta toukokuuta kesakuuta heinakuuta elokuuta syyskuuta lokakuuta "
+    "marraskuuta joulukuuta",  # Finnish
+    "січня лютого березня квітня травня червня липня серпня вересня жовтня листопада грудня",  # Ukrainian
     "января февраля марта апреля мая июня июля августа сентября октября ноября декабря",  # Russian
 )
 _MONTHS_ELSEWHERE = {
@@ -105,7 +113,7 @@ def date_of(text: str, before: str = "", behind: str = "", is_date: bool = False
 DateValue(edtf='190X', precision=8, julian=False))
     """
     text, before = " ".join(seen(text).split()), seen(before[-80:])
-    text = re.sub(r" ([,.])", r"\1", text)
+    text = re.sub(r" ([,.]) ?", r"\1 ", text)
     if two := _OR_BEHIND.match(behind):
         return _of_two(text + two[0].strip()) if "/" in two[0] else None
     if _BOUND_BEFORE.search(before):
@@ -129,6 +137,8 @@ def date_of_cell(text: str) -> DateValue | None:
     text = " ".join(seen(text).split())
     if number := _FLOAT.fullmatch(text):
         text = number[1]
+    if basic := _BASIC.fullmatch(text):
+        text = "-".join(basic.groups())
     if _EDTF.fullmatch(text):
         return _of_edtf(text)
     return date_of(text, is_date=True)

@@ -61,7 +61,7 @@ def read_relations(path: Path) -> list[Relation]:
     Raises:
         KbqError: it cannot be read, a key is unknown, or a value has no meaning: file, line and key are named.
     """
-    text = read_text(str(path), LONGEST)
+    text = re.sub("\r\n?", "\n", read_text(str(path), LONGEST))
     try:
         if any(line.count(".") > MOST_DOTS for line in _TEXT.sub("", text).splitlines()):
             raise ValueError(f"a key has more than {MOST_DOTS} parts")

@@ -312,6 +312,10 @@ def shown(value: object) -> str:
 def _line(texts: Sequence[str], dialect: Dialect) -> str:
     # A quotation mark must not open a cell that swallows the rows behind it: other programs read TSV as they do CSV.
     buffer = StringIO(newline="")
+    if dialect.has_blanks:  # behind each delimiter, which csv writes as one letter
+        must_be_quoted = re.compile(rf'^ |["\r\n{re.escape(dialect.delimiter)}]')
+        cells = (f'"{text.replace(chr(34), chr(34) * 2)}"' if must_be_quoted.search(text) else text for text in texts)
+        return f"{dialect.delimiter} ".join(cells) + dialect.line_end
     if dialect.format == "tsv":
         texts = [BREAKS.sub(" ", text) for text in texts]
     quoting: Literal[0, 1] = csv.QUOTE_ALL if dialect.quotes_all else csv.QUOTE_MINIMAL
@@ -322,7 +326,7 @@ def _line(texts: Sequence[str], dialect: Dialect) -> str:
 
 def _of_header(columns: Sequence[str], dialect: Dialect) -> Dialect:
     """With quotation marks, where a name has what may stand between names."""
-    is_plain = dialect.format == "tsv" or not any(re.search(r"[;\t|]", name) for name in columns)
+    is_plain = dialect.format == "tsv" or not any(re.search(r"[;\t|]|^ ", name) for name in columns)
     return dialect if is_plain else replace(dialect, quotes_all=True)
 
 

@@ -24,6 +24,7 @@ _NUMBER = (
 _DOUBTFUL = re.compile(  # 1.234, more than a thousand to half of Europe; 12m, which may be millions
     r"(?<![0-9,])[1-9][0-9]{0,2}\.[0-9]{3}(?![0-9])|[0-9]m$"
 )
+_SCIENTIFIC = re.compile(r"[-+]?[0-9](?:\.[0-9]+)?[eE][-+]?[0-9]{1,2}", re.ASCII)  # as computers write numbers
 _SCALES = {"thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "bn": 9, "trillion": 12}
 _SCALE = rf"(?:\s?(?P<scale>{'|'.join(_SCALES)})\b)?"
 _CODES = "USD|EUR|GBP|JPY|CHF|CAD|AUD|NZD|CNY|INR|SEK|NOK|DKK|RUB|BRL|MXN|KRW|ZAR|PLN|TRY|SGD|HKD"
@@ -73,8 +74,9 @@ def normal_form(
 @lru_cache(2**14)
 def _forms(text: str) -> tuple[str, DateValue | None, QuantityValue | None]:
     """What a value is compared by: its words, and the date and the quantity that it may be."""
-    short = text if len(text) <= LONGEST else ""
-    return normalised(text), date_of_cell(short.strip()), _quantity(" ".join(seen(short).split()), anything_counts=True)
+    short = " ".join(seen(text).split()) if len(text) <= LONGEST else ""
+    number = f"{Decimal(short):f}" if _SCIENTIFIC.fullmatch(short) else short
+    return normalised(text), date_of_cell(short), _quantity(number, anything_counts=True)
 
 
 def keys_of(text: str) -> frozenset[object]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from kbq.dump.titles import PageValue
@@ -79,17 +80,21 @@ def read_ids(path: Path) -> dict[str, str]:
     Raises:
         KbqError: the file cannot be read, has no Q-number, something else in their column, or two for one name.
     """
-    rows = [
-        (number, [clean_text(str(value or "")).strip() for value in row.values()])
-        for number, row in read_rows(str(path), has_header=False, is_bounded=True).numbered
-    ]
+    rows, problems = list[tuple[int, list[str]]](), list[str]()
+    for number, read in read_rows(str(path), has_header=False, is_bounded=True).numbered:
+        given = [clean_text(str(value or "")) for value in read.values()]
+        if any(name[:1] == " " and _Q_NUMBER.fullmatch(beside) for name, beside in pairwise(given)):
+            parted = (
+                f"{given[0]!r:.60} and what is behind its comma are two values: put quotes around a name with a comma"
+            )
+            problems.append(f"{path}:{number}: {parted}")
+        rows.append((number, [value.strip() for value in given]))
     columns = sorted({place for _, row in rows for place, text in enumerate(row) if _Q_NUMBER.fullmatch(text)})
     if rows and not columns:
         raise KbqError(f"{path} has no Q-number, such as Q7186: write names, and the Q-number of each beside it")
     if rows and not any(_Q_NUMBER.fullmatch(text) for text in rows[0][1]) and not _has_digit(rows[0][1], columns):
         del rows[0]  # the header
     ids: dict[str, str] = {}
-    problems: list[str] = []
     for number, row in rows:
         for place in columns:
             text = row[place] if place < len(row) else ""

@@ -1,13 +1,16 @@
 """Letters: texts that a reader takes for the same become the same text. All of kbq compares words and values by it.
 
 Compatibility forms (ﬁ, full width) are what they stand for; what is not seen (soft hyphens, joiners) is nothing; every
-apostrophe is one; case, accents and strokes make no difference. Marks that make another letter do: バ is not パ.
+apostrophe is one; digits are those of ASCII; case, accents and strokes make no difference. Marks that make another
+letter do: バ is not パ.
 Source: Unicode Standard Annex 15.
 """
 
 import html
 import re
 import unicodedata
+from collections.abc import Callable
+from functools import cache, lru_cache
 
 from kbq.text.normal_forms import is_normal, normal_form
 
@@ -17,6 +20,7 @@ STROKES = {
     "ƚ": "l", "ɨ": "i", "ƀ": "b", "ɖ": "d", "ɗ": "d", "ɓ": "b", "ɠ": "g", "ƙ": "k", "ŋ": "n", "ё": "е", "ѐ": "е",
     "ѝ": "и", "أ": "ا", "إ": "ا", "آ": "ا", "ٱ": "ا", "ς": "σ", "ẞ": "ss",
 }  # fmt: skip
+SIGNS = {"−": "-", "×": "x", "♯": "#"}  # what few keyboards have, and what is written for it
 # Accents, vowel points of Hebrew and Arabic: left out by many writers. All other marks make another letter.
 _ACCENTS = re.compile(
     "[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\ufe20-\ufe2f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
@@ -27,7 +31,9 @@ _FILLERS = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u3164\u
 _SELECTORS = (range(0xFE00, 0xFE10), range(0xE0000, 0xE1000))  # of variants; tags
 _HIDDEN = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _LIGATURE = re.compile("[ﬀ-ﬆ]")
+SHORT = 16  # letters of a run that is remembered: most come again
 _POWER = re.compile("(?<=[0-9])(?=[⁰¹²³⁴-⁹₀-₉])")  # 10² is not 102, though m² is m2
+_PART = re.compile("[\x00-\x7f]?[^\x00-\x7f]+")
 _FRACTION = re.compile("(?<=[0-9])(?=[¼-¾⅐-⅞↉])")  # 1½ is not 11/2
 
 
@@ -40,8 +46,17 @@ class _Seen(dict[int, str | int]):
         return self[code]
 
 
+class _Plain(_Seen):
+    """The usual letter by a code point: digits of all scripts are those of ASCII."""
+
+    def __missing__(self, code: int) -> str | int:
+        digit = unicodedata.decimal(chr(code), None)
+        self[code] = super().__missing__(code) if digit is None else str(digit)
+        return self[code]
+
+
 _SEEN = _Seen()
-_PLAIN = _Seen({ord(letter): "'" for letter in APOSTROPHES})
+_PLAIN = _Plain({ord(letter): "'" for letter in APOSTROPHES} | {ord(sign): usual for sign, usual in SIGNS.items()})
 
 
 def seen(text: str) -> str:
@@ -68,12 +83,7 @@ def plain(text: str) -> str:
     >>> plain("Pﬁzer’s Hei\\u00addel\\u00adberg, Kaʻahumanu, 10² m²"), plain("AT&amp;T")
     ("Pfizer's Heidelberg, Ka'ahumanu, 10^2 m2", 'AT&T')
     """
-    if "&" in text and ";" in text:
-        text = html.unescape(text)
-    if text.isascii():
-        return text.replace("`", "'")
-    text = text.translate(_PLAIN)
-    return text if is_normal("NFKC", text) else normal_form("NFKC", _FRACTION.sub(" ", _POWER.sub("^", text)))
+    return _in_parts(_plain_part, html.unescape(text) if "&" in text and ";" in text else text)
 
 
 def folded(text: str) -> str:
@@ -82,10 +92,34 @@ def folded(text: str) -> str:
     >>> folded("Łódź, Œuvre, Straße, Ёлка, バ")
     'lodz, oeuvre, strasse, елка, バ'
     """
-    letters = plain(text).casefold()
-    if letters.isascii():
-        return letters
-    return normal_form("NFKC", normal_form("NFKC", letters).translate(_BARE))
+    if "&" in text and ";" in text:
+        text = html.unescape(text)
+    return _in_parts(_folded_part, text).casefold()
+
+
+def _in_parts(change: Callable[[str], str], text: str) -> str:
+    """A text in which runs of letters that are not ASCII, with the one before them, are changed: the others stay."""
+    if text.isascii():
+        return text.replace("`", "'")
+    cached = _cached(change)
+    return _PART.sub(lambda part: (cached if part.end() - part.start() <= SHORT else change)(part[0]), text).replace(
+        "`", "'"
+    )
+
+
+@cache
+def _cached(change: Callable[[str], str]) -> Callable[[str], str]:
+    return lru_cache(2**13)(change)
+
+
+def _plain_part(part: str) -> str:
+    part = part.translate(_PLAIN)
+    return part if is_normal("NFKC", part) else normal_form("NFKC", _FRACTION.sub(" ", _POWER.sub("^", part)))
+
+
+def _folded_part(part: str) -> str:
+    letters = _plain_part(part).casefold()
+    return letters if letters.isascii() else normal_form("NFKC", normal_form("NFKC", letters).translate(_BARE))
 
 
 class _Bare(dict[int, str]):

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from kbq.errors import KbqError
 from kbq.storage.rows import Dialect, read_rows
-from kbq.tables.tables import read_table, write_table
+from kbq.tables.relations import read_relations
+from kbq.tables.tables import Table, read_table, write_table
 from kbq.tables.wikidata import read_ids
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=6)
@@ -83,11 +84,41 @@ def test_compressed_rows(pack: Callable[[bytes], bytes], tmp_path: Path) -> None
         ('"a","b"\r', Dialect("csv", ",", "\r", quotes_all=True)),
         ("a\tb\n", Dialect("tsv", "\t")),
         ('\ufeff[{"a": 1}]', Dialect("jsonl", has_mark=True)),
+        ("a|b\n", Dialect("csv", "|")),
+        ("a, b, c\r\n", Dialect("csv", ",", "\r\n", has_blanks=True)),
+        ("sep=;\r\na;b\r\n", Dialect("csv", ";", "\r\n")),
     ],
 )
 def test_dialects(text: str, dialect: Dialect, tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(text.encode())
     assert read_rows(str(tmp_path / "t")).dialect == dialect
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ('subject, born\n"Aal, Ann", 1\n', [{"subject": "Aal, Ann", "born": "1"}]),
+        ("sep=|\nsubject|born\nAal, Ann|1\n", [{"subject": "Aal, Ann", "born": "1"}]),
+    ],
+)
+def test_blanks_behind_delimiters_and_what_excel_writes_above(text: str, rows: object, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(text.encode())
+    assert read_table(tmp_path / "t.csv").rows == rows
+
+
+@given(st.lists(st.lists(CELLS.map(str.lstrip), min_size=3, max_size=3), max_size=4))
+def test_blanks_behind_delimiters_are_written_again(
+    tmp_path_factory: pytest.TempPathFactory, cells: list[list[str]]
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    rows = [dict(zip("abc", row, strict=True)) for row in cells]
+    table = Table(("a", "b", "c"), rows, dialect=Dialect("csv", has_blanks=True))
+    write_table(table, folder / "out.csv", "csv")
+    assert (folder / "out.csv").read_bytes().startswith(b"a, b, c\n")
+    again = read_table(folder / "out.csv")
+    assert again.rows == table.rows
+    write_table(again, folder / "again.csv", "csv")
+    assert (folder / "again.csv").read_bytes() == (folder / "out.csv").read_bytes()
 
 
 def test_rows_that_do_not_fit_are_named_with_their_lines(tmp_path: Path) -> None:
@@ -107,6 +138,21 @@ def test_ids_are_rows(text: str, tmp_path: Path) -> None:
     (tmp_path / "ids").write_text(text)
     ids = read_ids(tmp_path / "ids")
     assert (ids["S1"], ids["S2"], {*ids.values()}) == ("Q7", "Q8", {"Q7", "Q8"})
+
+
+def test_a_name_with_a_comma_that_has_no_quotes_has_no_number(tmp_path: Path) -> None:
+    (tmp_path / "ids.csv").write_text("Washington, D.C.,Q61\n")
+    with pytest.raises(KbqError) as refused:
+        read_ids(tmp_path / "ids.csv")
+    assert "'Washington' and what is behind its comma are two values" in refused.value.problems[0]
+    (tmp_path / "ids.csv").write_text("Washington, Q61\nBern, Q70\n")
+    assert read_ids(tmp_path / "ids.csv")["Bern"] == "Q70"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_relations_have_lines_of_any_end(end: str, tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_bytes(end.join(["\ufeff[born]", 'type = "date"', "[died]", ""]).encode())
+    assert [(one.name, one.type) for one in read_relations(tmp_path / "r.toml")] == [("born", "date"), ("died", None)]
 
 
 def test_parquet_has_texts_and_says_which_name_is_twice(tmp_path: Path) -> None:

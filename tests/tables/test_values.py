@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbq.tables import dates
 from kbq.tables.claims import DateValue, QuantityValue, ValueType
 from kbq.tables.dates import date_of, date_of_cell, gregorian
 from kbq.tables.values import agree, keys_of, normal_form
 from kbq.text.comparing import normalised
+from kbq.text.letters import folded
 
 ORDERS = (
     "{d} {month} {y}",
@@ -223,7 +225,10 @@ def test_dates_are_valid_edtf(text: str) -> None:
         ("Straße", "strasse"),
         ("ΣΊΣΥΦΟΣ", "σισυφοσ"),
         ("ﬁn de siècle", "fin de siecle"),
-        ("U.S.", "u s"),
+        ("U.S.", "us"),
+        ("J. R. R. Tolkien, Vol. 2", "jrr tolkien vol 2"),
+        ("−5 to 3,5", "-5 to 3.5"),
+        ("3/5, 1.2.3", "3 5 1 2 3"),
         ("¿Qué?", "que"),
         ("10³ km²", "10^3 km2"),
         ("東京", "東京"),
@@ -246,6 +251,10 @@ AROUND: dict[str, tuple[Any, ...] | None] = {
     "(circa |1265|)": ("1265~", 9, True),
     "about the year |1265|": ("1265~", 9, True),
     "c.|1265|": ("1265~", 9, True),
+    "born ~|1265|": ("1265~", 9, True),
+    "in the region of |1265|": ("1265~", 9, True),
+    "towards |1265|": ("1265~", 9, True),
+    "dated ±|1265|": ("1265~", 9, True),
     "in about |June 1800|": ("1800-06~", 10),
     "was probably born in |1800|": ("1800?", 9),
     "born |1800| (?)": ("1800?", 9),
@@ -298,6 +307,24 @@ SAME = [
     ("می\u200cخواهم", "میخواهم"),
     ("Æthelred", "Aethelred"),
     ("Ёлкин", "Елкин"),
+    ("U.S.", "US"),
+    ("Washington, D. C.", "Washington DC"),
+    ("J. R. R. Tolkien", "J.R.R. Tolkien"),
+    ("C♯", "C#"),
+    ("B−52", "B-52"),
+    ("2×4", "2x4"),
+    ("١٩٨٥", "1985"),
+    ("3,5", "3.5"),
+    ("1.2e+06", "1.2 million"),
+    ("18671107", "7 November 1867"),
+    ("18671107T120000Z", "7 November 1867"),
+    ("-0043-03-15T00:00:00Z", "15 March 44 BC"),
+    ("~1265", "c. 1265"),
+    ("c1265", "1265"),
+    ("le 3 mars 1821", "3 March 1821"),
+    ("2 мая 1900 года", "2 May 1900"),
+    ("5 května 1900", "5 May 1900"),
+    ("June 23 ,1943", "23 June 1943"),
 ]
 DIFFERENT = [
     ("1867-11-08T00:00:00Z", "7 November 1867"),
@@ -314,6 +341,14 @@ DIFFERENT = [
     ("5%", "5"),
     ("44 BC", "44 AD"),
     ("1368/1369", "1370"),
+    ("-5", "5"),
+    ("−5", "5"),
+    ("3.5", "3/5"),
+    ("3.5", "3-5"),
+    ("O-", "O"),
+    ("AB−", "AB+"),
+    ("C♯", "C"),
+    ("1e3", "13"),
 ]
 
 
@@ -353,6 +388,37 @@ def test_a_date_is_read_as_it_was_written(year: int, month: int, day: int, is_is
     assert found is not None
     assert (found.edtf, found.julian) == (f"{year:04}-{month:02}-{day:02}", (year, month, day) < (1582, 10, 15))
     assert date_of_cell(found.edtf) == found
+
+
+MARKS = ("", "c. ", "ca. ", "circa ", "about ", "~", "± ", "probably ", "in the region of ", "around the year ")
+
+
+@given(
+    st.integers(1000, 2999), st.integers(0, 12), st.integers(0, 28), st.sampled_from(MARKS),
+    st.sampled_from(["", "?", " (?)", "/4", " or so"]),
+    st.sampled_from(["{d} {m} {y}", "{m} {d}, {y}", "{y}-{n:02}-{d:02}"]),
+)  # fmt: skip
+def test_a_normal_form_is_never_more_precise_than_its_text(
+    year: int, month: int, day: int, before: str, behind: str, order: str
+) -> None:
+    is_written = month and day and not behind.startswith("/")
+    name = calendar.month_name[month] if month else ""
+    date = order.format(d=day, m=name, y=year, n=month) if is_written else f"{name} {year}".strip()
+    precision = 11 if is_written else 10 if month else 9
+    for found in (date_of(date, before, behind, is_date=True), date_of_cell(f"{before}{date}{behind}")):
+        if found is None:
+            continue
+        assert found.precision <= precision
+        assert len(found.edtf.rstrip("~?").split("-")) == max(1, precision - 8) or found.precision < 9
+        assert not (before or behind) or found.edtf[-1] in "~?X"
+
+
+def test_no_name_is_two_months() -> None:
+    named: dict[str, set[int]] = {}
+    for names in dates._OTHERS:
+        for number, name in enumerate(names.split(), 1):
+            named.setdefault(folded(name), set()).add(number)
+    assert [name for name, numbers in named.items() if len(numbers) > 1 and name != "-"] == []
 
 
 @pytest.mark.parametrize(
