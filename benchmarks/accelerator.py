@@ -24,9 +24,9 @@ from measuring import wall_seconds
 
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
+from kbq.dump.page_encoder import encode_pages
 from kbq.dump.publishing import publish
 from kbq.dump.shards import shard_name
-from kbq.dump.workers import encode_pages
 from kbq.index.cells import Clusters, clusters_for
 from kbq.kb import KnowledgeBase
 from kbq.model.devices import choose_device

@@ -41,7 +41,8 @@ from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.dump import building
 from kbq.dump.manifest import STATE
-from kbq.dump.workers import Encoded, encode_blocks
+from kbq.dump.page_encoder import Encoded
+from kbq.dump.workers import encode_blocks
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.storage.lines import read_json_lines

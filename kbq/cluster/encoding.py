@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ray import ObjectRef
 
     from kbq.corpus.pages import Page
-    from kbq.dump.workers import Encoded, StartEncoders, Workers
+    from kbq.dump.page_encoder import Encoded
+    from kbq.dump.workers import StartEncoders, Workers
     from kbq.model.model import Model
 
 BLOCK_SECONDS = 1800.0  # in which a block is encoded, after those before it

@@ -36,7 +36,7 @@ class GrowingArray:
 
     def append(self, rows: NDArray[np.generic]) -> None:
         """Add rows. Shape: (rows,) or (rows, columns)."""
-        self._file.write(np.ascontiguousarray(rows, self.dtype).tobytes())
+        self._file.write(np.ascontiguousarray(rows, self.dtype).data)
 
     def truncate(self, rows: int) -> None:
         """Keep the first `rows` rows only; the others were written by a run that was killed."""

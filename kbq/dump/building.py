@@ -13,9 +13,10 @@ from typing import Any
 
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import FORMAT, STATE, Manifest, is_knowledge_base, read_manifest, refuse_other_model
+from kbq.dump.page_encoder import Encoded
 from kbq.dump.shard_writer import Progress, ShardWriter, page_digest
 from kbq.dump.shards import Counts, ShardEntry, shard_name
-from kbq.dump.workers import Encoded, StartEncoders, encode_blocks
+from kbq.dump.workers import StartEncoders, encode_blocks
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.model.model import Model
 from kbq.storage.files import reading_problem

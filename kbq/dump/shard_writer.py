@@ -65,6 +65,7 @@ class ShardWriter:
         self.page_digests = GrowingArray(folder / "page_digests.npy", np.uint8, DIGEST_BYTES)
         self.texts, self.ids, self.titles, self.metadata = (GrowingTexts(folder, name) for name in TEXTS)
         self.folder = folder
+        self._appended: list[tuple[Page, bytes, Sequence[EncodedParagraph]]] = []
         for array in self._arrays():
             left, size = len(array), progress.sizes.get(array.path.name, 0)
             if left < size:
@@ -73,29 +74,44 @@ class ShardWriter:
             array.truncate(size)
 
     def append(self, page: Page, digest: bytes, paragraphs: Sequence[EncodedParagraph]) -> None:
-        """Add a page, its `page_digest`, and its encoded paragraphs."""
-        number = self.counts.pages
-        self.ids.append([page.id])
-        self.titles.append([page.title])
-        self.metadata.append([json.dumps(dict(page.metadata), ensure_ascii=False) if page.metadata else ""])
-        self.page_digests.append(np.frombuffer(digest, np.uint8)[None])
-        for paragraph in paragraphs:
-            for vectors in self.vectors:
-                vectors.append(paragraph.vectors)
-            for name, array in self.per_row.items():
-                array.append(getattr(paragraph, name))
-            self.logits.append(np.clip(np.rint(paragraph.logits * LOGIT_STEPS), -127, 127))
-            self.edges.append(paragraph.edges)
-            self.counts += Counts(0, 1, paragraph.tokens, len(paragraph.positions))
-            self.paragraph_rows.append(np.array([self.counts.rows]))
-            self.paragraph_numbers.append(np.array([paragraph.number]))
-            self.paragraph_pages.append(np.array([number]))
-            self.paragraph_tokens.append(np.array([paragraph.tokens]))
-            self.texts.append([paragraph.text])
-        self.counts += Counts(pages=1)
+        """Add a page, its `page_digest`, and its encoded paragraphs; they are written together with others."""
+        self._appended.append((page, digest, paragraphs))
+        tokens, rows = sum(one.tokens for one in paragraphs), sum(len(one.positions) for one in paragraphs)
+        self.counts += Counts(1, len(paragraphs), tokens, rows)
+
+    def _write(self) -> None:
+        """Write what has been appended."""
+        pages, digests, of_pages = zip(*self._appended, strict=True)
+        self._appended = []
+        self.ids.append([page.id for page in pages])
+        self.titles.append([page.title for page in pages])
+        self.metadata.append(
+            [json.dumps(dict(page.metadata), ensure_ascii=False) if page.metadata else "" for page in pages]
+        )
+        self.page_digests.append(np.frombuffer(b"".join(digests), np.uint8).reshape(len(pages), -1))
+        paragraphs = [paragraph for of_page in of_pages for paragraph in of_page]
+        if not paragraphs:
+            return
+        first = len(self.page_digests) - len(pages)
+        numbers = np.repeat(np.arange(first, first + len(pages)), [len(of_page) for of_page in of_pages])
+        sizes = np.array([len(paragraph.positions) for paragraph in paragraphs])
+        self.paragraph_rows.append(len(self.edges) + np.cumsum(sizes))
+        self.paragraph_numbers.append(np.array([paragraph.number for paragraph in paragraphs]))
+        self.paragraph_pages.append(numbers)
+        self.paragraph_tokens.append(np.array([paragraph.tokens for paragraph in paragraphs]))
+        self.texts.append([paragraph.text for paragraph in paragraphs])
+        for vectors in self.vectors:
+            vectors.append(np.concatenate([paragraph.vectors for paragraph in paragraphs]))
+        for name, array in self.per_row.items():
+            array.append(np.concatenate([getattr(paragraph, name) for paragraph in paragraphs]))
+        logits = np.concatenate([paragraph.logits for paragraph in paragraphs])
+        self.logits.append(np.clip(np.rint(logits * LOGIT_STEPS), -127, 127))
+        self.edges.append(np.concatenate([paragraph.edges for paragraph in paragraphs]))
 
     def sync(self) -> Progress:
         """Write everything appended so far to the disk."""
+        if self._appended:
+            self._write()
         for array in self._arrays():
             array.sync()
         sync(self.folder)
@@ -103,6 +119,8 @@ class ShardWriter:
 
     def close(self) -> ShardEntry:
         """Finish and seal the shard."""
+        if self._appended:
+            self._write()
         for array in self._arrays():
             array.close()
         return ShardEntry(self.folder.name, seal_folder(self.folder).digest, self.counts, self.counts)

@@ -10,27 +10,18 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from kbq.array_types import Rows
 from kbq.corpus.pages import Page
-from kbq.dump.shard_writer import EncodedParagraph
-from kbq.dump.shards import CLOSES, OPENS
+from kbq.dump.page_encoder import Encoded, PageEncoder
 from kbq.dump.worker_pool import WorkerPool
 from kbq.errors import KnowledgeBaseError
 from kbq.model.model import Model
-from kbq.model.phrases import EncodedBatch, encode_batches
-from kbq.model.windows import Window, tokenize, windows
 
 Block = TypeVar("Block")
-Encoded = list[list[EncodedParagraph]]
-AHEAD = 1  # blocks that are queued for each worker, so that none waits for the disk
+AHEAD = 1  # blocks that are queued for each worker, or for the GPU of this process, so that none waits for the disk
 
 
 class Workers(Protocol):
@@ -65,8 +56,7 @@ def encode_blocks(
         KnowledgeBaseError: workers died, again and again.
     """
     if start_encoders is None:
-        for block in blocks:
-            yield block, encode_pages(model, pages_of(block))
+        yield from _encoded_here(PageEncoder(model), blocks, pages_of, AHEAD if model.device.type == "cuda" else 0)
         return
     workers = start_encoders(model)
     waiting: deque[tuple[Block, Future[Encoded]]] = deque()
@@ -80,6 +70,20 @@ def encode_blocks(
             yield done, workers.result(encoded)
     finally:
         workers.dismiss()
+
+
+def _encoded_here(
+    encode: PageEncoder, blocks: Iterable[Block], pages_of: Callable[[Block], Sequence[Page]], ahead: int
+) -> Iterator[tuple[Block, Encoded]]:
+    """`encode_blocks` in this process; a device computes this number of blocks while others are prepared."""
+    waiting: deque[tuple[Block, Callable[[], Encoded]]] = deque()
+    for block in blocks:
+        waiting.append((block, encode.start(pages_of(block))))
+        if len(waiting) > ahead:
+            done, finish = waiting.popleft()
+            yield done, finish()
+    for done, finish in waiting:
+        yield done, finish()
 
 
 def processes(count: int) -> StartEncoders | None:
@@ -121,89 +125,4 @@ def encoder(packed: bytes, device: str) -> Callable[[Sequence[Page]], Encoded]:
     torch.set_num_threads(1)
     model: Model = torch.load(io.BytesIO(packed), "cpu", weights_only=False)
     model.phrases.to(device)
-    return partial(encode_pages, model)
-
-
-def encode_pages(model: Model, block: Sequence[Page]) -> Encoded:
-    """Encode all paragraphs of a block of pages together; one item per page."""
-    titles = tokenize(model.tokenizer, [page.title for page in block])
-    paragraphs = [paragraph for page in block for paragraph in page.paragraphs]
-    texts = tokenize(model.tokenizer, [paragraph.text[paragraph.begin :] for paragraph in paragraphs])
-    title_ids = [title.ids for page, title in zip(block, titles, strict=True) for _ in page.paragraphs]
-    cut_paragraphs = [
-        windows(model.tokenizer, title, text, model.config.window) for title, text in zip(title_ids, texts, strict=True)
-    ]
-    kept = _encode_kept(model, cut_paragraphs)
-    encoded = iter(
-        EncodedParagraph(
-            paragraph.number,
-            paragraph.text,
-            len(text.ids),
-            vectors,
-            logits,
-            edges,
-            positions,
-            text.starts[positions] + np.uint32(paragraph.begin),
-            text.ends[positions] + np.uint32(paragraph.begin),
-        )
-        for paragraph, text, (vectors, positions, logits, edges) in zip(paragraphs, texts, kept, strict=True)
-    )
-    return [[next(encoded) for _ in page.paragraphs] for page in block]
-
-
-class _Kept(NamedTuple):
-    """Kept tokens. Shapes: vectors (kept, dim), others (kept,)."""
-
-    vectors: NDArray[np.int8]
-    positions: NDArray[np.uint32]
-    logits: NDArray[np.float32]
-    edges: NDArray[np.uint8]
-
-    def part(self, tokens: slice) -> "_Kept":
-        return _Kept(self.vectors[tokens], self.positions[tokens], self.logits[tokens], self.edges[tokens])
-
-
-def _encode_kept(model: Model, cut_paragraphs: list[list[Window]]) -> list[_Kept]:
-    """The kept tokens of each paragraph, which is given by its windows."""
-    all_windows = [window for paragraph in cut_paragraphs for window in paragraph]
-    columns = np.empty(0, np.uint32), np.empty(0, np.float32), np.empty(0, np.uint8)
-    no_tokens = _Kept(np.empty((0, model.dim), np.int8), *columns)
-    of_windows = [no_tokens] * len(all_windows)
-    for batch in encode_batches(model.phrases, all_windows, model.tokenizer.pad_token_id, model.uses_segments):
-        begins = np.array([all_windows[index].position - all_windows[index].first for index in batch.members])
-        kept, counts = _kept_tokens(model, batch, begins)
-        bounds = np.cumsum([0, *counts]).tolist()
-        for index, begin, stop in zip(batch.members, bounds, bounds[1:], strict=False):
-            of_windows[index] = kept.part(slice(begin, stop))
-    remaining = iter(of_windows)
-    return [
-        _Kept(*map(np.concatenate, zip(no_tokens, *(next(remaining) for _ in paragraph), strict=True)))
-        for paragraph in cut_paragraphs
-    ]
-
-
-@torch.inference_mode()
-def _kept_tokens(model: Model, batch: EncodedBatch, begins: Rows) -> tuple[_Kept, list[int]]:
-    """The kept tokens of a batch, window by window, and their number in each window; the device selects them.
-
-    `begins`: what to add to a token's index in its window for its position in the paragraph. Shape: (windows,).
-    """
-    logits = batch.logits.amax(dim=2).masked_fill_(~batch.own, -torch.inf)
-    # The best token of a window is always kept, as a phrase by itself, so that every paragraph can be found.
-    best = (logits == logits.amax(dim=1, keepdim=True)) & batch.own
-    kept = (logits > model.config.filter_threshold) | best
-    edges = (batch.logits > model.config.edge_threshold) | best[:, :, None]
-    window_numbers, token_numbers = (numbers.cpu().numpy() for numbers in kept.nonzero(as_tuple=True))
-    scale = torch.from_numpy(model.scale).to(logits.device)
-    tokens = _Kept(
-        quantise(batch.vectors[kept], scale, model.config.value_offset).cpu().numpy(),
-        (token_numbers + begins[window_numbers]).astype(np.uint32),
-        logits[kept].cpu().numpy(),
-        edges[kept].cpu().numpy() @ np.array([OPENS, CLOSES], np.uint8),
-    )
-    return tokens, np.bincount(window_numbers, minlength=len(begins)).tolist()
-
-
-def quantise(vectors: Tensor, scale: Tensor, offset: float = 0.0) -> Tensor:
-    """Quantise vectors to int8 in steps of `scale`, of which 0 stands for `offset`. Shapes: (tokens, dim), (dim,)."""
-    return ((vectors - offset) / scale).round_().clamp_(-127, 127).to(torch.int8)
+    return PageEncoder(model)

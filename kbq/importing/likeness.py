@@ -6,8 +6,8 @@ from itertools import islice
 import numpy as np
 
 from kbq.corpus.pages import Page
+from kbq.dump.page_encoder import encode_pages
 from kbq.dump.shards import Shard
-from kbq.dump.workers import encode_pages
 from kbq.model.model import Model
 from kbq.storage.progress import Note
 

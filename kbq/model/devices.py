@@ -2,12 +2,14 @@
 
 import copy
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from kbq.errors import ModelError, first_line
 from kbq.storage.machine import cpu_has
@@ -75,12 +77,14 @@ def fast_copy(network: Any, device: torch.device) -> Any:
     return copy.deepcopy(network).to(dtype_for(network, device)).eval()
 
 
-def pad(rows: Iterable[list[int]], value: int, device: torch.device) -> Tensor:
+def pad(rows: Sequence[list[int]], value: int, device: torch.device) -> Tensor:
     """Rows of different lengths as one matrix. Shape: (rows, longest), above LONG rounded up."""
-    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
-    padded = nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)
-    more = -padded.shape[1] % MULTIPLE if padded.shape[1] > LONG else 0
-    return nn.functional.pad(padded, (0, more), value=value).to(device)
+    lengths = np.array([len(row) for row in rows])
+    longest = int(lengths.max())
+    longest += -longest % MULTIPLE if longest > LONG else 0
+    matrix = np.full((len(rows), longest), value, np.int64)
+    matrix[np.arange(longest) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), np.int64, lengths.sum())
+    return torch.from_numpy(matrix).to(device)
 
 
 def padded(rows: Sequence[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ Source: arXiv 2012.12624, sections 3.2 and 4 (filter: section 4.4).
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -35,7 +36,7 @@ def window_tensors(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The ids, mask and segments of a batch of windows. Shapes: (windows, longest)."""
     ids, mask = padded([window.ids for window in batch], pad_id, device)
-    segments = pad((window.segments for window in batch), 0, device) if uses_segments else None
+    segments = pad([window.segments for window in batch], 0, device) if uses_segments else None
     return ids, mask, segments
 
 
@@ -50,16 +51,16 @@ class EncodedBatch(NamedTuple):
 
 @torch.inference_mode()
 def encode_batches(
-    encoder: PhraseEncoder, windows: Sequence[Window], pad_id: int, uses_segments: bool
+    encoder: PhraseEncoder, windows: Sequence[Window], pad_id: int, uses_segments: bool, fast: Any = None
 ) -> Iterator[EncodedBatch]:
-    """Encode windows, batched by length."""
+    """Encode windows, batched by length; `fast`: a `fast_copy` of the backbone, which is made otherwise."""
     device = encoder.filter.weight.device
-    fast = fast_copy(encoder.backbone, device)
+    fast = fast or fast_copy(encoder.backbone, device)
     for members in buckets([len(window.ids) for window in windows], batch_tokens(device)):
         batch = [windows[i] for i in members]
         vectors = hidden_states(fast, *window_tensors(batch, pad_id, uses_segments, device))
-        spans = [(window.first, window.first + window.count) for window in batch]
-        first, stop = torch.tensor(spans, device=device).T[..., None]
+        spans = np.array([(window.first, window.first + window.count) for window in batch])
+        first, stop = torch.from_numpy(spans).to(device).T[..., None]
         tokens = torch.arange(vectors.shape[1], device=device)
         yield EncodedBatch(members, vectors, encoder.filter(vectors), (tokens >= first) & (tokens < stop))
 

@@ -7,13 +7,14 @@ cut still has context on both sides; every token is owned by exactly one window.
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from kbq.array_types import Bools, Doubles, Rows
 from kbq.model.tokenizer import encodings
 
 Positions = NDArray[np.uint32]
@@ -66,23 +67,47 @@ class Window:
 
 def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[Tokens]:
     """The word pieces of each text, with the characters of their words."""
-    return [_with_whole_words(part, text) for part, text in zip(encodings(tokenizer, texts), texts, strict=True)]
+    found = encodings(tokenizer, texts)
+    ids = [encoding.ids for encoding in found]
+    bounds = np.cumsum([0, *map(len, ids)])
+    numbers = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in found))
+    offsets = np.fromiter(numbers, np.uint32, 2 * int(bounds[-1])).reshape(-1, 2)
+    for text, (begin, stop) in zip(texts, pairwise(bounds), strict=True):
+        if not text.isascii() and _has_marks(text):  # a tokenizer may strip combining marks, which belong to no piece
+            own = offsets[begin:stop]
+            limits = [*own[1:, 0].tolist(), len(text)]
+            own[:, 1] = [_after_marks(text, *places) for places in zip(own[:, 1].tolist(), limits, strict=False)]
+    words = np.array(list(chain.from_iterable(encoding.word_ids for encoding in found)), np.float64)  # NaN: none
+    starts, ends = _of_whole_words(offsets, _continues(texts, bounds, offsets, words))
+    return [
+        Tokens(pieces, starts[begin:stop], ends[begin:stop])
+        for pieces, (begin, stop) in zip(ids, pairwise(bounds), strict=True)
+    ]
 
 
-def _with_whole_words(encoding: Any, text: str) -> Tokens:
-    offsets = np.array(encoding.offsets, np.uint32).reshape(-1, 2)
-    if not text.isascii():  # a tokenizer may strip combining marks, which then belong to no piece
-        limits = [*offsets[1:, 0].tolist(), len(text)]
-        offsets[:, 1] = [_after_marks(text, *bounds) for bounds in zip(offsets[:, 1].tolist(), limits, strict=False)]
-    starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
-    words = encoding.word_ids
-    for i in range(1, len(words)):  # a piece continues a word: the word's first character is its start
-        if words[i] == words[i - 1] and starts[i] == offsets[i - 1, 1] and _inside_word(text, int(starts[i])):
-            starts[i] = starts[i - 1]
-    for i in range(len(words) - 2, -1, -1):
-        if starts[i + 1] < offsets[i + 1, 0]:
-            ends[i] = ends[i + 1]
-    return Tokens(encoding.ids, starts, ends)
+def _continues(texts: Sequence[str], bounds: Rows, offsets: Positions, words: Doubles) -> Bools:
+    """Whether a piece goes on with the word of the piece before it, in the text, too. Shape: (tokens,)."""
+    follows = np.zeros(len(offsets), bool)
+    follows[1:] = (words[1:] == words[:-1]) & (offsets[1:, 0] == offsets[:-1, 1])
+    follows[bounds[:-1][bounds[:-1] < len(follows)]] = False  # the first of a text
+    places = np.flatnonzero(follows)
+    text_of = (bounds.searchsorted(places, side="right") - 1).tolist()
+    cuts = offsets[places, 0].tolist()
+    follows[places] = [_inside_word(texts[number], cut) for number, cut in zip(text_of, cuts, strict=True)]
+    return follows
+
+
+def _of_whole_words(offsets: Positions, follows: Bools) -> tuple[Positions, Positions]:
+    """The first and last character of the word of each piece, given which pieces continue a word. Shapes: (tokens,)."""
+    places = np.arange(len(offsets))
+    starts = offsets[np.maximum.accumulate(np.where(follows, 0, places)), 0]
+    is_last = np.append(starts[1:] >= offsets[1:, 0], True)[: len(places)]  # the next piece begins where its word does
+    last = np.minimum.accumulate(np.where(is_last, places, len(places))[::-1])[::-1]
+    return starts, offsets[last, 1]
+
+
+def _has_marks(text: str) -> bool:
+    return any(unicodedata.category(letter)[0] == "M" for letter in set(text) if letter > "\x7f")
 
 
 def _after_marks(text: str, end: int, limit: int) -> int:
@@ -94,7 +119,10 @@ def _after_marks(text: str, end: int, limit: int) -> int:
 
 def _inside_word(text: str, cut: int) -> bool:
     """Whether characters cut-1 and cut belong to one word; for some tokenizers, words include punctuation."""
-    return 0 < cut < len(text) and all(unicodedata.category(letter)[0] in "LMN" for letter in text[cut - 1 : cut + 1])
+    if not 0 < cut < len(text):
+        return False
+    both = text[cut - 1 : cut + 1]
+    return both.isalnum() or all(unicodedata.category(letter)[0] in "LMN" for letter in both)
 
 
 def token_span(tokens: Tokens, start: int, end: int) -> tuple[int, int]:

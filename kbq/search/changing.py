@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     from kbq.answers import CorpusColumns, CorpusFormat, WantedKind
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
+    from kbq.dump.page_encoder import Encoded
     from kbq.dump.shards import Counts, PhraseLimit
-    from kbq.dump.workers import Encoded, StartEncoders
+    from kbq.dump.workers import StartEncoders
     from kbq.storage.progress import Note, Report
 
 

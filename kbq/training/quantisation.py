@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from kbq.array_types import Bools, Floats
-from kbq.dump.workers import quantise
+from kbq.dump.page_encoder import quantise
 from kbq.index.base import MAX_TOKENS
 from kbq.model.model import Model
 from kbq.model.phrases import encode_windows

@@ -125,7 +125,7 @@ class SentenceTensors:
 
     def __init__(self, windows: Sequence[SentenceWindow], pad_id: int, device: torch.device) -> None:
         self.ids, self.mask = padded([window.ids for window in windows], pad_id, device)
-        self.segments = pad((window.segments for window in windows), 0, device)
+        self.segments = pad([window.segments for window in windows], 0, device)
         length = self.ids.shape[1]
         places = [(row * length, sentence) for row, window in enumerate(windows) for sentence in window.sentences]
         first = torch.tensor([begin + sentence.first for begin, sentence in places], device=device)[:, None]

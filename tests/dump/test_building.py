@@ -17,7 +17,7 @@ import torch
 
 import kbq.search.changing
 from kbq.corpus.pages import Page, Paragraph
-from kbq.dump import building, shard_writer, workers
+from kbq.dump import building, page_encoder, shard_writer
 from kbq.dump.arrays import GrowingArray
 from kbq.dump.manifest import STATE, read_manifest
 from kbq.dump.page_directory import Pages
@@ -103,7 +103,7 @@ def test_killed_while_it_reads(
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (workers, "encode_batches"),
+        (page_encoder, "encode_batches"),
         (building, "write_record"),
         (shard_writer.ShardWriter, "append"),
         (shard_writer.ShardWriter, "sync"),
@@ -448,12 +448,12 @@ def test_phrases_open_and_close_where_the_filter_lets_them(
 
 def test_quantise() -> None:
     vectors = torch.tensor([[0.1, -1.0], [0.26, 9.0], [-0.24, -9.0]])
-    assert workers.quantise(vectors, torch.tensor([0.1, 0.05])).tolist() == [[1, -20], [3, 127], [-2, -127]]
+    assert page_encoder.quantise(vectors, torch.tensor([0.1, 0.05])).tolist() == [[1, -20], [3, 127], [-2, -127]]
 
 
 def test_vectors_in_steps_are_close_to_those_of_the_encoder(model: Model, tmp_path: Path) -> None:
     shard = built(model, tmp_path / "kb", Paragraph(0, "Marie Curie was born in Warsaw"))
-    (block,) = workers.encode_pages(model, [Page("1", "Title", (Paragraph(0, shard.texts[0]),))])
+    (block,) = page_encoder.encode_pages(model, [Page("1", "Title", (Paragraph(0, shard.texts[0]),))])
     assert (block[0].vectors == shard.vectors).all()
     assert (np.linalg.norm(shard.vectors * model.scale, axis=1) > 1).all()
 

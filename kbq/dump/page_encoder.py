@@ -1,0 +1,191 @@
+"""Page encoder: blocks of pages become the kept tokens of their paragraphs.
+
+A GPU computes a block while the host prepares the next one: what a block needs is asked for without waiting, and comes
+back in one transfer for each batch of windows.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kbq.array_types import Rows
+from kbq.corpus.pages import Page, Paragraph
+from kbq.dump.shard_writer import EncodedParagraph
+from kbq.dump.shards import CLOSES, OPENS
+from kbq.model.devices import fast_copy
+from kbq.model.model import Model
+from kbq.model.phrases import EncodedBatch, encode_batches
+from kbq.model.windows import Tokens, Window, tokenize, windows
+
+Encoded = list[list[EncodedParagraph]]
+KEPT = 4  # beside OPENS and CLOSES
+EXTRA = 5  # bytes of a token behind its vector: a logit, and these three flags
+
+
+class PageEncoder:
+    """Encodes pages with a copy of a model's network, in the type that the device multiplies fast."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._network = fast_copy(model.phrases.backbone, model.device)
+        self._scale = torch.from_numpy(model.scale).to(model.device)
+
+    def __call__(self, block: Sequence[Page]) -> Encoded:
+        """Encode all paragraphs of a block of pages together; one item per page."""
+        return self.start(block)()
+
+    def start(self, block: Sequence[Page]) -> Callable[[], Encoded]:
+        """Have a block encoded; what is returned waits for it. A CPU has finished then."""
+        model = self._model
+        titles = tokenize(model.tokenizer, [page.title for page in block])
+        paragraphs = [paragraph for page in block for paragraph in page.paragraphs]
+        texts = tokenize(model.tokenizer, [paragraph.text[paragraph.begin :] for paragraph in paragraphs])
+        title_ids = [title.ids for page, title in zip(block, titles, strict=True) for _ in page.paragraphs]
+        cut = [
+            windows(model.tokenizer, title, text, model.config.window)
+            for title, text in zip(title_ids, texts, strict=True)
+        ]
+        flat = [window for of_paragraph in cut for window in of_paragraph]
+        pad_id = model.tokenizer.pad_token_id
+        batches = encode_batches(model.phrases, flat, pad_id, model.uses_segments, self._network)
+        parts = [self._asked_for(batch) for batch in batches]
+        done = torch.cuda.Event() if model.device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        if done is not None:
+            done.record(torch.cuda.current_stream(model.device))
+
+        def finish() -> Encoded:
+            if done is not None:
+                done.synchronize()
+            kept = _in_order(parts, flat, model.dim)
+            encoded = iter(_paragraphs(paragraphs, texts, [len(of_paragraph) for of_paragraph in cut], kept))
+            return [[next(encoded) for _ in page.paragraphs] for page in block]
+
+        return finish
+
+    @torch.inference_mode()
+    def _asked_for(self, batch: EncodedBatch) -> "_Batch":
+        """The tokens of a batch on their way from the device, which selects them; a CPU computes only what is kept."""
+        config = self._model.config
+        logits = batch.logits.amax(dim=2).masked_fill_(~batch.own, -torch.inf)
+        # The best token of a window is always kept, as a phrase by itself, so that every paragraph can be found.
+        best = (logits == logits.amax(dim=1, keepdim=True)) & batch.own
+        kept = (logits > config.filter_threshold) | best
+        opens, closes = ((batch.logits > config.edge_threshold) | best[:, :, None]).unbind(dim=2)
+        flags = kept * KEPT + opens * OPENS + closes * CLOSES
+        places = kept.flatten().nonzero()[:, 0] if kept.is_cpu else None
+        vectors, logits, flags = (
+            part.flatten(0, 1) if places is None else part.flatten(0, 1)[places]
+            for part in (batch.vectors, logits[..., None], flags[..., None])
+        )
+        columns = quantise(vectors, self._scale, config.value_offset), logits.view(torch.int8), flags.to(torch.int8)
+        on_host = torch.cat(columns, dim=1).to("cpu", non_blocking=True)
+        return _Batch(np.array(batch.members), batch.own.shape[1], places, on_host)
+
+
+class _Batch(NamedTuple):
+    """Tokens of windows that were encoded together."""
+
+    members: Rows  # the numbers of the windows
+    width: int  # tokens of a window, padding included
+    places: Tensor | None  # of the kept tokens among all, or None: all of them are in `tokens`
+    tokens: Tensor  # a vector, and EXTRA bytes behind it. Shape: (tokens, dim + EXTRA), int8
+
+    def kept(self) -> tuple[Rows, Rows, NDArray[np.int8]]:
+        """Window and place in the window of each kept token, and its bytes, window after window."""
+        tokens = self.tokens.numpy()
+        places = np.flatnonzero(tokens[:, -1] & KEPT) if self.places is None else self.places.numpy()
+        window, place = np.divmod(places, self.width)
+        return self.members[window], place, tokens[places] if self.places is None else tokens
+
+
+class _Kept(NamedTuple):
+    """Kept tokens, window after window. Shapes: vectors (kept, dim), others (kept,)."""
+
+    vectors: NDArray[np.int8]
+    logits: NDArray[np.float32]
+    edges: NDArray[np.uint8]
+    positions: NDArray[np.uint32]
+    counts: Rows  # of each window. Shape: (windows,)
+
+
+def _in_order(parts: Sequence[_Batch], flat: Sequence[Window], dim: int) -> _Kept:
+    """The kept tokens of all windows, in the order of these."""
+    found = [part.kept() for part in parts]
+    counts = np.zeros(len(flat), np.int64)
+    for members, _, _ in found:
+        counts += np.bincount(members, minlength=len(flat))
+    total = int(counts.sum())
+    kept = _Kept(
+        np.empty((total, dim), np.int8), np.empty(total, np.float32), np.empty(total, np.uint8),
+        np.empty(total, np.uint32), counts,
+    )  # fmt: skip
+    begins = np.cumsum(counts) - counts
+    before = np.array([window.position - window.first for window in flat], np.int64)
+    for members, place, tokens in found:
+        rank = np.arange(len(members)) - _firsts(members)  # within the window
+        rows = begins[members] + rank
+        kept.vectors[rows] = tokens[:, :dim]
+        kept.logits[rows] = np.ascontiguousarray(tokens[:, dim : dim + 4]).view(np.float32)[:, 0]
+        kept.edges[rows] = tokens[:, -1] & (OPENS | CLOSES)
+        kept.positions[rows] = place + before[members]
+    return kept
+
+
+def _firsts(numbers: Rows) -> Rows:
+    """Where the run of equal numbers begins that each number is in.
+
+    >>> _firsts(np.array([7, 7, 3])).tolist()
+    [0, 0, 2]
+    """
+    changes = np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]
+    return np.maximum.accumulate(np.where(changes, np.arange(len(numbers)), 0))
+
+
+def _paragraphs(
+    paragraphs: Sequence[Paragraph], texts: Sequence[Tokens], windows_of: Sequence[int], kept: _Kept
+) -> list[EncodedParagraph]:
+    """Each paragraph with its kept tokens; `windows_of`: how many windows it has."""
+    sizes = np.array([len(text.ids) for text in texts], np.int64)
+    window_bounds = np.concatenate([[0], np.cumsum(kept.counts)])
+    bounds = window_bounds[np.concatenate([[0], np.cumsum(windows_of, dtype=np.int64)])]
+    owner = np.repeat(np.arange(len(paragraphs)), np.diff(bounds))
+    tokens = (np.cumsum(sizes) - sizes)[owner] + kept.positions
+    begins = np.array([paragraph.begin for paragraph in paragraphs], np.uint32)[owner]
+    nothing = np.empty(0, np.uint32)
+    starts, ends = (
+        np.concatenate([nothing, *sides])[tokens] + begins
+        for sides in ([text.starts for text in texts], [text.ends for text in texts])
+    )
+    encoded = []
+    for paragraph, size, first, stop in zip(
+        paragraphs, sizes.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True
+    ):
+        own = slice(first, stop)
+        encoded.append(
+            EncodedParagraph(
+                paragraph.number,
+                paragraph.text,
+                size,
+                kept.vectors[own],
+                kept.logits[own],
+                kept.edges[own],
+                kept.positions[own],
+                starts[own],
+                ends[own],
+            )
+        )
+    return encoded
+
+
+def encode_pages(model: Model, block: Sequence[Page]) -> Encoded:
+    """Encode all paragraphs of a block of pages together; one item per page."""
+    return PageEncoder(model)(block)
+
+
+def quantise(vectors: Tensor, scale: Tensor, offset: float = 0.0) -> Tensor:
+    """Quantise vectors to int8 in steps of `scale`, of which 0 stands for `offset`. Shapes: (tokens, dim), (dim,)."""
+    return ((vectors - offset) / scale).round_().clamp_(-127, 127).to(torch.int8)
